@@ -1,9 +1,10 @@
-"""Tools of the Responses API that are not plain functions, as functions for the model: namespaces, custom tools.
+"""Turns the tools of the Responses API that are not plain functions, namespaces and custom tools, into functions.
 
-A namespace is a group of functions: each is offered under NAMESPACE__NAME, and a call of it names both again, as in
-vLLM. A custom tool takes free text: it is offered as a function with one text, `input`. A grammar is imposed if it
-is one regular expression; one in Lark whose rules contain themselves is only shown to the model. Tools that servers of
-OpenAI or a shell of the client would run are left out, with a warning, where other tools remain. Knows no model.
+A namespace is a group of functions. Each is offered to the model as NAMESPACE__NAME, and the item of a call has
+namespace and name apart again, as in vLLM. A custom tool takes free text; it is offered as a function with one string,
+`input`. Its grammar is enforced if it can be written as one regular expression; a Lark grammar with recursive rules is
+only shown to the model. Tools that servers of OpenAI or a shell of the client would run are left out with a warning, if
+other tools remain.
 """
 
 from __future__ import annotations
@@ -25,34 +26,34 @@ DATED = ("web_search_2", "web_search_preview_2")
 
 @dataclass(frozen=True, slots=True)
 class AgentTools:
-    """The tools of a request."""
+    """The tools of a request, as functions for the model and as the client knows them."""
 
     functions: Any
-    """Those that the model is offered as functions."""
+    """The functions that the model is offered."""
     choice: Any
-    """The field tool_choice for these functions."""
+    """The value of tool_choice with the names of these functions."""
     origins: dict[str, ToolOrigin] = field(default_factory=dict)
-    """The tools with another form than a function's, by the names of their functions."""
+    """The tools that are not plain functions, by the names of the functions that the model is offered for them."""
     shown: list[Json] = field(default_factory=list)
-    """The tools that are no plain functions, as the response repeats them."""
+    """The tools that are not plain functions, in the form in which the response repeats them."""
     warnings: list[str] = field(default_factory=list)
-    """What the client is told of tools that are left out."""
+    """The warnings about tools that are left out, for the client."""
     mcp: list[ServerTool] = field(default_factory=list)
-    """The servers whose tools are added to the functions when they are known."""
+    """The MCP servers of the request, whose tools are added to the functions once the servers have listed them."""
     enforced: bool = True
-    """Whether the server holds the text of custom tools to their grammars."""
+    """Whether the server enforces the grammars of custom tools."""
 
 
 def read_agent_tools(
     tools: Any, choice: Any, read_server: Callable[[Json, str], ServerTool], *, enforced: bool = True
 ) -> AgentTools:
-    """Returns the tools of a body, not checked further than this needs. Raises BadRequest.
+    """Reads the tools of a body. Functions are checked later, with those of other APIs. Raises BadRequest.
 
     Args:
-        tools: The tools.
-        choice: The field `tool_choice`.
-        read_server: Reads a tool of type mcp, at its place.
-        enforced: Whether the server holds the text of custom tools to their grammars.
+        tools: The value of the field `tools`.
+        choice: The value of the field `tool_choice`.
+        read_server: Reads a tool of type mcp; its second argument is the tool's path in the body, for errors.
+        enforced: Whether the server enforces the grammars of custom tools.
     """
     if not isinstance(tools, list):
         return AgentTools(tools, choice)
@@ -125,7 +126,7 @@ def _custom(found: AgentTools, tool: Json, param: str, namespace: str | None) ->
 
 
 def _flat_choice(choice: Any) -> Any:
-    """Returns tool_choice with the names that the model knows."""
+    """Replaces namespace and name in tool_choice by the name of the function that the model is offered."""
     if not isinstance(choice, dict):
         return choice
     if isinstance(choice.get("tools"), list):

@@ -1,7 +1,7 @@
-"""Background responses: generated to the end whether or not a client reads their events.
+"""Background responses, which are generated to the end whether or not a client reads their events.
 
-A BackgroundResponse owns its generation and its events, which clients follow from any event on. Knows no HTTP and not
-where responses are stored.
+A BackgroundResponse owns its generation and its events. Clients can read the events from any number on. This module
+knows no HTTP, and not where responses are stored.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ logger = logging.getLogger("lean_ovms.api")
 
 
 class BackgroundResponse:
-    """One background response."""
+    """One background response, while it is generated."""
 
     def __init__(
         self,
@@ -32,13 +32,14 @@ class BackgroundResponse:
         generation: DeltaStream,
         save: Callable[[Json, list[bytes]], Awaitable[None]],
     ) -> None:
-        """Begins without events.
+        """Begins with the frames of the opening events; the generation is started by its own task.
 
         Args:
-            events: Writes the events.
+            events: Writes the events of the response.
             opening: The frames of the events so far.
-            generation: The generation.
-            save: Is awaited with the final response and all its frames, in pieces, before the last event is published.
+            generation: The stream of deltas to read.
+            save: Stores the final response object and all its frames, in pieces. It is awaited before the last event is
+                published.
         """
         self.events = events
         self.frames = opening
@@ -52,15 +53,18 @@ class BackgroundResponse:
         self.task = asyncio.get_running_loop().create_task(self._produce())
 
     async def stop(self, error: RequestError | None = None) -> None:
-        """Stops now, as cancelled or with this error, and waits until it is stored. No effect if it has finished."""
+        """Stops the response as cancelled, or as failed with `error`, and waits until it is stored.
+
+        It has no effect on a finished response."""
         if not self._read_all:
             self._cancelled, self._error = error is None, error
             await self._generation.aclose()
         await asyncio.shield(self.task)
 
     async def follow(self, start: int, ping_s: float) -> AsyncGenerator[bytes, None]:
-        """Yields the events from number `start` on, in pieces, to the end; pings while there are none (ping_s 0: no
-        pings).
+        """Yields the events from number `start` to the last one, in pieces.
+
+        While there is no new event, it yields a ping every `ping_s` seconds; 0: no pings.
         """
         while True:
             frames, finished, news = self.frames[start:], self.finished, self._news
@@ -90,7 +94,7 @@ class BackgroundResponse:
             self._publish(last)
 
     async def _read_generation(self) -> RequestError | None:
-        """Publishes the generation to its end; returns its error, if there is one."""
+        """Publishes the events of the generation to its end. Returns its error, or None."""
         try:
             await self._generation.push_to(Sink(lambda deltas: self._publish(self.events.deltas(deltas))))
         except Exception as error:  # the response object has it
@@ -106,7 +110,7 @@ class BackgroundResponse:
 
 
 def frames_from(whole: bytes, start: int) -> list[bytes]:
-    """Returns a stored stream from event number `start` on, with its terminator, in pieces."""
+    """Returns the part of a stored stream from event number `start` on, with the terminator, in pieces."""
     at = 0
     for _ in range(start):
         at = whole.find(b"\n\n", at) + 2  # JSON holds no line breaks

@@ -1,7 +1,7 @@
-"""Compacted conversations: a summary in place of all but the user's messages.
+"""Compacted conversations, in which a summary replaces everything except the user's messages.
 
-https://platform.openai.com/docs/api-reference/responses/compact. OpenAI's item holds encrypted content; this server's
-holds the text of the summary behind a mark, by which it is known again. Knows no model and no store.
+https://platform.openai.com/docs/api-reference/responses/compact. A compaction item of OpenAI has encrypted content; one
+of this server has a mark, by which it is recognized, and the text of the summary.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _LASTING = ("user", "system", "developer")
 
 
 def item(summary: str) -> Json:
-    """Returns the item of a new summary."""
+    """Returns a new compaction item with a summary."""
     return {"id": item_id("cmp"), "type": KIND, "encrypted_content": MARK + summary}
 
 
 def read(given: Json, param: str) -> Json:
-    """Returns an item of a request; one of another server cannot be read by anybody else. Raises BadRequest."""
+    """Reads a compaction item of a request, whichever server made it. Raises BadRequest if it has no content."""
     content, known = given.get("encrypted_content"), given.get("id")
     if not isinstance(content, str):
         raise BadRequest("compaction requires a valid encrypted_content field", param=f"{param}.encrypted_content")
@@ -39,19 +39,17 @@ def read(given: Json, param: str) -> Json:
 
 
 def is_own(item: Json) -> bool:
-    """Returns whether a compaction item is of this server."""
+    """Returns whether a compaction item was made by a server of this kind, so that its summary can be read."""
     return str(item["encrypted_content"]).startswith(MARK)
 
 
 def text(item: Json) -> str:
-    """Returns what the model sees of an item."""
+    """Returns the text that the model is shown for a compaction item: a heading and the summary."""
     return HEAD + str(item["encrypted_content"]).removeprefix(MARK)
 
 
 def current(items: list[Json]) -> list[Json]:
-    """Returns the items without what the last summary replaces: all before it but the user's messages and
-    instructions.
-    """
+    """Drops the items that the last summary replaces: those before it, except the user's messages and instructions."""
     last = max((place for place, one in enumerate(items) if one["type"] == KIND and is_own(one)), default=-1)
     if last < 0:
         return items
@@ -59,8 +57,9 @@ def current(items: list[Json]) -> list[Json]:
 
 
 def asking(items: list[Json]) -> list[Json]:
-    """Returns the items with a request for a summary at the end, in the user's last message if that was not
-    answered.
+    """Returns the items with a request for a summary at the end.
+
+    If the last item is a message of the user, the request is added to it, else it is a new message.
     """
     part = {"type": "input_text", "text": ASK}
     if items and items[-1].get("role") == "user":
@@ -70,7 +69,7 @@ def asking(items: list[Json]) -> list[Json]:
 
 
 def kept(items: list[Json], most: int) -> list[Json]:
-    """Returns the user's messages, without the first ones where all texts would have more than `most` characters."""
+    """Returns the user's last messages, as many as have at most `most` characters of text in all."""
     found: list[Json] = []
     for one in reversed(items):
         if one.get("role") == "user":

@@ -1,7 +1,7 @@
-"""Declares connections to databases: SQLite is in sqlite.py, PostgreSQL in postgres.py.
+"""The interface of a database connection, implemented by sqlite.py for SQLite and by postgres.py for PostgreSQL.
 
-SQL is written for both. `?` marks a value, and `{number}` the type of numbers that the database counts up itself;
-SQLite takes PostgreSQL's names of the other types.
+The SQL statements are the same for both. `?` is the placeholder of a value, and `{number}` stands for the type of an
+auto-increment column; SQLite accepts PostgreSQL's names of the other types.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ...errors import StoreFailure
 
 
 class StoreUnavailable(StoreFailure):
-    """503: the response store's database is away or busy; it may be back in a moment."""
+    """The error 503 of a database that cannot be reached or is busy at the moment."""
 
     status = 503
     code = "store_unavailable"
@@ -25,7 +25,7 @@ class Rows(Protocol):
 
     @property
     def rowcount(self) -> int:
-        """How many rows the statement changed."""
+        """The number of rows that the statement changed."""
 
     def fetchone(self) -> Any: ...
     def fetchall(self) -> list[Any]: ...
@@ -33,7 +33,7 @@ class Rows(Protocol):
 
 
 class Connection(Protocol):
-    """One connection to a database. Methods raise the errors of the database's library."""
+    """One connection to a database. Its methods raise the errors of the database's library."""
 
     number: ClassVar[str]
 
@@ -43,28 +43,28 @@ class Connection(Protocol):
         """Runs one statement."""
 
     def one(self, sql: str, values: Sequence[Any] = ()) -> Any:
-        """Returns the first value of a result; None without a row."""
+        """Runs a statement, and returns the first value of its result, or None if the result has no row."""
         row = self.execute(sql, values).fetchone()
         return None if row is None else row[0]
 
     def begin(self, write: bool) -> None:
-        """Begins a transaction. Only one write transaction runs at a time; readers may run meanwhile."""
+        """Begins a transaction. Only one write transaction runs at a time, but readers may run beside it."""
 
     def version(self) -> int:
-        """Returns the version of the tables, 0 for an empty database. Raises StoreFailure for foreign tables."""
+        """Returns the version of the tables, 0 for an empty database. Raises StoreFailure if it has other tables."""
 
     def set_version(self, version: int) -> None:
         """Stores the version of the tables."""
 
     def hold(self, server: str) -> None:
-        """Takes the lock of this server, which ends with the connection or the process.
+        """Takes the lock of this server, which is released when the connection or the process ends.
 
         Args:
-            server: The id of the server, a number.
+            server: The id of the server, a number as a string.
         """
 
     def holds(self, server: str) -> bool:
-        """Returns whether the server with this id is there: whether it has its lock."""
+        """Returns whether the server with this id is running, which is known by its lock."""
 
     def close(self) -> None:
         """Closes the connection. Idempotent."""
@@ -74,15 +74,17 @@ class Connection(Protocol):
         return False
 
     def disconnect(self) -> None:
-        """Makes a call that waits for the database fail now, from any thread."""
+        """Makes a call that waits for the database fail at once. It may be called from any thread."""
 
     def keep_reserve(self) -> None:
-        """Keeps space on the disk for `use_reserve`, before a commit that adds data."""
+        """Reserves disk space, before a commit that adds data, so that `use_reserve` can free it on a full disk."""
 
     def use_reserve(self, deletes: bool) -> None:
-        """Makes room on a full disk: to delete, or else only what can be freed besides the reserve."""
+        """Frees disk space on a full disk: the reserve only if `deletes` is true, that is, for work that deletes."""
 
     @staticmethod
     def failure(error: Exception, path: str) -> tuple[StoreFailure, str]:
-        """Returns the error for clients, without paths, addresses and secrets, and the line for the log, without
-        secrets."""
+        """Translates an error of the database's library.
+
+        Returns the error for clients, without paths, addresses and secrets, and the line for the log, without secrets.
+        """

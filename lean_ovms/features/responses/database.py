@@ -1,8 +1,8 @@
-"""A database in its own thread, so that neither disk nor network blocks the event loop.
+"""A database with a thread of its own, so that neither disk nor network blocks the event loop.
 
-All waiting calls run in one transaction, with one write to the disk: each has a savepoint, so that its failure does not
-affect the others. While the database cannot be reached, calls fail with StoreUnavailable; each transaction tries to
-connect again. Knows no tables; an idle database costs nothing.
+All waiting calls run in one transaction, with one write to the disk. Each has a savepoint, so that its failure does not
+affect the others. While the database cannot be reached, calls fail with StoreUnavailable, and each new transaction
+tries to connect again. This module knows no tables.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ CALL_TIMEOUT_S = 20.0
 
 @dataclass(slots=True)
 class _Call:
-    """Work that waits for the thread of the database."""
+    """A call that waits for the thread of the database."""
 
     work: Callable[[Connection], Any]
     """The function that is run in a transaction."""
     write: bool
-    """False: the work changes nothing."""
+    """Whether the work may change data."""
     deletes: bool
-    """True: the work only deletes, so that it may use the space that is kept for a full disk."""
+    """Whether the work only deletes, so that it may use the disk space that is reserved for a full disk."""
     future: Future[Any] = field(default_factory=Future)
-    """The result of the work, or its error."""
+    """The future of the work's result or error."""
 
 
 class Database:
-    """A database whose connection is opened by `open`, or else by the first call."""
+    """A database, whose connection is opened by `open` or else by the first call."""
 
     def __init__(
         self,
@@ -56,8 +56,8 @@ class Database:
         Args:
             kind: The class of the connection.
             path: The file, or the address, of the database.
-            prepare: Is run once for each new connection.
-            upkeep: Returns the functions that are to be run before the next transaction.
+            prepare: Sets up a new connection, for example its tables.
+            upkeep: Returns the maintenance functions to run before the next transaction.
         """
         self._kind = kind
         self._path = path
@@ -76,7 +76,7 @@ class Database:
             shown: The name of the database in errors.
 
         Raises:
-            StartError: It cannot be opened.
+            StartError: The database cannot be opened.
         """
         try:
             await self.run(lambda connection: None)
@@ -87,9 +87,10 @@ class Database:
         """Runs work in a transaction, and returns its result after the commit.
 
         Args:
-            work: The function to run; it gets the connection. What it raises is raised here, and undoes its changes.
-            write: False for work that changes nothing; it does not wait for writes of other servers.
-            deletes: True for work that only deletes; on a full disk it uses space that is kept for it.
+            work: The function to run with the connection. If it raises an error, its changes are undone, and the error
+                is raised here.
+            write: Whether the work may change data; work that only reads does not wait for writes of other servers.
+            deletes: Whether the work only deletes; on a full disk it may use the disk space that is reserved for this.
 
         Raises:
             StoreFailure: The database is closed, cannot be reached, or fails.
@@ -131,7 +132,7 @@ class Database:
             self._connection = None
 
     def _run_waiting(self) -> None:
-        """Runs the calls that wait: none if an earlier run took them."""
+        """Runs all waiting calls. There may be none, if an earlier run has taken them along."""
         calls = []
         while self._waiting:
             if (call := self._waiting.popleft()).future.set_running_or_notify_cancel():
@@ -145,7 +146,9 @@ class Database:
                 call.future.set_exception(error)
 
     def _run_together(self, calls: list[_Call]) -> bool:
-        """Runs calls in one transaction. False on a full disk: nothing has changed, and deleting alone may succeed."""
+        """Runs calls in one transaction, and returns whether that succeeded.
+
+        On a full disk it returns False: nothing has changed, and calls that only delete may succeed alone."""
         write, deletes = any(call.write for call in calls), all(call.deletes for call in calls)
         try:
             outcomes = self._transact(lambda db: [self._outcome(db, call) for call in calls], write, deletes)
@@ -161,7 +164,9 @@ class Database:
         return True
 
     def _outcome(self, db: Connection, call: _Call) -> Any:
-        """Returns the result of a call, or a RequestError if it has failed alone. Raises what fails for all."""
+        """Runs a call in a savepoint. Returns its result, or a RequestError if only this call failed.
+
+        It raises errors that affect the whole transaction."""
         db.execute("SAVEPOINT call")
         try:
             result = call.work(db)
@@ -177,7 +182,10 @@ class Database:
         return result
 
     def _transact(self, work: Callable[[Connection], T], write: bool, deletes: bool) -> T:
-        """Runs work in a transaction; once more if the first one changed nothing and the second one may succeed."""
+        """Runs work in a transaction.
+
+        A failed transaction is repeated once if it changed nothing and may succeed now.
+        """
         tried = False
         while True:
             db, committing = self._connected(), False
@@ -202,7 +210,7 @@ class Database:
                 raise failure from None
 
     def _repaired(self, db: Connection, failure: RequestError, deletes: bool, committing: bool) -> bool:
-        """Removes the cause of a failure, if it can; whether the transaction changed nothing and may be repeated."""
+        """Tries to remove the cause of a failure. Returns whether the transaction may be repeated."""
         if db.lost():
             self._close_connection()
             return not committing
@@ -212,7 +220,8 @@ class Database:
         return False
 
     def _do_upkeep(self, db: Connection, write: bool) -> None:
-        """Does what is due, in a transaction of its own, and begins the transaction again."""
+        """Runs the maintenance that is due in a transaction of its own, and then begins the caller's
+        transaction again."""
         if not self._upkeep(db):
             return
         db.execute("COMMIT")
@@ -223,7 +232,7 @@ class Database:
         db.begin(write)
 
     def _connected(self) -> Connection:
-        """Returns the connection, opened now if there is none. Raises RequestError."""
+        """Returns the connection, and opens it first if necessary. Raises RequestError."""
         if self._connection is not None:
             return self._connection
         try:

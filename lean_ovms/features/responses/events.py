@@ -1,7 +1,7 @@
-"""The events of a response stream, from the deltas of a generation.
+"""Turns the deltas of a generation into the events of a response stream.
 
-Knows no engine, no request, no transport, and no clock but that of the response object. The items of a choice come one
-after the other; output_index counts items in the order in which they start, which is their order in `output`.
+The items of a choice follow each other. output_index numbers the items of all choices in the order in which they start,
+which is their order in `output`. This module knows no engine, no request and no transport.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 
 def of_text(text: str, tokens: list[TokenLogprob]) -> tuple[list[TokenLogprob], list[TokenLogprob]]:
-    """Returns the tokens that a piece of text was made of, and those behind them, whose text is still to come.
+    """Returns the tokens whose text is `text`, and the tokens after them, whose text is still to come.
 
-    Tokens before the text are left out: the end of the reasoning, and markup that no output shows. Where the text is
-    not what the tokens say, because a parser has changed it, all of them count.
+    Tokens before the text are left out, such as those of the end of the reasoning, or of markup that is never shown. If
+    a parser has changed the text, so that it is not part of the tokens' text, all tokens are returned for it.
 
     Args:
-        text: What is new of a message.
-        tokens: The tokens since the last piece of text.
+        text: The new text of a message.
+        tokens: The tokens since the last new text.
     """
     start = b"".join(token.bytes for token in tokens).find(text.encode())
     if start < 0:
@@ -58,20 +58,22 @@ def of_text(text: str, tokens: list[TokenLogprob]) -> tuple[list[TokenLogprob], 
 
 @dataclass(slots=True)
 class _Choice:
-    """One choice of a response."""
+    """The state of one choice of a response."""
 
     open: OutputItem | None = None
-    """The item that grows; None: none is open."""
+    """The item that grows; None if none is open."""
     output_index: int = 0
-    """The place of that item in the output."""
+    """The index of the open item in the output."""
     has_output: bool = False
     """Whether a message or a call has started."""
     logprobs: list[TokenLogprob] = field(default_factory=list)
-    """The log probabilities that no item has yet."""
+    """The log probabilities of tokens that have not been assigned to an item yet."""
 
 
 class Events:
-    """The stream of one response, as frames. Call start, deltas…, finalize, end. `output` is valid at any time."""
+    """The event stream of one response, as frames.
+
+    A caller calls `start`, `deltas` any number of times, `finalize` and `end`. `output` is valid at any time."""
 
     def __init__(
         self,
@@ -86,10 +88,10 @@ class Events:
 
         Args:
             body: Makes the response object.
-            queued: Whether it waits before it starts.
-            obfuscate: Whether deltas get a text that hides their lengths.
-            silent: Whether frames are counted, but not kept.
-            audio: Makes pieces of the samples of a spoken answer; None: it is not spoken.
+            queued: Whether the response is queued before it starts, as a background response is.
+            obfuscate: Whether deltas are padded with random text that hides their lengths.
+            silent: Whether frames are only counted, since nobody reads them.
+            audio: Makes pieces of the audio of a spoken answer; None if the answer is not spoken.
         """
         self.body = body
         self._audio = audio
@@ -106,12 +108,12 @@ class Events:
 
     @property
     def count(self) -> int:
-        """Number of frames so far."""
+        """The number of frames so far."""
         return self._writer.count
 
     @property
     def output(self) -> list[Json]:
-        """The items so far, each with its content so far."""
+        """The output items so far, each with its content so far."""
         found = list(self._output)
         for choice in self._choices.values():
             if choice.open is not None:
@@ -123,14 +125,14 @@ class Events:
         return self._final or self.body.running(self.status, self.output)
 
     def start(self) -> list[Frame]:
-        """Returns the frames of an accepted response."""
+        """Returns the frames of the first events, with which a response begins."""
         self._writer.add("response.created", {"response": self.response()})
         if self.status == "queued":
             self._writer.add("response.queued", {"response": self.response()})
         return self._writer.take_frames()
 
     def deltas(self, deltas: Iterable[Delta]) -> list[Frame]:
-        """Returns the frames for these deltas."""
+        """Adds deltas of the generation, and returns the frames of their events."""
         self._set_in_progress()
         for delta in deltas:
             if delta.progress is not None:
@@ -204,7 +206,7 @@ class Events:
         return reasoning
 
     def _next_index(self, choice: _Choice) -> int:
-        """Closes the open item of a choice; returns the index of its next one."""
+        """Closes the open item of a choice, and returns the index in the output for its next item."""
         self._close(choice, "completed")
         choice.output_index = len(self._output)
         self._output.append(None)
@@ -220,7 +222,7 @@ class Events:
     # --- MCP tools
 
     def add_listing(self, item: Json) -> None:
-        """Adds a list of the tools of a server."""
+        """Adds an item that lists the tools of an MCP server."""
         where = {"output_index": len(self._output), "item_id": item["id"]}
         self._writer.add(
             "response.output_item.added", {"output_index": len(self._output), "item": item | {"tools": []}}
@@ -231,7 +233,7 @@ class Events:
         self._output.append(item)
 
     def start_call(self, origin: ToolOrigin, arguments: str, approval: str) -> None:
-        """Adds a call that the client has approved."""
+        """Adds a call of an MCP tool that the client has approved, and whose result is still to come."""
         self._output.append(None)
         call = McpCall(self._writer, len(self._output) - 1, "", origin, approval)
         call.add(arguments)
@@ -243,17 +245,20 @@ class Events:
         self.calls.append(call)
 
     def end_call(self, call: McpCall, output: str | None, error: Json | None) -> None:
-        """Adds the result of a call."""
+        """Adds the result or the error of a call of an MCP tool, and closes the call."""
         self.calls.remove(call)
         call.output, call.error = output, error
         self._output[call.index] = call.close("completed" if error is None else "failed")
 
     def end_generation(self) -> None:
-        """Lets another generation go on with the response."""
+        """Prepares for another generation that continues the same response, after calls of MCP tools."""
         self._choices.clear()
 
     def _finish(self, choice: _Choice, reason: str) -> None:
-        """Ends a choice. One without a message or a call gets an empty message, unless it was cut while reasoning."""
+        """Ends a choice.
+
+        If it has neither a message nor a call, it gets an empty message, unless its reasoning was cut off.
+        """
         in_call = isinstance(choice.open, FunctionCall)  # a complete call is closed
         complete = reason != "length" and not in_call
         self.cut_off = self.cut_off or ("" if complete else reason)
@@ -262,7 +267,7 @@ class Events:
         self._close(choice, "completed" if complete else "incomplete")
 
     def finalize(self, usage: Usage, error: RequestError | None = None, *, cancelled: bool = False) -> Json:
-        """Returns the final response object, with every open item closed; `end` sends it."""
+        """Closes all open items, and returns the final response object, which `end` sends."""
         self._set_in_progress()
         for choice in self._choices.values():
             self._close(choice, "incomplete")
@@ -278,7 +283,7 @@ class Events:
         return self._final
 
     def end(self) -> list[Frame]:
-        """Returns the last frames. A cancelled response ends as an incomplete one: OpenAI has no event for it."""
+        """Returns the last frames. A cancelled response ends as an incomplete one, since OpenAI has no event for it."""
         word = "incomplete" if self.status == "cancelled" else self.status
         self._writer.add(f"response.{word}", {"response": self.response()})
         return self._writer.take_frames()

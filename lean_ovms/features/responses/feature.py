@@ -48,7 +48,7 @@ class ResponseOptions(Options):
     )
 
     def check(self, config: Any) -> None:
-        """Raises WrongOptions for a store without a directory."""
+        """Raises WrongOptions if the directory for the store's file does not exist."""
         store = self.response_store
         if store and "://" not in store and not Path(store).absolute().parent.is_dir():
             raise WrongOptions(f"--response_store {store}: there is no directory {Path(store).absolute().parent}")

@@ -1,6 +1,6 @@
 """The request fields that only POST …/responses has, and those that it refuses.
 
-The rules are OpenAI's, https://platform.openai.com/docs/api-reference/responses/create, the texts of errors OVMS's.
+The rules are those of https://platform.openai.com/docs/api-reference/responses/create, and the error texts OVMS's.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ MAX_ECHOED = 1 << 20
 
 
 def _echoed(name: str) -> Field:
-    """Returns a text that is only kept and echoed."""
+    """Returns a string field that is only stored and repeated in the response."""
 
     def read(value: str) -> str:
         if len(value) > MAX_ECHOED:
@@ -95,7 +95,8 @@ def _reasoning(value: Json) -> Json:
 
 
 def _tools(value: Any) -> Any:
-    """Returns the tools; OpenAI's clients write null for parameters and strict that are not given."""
+    """Drops members that are null from the tools, as OpenAI's clients send null for parameters and strict that are not
+    set."""
     if not isinstance(value, list):
         return value
     return [{k: v for k, v in tool.items() if v is not None} if isinstance(tool, dict) else tool for tool in value]
@@ -159,7 +160,8 @@ REFUSED = {
 
 
 def _fit_for_a_path(value: str) -> str:
-    """Checks an id: responses are fetched by their ids, which clients put into paths as they are."""
+    """Checks that an id can be part of a URL's path, since clients fetch responses by their ids without
+    escaping them."""
     if not _IN_PATH.fullmatch(value):
         text = f"request_id must have 1 to {MAX_REQUEST_ID} letters, digits, dots, dashes or underscores"
         raise BadRequest(text, param="request_id")

@@ -1,7 +1,7 @@
-"""Input items that OpenAI's own tools write, and those of other providers: what this server keeps and shows of them.
+"""Input items of tools that OpenAI or another provider runs: how they are stored, and how the model is shown them.
 
-A conversation that began there goes on here. Calls are those of a tool of that name, in whatever way it was run;
-https://platform.openai.com/docs/api-reference/responses/create has the items. Knows no model and no store.
+A conversation that began at another provider can go on here. A call is shown to the model as a call of a tool of that
+name, whoever ran it. https://platform.openai.com/docs/api-reference/responses/create lists the items.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ BINARY = {"image_generation_call": "result"}
 
 
 def is_call(kind: str) -> bool:
-    """Returns whether a type is that of a call of another provider's tool."""
+    """Returns whether items of this type are calls of another provider's tools."""
     return kind in CALLS or kind.endswith(CALL_ENDS)
 
 
 def is_output(kind: str) -> bool:
-    """Returns whether a type is that of the result of such a call, as an item of its own."""
+    """Returns whether items of this type are results of calls of another provider's tools."""
     return kind in OUTPUTS or kind.endswith(OUTPUT_ENDS)
 
 
 def reader(kind: str) -> Callable[[Json, str], Json] | None:
-    """Returns what reads items of a type; None for one that no other provider has."""
+    """Returns the function that reads items of a type, or None if no other provider has the type."""
     return _read if is_call(kind) or is_output(kind) or kind in UNSHOWN else None
 
 
 def _read(given: Json, param: str) -> Json:
-    """Returns an item as it is kept: as it was given, with an id. Raises BadRequest."""
+    """Returns an item in its stored form: as it was given, with an id and without pictures. Raises BadRequest."""
     for name in ("id", "call_id"):
         if not isinstance(given.get(name, ""), str):
             raise BadRequest(f"{given['type']}.{name} is not a string", param=f"{param}.{name}")
@@ -57,24 +57,24 @@ def _read(given: Json, param: str) -> Json:
 
 
 def call_id(item: Json) -> str:
-    """Returns the id by which a call and its result belong together."""
+    """Returns the id that a call and its result share."""
     return str(item.get("call_id") or item["id"])
 
 
 def tool(item: Json) -> str:
-    """Returns the name of the tool of a call."""
+    """Returns the name of the tool that a call item calls."""
     return str(item.get("name") or item["type"].removesuffix(CALL_ENDS))
 
 
 def given(item: Json) -> Any:
-    """Returns what the tool of a call was given: its only argument if that is an object, else all by their names."""
+    """Returns the arguments of a call item by their names, or its only argument if that is an object."""
     found = {name: value for name, value in item.items() if name not in OF_ITEM and name not in RESULTS}
     only = next(iter(found.values())) if len(found) == 1 else None
     return only if isinstance(only, dict) else found
 
 
 def result(item: Json) -> str | None:
-    """Returns what the model sees of the result that is in an item; None if none is."""
+    """Returns the text that the model is shown for the result that an item contains, or None if it has no result."""
     found = {name: item[name] for name in RESULTS if item.get(name) is not None}
     if found:
         return as_text(next(iter(found.values())) if len(found) == 1 else found)
@@ -82,7 +82,7 @@ def result(item: Json) -> str | None:
 
 
 def output(item: Json) -> str | list[Json]:
-    """Returns the content of a message with the result of a call: a text, or a screenshot as a part."""
+    """Returns a result item as the content of a tool message: a text, or a list with a screenshot as an image part."""
     value = item.get("output")
     if isinstance(value, dict) and isinstance(value.get("image_url"), str):
         return [{"type": "image_url", "image_url": {"url": value["image_url"]}}]
@@ -90,16 +90,17 @@ def output(item: Json) -> str | list[Json]:
 
 
 def unshown(items: list[Json], param: str) -> list[str]:
-    """Returns a warning about the items that no model is shown.
+    """Returns a warning for the items that the model is not shown, or an empty list.
 
     Args:
         items: The items of a request.
-        param: The field that they are in.
+        param: The name of the field that has the items.
     """
     found = [(place, one["type"]) for place, one in enumerate(items) if is_unshown(one)]
     return unshown_line([f"{param}[{place}]" for place, _ in found], [kind for _, kind in found])
 
 
 def is_unshown(item: Json) -> bool:
-    """Returns whether no model can be shown an item: it holds nothing for one, or is another server's ciphertext."""
+    """Returns whether a model cannot be shown an item, as it has no text for a model or is encrypted by
+    another server."""
     return item["type"] in UNSHOWN or (item["type"] == compaction.KIND and not compaction.is_own(item))

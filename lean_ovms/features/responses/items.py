@@ -1,7 +1,6 @@
-"""Input items: their validation, their stored form, and their conversion to messages for a chat template.
+"""Input items: their validation, their stored form, and their conversion to chat messages.
 
-The sources are those of create.py; items that only other servers write are in foreign_items.py. Knows no model and no
-store; references to stored items are resolved earlier.
+Items of other providers' tools are in foreign_items.py. References to stored items are resolved before the conversion.
 """
 
 from __future__ import annotations
@@ -25,7 +24,10 @@ REFERENCE = "item_reference"
 
 
 def read_input(value: Any) -> list[Json]:
-    """Returns the items of `input`, each with a type, an id, and its content as a list. Raises BadRequest."""
+    """Reads the field `input`.
+
+    Returns its items, each with a type, an id and its content as a list. Raises BadRequest.
+    """
     if isinstance(value, str):
         if not value:
             raise BadRequest("input cannot be empty", param="input")
@@ -38,7 +40,7 @@ def read_input(value: Any) -> list[Json]:
 
 
 def read_items(values: list[Any], param: str) -> list[Json]:
-    """Reads an array of items as read_input does. Raises BadRequest."""
+    """Reads an array of items. Returns them, each with a type, an id and its content as a list. Raises BadRequest."""
     if len(values) > MAX_ITEMS:
         raise BadRequest(f"{param} must have no more than {MAX_ITEMS} items", param=param)
     return [_item(value, f"{param}[{i}]") for i, value in enumerate(values)]
@@ -82,13 +84,13 @@ def _message(given: Json, param: str) -> Json:
 
 
 def _id(given: Json, prefix: str) -> str:
-    """Returns the id of an item, or a new one."""
+    """Returns the id that an item has, or a new one with this prefix."""
     known = given.get("id")
     return known if isinstance(known, str) and known else item_id(prefix)
 
 
 def _head(given: Json, prefix: str) -> Json:
-    """Returns what all items but messages begin with."""
+    """Returns the first members of an item that is not a message: id, type and status."""
     return {"id": _id(given, prefix), "type": given["type"], "status": "completed"}
 
 
@@ -113,7 +115,7 @@ def _part(part: Any, role: str, param: str) -> Json:
 
 
 class _NotRead(BadRequest):
-    """A part that is well-formed and cannot be read here."""
+    """Raised for a content part that is valid, but that this server cannot read."""
 
 
 def _media(part: Json, kind: str, param: str) -> Json:
@@ -210,7 +212,7 @@ def _reference(given: Json, param: str) -> Json:
 
 
 def _strings(given: Json, names: tuple[str, ...], param: str) -> Json:
-    """Returns the members of an item that must be strings. Raises BadRequest."""
+    """Returns the named members of an item. Raises BadRequest if one of them is not a string."""
     for name in names:
         if not isinstance(given.get(name), str):
             raise BadRequest(f"{given['type']} item is missing required {name} field", param=f"{param}.{name}")
@@ -275,12 +277,13 @@ _READERS: dict[str, Callable[[Json, str], Json]] = {
 
 
 def is_usable(item: Json) -> bool:
-    """Returns whether a next turn can use an output item: a call may be cut off, or have no result."""
+    """Returns whether a later turn can use an output item, which is false for a call that was cut off or
+    has no result."""
     return item["type"] not in ("function_call", CALL) or item["status"] in ("completed", "failed")
 
 
 def without_logprobs(items: list[Json]) -> list[Json]:
-    """Returns the same items for a prompt: log probabilities take a hundred times the memory of their text."""
+    """Drops log probabilities, which a prompt does not need, and which take a hundred times the memory of the text."""
     return [
         item if item["type"] != "message" else item | {"content": list(map(_plain_part, item["content"]))}
         for item in items
@@ -295,7 +298,7 @@ def _plain_part(part: Json) -> Json:
 
 
 def to_messages(items: list[Json]) -> list[Json]:
-    """Returns items as chat messages. Consecutive reasoning, text and calls of the assistant become one message."""
+    """Converts items to chat messages. Consecutive reasoning, text and calls of the assistant become one message."""
     builder = _MessageBuilder({foreign_items.call_id(item) for item in items if foreign_items.is_output(item["type"])})
     for item in compaction.current(items):
         if not foreign_items.is_unshown(item):
@@ -304,21 +307,22 @@ def to_messages(items: list[Json]) -> list[Json]:
 
 
 class _MessageBuilder:
-    """Collects messages. One of the assistant at the end may be extended by further items."""
+    """Collects chat messages from items; further items of the assistant extend its last message."""
 
     def __init__(self, answered: Set[str]) -> None:
         """Begins without a message.
 
         Args:
-            answered: The ids of the calls whose results are items of their own.
+            answered: The ids of the calls whose results are separate items.
         """
         self.messages: list[Json] = []
         self._answered = answered
         self._requests: dict[str, Json] = {}  # for approval
 
     def finished(self) -> list[Json]:
-        """Returns the messages, their reasoning as one text; until then it is a list, as a client may send thousands of
-        items of it.
+        """Returns the messages, and joins the reasoning of each to one text.
+
+        While messages are collected, reasoning is a list, since a client may send thousands of reasoning items.
         """
         for message in self.messages:
             if "reasoning_content" in message:
@@ -353,10 +357,10 @@ class _MessageBuilder:
             self.messages.append({"role": item["role"], "content": _content(item["content"])})
 
     def _turn(self, *last: str) -> Json:
-        """Returns the assistant's message at the end of the conversation.
+        """Returns the assistant's message at the end of the conversation, to which an item is added.
 
-        It is a new one if the last message is of somebody else, or has one of the members `last`: nothing more may be
-        added to such a message.
+        A new one is begun if the last message has another role, or already has one of the members `last`, after which
+        the item may not follow in the same message.
         """
         turn = self.messages[-1] if self.messages else {}
         if turn.get("role") != "assistant" or any(map(turn.get, last)):
@@ -369,7 +373,7 @@ class _MessageBuilder:
         calls.append({"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}})
 
     def _add_mcp(self, item: Json) -> None:
-        """Adds an item of MCP tools. Lists are none of the conversation: the tools are those of the request."""
+        """Adds an item of MCP tools. Lists of tools are not added, since the request itself has the tools."""
         kind = item["type"]
         if kind == CALL:
             error = item["error"]
@@ -382,12 +386,12 @@ class _MessageBuilder:
                 self._add_answered(request, f"The user did not approve this call. {item['reason'] or ''}".rstrip())
 
     def _add_answered(self, item: Json, text: str) -> None:
-        """Adds a call of an MCP tool and its result."""
+        """Adds a call of an MCP tool, and its result as a message with the given text."""
         self._add_call(item["id"], function_name(item["name"], item["server_label"]), item["arguments"])
         self.messages.append({"role": "tool", "tool_call_id": item["id"], "content": text})
 
     def _add_foreign(self, item: Json) -> None:
-        """Adds a call of another provider's tool, and its result unless that is an item of its own."""
+        """Adds a call of another provider's tool, and its result unless that is a separate item."""
         call_id, found = foreign_items.call_id(item), foreign_items.result(item)
         self._add_call(call_id, foreign_items.tool(item), arguments(foreign_items.given(item)))
         if found is not None or call_id not in self._answered:
@@ -397,7 +401,7 @@ class _MessageBuilder:
         self._turn("content", "tool_calls").setdefault("reasoning_content", []).append(text)
 
     def _join_users(self) -> None:
-        """Joins the user's messages at the end to one: many templates take no two in a row."""
+        """Joins consecutive messages of the user at the end to one, since many chat templates refuse two in a row."""
         turn: list[str | list[Json]] = []
         while self.messages and self.messages[-1]["role"] == "user":
             turn.append(self.messages.pop()["content"])
@@ -416,7 +420,7 @@ def _reasoning_text(item: Json) -> str:
 
 
 def _content(content: str | list[Json]) -> str | list[Json]:
-    """Returns content for a chat message: a string for a single text, else parts."""
+    """Converts an item's content for a chat message: to a string if it is a single text, else to parts."""
     if isinstance(content, str):
         return content
     parts = to_parts(content)
@@ -424,7 +428,7 @@ def _content(content: str | list[Json]) -> str | list[Json]:
 
 
 def to_parts(content: str | list[Json]) -> list[Json]:
-    """Returns content as the parts of a chat message."""
+    """Converts an item's content to the parts of a chat message."""
     return [{"type": "text", "text": content}] if isinstance(content, str) else [_chat_part(part) for part in content]
 
 

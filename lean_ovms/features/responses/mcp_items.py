@@ -1,4 +1,4 @@
-"""The output items of MCP tools: calls that the server makes, and requests to approve one."""
+"""The output items of MCP tools: calls that this server makes, and requests to approve a call."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from .tool_forms import APPROVAL_REQUEST, CALL, ToolOrigin
 
 
 def called(origin: ToolOrigin, arguments: str) -> Json:
-    """Returns what an item says of a call."""
+    """Returns the members of an item that describe a call: server, tool and arguments."""
     return {"server_label": origin.namespace, "name": origin.name, "arguments": arguments}
 
 
 class McpCall(FunctionCall):
-    """A call of a tool of an MCP server, which is closed when it has a result."""
+    """An item of a call of an MCP server's tool, which is closed when it has its result."""
 
     prefix = "mcp"
     kind = CALL
@@ -22,14 +22,14 @@ class McpCall(FunctionCall):
     def __init__(
         self, writer: ResponseEventWriter, index: int, call_id: str, origin: ToolOrigin, approval: str | None = None
     ) -> None:
-        """Begins the call.
+        """Begins the item of a call.
 
         Args:
             writer: Writes the events.
-            index: The place of the item in the response.
+            index: The index of the item in the output.
             call_id: The id of the call.
             origin: The server and the tool.
-            approval: The id of the request for approval that was granted; None: none was needed.
+            approval: The id of the request for approval that was granted; None if the call needs no approval.
         """
         self.output: str | None = None
         self.error: Json | None = None
@@ -42,7 +42,7 @@ class McpCall(FunctionCall):
         return {"id": self.id, "type": self.kind, "status": status, **called(self.origin, self.text), **result}
 
     def end_arguments(self) -> None:
-        """Writes the event that repeats the arguments."""
+        """Writes the event with the complete arguments."""
         self._writer.add("response.mcp_call_arguments.done", {**self._where, "arguments": self.text})
 
     def _end(self, item: Json) -> None:
@@ -51,7 +51,7 @@ class McpCall(FunctionCall):
 
 
 class ApprovalRequest(FunctionCall):
-    """A call that the client has to approve first. It has no deltas."""
+    """An item that asks the client to approve a call. It has no deltas."""
 
     prefix = "mcpr"
     kind = APPROVAL_REQUEST
@@ -61,4 +61,4 @@ class ApprovalRequest(FunctionCall):
         return {"id": self.id, "type": self.kind, **called(self.origin, self.text)}
 
     def _end(self, item: Json) -> None:
-        """Writes nothing: there is no such event."""
+        """Writes no event, since the API has none for the content of this item."""

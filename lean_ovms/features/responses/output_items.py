@@ -1,7 +1,7 @@
-"""The output items of a response while they grow: messages, reasoning, calls. Each writes its own events.
+"""The output items of a response while they grow: messages, reasoning and calls. Each writes its own events.
 
-Order and fields of the events are those of OVMS and of OpenAI's published schema. An item knows no other items, no
-choices and no response; it adds numbered frames to a ResponseEventWriter.
+The order and the fields of the events are those of OVMS and of OpenAI's published schema. An item knows nothing of
+other items, choices and the response; it adds numbered frames to a ResponseEventWriter.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Frame = bytes | list[bytes]
 
 
 class ResponseEventWriter:
-    """The events of one stream as SSE frames, numbered from 0: frame i has sequence_number i."""
+    """Writes the events of one stream as SSE frames; the frames are numbered from 0 by sequence_number."""
 
     def __init__(self, *, obfuscate: bool = False, silent: bool = False) -> None:
         """Begins without any event.
@@ -37,7 +37,7 @@ class ResponseEventWriter:
         Args:
             obfuscate: Whether deltas are padded, so that their length reveals less about the tokens in them
                 (stream_options).
-            silent: Whether frames are counted, but not kept.
+            silent: Whether frames are only counted, since nobody reads them.
         """
         self.count = 0
         self._obfuscate = obfuscate
@@ -45,7 +45,7 @@ class ResponseEventWriter:
         self._new: list[Frame] = []
 
     def add(self, kind: str, payload: Json) -> None:
-        """Adds an event."""
+        """Adds an event of the given type."""
         self.count += 1
         if self._silent:
             return
@@ -53,13 +53,13 @@ class ResponseEventWriter:
         self._new.append(pieces if len(pieces) > 1 else pieces[0])
 
     def delta(self, head: bytes, tail: bytes, text: str, rest: bytes = b"}") -> None:
-        """Adds a delta event. It runs for each token, so it joins bytes that are made before.
+        """Adds a delta event. It is called for each token, so it only joins bytes that were prepared before.
 
         Args:
             head: The bytes of the event before its sequence number.
-            tail: The bytes between this number and the text.
+            tail: The bytes between the sequence number and the text.
             text: The new text.
-            rest: The bytes behind the text, up to the end of the object.
+            rest: The bytes after the text, up to the end of the JSON object.
         """
         self.count += 1
         if self._silent:
@@ -69,18 +69,19 @@ class ResponseEventWriter:
         self._new.append(b"%b%d%b%b%b\n\n" % (head, self.count - 1, tail, orjson.dumps(text), rest))
 
     def take_frames(self) -> list[Frame]:
-        """Returns the frames since the last call."""
+        """Returns the frames that were added since the last call."""
         new, self._new = self._new, []
         return new
 
 
 def pieces_of(frames: Iterable[Frame]) -> list[bytes]:
-    """Returns the bytes of frames in pieces: the pieces of large ones, and whole small ones."""
+    """Returns the bytes of frames in pieces: a small frame is one piece, a large one has several."""
     return [piece for frame in frames for piece in ([frame] if isinstance(frame, bytes) else frame)]
 
 
 def joined(frames: Iterable[Frame]) -> list[bytes]:
-    """Returns the bytes of frames: small ones that follow each other as one, and the pieces of large ones."""
+    """Returns the bytes of frames in pieces: consecutive small frames are joined to one piece, a large
+    one has several."""
     found: list[bytes] = []
     for small, alike in groupby(frames, lambda frame: isinstance(frame, bytes)):
         pieces = pieces_of(alike)
@@ -89,12 +90,13 @@ def joined(frames: Iterable[Frame]) -> list[bytes]:
 
 
 def delta_head(kind: str) -> bytes:
-    """Returns the part of a delta event before its sequence number."""
+    """Returns the bytes of a delta event before its sequence number."""
     return b'event: %b\ndata: {"type":"%b","sequence_number":' % (kind.encode(), kind.encode())
 
 
 def entry(token: TokenLogprob, *, by_id: bool) -> Json:
-    """Returns a token's log probability and its alternatives'; this API has no null for an unknown one."""
+    """Returns a token with its log probability and its alternatives, with a number for an unknown probability, not
+    null."""
     found = logprob_entry(token, by_id=by_id)
     if found["logprob"] is None:
         found["logprob"] = UNKNOWN_LOGPROB
@@ -102,7 +104,7 @@ def entry(token: TokenLogprob, *, by_id: bool) -> Json:
 
 
 class OutputItem:
-    """An item and its text so far, at a place in the output. Announces itself; `close` writes the last events."""
+    """An output item with its text so far. Its first event is written when it is created, its last ones by `close`."""
 
     prefix = ""
     head = b""
@@ -118,16 +120,16 @@ class OutputItem:
 
     @property
     def text(self) -> str:
-        """The text so far."""
+        """The text of the item so far."""
         return "".join(self._texts)
 
     def add(self, text: str) -> None:
-        """Adds text."""
+        """Adds text to the item, and writes its delta event."""
         self._texts.append(text)
         self._writer.delta(self.head, self._tail, text)
 
     def close(self, status: str) -> Json:
-        """Writes the closing events; returns the final item."""
+        """Writes the closing events, and returns the final item."""
         item = self.item(status)
         self._end(item)
         self._writer.add("response.output_item.done", {"output_index": self.index, "item": item})
@@ -141,7 +143,7 @@ class OutputItem:
         return self.item("in_progress")
 
     def _end(self, item: Json) -> None:
-        """Writes the events that repeat the content of the final item."""
+        """Writes the events with the complete content of the item, before the one that ends it."""
         raise NotImplementedError
 
 
@@ -158,7 +160,8 @@ class MessageItem(OutputItem):
         writer.add("response.content_part.added", {**self._where, "part": self._part()})
 
     def add(self, text: str, logprobs: Sequence[TokenLogprob] = ()) -> None:
-        """Adds text, and the log probabilities of its tokens if requested."""
+        """Adds text, with the log probabilities of its tokens if the request asks for them, and writes
+        the delta event."""
         self._texts.append(text)
         if not logprobs:
             self._writer.delta(self.head, self._tail, text, b',"logprobs":[]}')
@@ -167,7 +170,7 @@ class MessageItem(OutputItem):
         self._writer.delta(self.head, self._tail, text, b',"logprobs":%b}' % entries)
 
     def add_logprobs(self, logprobs: Sequence[TokenLogprob]) -> bytes:
-        """Adds log probabilities, such as those of tokens without text, for the closing events. Returns their JSON."""
+        """Adds log probabilities, such as those of tokens without text, to the final item. Returns their JSON."""
         entries = orjson.dumps([entry(token, by_id=self._named_by_id) for token in logprobs])
         self._logprobs.extend(entries)
         return entries
@@ -199,8 +202,8 @@ class ReasoningItem(OutputItem):
 
         Args:
             writer: Writes the events.
-            index: The place of the item in the response.
-            seal: Encrypts the reasoning for the client; None: it is not sent encrypted.
+            index: The index of the item in the output.
+            seal: Encrypts the reasoning for the client; None if no encrypted reasoning is sent.
         """
         self._seal = seal
         super().__init__(writer, index, {"summary_index": 0})
@@ -225,7 +228,7 @@ class ReasoningItem(OutputItem):
 
 
 class FunctionCall(OutputItem):
-    """A call of one of the client's tools."""
+    """An item with a call of one of the client's functions."""
 
     prefix = "fc"
     kind = "function_call"
@@ -261,9 +264,11 @@ class FunctionCall(OutputItem):
 
 
 class CustomCall(FunctionCall):
-    """A call of a custom tool: the model writes a function's arguments, the client gets the text in them.
+    """An item with a call of a custom tool.
 
-    Its input is one delta: a text inside of JSON is known when the JSON is complete.
+    The model writes the arguments of a function, and the client gets their text.
+
+    The input is sent as one delta, since the text is known only when the JSON of the arguments is complete.
     """
 
     prefix = "ctc"
@@ -272,7 +277,8 @@ class CustomCall(FunctionCall):
     head = b""
 
     def _content(self) -> str:
-        """Returns the text in {"input": text}; "" if the arguments are cut off, or are something else."""
+        """Returns the text of the arguments {"input": text}, or "" if the arguments are cut off or have
+        another form."""
         text = (parsed_object(self.text) or {}).get("input")
         return text if isinstance(text, str) else ""
 
@@ -283,7 +289,7 @@ class CustomCall(FunctionCall):
 
 
 class JsonDepth:
-    """Finds the end of a JSON object that arrives in pieces. A value that is no object never ends."""
+    """Finds the end of a JSON object that arrives in pieces. A value that is not an object never ends."""
 
     _MARKS = re.compile(r'["{}\[\]]')
     _IN_STRING = re.compile(r'"|\\.', re.DOTALL)
@@ -295,7 +301,7 @@ class JsonDepth:
         self._escape = ""
 
     def feed(self, text: str) -> bool:
-        """Adds a piece; returns whether the object is complete."""
+        """Adds a piece, and returns whether the object is complete."""
         if self._object is None:
             text = text.lstrip()
             if not text:

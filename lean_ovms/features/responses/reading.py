@@ -1,6 +1,6 @@
 """Reads the body of POST …/responses.
 
-What cannot be honoured and would change the answer is refused; what would not is echoed.
+A field that this server cannot honour is refused if it would change the answer; otherwise the response repeats it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .store import Context
 async def read_request(
     request: Request, services: Services, parse: Callable[[Json, Services], ResponsesRequest]
 ) -> tuple[ResponsesRequest, Context]:
-    """Returns the body of a request, and the stored items that it refers to. Raises RequestError."""
+    """Parses the body of a request, and loads the stored items that it refers to. Raises RequestError."""
     store = services.get(ResponseService).store  # it is made here: a large body is parsed in a thread
     parsed = await services.parse_body(request, parse)
     values = parsed.values
@@ -102,7 +102,7 @@ def parse_response(body: Json, services: Services) -> ResponsesRequest:
 
 
 def _echo(values: Values, tools: AgentTools, generation: GenerationBody) -> Json:
-    """Returns the fields of the response object (OpenAI's Response) that repeat the request, in OVMS's order."""
+    """Returns the members of the response object that repeat the request, in OVMS's order."""
     sampling = generation.sampling
     functions = [tool["function"] for tool in read_tools(tools.functions, None)[0]]
     plain = [function for function in functions if function["name"] not in tools.origins]
@@ -138,7 +138,7 @@ def _echo(values: Values, tools: AgentTools, generation: GenerationBody) -> Json
 
 
 def _text(values: Values) -> Json:
-    """Returns `text`, with response_format (of the other APIs) as its format."""
+    """Returns the member `text` of the response; response_format, the field of other APIs, is its format."""
     text = values["text"] or {"format": TEXT_FORMAT}
     response_format = values["response_format"]
     if response_format is None:
@@ -149,7 +149,7 @@ def _text(values: Values) -> Json:
 
 
 def _tool_choice(tool_choice: Any) -> str | Json:
-    """Returns a validated tool_choice in OpenAI's form."""
+    """Converts a validated tool_choice to the form that the response repeats."""
     if isinstance(tool_choice, dict) and isinstance(tool_choice.get("function"), dict):
         return {"type": "function", "name": tool_choice["function"]["name"]}
     return "auto" if tool_choice is None else tool_choice

@@ -1,5 +1,4 @@
-"""The body of POST …/responses, read: what to generate, what to keep, and what the answer repeats of it. Knows no
-stream."""
+"""The parsed body of POST …/responses, and the start of its generation."""
 
 from __future__ import annotations
 
@@ -28,34 +27,34 @@ DROPPED_SHARE = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponsesRequest:
-    """The body of a responses request."""
+    """The parsed body of a request for a response."""
 
     values: Values
-    """The values of its fields."""
+    """The value of every field of the body, by name."""
     generation: GenerationBody
-    """What is generated."""
+    """The parameters of the generation."""
     tools: AgentTools
     """The tools of the request."""
     offering: Callable[[Any, Any], GenerationBody] | None
-    """Returns the generation with other functions and another tool_choice; None without tools of servers."""
+    """Returns the generation with other functions and another tool_choice; None if the request has no MCP servers."""
     items: list[Json]
-    """The input of the request, with references that are not resolved."""
+    """The input items of the request, in which references to stored items are not resolved yet."""
     response: Callable[..., ResponseObject]
-    """Makes the response object of its ids and times."""
+    """Makes the response object; its keyword arguments are those fields that are known only when it starts."""
     audio: AnswerAudio | None
-    """How the answer is spoken; None: it is not."""
+    """How the answer is spoken; None if it is not spoken."""
     headers: list[tuple[str, str]]
-    """The Warning headers."""
+    """The Warning headers of the response."""
 
     async def start(
         self, items: list[Json], services: Services, close: Callable[[list[Json]], list[Json]] = list
     ) -> Generation:
-        """Starts the generation. With truncation auto, old turns that do not fit are left out.
+        """Starts the generation. With truncation auto, the oldest turns are left out until the prompt fits.
 
         Args:
             items: The items of the conversation, those of this request included.
-            services: The options, and the state of the server.
-            close: Adds the end of the prompt, which is no turn of the conversation.
+            services: The options and the state of the server.
+            close: Adds items at the end of the prompt that are not part of the conversation.
 
         Returns:
             The running generation.
@@ -78,13 +77,15 @@ class ResponsesRequest:
                 items = less
 
     async def prompt(self, items: list[Json], services: Services) -> ChatPrompt:
-        """Returns the prompt of a whole context; a long one is made in the offload thread. Raises as _prompt."""
+        """Makes the prompt of a conversation, in the offload thread if it is long.
+
+        Raises BadRequest if an item has content that the model cannot read."""
         return await services.offload.run(
             ITEM_BYTES * len(items), partial(self._prompt, items), inline_below=INLINE_BYTES
         )
 
     def _prompt(self, items: list[Json]) -> ChatPrompt:
-        """Raises BadRequest for content that the model cannot read."""
+        """Makes the prompt of a conversation. Raises BadRequest if an item has content that the model cannot read."""
         if (self.values["reasoning"] or {}).get("context") == "current_turn":
             items = _without_older_reasoning(items)
         messages = to_messages(items)
@@ -108,13 +109,13 @@ def _template_kwargs(values: Values) -> Json:
 
 
 def _without_older_reasoning(items: list[Json]) -> list[Json]:
-    """Returns the items without the reasoning before the last message of the user."""
+    """Drops the reasoning items before the last message of the user."""
     last = max((place for place, item in enumerate(items) if item.get("role") == "user"), default=0)
     return [item for item in items[:last] if item["type"] != "reasoning"] + items[last:]
 
 
 def drop_oldest_turns(items: list[Json]) -> list[Json]:
-    """Returns the items without the oldest turns, for truncation auto; the same items if there is only one turn.
+    """Drops the oldest turns, for truncation auto. Returns the same items if there is only one turn.
 
     A turn is a user message and all that follows it, so a call is never separated from its output. System and
     developer messages stay.

@@ -1,6 +1,6 @@
-"""The response object (OpenAI's Response): fields of the request, then the output.
+"""Builds the response object, OpenAI's Response: fields that repeat the request, then the output.
 
-The order of keys is OVMS's, then OpenAI's other fields. Knows no stream and no store.
+The order of keys is OVMS's, then OpenAI's other fields.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .tool_forms import ToolOrigin
 
 
 class TokenIds:
-    """The token ids of a response: of its prompt, and those generated so far for each choice."""
+    """The token ids of a response: those of its prompt, and those generated so far for each choice."""
 
     def __init__(self, prompt: Sequence[int], choices: int) -> None:
         self._prompt = prompt
@@ -27,44 +27,45 @@ class TokenIds:
         self._choices[delta.index] += delta.tokens
 
     def to_json(self) -> Json:
-        """Returns vLLM's two fields; token_ids is a list of lists if there are several choices."""
+        """Returns vLLM's fields prompt_token_ids and token_ids; the latter is a list of lists if there are several
+        choices."""
         ids = self._choices[0] if len(self._choices) == 1 else self._choices
         return {"prompt_token_ids": self._prompt, "token_ids": ids}
 
 
 @dataclass(slots=True, kw_only=True)
 class ResponseObject:
-    """Builds the response object of one response, with what is constant in it."""
+    """Builds the JSON of one response at any time of its life; the fields are the constant parts."""
 
     model: str
     """The name of the model."""
     echo: Json
     """The fields that repeat the request."""
     request_id: InitVar[str] = ""
-    """The end of its id, behind random digits; empty: these are all."""
+    """The client's request id, which is appended to the random id of the response; "" if there is none."""
     ids: TokenIds | None = None
-    """The token ids; None: they are not wanted."""
+    """The token ids; None if the request does not ask for them."""
     named_by_id: bool = False
     """Whether log probabilities name tokens by their ids."""
     origins: dict[str, ToolOrigin] = field(default_factory=dict)
-    """The tools that are no plain functions, by their names for the model."""
+    """The tools that are not plain functions, by the names of their functions."""
     seal: Callable[[str], str] | None = None
-    """Encrypts reasoning; None: it is not wanted."""
+    """Encrypts reasoning; None if the request does not ask for encrypted reasoning."""
     times: Callable[[], Timings] | None = None
-    """Returns the times so far; None: the finished response has none."""
+    """Returns the timings so far; None if the response has none."""
     timed_events: bool = False
-    """Whether the events of text have the times, too."""
+    """Whether the events of text have timings as well."""
     id: str = field(default_factory=lambda: item_id("resp"))
     """The id of the response."""
     created_at: int = field(default_factory=now)
-    """When it was made, in seconds since 1970."""
+    """The time of creation, in seconds since 1970."""
 
     def __post_init__(self, request_id: str) -> None:
         if request_id:  # after a random part, so that no client can overwrite a stored response
             self.id = f"{self.id}_{request_id}"
 
     def running(self, status: str, output: list[Json]) -> Json:
-        """Returns the object of a response that is not finished."""
+        """Returns the object of a response that is not finished, such as one in progress."""
         return self._object(status, output, {"incomplete_details": None, "error": None}, None)
 
     def final(
@@ -73,11 +74,12 @@ class ResponseObject:
         """Returns the object of a finished response.
 
         Args:
-            status: Completed, incomplete, failed or cancelled.
+            status: "completed", "incomplete", "failed" or "cancelled".
             output: The items of the output.
             usage: The numbers of tokens; they are left out after an error.
             error: The error that ended the response, or None.
-            incomplete: Why it is incomplete, if it is: length, or stop, for which OpenAI has no word.
+            incomplete: Why the response is incomplete: "length", "stop", for which OpenAI has no word, or "" if it is
+                not.
         """
         ending: Json = {"completed_at": now()} if status == "completed" else {}
         why = {"reason": "max_output_tokens" if incomplete == "length" else None}
@@ -102,14 +104,17 @@ class ResponseObject:
 
 
 def failure(error: RequestError) -> Json:
-    """Returns an error as `response.error`; the codes are OpenAI's closed list."""
+    """Returns an error in the form of `response.error`, with a code of OpenAI's closed list."""
     limited = "rate_limit_exceeded" if isinstance(error, TooManyRequests) else "server_error"
     code = "invalid_prompt" if isinstance(error, BadRequest) else limited
     return {"code": code, "message": error.message}
 
 
 def counts(usage: Usage) -> Json:
-    """Returns the usage object. Cached prompt tokens are 0 where they are unknown: the schema requires a number."""
+    """Returns the usage object.
+
+    The number of cached prompt tokens is 0 if it is unknown, since the schema requires one.
+    """
     return {
         "input_tokens": usage.prompt_tokens,
         "input_tokens_details": {"cached_tokens": usage.cached_tokens or 0, "cache_write_tokens": 0},

@@ -1,4 +1,4 @@
-"""JSON Schemas of the input of responses, for the OpenAPI document only. They have the rules that items.py checks."""
+"""JSON Schemas of the input items, only for the OpenAPI document. They state the rules that items.py checks."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Sealed reasoning: the text of a reasoning item as `encrypted_content`, which only the server can read.
 
-A client that has nothing stored sends it back with its next turn, and the model gets the text again:
-https://platform.openai.com/docs/guides/reasoning#encrypted-reasoning-items. The form is that of OpenAI, a Fernet token:
-encrypted and authenticated, and always larger than the text in it.
+A client that does not let the server store responses sends it back with its next turn, and the model gets the text
+again: https://platform.openai.com/docs/guides/reasoning#encrypted-reasoning-items. It is a Fernet token, as OpenAI's:
+encrypted and authenticated, and always larger than its text.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ EXTRA = "sealing"
 
 
 class Sealer:
-    """Seals with the first key of a file and opens with all of them; without a file it has a random key of its own."""
+    """Encrypts reasoning with the first key of a file, and decrypts it with any of its keys.
+
+    Without a file it uses a random key, which lasts as long as the process."""
 
     def __init__(self, key_file: str) -> None:
         self._key_file = key_file
@@ -32,7 +34,7 @@ class Sealer:
         self._keys: MultiFernet | None = None
 
     def read_keys(self) -> None:
-        """Reads the file, if there is one. Raises WrongOptions."""
+        """Reads the key file, if there is one. Raises WrongOptions if it cannot be used."""
         if not self._key_file:
             return
         try:
@@ -41,18 +43,20 @@ class Sealer:
             raise WrongOptions(f"--reasoning_key_file needs cryptography: {install_command(EXTRA)}") from None
 
     def sealing(self) -> Callable[[str], str]:
-        """Returns what seals a text. Raises MissingExtra."""
+        """Returns the function that encrypts a text. Raises MissingExtra if cryptography is not installed."""
         keys = self._fernet()
         return lambda text: keys.encrypt(text.encode()).decode()
 
     def opened(self, items: list[Json], param: str) -> tuple[list[Json], list[str]]:
-        """Returns the items with the text of sealed reasoning as its content, and a line if some cannot be opened.
+        """Decrypts the sealed reasoning of items.
 
-        That is left out: an agent sends it with each further request, and a summary has the same text.
+        Returns the items, and a warning if some reasoning cannot be decrypted.
+
+        Such reasoning is left out instead of being an error, as agents repeat it with each further request.
 
         Args:
             items: The items of an input.
-            param: The field that they are in.
+            param: The name of the field that has the items.
         """
         found, unread, why = list[Json](), list[str](), ""
         for place, item in enumerate(items):
@@ -71,7 +75,7 @@ class Sealer:
         return found, [f"the encrypted content of {unread[0]}{more} is left out: {why}"] if unread else []
 
     def _unsealed(self, sealed: str) -> str:
-        """Returns the text of sealed reasoning. Raises BadRequest and MissingExtra."""
+        """Decrypts a text. Raises BadRequest if no key fits, and MissingExtra if cryptography is not installed."""
         keys = self._fernet()
         from cryptography.fernet import InvalidToken
 
@@ -81,7 +85,10 @@ class Sealer:
             raise BadRequest("it is damaged, or was made with another key") from None
 
     def _fernet(self) -> MultiFernet:
-        """Returns the keys. Raises MissingExtra, and WrongOptions for a file without keys."""
+        """Returns the keys.
+
+        Raises MissingExtra if cryptography is not installed, WrongOptions if the file has no valid keys.
+        """
         if self._keys is None:
             try:
                 from cryptography.fernet import Fernet, MultiFernet

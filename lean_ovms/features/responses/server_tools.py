@@ -1,4 +1,4 @@
-"""The seam of tools that the server runs between the generations of a response."""
+"""The interface to the feature that runs tools of MCP servers between the generations of a response."""
 
 from __future__ import annotations
 
@@ -19,47 +19,47 @@ if TYPE_CHECKING:
 
 
 class ToolStream(DeltaStream, Protocol):
-    """All generations of one response, with the calls between them, as one stream."""
+    """One stream of all generations of a response, which calls tools between them."""
 
     parsed: ResponsesRequest
-    """The request, with the tools of its servers."""
+    """The request, with the tools of its MCP servers."""
     warnings: list[str]
     """The warnings of the first generation."""
     events: Events
-    """The events of the response; they are set before the stream is pushed."""
+    """The events of the response. They must be set before the stream is read."""
 
 
 class ServerTools(Protocol):
-    """The part at the seam SERVER_TOOLS, made of a Config."""
+    """Runs the tools of MCP servers; it is made of a Config by the feature that provides SERVER_TOOLS."""
 
     def read(self, tool: Json, param: str) -> ServerTool:
-        """Reads a tool of a request.
+        """Reads a tool of type mcp of a request.
 
         Args:
             tool: The tool.
-            param: The name of its field, for errors.
+            param: The path of the tool in the body, for errors.
 
         Raises:
-            BadRequest: It cannot be used.
+            BadRequest: The tool is not valid or cannot be used.
         """
 
     async def start(self, parsed: ResponsesRequest, context: Context, services: Services) -> ToolStream:
-        """Starts a response that has such tools. Raises RequestError."""
+        """Starts a response that has tools of MCP servers. Raises RequestError."""
 
     async def with_tools(self, parsed: ResponsesRequest, context: Context, services: Services) -> ResponsesRequest:
-        """Returns the request with what its servers offer the model. Raises RequestError."""
+        """Returns the request with the functions that its MCP servers offer. Raises RequestError."""
 
 
 def read_server_tool(config: Config, tool: Json, param: str) -> ServerTool:
-    """Reads a tool of a request that this server is to run.
+    """Reads a tool of type mcp of a request, which this server is asked to run.
 
     Args:
         config: The options.
         tool: The tool.
-        param: Its place in the body.
+        param: The path of the tool in the body, for errors.
 
     Raises:
-        BadRequest: It is wrong, or this server runs no tools.
+        BadRequest: The tool is not valid, or this server runs no tools.
     """
     tools = server_tools(config)
     if tools is None:
@@ -68,7 +68,7 @@ def read_server_tool(config: Config, tool: Json, param: str) -> ServerTool:
 
 
 def server_tools(config: Config) -> ServerTools | None:
-    """Returns what runs the tools of requests; None: this server runs none."""
+    """Returns the object that runs tools of MCP servers, or None if this server runs no tools."""
     make = config.composition.part(SERVER_TOOLS)
     found: ServerTools | None = None if make is None else make(config)
     return found

@@ -1,6 +1,6 @@
-"""SQLite as the response store's database: a file that processes of one machine share, or memory.
+"""SQLite as the response store's database: a file that processes of one machine can share, or memory.
 
-A damaged file is set aside at the start. Beside the file a reserve of disk space is kept, to delete on a full disk.
+A damaged file is renamed at the start. Disk space is reserved in a second file, so that deleting works on a full disk.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ RESERVE_BYTES = 1 << 20
 
 
 class Sqlite(Connection):
-    """A file, created if it does not exist; memory if path is empty. Raises OSError and sqlite3.Error."""
+    """A connection to an SQLite file, which is created if it does not exist, or to memory if the path is empty.
+
+    Its methods raise OSError and sqlite3.Error."""
 
     number = "INTEGER PRIMARY KEY AUTOINCREMENT"
 
@@ -59,7 +61,9 @@ class Sqlite(Connection):
             raise
 
     def _to_wal(self) -> None:
-        """Allows readers while there is a writer. Fails briefly while another server opens or closes the file."""
+        """Switches to write-ahead logging, which allows readers beside a writer.
+
+        It is tried again while another server opens or closes the file, which makes it fail briefly."""
         deadline = time.monotonic() + BUSY_TIMEOUT_S
         while True:
             try:
@@ -140,10 +144,10 @@ class Sqlite(Connection):
     # --- the disk ---
 
     def keep_reserve(self) -> None:
-        """Takes space for what `use_reserve` makes room for. Raises an error with FULL if the disk has not enough.
+        """Reserves disk space in a second file. Raises an error with the text FULL if the disk does not have enough.
 
-        That is the bytes by which the file will grow when its write-ahead log is copied into it: they must be there on
-        a full disk, too, or the log could never begin again. More is taken if the disk has it.
+        At least the bytes are reserved by which the database file will grow when its write-ahead log is copied into it:
+        without them, the log could never be emptied on a full disk. More is reserved if the disk has it.
         """
         if not self._path:
             return
@@ -188,15 +192,15 @@ def _is_locked(error: sqlite3.Error) -> bool:
 
 
 def set_aside_if_damaged(path: str, newest: int, *, strict: bool) -> None:
-    """Renames the file of a store to PATH.damaged-TIME, and its log, if SQLite finds damage in it.
+    """Renames the file of a store, and its log, to PATH.damaged-TIME if SQLite finds damage in it.
 
-    The next connection makes a new file. A file that does not begin as a store does, or that a newer version has
-    written, stays as it is, and is an error later. The whole file is read: 0.3 s for 256 MB.
+    The next connection makes a new file. A file that is not a store, or that a newer version has written, is left as it
+    is, and is an error later. The whole file is read, which takes 0.3 s for 256 MB.
 
     Args:
         path: The file.
         newest: The newest version of a store that this server reads.
-        strict: Whether damage is an error instead.
+        strict: Whether damage is an error, and the file is not renamed.
 
     Raises:
         StartError: The file is damaged, and strict is set.
@@ -225,7 +229,7 @@ def _is_store(path: str, newest: int) -> bool:
 
 
 def _problem(path: str) -> str:
-    """Returns what SQLite finds wrong with the file, "" for nothing."""
+    """Returns the first problem that SQLite finds in the file, or "" if it finds none."""
     connection = sqlite3.connect(path)
     try:
         found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]

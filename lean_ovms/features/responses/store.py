@@ -1,9 +1,9 @@
-"""Stored responses and conversations, and their retention. Methods wait for the disk without blocking the event loop.
+"""Stores responses and conversations, and deletes old ones. Methods wait for the disk without blocking the event loop.
 
-When a method returns, its changes are durable if the store is a file or a database (`--response_store`), which several
-servers may share; in memory they last as long as the process. A background response belongs to the server that
-generates it, and reads as failed once that server has stopped: each one has a lock in the database, by its id, which
-ends with its process. Knows no HTTP and no generation.
+If the store is a file or a database (`--response_store`), which several servers may share, changes are durable when a
+method returns; in memory they last as long as the process. A background response belongs to the server that generates
+it, and is reported as failed once that server has stopped: each server holds a lock in the database, which ends with
+its process.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ _EXPIRED = "SELECT kind, id FROM idle WHERE used < ?"
 
 @dataclass(slots=True, kw_only=True)
 class Context:
-    """The input of a response."""
+    """The input of a response, with the earlier turns that it continues."""
 
     history: list[Json] = field(default_factory=list)
     """The items of earlier turns."""
     input: list[Json] = field(default_factory=list)
     """This request's items, with references resolved."""
     turn: int | None = None
-    """The number of the last stored turn of the history; None: there is none."""
+    """The number of the last stored turn of the history; None if there is no history."""
     conversation: str | None = None
-    """The id of the conversation to which the finished turn is added; None: to none."""
+    """The id of the conversation to which the finished turn is added; None if it belongs to no conversation."""
 
     @property
     def items(self) -> list[Json]:
-        """All items, in order."""
+        """All items, those of earlier turns first."""
         return [*self.history, *self.input]
 
 
@@ -63,7 +63,8 @@ Async = Callable[Concatenate["Store", P], Coroutine[Any, Any, T]]
 
 
 def _transaction(*, write: bool = True, deletes: bool = False) -> Callable[[Sync[P, T]], Async[P, T]]:
-    """Makes a method that gets a connection one that is awaited and runs in a transaction, as Database.run says."""
+    """Decorates a method that takes a connection, so that it is a coroutine that runs in a transaction
+    (Database.run)."""
 
     def decorate(method: Sync[P, T]) -> Async[P, T]:
         async def run(self: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -76,7 +77,7 @@ def _transaction(*, write: bool = True, deletes: bool = False) -> Callable[[Sync
 
 
 class Store:
-    """Responses and conversations."""
+    """The store of responses and conversations."""
 
     def __init__(self, config: Config, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
@@ -87,7 +88,7 @@ class Store:
         self._db = Database(kind, self._path, self._prepare, self._upkeep)
 
     async def open(self) -> None:
-        """Opens the database now, not at the first use. Raises StartError."""
+        """Opens the database before its first use. Raises StartError if that fails."""
         shown = self._path
         if postgres.is_url(self._path):
             postgres.check(self._path)
@@ -106,12 +107,12 @@ class Store:
         await self._db.close()
 
     def _prepare(self, db: Connection) -> None:
-        """Sets up a new connection, which has this server's lock."""
+        """Sets up a new connection: makes the tables, and takes this server's lock."""
         tables.prepare(db)
         db.hold(self._server)
 
     def _upkeep(self, db: Connection) -> list[Callable[[], object]]:
-        """Deletes what has expired."""
+        """Returns the functions that delete the expired responses and conversations."""
         max_age_s = self._options.response_store_max_age_s
         if not max_age_s:
             return []
@@ -120,7 +121,7 @@ class Store:
 
     @_transaction()
     def _interrupt_lost(self, db: Connection) -> None:
-        """Marks what servers were generating that have stopped as failed."""
+        """Marks background responses as failed if the server that generated them has stopped."""
         for response_id, server in db.execute("SELECT response, server FROM run").fetchall():
             if not db.holds(server):
                 body, turn = tables.get(db, RESPONSE, response_id)
@@ -134,7 +135,7 @@ class Store:
     # --- before a generation ---
 
     async def context(self, previous: str | None, conversation: str | None, items: list[Json]) -> Context:
-        """Returns the input of a response. Raises BadRequest and NotFound for unknown ids."""
+        """Returns the input of a response with its earlier turns. Raises BadRequest and NotFound for unknown ids."""
         if conversation is not None:
             return await self._db.run(lambda db: _context(db, self._touch(db, conversation), items, conversation))
         if previous is None and not any(item["type"] == REFERENCE for item in items):
@@ -145,19 +146,19 @@ class Store:
 
     @_transaction()
     def start(self, db: Connection, body: Json, context: Context, frames: Sequence[bytes]) -> None:
-        """Stores a response that has just started and the first events of its stream, if it has one, in pieces."""
+        """Stores a background response that has just started, with the first events of its stream if it has one."""
         _put_response(db, body, _add_turn(db, context), frames)
         db.execute("INSERT INTO run VALUES (?, ?, 0, 0)", (body["id"], self._server))
         self._drop_excess(db, body["id"])
 
     @_transaction()
     def finish(self, db: Connection, body: Json, context: Context) -> None:
-        """Stores a finished response that was not started before."""
+        """Stores a finished response that was not stored when it started."""
         self._finish(db, body, context, _add_turn(db, context))
 
     @_transaction()
     def finish_started(self, db: Connection, body: Json, context: Context, frames: Sequence[bytes]) -> None:
-        """Stores a finished response, which `start` has stored, and its stream. Safe to retry.
+        """Stores the end of a response that `start` has stored, and its stream. It may be called again after a failure.
 
         A response that was deleted meanwhile stays deleted; one that was marked as failed stays failed.
         """
@@ -173,7 +174,10 @@ class Store:
         self._drop_excess(db, body["id"])
 
     def _add_to_conversation(self, db: Connection, body: Json, context: Context, turn: int) -> None:
-        """Ends a conversation with a turn, or with a copy of it if there is another one after its history by now."""
+        """Makes a turn the last one of its conversation.
+
+        If another turn was added meanwhile, a copy is added after that.
+        """
         assert context.conversation is not None
         try:
             last = self._touch(db, context.conversation)
@@ -185,7 +189,7 @@ class Store:
 
     @_transaction(write=False)
     def get(self, db: Connection, response_id: str) -> tuple[Json, bool]:
-        """Returns the response object, and whether a server still generates it. Raises NotFound."""
+        """Returns the response object, and whether a server is still generating it. Raises NotFound."""
         body, _ = tables.get(db, RESPONSE, response_id)
         server = _server_of(db, response_id)
         if server is None:
@@ -195,7 +199,7 @@ class Store:
 
     @_transaction(write=False)
     def frames(self, db: Connection, response_id: str) -> bytes | None:
-        """Returns the whole stream of a response; None if it has no stream, or was not finished."""
+        """Returns the whole event stream of a response, or None if it has no stream or was not finished."""
         if _server_of(db, response_id) is not None:
             return None
         events = db.one("SELECT events FROM entry WHERE id = ?", (response_id,))
@@ -205,7 +209,7 @@ class Store:
 
     @_transaction(write=False)
     def items(self, db: Connection, kind: str, name: str, query: Values) -> Page:
-        """Returns a page of the items of a conversation, or of the input of a response with earlier turns.
+        """Returns a page of the items of a conversation, or of a response's input and its earlier turns.
 
         Args:
             db: The database.
@@ -232,7 +236,7 @@ class Store:
 
     @_transaction(deletes=True)
     def delete(self, db: Connection, kind: str, name: str) -> None:
-        """Deletes a response, or a conversation without its responses. Raises NotFound."""
+        """Deletes a response, or a conversation but not its responses. Raises NotFound."""
         if not tables.drop(db, kind, name):
             raise tables.not_found(kind, name)
 
@@ -252,7 +256,7 @@ class Store:
 
     @_transaction()
     def set_metadata(self, db: Connection, conversation_id: str, metadata: Json) -> Json:
-        """Replaces the metadata of a conversation; returns the conversation object. Raises NotFound."""
+        """Replaces the metadata of a conversation, and returns the conversation object. Raises NotFound."""
         body, turn = tables.get(db, CONVERSATION, conversation_id)
         body["metadata"] = metadata
         tables.put(db, CONVERSATION, body, used=self._clock(), turn=turn)
@@ -262,7 +266,7 @@ class Store:
     def add_conversation_items(
         self, db: Connection, conversation_id: str, items: list[Json]
     ) -> list[tuple[str, bytes]]:
-        """Appends items to a conversation; returns them as stored, in order. Raises NotFound."""
+        """Appends items to a conversation, and returns the id and the JSON of each. Raises NotFound."""
         last = self._touch(db, conversation_id)
         history = tables.items_of(db, last) if any(item["type"] == REFERENCE for item in items) else []
         turn = tables.add_turn(db, last, _resolved(db, items, history))
@@ -278,14 +282,17 @@ class Store:
 
     @_transaction(deletes=True)
     def delete_conversation_item(self, db: Connection, conversation_id: str, item_id: str) -> Json:
-        """Removes one item from a conversation; returns the conversation object. Raises NotFound."""
+        """Removes one item from a conversation, and returns the conversation object. Raises NotFound."""
         body, old = tables.get(db, CONVERSATION, conversation_id)
         _set_turn(db, conversation_id, tables.turn_without(db, old, item_id))
         tables.drop_turn(db, old)
         return body
 
     def _touch(self, db: Connection, conversation_id: str) -> int | None:
-        """Sets the time of last use of a conversation; returns its last turn. Raises NotFound."""
+        """Sets the time of a conversation's last use to now, and returns the number of its last turn.
+
+        Raises NotFound.
+        """
         turn = tables.turn_of(db, CONVERSATION, conversation_id)
         db.execute("UPDATE entry SET used = ? WHERE id = ?", (self._clock(), conversation_id))
         return turn
@@ -296,7 +303,7 @@ def _set_turn(db: Connection, conversation_id: str, turn: int) -> None:
 
 
 def _server_of(db: Connection, response_id: str) -> str | None:
-    """Returns the id of the server that generates a response; None for one that is finished."""
+    """Returns the id of the server that generates a response, or None if the response is finished."""
     server: str | None = db.one("SELECT server FROM run WHERE response = ?", (response_id,))
     return server
 
@@ -308,12 +315,15 @@ def _put_response(db: Connection, body: Json, turn: int | None, frames: Sequence
 
 
 def _interrupted(body: Json) -> Json:
-    """Returns a response, whose server has stopped, as a failed one."""
+    """Returns a response object, whose server has stopped, with the status failed."""
     return body | {"status": "failed", "error": INTERRUPTED, "incomplete_details": None, "usage": None}
 
 
 def _add_turn(db: Connection, context: Context) -> int:
-    """Adds the turn of a response, with all its history if that was deleted meanwhile."""
+    """Adds the turn of a response, and returns its number.
+
+    If its history was deleted meanwhile, the turn contains it.
+    """
     if context.turn is None or tables.has_turn(db, context.turn):
         return tables.add_turn(db, context.turn, context.input)
     return tables.add_turn(db, None, context.items)
@@ -325,7 +335,9 @@ def _context(db: Connection, turn: int | None, items: list[Json], conversation: 
 
 
 def _finished_turn(db: Connection, previous: str | None) -> int | None:
-    """Returns the turn of a response that can be continued, if one is. Raises BadRequest."""
+    """Returns the turn of the response with the id `previous`, or None without an id.
+
+    Raises BadRequest if the response is unknown, not finished or failed, so that it cannot be continued."""
     if previous is None:
         return None
     try:
@@ -342,10 +354,10 @@ def _finished_turn(db: Connection, previous: str | None) -> int | None:
 
 
 def _resolved(db: Connection, items: list[Json], history: list[Json]) -> list[Json]:
-    """Returns the items with stored ones in place of references: of the history, or else of any turn. Raises NotFound.
+    """Replaces references by the stored items with their ids. Raises NotFound.
 
-    A client may name its items as it likes ("msg_1"), and must not get those that another client names so: only items
-    with an id that cannot be guessed are found everywhere.
+    An item is looked for in the history, and then among all items if this server made its id, which cannot be guessed.
+    A client may choose ids such as "msg_1", by which it must not get items of other clients.
     """
     if not any(item["type"] == REFERENCE for item in items):
         return items

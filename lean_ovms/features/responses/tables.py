@@ -1,9 +1,10 @@
-"""The tables of the store, as SQL for SQLite and PostgreSQL: entries, the turns that lead to them, and their items.
+"""The tables of the store, in SQL for SQLite and PostgreSQL: entries, turns, and items.
 
-An entry is a response or a conversation. Its items are those of its turn, of the turn before that, and so on: a turn
-names the one before it and never changes it, so each item is stored once, however many responses continue it. A turn is
-deleted with its items when no entry and no later turn needs it, so deleting an early response breaks nothing. Items
-are numbered as they are written, which is their order. All functions run inside the caller's transaction.
+An entry is a response or a conversation, and refers to its last turn. A turn refers to its parent, the turn before it.
+The items of an entry are those of its last turn and of all turns before that, so each item is stored once, however many
+responses continue it. A turn is deleted with its items when no entry and no later turn refers to it, so deleting an
+early response breaks nothing. Items are numbered as they are written, which is their order. All functions run inside
+the caller's transaction.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ _OF_PAGE = "FROM item WHERE number IN (SELECT number FROM page)"
 
 
 def prepare(db: Connection) -> None:
-    """Creates the tables of a new database. Raises StoreFailure for a database with other tables."""
+    """Creates the tables of a new database. Raises StoreFailure if the database has other tables."""
     version = db.version()
     if version not in (0, VERSION):
         age = "a newer" if version > VERSION else "an older"
@@ -79,12 +80,12 @@ def prepare(db: Connection) -> None:
 
 
 def not_found(what: str, name: str) -> NotFound:
-    """Returns the error for an unknown id."""
+    """Returns the error for an unknown id of a response, a conversation or an item."""
     return NotFound(f"{what.capitalize()} with id {name[:100]!r} not found.")
 
 
 def _add_bytes(db: Connection, size: int) -> None:
-    """Adds size, which may be negative, to the stored total of bytes."""
+    """Adds `size`, which may be negative, to the stored number of bytes of all objects."""
     db.execute("UPDATE kept SET bytes = bytes + ?", (size,))
 
 
@@ -92,7 +93,7 @@ def _add_bytes(db: Connection, size: int) -> None:
 
 
 def add_turn(db: Connection, parent: int | None, items: Iterable[Json]) -> int:
-    """Adds a turn with input items; returns its number. Numbers are never reused."""
+    """Adds a turn with input items after the turn `parent`, and returns its number. Numbers are never reused."""
     [(turn,)] = db.execute("INSERT INTO turn (parent, bytes) VALUES (?, 0) RETURNING number", (parent,)).fetchall()
     _add_turn_bytes(db, turn, ROW_BYTES)
     add_items(db, turn, items, INPUT)
@@ -100,7 +101,7 @@ def add_turn(db: Connection, parent: int | None, items: Iterable[Json]) -> int:
 
 
 def add_items(db: Connection, turn: int, items: Iterable[Json], origin: int) -> None:
-    """Appends items to a turn. Output that later turns cannot use counts as CUT."""
+    """Appends items to a turn. Output items that later turns cannot use, such as cut calls, get the origin CUT."""
     size = 0
     for item in items:
         body = chunked_json.dumps(item)
@@ -121,7 +122,7 @@ def has_turn(db: Connection, turn: int) -> bool:
 
 
 def drop_turn(db: Connection, turn: int | None) -> None:
-    """Deletes a turn that nothing needs, then the one before it if nothing else needed that, and so on."""
+    """Deletes a turn if nothing refers to it, then in the same way its parent, and so on."""
     while turn is not None and db.one(_USERS, (turn, turn)) is None:
         [(parent, size)] = db.execute("DELETE FROM turn WHERE number = ? RETURNING parent, bytes", (turn,)).fetchall()
         db.execute("DELETE FROM item WHERE turn = ?", (turn,))
@@ -130,7 +131,7 @@ def drop_turn(db: Connection, turn: int | None) -> None:
 
 
 def items_of(db: Connection, turn: int | None) -> list[Json]:
-    """Returns the items of a turn and of all before it, in order."""
+    """Returns the items of a turn and of all turns before it, in their order."""
     rows = db.execute(f"{_PATH} SELECT body {_ON_PATH} ORDER BY number", (turn, 0))
     return [chunked_json.loads(body) for (body,) in rows]
 
@@ -142,11 +143,11 @@ def page_of(
 
     Args:
         db: The database.
-        turn: The number of the turn; None: there are no items.
-        after: The id of the item behind which the page begins; None: it begins with the first item.
+        turn: The number of the turn; None if there are no items.
+        after: The id of the item after which the page begins; None: it begins with the first item.
         limit: The most items that are returned.
-        newest_first: Whether the newest item is the first.
-        output: Whether the output of the turn itself is among the items.
+        newest_first: Whether the newest item comes first.
+        output: Whether the output items of the last turn are included.
 
     Returns:
         The id and the JSON of each item; None if there is no item with the id `after`.
@@ -166,7 +167,7 @@ def page_of(
 
 
 def item_of(db: Connection, turn: int | None, item_id: str) -> bytes:
-    """Returns the JSON of the first item with this id of a turn and of all before it. Raises NotFound."""
+    """Returns the JSON of the first item with this id in a turn and all turns before it. Raises NotFound."""
     body = db.one(f"{_PATH} SELECT body {_ON_PATH} AND id = ? ORDER BY number LIMIT 1", (turn, 0, item_id))
     if body is None:
         raise not_found("item", item_id)
@@ -174,17 +175,17 @@ def item_of(db: Connection, turn: int | None, item_id: str) -> bytes:
 
 
 def find_item(db: Connection, item_id: str) -> Json | None:
-    """Returns the newest item with this id."""
+    """Returns the newest of all items with this id, or None."""
     body = db.one("SELECT body FROM item WHERE id = ? ORDER BY number DESC LIMIT 1", (item_id,))
     return None if body is None else dict(chunked_json.loads(body))
 
 
 def turn_without(db: Connection, turn: int | None, item_id: str) -> int:
-    """Returns a turn with the items of this one and of all before it but those with an id. Raises NotFound without such
-    items.
+    """Removes the items with an id from the turns up to `turn`, and returns the last turn of what remains.
 
-    It is the same turn if that has the items and one user. Else what follows the first of them is copied: others may
-    need the turns.
+    If only the last turn has such items, and only one entry or turn refers to it, they are deleted from it. Otherwise
+    all items from the first such turn on are copied to a new turn, since others may refer to the old ones. Raises
+    NotFound if there are no such items.
     """
     first = db.one(f"{_PATH} SELECT min(path.turn) {_ON_PATH} AND id = ?", (turn, 0, item_id))
     if first is None:
@@ -207,13 +208,13 @@ def turn_without(db: Connection, turn: int | None, item_id: str) -> int:
 
 
 def get(db: Connection, kind: str, name: str) -> tuple[Json, int | None]:
-    """Returns the object of an entry, and its turn. Raises NotFound."""
+    """Returns the object of an entry and the number of its last turn. Raises NotFound."""
     body, turn = _row(db, "SELECT body, turn FROM entry WHERE id = ? AND kind = ?", kind, name)
     return chunked_json.loads(body), turn
 
 
 def turn_of(db: Connection, kind: str, name: str) -> int | None:
-    """Returns the turn of an entry. Raises NotFound."""
+    """Returns the number of an entry's last turn. Raises NotFound."""
     turn: int | None = _row(db, "SELECT turn FROM entry WHERE id = ? AND kind = ?", kind, name)[0]
     return turn
 
@@ -226,14 +227,14 @@ def _row(db: Connection, query: str, kind: str, name: str) -> Any:
 
 
 def put(db: Connection, kind: str, body: Json, *, used: float, turn: int | None, events: bytes | None = None) -> None:
-    """Stores an object, new or changed. Its old turn, if that is another one, stays."""
+    """Stores a new or changed object. If its turn changes, the old turn is not deleted."""
     data = chunked_json.dumps(body)
     _add_bytes(db, len(data) + len(events or b"") + ROW_BYTES - _delete_row(db, kind, body["id"])[0])
     db.execute("INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?)", (body["id"], kind, used, turn, data, events))
 
 
 def drop(db: Connection, kind: str, name: str) -> bool:
-    """Deletes an entry; returns whether it existed."""
+    """Deletes an entry, and returns whether it existed."""
     size, turn = _delete_row(db, kind, name)
     if size:
         _add_bytes(db, -size)
@@ -243,7 +244,7 @@ def drop(db: Connection, kind: str, name: str) -> bool:
 
 
 def _delete_row(db: Connection, kind: str, name: str) -> tuple[int, int | None]:
-    """Returns (bytes, turn) of a deleted entry, (0, None) if there was none."""
+    """Deletes the row of an entry. Returns its bytes and its turn, or (0, None) if it does not exist."""
     delete = "DELETE FROM entry WHERE id = ? AND kind = ? RETURNING length(body) + coalesce(length(events), 0), turn"
     rows = db.execute(delete, (name, kind)).fetchall()
     return (int(rows[0][0]) + ROW_BYTES, rows[0][1]) if rows else (0, None)
@@ -254,8 +255,8 @@ def drop_excess(db: Connection, spare: str, *, max_count: int, max_bytes: int) -
 
     Args:
         db: The database.
-        spare: The id of an object that was just written, and is not deleted; nor are running responses.
-        max_count: The most responses, and the most conversations.
+        spare: The id of an object that was just written; neither it nor running responses are deleted.
+        max_count: The most responses, and also the most conversations.
         max_bytes: The most bytes of all objects.
     """
     for kind in (RESPONSE, CONVERSATION):

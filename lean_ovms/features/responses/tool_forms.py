@@ -1,6 +1,6 @@
-"""Declares tools that are no plain functions as requests, conversations and the model know them.
+"""Declares tools that are not plain functions, as requests, conversations and the model know them.
 
-Those of type mcp are a part of the API: their items are read whether or not the server runs the tools.
+Tools of type mcp are a part of the API: their items are read even if this server does not run the tools.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ SHOWN = ("type", "server_label", "server_description", "allowed_tools", "require
 
 @dataclass(frozen=True, slots=True)
 class ToolOrigin:
-    """The tool behind a function that the model was offered."""
+    """The tool that stands behind a function that the model is offered."""
 
     name: str
     """The name of the tool."""
     namespace: str | None = None
-    """The namespace that it is in, or the label of its server; None: it is in none."""
+    """The namespace of the tool, or the label of its MCP server; None if it has neither."""
     custom: bool = False
-    """Whether it takes a text instead of arguments."""
+    """Whether it is a custom tool, which takes a text instead of arguments."""
     mcp: bool = False
-    """Whether a server of --tool_server has it."""
+    """Whether it is a tool of an MCP server that --tool_server names."""
     approval: bool = False
-    """Whether the client must approve its calls."""
+    """Whether the client must approve each call."""
 
 
 def function_name(name: str, namespace: str | None) -> str:
-    """Returns the name under which the model knows a tool."""
+    """Returns the name of the function that the model is offered for a tool."""
     return f"{namespace}__{name}" if namespace else name
 
 
 class ServerTool(Protocol):
-    """A tool of type mcp in a request."""
+    """A tool of type mcp in a request: an MCP server with its tools."""
 
     @property
     def label(self) -> str:
@@ -46,11 +46,11 @@ class ServerTool(Protocol):
 
     @property
     def server(self) -> object:
-        """The server, which equals itself alone."""
+        """The MCP server, by identity: two tools of a request may name the same one."""
 
 
 def error_text(error: Json | str) -> str:
-    """Returns what the model sees of an error of a call."""
+    """Returns the text that the model is shown for an error of a call."""
     if isinstance(error, str):
         return error
     blocks = error.get("content")

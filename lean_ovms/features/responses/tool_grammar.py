@@ -1,8 +1,8 @@
-"""The grammar of a custom tool, in OpenAI's two syntaxes, as the pattern of its text.
+"""Converts the grammar of a custom tool, in either of OpenAI's two syntaxes, to a regular expression of its text.
 
-https://platform.openai.com/docs/guides/function-calling#context-free-grammars. The text is a JSON string in most
-families' calls, in which a library can impose a regular expression only. So a Lark grammar becomes one where it is
-regular: a rule that contains itself, %ignore and templates are refused.
+https://platform.openai.com/docs/guides/function-calling#context-free-grammars. In the tool calls of most model families
+the text is a JSON string, for which grammar libraries can enforce a regular expression only. So a Lark grammar is
+converted if it is regular; recursive rules, %ignore and templates are refused.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _TOKEN = re.compile(
 
 
 def pattern(syntax: object, definition: object) -> str:
-    """Returns a pattern for a JSON schema. Raises GrammarInvalid for one that cannot be imposed, or is none."""
+    """Converts a grammar to the pattern of a JSON schema. Raises GrammarInvalid if it is not valid or not regular."""
     if syntax not in SYNTAXES or not isinstance(definition, str):
         raise GrammarInvalid(f"it has a syntax, one of {', '.join(SYNTAXES)}, and a definition")
     try:
@@ -59,7 +59,7 @@ Token = tuple[str, str]
 
 
 class _Lark:
-    """A grammar's rules as regular expressions, those that they name written out."""
+    """A parsed Lark grammar, whose rules are written out as regular expressions."""
 
     def __init__(self, text: str) -> None:
         self._bodies: dict[str, list[Token]] = {}
@@ -78,7 +78,7 @@ class _Lark:
                 line = []
 
     def rule(self, name: str) -> str:
-        """Raises GrammarInvalid for one that is missing, or contains itself."""
+        """Returns a rule as a regular expression. Raises GrammarInvalid if it is missing or recursive."""
         if name in self._common:
             return self._common[name]
         if name not in self._bodies:
@@ -102,7 +102,7 @@ class _Lark:
         self._common.update({found[2] or name: COMMON[name] for name in names})
 
     def _either(self, tokens: list[Token]) -> str:
-        """Returns a rule of alternatives, which end at a closing bracket.
+        """Reads alternatives up to a closing bracket or the end, and returns them as a regular expression.
 
         Args:
             tokens: The tokens of the grammar in reversed order; those that are read are removed.
@@ -162,7 +162,7 @@ def _tokens(text: str) -> list[Token]:
 
 
 def _escaped(literal: str) -> str:
-    """Returns the pattern of a quoted text, of any case with an i after it."""
+    """Returns the regular expression of a quoted text, which ignores case if an i follows the quotes."""
     body = _ESCAPE.sub(_character, literal[1 : literal.rindex('"')])
     return f"(?i:{re.escape(body)})" if literal.endswith("i") else re.escape(body)
 

@@ -1,7 +1,7 @@
-"""POST …/responses/compact: the user's messages and a summary, written by the model, in place of a conversation.
+"""POST …/responses/compact: replaces a conversation by the user's messages and a summary that the model writes.
 
-https://platform.openai.com/docs/api-reference/responses/compact. The `output` is the input of the next response. Keeps
-nothing. A conversation that is too long for the model is summarized without its oldest turns.
+https://platform.openai.com/docs/api-reference/responses/compact. The client sends the `output` as the input of its next
+response; nothing is stored. A conversation that is too long for the model is summarized without its oldest turns.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ async def handle(request: Request, services: Services) -> Response:
 
 
 def _parse(body: Json, services: Services) -> ResponsesRequest:
-    """Returns the body without the fields that this endpoint does not have: many clients send those of a response."""
+    """Reads a body, ignoring the fields that only POST …/responses has, which many clients send as well."""
     mine = {name: value for name, value in body.items() if name in FIELDS.names and value is not None}
     most = min(MAX_TOKENS, services.config.max_tokens_limit or MAX_TOKENS)
     return parse_response({"max_output_tokens": most, **mine, "truncation": "auto"}, services)

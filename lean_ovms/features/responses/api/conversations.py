@@ -1,4 +1,4 @@
-"""…/conversations: conversations, which responses continue, and their items.
+"""…/conversations: stored conversations, which responses can continue, and their items.
 
 https://platform.openai.com/docs/api-reference/conversations.
 """
@@ -29,9 +29,9 @@ METADATA_FIELDS = FieldSet((METADATA,))
 
 
 def _store(services: Services) -> Store:
-    """Returns the store.
+    """Returns the store of responses.
 
-    Call it before a body is parsed, which may be in a thread: the service is made on the event loop.
+    It is called before a body is parsed: the service must be created on the event loop, and parsing may be in a thread.
     """
     return services.get(ResponseService).store
 

@@ -2,8 +2,7 @@
 
 https://platform.openai.com/docs/api-reference/responses,
 https://github.com/openvinotoolkit/model_server/blob/main/docs/model_server_rest_api_responses.md. Not supported:
-built-in tools but those of MCP servers (server_tools.py), files, stored prompts, log probabilities of tokens that were
-not chosen.
+built-in tools other than those of MCP servers (server_tools.py), stored files, and stored prompts.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from ..store import Context
 
 
 async def prepare(services: Services) -> None:
-    """Opens the store, so that the server does not start with one, or a key, that cannot be used. Raises StartError."""
+    """Opens the store and reads the key file before the server starts. Raises StartError if either cannot be used."""
     await services.get(ResponseService).open()
 
 
@@ -74,7 +73,9 @@ async def handle_create(request: Request, services: Services) -> Response:
 
 @RouteDoc("How many tokens the input of a response would have", body=fields.ALL_FIELDS, rules=fields.SOME_INPUT)
 async def handle_input_tokens(request: Request, services: Services) -> Response:
-    """Generates and stores nothing. https://platform.openai.com/docs/api-reference/responses/input-tokens"""
+    """Counts the tokens of the input without generating or storing anything.
+
+    https://platform.openai.com/docs/api-reference/responses/input-tokens"""
     parsed, context = await read_request(request, services, parse_response)
     if parsed.tools.mcp and (tools := server_tools(services.config)) is not None:
         parsed = await tools.with_tools(parsed, context, services)
@@ -85,9 +86,9 @@ async def handle_input_tokens(request: Request, services: Services) -> Response:
 async def collect_response(
     parsed: ResponsesRequest, events: Events, stream: DeltaStream, context: Context, services: Services
 ) -> list[bytes]:
-    """Returns the final response object as JSON, from the stream at its end; of several choices one after the other.
+    """Reads the stream to its end and returns the final response object as JSON, in pieces.
 
-    Audio is not kept.
+    With several choices, their items follow each other in the output. Audio is not kept.
     """
     deltas: list[Delta] = []
     try:
@@ -113,7 +114,10 @@ async def collect_response(
 def stream_response(
     parsed: ResponsesRequest, events: Events, stream: DeltaStream, context: Context, services: Services
 ) -> ByteStream:
-    """Returns the events as they occur. The response is stored before the last event, which says so, is sent."""
+    """Returns the stream of events.
+
+    The response is stored before its last event is sent, which says whether it is stored.
+    """
 
     async def before_end(error: RequestError | None) -> None:
         final = events.finalize(Usage() if error else stream.usage, error)
@@ -127,7 +131,7 @@ def stream_response(
 
 
 class ResponseRenderer:
-    """Events as the bytes of a stream; finalized before the end."""
+    """Renders a generation as the bytes of an event stream."""
 
     def __init__(self, events: Events) -> None:
         self._events = events

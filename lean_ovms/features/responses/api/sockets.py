@@ -1,8 +1,8 @@
-"""GET …/responses: a WebSocket on which one response after the other is created.
+"""GET …/responses: a WebSocket on which a client creates one response after the other.
 
 https://platform.openai.com/docs/guides/websocket-mode. Each `response.create` is handled as a POST …/responses with
-stream true, and each of its events is a message. Of a response that is not stored, the WebSocket keeps the items, so
-that the next one can name it as its previous response.
+stream true, and each event of its stream is sent as a message. If a response is not stored, the WebSocket keeps its
+items, so that the next one can continue it with previous_response_id.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ OF_CONNECTION = ("connection", "upgrade", "origin", "x-request-id")
 
 
 class ResponseSockets(OpenWebSockets["ResponseSocket"]):
-    """The open WebSockets of a server; what they keep is limited, too."""
+    """The open WebSockets of responses, and the limits of their number and of the conversations that they keep."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(
@@ -66,7 +66,10 @@ class ResponseSockets(OpenWebSockets["ResponseSocket"]):
         self._most_kept = (config.max_body_memory_mb << 20) // KEPT_SHARE
 
     def limit_kept(self) -> None:
-        """Drops the longest conversations beyond the limit: their clients are told so, and send them again."""
+        """Drops the longest kept conversations until the limit is met.
+
+        Their clients get an error, and send them again.
+        """
         kept = sum(socket.kept.size for socket in self.sessions)
         for socket in sorted(self.sessions, key=lambda socket: -socket.kept.size):
             if kept <= self._most_kept:
@@ -91,35 +94,35 @@ async def handle(request: Request, services: Services) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The conversation up to the last response, if the store does not have it."""
+    """The conversation of a WebSocket up to its last response, if the store does not have that response."""
 
     id: str = ""
-    """The id of that response; empty: there is none."""
+    """The id of the last response; "" if there is none."""
     before: str | None = None
-    """The id of the stored response that it goes on from; None: from none."""
+    """The id of the stored response that the kept turns continue; None if they continue none."""
     turns: tuple[bytes, ...] = ()
-    """The JSON of its items, for each turn the members of an array."""
+    """The items as JSON: for each turn the members of an array, without its brackets."""
     size: int = 0
-    """The bytes of all turns."""
+    """The size of all turns in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """An event that creates a response."""
+    """A `response.create` event, read."""
 
     body: Json
-    """The body of the POST without its input."""
+    """The body of the equivalent POST, without its input."""
     items: bytes
-    """The JSON of its input, the members of an array."""
+    """The input as JSON: the members of an array, without its brackets."""
     kept: Kept
-    """What it goes on from."""
+    """The kept conversation that it continues."""
     generate: bool
-    """Whether anything is generated; otherwise the prompt alone is computed."""
+    """Whether tokens are generated; otherwise only the prompt is computed, for the prefix cache."""
     max_output_tokens: Any
-    """The value of that field of the event."""
+    """The value of max_output_tokens in the event."""
 
     def post(self, most: int) -> bytes:
-        """Returns the body of the POST. Raises PayloadTooLarge beyond `most` bytes."""
+        """Returns the body of the equivalent POST, kept turns included. Raises PayloadTooLarge beyond `most` bytes."""
         parts = [part for part in (*self.kept.turns, self.items) if part]
         out = BytesIO()
         out.write(chunked_json.dumps(self.body)[:-1])
@@ -134,16 +137,16 @@ class Turn:
 
 
 class Finished(NamedTuple):
-    """A finished response."""
+    """A finished response, as the WebSocket keeps it."""
 
     id: str
     stored: bool
     output: bytes
-    """The items of the response as JSON, for a request that goes on from it."""
+    """The items of the response as JSON, for a request that continues it."""
 
 
 class ResponseSocket:
-    """One WebSocket. Events are handled in the order in which they come."""
+    """One WebSocket, whose events are handled one after the other, in the order in which they arrive."""
 
     def __init__(self, services: Services, websocket: WebSocket, handshake: Request) -> None:
         self._services = services
@@ -155,7 +158,10 @@ class ResponseSocket:
         self.kept = Kept()
 
     async def run(self, stopping: asyncio.Event) -> Close:
-        """Serves the client until it leaves (then this is cancelled), the server stops or the time is over."""
+        """Serves the client until the server stops or the time limit is reached.
+
+        It is cancelled if the client leaves.
+        """
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + self._services.config.of(WebSocketOptions).max_realtime_session_s
         stopped = asyncio.ensure_future(stopping.wait())
@@ -178,11 +184,11 @@ class ResponseSocket:
             stopped.cancel()
 
     async def _answer(self, received: list[WebSocketMessage]) -> None:
-        """Answers one message.
+        """Handles one message of the client.
 
         Args:
-            received: A list with the message, which is taken out of it when it is read, so that it is freed while the
-                response is generated.
+            received: A list with just the message. The message is removed from it once it is read, so that its memory
+                is free while the response is generated.
         """
         self._lane = None
         try:
@@ -195,7 +201,7 @@ class ResponseSocket:
             await self._refuse(error.status, error.body()["error"])
 
     def _read(self, event: Json) -> Turn | Json:
-        """Reads an event: a Turn that creates a response, or else the event to reply with. Raises BadRequest."""
+        """Reads an event. Returns a Turn if it creates a response, else the event to reply with. Raises BadRequest."""
         kind, lane = event["type"], event.get("stream_id")
         if isinstance(lane, str) and len(lane) > MAX_STREAM_ID_CHARS:
             raise BadRequest(f"stream_id has more than {MAX_STREAM_ID_CHARS} characters", param="stream_id")
@@ -232,7 +238,7 @@ class ResponseSocket:
             self._service.limit_kept()
 
     async def _generated(self, response: Response) -> Finished | None:
-        """Sends the events of a response. Returns the finished response, None for an error."""
+        """Sends the events of a response as messages. Returns the finished response, or None if it failed."""
         try:
             if isinstance(response.body, bytes):
                 await self._refuse(response.status, orjson.loads(response.body)["error"])
@@ -253,7 +259,7 @@ class ResponseSocket:
             await response.aclose()
 
     async def _send_frame(self, text: list[bytes]) -> Finished | None:
-        """Sends an event, which may be in pieces. Returns what is kept of the last one, None for others."""
+        """Sends an event, given in pieces. Returns the finished response if this is the last event, else None."""
         if self._lane is not None:
             text[-1] = text[-1][:-1] + b',"stream_id":%b}' % orjson.dumps(self._lane)
         await self._websocket.send(*text)
@@ -263,9 +269,9 @@ class ResponseSocket:
         return await self._services.offload.run(size, partial(_finished, text), inline_below=chunked_json.PIECE_BYTES)
 
     async def _prepared(self, response: Response, turn: Turn) -> Finished | None:
-        """Sends the events of a response whose prompt is only computed, for the prefix cache (generate: false).
+        """Sends the events of a response with generate false, whose prompt is only computed for the prefix cache.
 
-        Returns the response, None for an error.
+        Returns the finished response, or None if it failed.
         """
         found: Json = orjson.loads(await whole_body(response))
         if response.status != 200:
@@ -289,7 +295,7 @@ class ResponseSocket:
 
 
 def _finished(pieces: list[bytes]) -> Finished:
-    """Returns what is kept of a response, from the JSON of its last event in pieces."""
+    """Reads the finished response from the pieces of the JSON of its last event."""
     text = BytesIO()
     for piece in pieces:
         text.write(piece)
@@ -302,8 +308,9 @@ def _finished(pieces: list[bytes]) -> Finished:
 
 
 def _of_requests(handshake: Request) -> Mapping[str, str]:
-    """Returns the headers of each response's request, with the key of a browser's WebSocket as other clients send
-    it.
+    """Returns the headers for the POST of each response, from those of the WebSocket's handshake.
+
+    A browser sends its API key in another header of the handshake; it becomes an Authorization header.
     """
     headers = {
         name: value

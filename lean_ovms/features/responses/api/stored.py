@@ -1,4 +1,4 @@
-"""GET and DELETE …/responses/{id}, …/responses/{id}/input_items, …/responses/{id}/cancel: responses by their ids.
+"""Reads, deletes and cancels responses by their ids: …/responses/{id}, …/{id}/input_items, …/{id}/cancel.
 
 https://platform.openai.com/docs/api-reference/responses. input_items include the items of earlier turns. A
 background response that was created with `stream` can be streamed from any event on: `?stream=true&starting_after=N`.
