@@ -39,9 +39,9 @@ DEPLOYMENT, SOURCES, MODEL_SOURCE, RUNTIME_PULLS = "deployment", "sources", "mod
 fetches or converts a model, and of an `api.services.Service` that pulls and deletes models for clients."""
 INPUT_EMBEDDINGS, IMAGES_IN_TEXTS = "input embeddings", "images in texts"
 """Seams of what prompts have beside text, for models whose network takes embeddings of it: what makes an
-`engine.paged.parts.InputEmbeddings` of an EngineConfig, its PipelineSettings, the model's tokenizer and what ends the
-wait of the loop; and what reads the images of one text at a time, for an EngineConfig, what decodes ids, and how many
-layers beside the first get embeddings, of which length."""
+`engine.paged.parts.InputEmbeddings` of an EngineConfig, its PipelineSettings, the model's tokenizer, what ends the wait
+of the loop, and the `engine.paged.network.ImageFile` of a model that is one file, or None; and what reads the images of
+one text at a time, for an EngineConfig, what decodes ids, how many layers get embeddings, and of which length."""
 CHANGED_WEIGHTS, HYBRID_NETWORKS, NETWORK_COMPILER = "changed weights", "hybrid networks", "network compiler"
 """Seams of a text model's network while PAGED loads it: what makes, of an EngineConfig and the model's
 `engine.paged.network.WeightsSource`, another one; how layers that keep states are computed, a HybridEdit of that

@@ -224,7 +224,7 @@ def _counts(name: str, model: Any, inputs: dict[str, Any]) -> list[int]:
         return [int(grid.prod()) // PIXELS[name]["merge_size"] ** 2 for grid in inputs["image_grid_thw"]]
     with torch.no_grad():
         features = model.get_image_features(**inputs)
-    return [len(one) for one in features]
+    return [len(one) for one in getattr(features, "pooler_output", features)]  # an object since transformers 5
 
 
 def main(argv: list[str]) -> int:

@@ -80,15 +80,23 @@ def load(
     sees = pipeline_choice.has_vision(config.model_dir)
     file = config.model_dir / LANGUAGE_MODEL if sees else network(config.model_dir)
     check_files(config, file.name)
+    single, reads_images = file_of(file), config.wants(INPUT_EMBEDDINGS)
+    image_file = single.image_file(config) if single is not None and reads_images else None
+    sees = (sees and reads_images) or image_file is not None
     small = is_small(file)
-    new_plan, new_inputs, new_embeddings = map(config.part, (DRAFT_PLAN, ADAPTER_INPUTS, INPUT_EMBEDDINGS))
+    new_plan, new_inputs = map(config.part, (DRAFT_PLAN, ADAPTER_INPUTS))
     drafts: DraftPlan = new_plan(settings, small=small) if new_plan else NoDrafts()
     inputs: AdapterInputs | None = new_inputs(config) if new_inputs else None
     with as_start_error(config):
         found: list[ModelTokenizer] = []
         load_tokenizer = _tokenizer_loader(config.model_dir, file)
         weights = open_weights(
-            file, drafts.edits, trees=drafts.trees, adapted=inputs is not None, exact=config.batch_invariant
+            file,
+            drafts.edits,
+            trees=drafts.trees,
+            adapted=inputs is not None,
+            exact=config.batch_invariant,
+            images=image_file is not None,
         )
         change_weights = config.part(CHANGED_WEIGHTS)
         model = PagedModel(
@@ -99,7 +107,7 @@ def load(
             keep_base_model=network_bytes(file) < TWO_COPIES_MAX_BYTES,
             separate_prefill_model=small,
             hybrid_edit=lambda: None if config.batch_invariant else config.part(HYBRID_NETWORKS),
-            compiler=_compiler(config, file, drafts),
+            compiler=_compiler(config, file, drafts, images=image_file is not None),
             while_compiling=lambda: found.append(load_tokenizer()),
         )
         [tokenizer] = found
@@ -147,7 +155,7 @@ def load(
             new_search=(lambda first: config.part(TEXT_SEARCH)(first)) if config.wants(TEXT_SEARCH) else None,
             adapters=adapters,
             tokenizer=tokenizer,
-            images=new_embeddings(config, settings, tokenizer, wake) if sees and new_embeddings else None,
+            images=config.part(INPUT_EMBEDDINGS)(config, settings, tokenizer, wake, image_file) if sees else None,
             drafting=drafting,
         )
         pipeline = PagedPipeline(model, sizes, parts)
@@ -196,15 +204,22 @@ def _of_directory(model_dir: Path) -> ModelTokenizer:
     return ModelTokenizer(native, known, encode, frozenset())
 
 
-def _compiler(config: EngineConfig, file: Path, drafts: DraftPlan) -> NetworkCompiler:
-    """Returns what compiles the network of a file; what drafts change of it is not kept."""
+def _compiler(config: EngineConfig, file: Path, drafts: DraftPlan, *, images: bool) -> NetworkCompiler:
+    """Returns what compiles a network; what drafts change of it is not kept.
+
+    Args:
+        config: The options.
+        file: The file of the network.
+        drafts: What drafts tokens for it.
+        images: Whether another file reads images for it.
+    """
     new = None if drafts.edits else config.part(NETWORK_COMPILER)
     if new is None:
         return compile_new
     changed = config.composition.parts.get(CHANGED_WEIGHTS)
     options = ("batch_invariant", *(changed.options if changed is not None else ()))
     parts = sorted(config.composition.parts)  # features that are left out change no network
-    known = {"trees": drafts.trees, "parts": parts, **{name: config.value(name) for name in options}}
+    known = {"trees": drafts.trees, "images": images, "parts": parts, **{name: config.value(name) for name in options}}
     found: NetworkCompiler = new(config, file, known)
     return found
 

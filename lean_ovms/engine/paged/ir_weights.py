@@ -268,6 +268,7 @@ def open_weights(
     trees: bool = False,
     adapted: bool = False,
     exact: bool = False,
+    images: bool = False,
 ) -> WeightsSource:
     """Returns the source of a network; the file is read later.
 
@@ -277,12 +278,13 @@ def open_weights(
         trees: Whether it gets the input TREE_MASK, where its attention allows that.
         adapted: Whether it gets inputs of adapters.
         exact: Whether weights may not be rounded for speed.
+        images: Whether the network of a file gets the inputs of images; exports have them if they have vision.
 
     Raises:
         NotPageable: Networks of this kind of file cannot be changed so.
     """
     if (single := file_of(file)) is not None:
-        return single.weights(edits, trees=trees, adapted=adapted, exact=exact)
+        return single.weights(edits, trees=trees, adapted=adapted, exact=exact, images=images)
     capped = attention_cap(file.parent)
     if capped:
         edits = [*edits, partial(_cap, capped)]

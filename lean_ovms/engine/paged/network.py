@@ -13,8 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...composition import compose
+from ...config import EngineConfig
 from ...errors import StartError
 from ...manifest import named
+from ...types import Json
 from ...types.engine import Vocabulary
 from ..loading.json_tokenizer import JsonTokenizer
 
@@ -277,13 +279,33 @@ class FileTokenizer(Protocol):
         """Returns the text of ids."""
 
 
+class ImageFile(Protocol):
+    """The file that reads images for a model which is one file: what an export with vision has besides its text."""
+
+    config: Json
+    """The members of config.json that say how images are read."""
+    processor: Json
+    """The members of preprocessor_config.json."""
+
+    def network(self, part: str) -> Any:
+        """Returns a new openvino.Model, which an export has in openvino_PART_model.xml. Raises StartError."""
+
+
 class EngineFile(Protocol):
     """A model that is one file."""
 
     def tokenizer(self) -> FileTokenizer:
         """Returns the tokenizer. Raises StartError."""
 
-    def weights(self, edits: Sequence[NetworkEdit], *, trees: bool, adapted: bool, exact: bool) -> WeightsSource:
+    def image_file(self, config: EngineConfig) -> ImageFile | None:
+        """Returns what reads images for it; None: nothing does, as the options say or what is beside the file.
+
+        Raises StartError for a file that the options name and that cannot be used.
+        """
+
+    def weights(
+        self, edits: Sequence[NetworkEdit], *, trees: bool, adapted: bool, exact: bool, images: bool
+    ) -> WeightsSource:
         """Returns the source of its network; the file is read later.
 
         Args:
@@ -291,6 +313,7 @@ class EngineFile(Protocol):
             trees: Whether it gets the input TREE_MASK, where its attention allows that.
             adapted: Whether it gets inputs of adapters.
             exact: Whether weights may not be rounded for speed.
+            images: Whether it gets the inputs of images: IMAGE_ROWS and others.
 
         Raises:
             NotPageable: Networks of this kind of file cannot be changed so.

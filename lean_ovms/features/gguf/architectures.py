@@ -107,6 +107,11 @@ class Architecture:
     """Whether the weights of the experts that a token has sum to 1; else they are shares among all experts."""
     clamped: bool = False
     """Whether experts have biases, and clamp what they multiply, as gpt-oss does."""
+    interleaved: bool = False
+    """Whether the pairs of elements that rows and columns turn alternate with those of the time, where images have
+    these positions; else they are behind each other."""
+    whole_images: bool = False
+    """Whether the tokens of an image see each other in both directions."""
     whole_ramp: bool = True
     """Whether the frequencies between which YaRN scales less and less are the next whole ones."""
 
@@ -141,7 +146,12 @@ ARCHITECTURES = {
         logits_cap=30.0,
     ),
     "gemma3": Architecture(
-        activation="gelu", scaled_embeddings=True, window_period=6, local_base=10000.0, scales_by_width=62
+        activation="gelu",
+        scaled_embeddings=True,
+        window_period=6,
+        local_base=10000.0,
+        scales_by_width=62,
+        whole_images=True,
     ),
     "gemma4": Architecture(
         activation="gelu", scaled_embeddings=True, local_base=10000.0, attention_scale=1.0, unit_values=True
@@ -172,11 +182,11 @@ ARCHITECTURES = {
     "qwen2moe": Architecture(sums_to_one=False),
     "qwen2vl": Architecture(),
     "qwen3": Architecture(),
-    "qwen35": Architecture(forward_norm="post_attention_norm"),
-    "qwen35moe": Architecture(forward_norm="post_attention_norm"),
+    "qwen35": Architecture(forward_norm="post_attention_norm", interleaved=True),
+    "qwen35moe": Architecture(forward_norm="post_attention_norm", interleaved=True),
     "qwen3moe": Architecture(),
-    "qwen3vl": Architecture(),
-    "qwen3vlmoe": Architecture(),
+    "qwen3vl": Architecture(interleaved=True),
+    "qwen3vlmoe": Architecture(interleaved=True),
     "seed_oss": Architecture(forward_norm="post_attention_norm"),
     "smollm3": Architecture(pairs=True, permuted=True, unrotated=4),
 }

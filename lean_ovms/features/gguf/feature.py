@@ -10,13 +10,21 @@ from ...manifest import Feature, FormatRow
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class GgufOptions(Options):
-    """The file that is meant of a model of a hub."""
+    """The files that are meant of a model."""
+
+    in_engine = True
 
     gguf_filename: str = option(
         "",
         "GGUF file of source_model: its name, of a split file that of the first part, or its quantization, "
         "such as Q4_K_M",
         group="repository",
+    )
+    mmproj: str = option(
+        "",
+        "file that reads images for a model in a GGUF file (PAGED); empty: the one beside the model with mmproj in its "
+        "name, if there is one; none: the model reads text only",
+        group="model",
     )
 
 

@@ -27,6 +27,8 @@ from .architectures import ARCHITECTURES, ENCODERS, LAYER, SCALINGS, is_known
 
 GENAI = ("llama", "qwen2", "qwen3")
 """The architectures that openvino-genai 2026.4.1 can load; the only tokenizer that it supports is "gpt2"."""
+MMPROJ = "clip"
+"""The architecture of files that read images, or hear, for a model."""
 TOKENIZERS = ("bert", "gemma4", "gpt2", "llama", "t5")
 TEMPLATE = "tokenizer.chat_template"
 """The key of the chat template; a template with a name has the name behind it."""
@@ -234,6 +236,16 @@ def read(path: Path) -> Header:
     return header
 
 
+def read_mmproj(path: Path) -> Header:
+    """Returns the header of a file that reads images for a model. Raises StartError for one that does not."""
+    header = _of_part(path, 1, 1)
+    with _refusing(path):
+        if header.architecture != MMPROJ:
+            raise Unsupported(f"it is a model of {header.architecture or 'nothing'}, and reads no images for another")
+        _check_kinds(header)
+    return header
+
+
 def _of_part(path: Path, number: int, count: int) -> Header:
     with _refusing(path), open_regular(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         header = parse(data)
@@ -413,10 +425,15 @@ def _check(header: Header) -> None:
         raise Unsupported(f"its positions are scaled by {header.scaling}, and not by {', '.join(SCALINGS[1:])}")
     if unknown := next((name for name in header.tensors if not is_known(architecture, header.layers, name)), ""):
         raise Unsupported(f"the tensor {unknown} is of a part that networks of {architecture} do not have here")
-    if unknown := next((name for name, kind in header.kinds.items() if kind not in BLOCK_SIZES), ""):
-        raise Unsupported(f"the tensor {unknown} has the type {header.kinds[unknown]}, which is not known")
+    _check_kinds(header)
     if tokenizer not in TOKENIZERS:
         raise Unsupported(f"its tokenizer is of the kind {tokenizer or 'none'}, and not {' or '.join(TOKENIZERS)}")
+
+
+def _check_kinds(header: Header) -> None:
+    """Raises Unsupported for a tensor of an unknown type."""
+    if unknown := next((name for name, kind in header.kinds.items() if kind not in BLOCK_SIZES), ""):
+        raise Unsupported(f"the tensor {unknown} has the type {header.kinds[unknown]}, which is not known")
 
 
 def _lacks_of_classifier(header: Header) -> str:

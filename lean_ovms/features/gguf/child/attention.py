@@ -64,7 +64,7 @@ class Sequences(Protocol):
         """
 
 
-def paged(rows: Projected, state: list[Any], longest: Any) -> Any:
+def paged(rows: Projected, state: list[Any], longest: Any, marks: Any = None) -> Any:
     """Returns the result of PagedAttentionExtension, with the constants that `paged_attention_transformation` gives it.
 
     It has no soft cap: `capped_attention.insert` gives one to the whole network.
@@ -73,12 +73,15 @@ def paged(rows: Projected, state: list[Any], longest: Any) -> Any:
         rows: What it is computed of.
         state: The caches of keys and of values, and the inputs of sequences.
         longest: The input with the length of the longest sequence.
+        marks: 1 for tokens of images, which see each other in both directions, 0 for others [tokens, 1]; None: there
+            are no such tokens.
     """
     sinks = _constant(np.zeros([0, 0, 0, 0]), np.float32) if rows.sinks is None else rows.sinks
     floats, ints = _constant([], np.float32), _constant([], np.int32)
     flags, zero = _constant([], np.uint8), _constant(0, np.int32)
     unused = [ints, ints, ints, floats, floats, zero, zero]  # importance of tokens, rotation, sparse attention
-    behind = [zero, ints, ints, ints, ints, flags, ints]  # eviction, types of tokens, trees of draft tokens
+    types = ints if marks is None else marks
+    behind = [zero, ints, ints, ints, types, flags, ints]  # eviction, types of tokens, trees of draft tokens
     scaled = [_constant(rows.scale, np.float32), _constant(rows.window, np.int32), floats, longest]
     values = [*rows.values, *state, *scaled, *unused, sinks, *behind]
     found = _PagedAttentionExtension([value if isinstance(value, Output) else value.output(0) for value in values])

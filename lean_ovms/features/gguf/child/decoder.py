@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from openvino import opset13 as ops
@@ -17,6 +17,11 @@ from .file_layers import FileLayers, LinearLayer
 from .positions import frequencies
 from .tensors import Matrix, Order, TensorRows, Tensors
 
+if TYPE_CHECKING:
+    from .image_inputs import ImageInputs
+
+SECTIONS = "rope.dimension_sections"
+"""The key of the numbers of pairs that the time, the row and the column of a token turn, where images have these."""
 DELTA = {"in_proj_qkv": "attn_qkv", "in_proj_z": "attn_gate", "in_proj_b": "ssm_beta", "in_proj_a": "ssm_alpha"}
 """The layers before a delta net by their names in transformers."""
 SIGMOID = 2
@@ -39,14 +44,18 @@ class Heads(NamedTuple):
 class FileDecoder:
     """A decoder while its network is built from the tensors of a file."""
 
-    def __init__(self, header: Header, tensors: Tensors, *, adapted: bool = False) -> None:
+    def __init__(
+        self, header: Header, tensors: Tensors, *, adapted: bool = False, images: ImageInputs | None = None
+    ) -> None:
         """Reads the sizes of the network from the header, and its embeddings from the tensors.
 
         Args:
             header: The header of the file.
             tensors: The tensors of the file.
             adapted: Whether layers stay apart that would be computed as one, so that adapters can change each of them.
+            images: The inputs of images; None: it has none.
         """
+        self._images = images
         self._header = header
         self._tensors = tensors
         epsilon = header.real("attention.layer_norm_rms_epsilon", 1e-5)
@@ -81,6 +90,7 @@ class FileDecoder:
         x = layers.looked_up(self._embeddings, ids)
         scale = math.sqrt(self._width) if self._row.scaled_embeddings else self._header.real("embedding_scale", 1.0)
         x = layers.times(x, scale)
+        x = x if self._images is None else self._images.embedded(x)
         each_layer = self._for_layers(ids, x)
         more = self._header.real("residual_scale", 1.0)
         for layer in range(count := self._header.layers):
@@ -96,6 +106,8 @@ class FileDecoder:
             x = ops.add(x, layers.times(self._layers.norm(result, f"blk.{layer}.post_ffw_norm"), more))
             if each_layer:
                 x = self._with_token(layer, x, each_layer[layer])
+            if self._images is not None:
+                x = self._images.deepened(layer, x)
             if self._layers.has(f"blk.{layer}.layer_output_scale"):
                 x = ops.multiply(x, self._tensors.numbers(f"blk.{layer}.layer_output_scale.weight").reshape(1, 1, 1))
         return self._layers.norm(x, self._row.last_norm)
@@ -508,7 +520,7 @@ class FileDecoder:
         """Returns the cosines and sines of positions.
 
         Args:
-            positions: The positions of the tokens.
+            positions: The positions of the tokens [tokens], or [3, tokens] by time, row and column.
             rotated: The elements of a head that are turned.
             local: Whether the layer has a sliding window.
         """
@@ -520,8 +532,23 @@ class FileDecoder:
             else:
                 whole = self._row.whole_ramp
                 found, factor = frequencies(self._header, self._tensors, rotated, whole_ramp=whole)
-            self._turned[local] = layers.angles(positions, found.astype(np.float32), factor)
+            numbers = found.astype(np.float32)
+            if positions.get_output_partial_shape(0).rank.get_length() > 1:
+                numbers = self._by_axes(numbers)
+            self._turned[local] = layers.angles(positions, numbers, factor)
         return self._turned[local]
+
+    def _by_axes(self, numbers: layers.Floats) -> layers.Floats:
+        """Returns frequencies [pairs, 3], each at the axis by which it turns its pair, and 0 at the others."""
+        sections, axes = self._header.numbers(SECTIONS)[:3], np.zeros(len(numbers), np.int64)
+        if self._row.interleaved:
+            for axis in (1, 2):
+                axes[axis : 3 * sections[axis] : 3] = axis
+        else:
+            behind = np.repeat(np.arange(3), sections)[: len(axes)]
+            axes[: len(behind)] = behind
+        found: layers.Floats = np.where(axes[:, None] == np.arange(3), numbers[:, None], np.float32(0))
+        return found
 
 
 def _split(x: Any, *sizes: int) -> list[Any]:

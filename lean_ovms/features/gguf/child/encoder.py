@@ -47,12 +47,14 @@ class FileEncoder:
             x = ops.add(x, types.reshape(-1, types.shape[-1])[:1])
         if "position_embd.weight" in self._tensors:
             x = ops.add(x, self._looked_up("position_embd", positions))
-        x = self._norm(x, "token_embd_norm")
+        x = self._layers.layer_norm(x, "token_embd_norm")
         turned = self._angles(positions) if ENCODERS[self._header.architecture] else None
         for layer in range(self._header.number("block_count")):
             name = f"blk.{layer}"
-            x = self._norm(ops.add(x, self._attention(name, x, turned, sequences)), f"{name}.attn_output_norm")
-            x = self._norm(ops.add(x, self._forward(name, x)), f"{name}.layer_output_norm")
+            x = self._layers.layer_norm(
+                ops.add(x, self._attention(name, x, turned, sequences)), f"{name}.attn_output_norm"
+            )
+            x = self._layers.layer_norm(ops.add(x, self._forward(name, x)), f"{name}.layer_output_norm")
         return x
 
     def classes(self, hidden: Any) -> Any:
@@ -106,12 +108,6 @@ class FileEncoder:
         else:
             up = ops.gelu(up, "erf")
         return self._layers.product(up, LinearLayer(f"{name}.ffn_down", ""))
-
-    def _norm(self, x: Any, name: str) -> Any:
-        """Returns values with a mean of 0 and a variance of 1, multiplied by a weight, and with a bias."""
-        found = ops.mvn(x, np.array([-1]), True, self._epsilon, "inside_sqrt")
-        weight, bias = (self._tensors.numbers(f"{name}.{kind}") for kind in ("weight", "bias"))
-        return ops.add(ops.multiply(found, weight), bias)
 
     def _angles(self, positions: Any) -> layers.Cosine:
         found, factor = frequencies(self._header, self._tensors, self._size, whole_ramp=True)

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ....engine.paged.network import NetworkEdit, NotPageable, WeightsSource
+from ....config import EngineConfig
+from ....engine.paged.network import ImageFile, NetworkEdit, NotPageable, WeightsSource
+from .. import mmproj_file
+from ..feature import GgufOptions
 from . import network, pooling_network
 from .tokenizer import GgufTokenizer
 
@@ -20,11 +23,23 @@ class GgufEngineFile:
     def tokenizer(self) -> GgufTokenizer:
         return GgufTokenizer(self._path)
 
-    def weights(self, edits: Sequence[NetworkEdit], *, trees: bool, adapted: bool, exact: bool) -> WeightsSource:
+    def image_file(self, config: EngineConfig) -> ImageFile | None:
+        """Implements EngineFile.image_file."""
+        option = config.of(GgufOptions).mmproj
+        paths = mmproj_file.find(self._path, option)
+        if not paths:
+            return None
+        from .mmproj import Mmproj  # models that read text only do without
+
+        return Mmproj.first(paths, self._path, named=bool(option))
+
+    def weights(
+        self, edits: Sequence[NetworkEdit], *, trees: bool, adapted: bool, exact: bool, images: bool
+    ) -> WeightsSource:
         """Implements EngineFile.weights."""
         if edits:
             raise NotPageable("the hidden states of a GGUF file's network are unknown")
-        return network.GgufWeights(self._path, adapted=adapted, exact=exact)
+        return network.GgufWeights(self._path, adapted=adapted, exact=exact, images=images)
 
     def pooling_network(self, output: str) -> Any:
         """Implements EngineFile.pooling_network."""

@@ -84,6 +84,12 @@ class FileLayers:
             return x
         return layers.norm(x, self._tensors.numbers(f"{name}.weight"), self._epsilon)
 
+    def layer_norm(self, x: Any, name: str) -> Any:
+        """Returns values with a mean of 0 and a variance of 1, multiplied by a weight, and with a bias."""
+        found = ops.mvn(x, np.array([-1]), True, self._epsilon, "inside_sqrt")
+        weight, bias = (self._tensors.numbers(f"{name}.{kind}") for kind in ("weight", "bias"))
+        return ops.add(ops.multiply(found, weight), bias)
+
     def unit_norm(self, x: Any) -> Any:
         """Returns the norm of values without weights."""
         size = x.get_output_partial_shape(0)[-1].get_length()

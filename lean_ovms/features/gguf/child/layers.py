@@ -52,12 +52,14 @@ def angles(positions: Any, frequencies: Floats, factor: float) -> Cosine:
     """Returns the cosines and sines of positions.
 
     Args:
-        positions: The positions [tokens].
-        frequencies: What they are multiplied by, a number for each pair of elements.
+        positions: The positions [tokens], or [axes, tokens].
+        frequencies: What they are multiplied by, a number for each pair of elements, and each axis.
         factor: The factor of cosines and sines.
     """
-    places = ops.unsqueeze(ops.unsqueeze(positions, np.int64(-1)), np.int64(1))
-    products = ops.matmul(frequencies.reshape(1, -1, 1), ops.convert(places, "f32"), False, False)
+    axes = frequencies.shape[1] if frequencies.ndim > 1 else 0
+    places = ops.unsqueeze(ops.transpose(positions, np.array([1, 0])) if axes else positions, np.int64(-1))
+    places = places if axes else ops.unsqueeze(places, np.int64(1))
+    products = ops.matmul(frequencies.reshape(1, -1, axes or 1), ops.convert(places, "f32"), False, False)
     half = ops.transpose(products, np.array([0, 2, 1], np.int32))
     whole = ops.concat([half, half], -1)
     cosines, sines = (times(found, factor) for found in (ops.cos(whole), ops.sin(whole)))

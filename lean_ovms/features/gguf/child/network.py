@@ -17,7 +17,7 @@ from ..architectures import ARCHITECTURES
 from ..model_file import header_of
 from . import attention, paged_states
 from .attention import Projected
-from .decoder import FileDecoder
+from .decoder import SECTIONS, FileDecoder
 from .layers import Floats
 from .tensors import opened
 
@@ -31,27 +31,35 @@ SHARED_BYTES = 64
 class GgufWeights:
     """A network.WeightsSource: the network of a GGUF file."""
 
-    def __init__(self, file: Path, *, adapted: bool = False, exact: bool = False) -> None:
+    def __init__(self, file: Path, *, adapted: bool = False, exact: bool = False, images: bool = False) -> None:
         """Keeps what the network is made of.
 
         Args:
             file: The path of the file, of a split one that of its first part.
             adapted: Whether it gets inputs of adapters, which have a row for each token in each layer.
             exact: Whether no weights are rounded.
+            images: Whether it gets the inputs of images.
         """
         self._file = file
         self._adapted = adapted
         self._exact = exact
+        self._images = images
 
     def read(self, core: Any) -> Any:
         """Implements WeightsSource.read."""
-        return read(self._file, adapted=self._adapted, exact=self._exact)
+        return read(self._file, adapted=self._adapted, exact=self._exact, images=self._images)
 
 
 class _State:
     """The inputs of sequences and caches, while a network is built."""
 
-    def __init__(self) -> None:
+    def __init__(self, marks: Any = None) -> None:
+        """Makes the inputs.
+
+        Args:
+            marks: Which tokens are of images that are seen as a whole; None: there are no such.
+        """
+        self._marks = marks
         self._sequences = [network_input(name, [-1], np.int32) for name in SEQUENCES]
         self._longest = network_input("max_context_len", [], np.int32)
         self._caches: list[Any] = []
@@ -105,30 +113,39 @@ class _State:
             pair = [network_input(f"{kind}_cache.{number}", [-1] * 4, ov.Type.dynamic) for kind in ("key", "value")]
             self._pairs[keys] = pair
             self._caches += pair
-        return attention.paged(rows, [*self._pairs[keys], *self._sequences], self._longest)
+        return attention.paged(rows, [*self._pairs[keys], *self._sequences], self._longest, self._marks)
 
 
-def read(path: Path, *, adapted: bool = False, exact: bool = False) -> Any:
+def read(path: Path, *, adapted: bool = False, exact: bool = False, images: bool = False) -> Any:
     """Returns the network of a file.
 
     Args:
         path: The file.
         adapted: Whether all layers compute all tokens.
         exact: Whether no weights are rounded.
+        images: Whether it gets the inputs of images.
 
     Raises:
         StartError: The file cannot be served.
         RuntimeError: OpenVINO cannot make the network.
     """
-    tokens, positions, wanted = (network_input(name, [-1], np.int64) for name in TOKENS)
-    state, header = _State(), header_of(path)
+    header, rows = header_of(path), None
     if header.architecture not in ARCHITECTURES:
         raise StartError(f"{path} is an encoder, which writes no text: --task embeddings serves it")
+    sections = images and header.numbers(SECTIONS)
+    shapes = [-1], [3, -1] if sections else [-1], [-1]
+    tokens, positions, wanted = (network_input(*each, np.int64) for each in zip(TOKENS, shapes, strict=True))
+    if images:
+        from .image_inputs import ImageInputs  # networks of text do without
+
+        rows = ImageInputs(header, tokens)
+    state = _State(rows.marks() if rows is not None and ARCHITECTURES[header.architecture].whole_images else None)
     with opened(path, header, exact=exact) as tensors:
-        decoder = FileDecoder(header, tensors, adapted=adapted)
+        decoder = FileDecoder(header, tensors, adapted=adapted, images=rows)
         hidden = decoder.hidden(tokens, positions, state, None if adapted else wanted)
         logits = decoder.logits(ops.gather(hidden, wanted, np.array([0])) if adapted else hidden)
-    model = ov.Model([logits.output(0)], [tokens, positions, wanted, *state.inputs], "gguf")
+    of_images = rows.inputs if rows is not None else []
+    model = ov.Model([logits.output(0)], [tokens, positions, wanted, *of_images, *state.inputs], "gguf")
     _share_constants(model)
     if cap := decoder.attention_cap:
         from ....engine.paged import capped_attention  # few files have one

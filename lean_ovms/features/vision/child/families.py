@@ -47,16 +47,20 @@ class NotReadable(Exception):
 def load(model_dir: Path, networks: VisionNetworks) -> VisionFamily:
     """Reads a model's files. Raises NotReadable."""
     config = files.read_object(model_dir / "config.json")
-    processor = model_config.processor(model_dir, "image")
-    video = model_config.processor(model_dir, "video")
-    kind = config.get("model_type")
+    processor, video = (model_config.processor(model_dir, kind) for kind in ("image", "video"))
+    return of(Files(config, processor, video or processor, networks))
+
+
+def of(found: Files) -> VisionFamily:
+    """Returns the family of files that are read. Raises NotReadable."""
+    kind, processor = found.config.get("model_type"), found.processor
     if kind not in FAMILIES:
         raise NotReadable(f"images of the type {kind} are not known")
     family, wanted = FAMILIES[kind]
     if _name(processor) != wanted:
         raise NotReadable(f"its image processor is {_name(processor) or 'not known'}, not {wanted}")
     try:
-        return family(Files(config, processor, video or processor, networks))
+        return family(found)
     except (KeyError, TypeError, ValueError) as error:
         raise NotReadable(f"config.json or preprocessor_config.json of this {kind}: {error!r}") from error
 

@@ -14,37 +14,44 @@ from numpy.typing import NDArray
 from openvino import opset13 as ops
 
 from ....engine.paged.ir_weights import is_constant
+from ....engine.paged.network import ImageFile
 from ....util.resources import cores
 
 
 class VisionNetworks:
     """Used by one thread at a time. Each network is compiled when it is first used."""
 
-    def __init__(self, model_dir: Path, device: str, properties: dict[str, Any]) -> None:
+    def __init__(
+        self, model_dir: Path, device: str, properties: dict[str, Any], image_file: ImageFile | None = None
+    ) -> None:
         """Compiles the networks, in which all cores compute: with one of two, an image's first token came after 1.4 s
         instead of 0.7, and the language model's steps beside it were not shorter (2026-11).
+
+        Args:
+            model_dir: The directory of the model, or its file.
+            device: OpenVINO's device.
+            properties: OpenVINO's properties of the networks.
+            image_file: What has the networks of a model that is one file; None: they are in the directory.
         """
         self._dir = model_dir
+        self._image_file = image_file
         self._device = device
         self._properties = {"ENABLE_CPU_PINNING": False, **properties, "INFERENCE_NUM_THREADS": cores()}
         self._requests: dict[str, Any] = {}
 
-    def compiled(self, file: Path) -> Any:
-        """Returns the compiled network of a file. Raises RuntimeError."""
-        core = ov.Core()
-        model = core.read_model(file)
+    def compiled(self, part: str) -> Any:
+        """Returns the compiled network of the file openvino_PART_model.xml. Raises RuntimeError, and StartError."""
+        core, file = ov.Core(), self._image_file
+        path = self._dir / f"openvino_{part}_model.xml"
+        model = core.read_model(path) if file is None else file.network(part)
         _look_up_angles(model)
         return core.compile_model(model, self._device, self._properties)
 
     def run(self, part: str, inputs: dict[str, NDArray[Any]]) -> list[NDArray[np.float32]]:
-        """Returns the outputs of the network of the file openvino_PART_model.xml. Releases the GIL.
-
-        Raises RuntimeError.
-        """
+        """Returns the outputs of a network, which `compiled` returns. Releases the GIL. Raises RuntimeError."""
         request = self._requests.get(part)
         if request is None:
-            file = self._dir / f"openvino_{part}_model.xml"
-            request = self._requests[part] = self.compiled(file).create_infer_request()
+            request = self._requests[part] = self.compiled(part).create_infer_request()
         request.infer(inputs, share_inputs=True)
         return [np.array(tensor.data, np.float32) for tensor in request.output_tensors]
 

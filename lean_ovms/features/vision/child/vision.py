@@ -14,14 +14,14 @@ from ....engine.generation import image_prompts
 from ....engine.generation.image_prompts import TAG
 from ....engine.generation.sequence import GenerationRequest, ImagePrompt
 from ....engine.loading.settings import PipelineSettings
-from ....engine.paged.network import NotPageable, Places
+from ....engine.paged.network import ImageFile, NotPageable, Places
 from ....engine.paged.pipeline import ModelTokenizer
 from ....engine.protocol import Submit
 from ....errors import BadRequest
 from ....types import Image
 from ..feature import VisionOptions
 from . import families
-from .family import Layout, Part, VideoFamily, VisionFamily
+from .family import Files, Layout, Part, VideoFamily, VisionFamily
 from .image_cache import ImageCache, KnownImage
 from .image_queue import ImageQueue
 from .networks import VisionNetworks
@@ -153,7 +153,11 @@ class Vision:
 
 
 def input_embeddings(
-    config: EngineConfig, settings: PipelineSettings, tokenizer: ModelTokenizer, wake: Callable[[], None]
+    config: EngineConfig,
+    settings: PipelineSettings,
+    tokenizer: ModelTokenizer,
+    wake: Callable[[], None],
+    image_file: ImageFile | None = None,
 ) -> Vision:
     """Returns an engine.paged.parts.InputEmbeddings of one model.
 
@@ -162,13 +166,17 @@ def input_embeddings(
         settings: What they mean for this model and machine.
         tokenizer: The model's tokenizer.
         wake: Ends the wait of the loop that runs the engine.
+        image_file: What reads images for a model that is one file; None: the model is a directory.
 
     Raises:
         NotPageable: The paged engine cannot read this model's images.
     """
-    networks = VisionNetworks(config.model_dir, settings.device, settings.properties)
+    networks = VisionNetworks(config.model_dir, settings.device, settings.properties, image_file)
     try:
-        family = families.load(config.model_dir, networks)
+        if image_file is None:
+            family = families.load(config.model_dir, networks)
+        else:
+            family = families.of(Files(image_file.config, image_file.processor, image_file.processor, networks))
         cache_bytes, shares = config.of(VisionOptions).image_cache_mb << 20, config.enable_prefix_caching
         return Vision(family, tokenizer.encode, tokenizer.decode, cache_bytes=cache_bytes, shares=shares, wake=wake)
     except families.NotReadable as error:

@@ -1,0 +1,65 @@
+"""The inputs of images of a network: embeddings, their places among the tokens, and what deeper layers add."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from openvino import opset13 as ops
+
+from ....engine.paged.network import IMAGE_DEEPER, IMAGE_PLACES, IMAGE_ROWS, network_input
+from ..header import Header
+
+DEEPSTACK = "n_deepstack_layers"
+"""The key of the number of first layers that get embeddings of images."""
+
+
+class ImageInputs:
+    """Puts images into a decoder while its network is built."""
+
+    def __init__(self, header: Header, tokens: Any) -> None:
+        """Makes the inputs.
+
+        Args:
+            header: The header of the model's file.
+            tokens: The input with ids of tokens [tokens].
+
+        Raises:
+            ValueError: Not even the last layer is without embeddings of images.
+        """
+        self._tokens = tokens
+        self._width, self._layers = header.number("embedding_length"), header.number(DEEPSTACK)
+        if self._layers >= header.layers:
+            raise ValueError(f"{self._layers} of {header.layers} layers get embeddings of images")
+        self._rows = network_input(IMAGE_ROWS, [-1, self._width], np.float32)
+        self._places = network_input(IMAGE_PLACES, [-1], np.int64)
+        self._deeper: list[Any] = []
+        if self._layers:
+            self._deeper.append(network_input(IMAGE_DEEPER, [self._layers, -1, self._width], np.float32))
+
+    @property
+    def inputs(self) -> list[Any]:
+        """All of them."""
+        return [self._rows, self._places, *self._deeper]
+
+    def embedded(self, x: Any) -> Any:
+        """Returns embeddings of tokens [tokens, 1, width] with those of images in their places."""
+        return ops.scatter_update(x, self._places, ops.unsqueeze(self._rows, np.int64(1)), np.int64(0))
+
+    def deepened(self, layer: int, x: Any) -> Any:
+        """Returns the result of a layer [tokens, 1, width] with what is added to tokens of images behind it."""
+        if layer >= self._layers:
+            return x
+        [deeper] = self._deeper
+        count = ops.shape_of(self._places)  # the input has a row more than there are tokens
+        rows = ops.gather(deeper, np.int64(layer), np.int64(0))
+        rows = ops.unsqueeze(ops.slice(rows, np.array([0]), count, np.array([1]), np.array([0])), np.int64(1))
+        found = ops.add(ops.gather(x, self._places, np.int64(0)), rows)
+        return ops.scatter_update(x, self._places, found, np.int64(0))
+
+    def marks(self) -> Any:
+        """Returns 1 for tokens of images and 0 for others [tokens, 1]."""
+        zeros = ops.multiply(self._tokens, np.int64(0))
+        ones = ops.add(ops.multiply(self._places, np.int64(0)), np.int64(1))
+        found = ops.scatter_update(zeros, self._places, ones, np.int64(0))
+        return ops.convert(ops.unsqueeze(found, np.int64(1)), "i32").output(0)

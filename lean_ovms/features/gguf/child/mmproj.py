@@ -1,0 +1,148 @@
+"""A file mmproj as an engine.paged.network.ImageFile: the networks that read images for a model in a GGUF file."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ....errors import StartError
+from ....types import Json
+from ..header import Header, read_mmproj
+from ..model_file import header_of
+from . import qwen_vision, siglip
+from .image_inputs import DEEPSTACK
+from .tensors import Tensors, opened
+
+log = logging.getLogger("lean_ovms.gguf")
+
+COLOURS = 3
+SIZES = "image_size", "patch_size", "embedding_length", "block_count", "attention.head_count", "projection_dim"
+"""The numbers without which no encoder can be built."""
+Network = Callable[[Header, Tensors], Any]
+"""Builds an openvino.Model of the tensors of a file with this header."""
+
+
+class Projector(NamedTuple):
+    """What is known of one kind of these files, which are told apart by what makes embeddings at their end."""
+
+    architectures: tuple[str, ...]
+    """The architectures of the models that they are for."""
+    tokens: tuple[str, ...]
+    """Tokens of which the first that the model has stands for a place of an image."""
+    describe: Callable[[Header], tuple[Json, Json]]
+    """Returns the members of config.json and preprocessor_config.json that exports of these models have."""
+    networks: Mapping[str, Network]
+    """What builds the networks, by what tells them apart in an export."""
+
+
+PROJECTORS = {
+    "gemma3": Projector(
+        ("gemma3",),
+        ("<image_soft_token>", "<unused6241>", "<mask>"),  # files of llama.cpp's older converters lack the first
+        siglip.gemma3,
+        {"vision_embeddings": siglip.gemma3_network},
+    ),
+    "idefics3": Projector(("llama",), ("<image>",), siglip.idefics3, {"vision_embeddings": siglip.idefics3_network}),
+    "qwen2vl_merger": Projector(("qwen2vl",), ("<|image_pad|>",), qwen_vision.qwen2, qwen_vision.NETWORKS),
+    "qwen2.5vl_merger": Projector(("qwen2vl",), ("<|image_pad|>",), qwen_vision.qwen25, qwen_vision.NETWORKS),
+    "qwen3vl_merger": Projector(
+        ("qwen3vl", "qwen3vlmoe", "qwen35", "qwen35moe"),
+        ("<|image_pad|>",),
+        qwen_vision.qwen3,
+        qwen_vision.NETWORKS | {"vision_embeddings_pos": qwen_vision.positions},
+    ),
+}
+"""The kinds of files that are served, by their names in the files."""
+
+
+class Mmproj:
+    """A file mmproj that fits a model."""
+
+    def __init__(self, path: Path, model: Path) -> None:
+        """Reads what the headers say.
+
+        Args:
+            path: The file.
+            model: The file of the model.
+
+        Raises:
+            StartError: It is no such file, or not for this model; the message says what differs.
+        """
+        self._path, self._header, text = path, read_mmproj(path), header_of(model)
+        metadata = self._header.metadata
+        kind = metadata.get("clip.vision.projector_type") or metadata.get("clip.projector_type")
+        if metadata.get("clip.has_vision_encoder") is not True:
+            raise StartError(f"{path} cannot be used: it has no encoder of images")
+        if kind not in PROJECTORS:
+            served = ", ".join(PROJECTORS)
+            raise StartError(f"{path} cannot be used: projector_type {kind} is not served; these are: {served}")
+        if missing := _lacks(self._header):
+            raise StartError(f"{path} cannot be used: its header has no {missing}")
+        self._projector = PROJECTORS[kind]
+        if lacking := _differs(self._header, text, self._projector):
+            raise StartError(f"{path} does not fit {model.name}: {lacking}")
+        rows = text.tensors["token_embd.weight"][-1]  # some files have names for more tokens
+        tokens = {token: number for number, token in enumerate(text.strings("tokenizer.ggml.tokens")[:rows])}
+        token = next((tokens[token] for token in self._projector.tokens if token in tokens), None)
+        if token is None:
+            raise StartError(f"{path} does not fit {model.name}: the model has no {self._projector.tokens[0]}")
+        self.config, self.processor = self._projector.describe(self._header)
+        self.config |= {"image_token_id": token}
+        mean, std = (metadata[f"clip.vision.image_{name}"] for name in ("mean", "std"))
+        self.processor |= {"image_mean": mean[:COLOURS], "image_std": std[:COLOURS]}
+
+    @classmethod
+    def first(cls, paths: Sequence[Path], model: Path, *, named: bool) -> Mmproj | None:
+        """Returns the first file that fits a model; None: none does, which the log says.
+
+        Args:
+            paths: The files.
+            model: The file of the model.
+            named: Whether an option names the file.
+
+        Raises:
+            StartError: A file that an option names does not fit.
+        """
+        for path in paths:
+            try:
+                return cls(path, model)
+            except StartError as error:
+                if named:
+                    raise
+                log.warning("%s reads text only: %s", model.name, error)
+        return None
+
+    def network(self, part: str) -> Any:
+        """Implements ImageFile.network."""
+        with opened(self._path, self._header) as tensors:
+            return self._projector.networks[part](self._header, tensors)
+
+
+def _lacks(header: Header) -> str:
+    """Returns what the header of a file lacks without which no encoder is known; "" if it lacks nothing."""
+    for name in ("mean", "std"):
+        found = header.metadata.get(f"clip.vision.image_{name}")
+        if not isinstance(found, list) or len(found) < COLOURS or not all(isinstance(each, float) for each in found):
+            return f"vision.image_{name}"
+    return next((f"vision.{name}" for name in SIZES if not header.number(f"vision.{name}")), "")
+
+
+def _differs(eyes: Header, text: Header, projector: Projector) -> str:
+    """Returns why a file does not fit a model; "" if it does.
+
+    Args:
+        eyes: The header of the file.
+        text: The header of the model.
+        projector: What is known of the file.
+    """
+    if text.architecture not in projector.architectures:
+        return f"it is for models of {', '.join(projector.architectures)}, not of {text.architecture}"
+    made, wanted = eyes.number("vision.projection_dim"), text.number("embedding_length")
+    if made != wanted:
+        return f"its embeddings have {made} numbers, and those of the model {wanted}"
+    made, wanted = len(qwen_vision.deeper(eyes)), text.number(DEEPSTACK)
+    if made != wanted:
+        return f"it makes embeddings for {made} deeper layers, and {wanted} of the model take them"
+    return ""

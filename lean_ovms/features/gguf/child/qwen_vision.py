@@ -1,0 +1,154 @@
+"""The encoders of Qwen2-VL, 2.5-VL and 3-VL, in the networks of optimum-intel's exports, which vision/ describes.
+
+Rows of patches become tokens in squares: those of one are next to each other, and are projected together.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import openvino as ov
+from openvino import opset13 as ops
+
+from ....engine.paged.network import network_input
+from ....types import Json
+from ..header import Header
+from . import layers
+from .tensors import Tensors
+from .vision_tower import PATCHES, VisionTower, attention
+
+MERGE, FRAMES, BICUBIC = 2, 2, 3
+"""The patches in a row that become one token where the file does not say it, the frames that become the same patches,
+and Pillow's number of a filter."""
+LEAST, MOST = 8, 4096
+"""The fewest and the most tokens of an image, as llama.cpp has them, where the file does not say its pixels."""
+WINDOW, PER_SECOND = 112, 2
+"""The pixels of a window's sides in Qwen2.5-VL, and the positions that a second of a video takes."""
+POSITIONS = "v.position_embd.weight"
+
+
+def qwen2(header: Header) -> tuple[Json, Json]:
+    """Returns the members of config.json and preprocessor_config.json of Qwen2-VL."""
+    width, patch = header.number("vision.embedding_length"), header.number("vision.patch_size")
+    merge = header.number("vision.spatial_merge_size") or MERGE
+    token = (patch * merge) ** 2
+    vision = {"hidden_size": width, "num_heads": header.number("vision.attention.head_count")}
+    processor = {
+        "image_processor_type": "Qwen2VLImageProcessor",
+        "patch_size": patch,
+        "merge_size": merge,
+        "temporal_patch_size": FRAMES,
+        "min_pixels": header.number("vision.image_min_pixels") or LEAST * token,
+        "max_pixels": header.number("vision.image_max_pixels") or MOST * token,
+        "resample": BICUBIC,
+    }
+    return {"model_type": "qwen2_vl", "vision_config": vision}, processor
+
+
+def qwen25(header: Header) -> tuple[Json, Json]:
+    """Returns the same of Qwen2.5-VL."""
+    config, processor = qwen2(header)
+    window = header.number("vision.window_size") or WINDOW
+    vision = config["vision_config"] | {"window_size": window, "tokens_per_second": PER_SECOND}
+    return {"model_type": "qwen2_5_vl", "vision_config": vision}, processor
+
+
+def qwen3(header: Header) -> tuple[Json, Json]:
+    """Returns the same of Qwen3-VL."""
+    config, processor = qwen2(header)
+    places = header.tensors[POSITIONS][-1]
+    return {
+        "model_type": "qwen3_vl",
+        "vision_config": config["vision_config"] | {"num_position_embeddings": places},
+    }, processor
+
+
+def deeper(header: Header) -> list[int]:
+    """Returns the layers whose results become embeddings for deeper layers of the model."""
+    found = header.metadata.get("clip.vision.is_deepstack_layers")
+    return [layer for layer, used in enumerate(found) if used] if isinstance(found, list) else []
+
+
+def patches(header: Header, tensors: Tensors) -> Any:
+    """Builds the network that makes embeddings of patches [patches, RGB x frames x side x side]."""
+    frames = [tensors.numbers(f"{PATCHES}.weight{end}") for end in ("", ".1")]
+    weights = np.stack(frames, 2).reshape(len(frames[0]), -1)
+    values = network_input("hidden_states", [-1, weights.shape[1]], np.float32)
+    found = ops.matmul(values, ops.constant(weights), False, True)
+    if f"{PATCHES}.bias" in tensors:
+        found = ops.add(found, tensors.numbers(f"{PATCHES}.bias")[None])
+    return ov.Model([found.output(0)], [values], "patches")
+
+
+def positions(header: Header, tensors: Tensors) -> Any:
+    """Builds the network that looks up the embeddings of positions."""
+    places = network_input("input", [-1, -1], np.int64)
+    found = ops.gather(ops.constant(tensors.numbers(POSITIONS)), places, np.int64(0))
+    return ov.Model([found.output(0)], [places], "positions")
+
+
+def merger(header: Header, tensors: Tensors) -> Any:
+    """Builds the network that encodes embeddings of patches, and makes embeddings of tokens of them.
+
+    In Qwen2.5-VL patches are in the order of windows, and few layers see beyond these.
+    """
+    tower = VisionTower(header, tensors)
+    size, square = tower.width // header.number("vision.attention.head_count"), _square(header)
+    values = network_input("hidden_states", [-1, tower.width], np.float32)
+    turned = network_input("rotary_pos_emb", [-1, size // 2], np.float32)
+    mask = network_input("attention_mask", [1, -1, -1], np.float32)
+    period, inputs = header.number("vision.n_wa_pattern"), [values, mask, turned]
+    x, angles, windows, order = values, turned, None, None
+    if period:
+        windows = network_input("window_attention_mask", [1, -1, -1], np.float32)
+        order = network_input("window_index", [-1], np.int64)
+        inputs += [windows, order]
+        x, angles = (_ordered(rows, order, square) for rows in (values, turned))
+    both = ops.concat([angles, angles], -1)
+    cosines, sines = (ops.unsqueeze(found, np.array([0, 1])) for found in (ops.cos(both), ops.sin(both)))
+
+    def attend(layer: int, parts: list[Any]) -> Any:
+        """Returns the result of an attention whose queries and keys are turned by the places of their patches."""
+        rotated = [layers.rotate(part, (cosines, sines), size, size) for part in parts[:2]]
+        seen = windows if windows is not None and (layer + 1) % period else mask
+        return attention([*rotated, parts[2]], ops.unsqueeze(seen, np.int64(1)))
+
+    x, found = ops.unsqueeze(x, np.int64(0)), []
+    for layer in range(tower.count):
+        x = tower.layer(layer, x, attend)
+        if layer in deeper(header):
+            found.append(_deepened(tower, layer, _joined(x, square * tower.width)))
+    merged = _joined(tower.norm(x, "v.post_ln"), square * tower.width)
+    merged = tower.product(ops.gelu(tower.product(merged, "mm.0"), "erf"), "mm.2")
+    if order is not None:
+        merged = ops.scatter_update(ops.multiply(merged, np.float32(0)), order, merged, np.int64(0))
+    results = [merged, *([ops.concat([ops.unsqueeze(each, np.int64(0)) for each in found], 0)] if found else [])]
+    return ov.Model([each.output(0) for each in results], inputs, "merger")
+
+
+def _square(header: Header) -> int:
+    """Returns the number of patches that become one token."""
+    return (header.number("vision.spatial_merge_size") or MERGE) ** 2
+
+
+def _ordered(rows: Any, order: Any, square: int) -> Any:
+    """Returns rows of patches, so many together, in another order."""
+    width = rows.get_output_partial_shape(0)[-1].get_length()
+    together = ops.gather(ops.reshape(rows, np.array([-1, square * width]), False), order, np.int64(0))
+    return ops.reshape(together, np.array([-1, width]), False)
+
+
+def _joined(x: Any, width: int) -> Any:
+    """Returns the patches of each token as one row [tokens, width]."""
+    return ops.reshape(x, np.array([-1, width]), False)
+
+
+def _deepened(tower: VisionTower, layer: int, x: Any) -> Any:
+    """Returns the embeddings for a deeper layer of the model."""
+    name = f"v.deepstack.{layer}"
+    return tower.product(ops.gelu(tower.product(tower.norm(x, f"{name}.norm"), f"{name}.fc1"), "erf"), f"{name}.fc2")
+
+
+NETWORKS = {"vision_embeddings": patches, "vision_embeddings_merger": merger}
+"""The networks of all."""

@@ -1,0 +1,94 @@
+"""SigLIP, which encodes square images, before the projectors of Gemma 3, and of Idefics 3 and SmolVLM."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import openvino as ov
+from openvino import opset13 as ops
+
+from ....engine.paged.network import network_input
+from ....types import Json
+from ..header import Header
+from .tensors import Tensors
+from .vision_tower import VisionTower
+
+BILINEAR, LANCZOS = 2, 1
+"""Pillow's numbers of filters."""
+POOLED, SHUFFLED = 4, 3
+"""How many patches in a row become one, where the file does not say it: in Gemma 3, and in Idefics 3."""
+POSITIONS = "v.position_embd.weight"
+FACTOR = "vision.projector.scale_factor"
+
+
+def gemma3(header: Header) -> tuple[Json, Json]:
+    """Returns the members of config.json and preprocessor_config.json of Gemma 3."""
+    side, patch = header.number("vision.image_size"), header.number("vision.patch_size")
+    tokens = (side // patch // (header.number(FACTOR) or POOLED)) ** 2
+    config = {
+        "model_type": "gemma3",
+        "vision_config": {"image_size": side, "patch_size": patch},
+        "mm_tokens_per_image": tokens,
+    }
+    size = {"height": side, "width": side}
+    return config, {"image_processor_type": "Gemma3ImageProcessor", "size": size, "resample": BILINEAR}
+
+
+def gemma3_network(header: Header, tensors: Tensors) -> Any:
+    """Builds the network of Gemma 3: embeddings [images, tokens, width] of images."""
+    tower, images = _tower(header, tensors)
+    found = tower.norm(tower.encoded(ops.add(tower.embedded(images), tensors.numbers(POSITIONS))), "v.post_ln")
+    side, by = header.number("vision.image_size") // header.number("vision.patch_size"), header.number(FACTOR) or POOLED
+    squares = ops.reshape(ops.transpose(found, np.array([0, 2, 1])), np.array([0, 0, side, side]), True)
+    squares = ops.avg_pool(squares, [by, by], [0, 0], [0, 0], [by, by], True, "floor")
+    found = ops.transpose(ops.reshape(squares, np.array([0, 0, -1]), True), np.array([0, 2, 1]))
+    found = tower.layers.norm(found, "mm.soft_emb_norm")
+    found = ops.matmul(found, ops.constant(tensors.numbers("mm.input_projection.weight")), False, False)
+    return ov.Model([found.output(0)], [images], "siglip")
+
+
+def idefics3(header: Header) -> tuple[Json, Json]:
+    """Returns the members of config.json and preprocessor_config.json of Idefics 3 and SmolVLM."""
+    side, patch = header.number("vision.image_size"), header.number("vision.patch_size")
+    config = {
+        "model_type": "idefics3",
+        "vision_config": {"image_size": side, "patch_size": patch},
+        "scale_factor": header.number(FACTOR) or SHUFFLED,
+    }
+    longest = header.number("vision.preproc_image_size") or side
+    processor = {
+        "image_processor_type": "Idefics3ImageProcessor",
+        "max_image_size": {"longest_edge": side},
+        "size": {"longest_edge": longest},
+        "do_image_splitting": longest > side,
+        "resample": LANCZOS,
+    }
+    return config, processor
+
+
+def idefics3_network(header: Header, tensors: Tensors) -> Any:
+    """Builds the network of Idefics 3 and SmolVLM: embeddings [images, tokens, width] of images.
+
+    Patches are next to each other in rows and columns there, and each token is the patches of a square.
+    """
+    tower, images = _tower(header, tensors)
+    found = tower.norm(tower.encoded(ops.add(tower.embedded(images), tensors.numbers(POSITIONS))), "v.post_ln")
+    by = header.number(FACTOR) or SHUFFLED
+    side = header.number("vision.image_size") // header.number("vision.patch_size") // by
+    found = ops.reshape(found, np.array([-1, side, by, side, by, tower.width]), False)
+    found = ops.transpose(found, np.array([0, 1, 3, 2, 4, 5]))
+    found = ops.reshape(found, np.array([-1, side * side, by * by * tower.width]), False)
+    return ov.Model([tower.product(found, "mm.model.fc").output(0)], [images, *_unused()], "siglip")
+
+
+def _unused() -> list[Any]:
+    """Returns inputs of the exports that tell patches of images from those of their edges, which tiles do not have."""
+    mask = network_input("patch_attention_mask", [-1, -1, -1], bool)
+    return [mask, network_input("patch_position_ids", [-1, -1], np.int64)]
+
+
+def _tower(header: Header, tensors: Tensors) -> tuple[VisionTower, Any]:
+    """Returns an encoder, and the input of its images [images, RGB, side, side]."""
+    side = header.number("vision.image_size")
+    return VisionTower(header, tensors), network_input("pixel_values", [-1, 3, side, side], np.float32)

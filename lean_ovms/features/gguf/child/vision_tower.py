@@ -1,0 +1,114 @@
+"""The layers that all encoders of images in files mmproj have: patches see each other, and nothing has an order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from openvino import opset13 as ops
+
+from ..header import Header
+from .file_layers import FileLayers, LinearLayer
+from .tensors import Tensors
+
+PATCHES = "v.patch_embd"
+"""The layer that makes embeddings of patches."""
+
+
+class VisionTower:
+    """An encoder of images while its network is built from the tensors of a file."""
+
+    def __init__(self, header: Header, tensors: Tensors) -> None:
+        """Reads the sizes of the network from the header.
+
+        Args:
+            header: The header of the file.
+            tensors: The tensors of the file.
+        """
+        self.header = header
+        self.tensors = tensors
+        self.layers = FileLayers(tensors, header.real("vision.attention.layer_norm_epsilon", 1e-6), adapted=False)
+        self.width = header.number("vision.embedding_length")
+        self._heads = header.number("vision.attention.head_count")
+        self.count = header.number("vision.block_count")
+
+    def embedded(self, images: Any) -> Any:
+        """Returns the embeddings of patches [images, patches, width] of pixels [images, RGB, height, width]."""
+        side = self.header.number("vision.patch_size")
+        weights, none = self.tensors.numbers(f"{PATCHES}.weight"), np.array([0, 0])
+        found = ops.convolution(images, ops.constant(weights), np.array([side] * 2), none, none, np.array([1, 1]))
+        found = ops.transpose(ops.reshape(found, np.array([0, 0, -1]), True), np.array([0, 2, 1]))
+        return ops.add(found, self.tensors.numbers(f"{PATCHES}.bias"))
+
+    def encoded(self, x: Any, attend: Callable[[int, list[Any]], Any] | None = None) -> Any:
+        """Returns the result of all layers [images, patches, width].
+
+        Args:
+            x: The embeddings of patches.
+            attend: Returns the result of a layer's attention of its number and its queries, keys and values; None: all
+                patches see each other.
+        """
+        for layer in range(self.count):
+            x = self.layer(layer, x, attend)
+        return x
+
+    def layer(self, number: int, x: Any, attend: Callable[[int, list[Any]], Any] | None = None) -> Any:
+        """Returns the result of a layer [images, patches, width], as `encoded` does of all."""
+        name = f"v.blk.{number}"
+        values = [self._by_heads(value) for value in self._projected(name, self.norm(x, f"{name}.ln1"))]
+        found = attention(values) if attend is None else attend(number, values)
+        found = ops.reshape(ops.transpose(found, np.array([0, 2, 1, 3])), np.array([0, 0, -1]), True)
+        x = ops.add(x, self.product(found, f"{name}.attn_out"))
+        return ops.add(x, self._forward(name, self.norm(x, f"{name}.ln2")))
+
+    def norm(self, x: Any, name: str) -> Any:
+        """Returns the norm of this name: a layer norm where it has a bias, else one by the root mean square."""
+        return self.layers.layer_norm(x, name) if f"{name}.bias" in self.tensors else self.layers.norm(x, name)
+
+    def product(self, x: Any, name: str) -> Any:
+        """Returns the result of the linear layer of this name."""
+        return self.layers.product(x, LinearLayer(name, ""))
+
+    def _projected(self, name: str, x: Any) -> list[Any]:
+        """Returns queries, keys and values [images, patches, width]."""
+        if not self.layers.has(f"{name}.attn_qkv"):
+            return self.layers.products(x, [LinearLayer(f"{name}.attn_{letter}", "") for letter in "qkv"])
+        return ops.split(self.product(x, f"{name}.attn_qkv"), np.int64(2), 3).outputs()  # type: ignore[no-any-return]
+
+    def _by_heads(self, x: Any) -> Any:
+        """Returns vectors of heads [images, heads, patches, size of a head] of values [images, patches, width]."""
+        shape = np.array([0, 0, self._heads, self.width // self._heads])
+        return ops.transpose(ops.reshape(x, shape, True), np.array([0, 2, 1, 3]))
+
+    def _forward(self, name: str, x: Any) -> Any:
+        """Returns the result of a feed-forward network, gated where the file has a gate."""
+        up, down = f"{name}.ffn_up", f"{name}.ffn_down"
+        if self.tensors.shape(f"{down}.weight")[-1] == self.width != self.tensors.shape(f"{up}.weight")[-1]:
+            up, down = down, up  # llama.cpp's first converters exchanged their names
+        if self.layers.has(f"{name}.ffn_gate"):
+            gate = self.product(x, f"{name}.ffn_gate")
+            return self.product(ops.multiply(self._activated(gate), self.product(x, up)), down)
+        return self.product(self._activated(self.product(x, up)), down)
+
+    def _activated(self, x: Any) -> Any:
+        """Returns the activations of values: SiLU or GELU as the file says, else OpenAI's approximation of GELU."""
+        if self.header.metadata.get("clip.use_silu"):
+            return ops.swish(x)
+        if self.header.metadata.get("clip.use_gelu"):
+            return ops.gelu(x, "tanh")
+        return ops.multiply(x, ops.sigmoid(ops.multiply(x, np.float32(1.702))))
+
+
+def attention(values: list[Any], mask: Any = None) -> Any:
+    """Returns the result of an attention [images, heads, patches, size of a head].
+
+    Args:
+        values: The queries, keys and values of all heads.
+        mask: What is added to the products of queries and keys; None: nothing is.
+    """
+    size = values[0].get_output_partial_shape(0)[-1].get_length()
+    scale = ops.constant(np.float32(1 / math.sqrt(size)))
+    none = ops.constant(np.zeros((1, 1, 1, 1), np.float32))
+    return ops.scaled_dot_product_attention(*values, none if mask is None else mask, scale)

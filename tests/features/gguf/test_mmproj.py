@@ -1,0 +1,137 @@
+"""Models in GGUF files that a file mmproj reads images for: tokens and log probabilities of transformers in torch.
+
+tests/makers/zoo_mmproj.py recorded them, with the files that llama.cpp's converter made.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("gguf")
+
+from lean_ovms.config import Config
+from lean_ovms.engine.paged.network import file_of
+from lean_ovms.errors import StartError
+from lean_ovms.features.gguf import header
+from lean_ovms.features.gguf.child.mmproj import PROJECTORS, Mmproj
+from lean_ovms.features.gguf.child.tensors import Tensors
+from lean_ovms.features.vision.child.networks import VisionNetworks
+from tests.archives import extract
+from tests.engine.paged.test_precision import BF16, needs_bf16, rounded_angles
+from tests.features.vision.child import models, test_zoo_vision
+from tests.makers import make_gguf
+
+ZOO = Path(__file__).parents[2] / "data" / "zoo_mmproj"
+RECORDED = json.loads((ZOO / "answers.json").read_text())
+pytestmark = pytest.mark.model
+
+
+def unpacked(name, directory):
+    """The file of a model of the zoo, with its mmproj beside it."""
+    return extract(ZOO / f"{name}.tar.xz", directory) / f"{name}.gguf"
+
+
+def rewritten(path, target, renamed=None, **metadata):
+    """A file mmproj with other names of tensors, and other metadata."""
+    known = header.read_mmproj(path)
+    with Tensors(path, known) as tensors:
+        found = [((renamed or str)(name), tensors.numbers(name)) for name in known.tensors]
+    changed = {key.replace("__", "."): value for key, value in metadata.items()}
+    return make_gguf.pack(target, "clip", {**known.metadata, **changed, "general.architecture": None}, found, "F32")
+
+
+def check(name, rig, monkeypatch):
+    monkeypatch.setattr(test_zoo_vision, "RECORDED", RECORDED)
+    monkeypatch.setattr(test_zoo_vision, "VIDEOS", [name] if "video" in RECORDED[name] else [])
+    return test_zoo_vision.check(name, rig)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(RECORDED))
+def test_tokens_and_log_probabilities_are_those_of_torch(name, tmp_path, monkeypatch):
+    rig = models.load(unpacked(name, tmp_path))
+    assert check(name, rig, monkeypatch) < check(name, rig, monkeypatch)  # the second time with cached prefixes
+
+
+@pytest.mark.slow
+def test_a_file_elsewhere_with_the_names_of_the_first_converters_answers_the_same(tmp_path, monkeypatch):
+    path = unpacked("gemma3", tmp_path)
+
+    def renamed(name):
+        return name.replace("ffn_up", "ffn_*").replace("ffn_down", "ffn_up").replace("ffn_*", "ffn_down")
+
+    other = rewritten(tmp_path / "mmproj-gemma3.gguf", tmp_path / "other.bin", renamed)
+    (tmp_path / "mmproj-gemma3.gguf").unlink()
+    check("gemma3", models.load(path, mmproj=str(other), compiled_twice=False), monkeypatch)
+
+
+def test_an_option_chooses_the_file(tmp_path):
+    path = unpacked("smolvlm", tmp_path)
+
+    def found(**options):
+        return file_of(path).image_file(Config(model_path=str(path), **options))
+
+    assert found().config["image_token_id"] == 3
+    assert found(mmproj="none") is None
+    with pytest.raises(StartError, match=r"--mmproj nowhere\.gguf: there is no such file"):
+        found(mmproj="nowhere.gguf")
+    with pytest.raises(StartError, match="it is a model of llama, and reads no images for another"):
+        found(mmproj=str(path))
+
+
+def test_of_several_files_beside_a_model_the_first_that_fits_is_taken(tmp_path, caplog):
+    path = unpacked("smolvlm", tmp_path)
+    fits = tmp_path / "mmproj-smolvlm.gguf"
+    rewritten(fits, tmp_path / "mmproj-a-F16.gguf", clip__vision__projection_dim=32)
+    for name, most in (("mmproj-b-BF16.gguf", 2), ("mmproj-b-f16.gguf", 3)):
+        rewritten(fits, tmp_path / name, clip__vision__projector__scale_factor=most)
+    image_file = file_of(path).image_file(Config(model_path=str(path)))
+    assert image_file.config["scale_factor"] == 3
+    assert "its embeddings have 32 numbers, and those of the model 64" in caplog.text
+
+
+def test_a_model_that_none_of_the_files_beside_it_fits_reads_text(tmp_path, caplog):
+    path = unpacked("gemma3", tmp_path)
+    (tmp_path / "mmproj-gemma3.gguf").unlink()
+    unpacked("qwen3_vl", tmp_path)
+    assert file_of(path).image_file(Config(model_path=str(path))) is None
+    assert "gemma3.gguf reads text only" in caplog.text
+    assert "it is for models of qwen3vl, qwen3vlmoe, qwen35, qwen35moe, not of gemma3" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"clip__projector_type": "ldpv2"}, f"projector_type ldpv2 is not served; these are: {', '.join(PROJECTORS)}"),
+        ({"clip__has_vision_encoder": False}, "it has no encoder of images"),
+        ({"clip__vision__projection_dim": 96}, "its embeddings have 96 numbers, and those of the model 64"),
+        ({"clip__vision__is_deepstack_layers": [True, True]}, "embeddings for 2 deeper layers, and 1 of the model"),
+        ({"clip__vision__block_count": None}, "its header has no vision.block_count"),
+        ({"clip__vision__image_mean": [0.5]}, "its header has no vision.image_mean"),
+    ],
+)
+def test_a_file_that_cannot_read_images_for_a_model_is_refused_with_the_reason(changes, message, tmp_path):
+    path = unpacked("qwen3_vl", tmp_path)
+    other = rewritten(tmp_path / "mmproj-qwen3_vl.gguf", tmp_path / "other.gguf", **changes)
+    with pytest.raises(StartError) as error:
+        file_of(path).image_file(Config(model_path=str(path), mmproj=str(other)))
+    assert message in str(error.value)
+
+
+def test_a_tensor_that_is_missing_is_named(tmp_path):
+    path = unpacked("qwen3_vl", tmp_path)
+    other = rewritten(
+        tmp_path / "mmproj-qwen3_vl.gguf", tmp_path / "other.gguf", lambda name: name.replace("mm.2.weight", "x.y")
+    )
+    with pytest.raises(StartError, match=r"other\.gguf is not a whole GGUF file: it has no mm\.2\.weight"):
+        Mmproj(other, path).network("vision_embeddings_merger")
+
+
+@pytest.mark.slow
+@needs_bf16
+@pytest.mark.parametrize("name", ["qwen2_5_vl", "qwen3_vl"])
+def test_angles_are_not_rounded(name, tmp_path):
+    path = unpacked(name, tmp_path)
+    networks = VisionNetworks(path, "CPU", BF16, Mmproj(tmp_path / f"mmproj-{name}.gguf", path))
+    assert rounded_angles(networks.compiled("vision_embeddings_merger")) == []

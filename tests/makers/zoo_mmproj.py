@@ -1,0 +1,120 @@
+"""Tiny models with vision as llama.cpp has them, a GGUF file and its mmproj: fixtures of tests/data/zoo_mmproj.
+
+Each is a NAME.tar.xz with NAME.gguf and mmproj-NAME.gguf, which llama.cpp's own converter makes of the networks of
+tests/makers/zoo_vision.py, and answers.json has what transformers in torch answers with these.
+
+python -m tests.makers.zoo_mmproj LLAMA_CPP DIR [NAME...]   (needs torch, transformers, Pillow; LLAMA_CPP: its sources)
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tests.makers import zoo_vision, zoo_vision_torch
+from tests.makers.zoo import pack
+
+LAYERS = {"num_hidden_layers": 6, "layer_types": ["sliding_attention"] * 5 + ["full_attention"]}
+"""Those of Gemma 3: in a file without this every sixth layer sees all tokens."""
+DEEPER = {"depth": 4}
+"""The layers of an encoder of Qwen2-VL: of fewer, the converter does not know the names of the projector's tensors."""
+MODELS: dict[str, dict[str, dict[str, Any]]] = {
+    "gemma3": {"text_config": LAYERS},
+    "qwen2_vl": {"vision_config": DEEPER},
+    "qwen2_5_vl": {"vision_config": DEEPER | {"fullatt_block_indexes": [1, 3], "window_size": 112}},
+    "qwen3_vl": {},
+    "smolvlm": {"text_config": {"architectures": ["VLlama3ForCausalLM"]}},
+}
+"""The models, and what parts of their configurations have beside those of zoo_vision."""
+VIDEOS = ("qwen3_vl",)
+"""Those that are asked about a video, whose frames are encoded alike in all of Qwen's."""
+RENAMED = {
+    "gemma3": {"model.language_model.": "language_model.", "model.vision": "vision", "model.multi": "multi"},
+    "qwen2_vl": {"model.visual.": "visual."},
+    "qwen2_5_vl": {"model.visual.": "visual."},
+}
+"""How names of tensors begin that transformers 5 writes, and how they begin in published models."""
+
+
+def make(name: str, llama_cpp: Path, target: Path) -> dict[str, Any]:
+    """Writes NAME.tar.xz into a folder, and returns the answers of torch."""
+    model, words = zoo_vision.network(name), zoo_vision.tokenizer()
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / name
+        model.save_pretrained(source)
+        words.save_pretrained(source)
+        (source / "preprocessor_config.json").write_text(json.dumps(zoo_vision.PIXELS[name]))
+        _rename(source, RENAMED.get(name, {}))
+        _fill(source / "tokenizer.json")
+        files = [_converted(source, llama_cpp, eyes=eyes) for eyes in (False, True)]
+        pack(files, target / f"{name}.tar.xz")
+    prompts = zoo_vision_torch.PROMPTS
+    if name in VIDEOS:
+        prompts = prompts | zoo_vision_torch.VIDEO_PROMPTS
+    return {kind: zoo_vision_torch.answer(name, model, words, prompt) for kind, prompt in prompts.items()}
+
+
+def _rename(source: Path, renamed: dict[str, str]) -> None:
+    """Gives tensors the names that they have in published models."""
+    from safetensors.torch import load_file, save_file
+
+    tensors = {}
+    for tensor, values in load_file(source / "model.safetensors").items():
+        begin = next((begin for begin in renamed if tensor.startswith(begin)), "")
+        tensors[renamed.get(begin, "") + tensor[len(begin) :]] = values
+    save_file(tensors, source / "model.safetensors")
+
+
+def _fill(tokenizer: Path) -> None:
+    """Adds tokens until there are as many as embeddings: of Gemma 3 the converter drops the rows behind the last."""
+    found = json.loads(tokenizer.read_text())
+    vocabulary = found["model"]["vocab"]
+    known = {*vocabulary.values(), *(token["id"] for token in found["added_tokens"])}
+    vocabulary |= {f"[PAD{number}]": number for number in range(zoo_vision.VOCAB) if number not in known}
+    tokenizer.write_text(json.dumps(found))
+
+
+def _converted(source: Path, llama_cpp: Path, *, eyes: bool) -> Path:
+    """Returns the GGUF file that llama.cpp's converter makes of a folder, of its text or its eyes."""
+    sys.path[:0] = [str(llama_cpp), str(llama_cpp / "gguf-py")]
+    import conversion
+    import gguf
+    import torch
+    from conversion import base
+
+    kind = base.ModelType.MMPROJ if eyes else base.ModelType.TEXT
+    architecture = base.get_model_architecture(base.ModelBase.load_hparams(source, False), kind)
+    made = conversion.get_model_class(architecture, mmproj=eyes)
+    if not eyes:  # the tokenizer is none that it knows
+        made.set_vocab = lambda self: self._set_vocab_gpt2()
+        made.get_vocab_base_pre = lambda self, tokenizer: "gpt-2"
+    file = source.parent / f"{'mmproj-' * eyes}{source.name}.gguf"
+    with torch.inference_mode():
+        made(source, gguf.LlamaFileType.MOSTLY_F16, file).write()
+    return file
+
+
+def main(argv: list[str]) -> int:
+    if len(argv) < 2 or not set(argv[2:]) <= MODELS.keys():
+        print(__doc__, file=sys.stderr)
+        return 2
+    llama_cpp, target = map(Path, argv[:2])
+    target.mkdir(parents=True, exist_ok=True)
+    file = target / "answers.json"
+    known = json.loads(file.read_text()) if file.is_file() else {}
+    for name in argv[2:] or MODELS:
+        fields = zoo_vision.MODELS[name]
+        changed = {part: {**fields[part], **more} for part, more in MODELS[name].items()}
+        zoo_vision.MODELS[name] = fields | changed
+        known[name] = make(name, llama_cpp, target)
+        print(name, {kind: (length, len(set(ids))) for kind, (length, ids, _) in known[name].items()}, flush=True)
+    lines = [f"{json.dumps(each)}: {json.dumps(known[each], separators=(',', ':'))}" for each in sorted(known)]
+    file.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
