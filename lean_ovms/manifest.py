@@ -40,8 +40,8 @@ fetches or converts a model, and of an `api.services.Service` that pulls and del
 INPUT_EMBEDDINGS, IMAGES_IN_TEXTS = "input embeddings", "images in texts"
 """Seams of what prompts have beside text, for models whose network takes embeddings of it: what makes an
 `engine.paged.parts.InputEmbeddings` of an EngineConfig, its PipelineSettings, the model's tokenizer, what ends the wait
-of the loop, and the `engine.paged.network.ImageFile` of a model that is one file, or None; and what reads the images of
-one text at a time, for an EngineConfig, what decodes ids, how many layers get embeddings, and of which length."""
+of the loop, and the `engine.paged.network.VisionFile` of a model that is one file, or None; and what reads the images
+of one text at a time, for an EngineConfig, what decodes ids, how many layers get embeddings, and of which length."""
 CHANGED_WEIGHTS, HYBRID_NETWORKS, NETWORK_COMPILER = "changed weights", "hybrid networks", "network compiler"
 """Seams of a text model's network while PAGED loads it: what makes, of an EngineConfig and the model's
 `engine.paged.network.WeightsSource`, another one; how layers that keep states are computed, a HybridEdit of that
@@ -254,7 +254,7 @@ class PartRow(Row):
     """Options of which any one that is set makes the part wanted; none: it is always. Those of a feature that is left
     out are not set."""
     file: str = ""
-    """A file without which a model's directory wants no such part; empty: it does in any case."""
+    """A file without which a model's directory wants no such part, where one file as a model does; empty: all models do."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True, kw_only=True)

@@ -128,7 +128,8 @@ class EngineConfig(ModelOptions, EngineOptions):
         row = self.composition.parts.get(seam)
         if row is None or (row.options and not any(map(self._is_set, row.options))):
             return False
-        return not row.file or (self.model_dir / row.file).is_file()
+        model = self.model_dir
+        return not row.file or (model / row.file).is_file() or self.composition.format_of(model) is not None
 
     @property
     def without_model(self) -> bool:

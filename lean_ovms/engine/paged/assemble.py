@@ -81,8 +81,8 @@ def load(
     file = config.model_dir / LANGUAGE_MODEL if sees else network(config.model_dir)
     check_files(config, file.name)
     single, reads_images = file_of(file), config.wants(INPUT_EMBEDDINGS)
-    image_file = single.image_file(config) if single is not None and reads_images else None
-    sees = (sees and reads_images) or image_file is not None
+    vision_file = single.vision_file(config) if single is not None and reads_images else None
+    sees = (sees and reads_images) or vision_file is not None
     small = is_small(file)
     new_plan, new_inputs = map(config.part, (DRAFT_PLAN, ADAPTER_INPUTS))
     drafts: DraftPlan = new_plan(settings, small=small) if new_plan else NoDrafts()
@@ -96,7 +96,7 @@ def load(
             trees=drafts.trees,
             adapted=inputs is not None,
             exact=config.batch_invariant,
-            images=image_file is not None,
+            images=vision_file is not None,
         )
         change_weights = config.part(CHANGED_WEIGHTS)
         model = PagedModel(
@@ -107,7 +107,7 @@ def load(
             keep_base_model=network_bytes(file) < TWO_COPIES_MAX_BYTES,
             separate_prefill_model=small,
             hybrid_edit=lambda: None if config.batch_invariant else config.part(HYBRID_NETWORKS),
-            compiler=_compiler(config, file, drafts, images=image_file is not None),
+            compiler=_compiler(config, file, drafts, images=vision_file is not None),
             while_compiling=lambda: found.append(load_tokenizer()),
         )
         [tokenizer] = found
@@ -155,7 +155,7 @@ def load(
             new_search=(lambda first: config.part(TEXT_SEARCH)(first)) if config.wants(TEXT_SEARCH) else None,
             adapters=adapters,
             tokenizer=tokenizer,
-            images=config.part(INPUT_EMBEDDINGS)(config, settings, tokenizer, wake, image_file) if sees else None,
+            images=config.part(INPUT_EMBEDDINGS)(config, settings, tokenizer, wake, vision_file) if sees else None,
             drafting=drafting,
         )
         pipeline = PagedPipeline(model, sizes, parts)

@@ -279,7 +279,7 @@ class FileTokenizer(Protocol):
         """Returns the text of ids."""
 
 
-class ImageFile(Protocol):
+class VisionFile(Protocol):
     """The file that reads images for a model which is one file: what an export with vision has besides its text."""
 
     config: Json
@@ -297,7 +297,7 @@ class EngineFile(Protocol):
     def tokenizer(self) -> FileTokenizer:
         """Returns the tokenizer. Raises StartError."""
 
-    def image_file(self, config: EngineConfig) -> ImageFile | None:
+    def vision_file(self, config: EngineConfig) -> VisionFile | None:
         """Returns what reads images for it; None: nothing does, as the options say or what is beside the file.
 
         Raises StartError for a file that the options name and that cannot be used.

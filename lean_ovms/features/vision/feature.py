@@ -43,7 +43,7 @@ FEATURE = Feature(
         ),
     ),
     parts=(
-        PartRow(seam=INPUT_EMBEDDINGS, make="child.vision:input_embeddings"),
+        PartRow(seam=INPUT_EMBEDDINGS, make="child.vision:input_embeddings", file=NETWORK),
         PartRow(seam=IMAGES_IN_TEXTS, make="child.images_in_text:images_in_text", file=NETWORK),
     ),
 )

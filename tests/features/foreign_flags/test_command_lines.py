@@ -217,7 +217,8 @@ def test_flags_of_a_feature_go_with_it() -> None:
         ("/m.x -cc.mode 3 --served-model-name=a.b", {"model_path": "/m.x", "model_name": "a.b"}),
         ("-m /m -ctv q8_0 -fit off -cmoe -nkvo --no-repack --numa distribute --prio 2 --poll 0 -sps 0.5 --no-ui "
             "--slot-save-path /s --log-colors off --no-mmproj --draft-max 16 --cache-prompt --no-agent", {
-            "model_path": "/m", "value_cache_precision": "u8", "web_page": False, "slot_save_path": "/s"}),
+            "model_path": "/m", "value_cache_precision": "u8", "web_page": False, "slot_save_path": "/s",
+            "mmproj": "none"}),
         ("-m /m -hfd org/d -rea off --chat-template-kwargs {\"a\":1} --api-prefix /llm --sse-ping-interval -1", {
             "model_path": "/m", "draft_source_model": "org/d", "root_path": "/llm", "sse_ping_s": 0,
             "default_chat_template_kwargs": '{"enable_thinking": false, "a": 1}'}),

@@ -70,7 +70,7 @@ def test_an_option_chooses_the_file(tmp_path):
     path = unpacked("smolvlm", tmp_path)
 
     def found(**options):
-        return file_of(path).image_file(Config(model_path=str(path), **options))
+        return file_of(path).vision_file(Config(model_path=str(path), **options))
 
     assert found().config["image_token_id"] == 3
     assert found(mmproj="none") is None
@@ -86,8 +86,8 @@ def test_of_several_files_beside_a_model_the_first_that_fits_is_taken(tmp_path, 
     rewritten(fits, tmp_path / "mmproj-a-F16.gguf", clip__vision__projection_dim=32)
     for name, most in (("mmproj-b-BF16.gguf", 2), ("mmproj-b-f16.gguf", 3)):
         rewritten(fits, tmp_path / name, clip__vision__projector__scale_factor=most)
-    image_file = file_of(path).image_file(Config(model_path=str(path)))
-    assert image_file.config["scale_factor"] == 3
+    vision_file = file_of(path).vision_file(Config(model_path=str(path)))
+    assert vision_file.config["scale_factor"] == 3
     assert "its embeddings have 32 numbers, and those of the model 64" in caplog.text
 
 
@@ -95,7 +95,7 @@ def test_a_model_that_none_of_the_files_beside_it_fits_reads_text(tmp_path, capl
     path = unpacked("gemma3", tmp_path)
     (tmp_path / "mmproj-gemma3.gguf").unlink()
     unpacked("qwen3_vl", tmp_path)
-    assert file_of(path).image_file(Config(model_path=str(path))) is None
+    assert file_of(path).vision_file(Config(model_path=str(path))) is None
     assert "gemma3.gguf reads text only" in caplog.text
     assert "it is for models of qwen3vl, qwen3vlmoe, qwen35, qwen35moe, not of gemma3" in caplog.text
 
@@ -115,7 +115,7 @@ def test_a_file_that_cannot_read_images_for_a_model_is_refused_with_the_reason(c
     path = unpacked("qwen3_vl", tmp_path)
     other = rewritten(tmp_path / "mmproj-qwen3_vl.gguf", tmp_path / "other.gguf", **changes)
     with pytest.raises(StartError) as error:
-        file_of(path).image_file(Config(model_path=str(path), mmproj=str(other)))
+        file_of(path).vision_file(Config(model_path=str(path), mmproj=str(other)))
     assert message in str(error.value)
 
 

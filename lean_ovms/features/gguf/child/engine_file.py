@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ....config import EngineConfig
-from ....engine.paged.network import ImageFile, NetworkEdit, NotPageable, WeightsSource
+from ....engine.paged.network import NetworkEdit, NotPageable, VisionFile, WeightsSource
 from .. import mmproj_file
 from ..feature import GgufOptions
 from . import network, pooling_network
@@ -23,8 +23,8 @@ class GgufEngineFile:
     def tokenizer(self) -> GgufTokenizer:
         return GgufTokenizer(self._path)
 
-    def image_file(self, config: EngineConfig) -> ImageFile | None:
-        """Implements EngineFile.image_file."""
+    def vision_file(self, config: EngineConfig) -> VisionFile | None:
+        """Implements EngineFile.vision_file."""
         option = config.of(GgufOptions).mmproj
         paths = mmproj_file.find(self._path, option)
         if not paths:

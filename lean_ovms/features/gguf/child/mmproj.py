@@ -1,4 +1,4 @@
-"""A file mmproj as an engine.paged.network.ImageFile: the networks that read images for a model in a GGUF file."""
+"""A file mmproj as an engine.paged.network.VisionFile: the networks that read images for a model in a GGUF file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Network = Callable[[Header, Tensors], Any]
 
 
 class Projector(NamedTuple):
-    """What is known of one kind of these files, which are told apart by what makes embeddings at their end."""
+    """One kind of these files, which are told apart by what makes embeddings at their end."""
 
     architectures: tuple[str, ...]
     """The architectures of the models that they are for."""
@@ -115,7 +115,7 @@ class Mmproj:
         return None
 
     def network(self, part: str) -> Any:
-        """Implements ImageFile.network."""
+        """Implements VisionFile.network."""
         with opened(self._path, self._header) as tensors:
             return self._projector.networks[part](self._header, tensors)
 

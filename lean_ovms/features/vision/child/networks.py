@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from openvino import opset13 as ops
 
 from ....engine.paged.ir_weights import is_constant
-from ....engine.paged.network import ImageFile
+from ....engine.paged.network import VisionFile
 from ....util.resources import cores
 
 
@@ -22,7 +22,7 @@ class VisionNetworks:
     """Used by one thread at a time. Each network is compiled when it is first used."""
 
     def __init__(
-        self, model_dir: Path, device: str, properties: dict[str, Any], image_file: ImageFile | None = None
+        self, model_dir: Path, device: str, properties: dict[str, Any], vision_file: VisionFile | None = None
     ) -> None:
         """Compiles the networks, in which all cores compute: with one of two, an image's first token came after 1.4 s
         instead of 0.7, and the language model's steps beside it were not shorter (2026-11).
@@ -31,10 +31,10 @@ class VisionNetworks:
             model_dir: The directory of the model, or its file.
             device: OpenVINO's device.
             properties: OpenVINO's properties of the networks.
-            image_file: What has the networks of a model that is one file; None: they are in the directory.
+            vision_file: What has the networks of a model that is one file; None: they are in the directory.
         """
         self._dir = model_dir
-        self._image_file = image_file
+        self._image_file = vision_file
         self._device = device
         self._properties = {"ENABLE_CPU_PINNING": False, **properties, "INFERENCE_NUM_THREADS": cores()}
         self._requests: dict[str, Any] = {}

@@ -14,7 +14,7 @@ from ....engine.generation import image_prompts
 from ....engine.generation.image_prompts import TAG
 from ....engine.generation.sequence import GenerationRequest, ImagePrompt
 from ....engine.loading.settings import PipelineSettings
-from ....engine.paged.network import ImageFile, NotPageable, Places
+from ....engine.paged.network import NotPageable, Places, VisionFile
 from ....engine.paged.pipeline import ModelTokenizer
 from ....engine.protocol import Submit
 from ....errors import BadRequest
@@ -157,7 +157,7 @@ def input_embeddings(
     settings: PipelineSettings,
     tokenizer: ModelTokenizer,
     wake: Callable[[], None],
-    image_file: ImageFile | None = None,
+    vision_file: VisionFile | None = None,
 ) -> Vision:
     """Returns an engine.paged.parts.InputEmbeddings of one model.
 
@@ -166,17 +166,17 @@ def input_embeddings(
         settings: What they mean for this model and machine.
         tokenizer: The model's tokenizer.
         wake: Ends the wait of the loop that runs the engine.
-        image_file: What reads images for a model that is one file; None: the model is a directory.
+        vision_file: What reads images for a model that is one file; None: the model is a directory.
 
     Raises:
         NotPageable: The paged engine cannot read this model's images.
     """
-    networks = VisionNetworks(config.model_dir, settings.device, settings.properties, image_file)
+    networks = VisionNetworks(config.model_dir, settings.device, settings.properties, vision_file)
     try:
-        if image_file is None:
+        if vision_file is None:
             family = families.load(config.model_dir, networks)
         else:
-            family = families.of(Files(image_file.config, image_file.processor, image_file.processor, networks))
+            family = families.of(Files(vision_file.config, vision_file.processor, vision_file.processor, networks))
         cache_bytes, shares = config.of(VisionOptions).image_cache_mb << 20, config.enable_prefix_caching
         return Vision(family, tokenizer.encode, tokenizer.decode, cache_bytes=cache_bytes, shares=shares, wake=wake)
     except families.NotReadable as error:
