@@ -254,7 +254,7 @@ class PartRow(Row):
     """Options of which any one that is set makes the part wanted; none: it is always. Those of a feature that is left
     out are not set."""
     file: str = ""
-    """A file without which a model's directory wants no such part, where one file as a model does; empty: all models do."""
+    """A file without which a model's directory wants no such part; models that are one file do. Empty: all do."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True, kw_only=True)
