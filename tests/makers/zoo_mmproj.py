@@ -29,8 +29,9 @@ MODELS: dict[str, dict[str, dict[str, Any]]] = {
     "smolvlm": {"text_config": {"architectures": ["VLlama3ForCausalLM"]}},
 }
 """The models, and what parts of their configurations have beside those of zoo_vision."""
-VIDEOS = ("qwen3_vl",)
-"""Those that are asked about a video, whose frames are encoded alike in all of Qwen's."""
+VIDEOS = "qwen2_vl", "qwen2_5_vl", "qwen3_vl"
+"""Those that are asked about a video. Of the first two transformers 4.57 has to answer: in 5.5.4 all frames of a video
+have the time of the first one, against what it documents. It makes other weights, too."""
 RENAMED = {
     "gemma3": {"model.language_model.": "language_model.", "model.vision": "vision", "model.multi": "multi"},
     "qwen2_vl": {"model.visual.": "visual."},
@@ -47,6 +48,7 @@ def make(name: str, llama_cpp: Path, target: Path) -> dict[str, Any]:
         model.save_pretrained(source)
         words.save_pretrained(source)
         (source / "preprocessor_config.json").write_text(json.dumps(zoo_vision.PIXELS[name]))
+        _complete(source / "config.json", model)
         _rename(source, RENAMED.get(name, {}))
         _fill(source / "tokenizer.json")
         files = [_converted(source, llama_cpp, eyes=eyes) for eyes in (False, True)]
@@ -55,6 +57,11 @@ def make(name: str, llama_cpp: Path, target: Path) -> dict[str, Any]:
     if name in VIDEOS:
         prompts = prompts | zoo_vision_torch.VIDEO_PROMPTS
     return {kind: zoo_vision_torch.answer(name, model, words, prompt) for kind, prompt in prompts.items()}
+
+
+def _complete(config: Path, model: Any) -> None:
+    """Adds the name of the model's class, which transformers 4 writes into a part."""
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"architectures": [type(model).__name__]}))
 
 
 def _rename(source: Path, renamed: dict[str, str]) -> None:
