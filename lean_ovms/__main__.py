@@ -1,4 +1,4 @@
-"""python -m lean_ovms"""
+"""Runs the console command: `python -m lean_ovms`."""
 
 import sys
 

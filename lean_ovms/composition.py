@@ -1,6 +1,6 @@
-"""The features of a server, composed from their manifests into flat tables once, before options are read.
+"""Combines the manifests of a server's features into flat tables, once, before options are read.
 
-A server without some of its features (--without) has another composition. Nothing here runs for a request.
+A server that omits features (--without) has a different composition. Nothing in this module runs per request.
 """
 
 from __future__ import annotations
@@ -71,17 +71,20 @@ TEXT_GENERATION = TaskRow(
 
 @cache
 def manifests(names: tuple[str, ...] | None = None) -> tuple[Feature, ...]:
-    """Returns the manifests of features, by default of every one that this process may have, in their order."""
+    """Returns the manifests of the named features; by default of all features that this process knows, in their
+    order.
+    """
     names = features.NAMES if names is None else names
     return tuple(importlib.import_module(f"{features.__name__}.{name}.feature").FEATURE for name in names)
 
 
 def keep_only(names: Iterable[str]) -> None:
-    """Makes this process know these features alone, so that an engine process imports no manifest that it does not
-    need.
+    """Restricts this process to these features, so that an engine process imports no manifest that it does not need.
+
+    It must be called once, before anything is composed.
 
     Args:
-        names: Those of `Config.engine_features`. It is called once, before anything is composed.
+        names: The names that `Config.engine_features` returned.
     """
     features.NAMES = tuple(names)
     manifests.cache_clear()
@@ -90,13 +93,13 @@ def keep_only(names: Iterable[str]) -> None:
 
 @cache
 def compose(without: str = "") -> Composition:
-    """Returns the composition of all features but some, and without those that need one of these.
+    """Returns the composition of all features except some, and except those that need one of these.
 
     Args:
         without: The names of the features to leave out, separated by commas or blanks.
 
     Raises:
-        StartError: A name is no feature's, or that of one that cannot be left out.
+        StartError: A name is unknown, or the feature cannot be left out.
     """
     found = manifests()
     taken_in = {name: one.name for one in found for name in one.formerly}
@@ -116,22 +119,22 @@ def compose(without: str = "") -> Composition:
 
 @dataclass(frozen=True, eq=False)
 class Composition:
-    """Some features, and the tables made of their rows."""
+    """A set of features, and the tables made of the rows in their manifests."""
 
     features: tuple[Feature, ...]
     """The features that the server has."""
     left_out: dict[str, str]
-    """Why each of the others was left out."""
+    """The reasons why the other features are left out, by name."""
 
     @cached_property
     def options(self) -> tuple[type[Any], ...]:
-        """The classes of options of the features, and of the libraries that they use."""
+        """The option classes of the features, and of the libraries that they use."""
         kinds = (kind for one in self.features for kind in (*one.libraries, one.options))
         return tuple(dict.fromkeys(kind for kind in kinds if kind is not None))
 
     @cached_property
     def option_owners(self) -> dict[str, type[Any]]:
-        """The class of each feature's option, by the option's name. Raises StartError for a name with two owners."""
+        """The option class of each option of a feature. Raises StartError if two features declare the same name."""
         owners: dict[str, type[Any]] = {}
         for kind in self.options:
             for row in fields(kind):
@@ -143,7 +146,7 @@ class Composition:
 
     @cached_property
     def flags(self) -> tuple[tuple[str, Path], ...]:
-        """The features' files with flags of other servers, each with the package of its functions."""
+        """The files in which features list flags of other servers, each with the package of the feature."""
         folder = Path(features.__file__).parent
         return tuple((one.package, folder / one.name / one.flags) for one in self.features if one.flags)
 
@@ -154,22 +157,24 @@ class Composition:
 
     @cached_property
     def commands_of_options(self) -> dict[str, Command]:
-        """The commands that options ask for, by these options."""
+        """The commands that an option can ask for, by the name of the option."""
         return {row.option: row for row in self.commands if row.option}
 
     @cached_property
     def fetching_commands(self) -> dict[str, Command]:
-        """Those of them that fetch a model."""
+        """The commands that fetch a model, by the option that asks for each."""
         return {name: row for name, row in self.commands_of_options.items() if row.fetches}
 
     @cached_property
     def companions(self) -> tuple[Companion, ...]:
-        """Further models that are pulled with one."""
+        """The additional models that are pulled together with a model."""
         return tuple(row for one in self.features for row in one.companions)
 
     @cached_property
     def page_rows(self) -> tuple[PageRow, ...]:
-        """What the page for browsers can do by endpoints of features. Raises StartError for an action twice."""
+        """The actions of the browser page that use endpoints of features. Raises StartError if two have the same
+        name.
+        """
         found = {row.action: row for one in self.features for row in one.page}
         if len(found) < sum(len(one.page) for one in self.features):
             raise StartError("two features have the same action of the page")
@@ -177,22 +182,24 @@ class Composition:
 
     @cached_property
     def panels(self) -> tuple[PanelRow, ...]:
-        """The panels of the page for browsers, in their order."""
+        """The panels of the browser page, in their order."""
         return tuple(sorted(self._rows(lambda one: (one.panel,)), key=lambda row: row.place))
 
     def _rows(self, of: Callable[[Feature], Iterable[R | None]]) -> tuple[R, ...]:
-        """Returns what the features have in a table, each row with the package of its modules."""
+        """Returns the rows that the features have in one table, each with its package set."""
         return tuple(replace(row, package=one.package) for one in self.features for row in of(one) if row is not None)
 
     @cached_property
     def routes(self) -> tuple[Route, ...]:
-        """The endpoints of the features."""
+        """The routes of the features."""
         names = {"", *(one.name for one in self.features)}
         return self._rows(lambda one: [row for row in one.routes if row.beside in names])
 
     @cached_property
     def tasks(self) -> tuple[TaskRow, ...]:
-        """The tasks of the features, and text generation, in the order in which their recognizers are asked."""
+        """The tasks of the features, and text generation, in the order in which a model directory is checked for
+        them.
+        """
         return (*self._rows(lambda one: one.tasks), TEXT_GENERATION)
 
     @cached_property
@@ -207,26 +214,26 @@ class Composition:
 
     @cached_property
     def samplers(self) -> tuple[Any, ...]:
-        """What returns values of features' metrics at a scrape, imported."""
+        """The imported functions that return values of features' metrics at a scrape."""
         return tuple(named(one.package, one.samples) for one in self.features if one.samples)
 
     def serving(self, models: str) -> list[str]:
-        """Returns the paths of the routes that serve models of one kind, each with the version of the API.
+        """Returns the paths, including the API version, of the routes that serve models of one kind.
 
         Args:
-            models: What these models are routed as, the value of their `routed_as`.
+            models: The kind, which is the value of the models' `routed_as`.
         """
         found = [row for row in self.routes if models and row.serves == models]
         return [row.path if row.path.startswith("/v") else row.bases[0] + row.path for row in found]
 
     @cached_property
     def engine_rows(self) -> tuple[EngineRow, ...]:
-        """What the features do inside the steps of the paged engine, in the order in which they are installed."""
+        """The features' extensions of the paged engine, in the order in which they are installed."""
         return self._rows(lambda one: (one.engine,))
 
     @cached_property
     def parts(self) -> dict[str, PartRow]:
-        """The parts that features supply, by their seams. Raises StartError for a seam with two parts."""
+        """The parts that features supply, by seam. Raises StartError if two features supply the same part."""
         found: dict[str, PartRow] = {}
         for one in self.features:
             for row in one.parts:
@@ -236,13 +243,16 @@ class Composition:
         return found
 
     def part(self, seam: str) -> Any:
-        """Returns what makes the part at a seam, with its module imported; None: no feature supplies it."""
+        """Imports and returns what creates the part at a seam; None if no feature supplies it."""
         row = self.parts.get(seam)
         return None if row is None else named(row.package, row.make)
 
     @cached_property
     def contents(self) -> dict[str, ContentRow]:
-        """What reads the parts of messages that are no text, by their types. Raises StartError for a type twice."""
+        """The readers of message content other than text, by its type.
+
+        Raises StartError if two features read the same type.
+        """
         found: dict[str, ContentRow] = {}
         for row in self._rows(lambda one: one.contents):
             for kind in row.kinds:
@@ -253,53 +263,58 @@ class Composition:
 
     @cached_property
     def parsers(self) -> tuple[ParserRow, ...]:
-        """The families of models whose tool calls and reasoning the features read."""
+        """The model families whose tool calls and reasoning the features can parse."""
         return self._rows(lambda one: one.parsers)
 
     def prepare_requests(self) -> None:
-        """Makes the tables by which requests to generate are read, before the first one."""
+        """Builds the tables for reading generation requests, so that the first request does not wait for them."""
         _ = self.contents, self.bodies, self.harmless, self.changing_lines
 
     @cached_property
     def bodies(self) -> tuple[BodyRow, ...]:
-        """The fields that clients of the features' APIs send to OpenAI's endpoints."""
+        """The fields that clients of other APIs send to OpenAI's endpoints."""
         return self._rows(lambda one: (one.body,))
 
     @cached_property
     def harmless(self) -> frozenset[str]:
-        """The fields of clients that change no answer."""
+        """The fields of clients that never change an answer."""
         return frozenset(name for one in self.features for name in one.harmless)
 
     @cached_property
     def changing_lines(self) -> tuple[str, ...]:
-        """How the lines before system texts begin that are left out."""
+        """The beginnings of lines that are removed from the start of system texts."""
         return tuple(line for one in self.features for line in one.changing_lines)
 
     @cached_property
     def helpers(self) -> tuple[HelperRow, ...]:
-        """The models that may work for those that read and write text."""
+        """The helper models that work for models that read and write text."""
         return tuple(row for one in self.features for row in one.helpers)
 
     @cached_property
     def backend(self) -> BackendRow | None:
-        """What a feature has in the place of the paged engine; None: nothing. Raises StartError for that of two."""
+        """The feature's pipelines that can replace the paged engine; None if there are none.
+
+        Raises StartError if there are two.
+        """
         return self._only("pipelines", lambda one: one.backend)
 
     @cached_property
     def formats(self) -> tuple[FormatRow, ...]:
-        """The forms of files of which one is a whole model."""
+        """The file formats that hold a whole model in one file."""
         return self._rows(lambda one: one.formats)
 
     @cached_property
     def settings(self) -> SettingsRow | None:
-        """The files that hold options of models; None: there are none. Raises StartError for those of two features."""
+        """The files that hold options of models; None if no feature reads any. Raises StartError if two features
+        do.
+        """
         return self._only("files with options of models", lambda one: one.settings)
 
     def _only(self, what: str, of: Callable[[Feature], R | None]) -> R | None:
-        """Returns the row that one feature has. Raises StartError for two.
+        """Returns the only row that features have in a table, or None. Raises StartError if there are two.
 
         Args:
-            what: What it has, in the plural, for the error.
+            what: The kind of the rows, in the plural, for the error.
             of: Returns the row of a feature.
         """
         found = self._rows(lambda one: (of(one),))
@@ -308,16 +323,18 @@ class Composition:
         return found[0] if found else None
 
     def format_of(self, path: PurePath) -> FormatRow | None:
-        """Returns the form of a file, by its name; None: it is of none."""
+        """Returns the format of a file, according to its name; None if it is not the file of a model."""
         return next((row for row in self.formats if path.suffix == row.suffix), None)
 
     @cached_property
     def a_model_file(self) -> str:
-        """What such a file is called, with an article, a comma and a blank; empty: there are no such forms."""
+        """The words for such a file in messages, with an article, a comma and a blank; empty if there are no such
+        formats.
+        """
         return "".join(f"a {row.name} file, " for row in self.formats)
 
     def require_format(self, path: Path) -> None:
-        """Raises StartError for a file of a form that only a feature reads which the server does not have."""
+        """Raises StartError if a file has a format that only an omitted feature reads."""
         row = compose().format_of(path)
         if row is not None and self.format_of(path) is None:
             feature = row.package.rpartition(".")[2]
@@ -327,54 +344,57 @@ class Composition:
 
     @cached_property
     def start_rows(self) -> tuple[StartRow, ...]:
-        """What the features do while a server starts, in their order."""
+        """The features' work during the start of a server, in their order."""
         return self._rows(lambda one: (one.start,))
 
     @cached_property
     def model_rows(self) -> tuple[ModelRow, ...]:
-        """What the features do for a model before requests may use it."""
+        """The features' work for a model before requests may use it."""
         return self._rows(lambda one: (one.model,))
 
     @cached_property
     def observers(self) -> tuple[ObserverRow, ...]:
-        """What the features do with the record of each request."""
+        """The features' observers of request records."""
         found = [(one.observer, one) for one in self.features if one.observer is not None]
         return tuple(replace(row, package=one.package, extra=one.extra) for row, one in found)
 
     @cached_property
     def ports(self) -> tuple[str, ...]:
-        """The options of further ports on which the server listens."""
+        """The options that set additional ports on which the server listens."""
         return tuple(name for one in self.features for name in one.ports)
 
     @cached_property
     def error_forms(self) -> ErrorForms:
-        """The forms of errors of the features."""
+        """The features' forms of error responses."""
         return ErrorForms(self._rows(lambda one: one.error_forms))
 
     @cached_property
     def demos(self) -> tuple[DemoModel, ...]:
-        """The small models of the features."""
+        """The small models that features include for a first try."""
         return self._rows(lambda one: one.demos)
 
     @cached_property
     def keywords(self) -> dict[str, str]:
-        """The options that keywords of AsyncLLM turn on, by these keywords."""
+        """The options that keyword arguments of AsyncLLM turn on, by keyword."""
         return {name: option for one in self.features for name, option in one.keywords.items()}
 
     def method(self, name: str) -> Any:
-        """Returns what does the work of a method of AsyncLLM, imported. Raises StartError where no feature does."""
+        """Imports and returns the implementation of a method of AsyncLLM. Raises StartError if no feature has it."""
         for one in self.features:
             if name in one.methods:
                 return named(one.package, one.methods[name])
         raise StartError(f"no feature of this program has the method {name}")
 
     def task(self, name: str) -> TaskRow:
-        """Returns the task of this name, or text generation for an empty name. Raises KeyError."""
+        """Returns the task of this name, or text generation for an empty name.
+
+        Raises KeyError if there is no such task.
+        """
         return {row.name: row for row in self.tasks}[name or TEXT_GENERATION.name]
 
 
 def records_of(*rows: TaskRow | EngineRow) -> list[type[Any]]:
-    """Returns the classes of the records that only these tasks and features send; their modules are imported."""
+    """Returns the classes of the records that only these tasks and features send, importing their modules."""
     modules = [importlib.import_module(f"{row.package}.{row.records}") for row in rows if row.records]
     return [
         kind
@@ -388,7 +408,7 @@ def records_of(*rows: TaskRow | EngineRow) -> list[type[Any]]:
 
 
 class RequestStart(Protocol):
-    """The part of a request that decides the form of its errors."""
+    """The parts of a request that decide the form of its error response."""
 
     @property
     def path(self) -> str: ...
@@ -398,19 +418,19 @@ class RequestStart(Protocol):
 
 
 def below_root(path: str, root: str) -> str:
-    """Returns a path without --root_path, where it begins with it."""
+    """Returns a path without the prefix --root_path, if it has it."""
     return path.removeprefix(root) if root and path.startswith(root + "/") else path
 
 
 class ErrorForms:
-    """The forms that a server has besides OpenAI's."""
+    """The forms of error responses that a server has besides OpenAI's."""
 
     def __init__(self, rows: Iterable[ErrorForm] = (), root: str = "") -> None:
         """Keeps the forms of errors.
 
         Args:
-            rows: The forms and the paths that they are for.
-            root: The server's --root_path, which the paths of requests may begin with.
+            rows: The forms, with the paths to which they apply.
+            root: The server's --root_path, a possible prefix of request paths.
         """
         self.rows = tuple(rows)
         self._root = root
@@ -420,8 +440,9 @@ class ErrorForms:
         return ErrorForms(self.rows, root)
 
     def of(self, request: RequestStart) -> ErrorForm | None:
-        """Returns the form that the client reads, by its path or a header that only such clients send; None:
-        OpenAI's."""
+        """Returns the form that the client of a request expects, by the path or a typical header; None for
+        OpenAI's.
+        """
         path = below_root(request.path, self._root)
         for row in self.rows:
             if path.startswith(row.paths) or (row.header and row.header in request.headers):
@@ -436,12 +457,12 @@ class ErrorForms:
         request: RequestStart | None,
         request_id: str = "",
     ) -> Response:
-        """Returns the response for an error as JSON.
+        """Returns the JSON response for an error, in the form that the client expects.
 
         Args:
             error: The error.
-            headers: Headers that are sent besides the error's own.
-            request: The request, whose client reads the response; None where it could not be read: OpenAI's form.
+            headers: Headers to send besides the error's own.
+            request: The request; None if it could not be read, which selects OpenAI's form.
             request_id: The id of the request, for forms that show it.
         """
         response = error_response(error, headers)

@@ -1,9 +1,9 @@
-"""Errors that a client can get, each with its HTTP status, and the response that carries one.
+"""The errors that a client can get, each with its HTTP status, and the response for an error.
 
-An error class carries its own status, type and code, so there is no table elsewhere that could miss a row.
-Rendered as OpenAI's error object (https://platform.openai.com/docs/guides/error-codes); composition.py has the forms of
-other APIs. The engine child sends errors over the pipe as `to_wire`; `from_wire` makes the same error again in the
-front end. Numbers with their nouns, for these messages, are here as well, and the exit statuses of a process.
+An error class has its own status, type and code, so no separate table can miss one. An error is rendered as OpenAI's
+error object (https://platform.openai.com/docs/guides/error-codes); composition.py has the forms of other APIs. The
+engine process sends an error over the pipe with `to_wire`, and `from_wire` recreates it in the front end. The module
+also has helpers for numbers in messages, and the exit statuses of a process.
 """
 
 from __future__ import annotations
@@ -28,8 +28,11 @@ NO_VIDEO = "This servable does not support video input, but video_url has been p
 
 @cache
 def install_command(extra: str) -> str:
-    """Returns how to install an extra of setup.cfg, for messages. Its packages are named where this one is installed:
-    no index has it, and who installed a wheel has no source folder."""
+    """Returns how to install an extra of setup.cfg, for messages.
+
+    In an installed package, the extra's requirements are listed by name: the package is in no index, and who installed
+    a wheel has no source folder.
+    """
     from importlib import metadata
 
     try:
@@ -41,37 +44,37 @@ def install_command(extra: str) -> str:
 
 
 def counted(count: int, one: str, many: str = "") -> str:
-    """Returns a number with what it counts: "1 request", "2 requests".
+    """Returns a number with the noun that it counts: "1 request", "2 requests".
 
     Args:
         count: The number.
-        one: What follows a 1: a noun, and a verb if there is one ("request is waiting").
-        many: What follows any other number; "" appends an s to `one`.
+        one: The words after 1: a noun, and possibly a verb ("request is waiting").
+        many: The words after any other number; "" for `one` with an s appended.
     """
     return f"{count} {one if count == 1 else many or one + 's'}"
 
 
 def requests_waiting(count: int, whose: str = "") -> str:
-    """Returns what a client reads that finds a full queue, such as "1 request is waiting already".
+    """Returns the message for a full queue, such as "1 request is waiting already".
 
     Args:
-        count: The requests in the queue.
-        whose: A word on whose they are, such as " of this client".
+        count: The number of requests in the queue.
+        whose: Words that say whose requests they are, such as " of this client".
     """
     return counted(count, f"request{whose} is waiting already", f"requests{whose} are waiting already")
 
 
 class RequestError(Exception):
-    """The base of errors of a request that cannot be served."""
+    """The base class of errors with which a request fails."""
 
     status = 400
     """The HTTP status."""
     kind = "invalid_request_error"
     """OpenAI's type of the error."""
     code: str | None = None
-    """A word for programs; None: there is none."""
+    """A machine-readable code; None for none."""
     retry_after_s: int | None = None
-    """The seconds of Retry-After; None: there is none."""
+    """The value of the Retry-After header in seconds; None if the header is not sent."""
 
     def __init__(
         self,
@@ -82,14 +85,14 @@ class RequestError(Exception):
         status: int | None = None,
         retry_after_s: int | None = None,
     ) -> None:
-        """Makes an error of one request.
+        """Creates the error.
 
         Args:
-            message: What is wrong, for the client: it has no paths and no traces.
-            param: The field of the request that is at fault; None: there is no such field.
-            code: A word for programs; None: that of the class.
-            status: The HTTP status; None: that of the class.
-            retry_after_s: The seconds of Retry-After; None: those of the class.
+            message: The message for the client, without file paths or tracebacks.
+            param: The request field at fault; None if it is not a matter of one field.
+            code: A machine-readable code; None for that of the class.
+            status: The HTTP status; None for that of the class.
+            retry_after_s: The seconds of Retry-After; None for those of the class.
         """
         super().__init__(message)
         self.message = message
@@ -110,51 +113,54 @@ class RequestError(Exception):
         return json.dumps(self.body(), ensure_ascii=False).encode("utf-8", "replace")
 
     def headers(self) -> list[tuple[str, str]]:
-        """Returns the headers that go with this error."""
+        """Returns the headers that a response with this error has."""
         return [] if self.retry_after_s is None else [("Retry-After", str(self.retry_after_s))]
 
     def to_wire(self) -> list[str | None]:
-        """Returns [class name, message, param, code], for the engine pipe, and retry_after_s if it was set."""
+        """Returns [class name, message, param, code], and retry_after_s if it is set, to be sent over the engine
+        pipe.
+        """
         wait_s = [str(self.retry_after_s)] if "retry_after_s" in vars(self) else []
         return [type(self).__name__, self.message, self.param, self.code, *wait_s]
 
 
 class BadRequest(RequestError):
-    """400: malformed, out of range, or impossible together."""
+    """Status 400: the request is malformed, a value is out of range, or values are incompatible."""
 
 
 TOO_LONG = "context_length_exceeded"
 
 
 def too_long(what: str, most: int) -> BadRequest:
-    """Returns the error for a prompt that does not fit the context, with status 400.
+    """Returns the error for a prompt that does not fit into the context, with status 400.
 
-    OpenAI's and vLLM's texts follow OVMS's: LiteLLM and the agents built on it recognise them, not the code, and then
-    shorten the conversation or go to a model with a longer context.
+    OVMS's text is followed by OpenAI's and vLLM's: LiteLLM and the agents built on it recognise these texts rather than
+    the code, and then shorten the conversation or use a model with a longer context.
 
     Args:
         what: OVMS's text.
-        most: How many tokens would fit.
+        most: The number of tokens that would fit.
     """
     advice = "Please reduce the length of the input prompt."
     return BadRequest(f"{what}. This model's maximum context length is {most} tokens. {advice}", code=TOO_LONG)
 
 
 def prompt_too_long(tokens: int, most: int) -> BadRequest:
-    """Returns the error for a prompt after which no token can be generated, with status 400.
+    """Returns the error for a prompt that leaves no room for a generated token, with status 400.
 
     Args:
-        tokens: How many tokens the prompt has.
-        most: How many would fit.
+        tokens: The number of tokens in the prompt.
+        most: The number that would fit.
     """
     how = "exceeds" if tokens > most else "leaves no room to generate within"
     return too_long(f"Number of prompt tokens: {tokens} {how} model max length: {most}", most)
 
 
 def prompt_counts(error: RequestError) -> tuple[str, str] | None:
-    """Returns how many tokens a prompt has and how many would fit, of an error of `prompt_too_long`; None for others.
+    """Returns the size of the prompt and the limit, in tokens, from an error of `prompt_too_long`; None for other
+    errors.
 
-    An error comes from the engine's process as its text, so that this is read from there.
+    They are parsed from the message, since the engine process sends nothing else.
     """
     found = _PROMPT_COUNTS.match(error.message)
     return None if found is None else (found[1], found[2])
@@ -164,33 +170,35 @@ _PROMPT_COUNTS = re.compile(r"Number of prompt tokens: (\d+) .*model max length:
 
 
 def too_many_characters(count: int, most: int) -> BadRequest:
-    """Returns the error for a prompt whose text cannot fit, found before it is tokenized, with status 400.
+    """Returns the error for a prompt whose text is too long to fit, noticed before it is tokenized, with status 400.
 
     Args:
-        count: How many characters the text has.
-        most: How many tokens would fit.
+        count: The number of characters in the text.
+        most: The number of tokens that would fit.
     """
     return too_long(f"Number of prompt characters: {count} exceeds model max length: {most} tokens", most)
 
 
 class GrammarInvalid(BadRequest):
-    """400: a schema, regular expression or grammar that is wrong, or uses what this server does not support."""
+    """Status 400: a schema, regular expression or grammar is invalid, or uses something that this server does not
+    support.
+    """
 
     code = "grammar_invalid"
 
 
 class SchemaInvalid(GrammarInvalid):
-    """400: a JSON schema that is none, or that has no value which ends."""
+    """Status 400: a JSON Schema is invalid, or no finite value satisfies it."""
 
 
 class GrammarTooComplex(BadRequest):
-    """400: a schema, regular expression or grammar that exceeds a limit of this server."""
+    """Status 400: a schema, regular expression or grammar exceeds a limit of this server."""
 
     code = "grammar_too_complex"
 
 
 class Unauthorized(RequestError):
-    """401: no API key, or the wrong one."""
+    """Status 401: the request has no API key, or a wrong one."""
 
     status = 401
     kind = "authentication_error"
@@ -201,7 +209,7 @@ class Unauthorized(RequestError):
 
 
 class Forbidden(RequestError):
-    """403: not for this client, whatever its key."""
+    """Status 403: the client may not do this, whatever its key."""
 
     status = 403
     kind = "permission_error"
@@ -209,7 +217,7 @@ class Forbidden(RequestError):
 
 
 class NotFound(RequestError):
-    """404: unknown path."""
+    """Status 404: the path is unknown."""
 
     status = 404
     kind = "not_found_error"
@@ -217,13 +225,13 @@ class NotFound(RequestError):
 
 
 class ModelNotFound(NotFound):
-    """404: unknown model name."""
+    """Status 404: the model name is unknown."""
 
     code = "model_not_found"
 
 
 class MethodNotAllowed(RequestError):
-    """405: the path exists, not for this method."""
+    """Status 405: the path exists, but does not accept this method."""
 
     status = 405
     code = "method_not_allowed"
@@ -237,7 +245,7 @@ class MethodNotAllowed(RequestError):
 
 
 class RequestTimeout(RequestError):
-    """408: the client took too long to send its request, or the request outlived its deadline."""
+    """Status 408: the client took too long to send its request, or the request exceeded its deadline."""
 
     status = 408
     kind = "timeout_error"
@@ -245,21 +253,21 @@ class RequestTimeout(RequestError):
 
 
 class PayloadTooLarge(RequestError):
-    """413: the body is larger than the limit."""
+    """Status 413: the body is larger than the limit."""
 
     status = 413
     code = "payload_too_large"
 
 
 class UnsupportedMediaType(RequestError):
-    """415: a body of a media type that this endpoint does not accept."""
+    """Status 415: the endpoint does not accept a body of this media type."""
 
     status = 415
     code = "unsupported_media_type"
 
 
 class TooManyRequests(RequestError):
-    """429: the queue is full; try again later."""
+    """Status 429: the queue is full, and the client should try again later."""
 
     status = 429
     kind = "rate_limit_error"
@@ -268,14 +276,14 @@ class TooManyRequests(RequestError):
 
 
 class HeadersTooLarge(RequestError):
-    """Status 431: the request line and the headers are longer than the limit."""
+    """Status 431: the request line and the headers exceed the size limit."""
 
     status = 431
     code = "headers_too_large"
 
 
 class MissingExtra(RequestError):
-    """501: a package is needed that is not installed on this server."""
+    """Status 501: the request needs a package that is not installed on this server."""
 
     status = 501
     kind = "server_error"
@@ -286,7 +294,7 @@ class MissingExtra(RequestError):
 
 
 class NotSupported(RequestError):
-    """501: what the server was not started for; the message says how it can be."""
+    """Status 501: the server was started without what the request needs. The message says which options it needs."""
 
     status = 501
     kind = "not_supported_error"
@@ -294,7 +302,7 @@ class NotSupported(RequestError):
 
 
 class EngineFailure(RequestError):
-    """500: the engine gave up on this request; the message gives the reason in one sentence."""
+    """Status 500: the engine gave up on this request. The message gives the reason in one sentence."""
 
     status = 500
     kind = "server_error"
@@ -302,7 +310,7 @@ class EngineFailure(RequestError):
 
 
 class InternalError(RequestError):
-    """500: a bug of the server. The traceback is in the log, not in the message."""
+    """Status 500: a bug of the server. The traceback is in the log, not in the message."""
 
     status = 500
     kind = "server_error"
@@ -313,7 +321,16 @@ class InternalError(RequestError):
 
 
 def reported(error: Exception, logger: Logger, text: str, *values: object) -> RequestError:
-    """Returns the error for the client: a RequestError itself; for any other, which is logged, an InternalError."""
+    """Returns the error to send to the client for an exception.
+
+    A RequestError is returned itself. Any other exception is logged, and an InternalError is returned.
+
+    Args:
+        error: The exception.
+        logger: The logger for unexpected exceptions.
+        text: The format of the log message.
+        *values: The values in it.
+    """
     if isinstance(error, RequestError):
         return error
     logger.error(text, *values, exc_info=error)
@@ -321,7 +338,7 @@ def reported(error: Exception, logger: Logger, text: str, *values: object) -> Re
 
 
 class StoreFailure(RequestError):
-    """500: what a request stores could not be written, or cannot be read again."""
+    """Status 500: the request's data could not be written to the store, or cannot be read back."""
 
     status = 500
     kind = "server_error"
@@ -329,30 +346,30 @@ class StoreFailure(RequestError):
 
 
 class StoreFull(StoreFailure):
-    """507: the disk is full, or what clients may store on it is."""
+    """Status 507: the disk or the client's share of the store is full."""
 
     status = 507
     code = "storage_full"
 
 
 def is_disk_full(error: BaseException | None) -> bool:
-    """Returns whether the operating system has said that a disk, or a user's share of it, is full."""
+    """Returns whether an error of the operating system says that a disk or a user's quota is full."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def store_failure(error: Exception, full: str, otherwise: str) -> StoreFailure:
-    """Returns the error for clients whose request could not be stored.
+    """Returns the error for a request whose data could not be stored.
 
     Args:
-        error: Why it could not be written.
-        full: What clients are told where the disk, or a quota of it, is full.
-        otherwise: What they are told in other cases.
+        error: The reason why it could not be written.
+        full: The message if the disk or a quota is full.
+        otherwise: The message in all other cases.
     """
     return StoreFull(full) if is_disk_full(error) else StoreFailure(otherwise)
 
 
 class Unavailable(RequestError):
-    """503: the model is loading or restarting, or the server is shutting down."""
+    """Status 503: the model is loading or restarting, or the server is shutting down."""
 
     status = 503
     kind = "server_error"
@@ -369,7 +386,7 @@ _BY_NAME = {
 
 
 def from_wire(fields: list[str | None]) -> RequestError:
-    """Returns the error that `to_wire` described; an unknown class name is an engine failure."""
+    """Recreates an error from what `to_wire` returned. An unknown class name gives an EngineFailure."""
     name, message, param, code, *wait_s = fields
     retry_after_s = int(wait_s[0]) if wait_s and wait_s[0] else None
     error_class = _BY_NAME.get(name or "", EngineFailure)
@@ -377,8 +394,10 @@ def from_wire(fields: list[str | None]) -> RequestError:
 
 
 def with_param(error: RequestError) -> str:
-    """Returns the message, with the name of the parameter before it unless it is in it: for forms of errors that have
-    no place for the name."""
+    """Returns the message of an error, preceded by the parameter's name unless it contains it.
+
+    It is for forms of errors that have no place for the name.
+    """
     named = error.param and error.param not in error.message
     return f"{error.param}: {error.message}" if named else error.message
 
@@ -388,7 +407,7 @@ def error_response(error: RequestError, headers: Iterable[tuple[str, str]] = ())
 
     Args:
         error: The error.
-        headers: Headers that are sent besides the error's own.
+        headers: Headers to send besides the error's own.
     """
     from .types import Response  # the command line imports this module, and starts the engine before it needs types
 
@@ -396,7 +415,7 @@ def error_response(error: RequestError, headers: Iterable[tuple[str, str]] = ())
 
 
 class ExitStatus(IntEnum):
-    """Exit statuses of the process, for supervisors; docs/cli.md and docs/deploy have them too."""
+    """The exit statuses of the process, for supervisors. They are documented in docs/cli.md and docs/deploy."""
 
     OK = 0
     """A command is done, or serving was stopped."""
@@ -412,18 +431,19 @@ class ExitStatus(IntEnum):
 
 
 class StartError(Exception):
-    """The server, or one of its models, cannot start: a wrong option, a missing file, a model that does not load.
+    """Raised if the server or one of its models cannot start: a wrong option, a missing file, a model that fails to
+    load.
 
-    Its text is for the operator.
+    The message is for the operator.
     """
 
     def __init__(self, message: str, *, reason: str = "The server's log says why.", temporary: bool = False) -> None:
-        """Makes the error.
+        """Creates the error.
 
         Args:
-            message: What is wrong.
-            reason: The same for clients, in one sentence without paths.
-            temporary: Whether the same start may succeed later (a port in use, the network, a busy hub, a full disk).
+            message: The message for the operator.
+            reason: The message for clients, one sentence without file paths.
+            temporary: Whether a retry may succeed: a port in use, the network, a busy hub, a full disk.
         """
         super().__init__(message)
         self.reason = reason
@@ -431,12 +451,12 @@ class StartError(Exception):
 
     @property
     def exit_status(self) -> ExitStatus:
-        """The status of a server that could not start."""
+        """The exit status of a server that could not start."""
         return ExitStatus.FAILED if self.temporary else ExitStatus.NEVER_SERVED
 
 
 class WrongOptions(StartError):
-    """Options that do not go together, or that point to nothing: the same start would fail again."""
+    """Raised if options are incompatible, or name files that do not exist, so that a retry would fail again."""
 
     @property
     def exit_status(self) -> ExitStatus:

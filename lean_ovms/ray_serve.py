@@ -1,3 +1,3 @@
-"""The app as a Ray Serve deployment: the public name of features/ray."""
+"""The public name of features/ray, the server as a Ray Serve deployment."""
 
 from .features.ray.deployment import *  # noqa: F403 - its names are those of the feature
