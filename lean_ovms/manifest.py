@@ -230,7 +230,7 @@ class EngineRow(Row):
     """An extension of the paged engine's steps by a feature. It is imported only if one of its options is set."""
 
     install: str
-    """A function of the engine process as "module:function", called once with the engine.paged.hooks.Parts of a loaded
+    """A function of the engine process as "module:function", called with the engine.paged.hooks.Parts of each
     model."""
     options: tuple[str, ...]
     """Options, of which one must be set for the extension to be installed."""
@@ -426,8 +426,7 @@ class Metric:
     from_start: bool = True
     """Whether the counter is exposed for each model from the start on, before anything is counted."""
     lasting: bool = True
-    """Whether a counter keeps its values between scrapes. If not, it has only the values that `Feature.samples`
-    returns."""
+    """Whether a counter keeps its values between scrapes; if not, it has only those that `Feature.samples` returns."""
     load_name: str = ""
     """The name under which the load in GET /server_info has the sum over all engines; empty if it does not have it."""
 
@@ -446,8 +445,7 @@ class ErrorForm(Row):
     paths: tuple[str, ...]
     """The beginnings of the paths whose errors have the form."""
     header: str = ""
-    """A header in lower case that only clients of this API send, and that selects the form on any path; "" for
-    none."""
+    """A header in lower case that only clients of this API send, selecting the form on any path; "" for none."""
     statuses: dict[int, int] = field(default_factory=dict)
     """The HTTP statuses that this API replaces, with the replacements."""
     request_id: str = ""
