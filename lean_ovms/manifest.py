@@ -557,7 +557,7 @@ class Feature:
     scrape. It is called with an api.services.Services, and the models, each with the EngineStats of its engine or None.
     """
     engine: EngineRow | None = None
-    """Its extension of the paged engine's steps."""
+    """The extension of the paged engine's steps."""
     parts: tuple[PartRow, ...] = ()
     """The parts of models, engines or servers that it supplies."""
     contents: tuple[ContentRow, ...] = ()
@@ -580,11 +580,11 @@ class Feature:
     settings: SettingsRow | None = None
     """The files in which it keeps options of models. Only one feature of a server can have them."""
     start: StartRow | None = None
-    """Its work during the start of a server."""
+    """The work during the start of a server."""
     model: ModelRow | None = None
-    """Its work for a model before requests may use it."""
+    """The work for a model before requests may use it."""
     observer: ObserverRow | None = None
-    """Its observer of request records."""
+    """The observer of request records."""
     ports: tuple[str, ...] = ()
     """The options that set additional TCP ports, on which the server listens unless they are 0."""
     error_forms: tuple[ErrorForm, ...] = ()

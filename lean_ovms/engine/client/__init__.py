@@ -1,1 +1,1 @@
-"""The front end's side of an engine child: start, submit, replies, restart."""
+"""The front end's client of an engine process: starts and restarts it, submits requests and receives replies."""

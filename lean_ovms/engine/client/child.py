@@ -1,7 +1,7 @@
-"""One engine child: start it, wait until it is ready, notice its death, stop it.
+"""Starts one engine process, waits until it is ready, notices its death, and stops it.
 
-Knows a process and a pipe, and the first record that comes through it. The other records and restarts are the
-EngineClient's. A Child is used once.
+This module knows a process, a pipe and the first record that comes through it. EngineClient handles all other records
+and restarts.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ from .prestart import spawn
 log = logging.getLogger("lean_ovms.engine")
 
 GRACE_S = 2.0
-"""Time for a child to exit by itself once the pipe is closed, unless it needs more, and again after SIGTERM."""
+"""Seconds in which the process may exit by itself after its pipe is closed, unless it needs more, and again after
+SIGTERM."""
 
 
 class Child(asyncio.Protocol):
-    """The process and our end of its pipe.
+    """An engine process and the front end's end of its pipe. It is used for one process only.
 
-    `deliver` gets all records after Ready. `on_lost` is called once when the pipe of a child that was ready ends, for
-    whatever reason; no records are delivered after that.
+    `deliver` is called with all records after Ready. `on_lost` is called once, if the pipe of a process that was ready
+    ends for whatever reason; no records are delivered after that.
     """
 
     def __init__(
@@ -43,12 +44,12 @@ class Child(asyncio.Protocol):
         on_lost: Callable[[Child], None],
         grace_s: float = GRACE_S,
     ) -> None:
-        """Starts nothing yet.
+        """Prepares a child; `start` starts the process.
 
         Args:
-            deliver: Gets the records of each frame.
-            on_lost: Is called once when a child that was ready is lost.
-            grace_s: The seconds in which the process may exit by itself once the pipe is closed.
+            deliver: Called with the records of each frame.
+            on_lost: Called once if the process is lost after it was ready.
+            grace_s: Seconds in which the process may exit by itself after the pipe is closed.
         """
         loop = asyncio.get_running_loop()
         self._loop = loop
@@ -57,7 +58,7 @@ class Child(asyncio.Protocol):
         self._grace_s = grace_s
         self.pid = 0
         self.why = ""
-        """The reason for which the process ended, where one is known."""
+        """The reason why the process ended, if it is known."""
         self.ended = False  # the pipe; the process may last a little longer
         self._forced = False  # killed by this process
         self._decoder = protocol.Decoder()
@@ -73,13 +74,21 @@ class Child(asyncio.Protocol):
         return self._process is not None and not self._exited.done()
 
     def know(self, records: Iterable[type[Any]]) -> None:
-        """Understands the records of a task, too."""
+        """Adds a task's record classes to those that can be received."""
         self._decoder.know(records)
 
     # --- life ---
 
     async def start(self, command: Sequence[str], load: protocol.Load, timeout_s: float) -> protocol.Ready:
-        """Spawns and loads. Raises StartError, with the child ended, when it dies, does not load, or takes longer."""
+        """Starts the process, and has it load the model.
+
+        Raises StartError, after ending the process, if it dies, cannot load the model, or exceeds timeout_s.
+
+        Args:
+            command: The command that starts the process.
+            load: The record that says what to load.
+            timeout_s: The most seconds until the model is loaded.
+        """
         try:
             self._process, ours, output = spawn(command)
             self.pid = self._process.pid
@@ -107,21 +116,23 @@ class Child(asyncio.Protocol):
             timer.cancel()
 
     def send(self, record: protocol.Record) -> None:
-        """Writes one record. Dropped when the child is gone: its death ends all requests."""
+        """Sends one record. It is dropped if the process has died, which ends all requests anyway."""
         self.write(protocol.encode([record]))
 
     def write(self, frame: bytes) -> None:
-        """Writes one encoded frame; never blocks (unread frames are buffered, bounded by the requests)."""
+        """Sends one encoded frame without blocking. Unread frames are buffered; the number of requests limits them."""
         if not self.ended and self._transport is not None:
             self._transport.write(frame)
 
     def kill(self, why: str) -> None:
-        """Ends it now, with its own children; the first reason given is reported."""
+        """Kills the process and its own children at once. If several reasons are given, the first is reported."""
         self._close_pipe(why)
         self._force()
 
     async def stop(self) -> None:
-        """Closes the pipe and waits until the process is gone; SIGTERM helps after `grace_s`, SIGKILL GRACE_S later."""
+        """Closes the pipe and waits until the process has exited; sends SIGTERM after grace_s, and SIGKILL after
+        GRACE_S more.
+        """
         self._close_pipe("" if self.ended else "stopped")  # a crash keeps its own reason
         if self._process is None:
             return
@@ -184,8 +195,10 @@ class Child(asyncio.Protocol):
     # --- the process ---
 
     def _watch_exit(self) -> None:
-        """Watches for the end of the process by a pidfd, or else a waiting thread: no polling, and no SIGCHLD handler,
-        which needs the main thread."""
+        """Waits for the exit of the process with a pidfd or, where that is impossible, in a thread.
+
+        This avoids polling, and a SIGCHLD handler, which would need the main thread.
+        """
         try:
             pidfd = os.pidfd_open(self.pid)
         except (OSError, AttributeError):  # macOS, Linux before 5.3, or a container that forbids it
@@ -234,7 +247,7 @@ class Child(asyncio.Protocol):
                 os.killpg(self.pid, signal.SIGKILL)
 
     def _fail_start(self) -> None:
-        """Fails a start that still waits when pipe and process have both ended."""
+        """Makes a pending `start` fail once both the pipe and the process have ended."""
         if self.ended and self._exited.done() and not self._ready.done():
             status = self._exited.result()
             how = self._describe(status)
@@ -246,15 +259,16 @@ class Child(asyncio.Protocol):
         return status != 0 and not self._forced and not self.why
 
     def _describe(self, status: int) -> str:
-        """Returns the exit in words; of a crash with its last output, of a SIGKILL from outside with its likely
-        cause."""
+        """Describes an exit status; adds the last output for a crash, and the likely cause for a SIGKILL from
+        outside.
+        """
         cause = " (out of memory?)" if status == -signal.SIGKILL and not self._forced else ""
         words = self._output.last_words if self._output is not None and self._crashed(status) else ""
         return describe_exit(status) + cause + (f"; its last output: {words}" if words else "")
 
 
 def describe_exit(status: int) -> str:
-    """Returns a Popen.returncode in words."""
+    """Describes the `returncode` of a subprocess.Popen in words."""
     if status >= 0:
         return f"exit status {status}"
     try:

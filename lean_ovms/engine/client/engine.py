@@ -1,7 +1,7 @@
-"""The front end's side of the engine: submit, cancel, encode, decode, and a restart when the child dies.
+"""The front end's client of the engine, which submits requests, and restarts the engine process if it dies.
 
-Uses the child process (child), the routing of its records (replies) and the detection of a hang (watchdog). Knows no
-text and no HTTP.
+It uses the process (child.py), the routing of records (replies.py) and the detection of hangs (Watchdog). It knows no
+HTTP.
 """
 
 from __future__ import annotations
@@ -34,51 +34,55 @@ if TYPE_CHECKING:
 log = logging.getLogger("lean_ovms.engine")
 
 BACKOFF_S = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
-"""Wait before the first, second, ... restart in a row; the last one is repeated."""
+"""Seconds to wait before the first, second, ... restart in a row; the last value is repeated."""
 HEALTHY_AFTER_S = 60.0
-"""A child that ran this long was healthy: the count of restarts in a row starts again."""
+"""Seconds after which a running process counts as healthy, so that the count of restarts in a row begins again."""
 FIRST_TRIES = 3
-"""Children that are started before a model that was never ready counts as one that does not load."""
+"""The number of processes that are tried before a model that was never ready counts as one that cannot be loaded."""
 FAILED_AFTER = 5
-"""Restarts in a row without getting ready, after which the state is "failed" (and restarts go on)."""
+"""The number of failed restarts in a row after which the state is "failed". Restarts go on nevertheless."""
 PARTS_PER_TURN = 16
-"""Parts of a long prompt (a million characters) that are encoded in one turn of the loop: 0.5 ms."""
+"""The number of parts of a long prompt that are encoded in one iteration of the event loop; this takes 0.5 ms."""
 IDS_PER_TURN = 65536
-"""Made of bytes in one turn of the loop: 1 ms."""
+"""The number of token ids that are made of bytes in one iteration of the event loop; this takes 1 ms."""
 INT_BYTES = array("i").itemsize
 WATCHDOG_ID = 0
-"""Id of the watchdog's pings; ids of requests start at 1, so their pongs are dropped."""
+"""The id of the watchdog's pings. The ids of requests start at 1, so replies to pings are dropped."""
 JOINED_BYTES = 1 << 18
-"""A record and its attachments of so many bytes are written at once: copying them costs less than a system call."""
+"""The size in bytes up to which a record and its attachments are written in one system call, since copying costs
+less."""
 
 sampling_fields = changed_fields(SamplingParams)
 """A function that returns the sampling fields that differ from the defaults, for protocol.Submit."""
 
 
 def engine_of(config: Config) -> ModelEngine:
-    """Returns the engine of a model with these options, not started. Raises StartError for options that it cannot
-    have."""
+    """Creates the engine of a model with these options, without starting it.
+
+    Raises StartError if the options are invalid.
+    """
     make = config.part(ENGINE)
     found: ModelEngine = EngineClient(config) if make is None else make(config)
     return found
 
 
 class EngineClient:
-    """An `ModelEngine` of one process."""
+    """A ModelEngine that consists of one process."""
 
     info: ModelInfo
-    """The properties of the model that was loaded last; they exist once start() has returned."""
+    """The properties of the loaded model; available after start() has returned."""
     vocabulary: Vocabulary
-    """The vocabulary of that model."""
+    """The vocabulary of the loaded model; available after start() has returned."""
     processes = 1
     """The number of its processes."""
 
     def __init__(self, config: Config, command: Sequence[str] | None = None) -> None:
-        """Makes a client that has no child process yet.
+        """Prepares a client; `start` starts the process.
 
         Args:
             config: All options.
-            command: The command that starts a child, to which the number of the child's end of the pipe is appended.
+            command: The command that starts the process; the file descriptor of the process's end of the pipe is
+                appended to it.
         """
         self._config = config
         self._command = command or COMMAND
@@ -100,7 +104,7 @@ class EngineClient:
 
     @property
     def busy(self) -> bool:
-        """Requests or calls are in flight."""
+        """Whether any requests or calls are in flight."""
         return self._replies.busy
 
     @property
@@ -110,20 +114,21 @@ class EngineClient:
 
     @property
     def pid(self) -> int | None:
-        """The child's process id, None while there is none."""
+        """The id of the engine process; None while there is none."""
         return self._child.pid if self._child and self._child.alive else None
 
     @property
     def pids(self) -> list[int]:
-        """The child's process id, if there is one."""
+        """The id of the engine process, in a list that is empty if there is none."""
         return [] if self.pid is None else [self.pid]
 
     # --- life ---
 
     async def start(self) -> ModelInfo:
-        """Starts the first child and waits until its model is loaded. Raises StartError: never served. Call it once.
+        """Starts the engine process, and waits until its model is loaded. It may be called once.
 
-        A child that is killed while it loads, as for want of memory, is replaced FIRST_TRIES - 1 times.
+        Raises StartError if the model cannot be loaded. A process that is killed while it loads, for instance because
+        the memory is exhausted, is replaced up to FIRST_TRIES - 1 times.
         """
         assert self._child is None, "an engine is started once"
         while True:
@@ -141,7 +146,7 @@ class EngineClient:
                 return self.info
 
     async def stop(self) -> None:
-        """Ends the child, and everything in flight with an error. Idempotent."""
+        """Stops the process, and fails all requests in flight. Idempotent."""
         self.state = "stopped"
         self._watchdog.stop()
         self._replies.fail_all(lambda: Unavailable(_STOPPED, code="shutting_down"))
@@ -196,7 +201,7 @@ class EngineClient:
             self.vocabulary = vocabulary  # otherwise the old object stays, and with it what was built from it
 
     def _on_lost(self, child: Child) -> None:
-        """Fails all requests when the child's pipe has ended, then starts a new child."""
+        """Fails all requests after the engine process was lost, and starts a new process."""
         self._watchdog.stop()
         if self.state != "ready" or child is not self._child:
             return
@@ -228,7 +233,7 @@ class EngineClient:
             return
 
     async def _back_off(self) -> None:
-        """Waits for the time of the next restart, and counts it."""
+        """Waits for the back-off time before the next restart, and counts the restart."""
         await asyncio.sleep(self._backoff_s())
         self._unready += 1
         self.restarts += 1
@@ -256,7 +261,9 @@ class EngineClient:
         priority: int = 0,
         adapter: str = "",
     ) -> ReplyStream:
-        """Implements ModelEngine.submit."""
+        """Starts a generation and waits until the engine has accepted it. ModelEngine.submit describes the
+        parameters.
+        """
         texts = await text_parts(prompt) if isinstance(prompt, str) and len(prompt) > protocol.TEXT_PART else []
         self._begin()
         reply = self._replies.open(sampling.n)
@@ -290,12 +297,12 @@ class EngineClient:
         return reply
 
     def open_lasting(self, make: Callable[[int, Send, Close], L]) -> L:
-        """Implements ModelEngine.open_lasting."""
+        """Sends a new request that survives a restart of the engine, and returns its reply. Raises Unavailable."""
         self._begin()
         return self._replies.add_lasting(lambda number: make(number, self._send_if_ready, self._replies.close))
 
     async def encode(self, texts: list[str], add_special_tokens: bool, client: str = "") -> list[list[int]]:
-        """Implements ModelEngine.encode."""
+        """Returns the token ids of each text. Raises RequestError."""
         parts = await text_parts(texts[0]) if len(texts) == 1 and len(texts[0]) > protocol.TEXT_PART else []
         answer: protocol.Encoded = await self.call(
             lambda n: protocol.Encode(n, [] if parts else texts, add_special_tokens, client, len(parts), parts)
@@ -303,35 +310,38 @@ class EngineClient:
         return await unpacked(answer)
 
     async def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
-        """Detokenizes with the model's own detokenizer. Raises RequestError."""
+        """Returns the text of token ids from the model's own detokenizer. Raises RequestError."""
         answer: str = await self.call(lambda n: protocol.Decode(n, tokens, skip_special_tokens))
         return answer
 
     async def stats(self) -> EngineStats:
-        """Returns the engine's own counts, taken between two steps. Raises Unavailable."""
+        """Returns the engine's statistics, taken between two steps. Raises Unavailable."""
         return EngineStats(**await self.call(protocol.Ping))
 
     async def call(self, make: Callable[[int], protocol.Record], on_partial: OnPartial = None) -> Any:
-        """Returns the one reply to what `make` returns for a new id, as ReplyRouter.call. Raises RequestError."""
+        """Sends the record that `make` returns for a new id, and returns the reply. Raises RequestError.
+
+        `on_partial` is called with each partial record before the reply.
+        """
         self._begin()
         return await self._replies.call(make, on_partial)
 
     async def call_each(self, make: Callable[[int], protocol.Record]) -> list[Any]:
-        """Returns the one reply as `call` does, in a list."""
+        """Sends a record to the only process, and returns its reply in a list. Raises RequestError."""
         return [await self.call(make)]
 
     def only(self, process: int) -> AbstractContextManager[None]:
-        """Does nothing: there is one process."""
+        """Returns a context manager without effect, since there is only one process."""
         return nullcontext()
 
     def unavailable(self) -> Unavailable:
-        """Returns the error for a request while the engine is not ready, with the time when it should be."""
+        """Returns the error for a request while the engine is not ready, with the estimated time until it is."""
         if self.state == "stopped":
             return Unavailable(_STOPPED, code="shutting_down")
         return self._with_retry(Unavailable(_NOT_READY.get(self.state, "The model is not ready.")))
 
     def _begin(self) -> None:
-        """Checks that the engine takes a request or call. Raises Unavailable."""
+        """Prepares for a request or call. Raises Unavailable if the engine cannot take it."""
         if self.state != "ready":
             raise self.unavailable()
         self._watchdog.start()
@@ -361,7 +371,7 @@ class EngineClient:
                 self._child.write(part)
 
     def _send_if_ready(self, record: protocol.Record) -> None:
-        """Sends for requests that outlive an engine: nothing is sent to one that is still loading."""
+        """Sends a record of a request that survives restarts. It is dropped while the engine is loading."""
         if self.state == "ready":
             self._send(record)
 
@@ -375,7 +385,9 @@ class EngineClient:
 
 
 async def text_parts(text: str) -> list[bytes]:
-    """Returns a long text for protocol.Submit; other tasks get their turns. Raises BadRequest."""
+    """Splits a long text into encoded parts for protocol.Submit, letting other tasks run in between. Raises
+    BadRequest.
+    """
     parts: list[bytes] = []
     try:
         for start in range(0, len(text), protocol.TEXT_PART):
@@ -388,7 +400,7 @@ async def text_parts(text: str) -> list[bytes]:
 
 
 async def unpacked(answer: protocol.Encoded) -> list[list[int]]:
-    """Returns the ids of an Encoded; where they are many, other tasks get their turns."""
+    """Returns the token ids in an Encoded record, letting other tasks run in between if there are many."""
     if not answer.sizes:
         return answer.tokens
     texts: list[list[int]] = []
@@ -415,8 +427,8 @@ _NOT_READY = {
 class Watchdog:
     """Distinguishes an engine that hangs from a busy one.
 
-    Calls `ping` after half of the limit without a record from the engine, and `on_timeout` after all of it. It has a
-    timer only while requests are in flight: an idle server has none running.
+    It calls `ping` if the engine has sent no record for half of the time limit, and `on_timeout` after the whole limit.
+    Its timer runs only while requests are in flight, so an idle server has no timer.
     """
 
     def __init__(
@@ -430,7 +442,7 @@ class Watchdog:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Is called before a request is in flight: silence counts from now, not from when the engine was last busy."""
+        """Starts the timer; called before a request is in flight. Silence counts from this call on."""
         if self._timer is not None and self._busy():
             return
         loop = asyncio.get_running_loop()
@@ -439,11 +451,11 @@ class Watchdog:
             self._check_at(self._last_record_at + self._limit / 2, loop)
 
     def record_received(self, now: float) -> None:
-        """Notes that a record came from the engine at that loop time."""
+        """Notes the loop time at which a record came from the engine."""
         self._last_record_at = now
 
     def stop(self) -> None:
-        """Cancels the timer; start() sets it again."""
+        """Cancels the timer until the next `start`."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,4 +1,4 @@
-"""Declares what a model asks of its engine: one process of it, or several that are alike."""
+"""The interface of a model's engine, which consists of one process or of several replicas."""
 
 from __future__ import annotations
 
@@ -14,38 +14,42 @@ from .replies import Close, L, OnPartial, ReplyStream, Send
 
 
 class ModelEngine(Protocol):
-    """The engine of one model, which is restarted where it dies."""
+    """The engine of one model. Its processes are restarted if they die."""
 
     @property
     def state(self) -> str:
-        """The state: "loading", "ready", "restarting", "failed" (restarts do not get ready; they are still tried) or
-        "stopped"."""
+        """The state: "loading", "ready", "restarting", "failed" (several restarts did not succeed; they are still
+        tried) or "stopped".
+        """
 
     @property
     def restarts(self) -> int:
-        """The number of processes that were started in place of one that died."""
+        """The number of processes that were started to replace one that died."""
 
     @property
     def processes(self) -> int:
-        """The number of processes that compute at once while it is ready."""
+        """The number of processes that compute in parallel while the engine is ready."""
 
     @property
     def pids(self) -> list[int]:
-        """The process ids of those that live."""
+        """The ids of the living processes."""
 
     @property
     def info(self) -> ModelInfo:
-        """The properties of the model that was loaded last; they exist once start() has returned."""
+        """The properties of the loaded model; available after start() has returned."""
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """The vocabulary of that model."""
+        """The vocabulary of the loaded model; available after start() has returned."""
 
     async def start(self) -> ModelInfo:
-        """Starts it and waits until the model is loaded. Raises StartError: never served. Call it once."""
+        """Starts the engine, and waits until the model is loaded. It may be called once.
+
+        Raises StartError if the model cannot be loaded.
+        """
 
     async def stop(self) -> None:
-        """Ends it, and everything in flight with an error. Idempotent."""
+        """Stops the engine, and fails all requests in flight. Idempotent."""
 
     async def submit(
         self,
@@ -65,40 +69,40 @@ class ModelEngine(Protocol):
         priority: int = 0,
         adapter: str = "",
     ) -> ReplyStream:
-        """Starts a generation and waits until the engine has accepted it; the caller closes the stream.
+        """Starts a generation and waits until the engine has accepted it. The caller must close the stream.
 
-        When the waiting task is cancelled, the generation is cancelled too.
+        If the waiting task is cancelled, the generation is cancelled, too.
 
         Args:
-            prompt: The text, which the engine tokenizes, or token ids.
+            prompt: A text, which the engine tokenizes, or token ids.
             add_special_tokens: Whether the tokenizer adds special tokens to the text.
-            truncate: The number of prompt tokens to keep; None: all.
-            truncation_side: The end from which the other tokens are left out, "left" or "right".
-            want_tokens: Whether the stream gets the ids of the prompt.
+            truncate: The number of prompt tokens to keep; None to keep all.
+            truncation_side: The end of the prompt at which tokens are cut off, "left" or "right".
+            want_tokens: Whether the stream has the token ids of the prompt.
             sampling: The parameters of the request.
             constraint: A structural tag, as JSON text, that the answer must match; "" for none.
-            images: The images of the tags in the prompt.
-            audio: The samples of the audio tags in the prompt.
-            timeout_s: The most seconds until the engine accepts it; 0: no limit.
-            client: Who sends it; clients share the time of the engine.
-            group: The number of its HTTP request, of which a client may have several; 0: it has one of its own.
-            priority: The lower one starts first.
+            images: The images for the tags in the prompt.
+            audio: The samples for the audio tags in the prompt.
+            timeout_s: The most seconds until the engine accepts the request; 0 for no limit.
+            client: The name of the client that sends it. Clients share the engine's time fairly.
+            group: The number of the HTTP request, which may have several prompts; 0 if it has only this one.
+            priority: The priority; lower values start first.
             adapter: The LoRA adapters in the notation of the model's set of adapters; "" for none.
 
         Raises:
-            RequestTimeout: The engine has not accepted it in time.
-            RequestError: The engine refuses it, or is not available.
+            RequestTimeout: The engine did not accept the request in time.
+            RequestError: The engine refused the request, or is not available.
         """
 
     def open_lasting(self, make: Callable[[int, Send, Close], L]) -> L:
-        """Sends a new request that goes on after a restart of the engine, and returns its reply.
+        """Sends a new request that survives a restart of the engine, and returns its reply.
 
         Args:
-            make: Makes the reply from a new id, a function that sends a record (nothing to an engine that still loads),
-                and a function that ends the request with this id.
+            make: Makes the reply from a new id, a function that sends a record (or nothing while the engine is
+                loading), and a function that ends the request with this id.
 
         Raises:
-            Unavailable: The engine does not run.
+            Unavailable: The engine is not running.
         """
 
     async def encode(self, texts: list[str], add_special_tokens: bool, client: str = "") -> list[list[int]]:
@@ -107,7 +111,7 @@ class ModelEngine(Protocol):
         Args:
             texts: The texts.
             add_special_tokens: Whether the tokenizer adds special tokens to each of them.
-            client: Who sends them; clients take turns.
+            client: The name of the client that sends them. Clients take turns.
 
         Returns:
             The token ids of each text.
@@ -117,20 +121,28 @@ class ModelEngine(Protocol):
         """
 
     async def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
-        """Detokenizes with the model's own detokenizer. Raises RequestError."""
+        """Returns the text of token ids from the model's own detokenizer. Raises RequestError."""
 
     async def stats(self) -> EngineStats:
-        """Returns the engine's own counts, taken between two steps. Raises Unavailable."""
+        """Returns the engine's statistics, taken between two steps. Raises Unavailable."""
 
     async def call(self, make: Callable[[int], protocol.Record], on_partial: OnPartial = None) -> Any:
-        """Returns the one reply to what `make` returns for a new id, as ReplyRouter.call. Raises RequestError."""
+        """Sends the record that `make` returns for a new id, and returns the reply. Raises RequestError.
+
+        `on_partial` is called with each partial record before the reply.
+        """
 
     async def call_each(self, make: Callable[[int], protocol.Record]) -> list[Any]:
-        """Returns the replies of all processes that are ready, one after the other, to what `make` returns for a new
-        id of each. Raises RequestError."""
+        """Sends a record to each process that is ready, one after the other, and returns the replies. Raises
+        RequestError.
+
+        `make` returns the record for a new id.
+        """
 
     def only(self, process: int) -> AbstractContextManager[None]:
-        """Returns a context in which what this task asks goes to one of the processes, by its number from 0."""
+        """Returns a context manager that directs the current task's requests to one process, given by its number from
+        0.
+        """
 
     def unavailable(self) -> Unavailable:
-        """Returns the error for a request while the engine is not ready, with the time when it should be."""
+        """Returns the error for a request while the engine is not ready, with the estimated time until it is."""

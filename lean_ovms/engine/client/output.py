@@ -1,7 +1,7 @@
-"""Turns what an engine child writes to its stdout and stderr into records of our log: one per line, a traceback as one.
+"""Turns the stdout and stderr of an engine process into log records: one per line, or one for a whole traceback.
 
-OpenVINO and GenAI write there, and so does Python when it fails; the child's own log has a descriptor of its own.
-The pipe is read as fast as it fills, because a full one would stop the engine; what the log does not take is counted.
+OpenVINO and GenAI write there, and so does Python when it fails; the process's own log uses another file descriptor.
+The pipe is read as fast as it fills, since a full pipe would stop the engine. Records above a limit are only counted.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from ...observability.logging import safe
 log = logging.getLogger("lean_ovms.engine.output")
 
 QUIET_S = 0.05
-"""After this time without another line a record is complete."""
+"""Seconds after which a record is complete if no other line follows."""
 MAX_LINE = 4096
-"""Bytes of a line; the rest of it is left out."""
+"""The most bytes of a line; the rest of the line is dropped."""
 MAX_LINES = 200
-"""Lines of a record; a longer one is continued in the next."""
+"""The most lines of a record; longer output is continued in the next record."""
 MAX_RECORDS = 100
-"""Records in WINDOW_S; the lines of others are counted."""
+"""The most records in WINDOW_S seconds; the lines of further records are only counted."""
 WINDOW_S = 1.0
 SHOWN_LINES = 5
-"""Lines of a record in the last words of a child."""
+"""The number of lines of a record that are shown as the last words of a process."""
 LAST_S = 10.0
-"""How old a record may be to be named as the last words of a child."""
+"""The greatest age, in seconds, of a record that is shown as the last words of a process."""
 READ_BYTES = 1 << 16
 MAX_LAST_READS = 64
 
@@ -45,17 +45,20 @@ LEVELS = {
     "TRACE": logging.DEBUG,
 }
 TAG = re.compile(rf"\[\s*({'|'.join(LEVELS)})\s*\]:?\s*", re.IGNORECASE)
-"""How GenAI's and OpenVINO's lines begin."""
+"""The beginnings of the lines that GenAI and OpenVINO write."""
 FAILURE = re.compile(
     r"Traceback \(most recent call last\)|Fatal Python error|Exception ignored |Exception in thread"
     r"|--- Logging error ---|(?:Current thread|Thread) 0x|terminate called|LLVM ERROR"
 )
-"""Begins a record that all further lines belong to: a traceback, and the last words of the C++ runtime."""
+"""Matches the first line of a traceback or of the C++ runtime's last words; all further lines belong to the same
+record."""
 WARNING = re.compile(r"\S+:\d+: \w*Warning: ")
 
 
 class Output(NamedTuple):
-    """A record to log: its lines joined, every line after the first one indented, so that none can look like ours."""
+    """A record to log. Lines after the first are indented, so that none can look like a line of the server's own
+    log.
+    """
 
     level: int
     text: str
@@ -63,7 +66,7 @@ class Output(NamedTuple):
 
 
 class Grouper:
-    """Bytes to records."""
+    """Groups the bytes of the output into records."""
 
     def __init__(self) -> None:
         self._line = bytearray()
@@ -74,11 +77,11 @@ class Grouper:
 
     @property
     def pending(self) -> bool:
-        """A record may still be continued."""
+        """Whether further lines may continue the current record."""
         return bool(self._lines)
 
     def feed(self, data: bytes) -> list[Output]:
-        """Returns the records that are complete now."""
+        """Takes bytes of the output, and returns the records that are complete."""
         found: list[Output] = []
         *whole, rest = data.split(b"\n")
         for part in whole:
@@ -88,10 +91,10 @@ class Grouper:
         return found
 
     def flush(self, *, last: bool = False) -> list[Output]:
-        """Returns the record that no further line continues.
+        """Returns the records that no further line can continue.
 
         Args:
-            last: Whether a line that has no end is part of it, since no more is read.
+            last: Whether the output has ended, so that a line without a line break is complete, too.
         """
         found = self._end_line() if last and self._line else []
         if self._lines:
@@ -134,20 +137,20 @@ class Grouper:
 
 
 def _shortened(text: str) -> str:
-    """Returns the beginning and the end of a record, in one line."""
+    """Returns the beginning and the end of a record in one line."""
     lines = [line.strip() for line in text.split("\n")]
     return " ".join(lines if len(lines) <= SHOWN_LINES else [*lines[:2], "…", *lines[2 - SHOWN_LINES :]])
 
 
 class OutputLog:
-    """Reads one child's pipe, and logs."""
+    """Reads the output pipe of one process, and logs it."""
 
     def __init__(self, pipe: FileIO, pid: int) -> None:
-        """Reads the log of a child. A loop must be running.
+        """Begins to read the output of a process. An event loop must be running.
 
         Args:
-            pipe: Our end of the pipe, which does not block; it is closed here.
-            pid: The number of the process.
+            pipe: The front end's end of the pipe, non-blocking. This object closes it.
+            pid: The id of the process.
         """
         self._pipe = pipe
         self._pid = pid
@@ -162,12 +165,14 @@ class OutputLog:
 
     @property
     def last_words(self) -> str:
-        """The records of its last seconds in one line, for a message about its end; "" if there are none."""
+        """The records of the last seconds in one line, for a message about the end of the process; "" if there are
+        none.
+        """
         since = time.monotonic() - LAST_S
         return " | ".join(_shortened(text) for at, text in self._last if at >= since)
 
     def finish(self) -> None:
-        """Logs the rest of what a child that has ended wrote, and closes the pipe. Idempotent."""
+        """Logs the remaining output of a process that has ended, and closes the pipe. Idempotent."""
         for _ in range(MAX_LAST_READS):  # a process of its own that goes on writing must not delay the end
             if not self._read():
                 break
@@ -182,7 +187,7 @@ class OutputLog:
             self._timer = self._loop.call_later(QUIET_S, self._flush)
 
     def _read(self) -> bytes | None:
-        """Returns what was there, after it is logged; None: nothing; b"": it is closed."""
+        """Reads and logs the available output, and returns it; None if there is none, b"" if the pipe is closed."""
         if self._pipe.closed:
             return b""
         data: bytes | None = self._pipe.read(READ_BYTES)

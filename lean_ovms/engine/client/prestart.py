@@ -1,7 +1,8 @@
-"""Starts the process of an engine child: on demand, or early, when it is certain that one will be needed soon.
+"""Starts engine processes: on demand, or in advance if one will certainly be needed soon.
 
-A prestarted child imports openvino while the server imports its modules and starts to listen, and is ready earlier; it
-gets its Load like any other. Imports nothing heavy: the command line uses it first.
+A prestarted process imports openvino while the server imports its own modules and starts to listen, so it is ready
+earlier. It receives its Load record like any other. This module imports nothing heavy, since the command line uses it
+first.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ PIPE_BYTES = 1 << 18
 
 
 class Spawned(NamedTuple):
-    """A child in its own process group, our end of its pipe, and what it prints (not blocking)."""
+    """An engine process in its own process group, with the front end's ends of its pipe and of its output
+    (non-blocking).
+    """
 
     process: subprocess.Popen[bytes]
     ours: socket.socket
@@ -41,10 +44,12 @@ _prestarted: list[Spawned] = []
 
 
 def prestart(*, log_to_stderr: bool = False) -> None:
-    """Starts a child for the next spawn(COMMAND), unless one waits. On a single core it would only delay the rest.
+    """Starts a process for the next call spawn(COMMAND), unless one waits already or there is only one core.
+
+    On a single core it would delay everything else.
 
     Args:
-        log_to_stderr: Whether the child logs to this process's stderr before the logs of this process are set up.
+        log_to_stderr: Whether the process logs to the stderr of this one until the logs of this process are set up.
     """
     if cores() > 1 and not _prestarted:
         with contextlib.suppress(OSError):  # the next spawn reports it
@@ -52,22 +57,30 @@ def prestart(*, log_to_stderr: bool = False) -> None:
 
 
 def discard() -> None:
-    """Ends a prestarted child that is not needed."""
+    """Ends the prestarted process, which is not needed."""
     while _prestarted:
         _prestarted.pop().discard()
 
 
 def spawn(command: Sequence[str]) -> Spawned:
-    """Returns a child by this command, to which the number of its end of the pipe is appended. Raises OSError."""
+    """Starts a process with this command, or returns the prestarted one. Raises OSError.
+
+    The file descriptor of the process's end of the pipe is appended to the command.
+    """
     if tuple(command) == COMMAND and _prestarted and _prestarted[-1].process.poll() is None:
         return _prestarted.pop()
     return _start(command)
 
 
 def _start(command: Sequence[str], log_to_stderr: bool = False) -> Spawned:
-    """Starts a process with the environment and import path of this one, and without numpy's thread pool.
+    """Starts a process with the environment and import path of this one, but without numpy's thread pool.
 
-    It has a session of its own: Ctrl-C in a terminal is for the server, which drains; and there is one group to kill.
+    It has its own session: Ctrl-C in a terminal reaches only the server, which then drains, and the whole process group
+    can be killed at once.
+
+    Args:
+        command: The command, to which the file descriptor of the process's end of the pipe is appended.
+        log_to_stderr: Whether the process logs to the stderr of this one.
     """
     environment = {**os.environ, **import_path(), "OPENBLAS_NUM_THREADS": "1"}
     log_fd = _dup_stderr() if log_to_stderr or _writes_logs() else None
@@ -95,21 +108,21 @@ def _start(command: Sequence[str], log_to_stderr: bool = False) -> Spawned:
 
 
 def _writes_logs() -> bool:
-    """Returns whether the logs are not those of a program around us, in which case what a child logs is logged here."""
+    """Returns whether this server writes its own logs; inside another program, it logs for the engine process, too."""
     from ...observability import logging  # late: the command line starts a child before it needs this
 
     return logging.is_set_up()
 
 
 def _dup_stderr() -> int | None:
-    """Returns a descriptor for the child's log; None if this process has no stderr."""
+    """Returns a file descriptor for the engine process's log; None if this process has no stderr."""
     with contextlib.suppress(OSError):
         return os.dup(2)
     return None
 
 
 def _enlarge(pipe: int) -> None:
-    """Makes room for what is printed while this process is busy; Linux has 64 KiB by default."""
+    """Enlarges the buffer of a pipe, so that output is kept while this process is busy. Linux's default is 64 KiB."""
     with contextlib.suppress(ImportError, AttributeError, OSError):
         import fcntl  # not on Windows
 

@@ -1,7 +1,7 @@
-"""Routes every record of the engine to the request with its id.
+"""Routes each record of the engine to the request with its id.
 
-Knows records and futures; no process, no socket, no clock. One rule: every stream and call opened here ends exactly
-once, by its last final, by an error, or because its owner cancelled it; after that it gets no more records.
+This module knows records and futures, but no process, socket or clock. Each stream and call opened here ends exactly
+once: by its last final record, by an error, or because its owner cancels it. It receives no records after that.
 """
 
 from __future__ import annotations
@@ -19,23 +19,25 @@ from ..record import ANSWER, COMMAND, PARTIAL
 
 
 class Reply(Protocol):
-    """A reply that a request or a call waits for."""
+    """The receiving side of a request or a call."""
 
     def receive(self, record: protocol.Record) -> None:
-        """Takes a record with its id. Raises FrameError for one that does not fit."""
+        """Handles a record with this reply's id. Raises FrameError if its type is wrong."""
 
     def fail(self, error: RequestError) -> None:
-        """Ends it with this error."""
+        """Ends the reply with an error."""
 
 
 class LastingReply(Reply, Protocol):
-    """A reply that outlives an engine: its request goes on with the next one."""
+    """A reply that survives the engine process: its request goes on with the next process."""
 
     def lost(self) -> RequestError | None:
-        """Notes that the engine has died. Returns the error of the request; None: it waits for the next engine."""
+        """Notes that the engine has died. Returns an error if the request fails; None if it waits for the next
+        engine.
+        """
 
     def resume(self) -> None:
-        """Sends the request, or what is left of it, to a new engine."""
+        """Sends the request, or the rest of it, to a new engine."""
 
 
 L = TypeVar("L", bound=LastingReply)
@@ -46,37 +48,38 @@ OnPartial = Callable[[Any], object] | None
 
 @dataclass(slots=True, eq=False)
 class ReplyStream:
-    """The replies to one request, and its cancellation. They are pushed to one sink.
+    """The stream of replies to one request. It pushes them to one sink, and can cancel the request.
 
-    Here is the one place where tokens wait for a slow client: a record is merged into those not pushed yet, so that it
-    gets bigger pieces, memory is bounded by max_tokens, and the engine never waits.
+    Only here do tokens wait for a slow client: a record is merged with those that are not pushed yet. So the client
+    gets larger pieces, max_tokens limits the memory, and the engine never waits.
     """
 
     _router: ReplyRouter
     id: int
-    """The number of the request."""
+    """The id of the request."""
     sequences: InitVar[int]
-    """The number of the request's sequences."""
+    """The number of sequences of the request."""
     prompt_tokens: int = -1  # until accepted
-    """The tokens of the prompt; for images of new sizes an estimate until the engine has counted them."""
+    """The number of prompt tokens; with images of new sizes it is an estimate until the engine has counted them."""
     tokens: list[int] | None = None
-    """The ids of the prompt, if they were requested."""
+    """The token ids of the prompt, if requested."""
     notices: list[str] = field(default_factory=list)
-    """What the engine does not honour of the request."""
+    """Warnings about parts of the request that the engine does not honour."""
     prompt_logprobs: protocol.PromptLogprobs | None = None
-    """The log probabilities of the prompt's tokens, if they were requested."""
+    """The log probabilities of the prompt tokens, if requested."""
     cached_tokens: int | None = None
-    """The tokens of the prompt from the prefix cache; None if that is not known."""
+    """The number of prompt tokens found in the prefix cache; None if unknown."""
     prefill_ms: float | None = None
-    """The milliseconds that the prompt took; None until it is computed."""
+    """The milliseconds of the prefill; None until the prompt is computed."""
     progress: protocol.Progress | None = None
-    """The last report about the prompt; a new one is pushed as an empty list, or with the next tokens."""
+    """The latest progress report about the prompt. A new report is pushed as an empty list, or together with the next
+    tokens."""
     absent: int = 0
-    """The number of texts that a beam search was asked for and has not found."""
+    """The number of texts that a beam search was asked for, but did not find."""
     drafted: list[int] | None = None
-    """The tokens of each draft of sequences that have ended; None: not known."""
+    """The number of draft tokens in each draft of the sequences that have ended; None if unknown."""
     accepted: list[int] = field(default_factory=list)
-    """The tokens of each of these drafts that were kept."""
+    """The number of accepted tokens in each of these drafts."""
     _progressed: bool = False
     _running: set[int] = field(init=False)
     _new: dict[int, protocol.Tokens] = field(default_factory=dict)
@@ -91,14 +94,15 @@ class ReplyStream:
 
     @property
     def finished(self) -> bool:
-        """No more records will come from the engine; there may be some that are not pushed."""
+        """Whether the engine will send no more records. Some may not have been pushed yet."""
         return not self._running
 
     async def push_to(self, sink: Sink[list[protocol.Tokens]]) -> None:
-        """Pushes new tokens as they come, one record per sequence that has some; returns after the last final.
+        """Pushes new tokens as they arrive, one record for each sequence that has any; returns after the last final
+        record.
 
-        Raises RequestError when the engine failed the request or died, after the tokens that had arrived before; and
-        what the sink raised.
+        Raises RequestError if the engine failed the request or died, after pushing the tokens that arrived before. An
+        exception of the sink is passed on.
         """
         self._sink, self._ended = sink, asyncio.get_running_loop().create_future()
         try:
@@ -110,7 +114,7 @@ class ReplyStream:
             raise self._error
 
     def flush(self, _: object = None) -> None:
-        """Pushes what is new (the hot path); when the sink is paused, as soon as it is not."""
+        """Pushes what is new, or schedules this for when the sink is no longer paused. This is the hot path."""
         sink = self._sink
         if sink is None:
             return
@@ -133,7 +137,7 @@ class ReplyStream:
             paused.add_done_callback(self.flush)
 
     def cancel(self, index: int | None = None) -> None:
-        """Stops one sequence, or all, finished or not. No more of its tokens are pushed. Idempotent."""
+        """Stops one sequence, or all of them, whether finished or not. No more tokens of it are pushed. Idempotent."""
         if index is None:
             self._new = {}
         else:
@@ -146,18 +150,21 @@ class ReplyStream:
         self._end()
 
     def abort(self, error: RequestError) -> None:
-        """Stops all; `push_to` raises this error after the tokens that have arrived. Nothing if it is finished."""
+        """Stops all sequences; `push_to` raises this error after pushing the tokens that have arrived.
+
+        It has no effect on a finished request.
+        """
         if self._running:
             self._router.send(protocol.Cancel(self.id))
             self.fail(error)
 
     def break_off(self, error: Exception) -> None:
-        """Stops all, finished or not: the sink has failed. `push_to` raises this error."""
+        """Stops all sequences because the sink has failed; `push_to` raises this error."""
         self._error = error
         self.cancel()
 
     async def wait_accepted(self) -> None:
-        """Waits until the engine has accepted the request. Raises its refusal. For Engine.submit."""
+        """Waits until the engine has accepted the request. Raises the error if it is refused."""
         if self.prompt_tokens < 0 and self._running:
             self._accepted = asyncio.get_running_loop().create_future()
             await self._accepted
@@ -167,9 +174,9 @@ class ReplyStream:
     # --- for the router
 
     def add(self, record: protocol.Tokens) -> bool:
-        """Adds a record, once per token (the hot path). Returns whether it is the first not pushed: `flush` follows.
+        """Adds a record of new tokens, once per token (the hot path). Returns whether nothing else waits to be pushed.
 
-        Dropped for a sequence that is finished or cancelled.
+        If so, the caller must call `flush`. Records of finished or cancelled sequences are dropped.
         """
         index = record.index
         if index not in self._running:
@@ -203,7 +210,10 @@ class ReplyStream:
         self._end()
 
     def receive(self, record: protocol.Record) -> None:
-        """Takes a record that is not Tokens: most are about the prompt. Raises FrameError for one of another task."""
+        """Handles a record other than Tokens; most are about the prompt.
+
+        Raises FrameError for a record of another task.
+        """
         match record:
             case protocol.Accepted():
                 self.prompt_tokens, self.tokens, self.notices = record.prompt_tokens, record.tokens, record.notices
@@ -227,7 +237,7 @@ class ReplyStream:
                 raise protocol.FrameError(f"{record.kind} is no answer to a request for text")
 
     def _end(self) -> None:
-        """Closes the stream where the last sequence has ended without a final."""
+        """Closes the stream if all sequences have ended, the last of them without a final record."""
         if not self._running:
             self._router.close(self.id)
             wake(self._accepted)
@@ -235,7 +245,7 @@ class ReplyStream:
 
 
 class CallReply:
-    """The one record that answers a call, after partial ones, which on_partial gets."""
+    """The reply to a call: one record, which may follow partial records that are passed to on_partial."""
 
     def __init__(self, on_partial: OnPartial) -> None:
         self.on_partial = on_partial
@@ -256,7 +266,7 @@ class CallReply:
 
 
 class ReplyRouter:
-    """The open replies of one engine, by id. Ids are never reused, not even after a restart of the child."""
+    """The open replies of one engine by id. Ids are never reused, not even after a restart of the engine process."""
 
     def __init__(self, send: Callable[[protocol.Record], None]) -> None:
         self.send = send
@@ -266,40 +276,42 @@ class ReplyRouter:
 
     @property
     def busy(self) -> bool:
-        """Requests or calls are in flight."""
+        """Whether any requests or calls are in flight."""
         return bool(self._replies)
 
     def __len__(self) -> int:
-        """Returns how many requests and calls are in flight."""
+        """Returns the number of requests and calls in flight."""
         return len(self._replies)
 
     def open(self, sequences: int) -> ReplyStream:
-        """Returns a stream for a new request with this number of sequences."""
+        """Creates a stream for a new request with this number of sequences."""
         number = next(self._ids)
         reply = self._replies[number] = ReplyStream(self, number, sequences)
         return reply
 
     def add_lasting(self, make: Callable[[int], L]) -> L:
-        """Returns the reply that `make` returns for a new id, which goes on after a restart of the engine."""
+        """Adds and returns the reply that `make` returns for a new id, and that survives a restart of the engine."""
         number = next(self._ids)
         reply = self._replies[number] = self._lasting[number] = make(number)
         return reply
 
     def close(self, number: int) -> None:
-        """Forgets a request that has ended; later records for it are dropped."""
+        """Removes a request that has ended. Later records for it are dropped."""
         self._replies.pop(number, None)
         self._lasting.pop(number, None)
 
     async def call(self, make: Callable[[int], protocol.Record], on_partial: OnPartial = None) -> Any:
-        """Sends a record and waits for the one reply to it. A waiting task that is cancelled cancels it in the engine,
-        too: what has no steps ends there once it has begun.
+        """Sends a record, and waits for the reply.
+
+        If the waiting task is cancelled, the call is cancelled in the engine, too. Work there that has no steps is not
+        interrupted once it has begun.
 
         Args:
             make: Makes the record for a new id.
-            on_partial: Is called with each partial record before the reply.
+            on_partial: Called with each partial record before the reply.
 
         Raises:
-            RequestError: The engine refuses it, or has stopped.
+            RequestError: The engine refused the call, or has stopped.
         """
         number, reply = next(self._ids), CallReply(on_partial)
         self._replies[number] = reply
@@ -313,7 +325,7 @@ class ReplyRouter:
             self.close(number)
 
     def deliver(self, records: list[protocol.Record]) -> None:
-        """Routes the engine's records. Those with unknown ids are dropped: their requests were cancelled.
+        """Routes records of the engine. Those with unknown ids belong to cancelled requests, and are dropped.
 
         Raises FrameError for a record that an engine never sends.
         """
@@ -342,14 +354,14 @@ class ReplyRouter:
             reply.receive(record)
 
     def fail_all(self, error: Callable[[], RequestError]) -> None:
-        """Ends every stream and call as the engine is gone, each with an error of its own."""
+        """Fails every stream and call, each with a new error from `error`."""
         for reply in list(self._replies.values()):
             reply.fail(error())
 
     def fail_lost(self, error: Callable[[], RequestError]) -> None:
-        """Ends every stream and call that is lost with the engine, each with an error of its own.
+        """Fails every stream and call that is lost with the engine process, each with a new error from `error`.
 
-        Those that wait for the new engine go on, except for what may have killed the old one.
+        Those that survive a restart go on, except a request that may have killed the process.
         """
         for number, reply in list(self._replies.items()):
             failure = self._lasting[number].lost() if number in self._lasting else error()
@@ -357,6 +369,6 @@ class ReplyRouter:
                 reply.fail(failure)
 
     def resume(self) -> None:
-        """Sends the new engine, which is ready, what waits for it."""
+        """Makes the replies that survived a restart send their requests to the new engine, which is ready."""
         for reply in list(self._lasting.values()):
             reply.resume()

@@ -1,1 +1,1 @@
-"""Text generation in the engine child, on any Pipeline. Knows no openvino."""
+"""Text generation in the engine process with any Backend; independent of openvino."""

@@ -1,10 +1,10 @@
-"""Decides which waiting sequences start before the next step, and which give way to them.
+"""Decides which waiting sequences start before the next step, and which running ones are preempted for them.
 
-AdmissionPolicy makes these decisions before each step. Two occasions make a sequence leave the engine and continue
-later: the KV cache would overflow with the next step (`over_budget`), or a client, or a request, with less than its
-share waits while another has more (`for_another`). The second takes only what has run for a while since it was last
-started, so that everything that is resumed gets on. FaultIsolation finds the request at fault after a step that raised,
-and `must_wait_for_masks` bounds what grammars cost in a step.
+AdmissionPolicy makes these decisions before each step. A sequence is preempted, and continues later, in two cases: the
+KV cache would overflow in the next step (`over_budget`), or a client or request with less than its share waits while
+another has more (`for_another`). In the second case only sequences that have run for a while are chosen, so that each
+one makes progress before it is preempted again. FaultIsolation finds the request at fault after a step that raised an
+error, and `must_wait_for_masks` limits the time that grammars take in a step.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from .sequence import ClientQueue, QueuedSequence, SequenceGroup
 
 S = TypeVar("S", bound=QueuedSequence)
 MAX_PASSES = 64
-"""Sequences of other clients that start before one that lacks KV blocks."""
+"""The most sequences of other clients that may start before one that lacks KV blocks."""
 MAX_PASSED = 64
-"""Sequences that are looked at before a step, of those that cannot start yet."""
+"""The most waiting sequences that are examined before a step and cannot start yet."""
 
 
 class Runner(Protocol[S]):
@@ -43,30 +43,30 @@ class Runner(Protocol[S]):
         """The number of blocks of the KV cache."""
 
     def blocks_of(self, client: ClientQueue) -> int:
-        """Returns the KV blocks of its running sequences."""
+        """Returns the number of KV blocks that a client's running sequences have."""
 
     def blocks_needed(self, sequence: S) -> int:
-        """Returns the KV blocks with which a sequence would start."""
+        """Returns the number of KV blocks that a sequence needs to start."""
 
     def prompts_full(self, client: ClientQueue) -> bool:
-        """Returns whether a client has prompts that are not computed yet, for which another one would only wait."""
+        """Returns whether a client has so many prompts in computation that another one would only wait."""
 
     def must_wait(self, sequence: S) -> bool:
-        """Returns whether a sequence cannot start now while those behind it may."""
+        """Returns whether a sequence cannot start now although others after it may."""
 
     def reserve(self, sequence: S, leaving: S | None) -> bool:
-        """Reserves room for a sequence that is started then; returns whether there is any.
+        """Reserves blocks and a slot for a sequence that is about to start; returns whether there were enough.
 
         Args:
             sequence: The sequence.
-            leaving: The running sequence that gives its slot to it; None: a slot is free.
+            leaving: The running sequence whose slot it takes; None if a slot is free.
         """
 
     def start(self, sequence: S) -> None:
-        """Runs a sequence for which room is reserved."""
+        """Starts a sequence for which blocks and a slot are reserved."""
 
     def preempt(self, sequence: S) -> None:
-        """Puts a running sequence back into the queue, behind others of its client."""
+        """Preempts a running sequence: it goes back to the queue, after the others of its client."""
 
 
 class AdmissionPolicy(Generic[S]):
@@ -77,10 +77,11 @@ class AdmissionPolicy(Generic[S]):
         self._scheduler = scheduler
 
     def admit(self) -> None:
-        """Starts waiting sequences, in the order of the queue, as far as slots, KV blocks and the next step allow.
+        """Starts waiting sequences in the order of the queue, as far as slots, KV blocks and the next step allow.
 
-        One that has to wait for something else lets others pass; one that waits for blocks does not, or a long prompt
-        would starve behind short ones, except for MAX_PASSES of other clients within their share.
+        A sequence that waits for something else, such as grammar masks, may be overtaken. One that waits for blocks may
+        not, or a long prompt would starve behind short ones; but up to MAX_PASSES sequences of other clients within
+        their share may.
         """
         queue, scheduler = self._queue, self._scheduler
         passed: list[S] = []
@@ -110,7 +111,9 @@ class AdmissionPolicy(Generic[S]):
         queue.restore(passed)
 
     def _leaving(self, group: SequenceGroup) -> S | None:
-        """Returns the sequence that gives its slot to the next one of a group; None: none can at the moment."""
+        """Returns the running sequence that should give its slot to a group's next sequence; None if none can at the
+        moment.
+        """
         giver = self._queue.giver(group)
         if giver is None:
             return None
@@ -118,15 +121,15 @@ class AdmissionPolicy(Generic[S]):
         return for_another(self._scheduler.running, giver, self._scheduler.steps, least_priority=least)
 
     def _makes_room(self, sequence: S, lacking: ClientQueue | None, leaving: S | None) -> bool:
-        """Returns whether a sequence may start now, for which others may be preempted.
+        """Returns whether a sequence may start now, after preempting others for it if necessary.
 
-        Only sequences of clients that have more than their share of the blocks are preempted, for one that is within
-        its own.
+        Only for a client within its share of the blocks are others preempted, and only those of clients above theirs.
 
         Args:
             sequence: The sequence.
-            lacking: The client before it whose next sequence lacks blocks, and has to be passed; None: there is none.
-            leaving: The sequence that gives its slot to this one; None: a slot is free.
+            lacking: A client earlier in the queue whose next sequence lacks blocks and would be overtaken; None if
+                there is none.
+            leaving: The running sequence whose slot this one takes; None if a slot is free.
         """
         scheduler, queue = self._scheduler, self._queue
         if lacking is not None and (lacking.passes >= MAX_PASSES or not self._within_share(sequence)):
@@ -154,18 +157,18 @@ class AdmissionPolicy(Generic[S]):
 
 
 MASKS_S = 0.1
-"""CPU time of the masks of a step, of sequences whose masks cost about the same; one alone may take longer."""
+"""The most CPU seconds per step for the masks of sequences with similar costs; a single sequence may exceed it."""
 ALIKE = 4
-"""Costs that differ by less than this factor are about the same."""
+"""Two mask costs are similar if they differ by less than this factor."""
 FREE_S = 0.001
-"""A mask this cheap is not counted."""
+"""The CPU seconds up to which the cost of a mask is ignored."""
 
 
 def must_wait_for_masks(sequence: QueuedSequence, running: Seq[QueuedSequence]) -> bool:
-    """Returns whether a sequence with a grammar may not start now: a step computes the masks of all that run.
+    """Returns whether a sequence with a grammar has to wait because masks would take too long in a step.
 
-    Everybody waits for these. So sequences whose masks cost about the same share MASKS_S a step, and wait for each
-    other; cheaper ones do not wait for costly ones.
+    All sequences of a step wait for the masks of each. So sequences with similar mask costs together get at most
+    MASKS_S per step, and the others wait; those with cheaper masks do not wait for costly ones.
     """
     cost = sequence.request.cost
     if cost is None or cost.mask_s <= FREE_S:
@@ -176,22 +179,21 @@ def must_wait_for_masks(sequence: QueuedSequence, running: Seq[QueuedSequence]) 
 
 
 MAX_RETRIES = 3
-"""Failed steps that one sequence may live through; one that is present every time is probably at fault."""
+"""The number of failed steps that a sequence survives. One that takes part in more is probably at fault."""
 
 
 class FaultIsolation(set[S]):
-    """The sequences that may have made a step fail, which are tried one at a time to find the one at fault.
+    """The sequences that may have caused a failed step. They are run one at a time to find the one at fault.
 
-    One that has output, or is not wanted any more, is discarded.
+    A sequence is removed once it has output, or was cancelled.
     """
 
     def pick(self, interrupted: Seq[S]) -> S | None:
-        """Returns the sequence that is to be ended after a failed step; None if each of the suspects is to be tried
-        again.
+        """Returns the sequence to end after a failed step; None if all suspects should be tried again.
 
-        Of several suspects, those without output since they were last started, each is tried with no other of them in
-        the step. A single one is tried again as well if others ran: one of those may have come to the point where it
-        fails.
+        Suspects are the sequences without output since they were last started. If there are several, each is tried
+        without the others. A single one is tried once more if other sequences ran in the step, since one of those may
+        have reached the point where it fails.
 
         Args:
             interrupted: The unfinished sequences of the step.
@@ -210,8 +212,10 @@ class FaultIsolation(set[S]):
         return at_fault
 
     def may_start(self, sequence: S, running: Seq[S]) -> bool:
-        """Returns whether a sequence may start. Suspects are tried one at a time, among sequences with output. Others
-        that were interrupted may resume; new ones wait.
+        """Returns whether a sequence may start.
+
+        A suspect may start if all running sequences have output. Other interrupted sequences may resume, and new ones
+        wait.
         """
         if not self:
             return True
@@ -222,25 +226,25 @@ class FaultIsolation(set[S]):
         return sequence.retries > 0
 
     def order(self, interrupted: Seq[S]) -> list[S]:
-        """Returns the interrupted sequences in the order in which they resume: suspects last."""
+        """Returns the interrupted sequences in the order in which they resume, suspects last."""
         return sorted(interrupted, key=lambda sequence: sequence in self)
 
 
 MIN_RUN_STEPS = 16
-"""Steps with output that a sequence has before its slot may be given to another client; computing it again costs less,
-because most of it is in the prefix cache."""
+"""The number of steps with output after which a sequence's slot may be given to another client. Computing it again is
+cheap, since most of it is in the prefix cache."""
 
 
 def over_budget(running: Seq[S], clients: Iterable[ClientQueue], blocks_of: Callable[[ClientQueue], int]) -> S:
-    """Returns the sequence to preempt when the KV cache is exceeded: the newest of the least urgent ones of the client
-    with most blocks.
+    """Returns the sequence to preempt when the KV cache overflows.
 
-    The oldest sequence stays, whose ever it is, so that something always gets on.
+    It belongs to the client with the most blocks, and is the newest among those with the least urgent priority. The
+    oldest running sequence is never chosen, so that at least one makes progress.
 
     Args:
         running: The sequences that may be preempted, oldest first.
         clients: The clients that have sequences.
-        blocks_of: Returns the blocks that a client has.
+        blocks_of: Returns the number of blocks that a client has.
     """
     movable = list(reversed(running))
     clients = list(clients)
@@ -253,13 +257,13 @@ def over_budget(running: Seq[S], clients: Iterable[ClientQueue], blocks_of: Call
 def for_another(
     running: Seq[S], giver: ClientQueue | SequenceGroup, steps: int, *, least_priority: int | None = None
 ) -> S | None:
-    """Returns the sequence of a client or a request that gives its place to another; None if none can at the moment.
+    """Returns a sequence to preempt so that another client or request can run; None if none can be at the moment.
 
     Args:
         running: The running sequences, oldest first.
-        giver: The client or the request that gives a place.
-        steps: The steps that the engine has computed so far.
-        least_priority: Only sequences of this priority or a less urgent one are chosen; None: of any.
+        giver: The client or the request that must give up a slot.
+        steps: The number of steps that the engine has computed.
+        least_priority: Only sequences with this priority value or a higher, less urgent one are chosen; None for any.
     """
     candidates = [
         s

@@ -1,8 +1,8 @@
-"""Declares the interface between the task and an engine with its scheduler, which generates tokens for requests.
+"""The interface between the text generation task and an engine that generates tokens for requests.
 
-A LoadedModel is what requests are checked and tokenized with, a Backend is one that generates, too.
-`paged.pipeline.PagedPipeline` implements it; features may have others (manifest.BackendRow), and one without a model.
-No openvino here.
+A LoadedModel is used to check and tokenize requests; a Backend also generates. `paged.pipeline.PagedPipeline` is the
+core's Backend; features may supply others (manifest.BackendRow), and one works without a model. Independent of
+openvino.
 """
 
 from __future__ import annotations
@@ -24,40 +24,44 @@ if TYPE_CHECKING:
 
 ASSISTANT_TOKENS = 5
 NGRAM_SIZE = 3
-"""OVMS's defaults for speculative decoding."""
+"""The defaults of num_assistant_tokens and max_ngram_size in speculative decoding, as in OVMS."""
 HEAD_TOKENS = 3
-"""The same for a head of the model, which was trained to know one token or a few."""
+"""The default of num_assistant_tokens for a draft head of the model, which was trained to predict one token or a
+few."""
 POSITIONS = 20
-"""Places of a draft that are counted one by one: requests choose how long drafts are, and each is a series."""
+"""The number of positions in a draft with counts of their own. Requests choose the length of drafts, and each position
+is a time series of the metrics."""
 
 
 @dataclass(slots=True)
 class SpecDecodeStats:
-    """Counts of draft tokens: those of a draft model, of prompt lookup, or of a pipeline that has either inside."""
+    """Counts of draft tokens, from a draft model, from prompt lookup, or from a pipeline that does either
+    internally.
+    """
 
     drafts: int = 0
-    """The verified drafts of at least one token."""
+    """The number of verified drafts with at least one token."""
     drafted: int | None = None
-    """The tokens of these; None: not known."""
+    """The number of draft tokens; None if unknown."""
     accepted: int = 0
-    """Those of them that were kept."""
+    """The number of accepted draft tokens."""
     by_position: list[int] = field(default_factory=list)
-    """The kept ones by their place in the draft, for the first POSITIONS places."""
+    """The number of accepted tokens by their position in the draft, for the first POSITIONS positions."""
 
     def begin(self, tokens: int) -> None:
-        """Counts a draft of so many tokens, which is verified."""
+        """Counts a draft with this number of tokens that is about to be verified."""
         self.drafts += 1
         self.drafted = (self.drafted or 0) + tokens
 
     def accept(self, position: int) -> None:
-        """Counts the token at this place of a draft, which is kept."""
+        """Counts the acceptance of the token at this position of a draft."""
         self.accepted += 1
         if position < POSITIONS:
             self.by_position += [0] * (position + 1 - len(self.by_position))
             self.by_position[position] += 1
 
     def stats(self) -> dict[str, Any]:
-        """Returns the fields of types.engine.EngineStats that are about draft tokens."""
+        """Returns the fields of types.engine.EngineStats for draft tokens."""
         return {
             "drafts": self.drafts,
             "drafted": self.drafted,
@@ -67,159 +71,176 @@ class SpecDecodeStats:
 
 
 class WaitingRequests(Protocol):
-    """Requests that were added and are not in the queue yet: their images are encoded first."""
+    """Accepted requests that are not in the queue yet, since their images must be encoded first."""
 
     @property
     def waiting(self) -> int:
-        """Requests of all clients."""
+        """The number of these requests."""
 
     def waiting_of(self, client: str) -> int: ...
 
 
 class ConstraintQueue(WaitingRequests, Protocol):
-    """Requests that wait until their grammar can be matched. No method blocks; the loop's thread calls all of them."""
+    """Requests that wait until their grammar is compiled. No method blocks; all are called in the thread of the
+    loop.
+    """
 
     @property
     def compiling(self) -> bool:
-        """Whether a thread compiles: no request with a grammar may have its first step, not even one that was
-        preempted."""
+        """Whether a grammar is being compiled.
+
+        Meanwhile no sequence with a grammar may have its first step, even after a preemption.
+        """
 
     def add(self, submit: Submit, request: GenerationRequest) -> bool:
-        """Returns whether a request may run now; else it waits until `poll` returns it. Raises errors.RequestError."""
+        """Returns whether a request may run now. If not, `poll` will return it later. Raises errors.RequestError."""
 
     def cancel(self, request_id: int, index: int | None) -> None:
-        """Drops a request that its client cancelled, or one choice of it. Ids that are not in the queue are ignored."""
+        """Drops a request that its client cancelled, or one choice of it. Unknown ids are ignored."""
 
     def poll(self, may_compile: bool) -> Iterable[tuple[Submit, GenerationRequest, RequestError | None]]:
-        """Returns the requests that no longer wait, each with why it is refused, or None.
+        """Returns the requests that no longer wait, each with an error if its grammar was refused, or None.
 
         Args:
-            may_compile: Whether a grammar may be compiled now: no request with one is about to have its first step.
+            may_compile: Whether a grammar may be compiled now, because no sequence with a grammar is about to have its
+                first step.
         """
 
 
 class Grammars(Protocol):
-    """The grammars that the texts of a model can be held to. To the core, a grammar is a text without a meaning."""
+    """Compiles the grammars that constrain a model's output. To the core, a grammar is an opaque text."""
 
     def new_queue(self, wake: Callable[[], None], config: EngineConfig) -> ConstraintQueue:
-        """Returns the queue of requests with a grammar.
+        """Creates the queue of requests that wait for their grammar.
 
         Args:
-            wake: Ends the wait of the engine's loop; it is called from threads.
+            wake: Wakes up the engine's loop; called from other threads.
             config: The options of the engine.
 
         Raises:
-            errors.GrammarInvalid: There are none.
+            errors.GrammarInvalid: The engine supports no grammars.
         """
 
 
 class ImagePlaceholders(Protocol):
-    """The part that only models with vision have."""
+    """Handles the images of prompts; only models with vision have one."""
 
     takes_ids: bool
-    """Whether prompts without images may be token ids."""
+    """Whether a prompt without images may be token ids."""
 
     def parse(self, submit: Submit, context: int, max_characters: int) -> ImagePrompt:
-        """Returns the text and the images of a prompt, checked.
+        """Checks the text and the images of a prompt, and returns them.
 
         Args:
             submit: The command with the prompt.
-            context: The tokens of the model's context, for the error.
+            context: The model's context length in tokens, for the error.
             max_characters: The most characters of the text.
 
         Raises:
-            errors.BadRequest: the prompt is not valid.
+            errors.BadRequest: The prompt is not valid.
         """
 
     def placeholder_ids(self, image_prompt: ImagePrompt) -> list[int]:
-        """Returns the prompt as ids, with one negative id per token of each image, the same id for the same image.
+        """Returns the prompt as ids, with one negative id for each token of an image, which is the same for equal
+        images.
 
-        Their number is exact for image sizes that were learned, and an upper estimate for others.
+        The number of these ids is exact for image sizes that were seen before, and an upper estimate for others.
         """
 
 
 class LongTextEncoder(Protocol):
-    """Tokenizes long texts in a thread, without the interpreter's lock."""
+    """Tokenizes long texts in a thread, without holding the interpreter lock."""
 
     def is_long(self, text: str) -> bool:
         """Returns whether `LoadedModel.encode` would take too long between two steps."""
 
     def encode(self, text: str, add_special_tokens: bool) -> array[int]:
-        """Encodes as `LoadedModel.encode` does, in one other thread, to an array: millions of ids take some MB."""
+        """Returns the same ids as `LoadedModel.encode`, in an array, since millions of ids take some MB.
+
+        Called in one thread.
+        """
 
     def learn(self, text: str, ids: list[int], add_special_tokens: bool) -> None:
-        """Remembers what `encode` returned, so that the next turn of a conversation is short."""
+        """Caches the result of `encode`, so that the next turn of a conversation has little to tokenize."""
 
 
 class LoadedModel(Protocol):
-    """The parts of a loaded model that requests are checked and tokenized with."""
+    """The part of a loaded model that is used to check and tokenize requests."""
 
     info: ModelInfo
     vocabulary: Vocabulary
     grammars: Grammars
-    """The grammars that texts can be held to."""
+    """The compiler of the grammars that constrain the model's output."""
     long_text_encoder: LongTextEncoder | None
-    """None: every text is tokenized between two steps."""
+    """Tokenizes long texts; None if all texts are tokenized between two steps."""
 
     def encode(self, text: str, add_special_tokens: bool) -> list[int]:
-        """Returns the ids of a text. Raises errors.BadRequest for text that is not Unicode (lone surrogates)."""
+        """Returns the token ids of a text. Raises errors.BadRequest for a text with unpaired surrogates."""
 
     def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
-        """Returns the text of ids, by the model's own detokenizer."""
+        """Returns the text of token ids from the model's own detokenizer."""
 
 
 class Backend(LoadedModel, Protocol):
-    """One loaded model. Not thread-safe; it has one user."""
+    """A loaded model that generates text. It is used from one thread."""
 
     image_placeholders: ImagePlaceholders | None
-    """None: a text model."""
+    """Handles images in prompts; None for a model that reads text only."""
     image_queue: WaitingRequests | None
-    """None: no request waits for images."""
+    """The requests whose images are being encoded; None if no request waits for images."""
     out: list[Record]
-    """The records for the front end; the list is the same for ever."""
+    """The records for the front end. It is always the same list object."""
     requests: dict[int, GenerationRequest]
-    """The requests that are not finished, by their numbers."""
+    """The unfinished requests by id."""
 
     @property
     def waiting(self) -> FairQueue[Any]:
-        """Sequences that have not started, or will start again."""
+        """The queue of sequences that have not started, or that were preempted."""
 
     @property
     def idle(self) -> bool:
-        """There is nothing to step for."""
+        """Whether there is nothing to compute."""
 
     @property
     def may_compile(self) -> bool:
-        """A grammar may be compiled in a thread: no sequence is about to have its first step with one."""
+        """Whether a grammar may be compiled in a thread, because no sequence with a grammar is about to have its first
+        step.
+        """
 
     def check(self, request: GenerationRequest) -> None:
-        """Raises errors.BadRequest for what this engine cannot compute. It may keep its own form of the request."""
+        """Raises errors.BadRequest if this engine cannot compute a request.
+
+        It may store its own form in `request.native`.
+        """
 
     def add(self, request: GenerationRequest) -> None:
-        """Queues a request that was checked."""
+        """Queues a request that `check` has accepted."""
 
     def cancel(self, request_id: int, index: int | None) -> None:
-        """Stops a request or one choice of it; an unknown id is one that has finished."""
+        """Stops a request, or one choice of it. Unknown ids, of requests that have finished, are ignored."""
 
     def admit(self, *, compiling: bool = False) -> None:
-        """Starts waiting sequences as far as there is room.
+        """Starts as many waiting sequences as there is room for.
 
         Args:
-            compiling: Whether a thread compiles a grammar at present.
+            compiling: Whether a grammar is being compiled in a thread.
         """
 
     def step(self) -> None:
-        """Computes once for every sequence that can be scheduled; results go to `out`. Raises errors.EngineLost."""
+        """Computes one step for all sequences that can be scheduled, and adds the results to `out`.
+
+        Raises errors.EngineLost.
+        """
 
     def handle(self, command: Record) -> None:
-        """Handles a command that is about no request: to forget what is cached of prompts, or one of a feature.
+        """Handles a command that belongs to no request: to clear the prefix cache, or a command of a feature.
 
-        The answer goes to `out`, some time for a feature's. Raises RequestError, NotSupported with the command's own
-        text where nothing handles it.
+        The answer is added to `out`, possibly later for a command of a feature. Raises RequestError; raises
+        NotSupported with the command's own message if nothing handles it.
         """
 
     def close(self) -> None:
-        """Keeps what is to outlive the process."""
+        """Saves what should survive the process, such as cached blocks."""
 
     def stats(self) -> EngineStats:
-        """Returns a snapshot of all counts."""
+        """Returns the engine's current statistics."""

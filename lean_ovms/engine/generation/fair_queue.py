@@ -1,12 +1,12 @@
-"""Whose sequence starts next: fair by client, then by request. Knows no backend.
+"""A queue that decides whose sequence starts next: fair between clients, then between requests.
 
-Between clients: each is charged the tokens of its prompts and answers, and of those that wait the least charged is
-next, which is fair whatever the lengths are ("Fairness in Serving Large Language Models", OSDI 2024). One that comes
-with new work begins at the mean of the others, so nobody saves up or owes from an idle time. Within a client: by
-priority, then one sequence of each HTTP request in turn.
+Between clients: each is charged for the tokens of its prompts and answers, and the one with the lowest charge is next,
+which is fair whatever the lengths are ("Fairness in Serving Large Language Models", OSDI 2024). A client that comes
+back after an idle time begins at the mean of the others, so that nobody saves up or owes. Within a client: by priority,
+and among equals one sequence of each HTTP request in turn.
 
-Slots: as long as others wait, a client has a right to an equal share of them, and so has each request in the share of
-its client. One below its share comes before one above it, and may take a slot from it (`giver`).
+Slots: while others wait, each client is entitled to an equal share of the slots, and each of its requests to an equal
+share of these. A client or request below its share precedes those above theirs, and may take a slot from one (`giver`).
 """
 
 from __future__ import annotations
@@ -26,14 +26,17 @@ MAX_RETRY_AFTER_S = 60
 
 
 class FairQueue(Generic[S]):
-    """Waiting sequences, and the counts of the running ones by client. len, iteration: the waiting ones."""
+    """Waiting sequences, with counts of the running ones by client.
+
+    Length and iteration are those of the waiting sequences.
+    """
 
     def __init__(self, slots: int, *, priority_across_clients: bool = False) -> None:
-        """Begins without requests.
+        """Creates an empty queue.
 
         Args:
-            slots: The sequences that run at once.
-            priority_across_clients: Whether priorities order the requests of all clients, not only those of one.
+            slots: The most sequences that run at once.
+            priority_across_clients: Whether priorities are compared across clients, and not only within each.
         """
         self.clock: Callable[[], float] = time.monotonic
         self.clients: dict[str, ClientQueue] = {}  # those with waiting or running sequences
@@ -58,7 +61,7 @@ class FairQueue(Generic[S]):
     # --- in and out
 
     def add(self, request: GenerationRequest) -> None:
-        """Queues all sequences of a new request, behind those of the same HTTP request."""
+        """Queues all sequences of a new request, after those of the same HTTP request."""
         client = self.clients.get(request.client)
         if client is None:
             self._serial += 1
@@ -76,11 +79,11 @@ class FairQueue(Generic[S]):
         self._insert(group)
 
     def put_back(self, sequence: S, *, first: bool) -> None:
-        """Queues a sequence that has run, before the others of its request.
+        """Queues a preempted sequence again, before the others of its request.
 
         Args:
             sequence: The sequence.
-            first: Whether it comes before all others of its client, too.
+            first: Whether it also comes before all others of its client.
         """
         group = sequence.group
         self._size += 1
@@ -90,7 +93,7 @@ class FairQueue(Generic[S]):
             group.client.levels[group.priority].move_to_end(group.key, last=False)
 
     def pop(self, group: SequenceGroup) -> S:
-        """Takes the group's next sequence out of the queue."""
+        """Removes and returns the group's next sequence."""
         sequence: S = group.waiting.popleft()
         self._size -= 1
         if not group.waiting:
@@ -98,7 +101,7 @@ class FairQueue(Generic[S]):
         return sequence
 
     def remove(self, request: GenerationRequest, index: int | None = None) -> None:
-        """Takes the waiting sequences of a request out, or one of them."""
+        """Removes the waiting sequences of a request, or only one of them."""
         group = request.group
         if group is None or not group.waiting:
             return
@@ -112,7 +115,7 @@ class FairQueue(Generic[S]):
             self._tidy(group)
 
     def dequeued(self, request: GenerationRequest) -> None:
-        """Notes that a sequence of the request has started, or that it has ended before that."""
+        """Notes that a request no longer waits, since a sequence has started or the request has ended."""
         if request.queued and request.group is not None:
             request.queued = False
             client = request.group.client
@@ -121,12 +124,12 @@ class FairQueue(Generic[S]):
             client.queued_tokens -= len(request.prompt)
 
     def clear(self) -> None:
-        """Forgets everything, the counts of running sequences too."""
+        """Removes all sequences, and resets the counts of the running ones."""
         self.clients.clear()
         self.queued = self._size = 0
 
     def _insert(self, group: SequenceGroup) -> None:
-        """Makes a group that has waiting sequences the last of its level, unless it is there."""
+        """Appends a group with waiting sequences to those of its priority, unless it is among them."""
         client = group.client
         self.clients.setdefault(client.name, client)
         client.groups.setdefault(group.key, group)
@@ -148,7 +151,7 @@ class FairQueue(Generic[S]):
     # --- running sequences
 
     def started(self, sequence: S) -> None:
-        """Counts a sequence as running; the next turn is that of another request of its client."""
+        """Counts a sequence as running, and gives the next turn to another request of its client."""
         self.dequeued(sequence.request)
         self._starts.append(self.clock())
         group = sequence.group
@@ -160,22 +163,22 @@ class FairQueue(Generic[S]):
             client.levels[group.priority].move_to_end(group.key)
 
     def stopped(self, sequence: S) -> None:
-        """Counts a sequence as running no longer."""
+        """Stops counting a sequence as running."""
         group = sequence.group
         group.running -= 1
         group.client.running -= 1
         self._tidy(group)
 
     def charge(self, client: ClientQueue, tokens: int) -> None:
-        """Charges a client for tokens that the engine has computed, or is about to."""
+        """Charges a client for tokens that the engine has computed or is about to compute."""
         client.charged += tokens
         self._mean += tokens / max(1, len(self.clients))
 
     def retry_after_s(self, queued: int) -> int:
-        """Returns the seconds after which a request that is refused for so many queued ones should come again.
+        """Returns the seconds after which a refused request should be sent again.
 
-        That is when an eighth of them will have started: earlier it finds the queue full again, later the queue is
-        idle. The mean time between the latest starts tells; the present moment counts as one.
+        This is the time in which an eighth of the `queued` requests will start, estimated from the mean time between
+        recent starts, the present moment included. Earlier the queue would still be full; later it would be idle.
         """
         between = (self.clock() - self._starts[0]) / len(self._starts) if self._starts else 0.0
         return max(1, min(MAX_RETRY_AFTER_S, math.ceil(between * queued / 8)))
@@ -183,7 +186,7 @@ class FairQueue(Generic[S]):
     # --- the order
 
     def next_group(self) -> SequenceGroup | None:
-        """Returns the request whose sequence is next; None if only those of paused clients wait."""
+        """Returns the request whose sequence is next; None if only paused clients have waiting sequences."""
         if len(self.clients) == 1:
             [client] = self.clients.values()
             return None if client.paused or not client.levels else self._first(client)
@@ -198,7 +201,9 @@ class FairQueue(Generic[S]):
         return self._first(best) if best is not None else None
 
     def _first(self, client: ClientQueue) -> SequenceGroup:
-        """Returns the first group in turn of the best priority that has less than its share, or else the first."""
+        """Returns the client's next group: of the most urgent priority and below its share, or else its first
+        group.
+        """
         level = client.levels[min(client.levels)]
         if len(client.groups) > 1:
             share = self._group_share(client)
@@ -208,14 +213,17 @@ class FairQueue(Generic[S]):
         return next(iter(level.values()))
 
     def share(self, total: int) -> int:
-        """Returns an equal share of something for each client with work, at least 1."""
+        """Returns an equal share of `total` for each client with work, at least 1."""
         return max(1, total // max(1, len(self.clients)))
 
     def _group_share(self, client: ClientQueue) -> int:
         return max(1, max(client.running, self.share(self.slots)) // len(client.groups))
 
     def giver(self, group: SequenceGroup) -> ClientQueue | SequenceGroup | None:
-        """Returns who gives this group a slot: one above its share, where the group or its client is below its own."""
+        """Returns a client or group above its share that should give a slot to this group; None if there is none.
+
+        The group or its client must be below its own share.
+        """
         client, share = group.client, self.share(self.slots)
         if client.running < share and len(self.clients) > 1:
             most = max(self.clients.values(), key=attrgetter("running"))
@@ -230,16 +238,16 @@ class FairQueue(Generic[S]):
         return None
 
     def pause(self, client: ClientQueue) -> None:
-        """Passes over a client until `resume`."""
+        """Skips a client's sequences until `resume`."""
         client.paused = True
         self._paused.append(client)
 
     def resume(self) -> None:
-        """Ends every pause."""
+        """Ends the pause of all clients."""
         while self._paused:
             self._paused.pop().paused = False
 
     def restore(self, passed: list[S]) -> None:
-        """Queues again what was popped and not started, in its place."""
+        """Queues sequences again that were popped and not started, at their former positions."""
         for sequence in reversed(passed):
             self.put_back(sequence, first=True)

@@ -1,4 +1,4 @@
-"""The scripted engine's vocabulary: a token is a byte of UTF-8 or one of a few special tokens. Knows no engine."""
+"""The vocabulary of the scripted engine: a token is a byte of UTF-8 or one of a few special tokens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..errors import NOT_UNICODE
 
 SPECIAL = ("<eos>", "<bos>", "<|system|>", "<|user|>", "<|assistant|>", "<|tool|>", "<|end|>")
 TRICKS = ("<|raise|>", "<|hang|>", "<|die|>")
-"""Failures when the prompt is computed: raise, never return, or kill the process."""
+"""Texts that make the computation of a prompt fail: it raises, never returns, or kills the process."""
 NAMES = SPECIAL + TRICKS
 IDS = {name: 256 + place for place, name in enumerate(NAMES)}
 EOS, BOS, USER = IDS["<eos>"], IDS["<bos>"], IDS["<|user|>"]
@@ -28,7 +28,7 @@ _SPLIT = re.compile("(" + "|".join(map(re.escape, NAMES)) + ")")
 
 
 def fail(*, raises: bool, hangs: bool, dies: bool) -> None:
-    """Raises RuntimeError, never returns, or kills the process: what a fake model was asked for."""
+    """Raises RuntimeError, never returns, or kills the process, as a test asked for."""
     if raises:
         raise RuntimeError("the fake engine was asked to raise")
     if hangs:
@@ -42,7 +42,7 @@ def vocabulary() -> Vocabulary:
 
 
 def encode(text: str, add_special_tokens: bool) -> list[int]:
-    """Raises BadRequest for lone surrogates."""
+    """Returns the token ids of a text. Raises BadRequest for unpaired surrogates."""
     tokens = [BOS] if add_special_tokens else []
     try:
         for part in _SPLIT.split(text):
@@ -53,6 +53,6 @@ def encode(text: str, add_special_tokens: bool) -> list[int]:
 
 
 def decode(tokens: list[int], skip_special_tokens: bool) -> str:
-    """Returns a text, in which bytes that are no UTF-8 are U+FFFD."""
+    """Returns the text of token ids. Bytes that are not valid UTF-8 become U+FFFD."""
     shown = [PIECES[t] for t in tokens if t < 256 or not skip_special_tokens]
     return b"".join(shown).decode("utf-8", "replace")

@@ -1,7 +1,7 @@
-"""Turns a Submit with images into an ImagePrompt that a pipeline can take, or raises BadRequest. Knows no openvino.
+"""Turns a Submit with images into an ImagePrompt for a pipeline, or raises BadRequest. Independent of openvino.
 
-GenAI checks little: it does not check channels, raises for a tag without an image, and puts images without a tag in
-front of the prompt. So everything is checked here once more, independently of the front end.
+GenAI checks little: it ignores the number of channels, raises for a tag without an image, and puts images without a tag
+before the prompt. So everything is checked here again, independently of the front end.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..protocol import Submit
 from .sequence import ImagePrompt
 
 TAG = re.compile(IMAGE_TAG_START + r"(?:image_(\d{1,6})>|audio_(\d{1,6})>)?")
-"""The tag of an image or of audio, or the beginning of other text that openvino_genai might read as one."""
+"""Matches the tag of an image or of audio, or the beginning of other text that openvino_genai might read as a tag."""
 
 IMAGE_TOKENS = (
     *("<image>", "</image>", "<img>", "</img>", "<|image|>", "<|image>", "<image|>", "<|image_pad|>", "<|video_pad|>"),
@@ -24,24 +24,24 @@ IMAGE_TOKENS = (
     *("<image_id>", "</image_id>", "<video>", "<|endoftext10|>"),
     *("<|audio_start|>", "<|audio_pad|>", "<|audio_end|>"),
 )
-"""How the families of models with vision write an image, where it is one token, and omni models audio."""
+"""The image tokens of the families of models with vision, and the audio tokens of omni models."""
 
 
 def image_tokens(encode: Callable[[str, bool], list[int]]) -> list[str]:
-    """Returns the texts of a model's image tokens."""
+    """Returns the image tokens, as texts, that are single tokens of a model."""
     return [text for text in IMAGE_TOKENS if len(encode(text, False)) == 1]
 
 
 def parse(submit: Submit, context: int, max_characters: int) -> ImagePrompt:
-    """Returns the text, the images and the audio of a prompt, checked.
+    """Checks the text, the images and the audio of a prompt, and returns them.
 
     Args:
         submit: The command with the prompt.
-        context: The tokens of the model's context, for the error.
+        context: The model's context length in tokens, for the error.
         max_characters: The most characters of the text.
 
     Raises:
-        BadRequest: The prompt is no text, is empty or too long, or its tags are not those of its images and audio.
+        BadRequest: The prompt is not a text, is empty or too long, or its tags do not match its images and audio.
     """
     text = submit.prompt
     if not isinstance(text, str):
@@ -79,11 +79,11 @@ def checked_image(size: list[int], pixels: bytes, param: str, digest: str = "", 
         size: The height and the width in pixels.
         pixels: The RGB bytes of each frame, height * width * 3 of them.
         param: The field of the request that has the image, for errors.
-        digest: The digest of its content; "" if it is not computed.
-        video: The length of a video and then the time of each frame, in seconds; empty for an image.
+        digest: The digest of its content; "" if unknown.
+        video: The duration of a video followed by the time of each frame, in seconds; empty for an image.
 
     Raises:
-        BadRequest: The size is not that of the pixels.
+        BadRequest: The number of pixels does not match the size.
     """
     good = len(size) == 2 and all(type(side) is int and side > 0 for side in size)
     seconds, *times = video or [0.0]

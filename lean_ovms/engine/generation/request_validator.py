@@ -1,6 +1,6 @@
-"""Turns a Submit into a GenerationRequest that the backend can take, or raises BadRequest. Runs between two steps.
+"""Turns a Submit into a GenerationRequest for the backend, or raises BadRequest. Runs between two steps.
 
-Here a request gets its limits: how many tokens it may generate, what ends it, how many sequences it takes.
+The limits of the request are set here: how many tokens it may generate, what ends it, and how many sequences it has.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ from .backend import ASSISTANT_TOKENS, HEAD_TOKENS, NGRAM_SIZE, Backend
 from .sequence import GenerationRequest, Thinking
 
 GREEDY_BELOW = 1e-5
-"""Temperatures that divide every logit to infinity mean greedy decoding (vLLM's limit too)."""
+"""Temperatures below this, which would divide every logit to infinity, mean greedy decoding, as in vLLM."""
 MAX_SEED = (1 << 64) - 1
 TOKENS = ("stop_token_ids", "logprob_token_ids", "allowed_token_ids")
 
 
 LONG_TEXT = 8
-"""Characters per token of the context, above which only a part of a text is tokenized first; prose has 3 to 5."""
+"""The number of characters per token of context above which only a part of a text is tokenized first; prose has 3
+to 5."""
 CUT_MARGIN = 64
-"""Tokens next to a cut that may differ from those of the whole text."""
+"""The number of tokens next to a cut that may differ from those of the whole text."""
 TEXT_ONLY = "This servable supports only text input, but image_url has been provided"
 NOT_TRUNCATED = "truncate_prompt_tokens is not possible with a model with vision"
 UNCHANGED = SamplingParams()
 Part = TypeVar("Part", str, list[int], "array[int]")
 BEAM_SPARE_BLOCKS = 2
-"""Blocks per beam beyond its own tokens: the copy of a shared block that is written to, and one for rounding."""
+"""Blocks per beam beyond those for its tokens: the copy of a shared block that is written to, and one for rounding."""
 
 
 Ids = TypeVar("Ids", bound=Sized)
@@ -40,7 +41,7 @@ BadWords = tuple[tuple[int, ...], ...]
 
 
 class RequestValidator:
-    """Checks requests against one model."""
+    """Checks requests for one model."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -49,12 +50,12 @@ class RequestValidator:
     def request(
         self, submit: Submit, tokens: list[int] | None = None, bad_words: BadWords | None = None
     ) -> GenerationRequest:
-        """Returns the request of a command, not yet queued.
+        """Checks a command, and returns its request, which is not queued yet.
 
         Args:
             submit: The command.
-            tokens: The ids of its prompt; None: the prompt is tokenized here.
-            bad_words: The ids of its bad words; None: they are tokenized here.
+            tokens: The token ids of the prompt; None to tokenize it here.
+            bad_words: The token ids of the bad words; None to tokenize them here.
 
         Raises:
             BadRequest: The request is not valid for this model.
@@ -93,7 +94,9 @@ class RequestValidator:
         return request
 
     def prompt(self, submit: Submit, tokens: list[int] | None = None) -> list[int]:
-        """Returns the prompt's ids. Raises BadRequest for an empty prompt and for ids that do not exist."""
+        """Returns the token ids of a prompt. Raises BadRequest for an empty prompt and for ids outside the
+        vocabulary.
+        """
         given = submit.prompt
         if tokens is not None:
             pass
@@ -109,10 +112,17 @@ class RequestValidator:
         return tokens
 
     def encode(self, text: str, submit: Submit, encode: Callable[[str, bool], Ids]) -> Ids:
-        """Returns the ids of a prompt's text, not truncated. Raises BadRequest. Called in a thread, too.
+        """Returns the token ids of a prompt's text, not truncated. Raises BadRequest. It may be called in another
+        thread.
 
-        Of a text that is probably too long, tokenizing a part may be enough to decide. One that cannot fit, by the
-        longest token of the vocabulary, is cut before: tokenizing a million characters takes up to 0.7 s.
+        If a text is probably too long, a part of it is tokenized first, which may show that. A text that cannot fit
+        even if all its tokens are the longest of the vocabulary is refused without that, since a million characters
+        take up to 0.7 s.
+
+        Args:
+            text: The text.
+            submit: The command with the prompt.
+            encode: The tokenizer.
         """
         context = self._backend.info.context_length
         if len(text) > self._max_characters:
@@ -130,13 +140,16 @@ class RequestValidator:
         return encode(text, submit.add_special_tokens)
 
     def check_length(self, prompt: int) -> None:
-        """Raises BadRequest for a prompt of so many tokens that none can be generated."""
+        """Raises BadRequest if a prompt of this number of tokens leaves no room for a generated token."""
         info = self._backend.info
         if prompt > min(info.context_length, info.kv_blocks * info.block_size):
             raise _too_long(info, prompt)
 
     def bad_words(self, words: Iterable[str], encode: Callable[[str, bool], Iterable[int]]) -> BadWords:
-        """Returns the ids of each word at the beginning of a text and after a blank, as in vLLM. Raises BadRequest."""
+        """Returns the token ids of each bad word, both at the beginning of a text and after a blank, as vLLM does.
+
+        Raises BadRequest.
+        """
         found: list[tuple[int, ...]] = []
         for word in words:
             plain = tuple(encode(word.lstrip(), False))
@@ -155,7 +168,7 @@ class RequestValidator:
         return Thinking(budget, start, end, sampling.thinking_open)
 
     def _limit(self, request: GenerationRequest) -> None:
-        """Sets how many tokens may be generated, and what ends them. Raises BadRequest."""
+        """Sets the request's limit of generated tokens and its stop tokens. Raises BadRequest."""
         sampling, info, prompt = request.sampling, self._backend.info, len(request.prompt)
         drafted = sampling.num_assistant_tokens or (ASSISTANT_TOKENS if info.speculative else 0)
         most = min(info.context_length - prompt, info.kv_blocks * info.block_size - prompt - drafted)
@@ -172,7 +185,9 @@ class RequestValidator:
 
 
 def _check_capabilities(sampling: SamplingParams, submit: Submit, info: ModelInfo) -> None:
-    """Refuses what this engine would not honour; the front end does not send it. Raises BadRequest."""
+    """Raises BadRequest if a request asks for something that this engine ignores; the front end does not send such
+    requests.
+    """
     for name, capability in CAPABILITIES.items():
         unable = name in submit.sampling and capability not in info.capabilities
         if unable and getattr(sampling, name) != getattr(UNCHANGED, name):
@@ -186,14 +201,16 @@ def _too_long(info: ModelInfo, prompt: int) -> BadRequest:
 
 
 def kept(prompt: Part, most: int, side: str) -> Part:
-    """Returns at most so many characters or ids, without those of one side, "left" or "right"."""
+    """Returns the first or last `most` characters or ids of a prompt; `side`, "left" or "right", is the side that is
+    cut off.
+    """
     return prompt[:most] if side == "right" else prompt[-most:]
 
 
 def _assistant_params(sampling: SamplingParams, info: ModelInfo) -> SamplingParams:
-    """Returns the parameters with the fields of speculative decoding as the engine needs them.
+    """Returns the parameters with the fields of speculative decoding set as the engine needs them.
 
-    They are set in a speculative one, and zero in others and for beam search.
+    They are set if the model drafts tokens, and zero if it does not and for beam search.
     """
     if not info.speculative or sampling.beams > 1:
         if not (sampling.num_assistant_tokens or sampling.assistant_confidence_threshold or sampling.max_ngram_size):
@@ -212,12 +229,12 @@ def _assistant_params(sampling: SamplingParams, info: ModelInfo) -> SamplingPara
 
 
 def read_sampling(fields: dict[str, Any], vocab_size: int) -> SamplingParams:
-    """Returns the fields of a Submit as SamplingParams. Raises BadRequest for an id outside the vocabulary.
+    """Returns the sampling fields of a Submit as SamplingParams. Raises BadRequest for an id outside the vocabulary.
 
-    Types and ranges are checked where the request is read (api/fields.py and what uses it): every SamplingParams that
-    reaches the engine is complete and in range. An id outside the vocabulary is legal for openvino_genai's binding, and
-    kills or poisons the pipeline: a stop id far outside writes out of bounds, one of the prompt throws with a
-    repetition penalty inside the step of all requests.
+    Types and ranges are checked where the request is read (api/fields.py), so each SamplingParams here is complete and
+    in range. Ids outside the vocabulary are checked here because openvino_genai accepts them and then crashes or
+    corrupts the pipeline: a stop id far outside writes out of bounds, and one in a prompt with a repetition penalty
+    makes the step of all requests throw.
     """
     lists = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
     params = SamplingParams(**{**fields, **lists})
@@ -231,7 +248,7 @@ def read_sampling(fields: dict[str, Any], vocab_size: int) -> SamplingParams:
 
 
 def check_token_ids(tokens: Sequence[int], vocab_size: int, param: str) -> None:
-    """Raises BadRequest with the first id that is not in [0, vocab_size)."""
+    """Raises BadRequest naming the first id that is not in range(vocab_size)."""
     if not tokens or (min(tokens) >= 0 and max(tokens) < vocab_size):  # in C: 4,000 ids in 60 us
         return
     # Named by itself: a position would be that in one of several prompts, or none of a mapping.

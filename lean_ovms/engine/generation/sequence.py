@@ -1,7 +1,7 @@
-"""A request and its sequences while they live in the engine: plain state that every backend needs.
+"""Requests and their sequences inside the engine, with the state that every backend needs.
 
-A GenerationRequest is a Submit that was checked; its Sequences are what is scheduled: one for each of n choices, one
-for a whole beam search. Backends have sequences of their own with what they need beyond this.
+A GenerationRequest is a checked Submit. Its sequences are what is scheduled: one for each of n choices, or one for a
+whole beam search. Backends derive their own sequence classes with more state.
 """
 
 from __future__ import annotations
@@ -16,85 +16,85 @@ from ...types import Image, SamplingParams
 
 @dataclass(slots=True, eq=False)
 class ClientQueue:
-    """A client with work."""
+    """A client with unfinished requests."""
 
     name: str
     """The name of the client."""
     serial: int
-    """A number that grows with each client that comes."""
+    """A number that increases with each new client."""
     charged: float
-    """The tokens that it was charged for, counted from where the others were when it came."""
+    """The tokens charged to it, including the mean charge of the other clients at its arrival."""
     groups: dict[int, SequenceGroup] = field(default_factory=dict)
-    """All its requests, by their numbers."""
+    """All requests of the client, by number."""
     levels: dict[int, OrderedDict[int, SequenceGroup]] = field(default_factory=dict)
-    """Those with waiting sequences, by priority, the next one first."""
+    """The requests with waiting sequences by priority, in the order of their turns."""
     running: int = 0
-    """The number of its running sequences."""
+    """The number of running sequences."""
     queued: int = 0
     """The number of requests of which no sequence has started."""
     queued_tokens: int = 0
-    """The tokens of the prompts of these."""
+    """The number of prompt tokens of these queued requests."""
     passes: int = 0
-    """How many sequences of others have started since its next one lacks KV blocks."""
+    """The number of sequences of other clients that have started since its next sequence began to lack KV blocks."""
     paused: bool = False
     """Whether none of its sequences may start now."""
 
 
 @dataclass(slots=True, eq=False)
 class SequenceGroup:
-    """The sequences of one HTTP request, which may be several Submits (a list of prompts)."""
+    """The sequences of one HTTP request, which may consist of several Submits (for a list of prompts)."""
 
     client: ClientQueue
-    """The client that sends it."""
+    """The client that sent the request."""
     key: int
     """The number of the HTTP request."""
     priority: int
-    """The lower one starts first."""
+    """The priority; lower values start first."""
     waiting: deque[Any] = field(default_factory=deque)
-    """The sequences that have not started, or will start again."""
+    """The sequences that have not started, or that were preempted."""
     running: int = 0
-    """The number of its running sequences."""
+    """The number of running sequences."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImagePrompt:
-    """A prompt for a model with vision: text in which <ov_genai_image_0>, ... stand for the images."""
+    """A prompt for a model with vision: a text in which <ov_genai_image_0>, ... mark the places of the images."""
 
     text: str
     """The text."""
     add_special_tokens: bool
     """Whether the tokenizer adds special tokens such as BOS."""
     images: tuple[Image, ...] = ()
-    """The images, by their numbers."""
+    """The images, in the order of their tags' numbers."""
     salt: str = ""
-    """What is cached of its images is shared with prompts of the same salt only."""
+    """The salt of the prefix cache: cached blocks with images are shared only with prompts that have the same salt."""
     audio: tuple[bytes, ...] = ()
-    """The samples (types.audio) of <ov_genai_audio_0>, ..."""
+    """The samples (types.audio) for the tags <ov_genai_audio_0>, ..."""
 
 
 class Thinking(NamedTuple):
-    """A limit of reasoning."""
+    """The limit of reasoning tokens."""
 
     budget: int
-    """The number of tokens inside the reasoning after which its end is forced."""
+    """The number of reasoning tokens after which the end of the reasoning is forced."""
     start: tuple[int, ...]
-    """The ids that begin reasoning."""
+    """The token ids that begin the reasoning."""
     end: tuple[int, ...]
-    """The ids that end it."""
+    """The token ids that end the reasoning."""
     opened: bool
-    """Whether the prompt ends inside it."""
+    """Whether the prompt ends inside the reasoning."""
 
 
 class MatchingCost(Protocol):
-    """The cost of matching a text with a grammar."""
+    """The cost of computing a grammar's token masks."""
 
     @property
     def mask_s(self) -> float:
-        """The CPU seconds that a token takes."""
+        """The CPU seconds for the mask of one token."""
 
     @property
     def notices(self) -> Sequence[str]:
-        """What the grammar does not impose of what was asked for, for the client."""
+        """Warnings for the client about parts of its schema that the grammar does not enforce."""
 
 
 @dataclass(slots=True, eq=False)
@@ -106,11 +106,11 @@ class GenerationRequest:
     sampling: SamplingParams
     """The parameters by which tokens are chosen."""
     unfinished: set[int]
-    """The indices of the choices that the front end still waits for."""
+    """The indices of the choices that are not finished."""
     constraint: str = ""
     """The grammar of the answer, as a structural tag; "" for none."""
     cost: MatchingCost | None = None
-    """The cost of its grammar, when it is known."""
+    """The cost of the grammar's masks; None until it is known."""
     sequences: list[Any] = field(default_factory=list)
     """The sequences that the backend computes for it."""
     prompt: list[int] = field(default_factory=list)
@@ -120,32 +120,32 @@ class GenerationRequest:
     stops: frozenset[int] = frozenset()
     """The token ids that end a choice."""
     details: bool = False
-    """Whether alternatives of the tokens are wanted."""
+    """Whether log probabilities of alternative tokens are requested."""
     image_prompt: ImagePrompt | None = None
-    """The prompt of a model with vision, None if it is text alone."""
+    """The prompt of a model with vision; None for a prompt of text alone."""
     prompt_counted: bool = True
     """Whether the front end has the exact number of prompt tokens."""
     client: str = ""
-    """Who sends it; clients share the time of the engine."""
+    """The name of the client that sent the request. Clients share the engine's time fairly."""
     group_key: int = 0
-    """The number of the HTTP request, which may have several prompts; 0: it has this one alone."""
+    """The number of the HTTP request, which may have several prompts; 0 if it has only this one."""
     priority: int = 0
-    """The lower one starts first."""
+    """The priority; lower values start first."""
     group: SequenceGroup | None = None
     """The group of its HTTP request in the FairQueue."""
     queued: bool = False
-    """Whether none of its sequences has started; the FairQueue sets it."""
+    """Whether none of the sequences has started; set by the FairQueue."""
     bad_words: tuple[tuple[int, ...], ...] = ()
-    """The token ids of each way to write a bad word."""
+    """The token ids of each spelling of a bad word."""
     thinking: Thinking | None = None
-    """The limit of reasoning, None if there is none."""
+    """The limit of reasoning tokens; None for none."""
     adapter: str = ""
     """The LoRA adapters in the notation of the model's set of adapters; "" for none."""
     native: Any = None
-    """The backend's own form of the request, which its `check` may leave here for `add`."""
+    """The backend's own form of the request, which `check` may store here for `add`."""
 
     def cancel(self, index: int | None) -> set[int]:
-        """Takes a choice from the unfinished ones, or all of them for None. Returns those that it took."""
+        """Removes a choice from the unfinished ones, or all choices if index is None. Returns the removed indices."""
         cancelled = set(self.unfinished) if index is None else self.unfinished & {index}
         self.unfinished -= cancelled
         return cancelled
@@ -157,7 +157,7 @@ class GenerationRequest:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class QueuedSequence:
-    """One choice that is generated for a request, from the queue to its last token."""
+    """One choice of a request, from the queue to its last token."""
 
     request: GenerationRequest
     """The request."""
@@ -166,21 +166,21 @@ class QueuedSequence:
     started: bool = False
     """Whether it has run at least once."""
     started_at: float = 0.0
-    """When it first ran, by the scheduler's clock."""
+    """When it first ran, in seconds of the scheduler's clock."""
     has_output: bool = False
-    """Whether it has output since it was last started."""
+    """Whether it has produced output since it was last started."""
     output_since: int = 0
-    """The step since which it has that output."""
+    """The step at which it first produced output since it was last started."""
     charged: int = 0
-    """The part of its length that its client was charged for, in tokens."""
+    """The number of its tokens for which its client has been charged."""
     retries: int = 0
-    """The number of failed steps that interrupted it."""
+    """The number of failed steps in which it took part."""
     reported: int = 0
-    """The prompt tokens of its last Progress."""
+    """The number of prompt tokens in its latest Progress record."""
 
     @property
     def length(self) -> int:
-        """Prompt and generated tokens."""
+        """The number of prompt and generated tokens."""
         raise NotImplementedError
 
     @property
@@ -204,9 +204,17 @@ class QueuedSequence:
 
 
 def repeats(tokens: Sequence[int], end: int, shortest: int, longest: int, times: int, begin: int = 0) -> bool:
-    """Returns whether tokens[begin:end] ends with `shortest` to `longest` tokens that occur `times` times in a row.
+    """Returns whether tokens[begin:end] ends with a pattern of `shortest` to `longest` tokens repeated `times` times.
 
-    It is vLLM's check_sequence_repetition, of its repetition_detection.
+    This is vLLM's check_sequence_repetition.
+
+    Args:
+        tokens: The tokens.
+        end: The end of the tokens to examine.
+        shortest: The shortest length of a pattern.
+        longest: The longest length of a pattern.
+        times: The number of repetitions.
+        begin: The beginning of the tokens to examine.
     """
     for size in range(shortest, min(longest, (end - begin) // times) + 1):
         first = end - size * times

@@ -1,6 +1,6 @@
-"""Text generation as a task of the worker: commands to requests, and one step of all sequences.
+"""Text generation as a task of the worker: turns commands into requests, and computes steps for all sequences.
 
-Knows no openvino: any backend.Backend will do.
+It works with any backend.Backend, and is independent of openvino.
 """
 
 from __future__ import annotations
@@ -21,28 +21,30 @@ from .sequence import GenerationRequest
 from .tokenize_queue import TokenizeQueue
 
 MAX_ENCODE_CHARACTERS = 4 << 20
-"""The most characters of one Encode: tokenizing them takes half a second to three, while no request gets a token."""
+"""The most characters in one Encode command. Tokenizing them takes half a second to three, while no request gets a
+token."""
 TURN_CHARACTERS = 1 << 16
-"""Characters to tokenize between two steps, where that can be chosen: 2 to 45 ms, depending on the tokenizer."""
+"""The number of characters to tokenize between two steps, where that can be chosen; it takes 2 to 45 ms, depending on
+the tokenizer."""
 CONSTRAINT_CHARACTERS = 16
-"""Characters of a grammar that cost as much as one to tokenize: its pipeline request is made."""
+"""The number of characters of a grammar that take as long to process as one character takes to tokenize."""
 CALL_CHARACTERS = 64
-"""The fixed cost of tokenizing any text, in characters."""
+"""The fixed cost of tokenizing any text, expressed in characters."""
 SUBMIT_CHARACTERS = 2048
-"""The fixed cost of taking a request, in characters: a list of 128 short prompts is 128 of them. An entry of a list,
-such as an allowed token, costs one more."""
+"""The fixed cost of a request, expressed in characters; a list of 128 short prompts counts as 128 requests. Each entry
+of a list in a request, such as an allowed token, costs one more."""
 
 
 class GenerationTask(Task):
     """Generates text with one backend."""
 
     def __init__(self, backend: Backend, config: EngineConfig, wake: Callable[[], None] = lambda: None) -> None:
-        """Begins without requests.
+        """Creates a task without requests.
 
         Args:
             backend: Computes the model.
             config: The engine's configuration.
-            wake: Ends the wait of the engine's loop; it is called from threads.
+            wake: Wakes up the engine's loop; called from other threads.
         """
         super().__init__(backend.info, backend.vocabulary)
         self.backend = backend
@@ -60,7 +62,9 @@ class GenerationTask(Task):
 
     @cached_property
     def grammars(self) -> ConstraintQueue:
-        """The requests that wait for their grammar, from the first request with one on. Raises GrammarInvalid."""
+        """The queue of requests that wait for their grammar, created for the first such request. Raises
+        GrammarInvalid.
+        """
         queue = self.backend.grammars.new_queue(self._wake, self.config)
         self._other_queues.append(queue)
         self._compiles_grammars = True
@@ -76,7 +80,10 @@ class GenerationTask(Task):
 
     @property
     def accepts_commands(self) -> bool:
-        """While sequences run, only TURN_CHARACTERS are tokenized between two steps."""
+        """Whether another command may be taken now.
+
+        While sequences run, TURN_CHARACTERS are tokenized between two steps.
+        """
         return self._characters_left > 0 or self.backend.idle
 
     def close(self) -> None:
@@ -88,7 +95,7 @@ class GenerationTask(Task):
         return stats
 
     def admit(self) -> None:
-        """Starts sequences, those first whose grammar is compiled now."""
+        """Starts sequences, first those whose grammar has just been compiled."""
         self._characters_left = TURN_CHARACTERS
         if self.tokenize_queue.waiting:
             self._process_tokenized()
@@ -127,12 +134,12 @@ class GenerationTask(Task):
     def _submit(
         self, submit: protocol.Submit, tokens: list[int] | None = None, bad_words: BadWords | None = None
     ) -> None:
-        """Accepts a request, queues it for its grammar, or refuses it.
+        """Accepts a request, lets it wait for its grammar, or refuses it.
 
         Args:
             submit: The command.
-            tokens: The ids of its prompt, if the thread has tokenized it.
-            bad_words: The ids of its bad words, if the thread has tokenized them.
+            tokens: The ids of the prompt, if the thread has tokenized it.
+            bad_words: The ids of the bad words, if the thread has tokenized them.
         """
         try:
             self._check_queue(submit)
@@ -145,7 +152,9 @@ class GenerationTask(Task):
             self._accept(submit, request)
 
     def _tokenize_in_thread(self, command: protocol.Submit | protocol.Encode) -> bool:
-        """Returns whether a command has a text so long that it is tokenized in the thread. Raises RequestError."""
+        """Queues a command for the tokenizing thread if its text is long; returns whether it did. Raises
+        RequestError.
+        """
         if (work := self.tokenize_queue.work(command)) is None:
             return False
         if isinstance(command, protocol.Submit):
@@ -154,7 +163,7 @@ class GenerationTask(Task):
         return True
 
     def _process_tokenized(self) -> None:
-        """Goes on with the commands whose texts are tokenized now."""
+        """Continues with the commands whose texts the thread has tokenized."""
         for command, result, cancelled in self.tokenize_queue.poll():
             if isinstance(result, RequestError):
                 self._refuse(command, result)
@@ -166,7 +175,7 @@ class GenerationTask(Task):
                     self.backend.cancel(command.id, index)
 
     def _process_grammars(self) -> None:
-        """Accepts the requests whose grammar is compiled now, refuse those whose grammar was rejected."""
+        """Accepts the requests whose grammar has been compiled, and refuses those whose grammar was rejected."""
         for submit, request, error in self.grammars.poll(self.backend.may_compile):
             if error is None:
                 self._accept(submit, request)
@@ -181,14 +190,15 @@ class GenerationTask(Task):
         self.out.append(protocol.Accepted(submit.id, len(prompt), prompt if wanted else None, notices))
 
     def _waiting_elsewhere(self) -> int:
-        """Returns the number of requests that wait for their tokens, their grammar or their images."""
+        """Returns the number of requests that wait for tokenization, a grammar or images."""
         return sum(queue.waiting for queue in self._other_queues)
 
     def _check_queue(self, submit: protocol.Submit) -> None:
-        """Raises TooManyRequests. Called before a prompt is tokenized, so that a flood costs next to nothing.
+        """Raises TooManyRequests if a request cannot be queued. It is called before tokenization, so that a flood costs
+        little.
 
-        What came with the same HTTP request shares its fate: one refusal ends all of it. Its further prompts pass, but
-        for the tokens where those of other requests wait, too.
+        All prompts of one HTTP request are treated alike: if one is refused, all are. Once the first is accepted,
+        further ones are refused only if the client has too many prompt tokens queued, and other requests of it wait.
         """
         client = self.backend.waiting.clients.get(submit.client)
         if client is not None and submit.group in client.groups:
@@ -206,9 +216,10 @@ class GenerationTask(Task):
                 raise error
 
     def _refusal_of(self, name: str) -> TooManyRequests | None:
-        """Returns the error for one more request of a client.
+        """Returns the error for one more request of a client; None if it can be queued.
 
-        In a full queue a client may still have its share, up to twice the limit in all: others cannot keep it out.
+        Even if the queue is full, a client may use its share of it, up to twice the limit in total, so that others
+        cannot keep it out.
         """
         most, queue = self.config.max_queued_requests, self.backend.waiting
         total = queue.queued + self._waiting_elsewhere()

@@ -1,8 +1,8 @@
-"""Commands with a long text, which is tokenized in a thread during the steps. Knows no openvino and no sockets.
+"""A queue of commands with long texts, which are tokenized in a thread while steps are computed.
 
 A tokenizer reads a text in one call: 65,536 characters in 20 to 100 ms, a million in 0.4 to 0.9 s (2026-11), during
-which no other request would get a token. One text is tokenized at a time, the clients take turns. All but the work
-itself belongs to the loop's thread and never blocks.
+which no other request would get a token. One text is tokenized at a time, and clients take turns. Everything except the
+tokenization itself runs in the thread of the loop, and never blocks.
 """
 
 from __future__ import annotations
@@ -20,34 +20,36 @@ from .request_validator import BadWords, RequestValidator, kept
 from .worker_thread import WorkerThread
 
 MOST, MOST_OF_CLIENT = 64, 32
-"""Commands that wait for their tokens, and those of one client; more are a 429."""
+"""The most commands that may wait for tokenization, in total and for one client; further ones are refused with status
+429."""
 RETRY_AFTER_S = 2
 FEW_WORDS = 8
-"""Bad words that are tokenized on the step loop, in two calls of 0.6 ms each; 256 of them took 2.5 s (2026-11)."""
+"""The number of bad words that are tokenized in the step loop, in two calls of 0.6 ms each; 256 took 2.5 s
+(2026-11)."""
 MANY_CHARACTERS = 1 << 16
-"""Characters of all texts of an Encode that are tokenized on the step loop."""
+"""The total number of characters up to which the texts of an Encode command are tokenized in the step loop."""
 PIECE = 65536
-"""Ids that are converted in one call: 1 ms."""
+"""The number of ids that are converted in one call, which takes 1 ms."""
 
 Command = Submit | Encode
 
 
 class Ids(NamedTuple):
-    """The ids of the texts of a command."""
+    """The token ids of a command's texts."""
 
     prompt: list[int] | None = None
-    """The ids of the prompt of a Submit; None if it is short."""
+    """The token ids of a Submit's prompt; None if it is short, and tokenized elsewhere."""
     texts: Sequence[array[int]] = ()
-    """The ids of each text of an Encode."""
+    """The token ids of each text of an Encode command."""
     bad_words: BadWords | None = None
-    """The ids of the bad words of a Submit; None if they are short."""
+    """The token ids of a Submit's bad words; None if they are few, and tokenized elsewhere."""
 
 
 Work = Callable[[], Ids]
 
 
 def as_list(ids: array[int]) -> list[int]:
-    """Returns a list, made in pieces, so that the loop gets its turns."""
+    """Converts an array of ids to a list, piece by piece, so that other threads can run."""
     whole: list[int] = []
     for start in range(0, len(ids), PIECE):
         whole += ids[start : start + PIECE].tolist()
@@ -61,32 +63,32 @@ class _Waiting:
     command: Command
     """The command."""
     work: Work
-    """Tokenizes its texts."""
+    """The function that tokenizes the texts."""
     cancelled: set[int] = field(default_factory=set)
-    """The choices of it whose clients have left."""
+    """The choices of the command that were cancelled."""
 
 
 class TokenizeOutcome(NamedTuple):
-    """A command that no longer waits for its tokens."""
+    """A command that no longer waits for tokenization."""
 
     command: Command
     """The command."""
     result: Ids | RequestError
-    """The ids of its texts, or why it is refused."""
+    """The token ids of the texts, or the error with which the command is refused."""
     cancelled: set[int]
-    """The choices of it whose clients have left."""
+    """The choices of the command that were cancelled."""
 
 
 class TokenizeQueue:
-    """The commands that wait for their tokens."""
+    """The commands that wait for tokenization."""
 
     def __init__(self, backend: Backend, validator: RequestValidator, wake: Callable[[], None]) -> None:
-        """Makes an empty queue.
+        """Creates an empty queue.
 
         Args:
             backend: Tokenizes the texts.
             validator: Checks the requests.
-            wake: Ends the wait of the engine's loop; it is called from the thread.
+            wake: Wakes up the engine's loop; called from the thread.
         """
         self._backend, self._validator = backend, validator
         self._waiting: dict[int, _Waiting] = {}
@@ -106,7 +108,7 @@ class TokenizeQueue:
         return sum(item.command.client == client for item in self._waiting.values())
 
     def work(self, command: Command) -> Work | None:
-        """Returns what the thread would do for a command; None: its texts are short."""
+        """Returns the function that the thread should call for a command; None if its texts are short."""
         encoder = self._backend.long_text_encoder
         if encoder is None:
             return None
@@ -136,7 +138,10 @@ class TokenizeQueue:
         return as_list(ids)
 
     def add(self, command: Command, work: Work) -> None:
-        """Lets `poll` return the command with what work returns or raises. Raises TooManyRequests."""
+        """Queues a command. `poll` returns it with the result of `work`, or with the error that it raised.
+
+        Raises TooManyRequests.
+        """
         if len(self._waiting) >= MOST or self.waiting_of(command.client) >= MOST_OF_CLIENT:
             text = "too many long texts are waiting to be tokenized; please try again later"
             raise TooManyRequests(text, retry_after_s=RETRY_AFTER_S)
@@ -145,7 +150,7 @@ class TokenizeQueue:
         self._thread.start()
 
     def cancel(self, number: int, index: int | None) -> None:
-        """Drops a request that its client cancelled, or one choice of it. Ids that are not in the queue are ignored."""
+        """Drops a request that its client cancelled, or one choice of it. Unknown ids are ignored."""
         if index is None:
             self._waiting.pop(number, None)
         elif number in self._waiting:

@@ -1,4 +1,4 @@
-"""Threads of the engine process: for many items during the steps of the loop, and for one piece of work."""
+"""Threads of the engine process: one that works through a queue of items, and one for a single piece of work."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ R = TypeVar("R")
 
 
 class WorkerThread(Generic[T, R]):
-    """The items that wait, the thread that works on one of them, and what it returned of others.
+    """A queue of items, and a thread that works on one item at a time.
 
-    All but the work itself belongs to the thread of the engine's loop and never blocks. `busy` says whether the thread
-    has an item.
+    Everything except the work itself runs in the thread of the engine's loop, and never blocks. `busy` says whether the
+    thread has an item.
     """
 
     def __init__(
@@ -37,17 +37,17 @@ class WorkerThread(Generic[T, R]):
         idle_s: float | None = None,
         on_idle: Callable[[], object] = lambda: None,
     ) -> None:
-        """Begins without items; the first one starts the thread.
+        """Creates an empty queue. The first item starts the thread.
 
         Args:
             name: The name of the thread.
-            work: Returns the result of an item; it is called in the thread.
-            wake: Ends the wait of the engine's loop; it is called from the thread.
-            failure: What a client is told of an item whose work raised something that is no RequestError, with "{}" for
-                the message of that.
-            wanted: Returns whether an item is still wanted, before the work on it begins.
-            idle_s: The seconds without an item after which on_idle is called; None: it is never called.
-            on_idle: Is called in the thread.
+            work: Returns the result of an item; called in the thread.
+            wake: Wakes up the engine's loop; called from the thread.
+            failure: The message for the client if `work` raises something other than a RequestError; "{}" stands for
+                the exception's message.
+            wanted: Returns whether an item is still needed; called before the work on it begins.
+            idle_s: The seconds without an item after which on_idle is called; None for never.
+            on_idle: Called in the thread after idle_s seconds without an item.
         """
         self.busy = False
         self._name, self._work, self._wake, self._failure = name, work, wake, failure
@@ -58,15 +58,15 @@ class WorkerThread(Generic[T, R]):
         self._thread: threading.Thread | None = None
 
     def queued(self, client: str) -> int:
-        """Returns how many items of a client are not begun."""
+        """Returns the number of a client's items that are not begun."""
         return self._turns.of(client)
 
     def add(self, client: str, item: T) -> None:
-        """Queues an item, which `start` begins."""
+        """Queues an item; `start` passes it to the thread."""
         self._turns.add(client, item)
 
     def start(self) -> None:
-        """Gives the thread the next item that is wanted, if it has none."""
+        """Passes the next item that is still needed to the thread, if the thread is free."""
         while not self.busy and (item := self._turns.next()) is not None:
             if self._wanted(item):
                 self.busy = True
@@ -76,7 +76,7 @@ class WorkerThread(Generic[T, R]):
                     self._thread.start()
 
     def poll(self) -> Iterator[tuple[T, R | RequestError]]:
-        """Yields the items that are done, with what the work returned or raised."""
+        """Yields the finished items, each with the result or the exception of the work."""
         while not self._done.empty():
             self.busy = False
             yield self._done.get()
@@ -101,14 +101,14 @@ class WorkerThread(Generic[T, R]):
 
 
 def in_thread(name: str, work: Callable[[], T]) -> Future[T]:
-    """Runs one piece of work, such as compiling a network, in a thread that ends with it.
+    """Runs one piece of work, such as compiling a network, in a new thread.
 
     Args:
         name: The name of the thread.
         work: The piece of work.
 
     Returns:
-        A future with what it returns or raises.
+        A future with the result or the exception of the work.
     """
     pool = ThreadPoolExecutor(1, name)
     future = pool.submit(work)

@@ -1,1 +1,1 @@
-"""Loads what every engine needs of a model: its files, devices and settings, tokenizers, errors. Knows no pipeline."""
+"""Loads what all engines need: model files, devices, settings and tokenizers. Independent of any pipeline."""

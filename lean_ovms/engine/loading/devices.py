@@ -1,4 +1,4 @@
-"""Resolves a device option to OpenVINO devices; the properties with which tokenizers are compiled."""
+"""Resolves the device option to OpenVINO devices, and has the properties for compiling tokenizers."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from ...errors import StartError
 from .drafts import drafts_of
 
 TOKENIZER_PROPERTIES = {"INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1, "ENABLE_CPU_PINNING": False}
-"""Tokenizing has no parallel work: with more threads it takes twice the CPU time, and waits when another process uses
-one of two cores (a prompt of 100 tokens: median 4.3 ms against 0.45, quiet 0.27 against 0.25; 2026-11)."""
+"""OpenVINO properties of tokenizers. Tokenizing has no parallel work: with more threads it takes twice the CPU time,
+and waits if another process uses one of two cores (a prompt of 100 tokens: median 4.3 ms against 0.45 with one thread,
+and 0.27 against 0.25 on a quiet machine; 2026-11)."""
 CPU_BLOCK = 32
 OTHER_BLOCK = 16
-"""Tokens of a KV block. A device that is not known to be a CPU counts as another: smaller blocks overstate the use of
-a cache, larger ones would understate it, and then GenAI ends all running requests."""
+"""Tokens per KV block on a device that is not known to be a CPU. The smaller size is assumed for unknown devices: it
+overstates the use of the cache, while understating it would make GenAI end all running requests."""
 
 
 def choose(option: str, available: Sequence[str], free_memory: Callable[[str], int]) -> str:
-    """Returns the device of an option: for "auto" what OVMS chooses, any other name unchanged.
+    """Returns the device to use: for "auto" the one that OVMS would choose, any other name unchanged.
 
     OVMS chooses the discrete GPU with the most free memory, else any GPU, else the CPU.
 
     Args:
         option: The name of a device, or "auto".
         available: The names of OpenVINO's devices.
-        free_memory: Returns the bytes of a GPU that are free, 0 for one that shares the machine's memory.
+        free_memory: Returns the free bytes of a GPU's memory, 0 for one that shares the machine's memory.
     """
     if option != "auto":
         return option
@@ -36,7 +37,7 @@ def choose(option: str, available: Sequence[str], free_memory: Callable[[str], i
 
 
 def members(device: str, available: Sequence[str]) -> list[str]:
-    """Returns the devices that a name may select: those of AUTO:…, HETERO:…, MULTI:… or BATCH:…, all of them for AUTO
+    """Returns the devices that a name may select: those listed in AUTO:…, HETERO:…, MULTI:… or BATCH:…, or all for AUTO
     alone.
     """
     mode, colon, names = device.partition(":")
@@ -46,23 +47,27 @@ def members(device: str, available: Sequence[str]) -> list[str]:
 
 
 def missing(devices: Sequence[str], available: Sequence[str]) -> str:
-    """Returns the first of these devices that is not available, "" if all are. GPU means GPU.0 too."""
+    """Returns the first of these devices that is not available, "" if all are. GPU is the same as GPU.0."""
     known = set(available) | {name.split(".")[0] for name in available} | {"AUTO", "HETERO", "MULTI", ""}
     return next((name for device in devices for name in members(device, available) if name not in known), "")
 
 
 def block_size(devices: Sequence[str]) -> int:
-    """Returns the tokens of a KV block on these devices."""
+    """Returns the number of tokens in a KV block on these devices."""
     return CPU_BLOCK if devices and all(name == "CPU" for name in devices) else OTHER_BLOCK
 
 
 def is_npu(devices: Sequence[str]) -> bool:
-    """Returns whether the device is an NPU: one text at a time, of a bounded length, and no paged attention."""
+    """Returns whether the device is an NPU, which computes one text of limited length at a time, without paged
+    attention.
+    """
     return any(name.split(".")[0] == "NPU" for name in devices)
 
 
 def on_device(config: EngineConfig) -> tuple[EngineConfig, Sequence[str]]:
-    """Returns the config with the name of an existing device, and all available devices. Raises StartError."""
+    """Returns the config with the device resolved to an existing one, and the names of all devices. Raises
+    StartError.
+    """
     draft_device = drafts_of(config).device
     if config.target_device == "CPU" and draft_device in ("", "CPU"):
         return config, ("CPU",)  # listing the others loads their plugins
@@ -76,12 +81,12 @@ def on_device(config: EngineConfig) -> tuple[EngineConfig, Sequence[str]]:
 
 
 def device_of(config: EngineConfig) -> str:
-    """Returns the name of the config's device, which exists. Raises StartError."""
+    """Returns the name of the device that a config selects. Raises StartError if it does not exist."""
     return on_device(config)[0].target_device
 
 
 def gpu_memory(core: ov.Core, name: str) -> int:
-    """Returns the bytes of a GPU's own memory, 0 for one that shares the machine's."""
+    """Returns the bytes of a GPU's own memory, 0 for one that shares the machine's memory."""
     try:
         if "discrete" not in str(core.get_property(name, "DEVICE_TYPE")).lower():
             return 0

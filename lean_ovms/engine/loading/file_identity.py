@@ -1,4 +1,4 @@
-"""Marks by which the files of a network, and the machine that computes it, differ from others. Imports no openvino."""
+"""Identifies the files of a network, and the machine's processor, for cache keys. Imports no openvino."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from pathlib import Path
 from ...util.files import open_regular
 
 SAMPLES, SAMPLE_BYTES = 64, 1 << 16
-"""Samples of the weights: what a file of the same size and time of change could differ in."""
+"""The number and size of the samples of the weights that are hashed. They reveal a change that keeps the file's size
+and modification time."""
 
 
 def of_network(file: Path) -> tuple[object, ...]:
-    """Returns what tells a network from others: a graph and its weights, or a file with both. Raises OSError."""
+    """Returns a key that identifies a network: its graph and weights, or one file with both. Raises OSError."""
     if file.suffix != ".xml":
         return file.name, _weights(file)
     return file.name, hashlib.blake2b(file.read_bytes(), digest_size=32).hexdigest(), _weights(file.with_suffix(".bin"))
 
 
 def of_machine() -> list[str]:
-    """Returns the kind of the processor and its features, by which openvino chooses how it computes."""
+    """Returns the kind and the features of the processor, which decide how openvino computes."""
     return [platform.machine(), _processor()]
 
 
 def _weights(file: Path) -> list[object]:
-    """Returns size, time of change and a hash of samples of a file that may have many GB."""
+    """Returns the size and modification time of a file, which may have many GB, and a hash of samples of it."""
     found = hashlib.blake2b(digest_size=32)
     with open_regular(file) as opened:
         status = os.fstat(opened.fileno())

@@ -1,7 +1,7 @@
-"""A model's exported tokenizer and detokenizer (openvino_tokenizer.xml), by openvino: no interpreter's lock.
+"""A model's exported tokenizer and detokenizer (openvino_tokenizer.xml), run by openvino without the interpreter lock.
 
-Its special tokens are taken out of the graph, and known as `single`: inputs are joined and cut by ids,
-and get them again.
+The special tokens that the graph would add are removed from it and kept in `single`. They are added again after the ids
+of a text have been joined and cut.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ NO_LIMIT = (1 << 31) - 1
 
 
 def extension() -> str:
-    """Returns the library of the tokenizers' operators. Importing openvino_tokenizers for its path takes a second."""
+    """Returns the path of the library with the tokenizers' operators.
+
+    Importing openvino_tokenizers for it takes a second.
+    """
     found = find_spec("openvino_tokenizers")
     folder = Path(found.origin or "").parent / "lib" if found else Path()
     for file in folder.glob("*openvino_tokenizers.*"):
@@ -31,10 +34,10 @@ def extension() -> str:
 
 
 class GraphTokenizer:
-    """A tokenizer by its OpenVINO graph."""
+    """A tokenizer that runs as an OpenVINO graph."""
 
     def __init__(self, model_dir: Path, core: ov.Core | None = None) -> None:
-        """Compiles the tokenizer of a model's directory. Raises StartError."""
+        """Compiles the tokenizer in a model's directory. Raises StartError."""
         try:
             if core is None:
                 core = ov.Core()
@@ -80,7 +83,9 @@ class GraphTokenizer:
         return str(self._detokenizer.get_output_tensor(0).str_data[0])
 
     def _measured(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Returns the special tokens around an empty text, of an IR that does not say which it adds."""
+        """Returns the special tokens before and after an empty text, for a graph that does not state which ones it
+        adds.
+        """
         empty, text = self.encode(["", "a"])
         before = 0
         while before < len(empty) and text and empty[before] == text[before]:
@@ -91,7 +96,9 @@ class GraphTokenizer:
 
 
 def _take_special_tokens(model: ov.Model) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Empties the constant segments of the operator that joins segments; None if there is no such operator."""
+    """Removes the special tokens from the operator that joins segments, and returns them; None without such an
+    operator.
+    """
     joins = [op for op in model.get_ops() if op.get_type_name() == "CombineSegments"]
     if len(joins) != 1:
         return None
@@ -112,7 +119,7 @@ def _take_special_tokens(model: ov.Model) -> tuple[tuple[int, ...], tuple[int, .
 
 
 def _take_limit(model: ov.Model) -> None:
-    """Makes a tokenizer never truncate: a text that is too long is an error, or is cut by the server."""
+    """Makes the tokenizer never truncate. The server itself refuses or cuts a text that is too long."""
     for op in model.get_ops():
         if op.get_type_name() == "Truncate":
             place = op.get_input_size() - 3  # then: side, and which of two texts first

@@ -1,8 +1,8 @@
-"""An OpenVINO IR file (.xml and .bin) as a graph of layers and constants, read without openvino.
+"""Reads an OpenVINO IR file (.xml and .bin) as a graph of layers and constants, without openvino.
 
-Only what reading tokenizers and detokenizers needs: kinds, attributes, integer and byte constants, edges. The layout is
-fixed by the IR format (version 11). Reading by hand takes 1 ms, needs no extension library, and there is no ov.Core
-that would crash the process when it is deleted before its model.
+It reads only what tokenizers and detokenizers need: kinds, attributes, integer and byte constants, and edges. The IR
+format (version 11) fixes the layout. This takes 1 ms, needs no extension library, and avoids an ov.Core, which would
+crash the process when it is deleted before its model.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from ...util.files import open_regular, read_bytes
 
 
 class NotUnderstood(Exception):
-    """The graph is not of the expected form."""
+    """Raised if the graph does not have the expected form."""
 
 
 class Graph:
-    """The layers of a network in OpenVINO's IR, named by their ids.
+    """The layers of a network in OpenVINO's IR, by their ids.
 
     A broken file raises OSError, ElementTree.ParseError, KeyError or ValueError.
     """
@@ -36,7 +36,7 @@ class Graph:
         self._data = memoryview(read_bytes(xml.with_suffix(".bin")))
 
     def only(self, kind: str) -> str:
-        """Returns the one layer of a kind. Raises NotUnderstood when there is none or more."""
+        """Returns the only layer of a kind. Raises NotUnderstood if there is none or several."""
         found = [name for name in self.layers if self.kind(name) == kind]
         if len(found) != 1:
             raise NotUnderstood(f"{len(found)} layers of kind {kind}")
@@ -59,7 +59,10 @@ class Graph:
         return (layer, str(port)) in self._sources
 
     def following(self, layer: str) -> str:
-        """Returns the layer that takes the characters of this one: its last output, by the extension's convention."""
+        """Returns the layer that consumes the characters of a layer.
+
+        They are its last output, by the extension's convention.
+        """
         ports = self.layers[layer].findall("output/port")
         consumers = self._consumers.get((layer, ports[-1].attrib["id"]), []) if ports else []
         if len(consumers) != 1:
@@ -70,8 +73,9 @@ class Graph:
         return bytes(self._constant(layer, port, ("u8",)))
 
     def ints(self, layer: str, port: int) -> list[int]:
-        """Returns the 32-bit integers at an input: a constant, or a slice of one (how skipped ids can be switched
-        off).
+        """Returns the 32-bit integers at an input.
+
+        The input must be a constant or a slice of one; slices serve to switch off skipped ids.
         """
         source = self._sources[layer, str(port)]
         if self.kind(source) != "Slice":

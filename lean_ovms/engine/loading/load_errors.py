@@ -1,7 +1,7 @@
-"""Turns a failure to load a pipeline into one line that names the option at fault. Knows no openvino.
+"""Turns a failure to load a pipeline into one line that names the option at fault. Independent of openvino.
 
-GenAI explains a missing file badly, loads a model without a tokenizer and fails with the first text, and reports a
-wrong plugin property by the property's name alone.
+GenAI's message for a missing file is unclear; it loads a model without a tokenizer, and fails with the first text; and
+it reports a wrong plugin property only by the property's name.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _NO_DEVICE = re.compile(r"Device with .* name is not registered|Cannot load libr
 
 
 def check_files(config: EngineConfig, model: str = TEXT_MODEL) -> None:
-    """Checks that the files of the model are there.
+    """Checks that the files of the model exist.
 
     Args:
         config: The options of the engine.
         model: The file name of the network.
 
     Raises:
-        StartError: One is missing.
+        StartError: A file is missing.
     """
     required: list[tuple[Path, str]] = []
     if not model_file.is_one(config.model_dir):
@@ -61,7 +61,7 @@ def network(model_dir: Path) -> Path:
 
 @contextmanager
 def as_start_error(config: EngineConfig) -> Iterator[None]:
-    """Raises a StartError for errors of the binding while it builds a pipeline."""
+    """Turns exceptions of openvino_genai inside the `with` block, which builds a pipeline, into a StartError."""
     try:
         yield
     except (RuntimeError, TypeError, ValueError, MemoryError, IndexError) as error:  # IndexError: an empty output
@@ -90,7 +90,7 @@ def _explain(config: EngineConfig, text: str, whole: str) -> str:
 
 
 def _option_of(config: EngineConfig, whole: str) -> str:
-    """Returns the options that an error of OpenVINO is about; "" if that cannot be told.
+    """Returns the names of the options that an error of OpenVINO concerns; "" if they are unknown.
 
     Args:
         config: The options of the engine.
@@ -104,7 +104,7 @@ def _option_of(config: EngineConfig, whole: str) -> str:
 
 
 def _properties_of(config: EngineConfig) -> dict[str, list[str]]:
-    """Returns the names of OpenVINO properties that each option sets."""
+    """Returns the names of the OpenVINO properties that each option sets."""
     plugin = json.loads(config.plugin_config) if config.plugin_config else {}
     by_options = {option: [name] for option, name in PROPERTIES.items() if config.value(option)}
     return {"plugin_config": list(plugin), **by_options}

@@ -1,4 +1,4 @@
-"""ModelInfo of a loaded pipeline of openvino_genai, and the use of its tokenizer, the same for all pipelines."""
+"""Describes the model of an openvino_genai pipeline as a ModelInfo, and tokenizes with its tokenizer."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .settings import PipelineSettings, kv_precisions
 
 
 def describe(config: EngineConfig, settings: PipelineSettings, blocks: int, tokenizer: Any, defaults: Any) -> ModelInfo:
-    """Returns the model's properties, for the front end.
+    """Returns the properties of the model for the front end.
 
     Args:
         config: The engine's configuration.
         settings: The settings of its pipeline.
-        blocks: The blocks of the KV cache that the pipeline has.
+        blocks: The number of blocks in the pipeline's KV cache.
         tokenizer: The tokenizer of openvino_genai.
-        defaults: The pipeline's own GenerationConfig.
+        defaults: The pipeline's default GenerationConfig.
     """
     eos = {int(i) for i in defaults.stop_token_ids} | {int(defaults.eos_token_id), int(tokenizer.get_eos_token_id())}
     return ModelInfo(
@@ -43,7 +43,7 @@ def describe(config: EngineConfig, settings: PipelineSettings, blocks: int, toke
 
 
 def encode(tokenizer: Any, text: str, add_special_tokens: bool) -> list[int]:
-    """Encodes as LoadedModel.encode does."""
+    """Returns the token ids of a text. Raises BadRequest for a text with unpaired surrogates."""
     try:
         inputs = tokenizer.encode(text, add_special_tokens=add_special_tokens)
     except TypeError as error:  # the binding takes only strings that UTF-8 can express

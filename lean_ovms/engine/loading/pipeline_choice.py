@@ -1,4 +1,4 @@
-"""Says whether the paged engine can serve a model, by its files and the options. Loads nothing."""
+"""Decides by the options and the model's files whether the paged engine can serve a model. Loads nothing."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ PROVEN = frozenset(
         *("qwen3_5_moe_text", "qwen3_5_text", "qwen3_moe", "qwen3_next", "smollm3", "stablelm", "starcoder2"),
     )
 )
-"""Architectures (model_type of config.json) whose tokens and log probabilities are transformers' on tiny models:
-tests/engine/paged/test_zoo.py."""
+"""Architectures (model_type of config.json) whose tokens and log probabilities were shown to equal those of
+transformers on tiny models: tests/engine/paged/test_zoo.py."""
 PROVEN_VISION = frozenset(
     (
         *("gemma3", "gemma4", "gemma4_unified", "idefics3", "llava", "llava_next", "mistral3", "qwen2_5_vl"),
         *("qwen2_vl", "qwen3_5", "qwen3_5_moe", "qwen3_vl", "smolvlm"),
     )
 )
-"""The same for models with vision: test_zoo_vision.py."""
+"""Architectures of models with vision for which the same was shown: test_zoo_vision.py."""
 
 
 class Choice(NamedTuple):
-    """The pipeline that computes a model, and the reason."""
+    """The pipeline for a model, and the reason why it was chosen."""
 
     pipeline: str
-    """The pipeline, by its name in --pipeline_type."""
+    """The name of the pipeline, a value of --pipeline_type."""
     reason: str
-    """Why, as a part of a sentence, for the log."""
+    """The reason, a part of a sentence for the log."""
 
 
 def unsupported(config: EngineConfig) -> str:
-    """Returns what the options and the model need that the paged engine does not have; "" if nothing."""
+    """Returns what the options and the model need that the paged engine does not support; "" for nothing."""
     drafts, source = drafts_of(config), grammar_source(config)
     lacking, backend = "" if source is None else source.missing, config.composition.backend
     needs = {
@@ -58,19 +58,18 @@ def unsupported(config: EngineConfig) -> str:
 
 
 def grammar_source(config: EngineConfig) -> Any:
-    """Returns the engine.paged.parts.GrammarSource of these options; None: the server has no grammars."""
+    """Returns the engine.paged.parts.GrammarSource of these options; None if the server has no grammars."""
     make = config.part(GRAMMARS)
     return None if make is None else make(config)
 
 
 def has_vision(model_dir: Path) -> bool:
-    """Returns whether the model has the networks that turn text and images into embeddings."""
+    """Returns whether the model directory has the networks that turn text and images into embeddings."""
     return all((model_dir / name).is_file() for name in VISION_FILES)
 
 
 def obstacle(config: EngineConfig) -> str:
-    """Returns why the paged engine is not taken unless it is asked for; "" if it is. Raises StartError for a file that
-    cannot be served."""
+    """Returns why AUTO does not select the paged engine; "" if it does. Raises StartError for an unusable file."""
     vision = has_vision(config.model_dir)
     if vision and speaks(config.model_dir):
         return "the model hears and speaks"
@@ -89,5 +88,5 @@ def obstacle(config: EngineConfig) -> str:
 
 
 def speaks(model_dir: Path) -> bool:
-    """Returns whether the model has the network that makes speech of its answers."""
+    """Returns whether the model directory has the network that turns answers into speech."""
     return (model_dir / TALKER).is_file()

@@ -1,4 +1,4 @@
-"""The library that computes networks on the CPU, which also has operations that networks have only when compiled."""
+"""Finds openvino's CPU plugin, the library that also contains operations that occur only in compiled networks."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ import openvino as ov
 
 
 def cpu_plugin() -> str:
-    """Returns the path of openvino's plugin for CPUs, or the folder in which it is not."""
+    """Returns the path of openvino's CPU plugin, or the folder where it should be if it is missing."""
     folder = Path(ov.__file__).parent / "libs"
     return str(next(folder.glob("*openvino_*_cpu_plugin.*"), folder))

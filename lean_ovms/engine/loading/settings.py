@@ -1,7 +1,7 @@
-"""Resolves options and config.json to the settings that a pipeline is built with. Pure: no openvino.
+"""Resolves options and config.json to the settings with which a pipeline is built. Independent of openvino.
 
-GenAI's own default for the KV cache grows by copying the whole cache and ends only with the machine's memory, so the
-number of blocks is always fixed here. Memory for them is committed as they are used.
+By default, GenAI grows the KV cache by copying all of it, until the machine's memory is used up. So the number of
+blocks is always fixed here. Memory for the blocks is committed only when they are used.
 """
 
 from __future__ import annotations
@@ -30,77 +30,76 @@ log = logging.getLogger(__name__)
 BOTH, KEYS, VALUES = "KV_CACHE_PRECISION", "KEY_CACHE_PRECISION", "VALUE_CACHE_PRECISION"
 HINT = "INFERENCE_PRECISION_HINT"
 INVARIANT = {HINT: "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
-"""Properties with which the tokens that are computed beside a token change the seventh digit of its products at most:
-in bf16 it is the third, and OpenVINO quantizes the tokens of some batches to 8 bits and those of others not."""
+"""OpenVINO properties with which other tokens in a batch change a token's values only in the seventh digit. In bf16 it
+would be the third, and OpenVINO would quantize the activations of some batches to 8 bits, but not those of others."""
 UNKNOWN_CONTEXT = 4096
-"""For a model whose config.json has no context length; --max_model_len sets another."""
+"""The context length of a model whose config.json has none; --max_model_len overrides it."""
 SPARE_BLOCKS = 16
 STEP_TOKENS, MOST_STEP_TOKENS = 256, 1024
-"""How many tokens a step computes at most where no option says it: OVMS's default, and what quick steps grow to. Beyond
-that a model of 135M parameters computed no more tokens a second."""
+"""The most tokens of a step if no option sets it: OVMS's default, and the size to which it grows while steps are quick.
+A larger step did not raise the throughput of a model with 135M parameters."""
 NO_LIMIT = 1 << 31
 WARM_LENGTHS = (8, 40, 250)
 SMALL_NETWORK = 4 << 20
-"""Bytes of weights below which one thread computes a network: several wait for each other longer than they save."""
+"""Bytes of weights below which a network is computed by one thread, since several would wait longer than they save."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineSettings:
-    """The settings of a pipeline, as the options and the model's files say."""
+    """The settings of a pipeline, derived from the options and the model's files."""
 
     device: str
     """The device's name in OpenVINO."""
     properties: dict[str, Any]
-    """OpenVINO's properties of the compiled networks."""
+    """The OpenVINO properties of the compiled networks."""
     speculative: str
-    """What gives draft tokens: draft, eagle3, mtp or prompt_lookup; empty: nothing."""
+    """The kind of speculative decoding: draft, eagle3, mtp or prompt_lookup; empty for none."""
     context: int
-    """The most tokens of a prompt and its answer."""
+    """The most tokens of a prompt and its answer together."""
     vocab_size: int
-    """The number of the model's tokens."""
+    """The size of the model's vocabulary."""
     block_size: int
-    """The tokens of a block of the KV cache."""
+    """The number of tokens in a block of the KV cache."""
     blocks: int
-    """The blocks of the KV cache; 0: `cache_gb` counts."""
+    """The number of blocks in the KV cache; 0 if `cache_gb` sets its size."""
     cache_bytes: int
-    """The bytes for the KV cache, and for the states of hybrid models."""
+    """The size in bytes of the KV cache, and of the states of hybrid models."""
     cache_gb: int
-    """The same in GiB, for pipelines that take no number of blocks."""
+    """The size of the cache in GiB, for pipelines that do not take a number of blocks."""
     step_tokens: int
     """The most tokens of a step, GenAI's max_num_batched_tokens."""
     most_step_tokens: int
-    """The most tokens of a step of the paged engine that does not take long."""
+    """The number of tokens to which a quick step of the paged engine may grow."""
     split_prompts: bool
     """Whether a prompt may be computed over several steps."""
     prefix_caching: bool
-    """Whether prompts may begin with the blocks of others."""
+    """Whether the prefix cache is used, so that prompts share cached blocks."""
     drafts: Drafts = field(default_factory=Drafts)
-    """What the options say of draft tokens."""
+    """The options' settings of speculative decoding."""
     draft_blocks: int = 0
-    """The blocks of the draft model's own cache; 0: as many as the main one has."""
+    """The number of blocks in the draft model's own cache; 0 for as many as the main model has."""
     draft_context: int = 0
-    """The tokens that the draft model was made for."""
+    """The context length of the draft model in tokens."""
     head: Path | None = None
-    """The file of the head that PAGED drafts with, if it does."""
+    """The file of the draft head that the paged engine uses; None for none."""
     max_prompt_tokens: int = NO_LIMIT
-    """The most tokens of a prompt that the device takes."""
+    """The most prompt tokens that the device can compute."""
 
 
 def resolve(
     config: EngineConfig, free_bytes: int, available: Sequence[str] = ("CPU",), *, paged: bool = False
 ) -> PipelineSettings:
-    """Resolves the settings of continuous batching.
+    """Resolves the settings of a pipeline with continuous batching.
 
     Args:
         config: The engine's configuration.
-        free_bytes: The bytes of memory that are free; the KV cache gets a share of them.
+        free_bytes: The free memory in bytes, of which the KV cache gets a share.
         available: The names of OpenVINO's devices.
-        paged: Whether the settings are for the paged engine, which knows the bytes of a block: `blocks` are then the
-            most that are wanted, and `cache_bytes` limits them.
+        paged: Whether the settings are for the paged engine. It determines the size of a block itself, so `blocks` is
+            only an upper limit, and so is `cache_bytes`.
 
     Raises:
-        StartError: Options exclude each other, or cannot be as they are with this model or device; the message names
-            them.
+        StartError: Options are incompatible with each other, the model or the device; the message names them.
     """
     properties = _properties(config)
     drafts = drafts_of(config)
@@ -157,7 +156,9 @@ def _head(config: EngineConfig, drafts: Drafts, speculative: str) -> Path | None
 
 
 def _draft_kind(drafts: Drafts, paged: bool) -> str:
-    """Returns "eagle3" where a head that PAGED runs drafts tokens, "draft" where another network does, or ""."""
+    """Returns the kind of draft model: "eagle3" for a head that the paged engine runs, "draft" for any other, "" for
+    none.
+    """
     if not drafts.model:
         return ""
     head = drafts.eagle3 or model_config.is_head(drafts.model, "eagle3")
@@ -165,7 +166,7 @@ def _draft_kind(drafts: Drafts, paged: bool) -> str:
 
 
 def _mtp(config: EngineConfig, drafts: Drafts, paged: bool) -> str:
-    """Returns "mtp" where the head in the model's directory drafts tokens, or "". Raises StartError."""
+    """Returns "mtp" if the multi-token prediction head in the model's directory is used, or "". Raises StartError."""
     file = config.model_dir / MTP_HEAD
     if drafts.mtp == "true" and not (paged and file.is_file()):
         raise StartError(f"--mtp true: {f'there is no {file}' if paged else 'only PAGED on the CPU drafts with it'}")
@@ -173,10 +174,10 @@ def _mtp(config: EngineConfig, drafts: Drafts, paged: bool) -> str:
 
 
 def warm_up_prompts(most: int) -> list[list[list[int]]]:
-    """Returns batches of prompts of at most so many tokens, to be computed while loading.
+    """Returns batches of prompts, each of at most `most` tokens, to be computed while loading.
 
-    The first prompts of a length and the first batches of a size take several times as long as later ones. The ids are
-    in every vocabulary, and no prompt begins like another.
+    The first prompts of a length and the first batches of a size take several times as long as later ones. The ids
+    exist in every vocabulary, and no prompt begins like another, so that the prefix cache has no effect.
     """
     lengths = [[length] for length in WARM_LENGTHS if length <= most]
     first = iter(range(1, 32))
@@ -191,12 +192,12 @@ def _share(config: EngineConfig, free_bytes: int) -> int:
 
 
 def _blocks(config: EngineConfig, per_block: int, free_bytes: int, most: int) -> int:
-    """Returns as many blocks as the memory share holds, but no more than `most`; 0: unknown."""
+    """Returns the number of blocks that the KV cache's share of the memory can hold, at most `most`; 0 if unknown."""
     return max(SPARE_BLOCKS, min(_share(config, free_bytes) // per_block, most)) if per_block else 0
 
 
 def kv_bytes_per_token(config: EngineConfig, model: Json, properties: dict[str, Any]) -> int:
-    """Returns the bytes of a token in the KV cache, those of a draft model that shares it included.
+    """Returns the size of a token in the KV cache in bytes, including a draft model that shares the cache.
 
     Args:
         config: The options.
@@ -204,7 +205,7 @@ def kv_bytes_per_token(config: EngineConfig, model: Json, properties: dict[str, 
         properties: OpenVINO's properties of the network.
 
     Returns:
-        The bytes; 0 if the models' config.json do not say.
+        The size in bytes; 0 if a config.json lacks the information.
     """
     size = model_config.kv_bytes_per_token(model, *kv_precisions(config, properties))
     if (drafts := drafts_of(config)).model and not drafts.cache_gb:
@@ -217,8 +218,15 @@ def _draft_bytes_per_token(config: EngineConfig, draft: Path, properties: dict[s
 
 
 def _draft_blocks(config: EngineConfig, drafts: Drafts, properties: dict[str, Any], block_size: int) -> int:
-    """Returns the blocks of a draft model, which, if it ran out of them, would end all running requests as the main one
-    does.
+    """Returns the number of blocks for a draft model.
+
+    If a draft model ran out of blocks, all running requests would end, as with the main model.
+
+    Args:
+        config: The options.
+        drafts: The settings of speculative decoding.
+        properties: The OpenVINO properties of the network.
+        block_size: The number of tokens in a block.
     """
     if not (drafts.model and drafts.cache_gb):
         return 0
@@ -234,7 +242,7 @@ def kv_precisions(config: EngineConfig, properties: dict[str, Any]) -> tuple[str
 
 
 def device_properties(config: EngineConfig) -> dict[str, Any]:
-    """Returns openvino's properties for networks that are compiled here, by the options. Raises StartError."""
+    """Returns the OpenVINO properties, set by the options, for networks compiled here. Raises StartError."""
     plugin = read_object("plugin_config", config.plugin_config)
     if "NUM_STREAMS" in plugin and config.num_streams > 1:
         raise StartError("--num_streams and --plugin_config disagree about NUM_STREAMS")
@@ -242,7 +250,7 @@ def device_properties(config: EngineConfig) -> dict[str, Any]:
 
 
 def base_properties(config: EngineConfig) -> dict[str, Any]:
-    """Returns OpenVINO's properties of every network, without those of --plugin_config. Raises StartError."""
+    """Returns the OpenVINO properties of every network, except those of --plugin_config. Raises StartError."""
     properties: dict[str, Any] = {"CACHE_DIR": config.cache_dir} if config.cache_dir else {}
     if config.batch_invariant:
         properties |= _invariant(config)
@@ -253,7 +261,7 @@ def base_properties(config: EngineConfig) -> dict[str, Any]:
 
 
 def _invariant(config: EngineConfig) -> dict[str, str]:
-    """Returns the properties of --batch_invariant. Raises StartError where another option excludes them."""
+    """Returns the properties that --batch_invariant sets. Raises StartError if another option is incompatible."""
     plugin = read_object("plugin_config", config.plugin_config)
     for name, value in INVARIANT.items():
         if str(plugin.get(name, value)).lower() != value:
@@ -275,28 +283,28 @@ def _properties(config: EngineConfig) -> dict[str, Any]:
 
 
 def is_small(file: Path) -> bool:
-    """Returns whether a step of a network is short: by the bytes of its weights."""
+    """Returns whether the weights of a network are so small that its steps are short."""
     return 0 < network_bytes(file) < SMALL_NETWORK
 
 
 def network_bytes(file: Path) -> int:
-    """Returns the size of the weights of a network; 0 if they cannot be read."""
+    """Returns the size of a network's weights in bytes; 0 if they cannot be read."""
     return weights_bytes(file.with_suffix(".bin") if file.suffix == ".xml" else file)
 
 
 GROUPS = (("u8", "u4"), ("f16", "bf16"), ("f32",))
-"""Precisions of keys and values that go together. OpenVINO (2026.4) has kernels of attention for keys and values that
-are both compressed, or both as precise as each other; each other pair ends the loading with a sentence about its own
-types."""
+"""Groups of precisions that can be combined for keys and values. OpenVINO (2026.4) has attention kernels for keys and
+values that are both compressed, or both of the same precision; with any other pair, loading fails with an unclear
+message."""
 DEFAULT = "u8"
-"""The precision of a cache on the CPU where nothing else is said."""
+"""The default precision of the KV cache on the CPU."""
 
 
 def cache_properties(properties: dict[str, Any]) -> dict[str, str]:
-    """Returns the properties that a network needs besides these, for keys and values of their precisions on the CPU.
+    """Returns the additional properties that a network needs for the precisions of keys and values on the CPU.
 
-    Where one of the two is named, the other is u8 if that goes with it, or else the same. A cache in f32 needs a
-    network that computes in f32. Raises StartError where the CPU has no such cache.
+    If only one of the two is set, the other is u8 if that combines with it, or else the same precision. A cache in f32
+    needs a network that computes in f32. Raises StartError if the CPU does not support the combination.
     """
     named = {name: str(properties[name]).lower() for name in (BOTH, KEYS, VALUES) if properties.get(name)}
     if not named:

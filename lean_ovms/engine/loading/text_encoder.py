@@ -1,8 +1,9 @@
-"""Prompts to ids: exactly what the model's exported tokenizer says, by tokenizer.json where it is the same.
+"""Tokenizes prompts exactly as the model's exported tokenizer does, by means of tokenizer.json if it gives the same
+ids.
 
-The tokens of the chat template divide a text into segments, each of which is tokenized regardless of the others. So
-the ids of segments are remembered, and of a conversation only what is new is tokenized. While the model loads, all of
-this is compared with the exported tokenizer, and not used if anything differs.
+The tokens of the chat template split a text into segments, each of which is tokenized independently of the others. So
+the ids of segments are cached, and only the new part of a conversation is tokenized. While the model is loading, all of
+this is compared with the exported tokenizer, and not used if any result differs.
 """
 
 from __future__ import annotations
@@ -26,22 +27,23 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LONG_CHARACTERS = 16384
-"""Characters of a text whose ids are not known: tokenizing fewer on the step loop takes 5 to 20 ms."""
+"""The number of characters, not found in the cache, from which a text counts as long; fewer take 5 to 20 ms to
+tokenize."""
 MIN_REMEMBERED = 32
-"""Characters of a segment; shorter ones are tokenized as fast."""
+"""The fewest characters of a segment that is cached; shorter ones are tokenized as fast."""
 MAX_REMEMBERED = 1 << 20
-"""Characters of all remembered segments: about 10 MB."""
+"""The most characters of all cached segments together, which take about 10 MB."""
 SAMPLES, SAMPLE_PARTS = 6, 12
 
 Encode = Callable[[str, bool], list[int]]
-"""A function as LoadedModel.encode: it returns the ids of a text, with or without the tokens that a template puts
-around it."""
+"""The type of LoadedModel.encode: a function that returns the ids of a text, with or without the special tokens around
+it."""
 
 
 class _Divider:
-    """Finds tokens in texts, at each place the longest one.
+    """Finds given tokens in texts; at each place the longest one that matches.
 
-    A regular expression of 6,000 tokens (Gemma) takes half a second to compile, and tries them one by one.
+    A regular expression of 6,000 tokens (Gemma) takes half a second to compile, and tries the tokens one by one.
     """
 
     def __init__(self, literals: Iterable[str] = ()) -> None:
@@ -58,7 +60,7 @@ class _Divider:
         self._first = re.compile(f"[{re.escape(''.join(lengths))}]" if lengths else "(?!)")
 
     def split(self, text: str) -> list[str]:
-        """Returns what is between tokens in the even places, and the tokens in the others."""
+        """Splits a text at the tokens: even items of the result are the texts between tokens, odd ones the tokens."""
         parts: list[str] = []
         start = place = 0
         while (found := self._first.search(text, place)) is not None:
@@ -73,18 +75,18 @@ class _Divider:
 
 
 class TextEncoder:
-    """The prompts of one model."""
+    """Tokenizes the prompts of one model."""
 
     def __init__(
         self, model_dir: Path, exported: Encode, pieces: Sequence[bytes], library: JsonTokenizer | None = None
     ) -> None:
-        """Compares the model's two tokenizers.
+        """Compares the model's two tokenizers, and decides how to use them.
 
         Args:
             model_dir: The directory of the model, or its file.
-            exported: GenAI's tokenizer, which holds the interpreter's lock.
-            pieces: The bytes of its tokens, for samples.
-            library: The model's tokenizer by the library `tokenizers`; None: it has none.
+            exported: The exported tokenizer in GenAI, which holds the interpreter lock.
+            pieces: The bytes of all tokens, from which random samples are made.
+            library: The tokenizer of tokenizer.json; None if the model has none.
         """
         self._model_dir, self._exported = model_dir, exported
         framed, plain = exported("a", True), exported("a", False)
@@ -103,7 +105,7 @@ class TextEncoder:
         return [self._exported(text, False) for text in texts]
 
     def _divide_at(self, literals: dict[str, int], pieces: Sequence[bytes]) -> None:
-        """Lets these tokens divide texts into segments, unless that changes any ids."""
+        """Splits texts at these tokens from now on, unless that changes the ids of a sample."""
         self._literals = literals
         self._divider = _Divider(literals)
         samples = _samples(pieces, list(literals))
@@ -113,7 +115,7 @@ class TextEncoder:
             self._known.clear()
 
     def __call__(self, text: str, add_special_tokens: bool) -> list[int]:
-        """Encodes as LoadedModel.encode does."""
+        """Returns the token ids of a text. Raises BadRequest for a text with unpaired surrogates."""
         if self._json is None:
             return self._exported(text, add_special_tokens)
         parts = self._divider.split(text)
@@ -125,11 +127,11 @@ class TextEncoder:
 
     @property
     def dividers(self) -> frozenset[int]:
-        """The tokens between which texts are tokenized by themselves, among them those that messages begin with."""
+        """The ids of the tokens at which texts are split, among them those that begin messages."""
         return frozenset(self._literals.values())
 
     def is_long(self, text: str) -> bool:
-        """Returns whether a call would take too long between two steps."""
+        """Returns whether encoding a text would take too long between two steps."""
         if len(text) <= LONG_CHARACTERS:
             return False
         if len(text) > MAX_REMEMBERED:
@@ -138,7 +140,7 @@ class TextEncoder:
         return sum(unknown) > LONG_CHARACTERS
 
     def encode(self, text: str, add_special_tokens: bool) -> array[int]:
-        """Encodes as LoadedModel.encode does, in another thread and mostly without the interpreter's lock."""
+        """Returns the token ids of a text; meant for another thread, mostly without holding the interpreter lock."""
         if self._json is not None:
             ids = self._json.encode(text)
         elif self._graph is not None:
@@ -149,7 +151,7 @@ class TextEncoder:
 
     @cached_property
     def _graph(self) -> GraphTokenizer | None:
-        """The exported tokenizer for the long texts of a model without tokenizer.json, compiled for the first one."""
+        """The exported tokenizer for long texts of a model without tokenizer.json, compiled at the first use."""
         from .graph_tokenizer import GraphTokenizer
 
         try:
@@ -161,7 +163,7 @@ class TextEncoder:
         return made if same else None
 
     def learn(self, text: str, ids: list[int], add_special_tokens: bool) -> None:
-        """Remembers the segments of a text that `encode` returned these ids of."""
+        """Caches the segments of a text for which `encode` returned these ids."""
         if len(text) > MAX_REMEMBERED or not self._literals:
             return
         before, after = map(len, self._frame) if add_special_tokens else (0, 0)
@@ -192,7 +194,7 @@ class TextEncoder:
 
 
 def _samples(pieces: Sequence[bytes], literals: Sequence[str]) -> list[str]:
-    """Returns random texts of the vocabulary's words, of blanks and of these tokens: always the same ones."""
+    """Returns random texts made of the vocabulary's words, blanks and these tokens. They are the same at each call."""
     dice = random.Random(0)
     words = [piece.decode("utf-8", "ignore") for piece in dice.choices(pieces, k=200) if piece] or ["a"]
     words = [word for word in words if word not in literals]

@@ -1,10 +1,10 @@
-"""The model's detokenizer as a table: bytes of every token id, read from openvino_detokenizer.xml.
+"""Reads a model's detokenizer (openvino_detokenizer.xml) as a table with the bytes of every token.
 
-The file is a straight chain of operators behind VocabDecoder. What each of them does to a single token, or to the very
-start of the text, goes into the table; an operator that a table cannot represent makes it inexact, and so does any
-difference from the engine's own decode. An inexact table is still good enough for single tokens.
+The file is a straight chain of operators after VocabDecoder. What each of them does to a single token, or to the very
+start of the text, goes into the table. The table is inexact if it cannot represent an operator, or if it differs from
+the engine's own decoder; it is still good enough for single tokens.
 
-Runs in the engine child, once, while the model loads. Knows no requests.
+This runs in the engine process, once, while the model is loading.
 """
 
 from __future__ import annotations
@@ -31,20 +31,21 @@ _BYTE_TOKEN = re.compile(rb"<0x([0-9A-Fa-f]{2})>")
 _LITERAL = re.compile(rb"(?:[^\\^$.|?*+()\[\]{}]|\\[^A-Za-z0-9])*")
 _CLEAN_UP = (rb"(?| ([\\.\\?\\!,])| ('[ms])| (') | ('[rv]e)| (n't))", b"$1")
 _SPACED = re.compile(CLEAN_UP)
-"""clean_up_tokenization_spaces as openvino_tokenizers writes it (2024.0 to 2026.4); types.engine.CLEAN_UP in Python."""
+"""Matches what clean_up_tokenization_spaces changes, as openvino_tokenizers writes it (2024.0 to 2026.4);
+types.engine.CLEAN_UP is the same in Python."""
 
 Rewrite = Callable[[bytes], bytes]
 
 
 def build(model_dir: Path, tokenizer: Any, library: JsonTokenizer | None = None) -> Vocabulary:
-    """Returns the table of the model's detokenizer; it is not exact where neither tokenizer has its texts.
+    """Returns the table of the model's detokenizer. It is marked inexact if neither tokenizer prints the same texts.
 
-    Never raises: a model whose detokenizer is not understood is served by decoding in the engine. 60 ms at 131k ids.
+    It never raises: a model whose detokenizer is not understood is decoded in the engine. It takes 60 ms for 131k ids.
 
     Args:
         model_dir: The directory of the model, or its file.
         tokenizer: The model's openvino_genai.Tokenizer, with whose texts the table is compared.
-        library: The model's tokenizer.json, which decides where these differ; None: there is none.
+        library: The model's tokenizer.json, which decides if the two differ; None if there is none.
     """
     if (file := model_file.of(model_dir)) is not None:
         return from_file(file, tokenizer)
@@ -59,9 +60,10 @@ def build(model_dir: Path, tokenizer: Any, library: JsonTokenizer | None = None)
 
 
 def _written_so(vocabulary: Vocabulary, library: JsonTokenizer, model_dir: Path) -> bool:
-    """Returns whether tokenizer.json has the texts of a table with which the engine does not agree.
+    """Returns whether tokenizer.json agrees with a table that differs from the engine's decoder.
 
-    openvino_tokenizers (2026.4) takes each token of six characters in angle brackets for a byte, as Gemma's <code>.
+    openvino_tokenizers (2026.4) takes every token of six characters in angle brackets for a byte, such as Gemma's
+    <code>.
     """
     starts = (replace(vocabulary, strip_leading_space=strip) for strip in (True, False))  # no matter for tokens
     if not any(agrees(one, library) for one in starts):
@@ -79,7 +81,7 @@ def _compared(vocabulary: Vocabulary, tokenizer: Any) -> Vocabulary:
 
 
 def read(model_dir: Path) -> Vocabulary:
-    """Returns the table as the graph describes it, not yet checked. Raises NotUnderstood."""
+    """Returns the table that the graph describes, without checking it. Raises NotUnderstood."""
     try:
         return _read(model_dir)
     except (OSError, ParseError, ValueError, KeyError, IndexError) as error:
@@ -104,8 +106,10 @@ def _read(model_dir: Path) -> Vocabulary:
 
 
 def _special(graph: Graph, decoder: str) -> frozenset[int]:
-    """Returns the ids that VocabDecoder skips: its fifth input, or an attribute in files of openvino_tokenizers before
-    2024.4."""
+    """Returns the ids that VocabDecoder skips.
+
+    They are its fifth input, or an attribute in files of openvino_tokenizers before 2024.4.
+    """
     if graph.has_input(decoder, 4):
         return frozenset(graph.ints(decoder, 4))
     listed = graph.attributes(decoder).get("skip_tokens", "")
@@ -113,10 +117,11 @@ def _special(graph: Graph, decoder: str) -> frozenset[int]:
 
 
 def _chain(graph: Graph, layer: str, rewrites: list[Rewrite]) -> tuple[bool, bool]:
-    """Returns strip_leading_space and clean_up; adds to rewrites what the operators before FuzeRagged do to each token.
+    """Reads the operators after VocabDecoder; returns strip_leading_space and clean_up.
 
-    FuzeRagged joins only the begins and ends; characters bypass it. So an operator works on the joined text when its
-    begins come from FuzeRagged or from another operator on the joined text.
+    What the operators before FuzeRagged do to each token is appended to `rewrites`. FuzeRagged joins only the begins
+    and ends, and the characters bypass it. So an operator works on the joined text if its begins come from FuzeRagged
+    or from another operator on the joined text.
     """
     strip = joined = clean_up = False
     while (kind := graph.kind(layer)) != "StringTensorPack":
@@ -158,7 +163,7 @@ def _pattern(graph: Graph, layer: str) -> tuple[bytes, bytes]:
 
 
 def byte_fallback(piece: bytes) -> bytes:
-    """Returns the byte of SentencePiece's <0xE2>, which is not its name."""
+    """Returns the byte that a SentencePiece token such as <0xE2> stands for; any other token is returned unchanged."""
     if not piece.startswith(b"<0x"):
         return piece
     found = _BYTE_TOKEN.fullmatch(piece)
@@ -166,8 +171,10 @@ def byte_fallback(piece: bytes) -> bytes:
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """Returns GPT-2's printable stand-ins for bytes: a character of Latin-1 that prints is itself, the rest moves to
-    U+0100."""
+    """Returns the bytes of GPT-2's alphabet by their printable characters.
+
+    A printable Latin-1 character stands for itself; the other bytes are mapped to U+0100 and above.
+    """
     shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     hidden = [byte for byte in range(256) if byte not in shown]
     return {chr(byte): byte for byte in shown} | {chr(256 + i): byte for i, byte in enumerate(hidden)}
@@ -177,7 +184,9 @@ _BYTES = _byte_alphabet()
 
 
 def chars_to_bytes(piece: bytes) -> bytes:
-    """Returns the bytes of a token in GPT-2's alphabet, as files of openvino_tokenizers before 2024.3 keep them."""
+    """Converts a token from GPT-2's alphabet, in which files of openvino_tokenizers before 2024.3 keep it, to
+    bytes.
+    """
     try:
         return bytes([_BYTES[char] for char in piece.decode()])
     except (KeyError, UnicodeDecodeError):
@@ -188,7 +197,9 @@ def chars_to_bytes(piece: bytes) -> bytes:
 
 
 def from_tokens(tokenizer: Any) -> Vocabulary:
-    """Returns a table from the tokenizer's own list, for models without detokenizer files and unreadable graphs."""
+    """Returns a table made of the tokenizer's own token list, for models whose detokenizer is missing or
+    unreadable.
+    """
     pieces: list[bytes] = []
     try:
         vocab: dict[Any, int] = tokenizer.get_vocab()
@@ -201,18 +212,17 @@ def from_tokens(tokenizer: Any) -> Vocabulary:
 
 
 def from_file(file: model_file.ModelFile, tokenizer: Any) -> Vocabulary:
-    """Returns the table of a model file.
+    """Returns the table of a model file such as GGUF.
 
-    GenAI hides user-defined tokens (<think>, <tool_call>) like control tokens, and with them what parsers look for; the
-    same model converted to OpenVINO shows them, so they are shown here too.
+    GenAI hides user-defined tokens (<think>, <tool_call>) like control tokens, although parsers need them. The same
+    model converted to OpenVINO shows them, so they are shown here, too.
     """
     vocabulary = from_tokens(tokenizer)
     return replace(vocabulary, special=vocabulary.special - file.user_defined())
 
 
 def _hidden(pieces: list[bytes], tokenizer: Any) -> frozenset[int]:
-    """Returns the ids that print nothing alone although they have text; a part of a character may print nothing as
-    well."""
+    """Returns the ids that have a text but print nothing on their own. This includes parts of characters."""
     alone = tokenizer.decode([[index] for index in range(len(pieces))], skip_special_tokens=True)
     return frozenset(i for i, text in enumerate(alone) if not text and pieces[i].decode("utf-8", "ignore"))
 
@@ -223,11 +233,11 @@ ROWS, WIDTH = 200, 24
 
 
 def agrees(vocabulary: Vocabulary, tokenizer: Any) -> bool:
-    """Returns whether the table prints what the engine prints, up to the number of U+FFFD for bytes that are not UTF-8
-    (which some models' detokenizers leave out, and others write differently often).
+    """Returns whether the table prints the same as the engine.
 
-    Compared are ROWS random texts of WIDTH ids (one width: a batch of unequal rows would be padded), half of them
-    with spaces in front, with and without special tokens; and all ids in one text.
+    The number of U+FFFD for bytes that are not UTF-8 may differ: some detokenizers omit them, others repeat them.
+    Compared are ROWS random texts of WIDTH ids each, half of them with spaces in front, with and without special
+    tokens, and one text with all ids. All texts have the same length, since shorter rows of a batch would be padded.
     """
     size = len(vocabulary.pieces)
     if not size:
@@ -262,7 +272,7 @@ def _samples(vocabulary: Vocabulary) -> list[list[int]]:
 
 
 def _all_ids(size: int) -> list[int]:
-    """Returns every id once, far from its neighbours; a shuffle of 131k ids would take 90 ms, this takes 10."""
+    """Returns every id once, far from its neighbours. This takes 10 ms; a shuffle of 131k ids would take 90."""
     stride = int(size * 0.618) or 1
     while math.gcd(stride, size) != 1:
         stride += 1

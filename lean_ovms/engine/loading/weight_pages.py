@@ -1,15 +1,15 @@
-"""The pages of memory that a model's weights are in. Imports no openvino.
+"""Manages the memory pages of a model's weights. Imports no openvino.
 
-Those of mapped files leave this process as soon as OpenVINO has packed the weights. OpenVINO (2026.4) computes with
-packed copies of a network's matrices, and keeps the constants that these were made of for steps of other sizes. Pages
-of a mapped file can be dropped at any time: what is read again comes from the file, or from the system's cache of it.
-Only Linux tells what is mapped; elsewhere nothing is dropped.
+Pages of mapped files are dropped as soon as OpenVINO has packed the weights. OpenVINO (2026.4) computes with packed
+copies of a network's matrices, and keeps the original constants for steps of other sizes. Pages of a mapped file can be
+dropped at any time: if they are read again, they come from the file or the system's cache of it. Only Linux tells which
+files are mapped; elsewhere nothing is dropped.
 
-The packed weights move into pages of 2 MB, where the kernel leaves that to the process. A token reads all weights: at
-the size of Qwen3-0.6B it takes 27 ms and not 32. Memory that is allocated later stays in small pages
+The packed weights are moved to pages of 2 MB where the kernel leaves that to the process. A token reads all weights: at
+the size of Qwen3-0.6B it takes 27 ms instead of 32. Memory that is allocated later stays in small pages
 (glibc.malloc.hugetlb would change that). Rows of activations are a power of two apart, and in large pages they displace
-each other in caches that go by physical addresses: steps with prompts took 5 to 15 % longer. And a KV cache in large
-pages takes longer to be used for the first time.
+each other in caches with physical addresses: steps with prompts took 5 to 15 % longer. A KV cache in large pages also
+takes longer to be used for the first time.
 """
 
 from __future__ import annotations
@@ -26,27 +26,31 @@ from typing import Any
 
 MAPS = Path("/proc/self/maps")
 READ_ONLY = "r--s"
-"""The access of shared mappings that are only read, as it stands in /proc/self/maps."""
+"""The permissions of a read-only shared mapping in /proc/self/maps."""
 LEAST_BYTES = 1 << 20
-"""Smaller mappings, such as those of locales, stay as they are."""
+"""The least size in bytes of a mapping whose pages are dropped; smaller ones are those of locales, for instance."""
 LEAST_CONSTANT = 1 << 16
-"""Bytes of constants of which the mapping is looked up: smaller ones are many, and seldom in another mapping."""
+"""The least size in bytes of a constant whose mapping is looked up. Smaller ones are many, and rarely in another
+mapping."""
 MADV_DONTNEED, MADV_HUGEPAGE, MADV_COLLAPSE = 4, 14, 25
-"""From linux/mman.h. The second lets the kernel replace pages some time, the third at once, since Linux 6.1."""
+"""Constants of linux/mman.h. MADV_HUGEPAGE lets the kernel replace pages some time, MADV_COLLAPSE at once, since Linux
+6.1."""
 SETTINGS = Path("/sys/kernel/mm/transparent_hugepage")
 LEAST_IN_USE = 64 << 20
-"""With less in use the weights are few, and in the CPU's caches."""
+"""Bytes in use below which pages are not replaced, since such small weights fit into the CPU's caches."""
 RESIDENT = b"\1"
-"""What mincore writes for a page that is in use."""
+"""The byte that mincore writes for a page in memory."""
 INTERVAL_S = 0.02
-"""Seconds between two drops while a model is loaded: OpenVINO packs some 20 MB meanwhile."""
+"""Seconds between two drops while a model is loading; OpenVINO packs some 20 MB in that time."""
 
 _kept: dict[tuple[int, int], Any] = {}
-"""The first address and the end of each mapping, with what keeps it from being unmapped, such as a constant in it."""
+"""The mappings by their first address and end, each with an object, such as a constant in it, that keeps it mapped."""
 
 
 def keep(model: Any) -> None:
-    """Keeps the mappings in which a network that was just read has constants, for the life of this process."""
+    """Keeps the mappings that hold a network's constants, for the life of this process; called after the network is
+    read.
+    """
     if not (mappings := _mappings()):
         return
     for node in model.get_ops():
@@ -61,12 +65,12 @@ def keep(model: Any) -> None:
 
 
 def keep_mapping(address: int, mapped: mmap.mmap) -> None:
-    """Keeps a mapping that is only read, at this address; constants in it need not keep it."""
+    """Keeps a read-only mapping at this address. The constants in it need not keep it."""
     _kept[address, address + len(mapped)] = mapped
 
 
 def drop() -> None:
-    """Drops the pages of these mappings that are in memory."""
+    """Drops the pages of the kept mappings that are in memory."""
     libc = ctypes.CDLL(None)
     for begin, end in [*_kept]:
         libc.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), MADV_DONTNEED)
@@ -74,7 +78,7 @@ def drop() -> None:
 
 @contextmanager
 def dropping() -> Iterator[None]:
-    """Drops pages again and again while a model is loaded, so that its peak of memory has few of them."""
+    """Drops pages repeatedly inside the `with` block, in which a model is loaded, to limit its peak memory."""
     done = threading.Event()
 
     def repeat() -> None:
@@ -104,9 +108,9 @@ def _mappings() -> list[tuple[int, int]]:
 
 
 def replace_small_pages() -> None:
-    """Replaces the small pages of this process, wherever a large one's place is full of them.
+    """Replaces the small pages of this process by large ones wherever all small pages of a large one are in use.
 
-    For a thread of its own, which then yields to those that compute.
+    It is meant for a thread of its own, whose priority it lowers.
     """
     try:
         if "[madvise]" not in (SETTINGS / "enabled").read_text():
@@ -125,10 +129,10 @@ def replace_small_pages() -> None:
 
 
 def full_places(libc: ctypes.CDLL, maps: str, size: int) -> Iterator[tuple[int, int]]:
-    """Yields the first address and the end of each row of large pages whose small pages are all in use.
+    """Yields the first address and the end of each run of large pages whose small pages are all in use.
 
     Args:
-        libc: The C library, which tells what pages are in use.
+        libc: The C library, whose mincore tells which pages are in use.
         maps: The text of /proc/self/maps.
         size: The bytes of a large page.
     """

@@ -1,4 +1,4 @@
-"""Weights of the safetensors format as arrays."""
+"""Reads weights in the safetensors format as arrays."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 
 def floats(tensor: TensorInfo) -> Floats:
-    """Returns a tensor's numbers in its shape. Raises ValueError: it has not as many."""
+    """Returns a tensor as floats in its shape. Raises ValueError if the size of the data does not match the shape."""
     values = np.frombuffer(tensor.data, _DTYPES[tensor.kind])
     if tensor.kind == "BF16":
         values = of_bf16(values)
@@ -23,12 +23,12 @@ def floats(tensor: TensorInfo) -> Floats:
 
 
 def of_bf16(bits: NDArray[np.uint16]) -> Floats:
-    """Returns the numbers of which these are the bits in bf16, the upper half of a float32."""
+    """Converts the bits of bf16 numbers, which are the upper half of float32, to floats."""
     return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
 def rounded_to_bf16(values: Floats) -> NDArray[np.uint16]:
-    """Returns the nearest bf16 of each number, the even one of two."""
+    """Rounds numbers to the nearest bf16, ties to even, and returns their bits."""
     bits = values.view(np.uint32)
     rounded = bits >> 16
     rounded &= 1

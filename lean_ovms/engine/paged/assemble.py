@@ -1,4 +1,6 @@
-"""Makes a paged engine of its parts, as a model's files and the options say. The one place that knows all of them."""
+"""Builds a paged engine from its parts, according to the options and a model's files. Only this module knows all
+parts.
+"""
 
 from __future__ import annotations
 
