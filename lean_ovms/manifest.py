@@ -255,11 +255,7 @@ class PartRow(Row):
     """Options, of which one must be set for the part to be used; () for always. Options of omitted features are never
     set."""
     file: str = ""
-<<<<<<< HEAD
-    """A file without which a model's directory wants no such part; models that are one file do. Empty: all do."""
-=======
-    """A file that the model's directory must have for the part to be used; empty for none."""
->>>>>>> 66f44936 (Docstrings of the manifest, the composition and the errors name what is called with what)
+    """A file that the model's directory must have for the part to be used, or "" for none; single-file models need none."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True, kw_only=True)
