@@ -1,1 +1,1 @@
-"""GGUF files: models as llama.cpp has them."""
+"""Models in GGUF files, llama.cpp's format."""

@@ -1,7 +1,7 @@
-"""Lists what the architectures of GGUF files do otherwise than a plain decoder: one row each, found by the name in the
-file.
+"""Lists how the architectures of GGUF files differ from a plain decoder, with one row for each name in the files.
 
-What shows by the tensors is not said here: biases, norms of queries and keys or behind a block, joined matrices.
+Differences that the names of the tensors show are not listed: biases, norms of queries and keys or after a block,
+joined matrices.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ OWN = {
         *("ffn_gate_inp.scale", "ffn_down_exps.scale"),
     },
 }
-"""Those that only networks of one architecture have, of the whole and of layers."""
+"""The names of the tensors that only networks of one architecture have, those of layers included."""
 ENCODER_WHOLE = {
     *("token_embd.weight", "position_embd.weight", "token_types.weight"),
     *("token_embd_norm.weight", "token_embd_norm.bias"),
@@ -55,65 +55,71 @@ ENCODER_LAYERS = {
     )
     for kind in ("weight", "bias")
 }
-"""The same of encoders."""
+"""The names of the tensors of encoders: those that belong to no layer, and those of a layer."""
 SCALINGS = ("none", "linear", "longrope", "yarn")
 """The kinds of scaling of positions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Architecture:
-    """The differences of an architecture from a plain decoder."""
+    """The differences of an architecture's networks from a plain decoder."""
 
     pairs: bool = False
-    """Whether a rotation turns neighbours among a head's rows of queries and keys."""
+    """Whether RoPE rotates adjacent elements of queries and keys; otherwise it pairs elements of the two halves of a
+    head."""
     permuted: bool = False
-    """Whether llama.cpp's converter made that order; else it is transformers' as well."""
+    """Whether llama.cpp's converter permuted the rows so that the pairs are adjacent; otherwise transformers has them
+    so, too."""
     activation: str = "silu"
-    """The function of the gate: silu or gelu."""
+    """The activation function of the gate, "silu" or "gelu"."""
     scaled_embeddings: bool = False
-    """Whether embeddings are multiplied by the square root of their width."""
+    """Whether token embeddings are multiplied by the square root of their width."""
     window_period: int = 0
-    """Every so many layers one sees all tokens, and the others those in the sliding window; 0: all layers see all."""
+    """The period of layers with full attention; the layers between have a sliding window. 0: all have
+    full attention."""
     local_base: float = 0.0
-    """The base of the rotations in layers with a sliding window, which are not scaled; 0: that of all layers."""
+    """The base of RoPE in layers with a sliding window, where it is not scaled; 0: the same as in the other layers."""
     unrotated: int = 0
-    """Every so many layers one has no positions; 0: all have them."""
+    """The period of layers without RoPE; 0: all layers have it."""
     windowed: bool = False
-    """Whether all layers have positions in models without a sliding window."""
+    """Whether all layers have RoPE in models without a sliding window, whatever `unrotated` says."""
     switched: bool = False
-    """Whether no layer has positions where the file says that these were not trained."""
+    """Whether no layer has RoPE if the file says that the model was not trained with it."""
     scales_by_width: int = 0
-    """The number of layers with which attention is scaled by the width of the model for each head; 0: never."""
+    """The number of layers of the model size whose attention scale follows from the width per head (0: no size has
+    that)."""
     attention_scale: float = 0.0
-    """The factor of the products of queries and keys; 0: it follows from the size of a head."""
+    """The factor of the dot products of queries and keys; 0: it follows from the size of a head."""
     attention_cap: float = 0.0
-    """The soft cap of the products of queries and keys where the file names none; 0: there is none."""
+    """The soft cap of attention logits if the file has none; 0: there is no cap."""
     logits_cap: float = 0.0
-    """The same of logits."""
+    """The soft cap of the final logits if the file has none; 0: there is no cap."""
     late_norms: bool = False
-    """Whether queries and keys have their norms behind the rotation."""
+    """Whether the norms of queries and keys come after RoPE."""
     unit_values: bool = False
-    """Whether values have a norm without weights, and are the keys before theirs where a layer has no values."""
+    """Whether values have a norm without weights. In a layer without a value projection, the values are the projected
+    keys."""
     causal: bool = True
-    """Whether tokens do not see those behind them, where the file does not say it."""
+    """Whether attention is causal if the file does not say it."""
     forward_norm: str = "ffn_norm"
-    """The name of the norm before the feed-forward network."""
+    """The name of the norm before the feed-forward network in the file."""
     last_norm: str = "output_norm"
-    """The name of the norm behind the last layer."""
+    """The name of the norm after the last layer in the file."""
     renamed: Mapping[str, str] = field(default_factory=dict)
-    """What the layers are called in transformers that have other names there than most models', by these; empty: they
-    are parts of others there."""
+    """The names of layers in transformers, by the usual names, if they differ; "" for a layer that is part of another
+    there. Adapters find their layers by these names."""
     sums_to_one: bool = True
-    """Whether the weights of the experts that a token has sum to 1; else they are shares among all experts."""
+    """Whether the weights of a token's experts are normalized to sum to 1; otherwise they are the softmax over all
+    experts."""
     clamped: bool = False
-    """Whether experts have biases, and clamp what they multiply, as gpt-oss does."""
+    """Whether experts have biases and clamp gate and up values, as gpt-oss does."""
     interleaved: bool = False
     """Whether the pairs of elements that rows and columns turn alternate with those of the time, where images have
     these positions; else they are behind each other."""
     whole_images: bool = False
     """Whether the tokens of an image see each other in both directions."""
     whole_ramp: bool = True
-    """Whether the frequencies between which YaRN scales less and less are the next whole ones."""
+    """Whether the ends of YaRN's ramp between scaled and unscaled frequencies are rounded to whole indices."""
 
 
 PARTS = ("gate", "up", "down")
@@ -192,15 +198,15 @@ ARCHITECTURES = {
 }
 """The architectures of decoders by their names in files."""
 ENCODERS = {"bert": False, "nomic-bert": True}
-"""Those of encoders, and whether their queries and keys are turned by positions."""
+"""The architectures of encoders by their names in files, and whether they have RoPE."""
 
 
 def is_known(architecture: str, layers: int, name: str) -> bool:
-    """Returns whether networks of an architecture have a tensor of this name, or do without it.
+    """Returns whether a tensor can be loaded, since networks of the architecture use it or may ignore it.
 
     Args:
         architecture: The architecture.
-        layers: The number of layers; those behind them are not used.
+        layers: The number of layers; tensors of layers after these are ignored.
         name: The name of the tensor.
     """
     whole, parts = (ENCODER_WHOLE, ENCODER_LAYERS) if architecture in ENCODERS else (WHOLE, LAYERS)

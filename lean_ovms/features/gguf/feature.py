@@ -10,7 +10,7 @@ from ...manifest import Feature, FormatRow
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class GgufOptions(Options):
-    """The files that are meant of a model."""
+    """The files of a model to load, if it has several."""
 
     in_engine = True
 

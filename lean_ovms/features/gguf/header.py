@@ -1,8 +1,8 @@
-"""The header of a GGUF file: metadata and tensor list, checked before a network is built of the file.
+"""Reads the header of a GGUF file, metadata and list of tensors, and checks it before a network is built.
 
-A crafted file or a broken download may name sizes beyond the end of the file, so every length is checked against it. A
-file that cannot be loaded is refused with the reason. A split file is named by its first part, and has the metadata of
-that and the tensors of all. Imports no openvino.
+A crafted file or a broken download may state lengths beyond the end of the file, so every length is checked. A file
+that cannot be loaded is refused with the reason. A split file is named by its first part; its header has the metadata
+of the first part and the tensors of all parts. This module does not import openvino.
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
@@ -54,22 +54,22 @@ EXPORT = "serve the original model: --source_model ORG/NAME, or optimum-cli expo
 
 
 class Malformed(Exception):
-    """The bytes are not those of a GGUF file."""
+    """Raised if the bytes are not those of a whole GGUF file."""
 
 
 class Unsupported(Exception):
-    """A whole GGUF file that cannot be loaded."""
+    """Raised for a whole GGUF file that this server cannot load."""
 
 
 class StringArray:
-    """An array of strings, which are decoded when they are asked for: few readers need the vocabulary."""
+    """An array of strings that are decoded only when they are needed, as few readers need the vocabulary."""
 
     def __init__(self, data: bytes, count: int) -> None:
-        """Keeps the array.
+        """Keeps the array as bytes.
 
         Args:
-            data: The strings as they are in the file, each behind its length.
-            count: How many they are.
+            data: The strings as they are in the file, each preceded by its length.
+            count: The number of strings.
         """
         self._data = data
         self._count = count
@@ -78,18 +78,18 @@ class StringArray:
         return self._count
 
     def decoded(self) -> list[str]:
-        """Returns the strings; bytes that are not UTF-8 are replaced."""
+        """Returns all strings; bytes that are not UTF-8 are replaced."""
         return [*map(self._text, self._places())]
 
     def text(self, number: int) -> str:
-        """Returns one of the strings."""
+        """Returns the string with this index."""
         return self._text(next(islice(self._places(), number, None)))
 
     def _text(self, place: slice) -> str:
         return self._data[place].decode("utf-8", "replace")
 
     def _places(self) -> Iterator[slice]:
-        """Yields where each string is."""
+        """Yields the slice of each string in the bytes."""
         data, end, unpack = self._data, 0, _LENGTH.unpack_from
         for _ in range(self._count):
             begin = end + _LENGTH.size
@@ -99,63 +99,63 @@ class StringArray:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The header of a GGUF file, of a split one that of its first part with the tensors of all."""
+    """The header of a GGUF file; of a split file, the header of its first part with the tensors of all parts."""
 
     metadata: dict[str, Any]
-    """The values of the metadata by key."""
+    """The metadata: values by key."""
     tensors: dict[str, list[int]]
-    """The dimensions of each tensor by its name, the one that changes fastest first."""
+    """The dimensions of each tensor by its name; the dimension whose index changes fastest comes first."""
     kinds: dict[str, int]
-    """The number of each tensor's type by its name."""
+    """The number of each tensor's quantization type by its name."""
     places: dict[str, tuple[int, int]]
-    """The number of the part with each tensor, from 0, and where its data begins in that file."""
+    """For each tensor by its name, the number of its part from 0, and the offset of its data in that file."""
     entries_end: int
-    """Where the metadata ends in the file."""
+    """The offset of the metadata's end in the file."""
     start: int
-    """Where the data of tensors begins in the file."""
+    """The offset of the tensors' data in the file."""
     alignment: int
-    """The data of each tensor begins at a multiple of so many bytes."""
+    """The alignment of each tensor's data, in bytes."""
 
     @property
     def architecture(self) -> str:
         return str(self.metadata.get("general.architecture", ""))
 
     def number(self, name: str) -> int:
-        """Returns a number of the architecture; 0: missing."""
+        """Returns a positive integer of the architecture's metadata, or 0 if it is missing."""
         return self.number_at(f"{self.architecture}.{name}")
 
     def real(self, name: str, default: float) -> float:
-        """Returns a real number of the architecture.
+        """Returns a float of the architecture's metadata.
 
         Args:
-            name: Its name, without the architecture's.
-            default: The number where the file has none.
+            name: The key, without the name of the architecture.
+            default: The value if the file has none.
         """
         value = self.metadata.get(f"{self.architecture}.{name}")
         return float(value) if isinstance(value, int | float) else default
 
     @property
     def scaling(self) -> str:
-        """The kind of scaling of positions."""
+        """The kind of scaling of RoPE, such as "yarn", or "none"."""
         return str(self.metadata.get(f"{self.architecture}.rope.scaling.type", "none"))
 
     @property
     def layers(self) -> int:
-        """The number of layers, without those behind the last that make draft tokens."""
+        """The number of layers, without additional ones that only propose draft tokens."""
         return max(self.number("block_count") - self.number("nextn_predict_layers"), 0)
 
     def numbers(self, name: str) -> list[int]:
-        """Returns the numbers of the layers, or the one of all; []: missing. Those that are none are left out."""
+        """Returns a list of integers, one for each layer, or a single one for all layers; [] if the key is missing."""
         value = self.metadata.get(f"{self.architecture}.{name}")
         return [each for each in (value if isinstance(value, list) else [value]) if type(each) is int]
 
     def number_at(self, key: str) -> int:
-        """Returns the number of a key; 0: missing."""
+        """Returns the positive integer with this key, or 0 if it is missing."""
         value = self.metadata.get(key)
         return value if type(value) is int and value > 0 else 0
 
     def size(self, name: str) -> int:
-        """Returns the bytes of a tensor."""
+        """Returns the size of a tensor in bytes."""
         return _size(self.tensors[name], self.kinds[name])
 
     @property
@@ -164,30 +164,30 @@ class Header:
         return len(found) if isinstance(found, StringArray) else 0
 
     def strings(self, key: str) -> list[str]:
-        """Returns an array; [] if there is none."""
+        """Returns the array of strings with this key, or [] if there is none."""
         found = self.metadata.get(key)
         return found.decoded() if isinstance(found, StringArray) else []
 
     @property
     def logits_width(self) -> int:
-        """Rows of the output layer, or of the embedding table if they are tied."""
+        """The number of rows of the output layer, or of the token embeddings if they are tied."""
         return (self.tensors.get("output.weight") or self.tensors.get("token_embd.weight") or [0])[-1]
 
     @property
     def user_defined(self) -> frozenset[int]:
-        """Ids of user-defined tokens: one token each, but visible text, such as <think>."""
+        """The ids of user-defined tokens, such as <think>, which are always one token, but are visible text."""
         kinds = self.metadata.get("tokenizer.ggml.token_type")
         return frozenset(i for i, kind in enumerate(kinds) if kind == USER_DEFINED) if kinds else frozenset()
 
     def token(self, name: str) -> str:
-        """Returns the text of a special token; "" if there is none."""
+        """Returns the text of the special token with this name, such as "eos", or "" if there is none."""
         tokens, place = (self.metadata.get(f"tokenizer.ggml.{key}") for key in ("tokens", f"{name}_token_id"))
         if not (isinstance(tokens, StringArray) and type(place) is int and 0 <= place < len(tokens)):
             return ""
         return tokens.text(place)
 
     def config(self) -> Json:
-        """Returns the fields that `model_config` reads from a config.json."""
+        """Returns the metadata in the form of a config.json, with the members that `model_config` reads."""
         return {
             "model_type": self.architecture,
             "max_position_embeddings": self.number("context_length"),
@@ -204,16 +204,18 @@ class Header:
 
     @property
     def classes(self) -> int:
-        """The rows of the last layer of a classifier, which has one dimension if it is one row; 0: there is none."""
+        """The number of classes of a classifier, which is the number of its last layer's rows; 0 if it is no
+        classifier."""
         shape = self.tensors.get("cls.output.weight")
         return 0 if shape is None else math.prod(shape[1:])
 
     def _labels(self) -> list[str]:
-        """Returns the names of a classifier's classes, as many as there are."""
+        """Returns the names of a classifier's classes, at most one for each class."""
         return self.strings(f"{self.architecture}.classifier.output_labels")[: self.classes]
 
     def _layer_types(self) -> list[str] | None:
-        """Returns the kind of each layer of a hybrid, as transformers calls it; None: all have attention."""
+        """Returns the type of each layer of a hybrid network by transformers' names, or None if all layers have
+        attention."""
         layers = range(min(self.layers, len(self.tensors)))
         found = ["linear_attention" if self._keeps_state(layer) else "full_attention" for layer in layers]
         return found if "linear_attention" in found else None
@@ -223,7 +225,7 @@ class Header:
 
 
 def read(path: Path) -> Header:
-    """Returns the header of a file that can be served. Raises StartError with the reason if it cannot."""
+    """Reads and checks the header of a file. Raises StartError with the reason if the file cannot be served."""
     files = parts(path)
     header = _of_part(path, 1, len(files))
     for number, file in enumerate(files[1:], 2):
@@ -258,13 +260,13 @@ def _of_part(path: Path, number: int, count: int) -> Header:
 
 
 def _join(first: Header, part: Header, path: Path, number: int) -> None:
-    """Adds the tensors of a part to those of the first part.
+    """Adds the tensors of a part of a split file to those of its first part.
 
     Args:
         first: The header of the first part, which is changed.
         part: The header of the other part.
         path: The file of the other part.
-        number: Its number, counted from 0.
+        number: The number of the other part, counted from 0.
 
     Raises:
         StartError: The files are not parts of one model.
@@ -279,7 +281,7 @@ def _join(first: Header, part: Header, path: Path, number: int) -> None:
 
 @contextmanager
 def _refusing(path: Path) -> Iterator[None]:
-    """Turns what is wrong with a file into a StartError."""
+    """Converts the errors of reading a file to a StartError with its path."""
     try:
         yield
     except OSError as error:
@@ -291,9 +293,9 @@ def _refusing(path: Path) -> Iterator[None]:
 
 
 def beginning(path: Path) -> dict[str, Any]:
-    """Returns the metadata before the vocabulary, where llama.cpp's converter writes what kind of model it is.
+    """Returns the metadata before the vocabulary, which is read fast and has the kind of the model.
 
-    Raises OSError, and Malformed.
+    Raises OSError and Malformed.
     """
     with open_regular(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         cursor = Cursor(data)
@@ -302,7 +304,7 @@ def beginning(path: Path) -> dict[str, Any]:
 
 
 def parse(data: mmap.mmap | bytes) -> Header:
-    """Reads the header of a file's bytes. Raises Malformed."""
+    """Reads the header from the bytes of a file. Raises Malformed."""
     cursor = Cursor(data)
     tensors, entries = _begin(cursor)
     metadata = dict(_entries(cursor, entries))
@@ -327,7 +329,7 @@ def parse(data: mmap.mmap | bytes) -> Header:
 
 
 def _begin(cursor: Cursor) -> tuple[int, int]:
-    """Returns the number of tensors and of entries of the metadata."""
+    """Reads the first bytes, and returns the number of tensors and the number of metadata entries. Raises Malformed."""
     if cursor.read(4) != b"GGUF":
         raise Malformed("it does not begin with GGUF")
     version = cursor.number("I")
@@ -345,14 +347,14 @@ def _entries(cursor: Cursor, count: int) -> Iterator[tuple[str, Any]]:
 
 
 class Cursor:
-    """A position in the data, with reads that are checked against its end."""
+    """A position in the data, whose methods read values and check that they do not go beyond the end."""
 
     def __init__(self, data: mmap.mmap | bytes) -> None:
         self._data = data
         self.position = 0
 
     def read(self, size: int) -> bytes:
-        """Returns the next `size` bytes. Raises Malformed at the end."""
+        """Reads the next `size` bytes. Raises Malformed at the end of the data."""
         end = self.position + size
         if end > len(self._data):
             raise Malformed("it ends in its header")
@@ -361,7 +363,7 @@ class Cursor:
         return piece
 
     def strings(self, count: int) -> StringArray:
-        """Returns the next `count` strings. Raises Malformed at the end."""
+        """Reads the next `count` strings. Raises Malformed at the end of the data."""
         if count > MAX_STRINGS:
             raise Malformed(f"it claims an array of {count} strings")
         data, place, last, unpack = self._data, self.position, len(self._data) - _LENGTH.size, _LENGTH.unpack_from
@@ -403,7 +405,7 @@ def _tensor(cursor: Cursor) -> tuple[str, list[int], int, int]:
 
 
 def _size(shape: list[int], kind: int) -> int:
-    """Returns the bytes of a tensor; 0 for an unknown type, which `_check` refuses."""
+    """Returns the size of a tensor in bytes, or 0 for an unknown type, which `_check` refuses."""
     elements, size = BLOCK_SIZES.get(kind, (1, 0))
     count = 1
     for dimension in shape:
@@ -414,7 +416,7 @@ def _size(shape: list[int], kind: int) -> int:
 
 
 def _check(header: Header) -> None:
-    """Raises Unsupported for a file of which no network can be built."""
+    """Raises Unsupported if no network can be built from the file."""
     architecture, tokenizer = header.architecture, header.metadata.get("tokenizer.ggml.model")
     if architecture not in ARCHITECTURES | ENCODERS:
         names = ", ".join(sorted(ARCHITECTURES | ENCODERS))
@@ -437,10 +439,10 @@ def _check_kinds(header: Header) -> None:
 
 
 def _lacks_of_classifier(header: Header) -> str:
-    """Returns why an encoder's classifier cannot be computed; "" if it can, or if there is none.
+    """Returns why an encoder's classifier cannot be computed, or "" if it can or if there is none.
 
-    RoBERTa's has two layers. llama.cpp's converter drops the first one of BERT's and does not say that DistilBERT's has
-    another activation.
+    Only RoBERTa's classifier, which has two layers, can be. llama.cpp's converter drops the first layer of BERT's, and
+    does not record that DistilBERT's has another activation function.
     """
     found = {name for name in header.tensors if name.startswith("cls.")}
     if not found:
@@ -451,7 +453,7 @@ def _lacks_of_classifier(header: Header) -> str:
 
 
 def _require_whole(header: Header) -> None:
-    """Raises Malformed for a file that openvino would crash on."""
+    """Raises Malformed if the file lacks metadata or tensors, with which OpenVINO would crash."""
     for name in ("block_count", "embedding_length", "attention.head_count"):
         if not header.number(name):
             raise Malformed(f"{header.architecture}.{name} is missing")
@@ -474,7 +476,7 @@ def _require_whole(header: Header) -> None:
 
 
 def _expected(header: Header) -> Iterator[str]:
-    """Yields names of tensors that a file cannot lack: each layer has those of the others of its kind."""
+    """Yields the names of the tensors that a file must have; all layers of one kind have the same ones."""
     yield "token_embd.weight"
     parts: dict[str, set[str]] = {}
     for name in header.tensors:
@@ -491,7 +493,7 @@ def _expected(header: Header) -> Iterator[str]:
 
 
 def only_paged(header: Header) -> str:
-    """Returns why openvino-genai's own pipelines cannot load a file; "" if they can."""
+    """Returns why the pipelines of openvino-genai cannot load a file, or "" if they can."""
     if header.number_at("split.count") > 1:
         return "openvino-genai loads no split GGUF files"
     kind = f"{header.architecture} with the tokenizer {header.metadata['tokenizer.ggml.model']}"

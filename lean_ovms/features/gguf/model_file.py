@@ -1,4 +1,4 @@
-"""A GGUF file as a repository.model_file.ModelFile: what the metadata in its header says."""
+"""A GGUF file as a model file: the answers of its metadata about task, defaults and pooling."""
 
 from __future__ import annotations
 
@@ -32,21 +32,25 @@ LLAMA_CPP_DEFAULTS = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0
 
 
 class GgufFile:
-    """A model that is one GGUF file, or a split one by its first part."""
+    """A model in a GGUF file, or in a split file, which is named by its first part."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     @cached_property
     def header(self) -> Header:
-        """The header. Raises StartError for a file that cannot be served."""
+        """The header of the file. Raises StartError if the file cannot be served."""
         return header.read(self._path)
 
     def config(self) -> Json:
         return self.header.config()
 
     def task(self) -> str:
-        """Implements ModelFile.task. The architecture may not tell: embedding models have those of others, too."""
+        """Returns the task of the model, or "" if the file cannot be read.
+
+        The pooling type in the metadata decides, as embedding models share architectures with models that generate
+        text.
+        """
         try:
             known = header.beginning(self._path)
         except (OSError, ValueError, header.Malformed):
@@ -60,7 +64,7 @@ class GgufFile:
         return {0: TEXT, RERANKS: RERANK}.get(pooling, EMBEDDINGS)
 
     def _classes(self) -> int:
-        """Returns the number of a classifier's classes; 0: there is none, or loading the file says what is wrong."""
+        """Returns the number of a classifier's classes, or 0 if it is no classifier or the file cannot be read."""
         try:
             return self.header.classes
         except StartError:
@@ -94,13 +98,13 @@ class GgufFile:
 
 
 def header_of(path: Path) -> Header:
-    """Returns the header of a file, which is read once while a model is loaded. Raises StartError."""
+    """Returns the header of a file, which is cached while a model is loaded. Raises StartError."""
     found = model_file.of(path)
     assert isinstance(found, GgufFile)
     return found.header
 
 
 def _sampling(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Returns the defaults of a file's requests: its own, and llama.cpp's for what it does not say."""
+    """Returns the default sampling parameters of requests: those of the file, completed by llama.cpp's."""
     found = {field: metadata.get(f"general.sampling.{key}") for key, field in SAMPLING.items()}
     return LLAMA_CPP_DEFAULTS | {field: value for field, value in found.items() if type(value) in (int, float)}

@@ -116,7 +116,8 @@ def max_sims(pairs: list[tuple[bytes, bytes]], width: int) -> list[float]:
     """Returns the MaxSim score of each pair of a query and a document, each given as rows of `width` numbers.
 
     A row is the vector of a token. The score is the largest dot product of each row of the query with a row of the
-    document, summed over the query."""
+    document, summed over the query.
+    """
     found = []
     for query, document in pairs:
         products = (

@@ -55,7 +55,8 @@ class BackgroundResponse:
     async def stop(self, error: RequestError | None = None) -> None:
         """Stops the response as cancelled, or as failed with `error`, and waits until it is stored.
 
-        It has no effect on a finished response."""
+        It has no effect on a finished response.
+        """
         if not self._read_all:
             self._cancelled, self._error = error is None, error
             await self._generation.aclose()

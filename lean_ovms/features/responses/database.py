@@ -148,7 +148,8 @@ class Database:
     def _run_together(self, calls: list[_Call]) -> bool:
         """Runs calls in one transaction, and returns whether that succeeded.
 
-        On a full disk it returns False: nothing has changed, and calls that only delete may succeed alone."""
+        On a full disk it returns False: nothing has changed, and calls that only delete may succeed alone.
+        """
         write, deletes = any(call.write for call in calls), all(call.deletes for call in calls)
         try:
             outcomes = self._transact(lambda db: [self._outcome(db, call) for call in calls], write, deletes)
@@ -166,7 +167,8 @@ class Database:
     def _outcome(self, db: Connection, call: _Call) -> Any:
         """Runs a call in a savepoint. Returns its result, or a RequestError if only this call failed.
 
-        It raises errors that affect the whole transaction."""
+        It raises errors that affect the whole transaction.
+        """
         db.execute("SAVEPOINT call")
         try:
             result = call.work(db)

@@ -73,7 +73,8 @@ class _Choice:
 class Events:
     """The event stream of one response, as frames.
 
-    A caller calls `start`, `deltas` any number of times, `finalize` and `end`. `output` is valid at any time."""
+    A caller calls `start`, `deltas` any number of times, `finalize` and `end`. `output` is valid at any time.
+    """
 
     def __init__(
         self,

@@ -79,7 +79,8 @@ class ResponsesRequest:
     async def prompt(self, items: list[Json], services: Services) -> ChatPrompt:
         """Makes the prompt of a conversation, in the offload thread if it is long.
 
-        Raises BadRequest if an item has content that the model cannot read."""
+        Raises BadRequest if an item has content that the model cannot read.
+        """
         return await services.offload.run(
             ITEM_BYTES * len(items), partial(self._prompt, items), inline_below=INLINE_BYTES
         )

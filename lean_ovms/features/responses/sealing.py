@@ -26,7 +26,8 @@ EXTRA = "sealing"
 class Sealer:
     """Encrypts reasoning with the first key of a file, and decrypts it with any of its keys.
 
-    Without a file it uses a random key, which lasts as long as the process."""
+    Without a file it uses a random key, which lasts as long as the process.
+    """
 
     def __init__(self, key_file: str) -> None:
         self._key_file = key_file

@@ -33,7 +33,8 @@ RETRY_S = 3.0
 class ResponseService:
     """Finds, stores, streams and cancels responses.
 
-    It is opened before serving or else by the first use, drained while the server stops, and closed after that."""
+    It is opened before serving or else by the first use, drained while the server stops, and closed after that.
+    """
 
     def __init__(self, config: Config) -> None:
         self.store = Store(config)

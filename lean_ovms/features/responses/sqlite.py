@@ -42,7 +42,8 @@ RESERVE_BYTES = 1 << 20
 class Sqlite(Connection):
     """A connection to an SQLite file, which is created if it does not exist, or to memory if the path is empty.
 
-    Its methods raise OSError and sqlite3.Error."""
+    Its methods raise OSError and sqlite3.Error.
+    """
 
     number = "INTEGER PRIMARY KEY AUTOINCREMENT"
 
@@ -63,7 +64,8 @@ class Sqlite(Connection):
     def _to_wal(self) -> None:
         """Switches to write-ahead logging, which allows readers beside a writer.
 
-        It is tried again while another server opens or closes the file, which makes it fail briefly."""
+        It is tried again while another server opens or closes the file, which makes it fail briefly.
+        """
         deadline = time.monotonic() + BUSY_TIMEOUT_S
         while True:
             try:

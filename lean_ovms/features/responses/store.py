@@ -337,7 +337,8 @@ def _context(db: Connection, turn: int | None, items: list[Json], conversation: 
 def _finished_turn(db: Connection, previous: str | None) -> int | None:
     """Returns the turn of the response with the id `previous`, or None without an id.
 
-    Raises BadRequest if the response is unknown, not finished or failed, so that it cannot be continued."""
+    Raises BadRequest if the response is unknown, not finished or failed, so that it cannot be continued.
+    """
     if previous is None:
         return None
     try:

@@ -1,1 +1,1 @@
-"""GGUF files as networks and tokenizers."""
+"""Builds networks and tokenizers from GGUF files."""

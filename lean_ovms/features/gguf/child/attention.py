@@ -1,4 +1,4 @@
-"""Attention: what a network's layer gives it, and the two forms in which it is computed."""
+"""Attention: its inputs, and its two forms, paged attention and attention with a mask."""
 
 from __future__ import annotations
 
@@ -15,66 +15,66 @@ from .layers import Floats
 
 @dataclass(frozen=True, slots=True)
 class Projected:
-    """The queries, keys and values of an attention."""
+    """The inputs of one attention layer: projected queries, keys and values, and how they are combined."""
 
     values: list[Any]
     """Queries, keys and values [tokens, heads * size of a head]."""
     heads: list[int]
-    """The number of heads of each of them."""
+    """The number of heads of queries, keys and values."""
     sizes: list[int]
-    """The size of a head of each of them."""
+    """The size of a head of queries, keys and values."""
     scale: np.float32
-    """The factor of the products of queries and keys."""
+    """The factor of the dot products of queries and keys."""
     window: int
-    """The tokens that each token sees at most; 0: all before it."""
+    """The size of the sliding window in tokens; 0: there is none."""
     sinks: Any = None
-    """The logits of attention sinks; None: there are none."""
+    """The logits of the attention sinks; None if there are none."""
     cap: float = 0.0
-    """The soft cap of the products of queries and keys; 0: there is none."""
+    """The soft cap of the attention logits; 0: there is none."""
 
 
 class Sequences(Protocol):
-    """Computes what tokens have of those before them in their sequence."""
+    """Builds the operations in which a token depends on the tokens before it in its sequence."""
 
     def attend(self, rows: Projected) -> Any:
         """Returns the result of an attention [tokens, heads * size of a value]."""
 
     def remember(self, rows: list[Any]) -> Any:
-        """Returns the results of gated delta nets [tokens, heads, size of a head].
+        """Returns the results of a layer of gated delta nets [tokens, heads, size of a head].
 
         Args:
             rows: Queries, keys and values [tokens, heads, size of a head], and gates and betas [tokens, heads].
         """
 
     def scan(self, rows: list[Any]) -> Any:
-        """Returns the results of selective state spaces [tokens, heads, size of a head].
+        """Returns the results of a layer of selective state spaces, such as Mamba 2 [tokens, heads, size of a head].
 
         Args:
-            rows: Decays [heads], steps [tokens, heads], inputs of the state [tokens, groups, size of the state],
-                values [tokens, heads, size of a head], and outputs of the state, as its inputs.
+            rows: A [heads], dt [tokens, heads], B [tokens, groups, size of the state], x [tokens, heads, size of a
+                head], and C, which has the shape of B.
         """
 
     def convolve(self, values: Any, weights: Floats, bias: Floats | None = None) -> Any:
-        """Returns sums of values [tokens, channels] with those of tokens before.
+        """Returns a causal convolution over tokens [tokens, channels].
 
         Args:
-            values: The values.
-            weights: What they are multiplied by [channels, tokens], the token's own last.
-            bias: What is added [channels]; None: nothing is.
+            values: The values [tokens, channels].
+            weights: The weights of the kernel [channels, tokens]; the last one is that of the token itself.
+            bias: The bias [channels]; None if there is none.
         """
 
 
 def paged(rows: Projected, state: list[Any], longest: Any, marks: Any = None) -> Any:
-    """Returns the result of PagedAttentionExtension, with the constants that `paged_attention_transformation` gives it.
+    """Returns the result of OpenVINO's PagedAttentionExtension [tokens, heads * size of a value].
 
-    It has no soft cap: `capped_attention.insert` gives one to the whole network.
+    The operation has no soft cap; `capped_attention.insert` adds one to the whole network later.
 
     Args:
-        rows: What it is computed of.
-        state: The caches of keys and of values, and the inputs of sequences.
+        rows: The inputs of the attention.
+        state: The caches of keys and of values, and the inputs that describe the sequences.
         longest: The input with the length of the longest sequence.
-        marks: 1 for tokens of images, which see each other in both directions, 0 for others [tokens, 1]; None: there
-            are no such tokens.
+        marks: 1 for tokens of images, which see each other in both directions, and 0 for others [tokens, 1]; None if
+            there are no such tokens.
     """
     sinks = _constant(np.zeros([0, 0, 0, 0]), np.float32) if rows.sinks is None else rows.sinks
     floats, ints = _constant([], np.float32), _constant([], np.int32)
@@ -92,12 +92,12 @@ def paged(rows: Projected, state: list[Any], longest: Any, marks: Any = None) ->
 
 
 def masked(rows: Projected, shape: Any, seen: Any) -> Any:
-    """Returns the result of an attention in which each token sees tokens of its own text alone.
+    """Returns the result of an attention in a batch of padded texts [tokens, heads * size of a value].
 
     Args:
-        rows: What it is computed of.
-        shape: The number of texts, and of tokens of each with padding, as an output.
-        seen: Which tokens [texts or 1, 1, tokens, tokens] each token sees.
+        rows: The inputs of the attention.
+        shape: The number of texts, and the padded number of tokens of each, as an output.
+        seen: The mask [texts or 1, 1, tokens, tokens] of the tokens that each token sees.
     """
     parts = []
     for value, heads, size in zip(rows.values, rows.heads, rows.sizes, strict=True):
@@ -117,11 +117,11 @@ def _capped(query: Any, key: Any, value: Any, seen: Any, rows: Projected) -> Any
     """Returns the result of an attention with a soft cap [texts, heads, tokens, size of a value].
 
     Args:
-        query: Queries [texts, heads, tokens, size of a head].
-        key: Keys, of the same heads.
-        value: Values, of the same heads.
-        seen: Which tokens each token sees.
-        rows: What has the cap, and the factor of products.
+        query: The queries [texts, heads, tokens, size of a head].
+        key: The keys, with as many heads.
+        value: The values, with as many heads.
+        seen: The mask of the tokens that each token sees.
+        rows: The inputs of the attention, of which the cap and the scale are used.
     """
     products = ops.multiply(ops.matmul(query, key, False, True), np.float32(rows.scale / rows.cap))
     products = ops.multiply(ops.tanh(products), np.float32(rows.cap))
@@ -130,7 +130,7 @@ def _capped(query: Any, key: Any, value: Any, seen: Any, rows: Projected) -> Any
 
 
 def _repeated(part: Any, times: int) -> Any:
-    """Returns keys or values [texts, heads, tokens, size of a head] with each head as often as queries share it."""
+    """Repeats each head of keys or values [texts, heads, tokens, size of a head] for the query heads that share it."""
     if times == 1:
         return part
     order = np.repeat(np.arange(part.get_output_partial_shape(0)[1].get_length()), times)

@@ -1,7 +1,7 @@
-"""The blocks in which GGUF files have weights, read as groups of whole numbers: number * scale + offset.
+"""Reads the quantized blocks of GGUF files as groups of integers with a scale and an offset: number * scale + offset.
 
-A block has 32 or 256 elements of a row, a group 16 or 32 of them. Nothing is rounded: minimums become offsets, and
-tables are looked up. Format: https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h
+A block has 32 or 256 elements of a row, and a group has 16 or 32 of these. Nothing is rounded: minimums become offsets,
+and values of lookup tables become the integers. Format: https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h
 """
 
 from __future__ import annotations
@@ -34,34 +34,35 @@ HALVES = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.
 
 @dataclass(frozen=True, slots=True)
 class BlockType:
-    """The reader of the blocks of a type."""
+    """A quantization type of GGUF, and the reader of its blocks."""
 
     name: str
     """The name of the type."""
     group: int
-    """The elements that have one scale."""
+    """The number of elements that share a scale."""
     bits: int
-    """The bits that the whole numbers need: 4 or 8."""
+    """The bits of the integers, 4 or 8."""
     exact: bool
-    """Whether the scales are exact in 16 bits."""
+    """Whether the scales are exact as 16-bit floats."""
     offsets: bool
     """Whether the groups have offsets."""
     read: Callable[[Bytes], Parts]
-    """Returns the parts of blocks [blocks, bytes of a block]."""
+    """Reads blocks [blocks, bytes of a block] as integers, scales and offsets."""
 
 
 def _float(data: Bytes, at: int) -> Floats:
-    """Returns the 16-bit floats at a place of each block, [blocks, 1]."""
+    """Reads the 16-bit float at a byte offset of each block [blocks, 1]."""
     return np.ascontiguousarray(data[:, at : at + 2]).view(np.float16).astype(np.float32)
 
 
 def _nibbles(data: Bytes) -> Bytes:
-    """Returns the low halves of bytes, and behind them the high ones."""
+    """Splits bytes in numbers of 4 bits: first the low halves of all bytes, then the high halves."""
     return np.concatenate([data & 15, data >> 4], -1)
 
 
 def _centred_pairs(data: Bytes) -> NDArray[np.int8]:
-    """Returns the low halves of bytes, and behind them the high ones, less 8, in pairs of neighbours."""
+    """Reads numbers of 4 bits, the low halves of all bytes before the high halves, subtracts 8, and packs neighbours in
+    bytes."""
     pairs = np.ascontiguousarray(data).view(np.uint16)
     size = pairs.shape[-1]
     found = np.empty(data.shape, np.uint8)
@@ -71,25 +72,25 @@ def _centred_pairs(data: Bytes) -> NDArray[np.int8]:
 
 
 def _in_pairs(values: NDArray[np.int8]) -> NDArray[np.int8]:
-    """Returns numbers of 4 bits in pairs of neighbours."""
+    """Packs numbers of 4 bits, two neighbours in a byte."""
     return values[..., ::2] & 15 | values[..., 1::2] << 4
 
 
 def apart(pairs: NDArray[np.int8]) -> NDArray[np.int8]:
-    """Returns numbers of 4 bits one by one."""
+    """Unpacks numbers of 4 bits, of which two are in a byte, to one number each."""
     return np.stack([pairs << 4, pairs], -1).reshape(*pairs.shape[:-1], -1) >> 4
 
 
 def in_eight_bits(parts: Parts, blocks: BlockType, group: int) -> tuple[NDArray[np.int8], Floats]:
-    """Returns numbers of 8 bits [groups, elements] and their scales [groups], which stand for nearly the same as parts.
+    """Requantizes blocks to integers of 8 bits [groups, elements] with scales [groups] and without offsets.
 
-    The difference is at most a 200th of the largest value that a group can have. It is computed in whole numbers of
-    16 bits, of which 8 are behind the point.
+    The error is at most a 200th of the largest value that a group can have. The computation uses fixed-point numbers of
+    16 bits with 8 fractional bits.
 
     Args:
-        parts: The parts of blocks.
-        blocks: Their type.
-        group: The elements that have one scale: 32, or a row.
+        parts: The integers, scales and offsets of blocks.
+        blocks: The type of the blocks.
+        group: The number of elements that share a scale: 32, or those of a row.
     """
     numbers, scale, offset = parts
     numbers = apart(numbers) if blocks.bits == 4 else numbers
@@ -104,13 +105,13 @@ def in_eight_bits(parts: Parts, blocks: BlockType, group: int) -> tuple[NDArray[
 
 
 def row_error(parts: Parts, rows: int) -> float:
-    """Returns how much 8 bits and one scale for each row change a matrix, in parts of what its type has changed.
+    """Returns the error of requantizing to 8 bits with one scale per row, relative to the error of the file's type.
 
-    Both are roots of sums of squares. Rounding to multiples of a step changes a number by the root of a twelfth of it.
+    Both errors are root mean squares; rounding to multiples of a step has an error of step / sqrt(12).
 
     Args:
-        parts: The parts of the blocks of some rows, of 8 bits.
-        rows: How many these are.
+        parts: The integers of 8 bits, scales and offsets of the blocks of some rows.
+        rows: The number of these rows.
     """
     numbers, scale, offset = parts
     steps = _largest(numbers, scale, offset).reshape(rows, -1).max(-1) / 127
@@ -119,21 +120,21 @@ def row_error(parts: Parts, rows: int) -> float:
 
 
 def _largest(numbers: NDArray[np.int8], scale: Floats, offset: Floats | None) -> Floats:
-    """Returns the largest absolute value that each group can have, by the least and the largest of all numbers."""
+    """Returns the largest absolute value that each group can have, given the range of the integers in all groups."""
     moved = 0 if offset is None else offset
     found: Floats = np.maximum(*(np.abs(int(end) * scale + moved) for end in (numbers.min(), numbers.max())))
     return found
 
 
 def _fitting_steps(scale: Floats, offset: Floats, most: Floats) -> Floats:
-    """Returns the steps of groups in 8 bits, of which a scale is a whole number, and an offset nearly.
+    """Returns a step for each group in 8 bits, so that its scale is a multiple of the step, and its offset nearly one.
 
-    Groups whose scale is less than a few steps get 127 steps for the largest value.
+    Groups whose scale is less than a few steps get a step of a 127th of their largest value.
 
     Args:
         scale: The scales of the groups.
-        offset: Their offsets.
-        most: The largest value that each group can have.
+        offset: The offsets of the groups.
+        most: The largest absolute value that each group can have.
     """
     counts = np.floor(np.divide(126.5 * scale, most, out=np.zeros_like(most), where=most > 0))
     ratio = np.divide(offset, scale, out=np.zeros_like(scale), where=scale > 0)
@@ -144,13 +145,13 @@ def _fitting_steps(scale: Floats, offset: Floats, most: Floats) -> Floats:
 
 
 def _fifth_bits(data: Bytes, at: int) -> Bytes:
-    """Returns one bit for each of 32 elements, as 16 or 0."""
+    """Reads the fifth bit of 32 elements at a byte offset of each block, as 16 or 0."""
     bits = np.unpackbits(data[:, at : at + 4], axis=-1, bitorder="little")
     return bits << 4
 
 
 def _centred(values: Bytes, scale: Floats, minimum: Floats, middle: int) -> Parts:
-    """Returns the parts of numbers that stand for number * scale + minimum, with the numbers around 0."""
+    """Returns integers, scales and offsets for values * scale + minimum, with `middle` subtracted from the values."""
     return (values - middle).view(np.int8), scale, minimum + middle * scale
 
 
@@ -193,7 +194,8 @@ def _iq4_xs(data: Bytes) -> Parts:
 
 
 def _two_bits(data: Bytes) -> Bytes:
-    """Returns the 2 bits of 256 elements, which are divided among 64 bytes as [2, 4, 32] and [2, 32]."""
+    """Unpacks the 2-bit numbers of 256 elements from 64 bytes, in which each byte of [2, 32] has one of each [2, 4,
+    32]."""
     halves = data.reshape(-1, 2, 1, 32)
     return (halves >> np.array([0, 2, 4, 6], np.uint8)[:, None]) & 3
 
@@ -216,7 +218,7 @@ def _q3_k(data: Bytes) -> Parts:
 
 
 def _six_bits(packed: Bytes) -> tuple[Bytes, Bytes]:
-    """Returns the scales and the minimums of the 8 groups of Q4_K and Q5_K, 6 bits each, of 12 bytes."""
+    """Unpacks the scales and the minimums of the 8 groups of Q4_K and Q5_K, 6 bits each, from 12 bytes."""
     first, second, third = packed[:, :4], packed[:, 4:8], packed[:, 8:]
     scale = np.concatenate([first & 63, (third & 15) | (first >> 6) << 4], -1)
     return scale, np.concatenate([second & 63, (third >> 4) | (second >> 6) << 4], -1)

@@ -1,8 +1,8 @@
-"""The large constants of a network in a file on a local disk, so that they need not stay in memory.
+"""Keeps the large constants of a network in a file on a local disk, so that they need not stay in memory.
 
 OpenVINO packs matrices into memory of its own and hardly reads the constants again (engine.loading.weight_pages). The
-file has no name and ends with the process. In a file system that is in memory or far away, and where there is no room,
-constants stay in the process's memory.
+file is unnamed and is gone when the process ends. If the temporary folder is in memory or on a network, or has too
+little space, constants stay in the process's memory.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ SLOW_AFTER, SLOW = 1 << 28, 30e6
 
 
 class ConstantFile:
-    """The file of one network, which is made for its first large constant."""
+    """The file of one network's constants, which is created for the first large one."""
 
     def __init__(self, size: int) -> None:
-        """Keeps the size, and makes no file yet.
+        """Keeps the size; the file is created later.
 
         Args:
-            size: The bytes of all matrices as constants.
+            size: The size of all matrices as constants, in bytes.
         """
         self._size = size
         self._usable = sys.platform == "linux"
@@ -58,7 +58,7 @@ class ConstantFile:
         self._took_s = 0.0
 
     def reserve(self, size: int) -> NDArray[np.uint8] | None:
-        """Returns so many bytes of the file, which `write` writes; None: the constant has to be in memory."""
+        """Reserves bytes of the file, which `write` fills. Returns None if the constant has to be in memory instead."""
         if size < LEAST_BYTES or not self._usable:
             return None
         try:
@@ -71,11 +71,11 @@ class ConstantFile:
         return found
 
     def write(self, memory: NDArray[np.uint8], start: int, data: NDArray[np.uint8]) -> bool:
-        """Writes bytes to the place of reserved ones; returns whether they are there now.
+        """Writes bytes to a reserved part of the file, and returns whether that succeeded.
 
         Args:
-            memory: What was reserved.
-            start: Where they belong in it.
+            memory: The reserved part, as `reserve` returned it.
+            start: The offset in the reserved part.
             data: The bytes.
         """
         begin, started, written = memory.ctypes.data - self._address + start, time.monotonic(), 0
@@ -91,13 +91,13 @@ class ConstantFile:
         return True
 
     def close(self) -> None:
-        """Ends writing. The mapping stays."""
+        """Closes the file for writing. The constants stay mapped."""
         if self._number >= 0:
             os.close(self._number)
         self._number, self._usable = -1, False
 
     def _open(self) -> mmap.mmap:
-        """Makes the file and maps it. Raises OSError, and ValueError."""
+        """Creates the file and maps it. Raises OSError and ValueError."""
         folder, size = tempfile.gettempdir(), self._size * ROOM
         if not is_local(folder) or shutil.disk_usage(folder).free < size:
             raise OSError(f"{folder} is on no local disk with room for {size} bytes")
@@ -115,15 +115,15 @@ class ConstantFile:
 
 
 class NewConstant:
-    """A constant that is made, row by row."""
+    """A constant that is filled row by row, in the file or in memory."""
 
     def __init__(self, file: ConstantFile, kind: ov.Type, shape: list[int]) -> None:
-        """Takes its memory.
+        """Allocates the memory of the constant.
 
         Args:
-            file: Where it is, if it can be.
-            kind: The type of its elements.
-            shape: Its shape.
+            file: The file to allocate it in, if that has room.
+            kind: The type of the elements.
+            shape: The shape of the constant.
         """
         self._file, self._kind, self._shape = file, kind, ov.Shape(shape)
         self._written = 0
@@ -131,7 +131,7 @@ class NewConstant:
         self._tensor = ov.Tensor(kind, self._shape) if self._memory is None else None
 
     def append(self, rows: NDArray[Any]) -> None:
-        """Adds the elements of further rows, in the type of the constant, of 4 bits two in a byte."""
+        """Adds further rows, whose elements have the type of the constant; those of 4 bits are packed two in a byte."""
         data = np.ascontiguousarray(rows).view(np.uint8).reshape(-1)
         memory, start = self._memory, self._written
         if memory is not None and not self._file.write(memory, start, data):
@@ -143,7 +143,7 @@ class NewConstant:
         self._written += data.size
 
     def node(self) -> Any:
-        """Returns it as a node of a network."""
+        """Returns the filled constant as a node of a network."""
         tensor = self._tensor
         if tensor is None:
             assert self._memory is not None
@@ -154,7 +154,7 @@ class NewConstant:
 
 
 def _bytes(tensor: ov.Tensor) -> NDArray[np.uint8]:
-    """Returns the memory of a tensor."""
+    """Returns the memory of a tensor as bytes."""
     found: NDArray[np.uint8] = tensor.data.reshape(-1).view(np.uint8)
     return found
 

@@ -1,4 +1,4 @@
-"""The network of a GGUF file: a decoder in the form of optimum-intel's exports, built of the file's tensors."""
+"""Builds the network of a decoder in a GGUF file, in the form of optimum-intel's exports."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ VALUES = 2
 
 
 class Heads(NamedTuple):
-    """The heads of a layer."""
+    """The attention heads of a layer."""
 
     counts: list[int]
-    """The number of those of queries, keys and values."""
+    """The number of heads of queries, keys and values."""
     sizes: list[int]
-    """The size of each of these."""
+    """The size of a head of queries, keys and values."""
     rotated: int
-    """The elements of a head that are turned."""
+    """The number of a head's elements that RoPE rotates."""
 
 
 class FileDecoder:
-    """A decoder while its network is built from the tensors of a file."""
+    """Builds the network of a decoder from the tensors of a file."""
 
     def __init__(
         self, header: Header, tensors: Tensors, *, adapted: bool = False, images: ImageInputs | None = None
@@ -52,8 +52,9 @@ class FileDecoder:
         Args:
             header: The header of the file.
             tensors: The tensors of the file.
-            adapted: Whether layers stay apart that would be computed as one, so that adapters can change each of them.
-            images: The inputs of images; None: it has none.
+            adapted: Whether layers that could be joined to one matrix product stay apart, so that adapters can change
+                each.
+            images: The inputs of the network for images; None if it reads no images.
         """
         self._images = images
         self._header = header
@@ -73,7 +74,7 @@ class FileDecoder:
 
     @property
     def attention_cap(self) -> float:
-        """The soft cap of products of queries and keys; 0: there is none."""
+        """The soft cap of the attention logits; 0: there is none."""
         return self._header.real("attn_logit_softcapping", self._row.attention_cap)
 
     def hidden(self, tokens: Any, positions: Any, sequences: Sequences, wanted: Any = None) -> Any:
@@ -81,10 +82,10 @@ class FileDecoder:
 
         Args:
             tokens: The ids of tokens [tokens].
-            positions: Their positions.
-            sequences: Computes what tokens have of those before them.
-            wanted: The places of the tokens whose states are wanted, for which alone all behind the last attention is
-                computed; None: of all.
+            positions: The positions of the tokens in their sequences [tokens].
+            sequences: Builds the operations in which tokens depend on those before them.
+            wanted: The indices of the tokens whose states are returned; everything after the last attention is computed
+                for these only. None: all tokens.
         """
         ids = ops.convert(ops.unsqueeze(tokens, np.int32(1)), "i32")
         x = layers.looked_up(self._embeddings, ids)
@@ -113,11 +114,11 @@ class FileDecoder:
         return self._layers.norm(x, self._row.last_norm)
 
     def _for_layers(self, ids: Any, x: Any) -> list[Any]:
-        """Returns what each layer gets of the tokens themselves [tokens, 1, width]; []: the network has none of that.
+        """Returns the per-layer embeddings of the tokens, one [tokens, 1, width] for each layer; [] if there are none.
 
         Args:
             ids: The ids of the tokens [tokens, 1].
-            x: Their embeddings.
+            x: The embeddings of the tokens.
         """
         width = self._header.number("embedding_length_per_layer_input")
         if not width:
@@ -131,12 +132,12 @@ class FileDecoder:
         return ops.split(both, np.int64(1), self._header.layers).outputs()  # type: ignore[no-any-return]
 
     def _with_token(self, layer: int, x: Any, own: Any) -> Any:
-        """Returns what a layer makes of its tokens [tokens, 1, width], with what it gets of the tokens themselves.
+        """Adds the per-layer embeddings to the result of a layer [tokens, 1, width].
 
         Args:
             layer: The number of the layer.
-            x: The result of its other parts.
-            own: What it gets of the tokens.
+            x: The result of attention and feed-forward network.
+            own: The embeddings of the tokens for this layer.
         """
         name = f"blk.{layer}"
         gate = layers.ACTIVATIONS[self._row.activation](self._layers.product(x, LinearLayer(f"{name}.inp_gate", "")))
@@ -144,16 +145,17 @@ class FileDecoder:
         return ops.add(x, self._layers.norm(found, f"{name}.post_norm"))
 
     def logits(self, hidden: Any) -> Any:
-        """Returns the logits of hidden states."""
+        """Projects hidden states to logits, scaled and capped as the file says."""
         found = layers.product(hidden, self.head(), self._layers.sums, None, "lm_head")
         found = layers.times(found, self._logits_scale)
         cap = self._header.real("final_logit_softcapping", self._row.logits_cap)
         return layers.times(ops.tanh(layers.times(found, 1 / cap)), cap) if cap else found
 
     def vectors(self, hidden: Any) -> Any:
-        """Returns what becomes vectors of texts: hidden states behind the last projections that some models have.
+        """Applies the final projections of embedding models, if there are any, to hidden states.
 
-        In the original these are behind the pooling, which is a mean, and sums may be taken in any order.
+        In the original model they come after the pooling. The result is the same, as both mean pooling and the
+        projections are linear.
         """
         for name in ("dense_2", "dense_3"):
             if self._layers.has(name):
@@ -161,18 +163,17 @@ class FileDecoder:
         return hidden
 
     def head(self, name: str = "output") -> Matrix:
-        """Returns the matrix of this name that makes logits of hidden states, before they are scaled; without one, the
-        embeddings."""
+        """Returns the matrix of the output layer with this name, or the token embeddings if the file has none."""
         return self._tensors.matrix(TensorRows(f"{name}.weight")) if self._layers.has(name) else self._embeddings
 
     def _mixed(self, layer: int, x: Any, positions: Any, sequences: Sequences) -> tuple[Any, LinearLayer]:
-        """Returns what tokens have of those before them [tokens, 1, width], and the layer that projects it.
+        """Returns the result of a layer's token mixer, such as attention, and the linear layer that projects it.
 
         Args:
             layer: The number of the layer.
-            x: What it is computed of.
+            x: The normalized input of the layer.
             positions: The positions of the tokens.
-            sequences: Computes it.
+            sequences: Builds the operations in which tokens depend on those before them.
         """
         if self._layers.has(f"blk.{layer}.shortconv.conv"):
             last = LinearLayer(f"blk.{layer}.shortconv.out_proj", f"model.layers.{layer}.conv.out_proj")
@@ -186,7 +187,7 @@ class FileDecoder:
         return attention(layer, x, positions, sequences), last
 
     def _convolved(self, layer: int, x: Any, sequences: Sequences) -> Any:
-        """Returns the result of a short convolution between two gates."""
+        """Returns the result of LFM2's short convolution between two gates."""
         name = f"blk.{layer}.shortconv"
         x = self._layers.product(x, LinearLayer(f"{name}.in_proj", f"model.layers.{layer}.conv.in_proj"))
         first, second, values = ops.split(x, np.int64(2), 3).outputs()
@@ -195,9 +196,9 @@ class FileDecoder:
         return ops.multiply(second, ops.unsqueeze(found, np.array([1])))
 
     def _remembered(self, layer: int, x: Any, sequences: Sequences) -> Any:
-        """Returns the gated result of delta nets [tokens, 1, heads * size of a head].
+        """Returns the gated result of a layer of delta nets [tokens, 1, heads * size of a head].
 
-        Heads of values are in the order in which those of queries and keys are repeated as a whole.
+        The heads of values are ordered so that the heads of queries and keys are tiled: all of them, then all again.
         """
         name, number = f"blk.{layer}", self._header.number
         shared, heads, size = number("ssm.group_count"), number("ssm.time_step_rank"), number("ssm.state_size")
@@ -218,7 +219,10 @@ class FileDecoder:
         return ops.multiply(ops.reshape(found, np.array([0, 1, heads * size]), True), ops.swish(gate))
 
     def _scanned(self, layer: int, x: Any, sequences: Sequences) -> Any:
-        """Returns the gated result of state spaces [tokens, 1, heads * size of a head]. Raises ValueError."""
+        """Returns the gated result of a layer of state spaces [tokens, 1, heads * size of a head].
+
+        Raises ValueError.
+        """
         name, number, numbers = f"blk.{layer}", self._header.number, self._tensors.numbers
         inner, heads, groups = number("ssm.inner_size"), number("ssm.time_step_rank"), number("ssm.group_count")
         if groups != 1:
@@ -240,12 +244,13 @@ class FileDecoder:
         return ops.unsqueeze(self._layers.norm(found, f"{name}.ssm_norm"), np.array([1]))
 
     def _delta_name(self, layer: int, place: str) -> str:
-        """Returns the name that a layer of delta nets has in transformers, where its heads are in the same order."""
+        """Returns the name in transformers of a part of a delta net layer, or "" if its heads have
+        another order there."""
         same = self._header.number("ssm.group_count") == self._header.number("ssm.time_step_rank")
         return f"model.layers.{layer}.linear_attn.{place}" if same else ""
 
     def _name(self, layer: int, place: str) -> str:
-        """Returns the name that a layer has in transformers; "" if it has none."""
+        """Returns the name in transformers of a part of a layer, or "" if it has none there."""
         name = self._row.renamed.get(place, place)
         return name and f"model.layers.{layer}.{name}"
 
@@ -262,7 +267,7 @@ class FileDecoder:
         return Heads([heads, keys, keys], sizes, min(size, number("rope.dimension_count") or size))
 
     def _attention(self, layer: int, x: Any, positions: Any, sequences: Sequences) -> Any:
-        """Returns the result of an attention [tokens, 1, heads * size], before it is projected."""
+        """Returns the result of a layer's attention [tokens, 1, heads * size], before it is projected."""
         window, heads = self._window(layer), self._heads(layer)
         projected, gate = self._projections(layer, x, heads), None
         width = heads.counts[0] * heads.sizes[2]
@@ -293,10 +298,10 @@ class FileDecoder:
         return found if gate is None else ops.multiply(found, ops.sigmoid(gate))
 
     def _latent(self, layer: int, x: Any, positions: Any, sequences: Sequences) -> Any:
-        """Returns the result of a multi-head latent attention [tokens, 1, heads * size of a value].
+        """Returns the result of DeepSeek's multi-head latent attention [tokens, 1, heads * size of a value].
 
-        All heads share one key, a latent vector and a part that is turned by positions, and the latent vector as their
-        value: the cache keeps these alone. Queries are projected to the latent space, and results from it.
+        All heads share one key, which is a latent vector and a part with RoPE, and the latent vector as their value.
+        Only these are in the KV cache. Queries are projected to the latent space, and results are projected back.
         """
         name, number = f"blk.{layer}", self._header.number
         heads, rank = number("attention.head_count"), number("attention.kv_lora_rank")
@@ -329,11 +334,11 @@ class FileDecoder:
         return ops.reshape(found, np.array([0, 1, -1]), True)
 
     def _by_heads(self, x: Any, name: str) -> Any:
-        """Returns the product of the vectors of each head [tokens, heads, 1, columns] and its own matrix.
+        """Multiplies the vectors of each head [tokens, heads, 1, columns] by the head's own matrix.
 
         Args:
             x: The vectors.
-            name: The tensor of the matrices [heads, rows, columns].
+            name: The name of the tensor with the matrices [heads, rows, columns].
         """
         order = np.array([1, 0, 2])
         by_heads = ops.transpose(ops.squeeze(x, np.array([2])), order)
@@ -341,10 +346,10 @@ class FileDecoder:
         return ops.unsqueeze(ops.transpose(found, order), np.array([2]))
 
     def _latent_scale(self, size: int) -> float:
-        """Returns the factor of products of queries and keys, which grows where YaRN scales the positions.
+        """Returns the attention scale of latent attention, which YaRN increases.
 
         Args:
-            size: The elements of the query of a head.
+            size: The number of elements of a head's query.
         """
         more = self._header.real("rope.scaling.yarn_log_multiplier", 0.0)
         factor = self._header.real("rope.scaling.factor", 1.0) if self._header.scaling == "yarn" else 1.0
@@ -352,18 +357,18 @@ class FileDecoder:
         return growth * growth / math.sqrt(size)
 
     def _is_gated(self, layer: int, heads: Heads) -> bool:
-        """Returns whether the rows of a head's queries are followed by those of gates of its results."""
+        """Returns whether the query projection also has the gates of the attention's results, head by head."""
         name = f"blk.{layer}.attn_q"
         rows = heads.counts[0] * heads.sizes[0]
         return self._layers.has(name) and self._tensors.rows(f"{name}.weight") == 2 * rows
 
     def _placed(self, value: Any, layer: int, place: int, positions: Any, heads: Heads) -> Any:
-        """Returns queries, keys or values with their norm and, but for values, turned by their positions.
+        """Applies norm and RoPE to queries or keys, and the norm to values.
 
         Args:
-            value: They themselves [tokens, 1, heads * size].
+            value: The queries, keys or values [tokens, 1, heads * size].
             layer: The number of the layer.
-            place: Which of them they are: 0, 1 or 2.
+            place: 0 for queries, 1 for keys, 2 for values.
             positions: The positions of the tokens.
             heads: The heads of the layer.
         """
@@ -392,11 +397,11 @@ class FileDecoder:
         return ops.multiply(found, self._temperature)
 
     def _projections(self, layer: int, x: Any, heads: Heads) -> list[Any]:
-        """Returns queries, keys and values [tokens, 1, heads * size]; of a layer that has no keys of its own, queries.
+        """Returns queries, keys and values [tokens, 1, heads * size]; only queries if the layer shares keys and values.
 
         Args:
             layer: The number of the layer.
-            x: What they are computed of.
+            x: The normalized input of the layer.
             heads: The heads of the layer.
         """
         joined, start, parts = f"blk.{layer}.attn_qkv", 0, list[LinearLayer]()
@@ -419,8 +424,8 @@ class FileDecoder:
 
         Args:
             layer: The number of the layer.
-            x: What the experts compute.
-            scored: What the scores of the experts are computed of.
+            x: The input of the experts.
+            scored: The input of the router, which scores the experts.
         """
         name = f"blk.{layer}.ffn"
         scores = self._layers.product(ops.squeeze(scored, np.array([1])), LinearLayer(f"{name}_gate_inp", ""))
@@ -462,7 +467,7 @@ class FileDecoder:
         return mixed(x, found, known)
 
     def _forward(self, layer: int, x: Any) -> Any:
-        """Returns the result of a feed-forward network, or of experts with one that all tokens share."""
+        """Returns the result of a layer's feed-forward network, or of its experts, the shared expert included."""
         name, before = f"blk.{layer}.ffn", x
         x = self._layers.norm(before, f"blk.{layer}.{self._row.forward_norm}")
         if not self._layers.has(f"{name}_gate_inp"):
@@ -480,11 +485,11 @@ class FileDecoder:
         return found
 
     def _experts_apart(self, layer: int, x: Any) -> Any:
-        """Returns the result of Gemma 4's experts, which have norms of their own before and behind them.
+        """Returns the result of Gemma 4's experts, which have norms of their own before and after them.
 
         Args:
             layer: The number of the layer.
-            x: The tokens, without a norm.
+            x: The input, not normalized.
         """
         factors = self._tensors.numbers(f"blk.{layer}.ffn_gate_inp.scale") * self._width**-0.5
         scored = ops.multiply(self._layers.unit_norm(x), factors)
@@ -492,13 +497,13 @@ class FileDecoder:
         return self._layers.norm(found, f"blk.{layer}.post_ffw_norm_2")
 
     def _dense(self, layer: int, x: Any, end: str, place: str) -> Any:
-        """Returns the result of a feed-forward network that all tokens have.
+        """Returns the result of a dense feed-forward network.
 
         Args:
             layer: The number of the layer.
-            x: The tokens.
-            end: The end of the names of its tensors.
-            place: Its name in transformers, in the layer.
+            x: The input of the network.
+            end: The suffix of the names of its tensors.
+            place: The name of the network in the layer in transformers.
         """
         gate, up, down = (f"blk.{layer}.ffn_{name}{end}" for name in ("gate", "up", "down"))
         rows, more = slice(None), slice(None)
@@ -517,11 +522,11 @@ class FileDecoder:
         return self._header.number("attention.sliding_window") if local else 0
 
     def _angles(self, positions: Any, rotated: int, local: bool) -> layers.Cosine:
-        """Returns the cosines and sines of positions.
+        """Returns the cosines and sines of RoPE for positions.
 
         Args:
             positions: The positions of the tokens [tokens], or [3, tokens] by time, row and column.
-            rotated: The elements of a head that are turned.
+            rotated: The number of a head's elements that RoPE rotates.
             local: Whether the layer has a sliding window.
         """
         local = local and bool(self._row.local_base)
@@ -539,7 +544,8 @@ class FileDecoder:
         return self._turned[local]
 
     def _by_axes(self, numbers: layers.Floats) -> layers.Floats:
-        """Returns frequencies [pairs, 3], each at the axis by which it turns its pair, and 0 at the others."""
+        """Returns frequencies [pairs, 3], each in the column of the axis whose positions rotate the pair, 0 in the
+        others."""
         sections, axes = self._header.numbers(SECTIONS)[:3], np.zeros(len(numbers), np.int64)
         if self._row.interleaved:
             for axis in (1, 2):
@@ -552,19 +558,19 @@ class FileDecoder:
 
 
 def _split(x: Any, *sizes: int) -> list[Any]:
-    """Returns the parts of vectors that have these numbers of elements."""
+    """Splits vectors in parts of these sizes."""
     found: list[Any] = ops.variadic_split(x, np.int64(-1), np.array(sizes)).outputs()
     return found
 
 
 def _halves(heads: int, size: int, rotated: int, plain: int = 0) -> Order:
-    """Returns the order of rows in which those that are turned together are not neighbours, but half of these apart.
+    """Returns the order of rows that turns RoPE's adjacent pairs into pairs of elements of two halves.
 
     Args:
         heads: The number of heads.
-        size: The rows of each.
-        rotated: How many of them are turned.
-        plain: How many rows of a head are before these.
+        size: The number of rows of a head.
+        rotated: The number of rows of a head that RoPE rotates.
+        plain: The number of rows of a head before the rotated ones.
     """
     order, turned = np.arange(heads * size).reshape(heads, size), slice(plain, plain + rotated)
     order[:, turned] = order[:, turned].reshape(heads, -1, 2).swapaxes(1, 2).reshape(heads, rotated)

@@ -1,4 +1,5 @@
-"""The network of an encoder in a GGUF file, such as BERT: tokens see all of their text, and norms are behind blocks."""
+"""Builds the network of an encoder in a GGUF file, such as BERT: bidirectional attention, and norms
+after the blocks."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from .tensors import TensorRows, Tensors
 
 
 class FileEncoder:
-    """An encoder while its network is built from the tensors of a file."""
+    """Builds the network of an encoder from the tensors of a file."""
 
     def __init__(self, header: Header, tensors: Tensors) -> None:
         """Reads the sizes of the network from the header.
@@ -38,8 +39,8 @@ class FileEncoder:
 
         Args:
             tokens: The ids of tokens [tokens].
-            positions: Their positions.
-            sequences: Computes the attentions.
+            positions: The positions of the tokens in their texts [tokens].
+            sequences: Builds the attention.
         """
         x = self._looked_up("token_embd", tokens)
         if "token_types.weight" in self._tensors:
@@ -68,18 +69,18 @@ class FileEncoder:
         return ops.squeeze(self._layers.product(found, LinearLayer("cls.output", "")), np.array([1]))
 
     def _looked_up(self, name: str, ids: Any) -> Any:
-        """Returns the rows of a tensor by ids [tokens]."""
+        """Looks up the rows of a tensor by ids [tokens]."""
         matrix = self._tensors.matrix(TensorRows(f"{name}.weight"))
         return layers.looked_up(matrix, ops.convert(ops.unsqueeze(ids, np.int32(1)), "i32"))
 
     def _attention(self, name: str, x: Any, turned: layers.Cosine | None, sequences: Sequences) -> Any:
-        """Returns the projected result of an attention.
+        """Returns the projected result of a layer's attention.
 
         Args:
-            name: The beginning of the names of the layer's tensors.
-            x: What it is computed of.
-            turned: The cosines and sines of positions; None: queries and keys are not turned.
-            sequences: Computes it.
+            name: The prefix of the names of the layer's tensors.
+            x: The input of the layer.
+            turned: The cosines and sines of RoPE; None if the network has no RoPE.
+            sequences: Builds the attention.
         """
         width, joined = self._heads * self._size, self._layers.has(f"{name}.attn_qkv")
         parts = [
@@ -100,7 +101,7 @@ class FileEncoder:
         return self._layers.product(found, LinearLayer(f"{name}.attn_output", ""))
 
     def _forward(self, name: str, x: Any) -> Any:
-        """Returns the result of a feed-forward network, gated where the file has a gate."""
+        """Returns the result of a layer's feed-forward network, which is gated if the file has a gate."""
         up = self._layers.product(x, LinearLayer(f"{name}.ffn_up", ""))
         if self._layers.has(f"{name}.ffn_gate"):
             gate = self._layers.product(x, LinearLayer(f"{name}.ffn_gate", ""))

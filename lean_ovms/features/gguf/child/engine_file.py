@@ -1,4 +1,4 @@
-"""A GGUF file as an engine.paged.network.EngineFile: its tokenizer and its networks."""
+"""A GGUF file as the engine uses it: its tokenizer and its networks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .tokenizer import GgufTokenizer
 
 
 class GgufEngineFile:
-    """A model that is one GGUF file, or a split one by its first part."""
+    """A model in a GGUF file, or in a split file, which is named by its first part."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -24,7 +24,7 @@ class GgufEngineFile:
         return GgufTokenizer(self._path)
 
     def vision_file(self, config: EngineConfig) -> VisionFile | None:
-        """Implements EngineFile.vision_file."""
+        """Returns the mmproj file that reads images for the model, or None if the model has none."""
         option = config.of(GgufOptions).mmproj
         paths = mmproj_file.find(self._path, option)
         if not paths:
@@ -36,11 +36,14 @@ class GgufEngineFile:
     def weights(
         self, edits: Sequence[NetworkEdit], *, trees: bool, adapted: bool, exact: bool, images: bool
     ) -> WeightsSource:
-        """Implements EngineFile.weights."""
+        """Returns the source of the weights for a generating model.
+
+        The network edits of exported models do not apply.
+        """
         if edits:
             raise NotPageable("the hidden states of a GGUF file's network are unknown")
         return network.GgufWeights(self._path, adapted=adapted, exact=exact, images=images)
 
     def pooling_network(self, output: str) -> Any:
-        """Implements EngineFile.pooling_network."""
+        """Builds the network of a pooling model with this output."""
         return pooling_network.read(self._path, output)

@@ -1,7 +1,7 @@
-"""Mixtures of experts, in the two patterns in which OpenVINO's CPU plugin computes only the experts that a token has.
+"""Mixtures of experts, in the two patterns for which OpenVINO's CPU plugin computes only the experts of each token.
 
-A pattern is of all experts: the tokens are repeated for each, and the results of those that a token does not have are
-multiplied by 0. OpenVINO puts products in its place that gather the experts of each token.
+As written, a pattern computes all experts: the tokens are repeated for each, and the results of experts that a token
+does not use are multiplied by 0. OpenVINO replaces the pattern by products that gather the experts of each token.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ class Experts:
     """The experts of a layer, with matrices [experts, rows, columns] as outputs of 32-bit floats."""
 
     count: int
-    """How many there are."""
+    """The number of experts."""
     down: Any
-    """The matrix of the last product."""
+    """The down projections."""
     up: Any = None
-    """The matrix whose results are multiplied with the gate's; None: it is in one with the gate's."""
+    """The up projections; None if they are joined with the gate projections."""
     gate: Any = None
-    """The matrix of the gate; its rows and those of the other take turns where they are in one."""
+    """The gate projections. If the up projections are joined with them, rows of both alternate."""
     activation: str = "silu"
-    """The function of the gate, by its name in ACTIVATIONS."""
+    """The name of the gate's activation function in ACTIVATIONS."""
     biases: tuple[Floats, Floats] | None = None
-    """The biases [experts, rows] of the joined matrix and of the last one; None: there are none."""
+    """The biases [experts, rows] of the joined gate and up projections and of the down projections; None without
+    biases."""
 
 
 Chosen = tuple[Any, Any]
@@ -41,12 +42,12 @@ Chosen = tuple[Any, Any]
 
 
 def chosen(scores: Any, used: int, *, sums_to_one: bool) -> Chosen:
-    """Returns the experts with the highest scores.
+    """Selects the experts with the highest scores for each token, with weights by softmax.
 
     Args:
         scores: The scores of the experts [tokens, experts].
-        used: How many a token has.
-        sums_to_one: Whether the weights of those that a token has sum to 1; else they are shares among all.
+        used: The number of experts that a token uses.
+        sums_to_one: Whether the softmax is over the selected experts; otherwise it is over all experts.
     """
     shares = scores if sums_to_one else ops.softmax(scores, -1)
     best = ops.topk(shares, np.int64(used), -1, "max", "value")
@@ -54,14 +55,14 @@ def chosen(scores: Any, used: int, *, sums_to_one: bool) -> Chosen:
 
 
 def chosen_apart(scores: Any, used: int, *, bias: Floats | None, sums_to_one: bool, factor: float) -> Chosen:
-    """Returns experts each of which has a weight of its own between 0 and 1.
+    """Selects the experts with the highest scores for each token, with weights by sigmoid.
 
     Args:
         scores: The scores of the experts [tokens, experts].
-        used: How many a token has.
-        bias: What is added to their weights where they are chosen; None: nothing is.
-        sums_to_one: Whether weights are divided by their sum.
-        factor: What they are multiplied by at the end.
+        used: The number of experts that a token uses.
+        bias: A number for each expert that is added for the selection only; None if there is none.
+        sums_to_one: Whether the weights are divided by their sum.
+        factor: The factor by which the weights are multiplied in the end.
     """
     each = ops.sigmoid(scores)
     ranked = each if bias is None else ops.add(each, bias[None])
@@ -73,12 +74,12 @@ def chosen_apart(scores: Any, used: int, *, bias: Floats | None, sums_to_one: bo
 
 
 def mixed(x: Any, own: Chosen, experts: Experts) -> Any:
-    """Returns the results of each token's experts, weighted and summed.
+    """Returns the weighted sum of the results of each token's experts.
 
     Args:
         x: The tokens [tokens, 1, width].
-        own: The experts that each token has.
-        experts: All experts.
+        own: The experts of each token, and their weights.
+        experts: The experts of the layer.
     """
     width = x.get_output_partial_shape(0)[-1].get_length()
     ids, weights = own
@@ -106,13 +107,13 @@ def _gated(x: Any, experts: Experts) -> Any:
 
 
 def _clamped(x: Any, experts: Experts, bias: Floats, last_bias: Floats) -> Any:
-    """Returns the same of gpt-oss: gates and what they are multiplied with are clamped, and biases added.
+    """Returns the results of all experts of gpt-oss [experts, tokens, width], with biases and clamped values.
 
     Args:
         x: The tokens, repeated for each expert.
-        experts: The experts.
-        bias: The biases of the joined matrix.
-        last_bias: Those of the last one.
+        experts: The experts of the layer.
+        bias: The biases of the joined gate and up projections.
+        last_bias: The biases of the down projections.
     """
     joined = ops.add(ops.matmul(x, experts.gate, False, True), bias[:, None])
     gate, up = (ops.slice(joined, *(np.array([value]) for value in (start, END, 2, 2))) for start in (0, 1))

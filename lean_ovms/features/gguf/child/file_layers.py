@@ -1,4 +1,4 @@
-"""The linear layers and norms of a file, while a network is built of them."""
+"""Builds linear layers and norms from the tensors of a file."""
 
 from __future__ import annotations
 
@@ -13,38 +13,39 @@ from .tensors import Order, TensorRows, Tensors
 
 
 class LinearLayer(NamedTuple):
-    """A linear layer: a tensor, or a part of its rows."""
+    """A linear layer, whose matrix is a tensor or a part of its rows."""
 
     tensor: str
-    """The name of the tensor and of its bias, without their ends."""
+    """The name of the tensor, without ".weight"."""
     name: str
-    """The name of the layer in transformers; empty: adapters cannot change it."""
+    """The name of the layer in transformers; "" if adapters cannot change it."""
     rows: slice = slice(None)
-    """The rows that are taken."""
+    """The rows of the tensor that are used."""
     order: Order | None = None
-    """The order in which these are taken; None: their own."""
+    """The order of these rows in the matrix; None: the order of the tensor."""
 
     @property
     def matrix(self) -> TensorRows:
-        """The rows of the tensor."""
+        """The rows of the tensor that make the matrix."""
         return TensorRows(f"{self.tensor}.weight", self.rows, self.order)
 
     @property
     def bias(self) -> str:
-        """The name of its bias."""
+        """The name of the tensor with the bias."""
         return f"{self.tensor}.bias"
 
 
 class FileLayers:
-    """The layers that all networks make of the tensors of a file."""
+    """Builds the kinds of layers that all networks have from the tensors of a file."""
 
     def __init__(self, tensors: Tensors, epsilon: float, *, adapted: bool) -> None:
-        """Keeps what layers are built of.
+        """Keeps the tensors and the settings of layers.
 
         Args:
             tensors: The tensors of the file.
-            epsilon: What norms add to the mean of squares.
-            adapted: Whether layers stay apart that would be computed as one, so that adapters can change each of them.
+            epsilon: The number that norms add to the mean of squares.
+            adapted: Whether layers that could be joined to one matrix product stay apart, so that adapters can change
+                each.
         """
         self._tensors = tensors
         self._epsilon = epsilon
@@ -52,7 +53,10 @@ class FileLayers:
         self.sums = layers.Sums()
 
     def products(self, x: Any, parts: list[LinearLayer]) -> list[Any]:
-        """Returns the products of x and layers. Those of one type are one product, unless it takes adapters."""
+        """Returns the results of linear layers on x.
+
+        Layers of one type are joined to one product unless `adapted` is set.
+        """
         found = []
         for _, same in groupby(parts, self._joins):
             together = [*same]
@@ -64,11 +68,13 @@ class FileLayers:
         return found
 
     def _joins(self, layer: LinearLayer) -> tuple[int, bool]:
-        """Returns what layers have in common whose products can be one: their type, and whether they have biases."""
+        """Returns the properties that layers must share to be joined: the type of the tensor, and whether there is a
+        bias."""
         return self._tensors.kind(layer.matrix.tensor), layer.bias in self._tensors
 
     def product(self, x: Any, *together: LinearLayer) -> Any:
-        """Returns the product of x and layers that can be one, one after the other, with their biases."""
+        """Returns the result of joined linear layers on x, with their biases; the rows of the layers
+        follow each other."""
         matrix = self._tensors.matrix(*(one.matrix for one in together))
         biases = [self._bias(one) for one in together if one.bias in self._tensors]
         name = together[0].name if len(together) == 1 else ""
@@ -79,7 +85,7 @@ class FileLayers:
         return found if layer.order is None else found[layer.order]
 
     def norm(self, x: Any, name: str) -> Any:
-        """Returns the norm of values where the file has one of this name, else the values."""
+        """Applies the norm of this name, or returns x unchanged if the file has none."""
         if not self.has(name):
             return x
         return layers.norm(x, self._tensors.numbers(f"{name}.weight"), self._epsilon)
@@ -91,7 +97,7 @@ class FileLayers:
         return ops.add(ops.multiply(found, weight), bias)
 
     def unit_norm(self, x: Any) -> Any:
-        """Returns the norm of values without weights."""
+        """Applies a norm without weights."""
         size = x.get_output_partial_shape(0)[-1].get_length()
         return layers.norm(x, np.ones(size, np.float32), self._epsilon)
 

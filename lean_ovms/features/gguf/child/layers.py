@@ -1,7 +1,7 @@
-"""The operations of a decoder, written as optimum-intel's exports have them: OpenVINO knows these patterns.
+"""The operations of a decoder, in the patterns of optimum-intel's exports, which OpenVINO recognizes and optimizes.
 
-It computes a norm and a rotation as one operation each, angles in 32 bits whatever the precision of the rest, and
-products of matrices that stay in 4 or 8 bits. Values are [tokens, 1, width], or [tokens, heads, 1, size of a head].
+OpenVINO fuses a norm and RoPE to one operation each, computes angles in 32 bits whatever the precision of the rest, and
+keeps matrices in 4 or 8 bits. Values are [tokens, 1, width], or [tokens, heads, 1, size of a head].
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ END = np.iinfo(np.int64).max
 
 
 def norm(x: Any, weight: Floats, epsilon: float) -> Any:
-    """Returns x divided by its root mean square along the last axis, and multiplied by a weight."""
+    """Applies the RMS norm along the last axis, multiplied by a weight."""
     one = [1] * _rank(x)
     squares = ops.power(x, np.full(one, 2, np.float32))
     mean = ops.add(ops.reduce_mean(squares, np.array([-1]), True), np.full(one, epsilon, np.float32))
@@ -35,7 +35,7 @@ def norm(x: Any, weight: Floats, epsilon: float) -> Any:
 
 
 def unit(x: Any) -> Any:
-    """Returns x divided by its length along the last axis."""
+    """Divides x by its length along the last axis."""
     squares = ops.reduce_sum(ops.multiply(x, x), np.array([-1]), True)
     return ops.divide(x, ops.sqrt(ops.add(squares, np.float32(1e-6))))
 
@@ -49,12 +49,12 @@ def _rank(x: Any) -> int:
 
 
 def angles(positions: Any, frequencies: Floats, factor: float) -> Cosine:
-    """Returns the cosines and sines of positions.
+    """Returns the cosines and sines of RoPE for positions.
 
     Args:
         positions: The positions [tokens], or [axes, tokens].
-        frequencies: What they are multiplied by, a number for each pair of elements, and each axis.
-        factor: The factor of cosines and sines.
+        frequencies: The frequency of each pair of elements [pairs], or for each axis [pairs, axes].
+        factor: A factor of all cosines and sines.
     """
     axes = frequencies.shape[1] if frequencies.ndim > 1 else 0
     places = ops.unsqueeze(ops.transpose(positions, np.array([1, 0])) if axes else positions, np.int64(-1))
@@ -67,12 +67,12 @@ def angles(positions: Any, frequencies: Floats, factor: float) -> Cosine:
 
 
 def temperature(positions: Any, scale: float, period: int) -> Any:
-    """Returns the factor of queries [tokens, 1, 1, 1] that grows with their positions.
+    """Returns a factor of queries [tokens, 1, 1, 1] that grows with the logarithm of their positions.
 
     Args:
         positions: The positions [tokens].
-        scale: How much it grows.
-        period: So many tokens have the same factor.
+        scale: The speed of the growth.
+        period: The number of consecutive positions that share a factor.
     """
     periods = ops.convert(ops.divide(positions, np.int64(period)), "f32")
     found = ops.add(times(ops.log(ops.add(periods, np.float32(1))), scale), np.float32(1))
@@ -80,18 +80,18 @@ def temperature(positions: Any, scale: float, period: int) -> Any:
 
 
 def times(x: Any, factor: float) -> Any:
-    """Returns x multiplied by a number."""
+    """Multiplies x by a number."""
     return x if factor == 1 else ops.multiply(x, np.float32(factor))
 
 
 def rotate(x: Any, turned: Cosine, size: int, rotated: int) -> Any:
-    """Returns the vectors of heads, turned by the angles of their tokens' positions (rotary position embedding).
+    """Applies RoPE (rotary position embedding) to the vectors of heads.
 
     Args:
         x: The vectors [tokens, heads, 1, size].
         turned: The cosines and the sines of the angles.
         size: The number of elements in the vector of a head.
-        rotated: How many of the first elements are turned; the others stay as they are.
+        rotated: The number of elements at its beginning that are rotated; the others stay as they are.
     """
     if rotated == size:  # as OpenVINO has it in the end: its passes take a sixth of their time to find that
         values = [value if isinstance(value, Output) else value.output(0) for value in (x, *turned)]
@@ -104,31 +104,31 @@ def rotate(x: Any, turned: Cosine, size: int, rotated: int) -> Any:
 
 @cache
 def _compiled_operations() -> NodeFactory:
-    """Returns what makes operations that OpenVINO otherwise has only in compiled networks."""
+    """Returns a factory of operations that OpenVINO otherwise creates only while it compiles networks."""
     found = NodeFactory()
     found.add_extension(cpu_plugin())
     return found
 
 
 def part(x: Any, start: int, end: int) -> Any:
-    """Returns a part of the last axis."""
+    """Slices the last axis from `start` to `end`."""
     axis = _rank(x) - 1
     return ops.slice(x, *(np.array([value], np.int64) for value in (start, end, 1, axis)))
 
 
 def looked_up(matrix: Matrix, ids: Any) -> Any:
-    """Returns the rows of a matrix by ids [tokens, 1]."""
+    """Looks up the rows of a matrix by ids [tokens, 1]."""
     rows = ops.gather(matrix.weights, ids, np.int32(0))
     return rows if matrix.offsets is None else _raised(rows, ops.gather(matrix.offsets, ids, np.int32(0)))
 
 
 def whole(matrix: Matrix) -> Any:
-    """Returns a matrix as one output."""
+    """Returns a matrix as one output, with its offsets added."""
     return matrix.weights if matrix.offsets is None else _raised(matrix.weights, matrix.offsets).output(0)
 
 
 def _raised(rows: Any, offsets: Any) -> Any:
-    """Returns rows [..., columns] with the offsets [..., groups] of their groups added."""
+    """Adds the offsets of groups [..., groups] to rows [..., columns]."""
     shape = _shape(rows)
     groups, columns = offsets.get_output_partial_shape(0)[-1].get_length(), shape[-1].get_length()
     kept = [0] * (shape.rank.get_length() - 1)
@@ -137,13 +137,13 @@ def _raised(rows: Any, offsets: Any) -> Any:
 
 
 class Sums:
-    """The sums of groups of elements, which are the same for all matrices that one x is multiplied with."""
+    """Sums of groups of elements, which are computed once for all matrices by which one x is multiplied."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, int], Any] = {}
 
     def of(self, x: Any, groups: int) -> Any:
-        """Returns the sums [tokens, ..., groups] of the elements of x."""
+        """Returns the sums [..., groups] of the groups of x's elements [..., columns]."""
         key = x.get_friendly_name(), groups
         if key not in self._known:
             width = x.get_output_partial_shape(0)[-1].get_length()
@@ -153,14 +153,14 @@ class Sums:
 
 
 def product(x: Any, matrix: Matrix, sums: Sums, bias: Floats | None, name: str) -> Any:
-    """Returns the product of x and a matrix.
+    """Returns the product of x and a matrix [..., rows].
 
     Args:
-        x: Values [..., columns].
+        x: The input [..., columns].
         matrix: The matrix [rows, columns].
-        sums: The sums of x.
-        bias: What is added, a number for each row; None: nothing is.
-        name: The name of the layer in transformers, by which LoRA adapters find it; empty: they do not.
+        sums: The sums of groups of inputs, by which the matrix's offsets are multiplied.
+        bias: The bias [rows]; None if there is none.
+        name: The name of the layer in transformers, by which LoRA adapters find it; "" if they cannot change it.
     """
     found = ops.matmul(x, matrix.weights, False, True)
     if name:

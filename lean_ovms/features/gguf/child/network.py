@@ -1,4 +1,4 @@
-"""A GGUF file as a network with paged attention, of the inputs that `paged_attention_transformation` makes."""
+"""A GGUF file as a network with paged attention, with the inputs that `paged_attention_transformation` would make."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ SHARED_BYTES = 64
 
 
 class GgufWeights:
-    """A network.WeightsSource: the network of a GGUF file."""
+    """The source of the engine's network for a GGUF file."""
 
     def __init__(self, file: Path, *, adapted: bool = False, exact: bool = False, images: bool = False) -> None:
-        """Keeps what the network is made of.
+        """Keeps the file and how it is read.
 
         Args:
-            file: The path of the file, of a split one that of its first part.
-            adapted: Whether it gets inputs of adapters, which have a row for each token in each layer.
-            exact: Whether no weights are rounded.
-            images: Whether it gets the inputs of images.
+            file: The path of the file; of a split file, that of its first part.
+            adapted: Whether adapters will be added to the network, which change each layer for every token.
+            exact: Whether weights must keep their values, instead of being requantized where that is faster.
+            images: Whether the network gets inputs for images.
         """
         self._file = file
         self._adapted = adapted
@@ -46,18 +46,18 @@ class GgufWeights:
         self._images = images
 
     def read(self, core: Any) -> Any:
-        """Implements WeightsSource.read."""
+        """Builds the network of the file."""
         return read(self._file, adapted=self._adapted, exact=self._exact, images=self._images)
 
 
 class _State:
-    """The inputs of sequences and caches, while a network is built."""
+    """The network's inputs for sequences, caches and states, to which the layers are connected while it is built."""
 
     def __init__(self, marks: Any = None) -> None:
         """Makes the inputs.
 
         Args:
-            marks: Which tokens are of images that are seen as a whole; None: there are no such.
+            marks: The input that marks tokens of images with bidirectional attention; None if there are no such tokens.
         """
         self._marks = marks
         self._sequences = [network_input(name, [-1], np.int32) for name in SEQUENCES]
@@ -70,33 +70,33 @@ class _State:
 
     @property
     def inputs(self) -> list[Any]:
-        """All of them."""
+        """The inputs that the network uses."""
         states = [*self._slots, *self._tables] if self._tables else []
         return [*self._sequences, self._longest, *self._caches, *states]
 
     @property
     def _begins(self) -> Any:
-        """The input that says where sequences begin among the tokens."""
+        """The input with the index of each sequence's first token among the tokens."""
         return self._sequences[SEQUENCES.index("subsequence_begins")]
 
     def convolve(self, values: Any, weights: Floats, bias: Floats | None = None) -> Any:
-        """Implements Sequences.convolve."""
+        """Returns a causal convolution whose last values are kept in a table of states."""
         return self._with_table(paged_states.convolution, values, weights, bias)
 
     def remember(self, rows: list[Any]) -> Any:
-        """Implements Sequences.remember."""
+        """Returns the results of a layer of gated delta nets, whose states are kept in a table."""
         return self._with_table(paged_states.delta_net, rows)
 
     def scan(self, rows: list[Any]) -> Any:
-        """Implements Sequences.scan."""
+        """Returns the results of a layer of state spaces, whose states are kept in a table."""
         return self._with_table(paged_states.state_space, rows)
 
     def _with_table(self, make: Callable[..., paged_states.Found], *values: Any) -> Any:
-        """Returns the result of an operation that has a table of states of its own.
+        """Returns the result of an operation with a state per sequence, and adds an input for its table of states.
 
         Args:
             make: Makes the operation.
-            values: The values that it is made of.
+            values: The inputs of the operation.
         """
         found, table = make(*values, self._begins, self._slots, self._made[make])
         self._made[make] += 1
@@ -104,9 +104,9 @@ class _State:
         return found
 
     def attend(self, rows: Projected) -> Any:
-        """Implements Sequences.attend, with caches of its own for all attentions with the same keys.
+        """Returns the result of a paged attention. Layers with the same keys share a pair of caches.
 
-        Each of these writes the same into them.
+        Each of these layers writes the same keys and values into the caches.
         """
         keys, number = rows.values[1].get_friendly_name(), len(self._pairs)
         if keys not in self._pairs:
@@ -117,13 +117,13 @@ class _State:
 
 
 def read(path: Path, *, adapted: bool = False, exact: bool = False, images: bool = False) -> Any:
-    """Returns the network of a file.
+    """Builds the network of a GGUF file.
 
     Args:
-        path: The file.
-        adapted: Whether all layers compute all tokens.
-        exact: Whether no weights are rounded.
-        images: Whether it gets the inputs of images.
+        path: The path of the file.
+        adapted: Whether adapters will be added, for which each layer computes all tokens.
+        exact: Whether weights must keep their values, instead of being requantized where that is faster.
+        images: Whether the network gets inputs for images.
 
     Raises:
         StartError: The file cannot be served.
@@ -155,7 +155,7 @@ def read(path: Path, *, adapted: bool = False, exact: bool = False, images: bool
 
 
 def _share_constants(model: Any) -> None:
-    """Makes equal small constants one: a third of the nodes of a network less, which OpenVINO's passes look at."""
+    """Merges equal small constants, which removes a third of the nodes that OpenVINO's passes look at."""
     known: dict[Any, Any] = {}
     for node in model.get_ops():
         if node.get_type_name() == "Constant" and node.get_byte_size() <= SHARED_BYTES:

@@ -1,7 +1,7 @@
-"""OpenVINO's operations with a state for each sequence, of which Python's package has no functions.
+"""OpenVINO's operations with a state for each sequence, for which its Python package has no functions.
 
-`paged_attention_transformation` puts them in the place of a pattern with a state, so a tiny network with the pattern is
-transformed, and the operation taken from it.
+OpenVINO's `paged_attention_transformation` replaces a pattern with a state by such an operation. So a tiny network with
+the pattern is transformed, and the operation is taken from it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Found = tuple[Any, Any]
 
 
 def convolution(values: Any, weights: Floats, bias: Floats | None, begins: Any, slots: list[Any], number: int) -> Found:
-    """Returns the sums of each token's values and those of the tokens before it, multiplied by weights.
+    """Returns a causal convolution over tokens.
 
     Args:
         values: The values [tokens, channels].
-        weights: The weights [channels, tokens], the token's own last.
-        bias: What is added [channels]; None: nothing is.
-        begins: The input that says where sequences begin among the tokens.
-        slots: The inputs STATES.
+        weights: The weights of the kernel [channels, tokens]; the last one is that of the token itself.
+        bias: The bias [channels]; None if there is none.
+        begins: The input with the index of each sequence's first token.
+        slots: The inputs that are named by STATES.
         number: The number of the convolution in the network.
     """
     node = _taken(_with_convolution(*weights.shape), "PagedCausalConv1D")
@@ -41,13 +41,13 @@ def convolution(values: Any, weights: Floats, bias: Floats | None, begins: Any, 
 
 
 def state_space(rows: list[Any], begins: Any, slots: list[Any], number: int) -> Found:
-    """Returns the results of selective state spaces [tokens, heads, size of a head].
+    """Returns the results of a layer of selective state spaces [tokens, heads, size of a head].
 
     Args:
-        rows: Decays [heads], steps [tokens, heads], inputs of the state [tokens, groups, size of the state], values
-            [tokens, heads, size of a head], and outputs of the state, as its inputs.
-        begins: The input that says where sequences begin among the tokens.
-        slots: The inputs STATES.
+        rows: A [heads], dt [tokens, heads], B [tokens, groups, size of the state], x [tokens, heads, size of a head],
+            and C, which has the shape of B.
+        begins: The input with the index of each sequence's first token.
+        slots: The inputs that are named by STATES.
         number: The number of the layer among those with state spaces.
     """
     (groups, state), (heads, size) = (
@@ -59,12 +59,12 @@ def state_space(rows: list[Any], begins: Any, slots: list[Any], number: int) -> 
 
 
 def delta_net(rows: list[Any], begins: Any, slots: list[Any], number: int) -> Found:
-    """Returns the results of gated delta nets [tokens, heads, size of a head].
+    """Returns the results of a layer of gated delta nets [tokens, heads, size of a head].
 
     Args:
         rows: Queries, keys and values [tokens, heads, size of a head], and gates and betas [tokens, heads].
-        begins: The input that says where sequences begin among the tokens.
-        slots: The inputs STATES.
+        begins: The input with the index of each sequence's first token.
+        slots: The inputs that are named by STATES.
         number: The number of the delta net in the network.
     """
     heads, size = (rows[0].get_output_partial_shape(0)[axis].get_length() for axis in (1, 2))
@@ -74,30 +74,30 @@ def delta_net(rows: list[Any], begins: Any, slots: list[Any], number: int) -> Fo
 
 
 def _taken(model: Any, kind: str) -> Any:
-    """Returns the operation of a kind that the transformation makes of a network."""
+    """Transforms a network with a pattern, and returns the operation of this type that replaces it."""
     paged_attention_transformation(model)
     [found] = [node for node in model.get_ops() if node.get_type_name() == kind]
     return found
 
 
 def _named(table: Any, name: str) -> Any:
-    """Returns an input with this name alone."""
+    """Gives an input this name as its only one, and returns it."""
     table.set_friendly_name(name)
     table.output(0).get_tensor().set_names({name})
     return table
 
 
 def _connected(node: Any, values: dict[int, Any]) -> Any:
-    """Returns the result of an operation with these values as its inputs."""
+    """Connects inputs of an operation, by their numbers, to values, and returns its result."""
     for place, value in values.items():
         node.input(place).replace_source_output(value if isinstance(value, ov.Output) else value.output(0))
     return node.output(0)
 
 
 def _tokens(width: int) -> tuple[Any, Any, Any]:
-    """Returns an input of token ids, rows [texts, tokens, width] of them, and a result of an attention.
+    """Returns an input of token ids, embeddings [texts, tokens, width] of them, and the result of an attention.
 
-    Without an attention nothing is transformed.
+    The attention is needed because OpenVINO transforms no network without one.
     """
     tokens = network_input("input_ids", [-1, -1], np.int64)
     rows = ops.gather(np.zeros((1, width), np.float32), ops.convert(tokens, "i32"), np.int32(0))
@@ -106,14 +106,14 @@ def _tokens(width: int) -> tuple[Any, Any, Any]:
 
 
 def _state(tokens: Any, shape: list[int]) -> Any:
-    """Returns a state of this shape for each text, 0 at first."""
+    """Returns a state of this shape for each text, which is 0 at first."""
     texts = ops.gather(ops.shape_of(tokens), np.array([0]), np.int64(0))
     none = ops.broadcast(np.float32(0), ops.concat([texts, np.array(shape)], 0))
     return opset6.read_value(none, "past", ov.Type.f32, ov.PartialShape([-1, *shape]))
 
 
 def _with_convolution(channels: int, length: int) -> Any:
-    """Returns a network with a convolution of this size."""
+    """Makes a tiny network with a convolution of this size."""
     tokens, rows, attended = _tokens(channels)
     both = ops.concat([_state(tokens, [channels, length]), ops.transpose(rows, np.array([0, 2, 1]))], -1)
     sums = ops.group_convolution(both, np.zeros((channels, 1, 1, length), np.float32), [1], [0], [0], [1])
@@ -125,7 +125,7 @@ def _with_convolution(channels: int, length: int) -> Any:
 
 
 def _with_delta_net(heads: int, size: int) -> Any:
-    """Returns a network with gated delta nets of this size, which compute one token after the other in a loop."""
+    """Makes a tiny network with gated delta nets of this size, which compute one token after the other in a loop."""
     tokens, rows, attended = _tokens(heads * size)
     values = ops.transpose(ops.reshape(rows, np.array([0, 0, heads, size]), True), np.array([0, 2, 1, 3]))
     past = _state(tokens, [heads, size, size])
@@ -140,10 +140,12 @@ def _with_delta_net(heads: int, size: int) -> Any:
 
 
 def _step_of_delta_net(heads: int, size: int) -> tuple[Any, list[Any], list[Any]]:
-    """Returns the network that computes one token, its inputs behind the token's number, and its results.
+    """Makes the loop body that computes one token.
 
-    The inputs are the query, key and value, gate and beta, the state, and all results so far, the last two of which are
-    results, too.
+    Returns it with its inputs after the token's number, and its results.
+
+    The inputs are query, key, value, gate and beta of the token, the state, and all results so far. State and results
+    are also what the body returns.
     """
     number = ops.parameter([], np.int32)
     query, key, value = (ops.parameter(ov.PartialShape([-1, heads, 1, size]), np.float32) for _ in range(3))
@@ -165,13 +167,13 @@ def _step_of_delta_net(heads: int, size: int) -> tuple[Any, list[Any], list[Any]
 
 
 def _with_state_space(heads: int, size: int, groups: int, state: int) -> Any:
-    """Returns a network with state spaces of this size, which compute one token after the other in a loop.
+    """Makes a tiny network with state spaces of this size, which compute one token after the other in a loop.
 
     Args:
         heads: The number of heads.
         size: The size of a head.
-        groups: The groups of heads that share inputs and outputs of the state.
-        state: The numbers of the state for each element of a head.
+        groups: The number of groups of heads that share B and C.
+        state: The size of the state for each element of a head.
     """
     widths = [heads, groups * state, groups * state, heads * size]
     tokens, rows, attended = _tokens(sum(widths))
@@ -193,13 +195,13 @@ def _with_state_space(heads: int, size: int, groups: int, state: int) -> Any:
 
 
 def _for_heads(shared: Any, heads: int, groups: int, state: int) -> Any:
-    """Returns inputs or outputs of the state [texts, tokens, heads, state], which the heads of a group share.
+    """Repeats B or C, which the heads of a group share, for all heads [texts, tokens, heads, state].
 
     Args:
-        shared: They themselves [texts, tokens, groups * state].
+        shared: B or C [texts, tokens, groups * state].
         heads: The number of heads.
         groups: The number of groups.
-        state: The numbers of the state for each element of a head.
+        state: The size of the state for each element of a head.
     """
     each = ops.unsqueeze(ops.reshape(shared, np.array([0, 0, groups, state]), True), np.int32(3))
     repeated = ops.tile(each, np.array([1, 1, 1, heads // groups, 1]))
@@ -209,12 +211,14 @@ def _for_heads(shared: Any, heads: int, groups: int, state: int) -> Any:
 def _step_of_state_space(
     shapes: list[list[int]], past: list[int], all_found: list[int]
 ) -> tuple[Any, list[Any], list[Any]]:
-    """Returns the network that computes one token, its inputs behind the token's number, and its results.
+    """Makes the loop body that computes one token.
+
+    Returns it with its inputs after the token's number, and its results.
 
     Args:
-        shapes: The shapes of what is left of the state, what is added to it, and what is taken of it.
+        shapes: The shapes of the state's decay, of what is added to it, and of C.
         past: The shape of the state.
-        all_found: The shape of all results.
+        all_found: The shape of the results of all tokens.
     """
     number = ops.parameter([], np.int32)
     inputs = [ops.parameter(ov.PartialShape(shape), np.float32) for shape in (*shapes, past, all_found)]
@@ -232,11 +236,11 @@ def _looped(tokens: Any, body: Any, inputs: list[Any], results: list[Any], value
 
     Args:
         tokens: The input of token ids.
-        body: The network that computes one token.
-        inputs: Its inputs behind the token's number, of which the last two are the state and all results so far.
-        results: Its results: whether the loop goes on, and these two.
-        values: What the inputs are at first, and what they have of each token.
-        axis: The axis of tokens in these.
+        body: The loop body, which computes one token.
+        inputs: The inputs of the body after the token's number; the last two are the state and all results so far.
+        results: The results of the body: whether the loop goes on, the state, and all results so far.
+        values: The values of the inputs: the rows of all tokens, and the first state and results.
+        axis: The axis of tokens in the rows.
     """
     count = ops.gather(ops.shape_of(tokens), np.int64(1), np.int64(0))
     loop = opset5.loop(ops.convert(count, "i32"), ops.constant(np.array(True)))

@@ -1,6 +1,6 @@
-"""A GGUF file as the network of a pooling model, of the same form as optimum-cli exports: a batch of padded texts.
+"""A GGUF file as the network of a pooling model, whose input is a batch of padded texts, as in optimum-cli's exports.
 
-The tokens of a batch are one row for all layers, and divided into texts for the attention alone. Padding is at the
+All layers compute the tokens of a batch as one sequence; only attention divides them into texts. Padding is at the
 right, so that a causal model does not see it.
 """
 
@@ -27,11 +27,11 @@ from .tensors import opened
 
 
 def read(path: Path, output: str) -> ov.Model:
-    """Returns the network of a file.
+    """Builds the network of a GGUF file.
 
     Args:
-        path: The file.
-        output: What the network returns: logits or last_hidden_state.
+        path: The path of the file.
+        output: The output of the network: "logits" or "last_hidden_state".
 
     Raises:
         StartError: The file cannot be served.
@@ -68,58 +68,58 @@ def read(path: Path, output: str) -> ov.Model:
 
 
 class _Texts:
-    """Implements attention.Sequences for a batch of texts, none of which sees another."""
+    """Builds the attention of a batch of padded texts; other layers that mix tokens are refused."""
 
     def __init__(self, path: Path, shape: Any, seen: Callable[[int], Any]) -> None:
-        """Keeps what attentions need.
+        """Keeps the shape of the batch and its masks.
 
         Args:
-            path: The file, for errors.
-            shape: The number of texts, and of tokens of each with padding, as an output.
-            seen: Returns which tokens each token sees, for a sliding window.
+            path: The path of the file, for errors.
+            shape: The number of texts, and the padded number of tokens of each, as an output.
+            seen: Returns the mask of the tokens that each token sees, given the size of the sliding window.
         """
         self._path = path
         self._shape = shape
         self._seen = seen
 
     def attend(self, rows: Projected) -> Any:
-        """Implements Sequences.attend."""
+        """Returns the result of an attention in which each token sees only tokens of its own text."""
         if rows.sinks is not None:
             raise self._refusal("attention sinks")
         return masked(rows, self._shape, self._seen(rows.window))
 
     def convolve(self, values: Any, weights: layers.Floats, bias: layers.Floats | None = None) -> Any:
-        """Implements Sequences.convolve."""
+        """Raises StartError, since batches of texts are not supported with convolutions."""
         raise self._refusal("short convolutions")
 
     def remember(self, rows: list[Any]) -> Any:
-        """Implements Sequences.remember."""
+        """Raises StartError, since batches of texts are not supported with delta nets."""
         raise self._refusal("gated delta nets")
 
     def scan(self, rows: list[Any]) -> Any:
-        """Implements Sequences.scan."""
+        """Raises StartError, since batches of texts are not supported with state spaces."""
         raise self._refusal("selective state spaces")
 
     def _refusal(self, what: str) -> StartError:
-        """Returns the error for a model with a part that batches of texts do not have here."""
+        """Returns the error for a model with layers that are not supported in batches of texts."""
         return StartError(f"{self._path} cannot be served: {what} of a pooling model are not known; {EXPORT}")
 
 
 def _by_text(rows: Any, shape: Any) -> Any:
-    """Returns rows of all tokens as [texts, tokens, width]."""
+    """Divides the rows of all tokens into texts [texts, tokens, width]."""
     width = rows.get_output_partial_shape(0)[-1].get_length()
     return ops.reshape(rows, ops.concat([shape, ops.constant(np.array([width]))], 0), False)
 
 
 def _seen(positions: Any, mask: Any, causal: bool, window: int) -> Any:
-    """Returns which tokens [texts or 1, 1, tokens, tokens] each token sees.
+    """Returns the mask [texts or 1, 1, tokens, tokens] of the tokens that each token sees.
 
     Args:
         positions: The positions of the tokens of a text.
-        mask: Which tokens are no padding [texts, tokens].
-        causal: Whether a token sees none behind it.
-        window: The tokens that each token sees at most, itself and those before it; where it sees those behind it as
-            well, half as many on each side. 0: all.
+        mask: The mask of the tokens that are not padding [texts, tokens].
+        causal: Whether a token does not see tokens after it.
+        window: The size of the sliding window in tokens: with causal attention the token itself and those before it,
+            otherwise half as many on each side. 0: there is none.
     """
     back = ops.subtract(ops.unsqueeze(positions, np.int64(1)), ops.unsqueeze(positions, np.int64(0)))
     if causal:
@@ -137,5 +137,5 @@ def _seen(positions: Any, mask: Any, causal: bool, window: int) -> Any:
 
 
 def _counted(stop: Any) -> Any:
-    """Returns the numbers from 0 to below a scalar."""
+    """Returns the integers from 0 to `stop` - 1."""
     return ops.range(np.int64(0), stop, np.int64(1), "i64")

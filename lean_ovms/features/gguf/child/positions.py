@@ -1,4 +1,4 @@
-"""Reads what a file says of positions: the frequencies of rotations, and how they are scaled for long texts."""
+"""Reads the frequencies of RoPE from a file, and how they are scaled for long texts."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ WRITTEN = {"deepseek2": 0.1}
 
 
 def frequencies(header: Header, tensors: Tensors, rotated: int, *, whole_ramp: bool) -> tuple[Frequencies, float]:
-    """Returns the frequency of each pair of elements, and the factor of cosines and sines.
+    """Returns RoPE's frequency of each pair of elements, and the factor of cosines and sines.
 
     Args:
         header: The header of a file.
         tensors: Its tensors.
-        rotated: The elements of a head that are turned.
-        whole_ramp: Whether the pairs between which YaRN scales less and less are the next whole ones.
+        rotated: The number of a head's elements that are rotated.
+        whole_ramp: Whether the ends of YaRN's ramp between scaled and unscaled frequencies are rounded.
     """
     base = header.real("rope.freq_base", 10000.0)
     found = base ** -(np.arange(0, rotated, 2, dtype=np.float64) / rotated)
@@ -38,7 +38,7 @@ def frequencies(header: Header, tensors: Tensors, rotated: int, *, whole_ramp: b
 
 
 def _yarn(header: Header, found: Frequencies, base: float, whole_ramp: bool) -> tuple[Frequencies, float]:
-    """Returns frequencies as YaRN scales them (arXiv:2309.00071): high ones are not, low ones by the whole factor."""
+    """Scales frequencies by YaRN (arXiv:2309.00071): low ones by the whole factor, high ones not at all."""
     factor = max(header.real("rope.scaling.factor", 1.0), 1.0)
     original = header.number("rope.scaling.original_context_length") or header.number("context_length")
     betas = header.real("rope.scaling.yarn_beta_fast", 32.0), header.real("rope.scaling.yarn_beta_slow", 1.0)

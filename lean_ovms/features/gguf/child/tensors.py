@@ -1,6 +1,6 @@
-"""The tensors of a GGUF file as constants of a network: matrices stay in 4 or 8 bits, as in OpenVINO's own models.
+"""Turns the tensors of a GGUF file into constants of a network; matrices stay in 4 or 8 bits, as in OpenVINO's models.
 
-What is read of the mapped file is written into OpenVINO's memory once, in pieces, with the bits in OpenVINO's order.
+The file is mapped, and converted to OpenVINO's bit order piece by piece, so that it is never twice in memory.
 """
 
 from __future__ import annotations
@@ -52,27 +52,27 @@ PROGRESS_S = 5.0
 
 
 class TensorRows(NamedTuple):
-    """Says which rows of a tensor are taken."""
+    """A selection of rows of a tensor."""
 
     tensor: str
     """The name of the tensor."""
     rows: slice = slice(None)
-    """Which of its rows."""
+    """The selected rows."""
     order: Order | None = None
-    """The order in which these are taken; None: their own."""
+    """The order of the selected rows; None: the order of the tensor."""
 
 
 @contextmanager
 def opened(path: Path, header: Header, *, exact: bool = False) -> Iterator[Tensors]:
-    """Yields the tensors of a file while a network is built of them.
+    """Opens the tensors of a file while a network is built from them.
 
     Args:
-        path: The GGUF file.
-        header: Its header.
-        exact: Whether no matrix is rounded.
+        path: The path of the GGUF file.
+        header: The header of the file.
+        exact: Whether matrices must keep their values, instead of being requantized where that is faster.
 
     Raises:
-        StartError: What is built fails, whatever the error.
+        StartError: The caller's block raised an error, since the file is not whole or has parts that do not fit.
     """
     try:
         with Tensors(path, header, exact=exact) as tensors:
@@ -84,30 +84,31 @@ def opened(path: Path, header: Header, *, exact: bool = False) -> Iterator[Tenso
 
 
 class Matrix(NamedTuple):
-    """A matrix [rows, columns]: weights, and for some types of blocks an offset for each group of a row's elements.
+    """A matrix [rows, columns]: weights, and for some quantization types an offset for each group of a row's elements.
 
-    With offsets in the weights, as zeros that are no whole numbers, OpenVINO (2026.4) takes twice as long for a token.
+    Offsets are apart from the weights because OpenVINO (2026.4) takes twice as long for a token if they are fractional
+    zero points of the weights.
     """
 
     weights: Any
     """The weights as an output of 32-bit floats, which OpenVINO keeps in 4 or 8 bits."""
     offsets: Any = None
-    """The offsets [rows, groups]; None: there are none."""
+    """The offsets [rows, groups]; None if there are none."""
 
 
 class Tensors:
-    """The tensors of a file, or of all parts of a split one, mapped while they are read."""
+    """The tensors of a file, or of all parts of a split one, which are mapped while they are read."""
 
     def __init__(self, path: Path, header: Header, *, exact: bool = False) -> None:
         """Maps the files.
 
         Args:
-            path: The file, of a split one its first part.
-            header: The header.
-            exact: Whether no matrix is rounded.
+            path: The path of the file; of a split file, that of its first part.
+            header: The header of the file.
+            exact: Whether matrices must keep their values, instead of being requantized where that is faster.
 
-        Raises:
-            OSError: One of them cannot be read.
+            Raises:
+                OSError: A file cannot be read.
         """
         self._header = header
         self._exact = exact
@@ -150,19 +151,19 @@ class Tensors:
         return found.reshape(shape)
 
     def kind(self, name: str) -> int:
-        """Returns the number of a tensor's type."""
+        """Returns the number of a tensor's quantization type."""
         return self._header.kinds[name]
 
     def rows(self, name: str) -> int:
-        """Returns the number of rows of a tensor, of one with experts those of all."""
+        """Returns the number of rows of a tensor; if it has several experts, the rows of all."""
         return math.prod(self.shape(name)[:-1])
 
     def count(self, part: TensorRows) -> int:
-        """Returns the number of rows that are taken."""
+        """Returns the number of selected rows."""
         return len(range(*part.rows.indices(self.rows(part.tensor))))
 
     def matrix(self, *parts: TensorRows) -> Matrix:
-        """Returns rows of tensors of one type and width, one after the other, as a matrix."""
+        """Joins selected rows of tensors of one type and width to a matrix."""
         rows, columns = sum(map(self.count, parts)), self.shape(parts[0].tensor)[-1]
         if (kind := self.kind(parts[0].tensor)) not in BLOCKS:
             return Matrix(self._plain(parts, [rows, columns]))
@@ -177,11 +178,11 @@ class Tensors:
         """Returns the matrices of all experts [experts, rows, columns] as an output.
 
         Args:
-            names: The tensors, of one type and shape, whose rows take turns.
-            half: Which half of the rows of each expert is taken, 0 or 1; None: all are.
+            names: The tensors, of one type and shape; the rows of several tensors alternate.
+            half: The half of each expert's rows that is used, 0 or 1; None: all rows are used.
 
-        Raises:
-            ValueError: They are of several types or shapes.
+            Raises:
+                ValueError: The tensors have different types or shapes.
         """
         kind, (count, rows, columns) = self.kind(names[0]), self.shape(names[0])
         if any((self.kind(name), self.shape(name)) != (kind, [count, rows, columns]) for name in names):
@@ -197,12 +198,14 @@ class Tensors:
         return node.output(0)
 
     def _rounded_group(self, parts: Sequence[TensorRows], elements: int, kind: int) -> int:
-        """Returns the elements with one scale of a matrix that is rounded to 8 bits: 32, or a row; 0: it is not.
+        """Decides whether a matrix is requantized to 8 bits.
+
+        Returns the number of elements that share a scale, or 0 if not.
 
         Args:
-            parts: What the matrix is made of.
-            elements: The number of its elements.
-            kind: The number of the type of its blocks.
+            parts: The rows of the matrix.
+            elements: The number of elements of the matrix.
+            kind: The number of its quantization type.
         """
         blocks = BLOCKS[kind]
         if self._exact or elements < ROUNDED.start or not (blocks.offsets or blocks.group < GROUP):
@@ -214,7 +217,7 @@ class Tensors:
         return self.shape(parts[0].tensor)[-1] if error <= ROW_ERROR else GROUP
 
     def _plain(self, parts: Sequence[TensorRows], shape: list[int]) -> Any:
-        """Returns a matrix of a type without blocks as an output."""
+        """Returns a matrix that is not quantized as an output."""
         kind = self.kind(parts[0].tensor)
         made = NewConstant(self._constants, PLAIN[kind], shape)
         for rows in self._pieces(parts, turns=len(parts) > 1 and len(shape) > 2):
@@ -224,11 +227,11 @@ class Tensors:
         return node.output(0)
 
     def _pieces(self, parts: Sequence[TensorRows], *, turns: bool = False) -> Iterator[NDArray[np.uint8]]:
-        """Yields rows of the matrix of all parts, in their order, as they are in the file.
+        """Yields the rows of a matrix of several parts, some at a time, as bytes of the file.
 
         Args:
             parts: The parts of the matrix.
-            turns: Whether the rows of the parts take turns, instead of one part coming after the other.
+            turns: Whether the rows of the parts alternate, instead of one part coming after the other.
         """
         count = max(1, PIECE // self.shape(parts[0].tensor)[-1])
         if turns:
@@ -244,18 +247,18 @@ class Tensors:
                 yield data[taken] if part.order is None else data[part.order[taken]]
 
     def _rows(self, part: TensorRows) -> NDArray[np.uint8]:
-        """Returns rows of a tensor as they are in the file, in its order."""
+        """Returns selected rows of a tensor as bytes, in the order of the file."""
         return self._bytes(part.tensor).reshape(self.rows(part.tensor), -1)[part.rows]
 
     def _constant_bytes(self, name: str) -> int:
-        """Returns how many bytes a tensor has as constants; rounded to 8 bits it has up to half as much more."""
+        """Returns the size of a tensor as constants in bytes; requantizing to 8 bits may add up to half of it."""
         elements, blocks = math.prod(self.shape(name)), BLOCKS.get(self.kind(name))
         if blocks is None:
             return self._header.size(name)
         return elements * blocks.bits // 8 + elements // blocks.group * 4 * (1 + blocks.offsets)
 
     def _bytes(self, name: str) -> NDArray[np.uint8]:
-        """Returns the bytes of a tensor; the pages of what was read before leave the process's memory."""
+        """Returns the bytes of a tensor, and drops the pages of the file that were read before from memory."""
         self._read.add(name)
         if time.monotonic() - self._told > PROGRESS_S:
             self._told = time.monotonic()
@@ -269,14 +272,16 @@ class Tensors:
 def _compressed(
     file: ConstantFile, pieces: Iterable[NDArray[np.uint8]], shape: list[int], kind: int, *, inside: bool = False
 ) -> tuple[Any, Any]:
-    """Returns a matrix of blocks as 32-bit floats, which OpenVINO makes within its products, and its offsets, if any.
+    """Returns a quantized matrix as an output of 32-bit floats, and its offsets, or None.
+
+    OpenVINO converts the integers to floats within its matrix products.
 
     Args:
-        file: Where the constants are.
-        pieces: All rows in their order, as they are in the GGUF file.
+        file: The file for the constants.
+        pieces: All rows in their order, as bytes of the GGUF file.
         shape: The shape of the matrix, rows and columns last.
-        kind: The number of the type of the blocks.
-        inside: Whether offsets are in the matrix, as zeros of its numbers, and not returned.
+        kind: The number of the quantization type.
+        inside: Whether offsets become zero points of the matrix, and are not returned.
     """
     blocks, (_, size) = BLOCKS[kind], BLOCK_SIZES[kind]
     rows, groups = shape[:-1], shape[-1] // blocks.group
@@ -302,14 +307,14 @@ def _compressed(
 
 
 def _rounded(file: ConstantFile, pieces: Iterable[NDArray[np.uint8]], shape: list[int], kind: int, group: int) -> Any:
-    """Returns a matrix as `_compressed` does, of numbers that are rounded to 8 bits.
+    """Returns a matrix that is requantized to 8 bits as an output of 32-bit floats.
 
     Args:
-        file: Where the constants are.
-        pieces: All rows in their order, as they are in the GGUF file.
+        file: The file for the constants.
+        pieces: All rows in their order, as bytes of the GGUF file.
         shape: The shape of the matrix.
-        kind: The number of the type of the blocks.
-        group: The elements that have one scale.
+        kind: The number of the quantization type in the file.
+        group: The number of elements that share a scale.
     """
     blocks, (_, size), (rows, columns) = BLOCKS[kind], BLOCK_SIZES[kind], shape
     groups = [] if group == columns else [columns // group]
@@ -324,7 +329,7 @@ def _rounded(file: ConstantFile, pieces: Iterable[NDArray[np.uint8]], shape: lis
 
 
 def _with_zeros(numbers: NDArray[np.int8], scale: Floats, offset: Floats) -> tuple[NDArray[np.int8], Floats, Floats]:
-    """Returns numbers, scales and zeros: (number - zero) * scale is number * scale + offset."""
+    """Returns integers, scales and zero points, so that (number - zero) * scale is number * scale + offset."""
     flat = scale == 0
     zero = -np.divide(offset, scale, out=np.ones_like(offset), where=~flat)
     return np.where(flat[..., None], np.int8(0), numbers), np.where(flat, offset, scale), zero

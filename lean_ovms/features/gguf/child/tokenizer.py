@@ -1,8 +1,8 @@
-"""A tokenizer from the metadata of a GGUF file, by the library `tokenizers`, and what else the metadata says of tokens.
+"""Builds a tokenizer from the metadata of a GGUF file, with the library `tokenizers`.
 
 A vocabulary is of the kind "gpt2" (bytes, with merges), "llama" (SentencePiece: pieces with scores), "gemma4" (pieces
-with merges), "t5" (SentencePiece: pieces with probabilities) or "bert" (WordPiece: words and their ends). The first
-kind has a pre-tokenizer by llama.cpp's name; here are the regular expressions of the tokenizer.json that it stands for.
+with merges), "t5" (SentencePiece: pieces with probabilities) or "bert" (WordPiece: words and suffixes). A file of the
+kind "gpt2" names its pre-tokenizer; the regular expressions for llama.cpp's names are listed in this module.
 """
 
 from __future__ import annotations
@@ -136,10 +136,10 @@ HASHED = 0x9E3779B97F4A7C15
 
 
 class GgufTokenizer:
-    """An engine.paged.network.FileTokenizer, and of openvino_genai.Tokenizer what loading.model_info calls."""
+    """The tokenizer of a GGUF file, with those methods of openvino_genai.Tokenizer that loading.model_info calls."""
 
     def __init__(self, path: Path) -> None:
-        """Makes the tokenizer that a file describes. Raises StartError."""
+        """Builds the tokenizer that a file describes. Raises StartError if that is not possible."""
         header = header_of(path)
         metadata, tokens = header.metadata, header.strings("tokenizer.ggml.tokens")
         kinds = metadata.get("tokenizer.ggml.token_type") or [NORMAL] * len(tokens)
@@ -182,7 +182,7 @@ class GgufTokenizer:
         self._template = template if isinstance(template, str) else ""
 
     def encode(self, text: str, add_special_tokens: bool) -> list[int]:
-        """Encodes as LoadedModel.encode does."""
+        """Returns the token ids of a text."""
         ids = self.library.encode(text)
         return [*self.single[0], *ids, *self.single[1]] if add_special_tokens else ids
 
@@ -218,13 +218,13 @@ def _id(header: gguf.Header, name: str) -> int:
 
 
 def _mark(header: gguf.Header, tokens: Sequence[str], name: str, usual: str) -> tuple[int, ...]:
-    """Returns a token that all texts have at one end.
+    """Returns a special token that every text has at one end, as a tuple of its id, or () if the file has none.
 
     Args:
         header: The header of the file.
-        tokens: The texts of its tokens.
-        name: The token's name in it.
-        usual: The token's text, where the file does not say its id.
+        tokens: The texts of the vocabulary's tokens.
+        name: The name of the special token in the metadata.
+        usual: The usual text of the token, by which it is found if the metadata has no id.
     """
     if (found := _id(header, name)) >= 0:
         return (found,)
@@ -232,12 +232,12 @@ def _mark(header: gguf.Header, tokens: Sequence[str], name: str, usual: str) -> 
 
 
 def _frame(header: gguf.Header, name: str, default: bool) -> tuple[int, ...]:
-    """Returns the token that all texts begin or end with, if any.
+    """Returns the token that every text begins or ends with, as a tuple of its id, or () if there is none.
 
     Args:
         header: The header of the file.
-        name: The token's name in it.
-        default: Whether texts have it where the file does not say so.
+        name: The name of the special token in the metadata.
+        default: Whether texts have the token if the file does not say so.
     """
     default = default or (name == "bos" and header.metadata.get("tokenizer.ggml.pre") in BEGUN)
     wanted = header.metadata.get(f"tokenizer.ggml.add_{name}_token", default)
@@ -245,7 +245,7 @@ def _frame(header: gguf.Header, name: str, default: bool) -> tuple[int, ...]:
 
 
 def _bytes(header: gguf.Header, tokens: Sequence[str]) -> Any:
-    """Returns a tokenizer of the kind gpt2."""
+    """Builds a tokenizer of the kind gpt2."""
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
     name = str(header.metadata.get("tokenizer.ggml.pre") or "default")
@@ -261,19 +261,19 @@ def _bytes(header: gguf.Header, tokens: Sequence[str]) -> Any:
 
 
 def _pair(text: str) -> tuple[str, str]:
-    """Returns the two parts of a merge; the first may begin with a space. Raises ValueError."""
+    """Splits the text of a merge into its two parts, of which the first may begin with a space. Raises ValueError."""
     place = text.index(" ", 1)
     return text[:place], text[place + 1 :]
 
 
 def _sentencepiece(header: gguf.Header, tokens: Sequence[str], prefix: bool, merged: bool) -> Any:
-    """Returns a tokenizer of the kind llama or gemma4.
+    """Builds a tokenizer of the kind llama or gemma4.
 
     Args:
         header: The header of the file.
-        tokens: The texts of its tokens.
-        prefix: Whether texts begin with a space.
-        merged: Whether the file has the merges; else they follow from the scores.
+        tokens: The texts of the vocabulary's tokens.
+        prefix: Whether a space is put before texts.
+        merged: Whether the file lists the merges; otherwise they follow from the scores.
     """
     from tokenizers import Tokenizer, models, normalizers
 
@@ -288,7 +288,7 @@ def _sentencepiece(header: gguf.Header, tokens: Sequence[str], prefix: bool, mer
 
 
 def _scored_merges(header: gguf.Header, vocab: dict[str, int]) -> list[tuple[str, str]]:
-    """Returns the merges that follow from the scores: the best pair of pieces comes first. Raises ValueError."""
+    """Derives the merges from the scores of pieces; the merge with the best score comes first. Raises ValueError."""
     scores = header.metadata.get("tokenizer.ggml.scores")
     if not isinstance(scores, list) or len(scores) < header.vocab_size:
         raise ValueError("its pieces have no scores")
@@ -301,10 +301,10 @@ def _scored_merges(header: gguf.Header, vocab: dict[str, int]) -> list[tuple[str
 
 
 def _cuts(tokens: Sequence[str]) -> tuple[list[int], list[int]]:
-    """Returns where tokens can be cut into two tokens: the places of the tokens, and where in each.
+    """Returns all ways to cut a token into two other tokens: the tokens' indices, and the place of the cut in each.
 
-    Parts are compared by hashes, polynomials of their characters modulo 2**64, all at once: one by one the vocabulary
-    of Gemma takes a second. Were two hashes the same by accident, the library would refuse the merge.
+    All parts are compared at once by hashes, polynomials of their characters modulo 2**64, since comparing them one by
+    one takes a second for Gemma's vocabulary. If two hashes were equal by accident, the library would refuse the merge.
     """
     codes = np.frombuffer("".join(tokens).encode("utf-32-le"), np.uint32)
     lengths = np.fromiter(map(len, tokens), np.int64, len(tokens))
@@ -336,17 +336,17 @@ def _cuts(tokens: Sequence[str]) -> tuple[list[int], list[int]]:
 
 
 def _unigram(header: gguf.Header, tokens: Sequence[str], kinds: Sequence[int], prefix: bool) -> Any:
-    """Returns a tokenizer of the kind t5: of all ways to divide a word into pieces, the most probable one.
+    """Builds a tokenizer of the kind t5, which divides a word into the most probable pieces.
 
-    As in transformers, white space divides words whatever the file says of it: the converter of llama.cpp writes the
-    value of another setting there. Pieces that stand for no text are as improbable as the rarest one: with less, what
-    is unknown would cost more.
+    As in transformers, white space always separates words, since llama.cpp's converter writes the value of another
+    setting for that into the file. Special tokens get the probability of the rarest piece, since a smaller one would
+    raise the cost of unknown text.
 
     Args:
         header: The header of the file.
-        tokens: The texts of its tokens.
-        kinds: What each of them is.
-        prefix: Whether texts begin with a space.
+        tokens: The texts of the vocabulary's tokens.
+        kinds: The type of each token, such as normal or control.
+        prefix: Whether a space is put before texts.
     """
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
@@ -369,10 +369,11 @@ def _unigram(header: gguf.Header, tokens: Sequence[str], kinds: Sequence[int], p
 
 
 def _check_charsmap(data: bytes) -> None:
-    """Raises ValueError for what SentencePiece replaces if the library would read outside of it, and end the process.
+    """Raises ValueError if SentencePiece's table of replacements would make the library read beyond its end and crash.
 
-    That is a double array of 32 bits, behind its size, and then texts, to whose beginnings it leads. A node has the
-    distance of its children from bit 10 on (times 256 with bit 9), and with bit 8 the first of them is a text's place.
+    The table is a size, a double-array trie of 32-bit nodes, and the texts to which the trie leads. From bit 10 on, a
+    node has the offset of its children (times 256 if bit 9 is set). If bit 8 is set, its first child has the offset of
+    a text.
     """
     size = int.from_bytes(data[:4], "little") // 4 * 4
     nodes = np.frombuffer(data[4 : 4 + min(size, len(data) // 4 * 4 - 4)], "<u4").astype(np.int64)
@@ -390,14 +391,15 @@ def _check_charsmap(data: bytes) -> None:
 
 
 def _wordpiece(header: gguf.Header, tokens: Sequence[str], kinds: Sequence[int]) -> Any:
-    """Returns a tokenizer of the kind bert. In the file words begin with a space, and their ends do not with ##.
+    """Builds a tokenizer of the kind bert.
 
-    The file does not say whether texts are lowercased: they are where no word has a capital letter.
+    In the file, words begin with a space, and suffixes do not begin with ##, unlike in BERT's own vocabulary. The file
+    does not say whether texts are lowercased; they are if no word has a capital letter.
 
     Args:
         header: The header of the file.
-        tokens: The texts of its tokens.
-        kinds: What each of them is.
+        tokens: The texts of the vocabulary's tokens.
+        kinds: The type of each token, such as normal or control.
     """
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
@@ -414,7 +416,7 @@ def _wordpiece(header: gguf.Header, tokens: Sequence[str], kinds: Sequence[int])
 
 
 def _add_tokens(made: Any, tokens: Sequence[str], kinds: Sequence[int]) -> None:
-    """Makes the tokenizer find tokens that are no part of a word."""
+    """Makes the tokenizer recognize special and user-defined tokens anywhere in a text."""
     from tokenizers import AddedToken
 
     for kind, special in ((CONTROL, True), (UNKNOWN, True), (USER_DEFINED, False)):
@@ -424,12 +426,12 @@ def _add_tokens(made: Any, tokens: Sequence[str], kinds: Sequence[int]) -> None:
 
 
 def _pieces(tokens: Sequence[str], kinds: Sequence[int], pieces: bool) -> list[bytes]:
-    """Returns the bytes of all tokens.
+    """Returns the bytes of each token's text.
 
     Args:
-        tokens: Their texts in the file.
-        kinds: What each is.
-        pieces: Whether they are pieces, and not in the alphabet for bytes.
+        tokens: The texts of the tokens in the file.
+        kinds: The type of each token, such as normal or control.
+        pieces: Whether the texts are SentencePiece's; otherwise each character stands for a byte, as in GPT-2.
     """
     if pieces:
         found = "\0".join(tokens).replace(SPACE, " ").encode().split(b"\0")  # one by one it takes ten times as long

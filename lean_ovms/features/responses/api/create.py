@@ -75,7 +75,8 @@ async def handle_create(request: Request, services: Services) -> Response:
 async def handle_input_tokens(request: Request, services: Services) -> Response:
     """Counts the tokens of the input without generating or storing anything.
 
-    https://platform.openai.com/docs/api-reference/responses/input-tokens"""
+    https://platform.openai.com/docs/api-reference/responses/input-tokens
+    """
     parsed, context = await read_request(request, services, parse_response)
     if parsed.tools.mcp and (tools := server_tools(services.config)) is not None:
         parsed = await tools.with_tools(parsed, context, services)
