@@ -255,7 +255,7 @@ class PartRow(Row):
     """Options, of which one must be set for the part to be used; () for always. Options of omitted features are never
     set."""
     file: str = ""
-    """A file that the model's directory must have for the part to be used, or "" for none; single-file models need none."""
+    """A file that a model's directory must have for the part to be used, or ""; single-file models need none."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True, kw_only=True)
