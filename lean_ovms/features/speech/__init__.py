@@ -1,1 +1,1 @@
-"""Speech-to-text models: they transcribe and translate audio."""
+"""Speech-to-text models, which transcribe and translate audio."""

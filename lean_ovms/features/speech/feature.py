@@ -16,7 +16,7 @@ TASK = "speech2text"
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class SpeechOptions(Options):
-    """The options with which a speech model is loaded."""
+    """The options of speech-to-text models."""
 
     in_engine = True
     enable_word_timestamps: bool = option(

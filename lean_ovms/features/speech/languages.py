@@ -1,4 +1,4 @@
-"""Languages by their codes in Whisper's vocabulary, and what they are called. Pure."""
+"""Names of languages by their codes in Whisper's vocabulary."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _CODES = {name: code for code, name in NAMES.items()} | _OTHER_NAMES
 
 
 def find(text: str, known: Collection[str]) -> str:
-    """Returns the code of a language as a client or a model names it: en, EN, en-US, english, <|en|>. "" if it is none
-    of the known codes."""
+    """Returns the known code of a language that is named as en, EN, en-US, english or <|en|>, or "" if
+    it is unknown."""
     name = text.strip().removeprefix("<|").removesuffix("|>").lower()
     short = name.replace("_", "-").partition("-")[0]
     for code in (name, _CODES.get(name, ""), short, _CODES.get(short, "")):
@@ -43,5 +43,5 @@ def find(text: str, known: Collection[str]) -> str:
 
 
 def name_of(code: str) -> str:
-    """Returns the English name of a language; the code itself if it has none here."""
+    """Returns the English name of a language, or its code if the name is not listed."""
     return NAMES.get(code, code)

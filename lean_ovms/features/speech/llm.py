@@ -1,4 +1,4 @@
-"""Transcribing as a method of LLM and AsyncLLM."""
+"""Transcription as a method of LLM and AsyncLLM."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from .params import TRANSCRIBE
 
 
 async def transcribe(llm: Caller, audio: bytes, fields: Json) -> Transcript:
-    """Returns what is said in an audio file.
+    """Transcribes an audio file.
 
     Args:
-        llm: What reads the fields and has the model.
-        audio: The file.
-        fields: Fields of a transcription, by their names.
+        llm: The LLM, which reads the fields and has the model.
+        audio: The bytes of the file.
+        fields: Fields of a transcription request, by their names.
 
     Raises:
-        RequestError: For what is wrong with the file or the fields, or with the engine.
-        TypeError: For an unknown field.
+        RequestError: The file or a field is not valid, or the engine fails.
+        TypeError: A field is unknown.
     """
     times = {"response_format": "verbose_json"} if fields.get("timestamp_granularities") else {}
     given = {"file": FilePart(memoryview(audio)), **times}

@@ -1,4 +1,4 @@
-"""A model that transcribes and translates speech: audio in, events with text out. Knows no HTTP and no file formats."""
+"""The front end's side of a model that transcribes and translates speech. It knows no HTTP and no file formats."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ from .reply import SpeechReply
 
 
 class SpeechModel(Transcriber):
-    """Each method that serves a request resolves the model once (`hold`)."""
+    """A served model that transcribes and translates speech.
+
+    A model may be replaced while it is served: each method that serves a request fetches the current one once (`hold`).
+    """
 
     @property
     def speech(self) -> SpeechInfo:
-        """What the model can do. Raises RequestError if it is not loaded."""
+        """The description of the model. Raises RequestError if it is not loaded."""
         return SpeechInfo(**self.serving().info.of_task)
 
     @property
@@ -43,15 +46,15 @@ class SpeechModel(Transcriber):
     async def transcribe(
         self, audio: AsyncIterator[bytes], params: TranscribeParams
     ) -> AsyncGenerator[SpeechEvent, None]:
-        """Yields the events of this audio, in their order. The transcription ends in the engine when this is closed.
+        """Transcribes audio and yields the events in their order. Closing the generator cancels the transcription.
 
         Args:
-            audio: The blocks of audio, as types.audio describes them, which are taken as the engine gets on. It is
+            audio: The blocks of 16-bit samples (types.audio), which are read at the pace of the engine. The iterator is
                 closed at the end, if it can be.
             params: The parameters of the transcription.
 
         Raises:
-            RequestError: The engine refuses it; errors of `audio` are raised, too.
+            RequestError: The engine refuses the request or fails. Errors of `audio` are raised as they are.
         """
         with await self.hold() as model:
             usage = UsageRecorder()
@@ -75,7 +78,7 @@ class SpeechModel(Transcriber):
                 await reply.aclose()
 
     def _observe(self, window: WindowDone, reply: SpeechReply) -> None:
-        """Counts a window of speech, or a part without any."""
+        """Observes the metrics of a window, or of skipped audio without speech."""
         labels = (self.name,)
         seconds = window.end - window.start
         self.metrics.add(AUDIO_SECONDS, labels, seconds + window.skipped)
@@ -86,7 +89,7 @@ class SpeechModel(Transcriber):
             self.metrics.observe(REAL_TIME_FACTOR, labels, reply.computed_s / seconds)
 
     def _limit(self, reply: SpeechReply, params: TranscribeParams) -> asyncio.TimerHandle | None:
-        """Ends a request after request_timeout_s; a live one lasts as long as its speaker speaks."""
+        """Starts the timer that ends a request after request_timeout_s. A live request has no limit."""
         limit = self.config.request_timeout_s
         if not limit or params.live:
             return None

@@ -1,10 +1,10 @@
-"""Declares what a speech model can do, how audio is transcribed, and the events of a transcription.
+"""Declares the description of a speech model, the parameters of a transcription, and its events.
 
     api --audio blocks, TranscribeParams--> model --> engine
     api <---------- SpeechEvent ----------- model <-- engine
 
-Audio is as in types.audio. Times are seconds from the beginning of the request's audio. Both processes use this module;
-it has no behaviour beyond trivial properties.
+Audio has the format of types.audio. Times are seconds from the beginning of the request's audio. Both processes use
+this module; it has no behaviour beyond trivial properties.
 """
 
 from __future__ import annotations
@@ -25,87 +25,87 @@ class SpeechInfo:
     """The properties of a loaded speech-to-text model."""
 
     languages: list[str]
-    """The codes that it knows, most used first ("en" alone: an English model)."""
+    """The codes of its languages, most used first; only "en" for an English-only model."""
     translates: bool
     """Whether it translates into English."""
     max_tokens: int
-    """The most tokens of one window's answer."""
+    """The most tokens of one window's text."""
     max_prompt_tokens: int
     """The most tokens of prompt and hotwords together."""
     capabilities: list[str] = field(default_factory=list)
     """"logprobs": avg_logprob, no_speech_prob and log probabilities of tokens; "words": word times; "timed_stream":
-    text streams also with timestamps; "fallback": the temperature ladder; "beams"."""
+    text can be streamed although timestamps are computed; "fallback": the temperature fallback; "beams": beam search.
+    """
     backend: str = ""
-    """What decodes, "decode_loop" or "asr_pipeline"."""
+    """The decoder, "decode_loop" (this project's) or "asr_pipeline" (openvino_genai's)."""
     vad: str = ""
-    """What finds voice activity, "silero" or "energy"."""
+    """The voice activity detector, "silero" or "energy"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnDetection:
-    """The settings that find utterances by voice activity (OpenAI's server_vad)."""
+    """The settings for finding utterances by voice activity (OpenAI's server_vad)."""
 
     threshold: float = 0.5
-    """How probable voice must be, from 0 to 1."""
+    """The probability from which a frame counts as speech, from 0 to 1."""
     prefix_padding_ms: int = 300
-    """The milliseconds before the voice that are part of an utterance."""
+    """The milliseconds before the speech that belong to its utterance."""
     silence_duration_ms: int = 500
-    """The milliseconds without voice that end an utterance."""
+    """The milliseconds without speech that end an utterance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscribeParams:
-    """The parameters with which the audio of one request is transcribed. Complete and in range: defaults are filled in,
-    values validated."""
+    """The parameters of one request's transcription. Defaults are filled in and values are validated."""
 
     task: str = TRANSCRIBE
     """TRANSCRIBE or TRANSLATE."""
     language: str = ""
-    """The code of the language; empty: it is detected on the first window with speech."""
+    """The code of the language; "" if it is detected in the first window with speech."""
     prompt: str = ""
-    """The text before the first window."""
+    """The text that precedes the first window's text."""
     hotwords: str = ""
-    """The text before every window."""
+    """The text that the model gets with every window, with words that are likely."""
     segments: bool = False
-    """Whether times of segments are wanted; the model must have them."""
+    """Whether times of segments are requested; the model must be able to compute them."""
     words: bool = False
-    """Whether times of words are wanted; the model must have them."""
+    """Whether times of words are requested; the model must be able to compute them."""
     temperature: float = 0.0
-    """What logits are divided by; 0: the likeliest token is taken."""
+    """The sampling temperature; 0: the likeliest token is chosen."""
     fallback: bool = True
-    """Whether higher temperatures are tried where the text is improbable or repeats itself (Whisper's ladder). The text
-    of a window then comes in one TextDelta at its end, and without it token by token."""
+    """Whether higher temperatures are tried if the text is improbable or repeats itself, as in OpenAI's Whisper. The
+    text of a window is then sent in one TextDelta at its end, otherwise token by token."""
     top_p: float = 1.0
-    """Only the likeliest tokens with this probability together may be drawn; 1: all."""
+    """The cumulative probability of the likeliest tokens among which one is sampled; 1: all tokens."""
     top_k: int = 0
-    """Only so many of the likeliest tokens may be drawn; 0: all."""
+    """The number of the likeliest tokens among which one is sampled; 0: all tokens."""
     seed: int | None = None
-    """The seed of what is drawn; None: any."""
+    """The seed of sampling; None: any seed."""
     repetition_penalty: float = 1.0
-    """The divisor of the positive logits, and factor of the negative ones, of tokens of the text."""
+    """The divisor of positive logits and the factor of negative ones, for tokens that are in the text."""
     presence_penalty: float = 0.0
-    """What is subtracted from the logit of each token of the text."""
+    """The number that is subtracted from the logits of tokens that are in the text."""
     frequency_penalty: float = 0.0
-    """What is subtracted from that logit for each time that the token was generated."""
+    """The number that is subtracted from the logit of a token for each time that it is in the text."""
     beams: int = 1
-    """The width of a beam search; 1: there is none."""
+    """The number of beams; 1: no beam search."""
     length_penalty: float = 1.0
-    """The power of the length that divides the score of a beam."""
+    """The power of the length by which a beam's log probability is divided."""
     max_tokens: int = 0
-    """The most tokens of the whole request; 0: it has no limit of its own."""
+    """The most tokens of the whole request; 0: no limit."""
     logprobs: bool = False
-    """Whether the log probability of each token is wanted."""
+    """Whether the log probability of each token is requested."""
     turns: TurnDetection | None = None
-    """Utterances are found by voice activity, and each is transcribed by itself (realtime), with times in several
-    windows where the model leaves a part of it; None: the audio is one text, cut into windows at quiet places."""
+    """The settings by which utterances are found, each of which is transcribed by itself (realtime). None: the audio is
+    one text, and is cut into windows at quiet places."""
     partials: bool = False
     """Whether text of an utterance is sent before it has ended."""
     live: bool = False
-    """Whether it comes before files."""
+    """Whether the request takes precedence over files, as somebody is speaking."""
     vad: bool = True
     """Whether windows without speech are skipped."""
     priority: int = 0
-    """The lower one is sooner."""
+    """The priority of the request; lower values are computed first."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -113,21 +113,21 @@ class Segment:
     """A piece of text with its times."""
 
     start: float
-    """When it begins, in seconds."""
+    """The beginning, in seconds."""
     end: float
-    """When it ends, in seconds."""
+    """The end, in seconds."""
     text: str
     """The text."""
     tokens: list[int] = field(default_factory=list)
-    """The ids without timestamps."""
+    """The token ids, without timestamps."""
     avg_logprob: float | None = None
-    """The mean log probability of its tokens; None: the backend does not know it."""
+    """The mean log probability of its tokens; None if the backend does not know it."""
     no_speech_prob: float | None = None
-    """The probability that nobody speaks; None: the backend does not know it."""
+    """The probability that nobody speaks; None if the backend does not know it."""
     temperature: float = 0.0
     """The temperature with which it was decoded."""
     compression_ratio: float = 1.0
-    """How much shorter its window's text is when it is compressed, which repetitions are."""
+    """The size of its window's text divided by the compressed size, which is high if the text repeats itself."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -137,9 +137,9 @@ class Word:
     word: str
     """The word."""
     start: float
-    """When it begins, in seconds."""
+    """The beginning, in seconds."""
     end: float
-    """When it ends, in seconds."""
+    """The end, in seconds."""
 
 
 # --- events of a request, in order
@@ -147,45 +147,46 @@ class Word:
 
 @dataclass(slots=True)
 class TextDelta:
-    """New text; all deltas of a window together are its text, with the space that separates it from the text before."""
+    """New text of a window; all its deltas together are its text, with the space that separates it from the text
+    before."""
 
     text: str
     """The text."""
     logprobs: list[tuple[str, float]] | None = None
-    """The text and the log probability of each token; None: they are not wanted, or not known."""
+    """The text and the log probability of each token; None if they are not requested or not known."""
 
 
 @dataclass(slots=True, kw_only=True)
 class WindowDone:
-    """A window, or an utterance, has been transcribed."""
+    """The event that a window or an utterance has been transcribed."""
 
     start: float = 0.0
-    """When it begins, in seconds."""
+    """The beginning, in seconds."""
     end: float = 0.0
-    """Up to where it has been transcribed, in seconds."""
+    """The time up to which the audio has been transcribed, in seconds."""
     text: str
-    """All of its text, also what was sent as deltas."""
+    """The whole text of the window, including that of its deltas."""
     language: str = ""
     """The language that was detected or given."""
     language_probability: float | None = None
-    """The probability of a language that was detected; None: not known."""
+    """The probability of the detected language; None if it is not known."""
     segments: list[Segment] = field(default_factory=list)
-    """The segments, if they are wanted."""
+    """The segments, if they are requested."""
     words: list[Word] = field(default_factory=list)
-    """The words, if they are wanted."""
+    """The words, if they are requested."""
     prompt_tokens: int = 0
-    """The tokens of the decoder's prompt."""
+    """The number of tokens of the decoder's prompt."""
     tokens: int = 0
-    """The tokens that the decoder has generated."""
+    """The number of tokens that the decoder has generated."""
     skipped: float = 0.0
     """The seconds without speech that were not transcribed."""
     stopped: str = "stop"
-    """"stop", or "length" where max_tokens or the model's limit cut the text."""
+    """"stop", or "length" if max_tokens or the model's limit cut the text."""
 
 
 @dataclass(slots=True)
 class TurnStarted:
-    """Speech began at this time (with TranscribeParams.turns)."""
+    """The event that speech began (with TranscribeParams.turns)."""
 
     at: float
     """The time in seconds."""
@@ -193,7 +194,7 @@ class TurnStarted:
 
 @dataclass(slots=True)
 class TurnStopped:
-    """Speech ended at this time; the utterance's deltas and WindowDone follow."""
+    """The event that speech ended; the utterance's deltas and WindowDone follow."""
 
     at: float
     """The time in seconds."""

@@ -10,10 +10,11 @@ from ...engine.record import COMMAND, DataRecord, Record
 
 @dataclass(slots=True)
 class Transcribe(Record):
-    """Transcribes the audio of the Audio records with this id.
+    """The command to transcribe the audio of the Audio records with the same id.
 
-    Answered by SpeechText, SpeechTurn, AudioUsed and WindowTranscribed records and then exactly one Transcribed, Failed
-    or Refused. A request that goes on after the engine has died has a start, a state and care.
+    It is answered by SpeechText, SpeechTurn, AudioUsed and WindowTranscribed records, and then by exactly one
+    Transcribed, Failed or Refused. `start`, `state` and `care` are set if the request continues after the engine has
+    died.
     """
 
     role = COMMAND
@@ -24,31 +25,31 @@ class Transcribe(Record):
     params: dict[str, Any]
     """The fields of params.TranscribeParams."""
     client: str = ""
-    """Who sends it; clients share the time of the engine."""
+    """The name of the client, by which engine time is shared fairly."""
     start: int = 0
-    """The samples of its audio that are transcribed already: the Audio records begin behind them."""
+    """The number of samples that are transcribed already; the Audio records begin after them."""
     state: dict[str, Any] = field(default_factory=dict)
     """The state of the last WindowTranscribed."""
     care: int = 0
-    """How its next window is computed: ALONE, or ALONE and PLAIN, which is without times; 0: as usual."""
+    """How the next window is computed: ALONE, or ALONE and PLAIN, that is, without timestamps; 0: as usual."""
 
 
 @dataclass(slots=True)
 class Audio(DataRecord):
-    """The next samples of a Transcribe."""
+    """The next samples for a Transcribe command."""
 
     role = COMMAND
     id: int
     """The number of the Transcribe."""
     last: bool
-    """Whether there are no more."""
+    """Whether these are the last samples."""
     data: bytes = field(default=b"", metadata={"attached": True})
     """Whole samples of 16 bits, little-endian, 16 kHz; sent as an attachment."""
 
 
 @dataclass(slots=True)
 class WindowStarted(Record):
-    """A window of this Transcribe is being computed from now on."""
+    """The report that a window of a Transcribe command is being computed from now on."""
 
     id: int
     """The number of the Transcribe."""
@@ -56,7 +57,7 @@ class WindowStarted(Record):
 
 @dataclass(slots=True)
 class SpeechText(Record):
-    """New text of the window that is being computed: the fields of params.TextDelta."""
+    """New text of the window that is being computed, with the fields of params.TextDelta."""
 
     id: int
     """The number of the Transcribe."""
@@ -68,47 +69,47 @@ class SpeechText(Record):
 
 @dataclass(slots=True)
 class SpeechTurn(Record):
-    """Speech begins or ends."""
+    """The report that speech begins or ends."""
 
     id: int
     """The number of the Transcribe."""
     started: bool
-    """Whether it begins."""
+    """Whether speech begins; otherwise it ends."""
     at: float
-    """When, in seconds."""
+    """The time in the request's audio, in seconds."""
 
 
 @dataclass(slots=True)
 class AudioUsed(Record):
-    """The samples before this one are not needed again: they are transcribed, or have no speech."""
+    """The report that audio is not needed again, since it is transcribed or has no speech."""
 
     id: int
     """The number of the Transcribe."""
     samples: int
-    """The number of the sample."""
+    """The number of samples from the beginning that are not needed again."""
 
 
 @dataclass(slots=True)
 class WindowTranscribed(Record):
-    """A window is done."""
+    """The report that a window is transcribed."""
 
     id: int
     """The number of the Transcribe."""
     window: dict[str, Any]
     """The fields of params.WindowDone."""
     samples: int
-    """The samples before this one are not needed again."""
+    """The number of samples from the beginning that are not needed again."""
     state: dict[str, Any]
-    """What Transcribe.state is to have; of no meaning to the front end."""
+    """The state after the window, which the front end only passes on as Transcribe.state."""
     queued_s: float = 0.0
-    """The seconds that it waited."""
+    """The seconds that the window waited."""
     computed_s: float = 0.0
-    """The seconds that it took."""
+    """The seconds that computing the window took."""
 
 
 @dataclass(slots=True)
 class Transcribed(Record):
-    """All of the audio of a Transcribe is transcribed."""
+    """The report that all audio of a Transcribe command is transcribed."""
 
     id: int
     """The number of the Transcribe."""

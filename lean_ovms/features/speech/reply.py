@@ -1,7 +1,7 @@
-"""One transcription: sends its audio as the engine gets on, collects its events, and repeats what a dead engine lost.
+"""The front end's side of a transcription: it sends audio at the engine's pace, and collects the events.
 
-The audio that is not transcribed yet is kept, at most AHEAD_S seconds and a block of it, and sent again to the next
-child together with the state of the last finished window. Knows no process.
+The audio that is not transcribed yet is kept, at most AHEAD_S seconds and a block. If the engine dies, it is sent again
+to the next engine process, together with the state of the last finished window.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ MAX_RESTARTS = 4
 
 
 class SpeechReply:
-    """The events of one request, in order, for one reader."""
+    """One running transcription, with the events of its request in order, for one reader."""
 
     def __init__(self, number: int, send: Send, close: Close, params: TranscribeParams, client: str) -> None:
         """Begins without any audio.
 
         Args:
-            number: The number of the request, which its records have.
-            send: Sends a record to the engine; without an engine the record is dropped.
+            number: The number of the request, which is the id of its records.
+            send: Sends a record to the engine; if there is no engine, the record is dropped.
             close: Is called with the number when the request has ended.
             params: The parameters of the request.
             client: The name of the client.
@@ -80,13 +80,13 @@ class SpeechReply:
 
     @property
     def seconds(self) -> float:
-        """Seconds of audio received so far."""
+        """The length of the audio received so far, in seconds."""
         return self._end / SAMPLE_BYTES / SAMPLE_RATE
 
     # --- the reader
 
     def begin(self, audio: AsyncIterator[bytes]) -> None:
-        """Starts the request and sends its audio from now on. Raises RequestError."""
+        """Starts the request and a task that sends its audio. Raises RequestError."""
         try:
             self._send(self._request())
         except RequestError:
@@ -95,8 +95,10 @@ class SpeechReply:
         self._pump = asyncio.get_running_loop().create_task(self._send_all(audio))
 
     async def next(self) -> SpeechEvent | None:
-        """Returns the next event; None after the last. Raises RequestError, or what the audio raised after its
-        events."""
+        """Waits for the next event, and returns it, or None after the last one.
+
+        After the last event it raises the error of the request or of the audio, if there was one.
+        """
         event = await self._events.get()
         if event is None:
             self._events.put_nowait(None)  # for the next call
@@ -105,7 +107,7 @@ class SpeechReply:
         return event
 
     async def aclose(self) -> None:
-        """Cancels what is not finished. Idempotent."""
+        """Cancels the request if it has not finished. Idempotent."""
         if not self._ended:
             self._end_with(None)
             self._send(protocol.Cancel(self.id))
@@ -114,7 +116,7 @@ class SpeechReply:
             await asyncio.wait([self._pump])
 
     def abort(self, error: RequestError) -> None:
-        """Stops; the reader gets this error. Does nothing if it is finished."""
+        """Ends the request with an error, which the reader gets. It has no effect on a finished request."""
         if not self._ended:
             self._send(protocol.Cancel(self.id))
             self._end_with(error)
@@ -151,7 +153,7 @@ class SpeechReply:
         self._send(records.Audio(self.id, False, block))
 
     def _used(self, samples: int) -> None:
-        """Forgets the audio before this sample."""
+        """Drops the kept audio before a sample."""
         start = min(samples * SAMPLE_BYTES, self._end)
         while self._start < start and self._audio:
             block = self._audio.popleft()
@@ -165,7 +167,7 @@ class SpeechReply:
     # --- for the router
 
     def receive(self, record: protocol.Record) -> None:
-        """Takes a record with this id. Raises FrameError for one that does not fit."""
+        """Handles a record of the engine for this request. Raises FrameError if it does not fit."""
         if self._ended:
             return
         match record:
@@ -223,7 +225,7 @@ class SpeechReply:
     # --- a new engine
 
     def lost(self) -> RequestError | None:
-        """Notes that the engine has died. Returns the error of the request; None: it goes on with the next engine."""
+        """Notes that the engine has died. Returns the error of the request, or None if the next engine continues it."""
         self._crashes += 1
         care = self._next_care() if self.in_window else self._care
         self.in_window = False
@@ -235,14 +237,14 @@ class SpeechReply:
         return None
 
     def _next_care(self) -> int | None:
-        """Returns how the window is tried again in which the engine has died; None: not at all."""
+        """Returns how to repeat the window in which the engine has died (ALONE or PLAIN), or None to give up."""
         if not self._care:  # the cause may have been another request's window, or nothing in the audio
             return records.Transcribe.ALONE
         timed = self._params.segments or self._params.words
         return records.Transcribe.PLAIN if self._care == records.Transcribe.ALONE and timed else None
 
     def resume(self) -> None:
-        """Sends the request and the audio that is not transcribed to a new engine."""
+        """Sends the request and the audio that is not transcribed yet to a new engine."""
         self._repeated_text = len(self._text)
         self._repeated_turns = len(self._turns)
         self._send(self._request())

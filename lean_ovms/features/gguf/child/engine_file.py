@@ -36,9 +36,9 @@ class GgufEngineFile:
     def weights(
         self, edits: Sequence[NetworkEdit], *, trees: bool, adapted: bool, exact: bool, images: bool
     ) -> WeightsSource:
-        """Returns the source of the weights for a generating model.
+        """Returns the source of the network for a model that generates text.
 
-        The network edits of exported models do not apply.
+        Raises NotPageable if it is to be edited.
         """
         if edits:
             raise NotPageable("the hidden states of a GGUF file's network are unknown")

@@ -1,1 +1,2 @@
-"""OpenAI's endpoints of speech to text, as OVMS and vLLM have them: forms with an audio file in, text out."""
+"""OpenAI's speech-to-text endpoints, as OVMS and vLLM have them: they take a form with an audio file,
+and return text."""

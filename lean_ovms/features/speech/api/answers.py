@@ -1,6 +1,6 @@
-"""A transcript as a response in each response format. Pure.
+"""Writes a transcript as a response, in each response format.
 
-https://platform.openai.com/docs/api-reference/audio; members that OpenAI leaves out are added, none is renamed.
+The formats are those of https://platform.openai.com/docs/api-reference/audio with some additional members.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PLAIN, VTT = "text/plain; charset=utf-8", "text/vtt; charset=utf-8"
 
 
 def answer(parsed: AudioRequest, found: Transcript) -> Response:
-    """Returns the response of a request without a stream."""
+    """Returns the response of a request without streaming, in the format that it asks for."""
     match parsed.values["response_format"]:
         case "text":
             return _text(found.text, PLAIN, parsed)
@@ -40,7 +40,7 @@ def _text(text: str, media: str, parsed: AudioRequest) -> Response:
 
 
 def brief(parsed: AudioRequest, found: Transcript) -> Json:
-    """Returns the body of format json."""
+    """Returns the body in the format json."""
     return {
         "text": found.text,
         **({"logprobs": entries(found.logprobs)} if parsed.logprobs else {}),
@@ -51,7 +51,7 @@ def brief(parsed: AudioRequest, found: Transcript) -> Json:
 
 
 def verbose(parsed: AudioRequest, found: Transcript) -> Json:
-    """Returns the body of format verbose_json."""
+    """Returns the body in the format verbose_json."""
     return {
         "task": parsed.params.task,
         **known(found),
@@ -64,12 +64,12 @@ def verbose(parsed: AudioRequest, found: Transcript) -> Json:
 
 
 def known(found: Transcript) -> Json:
-    """Returns the language and the length of the audio."""
+    """Returns the members `language` and `duration`."""
     return {"language": found.language, "duration": round(found.seconds, 3)}
 
 
 def times(parsed: AudioRequest, found: Transcript) -> Json:
-    """Returns segments and words, as far as they are requested."""
+    """Returns the members `segments` and `words`, each if it is requested."""
     shown: Json = {}
     if parsed.segments:
         numbered = enumerate(zip(found.segments, found.seeks, strict=True))
@@ -99,12 +99,12 @@ def _word(one: Word) -> Json:
 
 
 def seconds_usage(found: Transcript) -> Json:
-    """Returns the usage by the length of the audio."""
+    """Returns the usage object by the length of the audio, in whole seconds."""
     return {"type": "duration", "seconds": math.ceil(round(found.seconds, 3))}
 
 
 def token_usage(found: Transcript) -> Json:
-    """Returns the usage by tokens, with which OpenAI's streams end."""
+    """Returns the usage object by tokens, with which OpenAI's streams end."""
     counts = found.usage
     return {
         "type": "tokens",

@@ -1,4 +1,4 @@
-"""The fields of a form for transcriptions and translations."""
+"""The form fields of transcriptions and translations."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ _CHUNKING = schemas.any_of(
 
 
 def _chunking(value: Any) -> Json | None:
-    """Returns the members of server_vad; None for auto."""
+    """Reads chunking_strategy: returns the members of server_vad, or None for "auto"."""
     if value == "auto":
         return None
     if not isinstance(value, dict) or value.get("type") != "server_vad":
@@ -101,7 +101,7 @@ def _chunking(value: Any) -> Json | None:
 
 
 def _shared(name: str, **changes: Any) -> Field:
-    """Returns a field that generation has, too."""
+    """Returns the field of this name that generation requests also have, with changes."""
     return replace(SAMPLING.named(name), **{"builtin": None, **changes})
 
 

@@ -1,4 +1,4 @@
-"""A form's fields as a request: its file, its model, how the audio is transcribed, and the form of the answer."""
+"""Reads the fields of a form: the file, the model, the parameters of transcription, and the format of the answer."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ WITH_SEGMENTS = ("srt", "vtt")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AudioRequest:
-    """The form of a request for a transcription or a translation."""
+    """A parsed request for a transcription or a translation."""
 
     values: Values
     """The values of the form's fields."""
     model: SpeechModel
-    """The model."""
+    """The model that transcribes."""
     params: TranscribeParams
-    """How the audio is transcribed."""
+    """The parameters of the transcription."""
     segments: bool
-    """Whether segments are in the answer, and not only its subtitles."""
+    """Whether the answer lists the segments, instead of only using them for subtitles."""
     include_usage: bool
-    """Whether a stream ends with a usage."""
+    """Whether a stream ends with a usage object."""
     headers: list[tuple[str, str]]
-    """The Warning headers."""
+    """The Warning headers of the response."""
 
     @property
     def logprobs(self) -> bool:
-        """Whether the client wants them, known or not."""
+        """Whether the client asks for log probabilities, even if the model cannot give them."""
         return bool(self.values.get("include"))
 
 
 def parse(body: Json, services: Services, fields: FieldSet, task: str) -> tuple[AudioRequest, memoryview | FileSlice]:
-    """Returns the request and its file. Raises RequestError."""
+    """Reads a form, and returns the request and the audio file. Raises RequestError."""
     values = read(fields, body)
     name = values["model"] or services.registry.default_of(SpeechModel)
     if not name:
@@ -88,7 +88,7 @@ def _check_stream(values: Values) -> None:
 
 
 def _params(values: Values, info: SpeechInfo, task: str) -> TranscribeParams:
-    """Returns the parameters that the engine gets. Raises BadRequest."""
+    """Returns the parameters of the transcription for the engine. Raises BadRequest."""
     if task == TRANSLATE:
         _check_translation(values, info)
     form, names = values["response_format"], values.get("timestamp_granularities") or ()
@@ -134,7 +134,7 @@ def _check_translation(values: Values, info: SpeechInfo) -> None:
 
 
 def _ignored(values: Values, fields: FieldSet, body: Json, task: str) -> Iterator[str]:
-    """Yields a line for each field that has no effect."""
+    """Yields a warning for each field that has no effect."""
     if values["min_p"]:
         yield "min_p is not supported and was ignored"
     if values.get("languages"):
@@ -151,7 +151,10 @@ def _ignored(values: Values, fields: FieldSet, body: Json, task: str) -> Iterato
 
 
 def code_of(text: str, known: Collection[str]) -> str:
-    """Returns the code of a language as languages.find does. Raises BadRequest with the codes that are known."""
+    """Returns the code of a language that a client names by code or name.
+
+    Raises BadRequest if it is not a known one.
+    """
     code = find(text, known)
     if not code:
         listed = ", ".join(sorted(known))

@@ -1,6 +1,6 @@
-"""A transcription as server-sent events that are OpenAI's and vLLM's at once.
+"""Streams a transcription as server-sent events that clients of OpenAI and of vLLM can both read.
 
-Each event is one JSON object with the members of both, so that the clients of either read it.
+Each event is one JSON object with the members of both APIs:
 https://platform.openai.com/docs/api-reference/audio/transcript-text-delta-event and vLLM's transcription.chunk.
 """
 
@@ -20,7 +20,7 @@ from .transcript import Logprobs, Transcript, entries
 
 
 class TranscriptionStream(IteratedSource[SpeechEvent]):
-    """The events of a running transcription (sse.Source). Closed in any case, and its audio with it."""
+    """The events of a running transcription. Closing it also closes the audio."""
 
     def __init__(self, events: AsyncGenerator[SpeechEvent, None], audio: AudioStream, transcript: Transcript) -> None:
         super().__init__(events)
@@ -29,7 +29,7 @@ class TranscriptionStream(IteratedSource[SpeechEvent]):
 
     @property
     def usage(self) -> Usage:  # type: ignore[override]
-        """The token counts of all events so far."""
+        """The token counts of the transcription so far."""
         return self._transcript.usage
 
     async def push_to(self, sink: Sink[list[SpeechEvent]]) -> None:
@@ -47,7 +47,7 @@ class TranscriptionStream(IteratedSource[SpeechEvent]):
 
 
 class TranscriptRenderer(Renderer[SpeechEvent]):
-    """Renders the engine's events as server-sent events (sse.Renderer)."""
+    """Renders the engine's events as server-sent events."""
 
     def __init__(self, parsed: AudioRequest, transcript: Transcript) -> None:
         self._parsed = parsed
@@ -76,7 +76,7 @@ class TranscriptRenderer(Renderer[SpeechEvent]):
 
     @property
     def _counts(self) -> Json:
-        """The usage object of vLLM's chunks."""
+        """The usage object so far, in vLLM's form."""
         return usage(self._transcript.usage)
 
     def end(self, usage: Usage) -> bytes:

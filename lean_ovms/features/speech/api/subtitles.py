@@ -1,4 +1,4 @@
-"""Segments as subtitles: SubRip and WebVTT (https://www.w3.org/TR/webvtt1/). Pure."""
+"""Writes segments as subtitles in the formats SubRip and WebVTT (https://www.w3.org/TR/webvtt1/)."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from ..params import Segment
 
 
 def srt(segments: Sequence[Segment]) -> str:
-    """Returns numbered cues; nothing without any."""
+    """Returns the segments as SubRip: numbered cues, or "" without segments."""
     cues = [f"{number}\n{_times(one, ',')}\n{_text(one)}\n" for number, one in enumerate(segments, 1)]
     return "\n".join(cues)
 
 
 def vtt(segments: Sequence[Segment]) -> str:
-    """Returns the header and the cues."""
+    """Returns the segments as WebVTT: the header and the cues."""
     cues = [f"{_times(one, '.')}\n{_escaped(_text(one))}\n" for one in segments]
     return "\n".join(["WEBVTT\n", *cues])
 
 
 def _text(segment: Segment) -> str:
-    """Returns one line, without what would be read as the times of a cue."""
+    """Returns the text of a segment on one line, in which an arrow cannot be mistaken for the times of a cue."""
     return " ".join(segment.text.split()).replace("-->", "->")
 
 
@@ -33,6 +33,6 @@ def _times(segment: Segment, mark: str) -> str:
 
 
 def _time(seconds: float, mark: str) -> str:
-    """Returns hh:mm:ss and milliseconds."""
+    """Formats a time as hh:mm:ss, the mark, and milliseconds."""
     whole, milliseconds = divmod(round(seconds * 1000), 1000)
     return f"{whole // 3600:02d}:{whole // 60 % 60:02d}:{whole % 60:02d}{mark}{milliseconds:03d}"

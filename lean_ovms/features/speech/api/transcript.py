@@ -1,4 +1,4 @@
-"""Folds the events of a transcription into what has been transcribed so far, for streams and unary responses."""
+"""Collects the events of a transcription, for streams and for other responses."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ Logprobs = list[tuple[str, float]]
 
 
 def entries(logprobs: Logprobs) -> list[Json]:
-    """Returns OpenAI's log probability objects of tokens."""
+    """Returns the log probabilities of tokens as OpenAI's objects."""
     return [{"token": text, "logprob": value, "bytes": list(text.encode())} for text, value in logprobs]
 
 
 @dataclass(slots=True)
 class Transcript:
-    """The text that has been transcribed of a request so far."""
+    """The result of a transcription so far."""
 
     text: str = ""
-    """The text, without the space that Whisper begins with."""
+    """The text so far, without the space with which Whisper begins."""
     segments: list[Segment] = field(default_factory=list)
-    """The segments."""
+    """The segments so far."""
     seeks: list[float] = field(default_factory=list)
-    """The beginning of the window of each segment, in seconds."""
+    """For each segment the beginning of its window, in seconds."""
     words: list[Word] = field(default_factory=list)
-    """The words."""
+    """The words so far, with their times."""
     logprobs: Logprobs = field(default_factory=list)
     """The text and the log probability of each token."""
     language: str = ""
     """The language of the first window with text."""
     seconds: float = 0.0
-    """The length of the audio; its owner sets it."""
+    """The length of the audio in seconds, which the user of this object sets."""
     prompt_tokens: int = 0
-    """The tokens of the decoder's prompts."""
+    """The number of tokens of the decoder's prompts."""
     tokens: int = 0
-    """The tokens that the decoder has generated."""
+    """The number of tokens that the decoder has generated."""
     stopped: str = "stop"
-    """"stop" or "length"."""
+    """Why the last window ended: "stop", or "length" if a limit of tokens was reached."""
     _spoken: bool = False
     _window: str = ""
 
     def add(self, event: SpeechEvent) -> tuple[str, Logprobs]:
-        """Adds an event. Returns its new text, and the log probabilities of its tokens."""
+        """Adds an event, and returns its new text and the log probabilities of its tokens."""
         if isinstance(event, TextDelta):
             self._window += event.text
             self.logprobs += event.logprobs or ()
@@ -57,7 +57,7 @@ class Transcript:
         return "", []
 
     def _end_window(self, window: WindowDone) -> str:
-        """Adds a window that has ended. Returns the part of its text that no delta had."""
+        """Adds the result of a window, and returns the part of its text that no delta has had."""
         known, self._window = self._window, ""
         rest = window.text[len(known) :] if window.text.startswith(known) else ""
         found = [one for one in window.segments if one.text.strip()]
@@ -79,10 +79,10 @@ class Transcript:
 
     @property
     def audio_tokens(self) -> int:
-        """The number of Whisper's frames of audio."""
+        """The length of the audio in Whisper's frames, which count as prompt tokens."""
         return math.ceil(round(self.seconds * FRAMES_PER_S, 3))
 
     @property
     def usage(self) -> Usage:
-        """vLLM's counts: the decoder's prompt and the frames, and the generated tokens."""
+        """The token counts as in vLLM: frames of audio and tokens of prompts, and generated tokens."""
         return Usage(self.prompt_tokens + self.audio_tokens, self.tokens)

@@ -1,7 +1,7 @@
-"""POST …/audio/transcriptions and …/audio/translations: what is said in an audio file, as it is or in English.
+"""POST …/audio/transcriptions and …/audio/translations: the text of an audio file, in its language or in English.
 
-https://platform.openai.com/docs/api-reference/audio, OVMS's /v3/audio and vLLM's fields of the same endpoints. A
-request of either reads the form, decodes the file, transcribes it and answers.
+They follow https://platform.openai.com/docs/api-reference/audio and OVMS's /v3/audio, and have vLLM's fields as well. A
+request reads the form, decodes the file, transcribes the audio and answers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ async def handle_translations(request: Request, services: Services) -> Response:
 
 
 async def _serve(request: Request, services: Services, fields: FieldSet, task: str) -> Response:
-    """Returns the response to a request for a transcription or a translation. Raises RequestError."""
+    """Serves a request for a transcription or a translation. Raises RequestError."""
     parsed, audio = await _open(request, services, fields, task)
     if parsed.values["stream"]:
         transcript = Transcript()
@@ -47,7 +47,7 @@ async def _serve(request: Request, services: Services, fields: FieldSet, task: s
 
 
 async def collect(parsed: AudioRequest, audio: AudioStream) -> Transcript:
-    """Returns the transcript of these samples, which are closed. Raises RequestError."""
+    """Transcribes a stream of samples to its end, and closes it. Raises RequestError."""
     transcript = Transcript()
     async with aclosing(audio), aclosing(parsed.model.transcribe(audio, parsed.params)) as events:
         async for event in events:
@@ -57,9 +57,9 @@ async def collect(parsed: AudioRequest, audio: AudioStream) -> Transcript:
 
 
 async def _open(request: Request, services: Services, fields: FieldSet, task: str) -> tuple[AudioRequest, AudioStream]:
-    """Returns the request, and the samples of its file.
+    """Reads a request, and returns it with the stream of its file's samples.
 
-    The decoder's process has the file then, and its memory is given back: a transcription takes long.
+    The file is passed to the decoder process and its memory is freed here, since a transcription takes long.
     """
     work = lambda: parse(body_of(fields, read_form(request)), services, fields, task)  # noqa: E731
     parsed, data = await services.offload_when_known(request.size, work, inline_below=INLINE_BYTES)

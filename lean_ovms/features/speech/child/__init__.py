@@ -1,1 +1,1 @@
-"""The engine child's task for models that transcribe speech."""
+"""The task of the engine process for models that transcribe speech."""

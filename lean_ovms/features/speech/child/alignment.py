@@ -1,4 +1,4 @@
-"""Times of words by the attention of the decoder to the audio, as openai-whisper's timing.py does it. Pure numpy."""
+"""Computes the times of words from the decoder's attention to the audio, as openai-whisper's timing.py does."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ AFTER = "\"'.。,，!！?？:：”)]}、"
 def word_times(
     row: DecodeRow, files: WhisperFiles, pieces: Sequence[bytes], attention: Callable[[list[int]], NDArray[np.float32]]
 ) -> list[Word]:
-    """Returns the words of an ended row, with their times in the request's audio.
+    """Returns the words of a decoded window, with their times in the request's audio.
 
     Args:
-        row: The text of a window.
+        row: The decoded window.
         files: The special tokens of the model.
         pieces: The bytes of each token of the vocabulary.
         attention: Returns the attention of the decoder [heads, tokens, positions] for a sequence of tokens.
@@ -58,11 +58,11 @@ def word_times(
 
 
 def align(weights: NDArray[np.float32], skip: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Returns (token, position) along the best path.
+    """Aligns tokens with positions in the audio. Returns the tokens and the positions along the best path.
 
     Args:
-        weights: The attention weights [heads, tokens, positions].
-        skip: How many tokens at the start have no place in the audio. Of the others the last one is the end.
+        weights: The attention of tokens to positions, before softmax [heads, tokens, positions].
+        skip: The number of tokens at the start that have no place in the audio. The last token is the end of the text.
     """
     scaled = np.exp(weights - weights.max(axis=-1, keepdims=True))
     scaled /= scaled.sum(axis=-1, keepdims=True)
@@ -73,7 +73,7 @@ def align(weights: NDArray[np.float32], skip: int) -> tuple[NDArray[np.int64], N
 
 
 def _median(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Returns the median of MEDIAN neighbours on the last axis."""
+    """Applies a median filter of width MEDIAN along the last axis."""
     half = MEDIAN // 2
     if values.shape[-1] <= half:
         return values
@@ -84,7 +84,7 @@ def _median(values: NDArray[np.float32]) -> NDArray[np.float32]:
 def warp(cost: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Returns the rows and columns of the cheapest monotonic path by dynamic time warping of costs [rows, columns].
 
-    Computed along anti-diagonals, each in one numpy operation.
+    It computes one anti-diagonal after the other, each in a few numpy operations.
     """
     rows, columns = cost.shape
     total = np.full((rows + 1, columns + 1), np.inf)
@@ -110,7 +110,10 @@ def warp(cost: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64
 
 
 def split_words(tokens: Sequence[int], pieces: Sequence[bytes], language: str) -> list[tuple[str, list[int]]]:
-    """Returns text and tokens of each word; a word begins with a space, or is a character in languages without them."""
+    """Splits tokens into words, and returns text and tokens of each word.
+
+    A word begins with a space, or is a single character in languages that are written without spaces.
+    """
     found: list[tuple[str, list[int]]] = []
     for text, ids in _characters(tokens, pieces):
         stuck = language not in WITHOUT_SPACES and not text.startswith(" ") and text not in string.punctuation
@@ -122,7 +125,7 @@ def split_words(tokens: Sequence[int], pieces: Sequence[bytes], language: str) -
 
 
 def _characters(tokens: Sequence[int], pieces: Sequence[bytes]) -> list[tuple[str, list[int]]]:
-    """Returns the shortest runs of tokens that are whole UTF-8."""
+    """Splits tokens into the shortest runs whose bytes are valid UTF-8, and returns text and tokens of each."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     found: list[tuple[str, list[int]]] = []
     text, ids = "", list[int]()

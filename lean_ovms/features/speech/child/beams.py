@@ -1,8 +1,8 @@
-"""Beam search over the logits of a window's copies. Pure numpy.
+"""Beam search over the logits of a window's beams.
 
-As transformers and openvino-genai do it: of twice as many candidates as there are beams the best go on; a text that
-ends is kept with its log probability by its length to the power of length_penalty; it is over when no beam can become
-better than the worst of the texts that are kept.
+It works as in transformers and openvino-genai. Of twice as many candidates as there are beams, the best continue. A
+text that ends is kept; its score is its log probability divided by its length to the power of length_penalty. The
+search is over when no beam can become better than the worst of the kept texts.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ Array = NDArray[np.float32]
 
 @dataclass(slots=True)
 class Beam:
-    """A hypothesis of a beam search: a text that may still be wrong."""
+    """A hypothesis of a beam search."""
 
     tokens: list[int] = field(default_factory=list)
     """The tokens so far."""
     logprobs: list[float] = field(default_factory=list)
     """The log probability of each of these tokens."""
     total: float = 0.0
-    """The sum of the log probabilities, that of the end included."""
+    """The sum of the log probabilities, including that of the end."""
 
 
 class Beams:
-    """One beam search."""
+    """A beam search for the text of one window."""
 
     def __init__(self, width: int, limit: int, eot: int, rules: Rules, params: TranscribeParams, times: bool) -> None:
         """Begins a search.
@@ -40,8 +40,8 @@ class Beams:
             width: The number of beams.
             limit: The most tokens of a text.
             eot: The token that ends a text.
-            rules: Forbids tokens that may not follow.
-            params: The penalties, and the length penalty, of the request.
+            rules: Masks the tokens that may not come next.
+            params: The request's penalties and length penalty.
             times: Whether the text has timestamps.
         """
         self.width = width
@@ -58,7 +58,7 @@ class Beams:
         self._times = times
 
     def advance(self, logits: Array) -> bool:
-        """Goes on by these logits, which may be changed. Returns whether the search is over."""
+        """Continues each beam by a token, and returns whether the search is over. The logits may be changed."""
         going: list[tuple[Beam, int]] = []
         for rank, (total, logprob, parent, token) in enumerate(self._candidates(logits)):
             beam = self._beams[parent]
@@ -73,7 +73,7 @@ class Beams:
         return self._is_over()
 
     def _candidates(self, logits: Array) -> list[tuple[float, float, int, int]]:
-        """Returns (total, log probability, beam, token) of the best ones, best first."""
+        """Returns the best candidates, best first, as (total log probability, log probability, beam, token)."""
         found = []
         for number, beam in enumerate(self._beams):
             of_beam = logits[number]
@@ -108,5 +108,5 @@ class Beams:
 
     @property
     def best(self) -> Beam:
-        """The text that was found, or as far as it has come."""
+        """The best text that has ended, or the best beam if none has."""
         return self._ended[0][1] if self._ended else self._beams[0]

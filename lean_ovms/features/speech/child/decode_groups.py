@@ -1,4 +1,4 @@
-"""Rows that are decoded together, token by token. Knows no openvino."""
+"""Groups of windows that are decoded together, token by token."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from .whisper_files import WhisperFiles
 
 
 def first_logits(decoding: Any, rows: list[DecodeRow], files: WhisperFiles) -> NDArray[np.float32]:
-    """Reads the prompts: <|startoftranscript|> first, whose logits tell the language and whether there is speech.
+    """Computes the prompts, and returns the logits of the first token of each text [texts, vocabulary].
 
-    The logits of the first token of each text, [texts, vocabulary]: each row has as many as its width.
+    A row has as many texts as its width. The logits after <|startoftranscript|> give the probability that nobody speaks
+    and, if it is not known, the language.
     """
     widths = [row.width for row in rows]
     heads = np.array([[*row.prompt, files.sot] for row in rows], np.int64)
@@ -33,7 +34,7 @@ def first_logits(decoding: Any, rows: list[DecodeRow], files: WhisperFiles) -> N
 
 
 class DecodeGroup:
-    """Rows that are decoded together, with the decoder's state."""
+    """Windows that are decoded together, with the decoder's state."""
 
     def __init__(self, rows: list[DecodeRow], decoding: Any, files: WhisperFiles, rules: Rules) -> None:
         self.rows = rows  # that have not ended
@@ -47,10 +48,11 @@ class DecodeGroup:
         self._started = False
 
     def step(self) -> list[DecodeRow]:
-        """Decodes a token of each text. Returns the rows that have ended, which are in the group no more.
+        """Decodes a token of each text. Removes the rows that have ended from the group, and returns them.
 
-        What the decoder computes for them until the last one has ended is of no use. Taking them out of its state costs
-        more: openvino (2026.4) fails in the next group after a state was set.
+        The decoder still computes tokens for ended rows until the whole group has ended, and these are ignored. The
+        rows are not taken out of the decoder's state, as OpenVINO (2026.4) fails in the next group after a state was
+        set.
         """
         if not self._started:
             self._started = True
@@ -72,15 +74,15 @@ class DecodeGroup:
 
 
 class BeamGroup:
-    """A row that is decoded by beam search."""
+    """A window that is decoded by beam search."""
 
     def __init__(self, row: DecodeRow, decoding: Any, files: WhisperFiles, rules: Rules) -> None:
         """Begins the search.
 
         Args:
-            row: The row.
-            decoding: The network's states of as many copies of the row as there are beams.
-            files: The model's files.
+            row: The window.
+            decoding: The decoder's state, with a copy of the window for each beam.
+            files: The sizes and special tokens of the model.
             rules: The rules for the tokens of a transcript.
         """
         self.rows = [row]
@@ -92,7 +94,7 @@ class BeamGroup:
         self._started = False
 
     def step(self) -> list[DecodeRow]:
-        """Decodes a token of each beam. Returns the row when it has ended."""
+        """Decodes a token of each beam. Returns the row in a list when it has ended, else an empty list."""
         [row] = self.rows
         if self._started:
             logits = self._decoding.step(self._beams.tokens, self._beams.parents)[:, -1]
@@ -108,7 +110,7 @@ class BeamGroup:
 
 
 class DecodeQueue:
-    """Windows at work that wait for each other: to be encoded, encoded, decoded."""
+    """A queue of windows by their states: new, encoded, and decoded in groups."""
 
     def __init__(self) -> None:
         self.new: list[DecodeRow] = []
@@ -116,7 +118,7 @@ class DecodeQueue:
         self.groups: list[DecodeGroup | BeamGroup] = []
 
     def drop_cancelled(self) -> None:
-        """Drops cancelled rows; a group does it in its next step."""
+        """Drops cancelled rows that are not decoded yet. A group drops its own in its next step."""
         self.new = [row for row in self.new if not row.job.cancelled]
         self.encoded = [row for row in self.encoded if not row.job.cancelled]
 
@@ -126,15 +128,15 @@ class DecodeQueue:
 
     @property
     def places(self) -> int:
-        """The number of texts that the decoder's states hold."""
+        """The number of texts in the states of the decoder."""
         return sum(group.places for group in self.groups)
 
     @property
     def size(self) -> int:
-        """The number of windows at work."""
+        """The number of windows in the queue that are not cancelled."""
         return len(self.decoding) + sum(not row.job.cancelled for row in (*self.new, *self.encoded))
 
     @property
     def busy(self) -> bool:
-        """Whether a step would do something."""
+        """Whether there is something to encode or to decode."""
         return bool(self.new or self.encoded or self.groups)

@@ -1,9 +1,9 @@
-"""Decodes windows of several requests together: the recognizer of Whisper models, on the exported networks.
+"""The recognizer of Whisper models, which decodes windows of several requests together with the exported networks.
 
-Windows are encoded one by one; those that were waiting are then decoded as a group, a token of each in every step, and
-leave as they end. The decoder has no mask, so the rows of a group have equally many tokens, and none can join later:
-the next group of files begins when the last one has ended. A window that should not wait has a group of its own at
-once, and every other step.
+Windows are encoded one by one. Those that were waiting are then decoded as a group: each step decodes a token of each,
+and a window leaves the group when it has ended. The decoder has no mask, so the rows of a group have equally many
+tokens, and none can join later; the next group of files begins when the last one has ended. A window that should not
+wait gets a group of its own at once, and every other step.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ SPECIAL = re.compile(r"<\|[^|<>]*\|>")
 
 
 class DecodeLoop:
-    """Decodes the windows of several jobs in one batch: a recognizer.Recognizer."""
+    """A Recognizer that decodes the windows of several jobs in one batch."""
 
     def __init__(self, files: WhisperFiles, network: Any, tokenizer: Any, vocabulary: Vocabulary) -> None:
-        """Keeps the model.
+        """Keeps the parts of the model.
 
         Args:
-            files: The model's files.
-            network: A whisper_network.WhisperNetwork.
-            tokenizer: Has the methods encode and decode.
+            files: The sizes and special tokens of the model.
+            network: The encoder and the decoder, a WhisperNetwork.
+            tokenizer: The tokenizer, with the methods encode and decode.
             vocabulary: The bytes of each token.
         """
         self.vocabulary = vocabulary
@@ -82,7 +82,7 @@ class DecodeLoop:
         )
 
     def warm_up(self) -> None:
-        """Computes one window. Raises RuntimeError."""
+        """Transcribes a window of silence, so that the first request is not slower. Raises RuntimeError."""
         silence = Job(np.zeros(HOP, np.float32), 0.0, TranscribeParams(fallback=False), max_tokens=2)
         self.start([silence])
         while not silence.done:
@@ -100,7 +100,7 @@ class DecodeLoop:
             queue.new.append(DecodeRow(job, self._files, self._pieces, prompt))
 
     def step(self) -> None:
-        """Encodes a window, if one is new; else a token of each row. Of the queues in turn."""
+        """Encodes a new window if there is one, else decodes a token of each row. The two queues take turns."""
         for queue in self._turns:
             queue.drop_cancelled()
         queue = next((queue for queue in self._turns if queue.busy), self._file_queue)
@@ -133,7 +133,10 @@ class DecodeLoop:
         return [[*before, *ids, *after] for ids in self._tokenizer.encode(texts)]
 
     def _prompt(self, prompt: str, hotwords: str) -> list[int]:
-        """Returns the tokens before <|startoftranscript|>, the last ones of a long text, without special tokens."""
+        """Returns the tokens of prompt and hotwords, which stand before <|startoftranscript|>.
+
+        Of a long text only the last tokens are used, and special tokens in it are left out.
+        """
         files = self._files
         texts = [SPECIAL.sub("", text).strip() for text in (prompt, hotwords)]
         wanted = [f" {text}" for text in texts if text]
@@ -143,7 +146,7 @@ class DecodeLoop:
         return [files.prev, *ids[-(files.positions // 2 - 1) :]]
 
     def _fitting(self, queue: DecodeQueue) -> list[DecodeRow]:
-        """Returns the encoded rows that are begun now, the first ones: one at least, if none is in work."""
+        """Returns the first encoded rows, as many as there is room to decode; at least one if none is being decoded."""
         found: list[DecodeRow] = []
         places = queue.places
         for row in queue.encoded:
@@ -154,7 +157,7 @@ class DecodeLoop:
         return found
 
     def _grouped(self, rows: list[DecodeRow]) -> list[DecodeGroup | BeamGroup]:
-        """Returns groups of rows that have equally long prompts; one with beams is alone."""
+        """Makes groups of rows with equally long prompts. A row with beam search is a group of its own."""
         kinds: dict[tuple[int, bool], list[DecodeRow]] = {}
         found: list[DecodeGroup | BeamGroup] = []
         for row in rows:

@@ -1,4 +1,4 @@
-"""A window in the decoder: its prompt, the tokens so far, the text and segments that are sent. Knows no openvino."""
+"""The decoding of a window: its prompt, the tokens so far, and its text and segments."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOOP_TIMES = 4
 
 
 class Attempt:
-    """One text of a window at one temperature, as far as it has come."""
+    """One text of a window at one temperature, as far as it is decoded."""
 
     def __init__(self, files: WhisperFiles, temperature: float = 0.0, seed: Sequence[int] = (0,)) -> None:
         self.temperature = temperature
@@ -61,7 +61,7 @@ class Attempt:
 
     @property
     def avg_logprob(self) -> float:
-        """The average log probability, as Whisper computes it: the end counts as a token."""
+        """The average log probability of the tokens; the end counts as a token, as in OpenAI's Whisper."""
         return self.total / (len(self.tokens) + 1)
 
     @property
@@ -70,7 +70,7 @@ class Attempt:
 
 
 class DecodeRow:
-    """The decoding of one job."""
+    """The decoding of one job's window."""
 
     def __init__(self, job: Job, files: WhisperFiles, pieces: Sequence[bytes], prompt: list[int]) -> None:
         self.job = job
@@ -101,35 +101,36 @@ class DecodeRow:
         """The text that counts; until all have ended, the first of them."""
 
     def _begin(self) -> list[Attempt]:
-        """Returns the texts that are decoded at this temperature, without tokens."""
+        """Returns new texts to decode at the current temperature."""
         seed = (self.job.params.seed or 0) & (1 << 63) - 1
         draws = DRAWS if self._rung else 1
         return [Attempt(self._files, self._ladder[self._rung], (seed, self._rung, draw)) for draw in range(draws)]
 
     @property
     def width(self) -> int:
-        """The number of texts that are decoded together."""
+        """The number of texts of this window that are decoded together."""
         return max(len(self.attempts), self.job.params.beams)
 
     @property
     def ended(self) -> bool:
-        """Whether all texts of this temperature have."""
+        """Whether all texts of the current temperature have ended."""
         return all(attempt.ended for attempt in self.attempts)
 
     @property
     def prompt_length(self) -> int:
-        """Tokens before the first that is generated, without <|notimestamps|>."""
+        """The number of tokens before the first generated one, not counting <|notimestamps|>."""
         return len(self.prompt) + (3 if self._files.languages else 1)
 
     def opening(self) -> list[int]:
-        """Returns the tokens after <|startoftranscript|>."""
+        """Returns the tokens of language and task, which follow <|startoftranscript|>; an English-only
+        model has none."""
         files = self._files
         if not files.languages:
             return []
         return [files.languages[self.language], files.tasks[self.job.params.task]]
 
     def detect_language(self, logits: NDArray[np.float32]) -> None:
-        """Takes the likeliest language of the logits after <|startoftranscript|>."""
+        """Sets the language to the likeliest one by the logits after <|startoftranscript|>."""
         ids = np.array(list(self._files.languages.values()), np.int64)
         scores = logits[ids]
         best = int(scores.argmax())
@@ -139,7 +140,7 @@ class DecodeRow:
     # --- decoding
 
     def choose(self, attempt: Attempt, logits: NDArray[np.float32], rules: Rules) -> int:
-        """Chooses and returns the next token of a text by these logits, which may be changed."""
+        """Chooses the next token of a text, adds it, and returns it. The logits may be changed."""
         params = self.job.params
         penalize(logits, attempt.tokens, params)
         rules.apply(logits, attempt.tokens, self.job.times)
@@ -153,16 +154,16 @@ class DecodeRow:
         return token
 
     def _repeats_itself(self, attempt: Attempt) -> bool:
-        """Returns whether a text has come into a loop, or is half as long as any can be and says little.
+        """Returns whether a text is repetitive and either ends in a loop or has reached half of the decoder's length.
 
-        It is not credible then, however it goes on: with a wrong language all texts of most temperatures are such, and
-        each would take as many steps as fit. OpenAI's Whisper ends every text at that half.
+        Such a text is not credible, however it goes on, so it is ended. With a wrong language most texts are like that,
+        and each would take as many steps as the decoder allows. OpenAI's Whisper ends every text at half of the length.
         """
         tokens = attempt.text_tokens
         return (len(tokens) == self._half or loops(tokens)) and not self._is_varied(attempt)
 
     def finish_beam_search(self, beam: Beam) -> None:
-        """Takes the result of a beam search, which ends the row."""
+        """Sets the result of a beam search, which ends the row."""
         [attempt] = self.attempts
         attempt.tokens, attempt.logprobs = list(beam.tokens), list(beam.logprobs)
         attempt.total = beam.total
@@ -178,9 +179,12 @@ class DecodeRow:
     # --- the end
 
     def settle(self) -> bool:
-        """Chooses a text, after all of this temperature have ended: the likeliest that is credible, and after the last
-        temperature the likeliest of all that do not repeat themselves. Returns whether it is chosen; else those of the
-        next temperature are to be decoded."""
+        """Chooses a text when all texts of a temperature have ended, and returns whether one was chosen.
+
+        It is the likeliest text if that is credible. After the last temperature it is the likeliest of all texts, where
+        one that does not repeat itself is preferred. If none is chosen, texts of the next temperature are to be
+        decoded.
+        """
         best = max(self.attempts, key=self._order)
         self._tried.append(best)
         self._rung += 1
@@ -197,7 +201,7 @@ class DecodeRow:
         return self._is_varied(attempt), attempt.avg_logprob
 
     def _is_varied(self, attempt: Attempt) -> bool:
-        """Returns False if the text repeats itself."""
+        """Returns whether a text does not repeat itself, judged by its compression ratio."""
         return compression_ratio(text_of(self._pieces, attempt.text_tokens)) <= MAX_COMPRESSION
 
     def _is_credible(self, attempt: Attempt) -> bool:
@@ -210,7 +214,7 @@ class DecodeRow:
 
     @property
     def tokens(self) -> list[int]:
-        """The tokens of the text that counts: none where there is no speech."""
+        """The tokens of the chosen text, or none if the window has no speech."""
         return [] if self._is_silence(self.chosen) and not self._streams else self.chosen.tokens
 
     @property
@@ -219,9 +223,9 @@ class DecodeRow:
 
     @property
     def read_to(self) -> float | None:
-        """Returns where the text ends, in seconds of the request's audio; None if the whole window counts as read.
+        """The time at which the text ends, in seconds of the request's audio; None if the whole window is transcribed.
 
-        What follows in the window is read again, with the audio behind it.
+        The rest of the window is transcribed again, together with the audio after it.
         """
         read = read_to(self.tokens, self._files) if self.job.times else None
         return None if read is None else min(self.job.start + read, self.job.end)
@@ -230,7 +234,7 @@ class DecodeRow:
         """Sets the result of the job.
 
         Args:
-            words: The times of its words; None: they are not wanted.
+            words: The words with their times; None if they are not requested.
         """
         job, files, chosen = self.job, self._files, self.chosen
         text = text_of(self._pieces, self.text_tokens)
@@ -255,7 +259,7 @@ class DecodeRow:
         )
 
     def _send_rest(self, text: str) -> None:
-        """Sends what was not sent while it was decoded."""
+        """Adds the part of the text to the job's deltas that was not added while it was decoded."""
         if self._streams:
             rest = self._decoder.decode(b"", final=True)
             if rest:
@@ -277,18 +281,18 @@ class DecodeRow:
 
 
 def text_of(pieces: Sequence[bytes], tokens: Sequence[int]) -> str:
-    """Returns the text of text tokens; what is not UTF-8 shows as U+FFFD."""
+    """Returns the text of tokens that are not special; invalid UTF-8 becomes U+FFFD."""
     return b"".join([pieces[token] for token in tokens]).decode("utf-8", "replace")
 
 
 def compression_ratio(text: str) -> float:
-    """Returns how much a text repeats itself: its bytes by those of its compressed form."""
+    """Returns the size of a text divided by its compressed size, which is high if the text repeats itself."""
     data = text.encode()
     return len(data) / len(zlib.compress(data)) if data else 1.0
 
 
 def loops(tokens: Sequence[int]) -> bool:
-    """Returns whether a text ends with a block of tokens again and again."""
+    """Returns whether a text ends with many repetitions of a block of tokens."""
     for length in range(1, len(tokens) // LOOP_TIMES + 1):
         count = max(LOOP_TOKENS, length * LOOP_TIMES)
         if count > len(tokens):
@@ -299,10 +303,10 @@ def loops(tokens: Sequence[int]) -> bool:
 
 
 def read_to(tokens: Sequence[int], files: WhisperFiles) -> float | None:
-    """Returns where the last segment ends, in seconds, if another one begins behind it that has no text.
+    """Returns the end of the last complete segment in seconds, if the window cuts a segment after it, else None.
 
-    Of a segment that the window cuts Whisper writes its beginning alone, a second timestamp behind the end of the last
-    whole one: it wants to hear it in the next window.
+    For a segment that the end of the window cuts, Whisper writes only its first timestamp, so that two timestamps are
+    at the end of the text. The cut segment should be transcribed in the next window.
     """
     if len(tokens) < 3 or min(tokens[-2:]) < files.first_time:
         return None
@@ -312,7 +316,10 @@ def read_to(tokens: Sequence[int], files: WhisperFiles) -> float | None:
 def segments_of(
     tokens: Sequence[int], files: WhisperFiles, pieces: Sequence[bytes], start: float, end: float
 ) -> list[Segment]:
-    """Returns the texts between timestamps, within [start, end] of the audio. An open one ends with the window."""
+    """Returns the texts between timestamps as segments, within `start` and `end` in seconds of the request's audio.
+
+    A segment without a second timestamp ends with the window.
+    """
     found: list[Segment] = []
     begin: float | None = None
     words: list[int] = []

@@ -1,8 +1,9 @@
-"""Writes a word for each half second of sound in place of a speech model, where --fake_engine is set.
+"""A fake speech model for --fake_engine, which writes a word for each half second of audio.
 
-The half seconds are those of the request's audio; a word is the tenth of its peak as a number ("zero" is silence), so
-the text does not depend on how the audio is cut into windows. With times a long window ends with its last whole
-segment, of LEFT seconds before its end, as Whisper's do. Some hotwords make it fail, as in the fake pipeline.
+The half seconds are counted from the beginning of the request's audio. A word names a tenth of the peak of its half
+second as a digit ("zero" is silence), so the text does not depend on how the audio is cut into windows. With
+timestamps, the text of a long window ends LEFT seconds before its end, as if the window cut a segment. Some hotwords
+make the model fail, for tests.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ FAIL, HANG, DIE, DIE_TIMED = "<|raise|>", "<|hang|>", "<|die|>", "<|die_timed|>"
 
 
 class FakeRecognizer:
-    """A recognizer.Recognizer without a model."""
+    """A Recognizer without a model."""
 
     window = WINDOW
 
@@ -66,7 +67,7 @@ class FakeRecognizer:
         self._jobs += [(job, _work(job)) for job in jobs]
 
     def step(self) -> None:
-        """Transcribes a word of each job."""
+        """Adds a word to each job."""
         for job, work in self._jobs:
             if not job.cancelled:
                 next(work, None)
@@ -80,7 +81,7 @@ class FakeRecognizer:
 
 
 def _work(job: Job) -> Iterator[None]:
-    """Fills the job, a word at a time."""
+    """Fills the result of a job, and yields after each word."""
     hotwords = job.params.hotwords
     dies = DIE in hotwords or (DIE_TIMED in hotwords and job.times)
     tokenizer.fail(raises=FAIL in hotwords, hangs=HANG in hotwords, dies=dies)

@@ -1,4 +1,4 @@
-"""Chooses the next token: Whisper's rules for timestamps, suppressed tokens, penalties and sampling. Pure numpy."""
+"""Chooses the next token: Whisper's rules for timestamps, suppressed tokens, penalties and sampling."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NEVER = -np.inf
 
 
 class Rules:
-    """The tokens that may follow others, by the rules of one model."""
+    """The rules of one model about the tokens that may come next."""
 
     def __init__(self, files: WhisperFiles) -> None:
         self._files = files
@@ -23,7 +23,7 @@ class Rules:
         self._begin = np.array(files.begin_suppress, np.int64)
 
     def apply(self, logits: Logits, tokens: Sequence[int], times: bool) -> None:
-        """Sets the logits of the tokens that may not come next to minus infinity.
+        """Masks the tokens that may not come next, by setting their logits to minus infinity.
 
         Args:
             logits: The logits [vocabulary], which are changed.
@@ -37,8 +37,10 @@ class Rules:
             self._times(logits, tokens)
 
     def _times(self, logits: Logits, tokens: Sequence[int]) -> None:
-        """Applies the rules of timestamps: they come in pairs, do not decrease, and are chosen if they are together
-        likelier than any text."""
+        """Applies the rules of timestamps.
+
+        They come in pairs, do not decrease, and one must come next if all together are likelier than any text token.
+        """
         first, eot = self._files.first_time, self._files.eot
         if not tokens:
             logits[:first] = NEVER
@@ -72,7 +74,7 @@ def probability(logits: Logits, token: int) -> float:
 
 
 def penalize(logits: Logits, tokens: Sequence[int], params: TranscribeParams) -> None:
-    """Applies the penalties of a request to the tokens that it has generated."""
+    """Applies the penalties of a request to the logits of the tokens in its text."""
     if not tokens:
         return
     seen, counts = np.unique(np.array(tokens, np.int64), return_counts=True)
@@ -84,7 +86,7 @@ def penalize(logits: Logits, tokens: Sequence[int], params: TranscribeParams) ->
 
 
 def sample(logits: Logits, temperature: float, params: TranscribeParams, rng: np.random.Generator) -> int:
-    """Returns a token: the likeliest, or with a temperature a random one of those that top_k and top_p leave."""
+    """Returns the likeliest token, or with a temperature a random one among those that top_k and top_p allow."""
     if temperature <= 0:
         return int(logits.argmax())
     scaled = logits.astype(np.float64) / temperature

@@ -1,7 +1,8 @@
-"""Log-mel features of a window, as Whisper was trained on them. Imports numpy alone.
+"""Computes the log-mel features of a window, on which Whisper was trained.
 
-The reference is openai-whisper's log_mel_spectrogram: a Hann window of 400 samples every 160, Slaney's mel filters, and
-logarithms no more than 8 below the highest. Frames of silence are not computed, so a short window costs little.
+The reference is openai-whisper's log_mel_spectrogram: a Hann window of 400 samples every 160 samples, Slaney's mel
+filters, and logarithms that are clamped to 8 below the highest. Frames of padding are not computed, so a short window
+takes little time.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ LOG_FROM_HZ, LOG_STEP = 1000.0, np.log(6.4) / 27.0
 
 
 def filters(mels: int) -> NDArray[np.float32]:
-    """Returns [mels, N_FFT // 2 + 1]: triangles of equal area, evenly spaced on the mel scale."""
+    """Returns the mel filters [mels, N_FFT // 2 + 1]: triangles of equal area, evenly spaced on the mel scale."""
     bins = np.linspace(0, SAMPLE_RATE / 2, N_FFT // 2 + 1)
     edges = _hz(np.linspace(0.0, _mel(SAMPLE_RATE / 2), mels + 2))
     widths = np.diff(edges)
@@ -44,21 +45,21 @@ def _hz(mel: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 class LogMel:
-    """Features of windows of one length."""
+    """Computes the log-mel features of windows of one length."""
 
     def __init__(self, mels: int, frames: int) -> None:
-        """Makes the filters.
+        """Prepares the filters.
 
         Args:
             mels: The number of mel bands.
-            frames: How many frames a window has, of HOP samples each.
+            frames: The number of frames of a window, of HOP samples each.
         """
         self._filters = filters(mels).T.copy()
         self._frames = frames
         self._window = np.hanning(N_FFT + 1)[:-1].astype(np.float32)
 
     def __call__(self, samples: Samples) -> NDArray[np.float32]:
-        """Returns [1, mels, frames] of at most frames * HOP samples; the rest is silence."""
+        """Returns the features [1, mels, frames] of at most frames * HOP samples, which are padded with silence."""
         samples = samples[: self._frames * HOP]
         half = N_FFT // 2
         sounding = min(self._frames, (len(samples) + half) // HOP + 1)

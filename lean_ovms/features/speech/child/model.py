@@ -1,4 +1,4 @@
-"""Loads a model directory as a recognizer, with voice activity detection."""
+"""Loads a speech model from its directory, and a voice activity detector."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Loaded = tuple[Recognizer, Callable[[], Detector], Callable[[Samples], bool]]
 
 
 def load(config: EngineConfig) -> Loaded:
-    """Returns the recognizer, a function that makes a detector, and one that tells speech. Raises StartError."""
+    """Loads a model. Returns its recognizer, a function that makes a detector, and one that finds speech in samples."""
     recognizer = _pipeline(config) if _by_pipeline(config) else _decode_loop(config)
     try:
         recognizer.warm_up()
@@ -48,8 +48,10 @@ def load(config: EngineConfig) -> Loaded:
 
 
 def _by_pipeline(config: EngineConfig) -> bool:
-    """Returns whether openvino_genai's pipeline computes the windows: for all kinds but Whisper, or as --pipeline_type
-    says. Raises StartError."""
+    """Returns whether openvino_genai's pipeline computes the windows, instead of this project's decode loop.
+
+    It does for all models except Whisper, and for Whisper if --pipeline_type says so. Raises StartError.
+    """
     if config.pipeline_type not in ("AUTO", ASR):
         raise StartError(f"--pipeline_type {config.pipeline_type}: {config.model_dir} transcribes; AUTO and ASR do so")
     kind = files.read_object(config.model_dir / "config.json").get("model_type", WHISPER)
@@ -57,7 +59,7 @@ def _by_pipeline(config: EngineConfig) -> bool:
 
 
 def _decode_loop(config: EngineConfig) -> DecodeLoop:
-    """Loads a Whisper for this project's own decode loop. Raises StartError."""
+    """Loads a Whisper model for this project's own decode loop. Raises StartError."""
     path = config.model_dir
     files = whisper_files.read(path)
     network = WhisperNetwork(config, path)
@@ -81,7 +83,7 @@ def _pipeline(config: EngineConfig) -> PipelineRecognizer:
 
 
 def _prepare_words(files: whisper_files.WhisperFiles, network: WhisperNetwork) -> None:
-    """Prepares the times of words. Raises StartError."""
+    """Compiles the network that word times need when the model is loaded. Raises StartError."""
     if not files.heads:
         raise StartError("--enable_word_timestamps: generation_config.json has no alignment_heads")
     try:
@@ -91,7 +93,7 @@ def _prepare_words(files: whisper_files.WhisperFiles, network: WhisperNetwork) -
 
 
 def with_vad(recognizer: Recognizer) -> Loaded:
-    """Returns the recognizer with the best detector there is, which its info names."""
+    """Adds a voice activity detector to the recognizer: Silero's network, or one by loudness if that does not load."""
     info = recognizer.info
     try:
         from .silero_vad import SileroVad
@@ -106,7 +108,7 @@ def with_vad(recognizer: Recognizer) -> Loaded:
 
 
 def _vocabulary(path: Path) -> Vocabulary:
-    """Returns the bytes of each token, of which the text of a window is made. Raises StartError."""
+    """Returns the vocabulary with the bytes of each token. Raises StartError."""
     try:
         return vocabulary.read(path)
     except NotUnderstood as error:

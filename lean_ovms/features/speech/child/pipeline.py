@@ -1,9 +1,10 @@
-"""A recognizer on openvino_genai's ASRPipeline: for Qwen3-ASR and Fun-ASR, and for Whisper if --pipeline_type is ASR.
+"""A recognizer with openvino_genai's ASRPipeline: for Qwen3-ASR and Fun-ASR, and for Whisper if --pipeline_type is ASR.
 
-What GenAI 2026.4 does (measured): a pipeline has one infer request, so windows are computed one by one; the GIL is
-released while it computes; the streamer is called for each token, with timestamps once for a window, with beams at the
-end. A window of Whisper with timestamps and few tokens may never end, and word times may end the process: so windows
-are computed in a thread, and one without a sign of life for engine_watchdog_s loses the engine.
+GenAI 2026.4 was found to behave as follows. A pipeline has one infer request, so windows are computed one by one. The
+GIL is released meanwhile. The streamer is called for each token, with timestamps once for a window, and with beam
+search at the end. A window of Whisper with timestamps and few tokens may never end, and word times may crash the
+process. So windows are computed in a thread, and the engine is given up if one shows no progress for engine_watchdog_s
+seconds.
 """
 
 from __future__ import annotations
@@ -35,19 +36,19 @@ RUNNING, CANCEL = genai.StreamingStatus.RUNNING, genai.StreamingStatus.CANCEL
 
 
 class PipelineRecognizer:
-    """A recognizer.Recognizer that runs a pipeline of openvino_genai in a thread."""
+    """A Recognizer that runs a pipeline of openvino_genai in a thread."""
 
     def __init__(
         self, kind: Kind, pipeline: Any, tokenizer: Any, vocabulary: Vocabulary, silence_s: float = 120.0
     ) -> None:
-        """Describes the model; `warm_up` computes the first window.
+        """Keeps the parts of the model. `warm_up` has to be called before the first window.
 
         Args:
             kind: The kind of model, which knows the pipeline's parameters and results.
             pipeline: The ASRPipeline.
-            tokenizer: Encodes texts (`encode`), and has the special tokens around a text (`single`).
+            tokenizer: The tokenizer, with the method `encode` and the special tokens around a text (`single`).
             vocabulary: The bytes of each token.
-            silence_s: How long, in seconds, the pipeline may show no sign of life in a window.
+            silence_s: The seconds after which a window without progress means that the engine is lost.
         """
         self.vocabulary = vocabulary
         self.window = kind.window
@@ -62,7 +63,7 @@ class PipelineRecognizer:
         self._alive_at = 0.0
 
     def warm_up(self) -> None:
-        """Computes a window. Raises RuntimeError."""
+        """Transcribes a window of silence, so that the first request is not slower. Raises RuntimeError."""
         silence = Job(np.zeros(8000, np.float32), 0.0, TranscribeParams(), max_tokens=1)
         self._pipeline.generate(silence.samples.tolist(), **self._kind.options(silence, Texts()))
 
@@ -76,7 +77,7 @@ class PipelineRecognizer:
         threading.Thread(target=self._compute, args=(job,), name="asr", daemon=True).start()
 
     def step(self) -> None:
-        """Waits for text of the window in work, or its end. Raises EngineLost."""
+        """Waits until the running window has new text or has ended. Raises EngineLost if it shows no progress."""
         with self._ready:
             if self._job is not None and not self._job.pieces:
                 self._ready.wait(STEP_S)
@@ -114,7 +115,8 @@ class PipelineRecognizer:
             self._ready.notify()
 
     def _texts(self, job: Job) -> Texts:
-        """Returns the prompt and the hotwords, of long ones the last tokens: the pipeline does not cut them."""
+        """Returns the prompt and the hotwords of a job, truncated to their last tokens, since the pipeline does not do
+        that."""
         left = self._kind.max_prompt_tokens
         found: list[str] = []
         for text in (plain(job.params.hotwords), plain(job.prompt)):
@@ -155,6 +157,6 @@ def _describe(kind: Kind, vocabulary: Vocabulary) -> ModelInfo:
 
 
 def load(config: EngineConfig, kind: Kind, properties: dict[str, Any]) -> Any:
-    """Returns the pipeline. Raises StartError."""
+    """Loads the pipeline. Raises StartError."""
     with as_start_error(config):
         return genai.ASRPipeline(config.model_dir, config.target_device, **properties, **kind.properties)

@@ -1,6 +1,6 @@
-"""Holds what differs between the models of openvino_genai's ASRPipeline: their prompts, languages, options and results.
+"""The differences between the models of openvino_genai's ASRPipeline: their prompts, languages, options and results.
 
-Pure; https://github.com/openvinotoolkit/openvino.genai/tree/master/src/cpp/src/automatic_speech_recognition
+https://github.com/openvinotoolkit/openvino.genai/tree/master/src/cpp/src/automatic_speech_recognition
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ class Texts:
     """The texts that are given to the model with the audio."""
 
     prompt: str = ""
-    """The text that comes before that of the window."""
+    """The text that precedes the window's text."""
     hotwords: str = ""
     """Words that are likely in the audio."""
     tokens: int = 0
-    """The number of tokens of both together."""
+    """The number of tokens of prompt and hotwords together."""
 
 
 class Kind:
-    """Qwen3-ASR: it takes one text with the audio, and gives no times and no translation."""
+    """The kind of Qwen3-ASR, which takes one text with the audio, and has neither timestamps nor translation."""
 
     translates = False
     max_tokens = QWEN_TOKENS
@@ -66,11 +66,11 @@ class Kind:
     """The positions of the decoder."""
 
     def __init__(self, known: Sequence[str], ends: Sequence[int] = ()) -> None:
-        """Keeps what is known of the kind of model.
+        """Keeps the languages and the end tokens of the model.
 
         Args:
             known: The codes of its languages.
-            ends: The tokens that end a text, if they are not the pipeline's own.
+            ends: The tokens that end a text, if they differ from the pipeline's own.
         """
         self.languages = list(known)
         self.capabilities: list[str] = []
@@ -79,7 +79,7 @@ class Kind:
         self._ends = list(ends)
 
     def limit(self, job: Job, texts: Texts) -> int:
-        """Returns the most tokens of its text."""
+        """Returns the most tokens that the text of a window may have."""
         return min(job.max_tokens or self.max_tokens, self.max_tokens)
 
     def options(self, job: Job, texts: Texts) -> dict[str, Any]:
@@ -95,11 +95,11 @@ class Kind:
         return {"context": both} if both else {}
 
     def result(self, job: Job, texts: Texts, found: Any) -> WindowDone:
-        """Returns the result of a window.
+        """Converts the pipeline's result of a window.
 
         Args:
-            job: The window.
-            texts: The texts that the model was given with it.
+            job: The job of the window.
+            texts: The texts that the model was given with the audio.
             found: The result of the pipeline's generate.
         """
         text, tokens = _joint(found.texts[0]), found.perf_metrics.get_num_generated_tokens()
@@ -114,7 +114,7 @@ class Kind:
         )
 
     def delta(self, job: Job, text: str) -> TextDelta:
-        """Returns the next text of a window for its stream."""
+        """Converts new text of a window to a delta."""
         if not job.begun:
             job.begun = True
             text = _joint(text)
@@ -122,7 +122,7 @@ class Kind:
 
 
 class FunAsr(Kind):
-    """Fun-ASR-Nano: it takes no text with the audio but the language, and does not detect that."""
+    """The kind of Fun-ASR-Nano, which takes only the language with the audio, and does not detect it."""
 
     max_prompt_tokens = 0
 
@@ -131,14 +131,15 @@ class FunAsr(Kind):
 
 
 class Whisper(Kind):
-    """Times of segments, times of words where the pipeline was made for them, and beams."""
+    """The kind of Whisper, with timestamps of segments, beam search, and word times if the pipeline was loaded for
+    them."""
 
     def __init__(self, files: whisper_files.WhisperFiles, words: bool) -> None:
-        """Keeps the model's files.
+        """Keeps the settings of the model.
 
         Args:
-            files: The files.
-            words: Whether the times of words are prepared at the start.
+            files: The sizes and special tokens of the model.
+            words: Whether the pipeline is loaded for word times.
         """
         super().__init__(list(files.languages) or ["en"])
         self.capabilities = ["beams", *(["words"] if words else [])]
@@ -189,7 +190,7 @@ class Whisper(Kind):
 
 
 def read(path: Path, vocabulary: Vocabulary, words: bool) -> Kind:
-    """Returns the kind of a model directory. Raises StartError."""
+    """Returns the kind of the model in a directory. Raises StartError."""
     config = files.read_object(path / "config.json")
     kind = config.get("model_type")
     if kind == "whisper":
@@ -207,7 +208,7 @@ def read(path: Path, vocabulary: Vocabulary, words: bool) -> Kind:
 
 
 def plain(text: str) -> str:
-    """Returns a text without what would be special tokens."""
+    """Removes from a text what the tokenizer would read as special tokens."""
     return SPECIAL.sub("", text).strip()
 
 
@@ -226,7 +227,7 @@ def _sampling(params: TranscribeParams) -> dict[str, Any]:
 
 
 def _joint(text: str) -> str:
-    """Returns a text with the space that separates it from the text before, in scripts that have one."""
+    """Puts a space before a text, to separate it from the text before, unless its script is written without spaces."""
     text = text.lstrip()
     if not text or any(first <= text[0] <= last for first, last in UNSPACED):
         return text
@@ -238,7 +239,10 @@ def _whole(job: Job, text: str) -> list[Segment]:
 
 
 def _segments(job: Job, chunks: Sequence[Any]) -> list[Segment]:
-    """Returns the pipeline's segments within the window: an open one has a negative end, others may end after it."""
+    """Converts the pipeline's chunks to segments within the window.
+
+    A chunk that the window cuts has a negative end in the pipeline's result, and others may end after the window.
+    """
     found = []
     for chunk in chunks:
         start = job.start + chunk.start_ts

@@ -1,5 +1,4 @@
-"""Declares what the speech task needs of a backend: windows of audio in, text out, step by step. Imports numpy
-alone."""
+"""The interface between the speech task and its backends: windows of audio in, text out, step by step."""
 
 from __future__ import annotations
 
@@ -19,9 +18,9 @@ Samples = NDArray[np.float32]
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """A window that is computed.
+    """A window to transcribe.
 
-    One of result and error is set when the job is done. A cancelled job is never touched again.
+    When the job is done, either `result` or `error` is set. A recognizer never changes a cancelled job again.
     """
 
     samples: Samples
@@ -31,26 +30,26 @@ class Job:
     params: TranscribeParams
     """The parameters of the request."""
     language: str = ""
-    """The code of the language; "": it is detected."""
+    """The code of the language; "" if it has to be detected."""
     prompt: str = ""
-    """The text that comes before that of the window."""
+    """The text that precedes the window's text."""
     max_tokens: int = 0
-    """The most tokens of the text; 0: as many as the model allows."""
+    """The most tokens of the text; 0: the limit of the model."""
     times: bool = False
-    """Whether segments or words are wanted, and may be computed."""
+    """Whether timestamps are computed, for segments or words."""
     stream: bool = False
-    """Whether `pieces` are wanted before the result."""
+    """Whether text is added to `pieces` before the result is there."""
     soon: bool = False
-    """Whether the job should not wait for those that are computed."""
+    """Whether the job should start at once, instead of waiting for those that are being decoded."""
     pieces: list[TextDelta] = field(default_factory=list)
-    """New text, which stays here until the task takes it."""
+    """New text that the task has not taken yet."""
     result: WindowDone | None = None
-    """The result, without its start, end and skipped time."""
+    """The result, in which start, end and skipped time are not set yet."""
     read_to: float | None = None
-    """Where the text ends, in seconds, if the rest of the window is to be read again with the audio behind it; else
-    None."""
+    """The time at which the text ends, in seconds of the request's audio, if the rest of the window should be
+    transcribed again together with the audio after it; else None."""
     error: RequestError | None = None
-    """Why the window cannot be transcribed."""
+    """The error, if the window cannot be transcribed."""
     cancelled: bool = False
     """Whether nobody waits for the result any more."""
     begun: bool = False
@@ -62,30 +61,30 @@ class Job:
 
     @property
     def end(self) -> float:
-        """Where the window ends, in seconds."""
+        """The end of the window in the request's audio, in seconds."""
         return self.start + len(self.samples) / 16000
 
 
 class Recognizer(Protocol):
-    """A loaded model."""
+    """A loaded speech model, which computes jobs."""
 
     info: ModelInfo
     vocabulary: Vocabulary
     window: int
-    """The most samples that it takes at once."""
+    """The most samples of a window."""
 
     def room(self, soon: bool) -> bool:
-        """Returns whether it takes another job now.
+        """Returns whether another job can be started now.
 
         Args:
-            soon: Whether the job should not wait for those at work.
+            soon: Whether the job should start at once, instead of waiting for those that are being decoded.
         """
 
     def start(self, jobs: list[Job]) -> None:
-        """Begins to compute these jobs in addition to those at work."""
+        """Begins to compute jobs, in addition to those that are running."""
 
     def step(self) -> None:
-        """Computes a part of all jobs in work; those that are done or cancelled leave."""
+        """Computes a part of the running jobs. Jobs that are done or cancelled are running no more."""
 
     def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
         """Returns the text of these tokens."""

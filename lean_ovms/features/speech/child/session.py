@@ -1,4 +1,4 @@
-"""One transcription in the engine child: its audio, its windows and what is known of it from one to the next."""
+"""One transcription in the engine process: its audio, its windows, and its state from one window to the next."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REPORT = SAMPLE_RATE
 
 
 class Transcription:
-    """A request while its audio is transcribed, window by window."""
+    """A request whose audio is transcribed window by window."""
 
     def __init__(
         self, command: Transcribe, window: int, detector: Callable[[], Detector], clock: Callable[[], float]
@@ -71,32 +71,32 @@ class Transcription:
 
     @property
     def waiting(self) -> bool:
-        """Whether there is a window that can be started."""
+        """Whether the next window can be started."""
         return self.job is None and bool(self.cutter.cuts)
 
     @property
     def long(self) -> bool:
-        """More than a window is known of it."""
+        """Whether more audio than a window has been received."""
         return self.cutter.buffer.end > LONG
 
     @property
     def ahead(self) -> bool:
-        """Whether there are windows enough, so that listening to more audio can wait."""
+        """Whether enough windows are waiting, so that cutting more audio can wait."""
         return not self.params.live and len(self.cutter.cuts) >= AHEAD_CUTS
 
     @property
     def finished(self) -> bool:
-        """Whether nothing is left to transcribe."""
+        """Whether all audio is transcribed."""
         return self.cutter.finished and not self.cutter.cuts and self.job is None
 
     @property
     def exhausted(self) -> bool:
-        """max_tokens are used."""
+        """Whether the request has used up its max_tokens."""
         return bool(self.params.max_tokens) and self._tokens >= self.params.max_tokens
 
     @property
     def partial_due(self) -> bool:
-        """A partial result of the utterance in progress would be of use."""
+        """Whether a partial result of the utterance in progress should be computed now."""
         since = self.cutter.speech_since
         if not self.params.partials or since is None or self.job is not None or self.cutter.cuts:
             return False
@@ -106,7 +106,7 @@ class Transcription:
     # --- audio
 
     def listen(self, frames: int, out: list[Record]) -> int:
-        """Works on at most this many frames. Returns the number of those done."""
+        """Cuts at most `frames` frames of audio into windows, and returns the number of those done."""
         had = bool(self.cutter.cuts)
         done = self.cutter.work(frames)
         for started, at in self.cutter.turns:
@@ -127,7 +127,7 @@ class Transcription:
     # --- windows
 
     def skip(self, out: list[Record]) -> None:
-        """Skips the next window, which has no speech."""
+        """Skips the next window because it has no speech."""
         cut = self.cutter.cuts.popleft()
         self._skipped += cut.skipped + cut.end - cut.start
         if self.cutter.finished and not self.cutter.cuts:
@@ -142,7 +142,7 @@ class Transcription:
         return self._job(cut.start, cut.end, times=self.care < Transcribe.PLAIN)
 
     def start_partial(self) -> Job:
-        """Returns a job for the utterance as far as it has come."""
+        """Returns a job for the part of the utterance that has been received so far."""
         since = self.cutter.speech_since
         assert since is not None
         self.partial = True
@@ -169,7 +169,7 @@ class Transcription:
     # --- results
 
     def collect(self, out: list[Record]) -> None:
-        """Sends the new text of the job, and its end."""
+        """Appends the records of the job's new text to `out`, and that of its result when it has ended."""
         job = self.job
         assert job is not None
         if self.partial:
@@ -190,7 +190,10 @@ class Transcription:
             self._report(cut, job.result, out, self._clock() - self._started_at)
 
     def _read(self, cut: Cut, at: int) -> Cut:
-        """Has what is behind `at` cut again, as the text of this window ends there. Returns what was read of it."""
+        """Cuts the audio after the sample `at` again, as the text of the window ends there.
+
+        Returns the shortened window.
+        """
         at = max(at, cut.start + MIN_READ)
         if cut.end - at < MIN_REST or self.exhausted:
             return cut
@@ -198,7 +201,7 @@ class Transcription:
         return replace(cut, end=at)
 
     def _end_partial(self, job: Job, out: list[Record]) -> None:
-        """Sends the words on which two results in a row agree, which are not the last ones."""
+        """Sends the first words, without the last one, on which this partial result and the one before agree."""
         self.job, self.partial = None, False
         now = self._clock()
         self._partial_cost_s, self._partial_at = now - self._started_at, now
@@ -218,7 +221,7 @@ class Transcription:
             self._to_skip = len(text)
 
     def drop_partial(self) -> None:
-        """Drops the partial result that is being computed, as a window waits."""
+        """Cancels the partial result that is being computed, as a whole window is waiting."""
         if self.partial and self.job is not None:
             self.job.cancelled = True
             self.job, self.partial = None, False

@@ -1,7 +1,7 @@
-"""Transcription as a task of the worker: sessions, whose turn it is, and their windows through a recognizer.
+"""The engine task that transcribes: it decides whose window is next, and has a recognizer compute it.
 
-Live requests come before files; between equals the one that has had the least of the engine is next, a window at a
-time, so a long file holds a short one for one window at most. Knows no openvino: any recognizer.Recognizer will do.
+Live requests come before files. Among equals, the one that has used the least engine time is next. They take turns
+window by window, so a short file waits for a long one at most for one window.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TURN_FRAMES, BUSY_FRAMES = 128, 32
 
 
 def load(config: EngineConfig, _: Callable[[], None]) -> SpeechTask:
-    """Returns the task on the model of the options. Raises StartError."""
+    """Loads the model that the options name, or the fake one, and returns its task. Raises StartError."""
     if config.without_model:
         from .fake_recognizer import FakeRecognizer
 
@@ -38,9 +38,9 @@ def load(config: EngineConfig, _: Callable[[], None]) -> SpeechTask:
 
 
 class SpeechTask(Task):
-    """Transcribes with one recognizer.
+    """Transcribes the audio of requests with one recognizer.
 
-    Commands are only noted down when they come; `admit` does a bounded part of what is expensive in them.
+    Commands are only queued when they arrive; `admit` does a bounded part of their expensive work.
     """
 
     def __init__(
@@ -57,7 +57,8 @@ class SpeechTask(Task):
             recognizer: The loaded model.
             most: The most requests at once.
             detector: Makes the voice activity detector of a request.
-            has_speech: Returns whether there is speech in a window of a file; windows without are not computed.
+            has_speech: Returns whether samples have speech. It is asked for each window of a file, and windows without
+                speech are not computed.
             clock: Returns the time in seconds.
         """
         super().__init__(recognizer.info, recognizer.vocabulary)
@@ -106,7 +107,7 @@ class SpeechTask(Task):
         self._close(getattr(command, "id", 0))
 
     def _open(self, command: records.Transcribe) -> None:
-        """Raises TooManyRequests. The front end knows what the model can do, and has checked the rest."""
+        """Opens a request, whose parameters the front end has checked. Raises TooManyRequests."""
         if len(self._sessions) >= self._most:
             running = counted(self._most, "request is being transcribed", "requests are being transcribed")
             raise busy(f"{running} already")
@@ -127,7 +128,7 @@ class SpeechTask(Task):
     # --- from audio to windows
 
     def admit(self) -> None:
-        """Listens to some audio, and starts windows where there is room."""
+        """Cuts some of the received audio into windows, and starts windows while the recognizer has room."""
         self._listen()
         while (session := self._next()) is not None:
             if session.care and self._running:
@@ -139,7 +140,7 @@ class SpeechTask(Task):
                 self._failed(job, error)
 
     def _listen(self) -> None:
-        """Listens to live requests first, then to those that have the least to transcribe."""
+        """Cuts audio into windows, that of live requests first, then that of the requests with the fewest windows."""
         left = BUSY_FRAMES if self._running else TURN_FRAMES
         for session in sorted(self._sessions.values(), key=_hearing_order):
             if session.cutter.pending and left > 0 and not session.ahead:
@@ -155,7 +156,7 @@ class SpeechTask(Task):
                 self._finish(session)
 
     def _next(self) -> Transcription | None:
-        """Returns the request whose window is next."""
+        """Returns the request whose window is next, or None if none can be started."""
         if any(one.care for one in self._running.values()):
             return None
         waiting = [one for one in self._sessions.values() if one.waiting]
@@ -169,15 +170,17 @@ class SpeechTask(Task):
         return next((one for one in self._sessions.values() if one.partial_due), None)
 
     def _soon(self, session: Transcription) -> bool:
-        """Returns whether a session is live, or short while all others are long. Short ones that come while it is at
-        work wait for it: then they are computed together."""
+        """Returns whether a request's window should start at once, as it is live, or short while only long ones run.
+
+        Other short requests that arrive meanwhile wait for this one, and are then computed together.
+        """
         if session.params.live:
             return True
         alone = all(one.long or one.params.live for one in self._running.values())
         return alone and not session.long and any(one.long for one in self._sessions.values())
 
     def _worth_it(self, session: Transcription) -> bool:
-        """Drops windows without speech before the next one. Returns whether there is one."""
+        """Skips the next windows of a request that have no speech. Returns whether one with speech remains."""
         while session.waiting and not session.exhausted:
             cut = session.cutter.cuts[0]
             sure = cut.sure or not session.params.vad

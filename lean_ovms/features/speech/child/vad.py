@@ -1,4 +1,4 @@
-"""Voice activity: which frames of audio have speech. A frame is FRAME samples; a request has a detector of its own."""
+"""Voice activity detection: finds the frames of audio, of FRAME samples each, that have speech."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOUD = 3.0
 
 
 class Detector(Protocol):
-    """Frames come in order and without gaps."""
+    """A voice activity detector of one request, which gets frames in order and without gaps."""
 
     def probability(self, frame: Samples) -> float:
         """Returns the probability that the next frame has speech, from 0 to 1.
@@ -30,7 +30,7 @@ class Detector(Protocol):
 
 
 class EnergyDetector:
-    """Detects speech by loudness over an adaptive noise floor; used where there is no network for it."""
+    """Detects speech by its loudness above an adaptive noise floor; it is used if Silero's network does not load."""
 
     def __init__(self) -> None:
         self._floor = SILENCE

@@ -1,4 +1,4 @@
-"""Reads what the files of a Whisper model say about its tokens, windows and languages. Imports no openvino."""
+"""Reads the special tokens, sizes and languages of a Whisper model from its files."""
 
 from __future__ import annotations
 
@@ -18,48 +18,48 @@ TIME_STEP = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhisperFiles:
-    """The ids of special tokens, and the sizes, that decoding needs of the files of a Whisper model."""
+    """The special tokens, sizes and languages of a Whisper model."""
 
     eot: int
-    """The id that ends a text."""
+    """The token that ends a text, <|endoftext|>."""
     sot: int
-    """The id that begins one."""
+    """The token that begins a text, <|startoftranscript|>."""
     prev: int
-    """The id before a prompt; -1: there is none."""
+    """The token before a prompt, <|startofprev|>; -1 if there is none."""
     no_timestamps: int
-    """The id that asks for a text without times."""
+    """The token that asks for a text without timestamps, <|notimestamps|>."""
     tasks: dict[str, int]
-    """The ids of tasks, by their names."""
+    """The tokens of tasks, by their names."""
     languages: dict[str, int]
-    """The ids of languages, by their codes; {} of an English model."""
+    """The tokens of languages, by their codes; {} if the model is for English only."""
     suppress: list[int]
-    """The ids that are never generated."""
+    """The tokens that are never generated."""
     begin_suppress: list[int]
-    """Those that are not the first one."""
+    """The tokens that are never the first one of a text."""
     initial_timestamp: int
-    """How many steps of time the first timestamp may be after the beginning."""
+    """The latest first timestamp of a text, in steps of TIME_STEP seconds."""
     positions: int
-    """The most tokens of the decoder, those of the prompt included."""
+    """The most tokens of the decoder, including those of the prompt."""
     mels: int
     """The number of mel bands."""
     frames: int
-    """The frames of a window, of HOP samples each."""
+    """The number of frames of a window, of HOP samples each."""
     heads: list[tuple[int, int]]
-    """The (layer, head) whose cross-attention follows the audio; []: they are not known."""
+    """The (layer, head) pairs whose cross-attention follows the audio, for word times; [] if they are not known."""
 
     @property
     def first_time(self) -> int:
-        """The token <|0.00|>."""
+        """The first timestamp token, <|0.00|>."""
         return self.no_timestamps + 1
 
     @property
     def no_speech(self) -> int:
-        """The token for silence: in every vocabulary of Whisper the one before <|notimestamps|>."""
+        """The token for silence, which in every vocabulary of Whisper is the one before <|notimestamps|>."""
         return self.no_timestamps - 1
 
 
 def read(path: Path) -> WhisperFiles:
-    """Raises StartError for a directory without what decoding needs."""
+    """Reads the files of a model directory. Raises StartError if they lack something that decoding needs."""
     generation = files.read_object(path / "generation_config.json")
     config = files.read_object(path / "config.json")
     processor = files.read_object(path / "preprocessor_config.json")

@@ -1,4 +1,4 @@
-"""Encoder and decoder of a Whisper model by openvino: windows in, logits out, several windows at once."""
+"""The encoder and the decoder of a Whisper model in OpenVINO: windows in, logits out, several windows at once."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ INPUTS = {"input_ids", "encoder_hidden_states", "beam_idx"}
 
 
 class Decoding:
-    """The decoder's state for some rows, which all have the same number of tokens."""
+    """The decoder's state for some rows, all of which have the same number of tokens."""
 
     def __init__(self, request: Any, hidden: Array, release: Any) -> None:
         """Begins without any token.
 
         Args:
-            request: The infer request of the decoder, whose state is cleared.
+            request: The infer request of the decoder; its state is reset.
             hidden: The encoder's output for each row [rows, positions, width].
-            release: Takes the infer request back at the end.
+            release: Is called with the infer request at the end, so that it can be used again.
         """
         self._request = request
         self._release = release
@@ -43,11 +43,11 @@ class Decoding:
         request.reset_state()
 
     def step(self, ids: NDArray[np.int64], beams: NDArray[np.int32] | None = None) -> Array:
-        """Returns the logits [rows, tokens, vocabulary] behind these tokens. They are valid until the next step.
+        """Computes tokens, and returns the logits after each [rows, tokens, vocabulary], valid until the next step.
 
         Args:
             ids: The tokens [rows, tokens].
-            beams: The row whose state each row continues; None: its own.
+            beams: For each row the row whose state it continues; None: each continues its own.
         """
         if beams is None:
             beams = np.arange(len(ids), dtype=np.int32)
@@ -65,10 +65,10 @@ class Decoding:
 
 
 class WhisperNetwork:
-    """Both networks, compiled."""
+    """The compiled encoder and decoder of a Whisper model."""
 
     def __init__(self, config: EngineConfig, path: Path) -> None:
-        """Compiles the networks of a Whisper. Raises StartError."""
+        """Compiles the networks of a Whisper model. Raises StartError."""
         self.version = str(ov.get_version())
         self._core = ov.Core()
         self._device = device_of(config)
@@ -90,24 +90,23 @@ class WhisperNetwork:
         self._aligner: Any = None
 
     def encode(self, features: Array) -> Array:
-        """Encodes [1, mels, frames] to [1, positions, width]."""
+        """Encodes the features of a window [1, mels, frames] to hidden states [1, positions, width]."""
         self._encoder.infer([features], share_inputs=True)
         return np.array(self._encoder.get_output_tensor(0).data, np.float32)
 
     def begin(self, hidden: Array) -> Decoding:
-        """Returns a decoder without tokens for these rows."""
+        """Returns a new state of the decoder for rows of the encoder's output."""
         request = self._free.pop() if self._free else self._decoder.create_infer_request()
         return Decoding(request, np.ascontiguousarray(hidden), self._free.append)
 
     def prepare_attention(self, heads: list[tuple[int, int]]) -> None:
-        """Compiles what `attention` needs, once: a second decoder. Raises RuntimeError."""
+        """Compiles a second decoder for `attention`, unless that was done before. Raises RuntimeError."""
         if self._aligner is None:
             model = _with_attention(self._core.read_model(self._path / DECODER), {layer for layer, _ in heads})
             self._aligner = self._core.compile_model(model, self._device, self._properties).create_infer_request()
 
     def attention(self, hidden: Array, ids: list[int], heads: list[tuple[int, int]]) -> Array:
-        """Returns the attention of each token to each position of the window: [heads, tokens, positions], before
-        softmax."""
+        """Returns the attention of tokens to the positions of the window, before softmax [heads, tokens, positions]."""
         self.prepare_attention(heads)
         request = self._aligner
         request.reset_state()
@@ -119,8 +118,10 @@ class WhisperNetwork:
 
 
 def _with_attention(model: ov.Model, layers: set[int]) -> ov.Model:
-    """Returns the decoder with the cross-attention's queries times keys of these layers as outputs. Raises
-    RuntimeError."""
+    """Adds outputs to the decoder: the products of queries and keys in the cross-attention of these layers.
+
+    Raises RuntimeError if they cannot be found.
+    """
     found: dict[int, Any] = {}
     for op in model.get_ordered_ops():
         if op.get_type_name() != "ScaledDotProductAttention" or not _is_cross(op):
@@ -143,7 +144,7 @@ def _with_attention(model: ov.Model, layers: set[int]) -> ov.Model:
 
 
 def _is_cross(op: Any) -> bool:
-    """Returns whether an attention is to the audio: its keys are a state as it is, to which no token was added."""
+    """Returns whether an operation is a cross-attention, whose keys are a state to which no tokens are added."""
     node = op.input_value(1).get_node()
     while node.get_type_name() in ("Reshape", "Transpose", "Convert", "Gather"):
         node = node.input_value(0).get_node()

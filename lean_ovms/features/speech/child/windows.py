@@ -1,6 +1,6 @@
-"""Cuts the audio of a request into windows: at quiet places, without long silence, or one for each utterance.
+"""Cuts the audio of a request into windows: at quiet places, leaving out long silence, or one for each utterance.
 
-What is cut depends on the audio alone, frame by frame, and not on the blocks in which it comes. Knows no model.
+The cuts depend only on the audio itself, and not on the blocks in which it arrives.
 """
 
 from __future__ import annotations
@@ -30,20 +30,23 @@ HOP = 160
 
 @dataclass(slots=True)
 class Cut:
-    """A window; or, with start == end, a place up to which there was no speech. Places are counted in samples."""
+    """A window of audio; if start == end, the end of audio without speech. Positions are counted in samples."""
 
     start: int
     """The first sample of the window."""
     end: int
-    """The place behind its last sample."""
+    """The position after the last sample of the window."""
     skipped: int = 0
-    """The samples before it that are in no window."""
+    """The number of samples before it that are in no window."""
     sure: bool = False
-    """Whether the cutter knows that there is speech in it."""
+    """Whether the cutter knows that the window has speech."""
 
 
 class Buffer:
-    """The samples of a request that are still needed. Positions count from the beginning of the request's audio."""
+    """The samples of a request that are still needed.
+
+    Positions are counted from the beginning of the request's audio.
+    """
 
     def __init__(self, start: int) -> None:
         self.start = start
@@ -57,26 +60,26 @@ class Buffer:
         self._data = np.concatenate((self._data, np.frombuffer(data, "<i2")))
 
     def samples(self, start: int, end: int) -> Samples:
-        """Returns the samples of [start, end), which must be there."""
+        """Returns the samples from `start` to before `end`, which must be in the buffer."""
         return self._data[start - self.start : end - self.start].astype(np.float32) / 32768.0
 
     def forget(self, before: int) -> None:
-        """Drops what is before this sample."""
+        """Drops the samples before a position."""
         if before - self.start > SAMPLE_RATE:  # not for every frame
             self._data = self._data[before - self.start :].copy()
             self.start = before
 
 
 class Cutter:
-    """Cuts audio that comes frame by frame. Places are counted in samples of the request's audio."""
+    """Cuts audio into windows, frame by frame. Positions are counted in samples of the request's audio."""
 
     def __init__(self, start: int, window: int, context: int) -> None:
-        """Begins at a place in the request's audio.
+        """Begins at a position in the request's audio.
 
         Args:
-            start: The place of the first sample.
-            window: The most samples of a cut.
-            context: How many samples before a frame a cut that begins with this frame has, too.
+            start: The position of the first sample.
+            window: The most samples of a window.
+            context: The number of samples before the first frame with speech that also belong to its window.
         """
         self.buffer = Buffer(start)
         self._context = context
@@ -95,7 +98,7 @@ class Cutter:
 
     @property
     def needed(self) -> int:
-        """The first sample that a later cut may have."""
+        """The position of the first sample that a later window may contain."""
         return max(self._cursor, self._position - self._context) if self.speech_since is None else self.speech_since
 
     @property
@@ -110,7 +113,7 @@ class Cutter:
         self._ended |= last
 
     def work(self, frames: int) -> int:
-        """Goes on by at most this many frames; returns the number of those done."""
+        """Works on at most `frames` frames, and returns the number of those done."""
         done = 0
         while done < frames and self.buffer.end - self._position >= FRAME:
             self._frame(self.buffer.samples(self._position, self._position + FRAME), self._position + FRAME)
@@ -121,14 +124,12 @@ class Cutter:
         return done
 
     def forget(self, before: int) -> None:
-        """Drops what is needed for no cut that begins at this sample or later."""
+        """Drops the samples before a position, which no later window contains."""
         self.buffer.forget(before)
 
     def resume(self, at: int, end: int) -> None:
-        """Cuts again from `at` on: the window that ended at `end`, the last one that was taken, was read up to there.
-
-        The rest of an utterance is a window of its own.
-        """
+        """Makes a window of the samples from `at` to `end`, since the last window ended at `end` but was read up to
+        `at`."""
         self.cuts.appendleft(Cut(at, end))
 
     def _finish(self) -> None:
@@ -139,26 +140,26 @@ class Cutter:
         self.finished = True
 
     def _cut(self, end: int, *, sure: bool = False) -> None:
-        """Ends the window in progress."""
+        """Ends the window in progress at a position."""
         assert self.speech_since is not None
         self.cuts.append(Cut(self.speech_since, end, self.speech_since - self._cursor, sure))
         self._cursor, self.speech_since = end, None
 
     def _frame(self, frame: Samples, end: int) -> None:
-        """Takes the next frame.
+        """Works on the next frame.
 
         Args:
             frame: The frame.
-            end: The sample behind the frame, counted from the beginning of the audio.
+            end: The position after the frame.
         """
         raise NotImplementedError
 
     def _close(self, end: int) -> None:
-        """Ends the last window: the audio ends here."""
+        """Ends the last window, since the audio ends at this position."""
         raise NotImplementedError
 
     def _quiet(self, start: int) -> int:
-        """Returns where a full window that begins here is cut."""
+        """Returns the quietest position at which to cut a full window that begins at `start`."""
         end = start + self.window
         first = max(end - SEARCH, start + self.window // 2)
         energy = np.square(self.buffer.samples(first, end), dtype=np.float64)
@@ -169,7 +170,7 @@ class Cutter:
 
 
 class FileCutter(Cutter):
-    """Cuts for one text: windows as long as possible, cut at quiet places; long silence is in none of them."""
+    """Cuts the audio of a file into windows that are as long as possible, at quiet places and without long silence."""
 
     def __init__(self, start: int, window: int, skip_silence: bool) -> None:
         super().__init__(start, window, PAD + FRAME)
@@ -184,7 +185,7 @@ class FileCutter(Cutter):
             self._heard.popleft()
 
     def resume(self, at: int, end: int) -> None:
-        """Cuts again from `at` on: the next window begins there, and is as long as any."""
+        """Cuts the audio from the position `at` on again, so that the next window begins there."""
         self.cuts.clear()
         self._cursor = self._last_sound = at
         self.speech_since = None
@@ -200,7 +201,7 @@ class FileCutter(Cutter):
         self._advance(sound, end)
 
     def _advance(self, sound: bool, end: int) -> None:
-        """Goes on by a frame that ends here."""
+        """Works on a frame that ends at `end`, and has sound or not."""
         if sound:
             self._last_sound = end
         if self.speech_since is None:
@@ -222,7 +223,7 @@ class FileCutter(Cutter):
 
 
 class TurnCutter(Cutter):
-    """Utterances by voice activity, each a window; one that is too long becomes several."""
+    """Finds utterances by voice activity. Each is a window, or several if it is too long."""
 
     def __init__(self, start: int, window: int, turns: TurnDetection, detector: Detector) -> None:
         self._prefix = turns.prefix_padding_ms * SAMPLE_RATE // 1000
