@@ -1,4 +1,4 @@
-"""Finds the file that reads images for a model in a GGUF file."""
+"""Finds the mmproj file with the image encoder for a model in a GGUF file."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ NONE = "none"
 
 
 def find(model: Path, option: str) -> list[Path]:
-    """Returns the files that may read images for a model, the likeliest first.
+    """Returns the paths of possible mmproj files for a model, the likeliest first.
 
     Args:
-        model: The file of the model.
-        option: The value of --mmproj; empty: the files beside the model.
+        model: The path of the model's file.
+        option: The value of --mmproj; "": the files in the model's folder are looked at.
 
     Raises:
-        StartError: The file that the option names is not there.
+        StartError: The file that the option names does not exist.
     """
     if option == NONE:
         return []

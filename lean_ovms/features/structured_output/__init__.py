@@ -1,1 +1,1 @@
-"""Answers that have the form which a request asks for."""
+"""Structured output: answers that have the form which a request asks for."""

@@ -1,7 +1,8 @@
-"""From the structured output that a client asks for (types.OutputConstraint) to a structural tag for the whole answer.
+"""Builds a structural tag for the whole answer from the constraint that a client asks for (types.OutputConstraint).
 
-An answer is, in this order: reasoning, if the model has a reasoning parser; then calls, or content in the requested
-format, or either. The tag (formats.py) goes to the engine, whose grammar library compiles the schemas in it.
+An answer begins with reasoning, if the model has a reasoning parser. Then follow tool calls, or content in the
+requested format, or either of them. The tag (formats.py) is sent to the engine, whose grammar library compiles it with
+its schemas.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ class Constraint:
     """The constraint of an answer in the form that the engine takes."""
 
     tag: str = ""
-    """The structural tag to submit; "" for none."""
+    """The structural tag for the engine; "" if nothing is constrained."""
     notices: list[str] = field(default_factory=list)
-    """What is not enforced, for the client."""
+    """Notices for the client about parts that are not enforced."""
 
 
 def build(constraint: OutputConstraint, context: GrammarContext) -> Constraint:
-    """Returns the grammar.
+    """Builds the structural tag of a constraint.
 
-    Raises GrammarInvalid and GrammarTooComplex for the format; for tools there is a notice instead.
+    Raises GrammarInvalid and GrammarTooComplex for the format. For the schemas of tools there are notices instead.
     """
     try:
         return _Builder(constraint, context).build()
@@ -54,13 +55,13 @@ def build(constraint: OutputConstraint, context: GrammarContext) -> Constraint:
 
 
 def size(constraint: OutputConstraint, offered: Sequence[Json]) -> int:
-    """Returns the bytes of the schemas that `build` would read."""
+    """Returns the size of the schemas that `build` would read, in bytes."""
     used = offered if constraint.tool_calls or constraint.format is not None else None
     return len(orjson.dumps([constraint.format, used]))
 
 
 def subject(constraint: OutputConstraint) -> str:
-    """Returns whose schemas a grammar has, for notices."""
+    """Returns a phrase for notices that names the source of a constraint's schemas."""
     if constraint.format is None:
         return "the tools"
     return f"{constraint.param} and the tools" if constraint.tool_calls else constraint.param
@@ -69,9 +70,9 @@ def subject(constraint: OutputConstraint) -> str:
 def relax(
     constraint: OutputConstraint, context: GrammarContext, error: BadRequest
 ) -> tuple[OutputConstraint, GrammarContext, str]:
-    """Returns a weaker constraint to try after an error, what it is built for, and a notice for the client.
+    """Returns a weaker constraint to try after an error, its context, and a notice for the client.
 
-    An invalid format is not enforced, which is what OVMS does; one that is too large to compile is an error.
+    An invalid format is not enforced, as in OVMS. A format that is too large to compile is an error.
 
     Args:
         constraint: The constraint that could not be built or compiled.
@@ -79,7 +80,7 @@ def relax(
         error: The error.
 
     Raises:
-        BadRequest: The error, as there is no weaker constraint.
+        BadRequest: There is no weaker constraint; it is the given error.
     """
     if constraint.format is not None:
         if constraint.strict or isinstance(error, GrammarTooComplex | SchemaInvalid):
@@ -119,7 +120,7 @@ class _Builder:
     # --- reasoning
 
     def _reasoning(self) -> list[Json]:
-        """Returns what may or must stand before the answer."""
+        """Returns the formats of the reasoning and other text that may or must precede the answer."""
         form, tail = self.context.form.reasoning, self.context.prompt_tail
         if form is None or (not form.after and tail.rstrip().endswith(form.end)):
             return []
@@ -154,7 +155,7 @@ class _Builder:
             return None
 
     def _optional_calls(self, form: CallForm) -> Json:
-        """Returns any text in which each trigger begins valid calls."""
+        """Returns a format of any text in which each trigger begins valid tool calls."""
         if not form.trigger:
             parser = self.context.form.tool_parser
             raise CannotEnforce(f"with the tool parser {parser} the beginning of a call cannot be told from text")
@@ -177,9 +178,9 @@ class _Builder:
         return [self._one(form, tool["function"]) for tool in self.context.tools]
 
     def _one(self, form: CallForm, function: Json) -> Json:
-        """Returns a call of a tool.
+        """Returns the format of a call of one tool.
 
-        A schema that cannot be enforced becomes "any object": the other tools keep theirs.
+        If the tool's schema cannot be enforced, its arguments may be any object; the schemas of other tools are kept.
         """
         name = function["name"]
         try:
@@ -196,7 +197,7 @@ class _Builder:
     # --- content
 
     def _content(self, form: Any, depth: int = 0) -> Any:
-        """Returns a client's format, its schemas as they go to a library."""
+        """Returns a client's format, with its schemas prepared for a grammar library."""
         if depth > MAX_DEPTH:
             raise GrammarTooComplex("The format is nested too deep")
         if isinstance(form, list):
@@ -216,7 +217,8 @@ class _Builder:
 
 
 def _check(found: Any, what: str, param: str) -> None:
-    """Raises SchemaInvalid, with the place, for a schema that is none; GrammarTooComplex for too many parts."""
+    """Raises SchemaInvalid, with the path of the mistake, for an invalid schema, and GrammarTooComplex
+    for a large one."""
     try:
         validity.check(found)
     except SchemaInvalid as error:
@@ -224,7 +226,7 @@ def _check(found: Any, what: str, param: str) -> None:
 
 
 def _call_form(form: OutputForm) -> CallForm:
-    """Returns how the model writes calls. Raises CannotEnforce."""
+    """Returns the syntax of the model's tool calls. Raises CannotEnforce if it is not known."""
     if form.tool_parser is None:
         raise CannotEnforce(form.unparsed or "the model has no tool parser")
     if form.calls is None:
@@ -233,10 +235,10 @@ def _call_form(form: OutputForm) -> CallForm:
 
 
 def _tool(name: str, parameters: Any) -> Tool:
-    """Returns the tool of a request. One without parameters takes an empty object; parameters without a type are an
-    object.
+    """Returns a tool with the schema of its arguments, prepared for a grammar library.
 
-    Raises GrammarInvalid and GrammarTooComplex.
+    Without parameters the arguments are an empty object, and parameters without a type describe an object. Raises
+    GrammarInvalid and GrammarTooComplex.
     """
     if parameters in (None, {}, True):
         return Tool(name, {"type": "object", "properties": {}, "additionalProperties": False}, set())

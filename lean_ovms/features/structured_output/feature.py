@@ -14,7 +14,7 @@ _behaviour = partial(option, group="behaviour")
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class StructuredOutputOptions(Options):
-    """The forms that are imposed, what matches them, and how much that may take."""
+    """The options of structured output: when it is enforced, by which library, and its limits."""
 
     in_engine = True
 

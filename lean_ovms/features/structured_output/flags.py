@@ -6,7 +6,7 @@ import json
 
 
 def library(text: str) -> str:
-    """Reads {"backend": "xgrammar"}; other members have no counterpart."""
+    """Returns the backend in a JSON text such as {"backend": "xgrammar"}, and ignores other members."""
     config = json.loads(text)
     if set(config) - {"backend"}:
         raise ValueError('{"backend": NAME}')

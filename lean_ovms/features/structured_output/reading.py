@@ -1,7 +1,7 @@
-"""From the fields of a request to what its answer must match, in OpenAI's, XGrammar's and vLLM's forms.
+"""Reads the fields of a request that constrain its answer, in OpenAI's, XGrammar's and vLLM's forms.
 
-response_format (OVMS takes any XGrammar format there), structured_outputs and the guided_* fields (vLLM). The result is
-an OutputConstraint with an XGrammar format, which the model compiles later.
+They are response_format (in which OVMS takes any XGrammar format), and vLLM's structured_outputs and guided_* fields.
+The result is an OutputConstraint with an XGrammar format, which the engine compiles later.
 """
 
 from __future__ import annotations
@@ -30,13 +30,16 @@ XGRAMMAR_FORMATS = (
 def read_rule(
     asked: Json, offer: ToolOffer, config: Config, sampling: SamplingParams, *, combines: bool
 ) -> tuple[OutputConstraint | None, list[str]]:
-    """Implements api.generation.tools.ReadRule."""
+    """Reads the constraint of an answer and its tool calls, or None, and warnings for the client. Raises BadRequest."""
     constraint, notices = _constraint(asked, config)
     return _with_tools(constraint, offer, config, sampling, combines=combines), notices
 
 
 def _constraint(requested: Json, config: Config) -> tuple[OutputConstraint | None, list[str]]:
-    """Returns the requested constraint, and warnings for formats that are not applied. Raises BadRequest."""
+    """Returns the constraint of the answer's content, and warnings for formats that are not applied.
+
+    Raises BadRequest.
+    """
     options = config.of(StructuredOutputOptions)
     if len(requested) > 1:
         _refuse_different(requested)
@@ -55,7 +58,8 @@ def _constraint(requested: Json, config: Config) -> tuple[OutputConstraint | Non
 
 
 def _refuse_different(requested: Json) -> None:
-    """Raises BadRequest for two constraints; clients of several versions of vLLM send one in the form of each."""
+    """Raises BadRequest for two different constraints; some clients send the same one in the forms of several vLLM
+    versions."""
     (first, value), *others = requested.items()
     form = _READERS[first](value, first)
     for name, other in others:
@@ -71,18 +75,18 @@ def _with_tools(
     *,
     combines: bool,
 ) -> OutputConstraint | None:
-    """Returns the constraint with the rules of tool_choice, parallel_tool_calls and strict.
+    """Adds the rules of tool_choice, parallel_tool_calls and strict to a constraint.
 
     Args:
-        constraint: What the answer must match; None: anything is allowed.
+        constraint: The constraint of the answer's content; None if it is free.
         offer: The tools, and whether one must be called.
         config: The model's configuration.
         sampling: The parameters of the request.
-        combines: Whether grammars go with beam search and min_tokens. GenAI ignores them with the first, and the second
-            breaks them: without this, such calls are not constrained unless one is required.
+        combines: Whether grammars work together with beam search and min_tokens. GenAI ignores grammars in beam search,
+            and min_tokens breaks them; if False, calls in such requests are constrained only if one is required.
 
-    Returns:
-        The constraint, None if neither the answer nor its calls have any.
+        Returns:
+            The constraint, or None if neither content nor calls are constrained.
 
     Raises:
         BadRequest: A strict constraint of the answer excludes a call that is required.
@@ -102,7 +106,7 @@ def _with_tools(
 
 
 def read_format(form: Json, param: str = "response_format") -> Json | None:
-    """Returns OpenAI's or XGrammar's format object as XGrammar's; None for text. Raises GrammarInvalid."""
+    """Converts OpenAI's or XGrammar's format object to XGrammar's, or to None for plain text. Raises GrammarInvalid."""
     kind = form.get("type")
     if kind == "text":
         return None
@@ -119,8 +123,9 @@ def read_format(form: Json, param: str = "response_format") -> Json | None:
 
 
 def _schema(form: Json, param: str) -> Any:
-    """Returns the schema of {"json_schema": {"name", "schema"}}, {"json_schema": schema} or (Responses) {"name",
-    "schema"}.
+    """Returns the JSON schema of a response format.
+
+    It is in {"json_schema": {"name", "schema"}}, {"json_schema": schema} or, in the Responses API, {"name", "schema"}.
     """
     inner = form.get("json_schema", form)
     if isinstance(inner, dict) and isinstance(inner.get("schema"), (dict, bool)):
@@ -133,8 +138,10 @@ def _schema(form: Json, param: str) -> Any:
 
 
 def _structural_tag(form: Json, param: str) -> Json:
-    """Reads XGrammar's {"format": ...}, or the older {"structures": [{"begin", "schema", "end"}], "triggers":
-    [...]}."""
+    """Converts a structural tag to XGrammar's format.
+
+    It has the form {"format": ...}, or the older {"structures": [{"begin", "schema", "end"}], "triggers": [...]}.
+    """
     inner = form.get("format")
     if isinstance(inner, dict):
         return inner

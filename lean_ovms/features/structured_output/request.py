@@ -1,7 +1,4 @@
-"""The constraint of one request: built from the schemas, and relaxed when it cannot be built or the engine refuses it.
-
-It knows neither engine nor model.
-"""
+"""The constraint of one request, which is relaxed if it cannot be built or if the engine refuses it."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ MAX_SCHEMAS = 8
 
 
 class StructuredOutput:
-    """A models.chat_format.RequestConstraint: what is left of a constraint, of which each refusal takes a part."""
+    """A request's constraint, of which a part is dropped whenever it cannot be enforced."""
 
     def __init__(
         self,
@@ -41,14 +38,14 @@ class StructuredOutput:
         *,
         asked: bool = True,
     ) -> None:
-        """Keeps what the constraint is built of.
+        """Keeps the constraint and its context.
 
         Args:
-            constraint: What the text must match.
+            constraint: The constraint of the answer.
             context: The model and the prompt.
-            config: The limits, and whether a part that does not hold is an error.
-            offload: Where the grammar of large schemas is built.
-            asked: The client asked for it; else what does not hold is neither told nor an error.
+            config: The limits, and whether a part that is not enforced is an error.
+            offload: The offload thread, in which the tag of large schemas is built.
+            asked: Whether the client asked for the constraint. If not, dropping parts is neither an error nor reported.
         """
         options = config.of(StructuredOutputOptions)
         self._strict = asked and options.strict_response_format
@@ -62,11 +59,14 @@ class StructuredOutput:
 
     @property
     def warnings(self) -> list[str]:
-        """The parts of the constraint that do not hold, one sentence each."""
+        """The parts of the constraint that are not enforced, one sentence each."""
         return self._relaxed + self._ignored if self._asked else []
 
     async def submit(self, submit: Callable[..., Awaitable[ReplyStream]]) -> ReplyStream:
-        """Submits with the constraint, and with a weaker one as often as the engine refuses it. Raises RequestError."""
+        """Submits the request, with a weaker constraint whenever the engine refuses the last one.
+
+        Raises RequestError.
+        """
         constraint = await self._build()
         while True:
             try:
@@ -84,16 +84,16 @@ class StructuredOutput:
         return reply
 
     def accepted(self, metrics: Metrics, model: str) -> None:
-        """Implements RequestConstraint."""
+        """Logs and counts the warnings of an accepted request."""
         for warning in self.warnings:
             log.warning("%s", safe(warning))
         if self.warnings:
             metrics.add(NOT_IMPOSED, (model,))
 
     async def _build(self) -> str:
-        """Returns the structural tag to submit; "" for none.
+        """Builds the structural tag, from a weaker constraint if necessary; "" if nothing is left of it.
 
-        Raises RequestError where it cannot be built, and nothing of the constraint may be left out.
+        Raises RequestError if it cannot be built and no part of the constraint may be dropped.
         """
         while True:
             try:
@@ -107,9 +107,9 @@ class StructuredOutput:
                 return built.tag
 
     def _note(self, notices: Sequence[str]) -> None:
-        """Takes the keywords that the engine's grammar library does not impose, of a constraint that it took.
+        """Notes keywords of an accepted constraint that the engine's grammar library does not enforce.
 
-        Raises GrammarInvalid if the client asked for a strict format.
+        Raises GrammarInvalid if there are any and the client asked for a strict format.
         """
         if not notices:
             return
@@ -125,7 +125,10 @@ class StructuredOutput:
         self._relaxed.append(warning)
 
     async def _built(self) -> Constraint:
-        """Returns the grammar; that of large schemas is built in the offload thread. Raises as constraint.build."""
+        """Builds the tag of the current constraint, in the offload thread if its schemas are large.
+
+        Raises GrammarInvalid and GrammarTooComplex.
+        """
         size, limit = grammar.size(self._constraint, self._context.tools), self._most_bytes
         if size > limit:
             raise GrammarTooComplex(f"The schemas have more than {limit} bytes")

@@ -1,9 +1,9 @@
-"""JSON schemas as they go to a grammar library: the library compiles them, this module only says what is left unsaid.
+"""Prepares JSON schemas for a grammar library by making their objects closed.
 
 An object that declares properties has no others unless `additionalProperties` allows them, as in OVMS and in OpenAI's
-strict mode. JSON Schema means the opposite where it is silent, so `additionalProperties: false` is written in. Objects
-that are put together (allOf, $ref or anyOf next to properties) are closed as a whole: each part gets the names of the
-others. Patterns that no grammar can impose (look-around, back references) are left out, and reported.
+strict mode. By JSON Schema's default it may have others, so `additionalProperties: false` is added. Objects that are
+combined (allOf, $ref or anyOf next to properties) are closed as a whole: each part gets the names of the others.
+Patterns that no grammar can enforce (look-around, back references) are left out and reported.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _NOT_REGULAR = re.compile(r"\(\?(?:[=!]|<[=!])|\\[1-9]|\\k<")
 
 
 def closed(schema: Any) -> tuple[Schema, list[str]]:
-    """Returns the schema with what is unsaid written in, and the keywords that cannot be imposed.
+    """Closes the objects of a schema. Returns it, and the keywords that cannot be enforced.
 
-    Raises GrammarInvalid for what is no schema, GrammarTooComplex for too many schemas in it.
+    Raises GrammarInvalid for an invalid schema, and GrammarTooComplex if it has too many parts.
     """
     writer = _Writer(schema)
     done = writer.value(schema)
@@ -38,7 +38,7 @@ def closed(schema: Any) -> tuple[Schema, list[str]]:
 
 
 class _Writer:
-    """Writes one schema. `dropped` names the keywords that are left out."""
+    """Rewrites one schema. `dropped` has the keywords that are left out."""
 
     def __init__(self, root: Schema) -> None:
         self.root = root
@@ -47,16 +47,16 @@ class _Writer:
         self._sound: set[str] = set()  # references that lead to something else than themselves
 
     def value(self, schema: Any, others: frozenset[str] = frozenset(), opened: tuple[str, ...] = ()) -> Schema:
-        """Returns a schema, closed: an object has no properties but those that its schema names.
+        """Returns a closed schema, whose objects have no properties except those that it names.
 
         Args:
-            schema: The schema, or what stands in the place of one.
+            schema: The schema, not checked yet.
             others: The properties that other schemas name for the same object.
-            opened: The references around this schema that are written out.
+            opened: The references around this schema that were replaced by their targets.
 
         Raises:
             GrammarInvalid: It is not a schema.
-            GrammarTooComplex: The whole schema has too many parts, or is nested too deep.
+            GrammarTooComplex: The whole schema has too many parts, or is nested too deeply.
         """
         if isinstance(schema, bool):
             return schema
@@ -82,7 +82,7 @@ class _Writer:
         return self._with_definitions(schema, done)
 
     def _write_inner(self, done: Json, opened: tuple[str, ...]) -> None:
-        """Writes in what is unsaid in the schemas of the values within."""
+        """Closes the schemas of the values inside an object or an array."""
         for key in ("items", "additionalProperties", "prefixItems"):
             if key in done:
                 part = done[key]
@@ -93,7 +93,7 @@ class _Writer:
                 done[key] = {name: self._apart(part, opened) for name, part in done[key].items()}
 
     def _apart(self, schema: Any, opened: tuple[str, ...]) -> Schema:
-        """Returns a schema of another value."""
+        """Returns the closed schema of a value inside another one."""
         return self.value(schema, frozenset(), opened)
 
     def _close(self, done: Json, names: frozenset[str]) -> None:
@@ -104,8 +104,8 @@ class _Writer:
             done["properties"] = {**listed, **{name: True for name in sorted(names) if name not in listed}}
 
     def _reference(self, schema: Json, others: frozenset[str], opened: tuple[str, ...]) -> Schema:
-        """Returns the reference where it stands alone; else what it refers to, so that it can be closed with its
-        siblings."""
+        """Returns a reference that stands alone as it is, else its target, which is closed together with
+        its siblings."""
         ref = schema["$ref"]
         self._follow(schema, ())
         siblings = {key: value for key, value in schema.items() if key not in ("$ref", *_DEFINITIONS, *NOTES)}
@@ -116,7 +116,7 @@ class _Writer:
         return self._with_definitions(schema, self.value(whole, others, (*opened, ref)))
 
     def _follow(self, schema: Schema, path: tuple[str, ...]) -> None:
-        """Raises GrammarInvalid for a reference to what is nothing but references back to it."""
+        """Raises GrammarInvalid for a reference that leads only back to itself."""
         if not isinstance(schema, dict):
             return
         _check(schema)
@@ -138,7 +138,7 @@ class _Writer:
         return done
 
     def _definition(self, schema: Any) -> Any:
-        """Writes a definition. One that is wrong does no harm while nothing refers to it; the library finds out."""
+        """Rewrites a definition. An invalid one is left as it is, since it matters only if something refers to it."""
         try:
             return self.value(schema)
         except GrammarInvalid:
@@ -156,7 +156,7 @@ class _Writer:
         return done
 
     def _names(self, schema: Schema) -> frozenset[str]:
-        """Returns the properties that a schema or a part of it declares or requires, for the same object."""
+        """Returns the properties of one object that a schema or a part of it declares or requires."""
         found: set[str] = set()
         seen: set[str] = set()
         todo = [schema]
@@ -185,7 +185,7 @@ class _Writer:
 
 
 def _check(schema: Json) -> None:
-    """Raises GrammarInvalid for a keyword that is read here whose value has not the form that it needs."""
+    """Raises GrammarInvalid if a keyword that this module reads has a value of a wrong type."""
     kind = schema.get("type", [])
     wrong = [one for one in (kind if isinstance(kind, list) else [kind]) if one not in TYPES]
     if wrong:

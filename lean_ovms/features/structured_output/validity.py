@@ -1,6 +1,6 @@
-"""Checks that a JSON schema is one, and has a value that ends: https://json-schema.org/draft/2020-12.
+"""Checks that a JSON schema is valid and has a finite value: https://json-schema.org/draft/2020-12.
 
-The libraries ignore many mistakes, and write for ever where a schema only leads back to itself.
+The libraries ignore many mistakes, and generate without end if every value of a schema contains another one of it.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _STRINGS = ("pattern", "format", "$ref")
 
 
 def check(schema: Any) -> None:
-    """Raises SchemaInvalid, with the place, for what is no schema, or has no value that ends.
+    """Raises SchemaInvalid, with the path of the mistake, for a schema that is invalid or has no finite value.
 
-    Raises GrammarTooComplex for too many schemas in it.
+    Raises GrammarTooComplex if there are too many schemas inside it.
     """
     nodes = list(_nodes(schema))
     if not _Finite(schema, [node for _, node in nodes]).holds(schema):
@@ -40,7 +40,7 @@ def check(schema: Any) -> None:
 
 
 def _nodes(schema: Any) -> Iterator[tuple[str, Any]]:
-    """Yields each schema within a schema and its place, checked, outer ones first."""
+    """Checks each schema inside a schema, and yields its path and the schema, outer ones first."""
     todo = [("#", schema)]
     count = 0
     while todo:
@@ -61,7 +61,7 @@ def _nodes(schema: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _within(schema: Json) -> Iterator[tuple[str, Any]]:
-    """Yields the schemas that are members of a schema, with their places in it. Its keywords are known to be right."""
+    """Yields the schemas directly inside a valid schema, with their paths in it."""
     for key in _SCHEMAS:
         if key in schema:
             yield key, schema[key]
@@ -152,7 +152,7 @@ _RULES: dict[str, Callable[[Any], str]] = {
 
 
 class _Finite:
-    """The schemas that have a value that ends, found from inside to outside."""
+    """The schemas that have a finite value, which are found from the inside to the outside."""
 
     def __init__(self, root: Any, nodes: list[Any]) -> None:
         self._root = root
@@ -168,9 +168,9 @@ class _Finite:
         self._ends.update(map(id, left))
 
     def holds(self, schema: Any) -> bool:
-        """Tells whether a schema has a value, as far as is known.
+        """Returns whether a schema is known to have a finite value.
 
-        What is in no keyword's place is taken to have one.
+        A schema that is not in the place of a known keyword is assumed to have one.
         """
         return schema is not False and (id(schema) not in self._known or id(schema) in self._ends)
 

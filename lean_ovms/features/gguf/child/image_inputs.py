@@ -1,4 +1,4 @@
-"""The inputs of images of a network: embeddings, their places among the tokens, and what deeper layers add."""
+"""The inputs of a network for images: embeddings, their places among the tokens, and embeddings for deeper layers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEEPSTACK = "n_deepstack_layers"
 
 
 class ImageInputs:
-    """Puts images into a decoder while its network is built."""
+    """Connects a decoder to the inputs for images while its network is built."""
 
     def __init__(self, header: Header, tokens: Any) -> None:
         """Makes the inputs.
@@ -25,7 +25,7 @@ class ImageInputs:
             tokens: The input with ids of tokens [tokens].
 
         Raises:
-            ValueError: Not even the last layer is without embeddings of images.
+            ValueError: By the file, all layers or more get embeddings of images.
         """
         self._tokens = tokens
         self._width, self._layers = header.number("embedding_length"), header.number(DEEPSTACK)
@@ -39,15 +39,16 @@ class ImageInputs:
 
     @property
     def inputs(self) -> list[Any]:
-        """All of them."""
+        """The inputs for images."""
         return [self._rows, self._places, *self._deeper]
 
     def embedded(self, x: Any) -> Any:
-        """Returns embeddings of tokens [tokens, 1, width] with those of images in their places."""
+        """Replaces the embeddings of image tokens among those of all tokens [tokens, 1, width] by those
+        of the images."""
         return ops.scatter_update(x, self._places, ops.unsqueeze(self._rows, np.int64(1)), np.int64(0))
 
     def deepened(self, layer: int, x: Any) -> Any:
-        """Returns the result of a layer [tokens, 1, width] with what is added to tokens of images behind it."""
+        """Adds the embeddings of images for a deeper layer to the result of a layer [tokens, 1, width]."""
         if layer >= self._layers:
             return x
         [deeper] = self._deeper
@@ -58,7 +59,7 @@ class ImageInputs:
         return ops.scatter_update(x, self._places, found, np.int64(0))
 
     def marks(self) -> Any:
-        """Returns 1 for tokens of images and 0 for others [tokens, 1]."""
+        """Returns a mask with 1 for tokens of images and 0 for others [tokens, 1]."""
         zeros = ops.multiply(self._tokens, np.int64(0))
         ones = ops.add(ops.multiply(self._places, np.int64(0)), np.int64(1))
         found = ops.scatter_update(zeros, self._places, ones, np.int64(0))

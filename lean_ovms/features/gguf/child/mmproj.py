@@ -1,4 +1,4 @@
-"""A file mmproj as an engine.paged.network.VisionFile: the networks that read images for a model in a GGUF file."""
+"""An mmproj file: the networks that read images for a model in a GGUF file."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ Network = Callable[[Header, Tensors], Any]
 
 
 class Projector(NamedTuple):
-    """One kind of these files, which are told apart by what makes embeddings at their end."""
+    """A kind of mmproj files, which are distinguished by their projector."""
 
     architectures: tuple[str, ...]
-    """The architectures of the models that they are for."""
+    """The architectures of the models for which these files are made."""
     tokens: tuple[str, ...]
-    """Tokens of which the first that the model has stands for a place of an image."""
+    """The texts of possible placeholder tokens of images; the first that the model has is used."""
     describe: Callable[[Header], tuple[Json, Json]]
-    """Returns the members of config.json and preprocessor_config.json that exports of these models have."""
+    """Returns the members that config.json and preprocessor_config.json have in exports of these models."""
     networks: Mapping[str, Network]
-    """What builds the networks, by what tells them apart in an export."""
+    """The functions that build the networks, by the names of the networks in an export."""
 
 
 PROJECTORS = {
@@ -58,17 +58,17 @@ PROJECTORS = {
 
 
 class Mmproj:
-    """A file mmproj that fits a model."""
+    """An mmproj file that fits a model."""
 
     def __init__(self, path: Path, model: Path) -> None:
-        """Reads what the headers say.
+        """Reads the headers of the file and of the model, and compares them.
 
         Args:
-            path: The file.
-            model: The file of the model.
+            path: The path of the mmproj file.
+            model: The path of the model's file.
 
         Raises:
-            StartError: It is no such file, or not for this model; the message says what differs.
+            StartError: It is not an mmproj file, or not for this model; the message says what differs.
         """
         self._path, self._header, text = path, read_mmproj(path), header_of(model)
         metadata = self._header.metadata
@@ -95,11 +95,11 @@ class Mmproj:
 
     @classmethod
     def first(cls, paths: Sequence[Path], model: Path, *, named: bool) -> Mmproj | None:
-        """Returns the first file that fits a model; None: none does, which the log says.
+        """Returns the first file that fits a model, or None with a log entry if none does.
 
         Args:
-            paths: The files.
-            model: The file of the model.
+            paths: The paths of the files.
+            model: The path of the model's file.
             named: Whether an option names the file.
 
         Raises:
@@ -115,13 +115,13 @@ class Mmproj:
         return None
 
     def network(self, part: str) -> Any:
-        """Implements VisionFile.network."""
+        """Builds the network of this name, such as the encoder of images."""
         with opened(self._path, self._header) as tensors:
             return self._projector.networks[part](self._header, tensors)
 
 
 def _lacks(header: Header) -> str:
-    """Returns what the header of a file lacks without which no encoder is known; "" if it lacks nothing."""
+    """Returns the metadata that a file lacks to know its encoder, or "" if it lacks nothing."""
     for name in ("mean", "std"):
         found = header.metadata.get(f"clip.vision.image_{name}")
         if not isinstance(found, list) or len(found) < COLOURS or not all(isinstance(each, float) for each in found):
@@ -130,12 +130,12 @@ def _lacks(header: Header) -> str:
 
 
 def _differs(eyes: Header, text: Header, projector: Projector) -> str:
-    """Returns why a file does not fit a model; "" if it does.
+    """Returns why an mmproj file does not fit a model, or "" if it does.
 
     Args:
-        eyes: The header of the file.
+        eyes: The header of the mmproj file.
         text: The header of the model.
-        projector: What is known of the file.
+        projector: The kind of the mmproj file.
     """
     if text.architecture not in projector.architectures:
         return f"it is for models of {', '.join(projector.architectures)}, not of {text.architecture}"

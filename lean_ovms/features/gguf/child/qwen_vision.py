@@ -1,6 +1,6 @@
-"""The encoders of Qwen2-VL, 2.5-VL and 3-VL, in the networks of optimum-intel's exports, which vision/ describes.
+"""Builds the image encoders of Qwen2-VL, 2.5-VL and 3-VL, as the networks that optimum-intel's exports have.
 
-Rows of patches become tokens in squares: those of one are next to each other, and are projected together.
+The patches of a square become one token: they follow each other, and are projected together.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def qwen2(header: Header) -> tuple[Json, Json]:
 
 
 def qwen25(header: Header) -> tuple[Json, Json]:
-    """Returns the same of Qwen2.5-VL."""
+    """Returns the members of config.json and preprocessor_config.json of Qwen2.5-VL."""
     config, processor = qwen2(header)
     window = header.number("vision.window_size") or WINDOW
     vision = config["vision_config"] | {"window_size": window, "tokens_per_second": PER_SECOND}
@@ -55,7 +55,7 @@ def qwen25(header: Header) -> tuple[Json, Json]:
 
 
 def qwen3(header: Header) -> tuple[Json, Json]:
-    """Returns the same of Qwen3-VL."""
+    """Returns the members of config.json and preprocessor_config.json of Qwen3-VL."""
     config, processor = qwen2(header)
     places = header.tensors[POSITIONS][-1]
     return {
@@ -65,13 +65,13 @@ def qwen3(header: Header) -> tuple[Json, Json]:
 
 
 def deeper(header: Header) -> list[int]:
-    """Returns the layers whose results become embeddings for deeper layers of the model."""
+    """Returns the layers of the encoder whose results are embeddings for deeper layers of the model."""
     found = header.metadata.get("clip.vision.is_deepstack_layers")
     return [layer for layer, used in enumerate(found) if used] if isinstance(found, list) else []
 
 
 def patches(header: Header, tensors: Tensors) -> Any:
-    """Builds the network that makes embeddings of patches [patches, RGB x frames x side x side]."""
+    """Builds the network that computes the embeddings of patches [patches, RGB x frames x side x side]."""
     frames = [tensors.numbers(f"{PATCHES}.weight{end}") for end in ("", ".1")]
     weights = np.stack(frames, 2).reshape(len(frames[0]), -1)
     values = network_input("hidden_states", [-1, weights.shape[1]], np.float32)
@@ -82,16 +82,16 @@ def patches(header: Header, tensors: Tensors) -> Any:
 
 
 def positions(header: Header, tensors: Tensors) -> Any:
-    """Builds the network that looks up the embeddings of positions."""
+    """Builds the network that looks up position embeddings."""
     places = network_input("input", [-1, -1], np.int64)
     found = ops.gather(ops.constant(tensors.numbers(POSITIONS)), places, np.int64(0))
     return ov.Model([found.output(0)], [places], "positions")
 
 
 def merger(header: Header, tensors: Tensors) -> Any:
-    """Builds the network that encodes embeddings of patches, and makes embeddings of tokens of them.
+    """Builds the network that encodes the embeddings of patches, and projects them to embeddings of tokens.
 
-    In Qwen2.5-VL patches are in the order of windows, and few layers see beyond these.
+    In Qwen2.5-VL, patches are in the order of windows, and only a few layers have attention beyond a window.
     """
     tower = VisionTower(header, tensors)
     size, square = tower.width // header.number("vision.attention.head_count"), _square(header)
@@ -109,7 +109,7 @@ def merger(header: Header, tensors: Tensors) -> Any:
     cosines, sines = (ops.unsqueeze(found, np.array([0, 1])) for found in (ops.cos(both), ops.sin(both)))
 
     def attend(layer: int, parts: list[Any]) -> Any:
-        """Returns the result of an attention whose queries and keys are turned by the places of their patches."""
+        """Returns the result of an attention with RoPE by the positions of patches."""
         rotated = [layers.rotate(part, (cosines, sines), size, size) for part in parts[:2]]
         seen = windows if windows is not None and (layer + 1) % period else mask
         return attention([*rotated, parts[2]], ops.unsqueeze(seen, np.int64(1)))
@@ -128,24 +128,24 @@ def merger(header: Header, tensors: Tensors) -> Any:
 
 
 def _square(header: Header) -> int:
-    """Returns the number of patches that become one token."""
+    """Returns the number of patches of a square, which become one token."""
     return (header.number("vision.spatial_merge_size") or MERGE) ** 2
 
 
 def _ordered(rows: Any, order: Any, square: int) -> Any:
-    """Returns rows of patches, so many together, in another order."""
+    """Reorders rows of patches in groups of `square` rows."""
     width = rows.get_output_partial_shape(0)[-1].get_length()
     together = ops.gather(ops.reshape(rows, np.array([-1, square * width]), False), order, np.int64(0))
     return ops.reshape(together, np.array([-1, width]), False)
 
 
 def _joined(x: Any, width: int) -> Any:
-    """Returns the patches of each token as one row [tokens, width]."""
+    """Joins the patches of each token to one row [tokens, width]."""
     return ops.reshape(x, np.array([-1, width]), False)
 
 
 def _deepened(tower: VisionTower, layer: int, x: Any) -> Any:
-    """Returns the embeddings for a deeper layer of the model."""
+    """Projects the result of a layer of the encoder to embeddings for a deeper layer of the model."""
     name = f"v.deepstack.{layer}"
     return tower.product(ops.gelu(tower.product(tower.norm(x, f"{name}.norm"), f"{name}.fc1"), "erf"), f"{name}.fc2")
 

@@ -1,4 +1,4 @@
-"""SigLIP, which encodes square images, before the projectors of Gemma 3, and of Idefics 3 and SmolVLM."""
+"""Builds SigLIP, which encodes square images, with the projectors of Gemma 3, and of Idefics 3 and SmolVLM."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def gemma3(header: Header) -> tuple[Json, Json]:
 
 
 def gemma3_network(header: Header, tensors: Tensors) -> Any:
-    """Builds the network of Gemma 3: embeddings [images, tokens, width] of images."""
+    """Builds the network of Gemma 3, which computes embeddings [images, tokens, width] of images."""
     tower, images = _tower(header, tensors)
     found = tower.norm(tower.encoded(ops.add(tower.embedded(images), tensors.numbers(POSITIONS))), "v.post_ln")
     side, by = header.number("vision.image_size") // header.number("vision.patch_size"), header.number(FACTOR) or POOLED
@@ -68,9 +68,9 @@ def idefics3(header: Header) -> tuple[Json, Json]:
 
 
 def idefics3_network(header: Header, tensors: Tensors) -> Any:
-    """Builds the network of Idefics 3 and SmolVLM: embeddings [images, tokens, width] of images.
+    """Builds the network of Idefics 3 and SmolVLM, which computes embeddings [images, tokens, width] of images.
 
-    Patches are next to each other in rows and columns there, and each token is the patches of a square.
+    Each token is made of a square of adjacent patches.
     """
     tower, images = _tower(header, tensors)
     found = tower.norm(tower.encoded(ops.add(tower.embedded(images), tensors.numbers(POSITIONS))), "v.post_ln")
@@ -83,12 +83,12 @@ def idefics3_network(header: Header, tensors: Tensors) -> Any:
 
 
 def _unused() -> list[Any]:
-    """Returns inputs of the exports that tell patches of images from those of their edges, which tiles do not have."""
+    """Returns inputs that the exports have to mark padding of images, which tiles do not have."""
     mask = network_input("patch_attention_mask", [-1, -1, -1], bool)
     return [mask, network_input("patch_position_ids", [-1, -1], np.int64)]
 
 
 def _tower(header: Header, tensors: Tensors) -> tuple[VisionTower, Any]:
-    """Returns an encoder, and the input of its images [images, RGB, side, side]."""
+    """Returns an encoder, and its input of images [images, RGB, side, side]."""
     side = header.number("vision.image_size")
     return VisionTower(header, tensors), network_input("pixel_values", [-1, 3, side, side], np.float32)

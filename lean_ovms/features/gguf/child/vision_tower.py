@@ -1,4 +1,4 @@
-"""The layers that all encoders of images in files mmproj have: patches see each other, and nothing has an order."""
+"""The layers that all image encoders in mmproj files have, with bidirectional attention between patches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PATCHES = "v.patch_embd"
 
 
 class VisionTower:
-    """An encoder of images while its network is built from the tensors of a file."""
+    """Builds the layers of an image encoder from the tensors of a file."""
 
     def __init__(self, header: Header, tensors: Tensors) -> None:
         """Reads the sizes of the network from the header.
@@ -35,7 +35,7 @@ class VisionTower:
         self.count = header.number("vision.block_count")
 
     def embedded(self, images: Any) -> Any:
-        """Returns the embeddings of patches [images, patches, width] of pixels [images, RGB, height, width]."""
+        """Returns the embeddings of patches [images, patches, width] for pixels [images, RGB, height, width]."""
         side = self.header.number("vision.patch_size")
         weights, none = self.tensors.numbers(f"{PATCHES}.weight"), np.array([0, 0])
         found = ops.convolution(images, ops.constant(weights), np.array([side] * 2), none, none, np.array([1, 1]))
@@ -47,15 +47,15 @@ class VisionTower:
 
         Args:
             x: The embeddings of patches.
-            attend: Returns the result of a layer's attention of its number and its queries, keys and values; None: all
-                patches see each other.
+            attend: Computes a layer's attention, given its number and its queries, keys and values; None: attention
+                between all patches of an image.
         """
         for layer in range(self.count):
             x = self.layer(layer, x, attend)
         return x
 
     def layer(self, number: int, x: Any, attend: Callable[[int, list[Any]], Any] | None = None) -> Any:
-        """Returns the result of a layer [images, patches, width], as `encoded` does of all."""
+        """Returns the result of one layer [images, patches, width]."""
         name = f"v.blk.{number}"
         values = [self._by_heads(value) for value in self._projected(name, self.norm(x, f"{name}.ln1"))]
         found = attention(values) if attend is None else attend(number, values)
@@ -64,7 +64,7 @@ class VisionTower:
         return ops.add(x, self._forward(name, self.norm(x, f"{name}.ln2")))
 
     def norm(self, x: Any, name: str) -> Any:
-        """Returns the norm of this name: a layer norm where it has a bias, else one by the root mean square."""
+        """Applies the norm of this name: a layer norm if it has a bias, else an RMS norm."""
         return self.layers.layer_norm(x, name) if f"{name}.bias" in self.tensors else self.layers.norm(x, name)
 
     def product(self, x: Any, name: str) -> Any:
@@ -78,12 +78,12 @@ class VisionTower:
         return ops.split(self.product(x, f"{name}.attn_qkv"), np.int64(2), 3).outputs()  # type: ignore[no-any-return]
 
     def _by_heads(self, x: Any) -> Any:
-        """Returns vectors of heads [images, heads, patches, size of a head] of values [images, patches, width]."""
+        """Splits values [images, patches, width] into heads [images, heads, patches, size of a head]."""
         shape = np.array([0, 0, self._heads, self.width // self._heads])
         return ops.transpose(ops.reshape(x, shape, True), np.array([0, 2, 1, 3]))
 
     def _forward(self, name: str, x: Any) -> Any:
-        """Returns the result of a feed-forward network, gated where the file has a gate."""
+        """Returns the result of a layer's feed-forward network, which is gated if the file has a gate."""
         up, down = f"{name}.ffn_up", f"{name}.ffn_down"
         if self.tensors.shape(f"{down}.weight")[-1] == self.width != self.tensors.shape(f"{up}.weight")[-1]:
             up, down = down, up  # llama.cpp's first converters exchanged their names
@@ -93,7 +93,7 @@ class VisionTower:
         return self.product(self._activated(self.product(x, up)), down)
 
     def _activated(self, x: Any) -> Any:
-        """Returns the activations of values: SiLU or GELU as the file says, else OpenAI's approximation of GELU."""
+        """Applies the activation function: SiLU or GELU as the file says, else OpenAI's approximation of GELU."""
         if self.header.metadata.get("clip.use_silu"):
             return ops.swish(x)
         if self.header.metadata.get("clip.use_gelu"):
@@ -106,7 +106,7 @@ def attention(values: list[Any], mask: Any = None) -> Any:
 
     Args:
         values: The queries, keys and values of all heads.
-        mask: What is added to the products of queries and keys; None: nothing is.
+        mask: A mask that is added to the products of queries and keys; None if there is none.
     """
     size = values[0].get_output_partial_shape(0)[-1].get_length()
     scale = ops.constant(np.float32(1 / math.sqrt(size)))

@@ -1,1 +1,1 @@
-"""Grammars in the engine process: checked, compiled, and the queue of requests that wait for that."""
+"""Grammars in the engine process: checking and compiling them, and the queue of requests that wait for that."""

@@ -1,7 +1,8 @@
-"""The loop of a process that checks grammars for checker.ProcessGrammarChecker.
+"""The loop of the process that checks grammars for checker.ProcessGrammarChecker.
 
-One JSON line is answered by one: first what the checker's settings say, by {"ready": true}, then {"tag": text,
-"bounds": {...}}, by what `check` returns, {"error": text} or {"complex": text}.
+Each JSON line is answered by one JSON line. The first has the checker's settings, and is answered by {"ready": true}.
+Each further line is {"tag": text, "bounds": {...}}, and is answered by the result of `check`, or by {"error": text} or
+{"complex": text}.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ Check = Callable[[str, GrammarBounds], dict[str, Any]]
 
 
 def serve(module: str, load: Callable[[dict[str, Any]], Check]) -> NoReturn:
-    """Answers messages until the other side closes, and ends the process.
+    """Answers messages until the other side closes the connection, and then ends the process.
 
     Args:
         module: The name of the module that the process runs.
-        load: Makes what checks grammars from the first message.
+        load: Makes the function that checks grammars, given the settings in the first message.
     """
     sock = inherit_socket(module, sys.argv[1:])
     if sock is None:
@@ -53,7 +54,7 @@ def _answer(check: Check, message: dict[str, Any]) -> dict[str, Any]:
 
 
 def limit_memory(more: int) -> None:
-    """Lets this process have so many bytes more than it has now, and leaves no core file."""
+    """Limits the memory of this process to `more` bytes beyond what it has now, and turns core files off."""
     import resource  # POSIX only
 
     limit = data_bytes() + more
@@ -62,6 +63,6 @@ def limit_memory(more: int) -> None:
 
 
 def data_bytes() -> int:
-    """Returns this process's private writable memory, as RLIMIT_DATA counts it."""
+    """Returns the size of this process's private writable memory in bytes, as RLIMIT_DATA counts it."""
     with open("/proc/self/status", encoding="ascii") as status:
         return next((int(line.split()[1]) << 10 for line in status if line.startswith("VmData:")), 0)

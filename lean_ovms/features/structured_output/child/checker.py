@@ -1,10 +1,9 @@
-"""Checks in a process of its own whether a grammar can be compiled, and how long its masks take; kills it when that
-takes too long. No openvino.
+"""Checks in a separate process whether a grammar can be compiled, and how long its masks take.
 
-Time is the process's CPU time: the result must not depend on the load of the machine. A process that gets no CPU is
-killed as well, much later.
-It is started for the first grammar and stopped after a while without any: it takes about 130 MB. All calls come from
-one thread, and may block for the time limit.
+The process is killed if a check takes too much CPU time, so that the result does not depend on the load of the machine.
+A process that gets no CPU time is killed as well, much later. The process takes about 130 MB; it is started for the
+first grammar, and stopped after a while without any. All calls come from one thread, and may block up to the time
+limit.
 """
 
 from __future__ import annotations
@@ -43,22 +42,22 @@ RECEIVE_BYTES = 65536
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckerSettings:
-    """The settings of the checker, and its limits."""
+    """The settings and limits of the process that checks grammars."""
 
     model_dir: str
     """The directory of the model."""
     width: int
     """The number of logits of a token."""
     timeout_s: float
-    """The seconds of CPU time for compiling one grammar."""
+    """The limit of the CPU time for compiling one grammar, in seconds."""
     memory_bytes: int
-    """The memory for compiling, in bytes."""
+    """The limit of the memory for compiling, in bytes."""
     probe_s: float = 1.0
-    """The seconds of CPU time for trying a grammar."""
+    """The limit of the CPU time for trying a compiled grammar, in seconds."""
     pieces: Sequence[bytes] = ()
-    """The bytes of each token, for a process that does not read the model."""
+    """The bytes of each token, for a process that does not read the model's tokenizer."""
     eos: Sequence[int] = ()
-    """The ids that end a text, for such a process."""
+    """The ids of the tokens that end a text, for a process that does not read the model's tokenizer."""
 
     @classmethod
     def of(cls, config: EngineConfig, width: int) -> CheckerSettings:
@@ -79,7 +78,7 @@ class CheckerSettings:
 
 
 class ProcessGrammarChecker:
-    """A queue.GrammarChecker with one process, started when needed."""
+    """A GrammarChecker with one process, which is started when it is needed."""
 
     def __init__(self, settings: CheckerSettings, command: Sequence[str]) -> None:
         self.settings = settings
@@ -89,7 +88,7 @@ class ProcessGrammarChecker:
 
     @property
     def pid(self) -> int | None:
-        """The process id, None while there is none."""
+        """The process id, or None while no process runs."""
         return self._process.pid if self._process else None
 
     def check(self, tag: str, bounds: GrammarBounds) -> GrammarCost:
@@ -97,7 +96,10 @@ class ProcessGrammarChecker:
         return GrammarCost(**{**answer, "notices": tuple(answer.get("notices", ()))})
 
     def ask(self, tag: str, bounds: GrammarBounds) -> dict[str, Any]:
-        """Returns the process's answer. Raises GrammarInvalid, GrammarTooComplex or Unavailable."""
+        """Has the process check a grammar, and returns its answer.
+
+        Raises GrammarInvalid, GrammarTooComplex or Unavailable.
+        """
         if self._process is not None and self._process.poll() is not None:
             log.warning("the grammar process was ended from outside (status %s); another is started", self.stop())
         if self._process is None:
@@ -123,7 +125,7 @@ class ProcessGrammarChecker:
         """Ends the process, if there is one, and returns its exit status.
 
         Args:
-            grace_s: How long it may take to end by itself.
+            grace_s: The seconds that the process has to end by itself before it is killed.
         """
         process, self._process = self._process, None
         if self._socket is not None:
@@ -156,7 +158,7 @@ class ProcessGrammarChecker:
             raise Unavailable(text, code="grammar_unavailable") from None
 
     def _ask(self, message: dict[str, Any], timeout_s: float, cpu_s: float = math.inf) -> dict[str, Any]:
-        """Returns the reply. Raises TimeoutError, or another OSError when the process has ended."""
+        """Sends a message and returns the reply. Raises TimeoutError, or another OSError if the process has ended."""
         assert self._socket is not None
         deadline, last_cpu_s = time.monotonic() + timeout_s, self._cpu_s() + cpu_s
         self._socket.sendall(json.dumps(message).encode() + b"\n")
@@ -178,7 +180,7 @@ class ProcessGrammarChecker:
         return answer
 
     def _cpu_s(self) -> float:
-        """Returns the CPU time of the process so far, to 10 ms."""
+        """Returns the CPU time of the process so far in seconds, with a resolution of 10 ms."""
         try:
             fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
         except OSError:

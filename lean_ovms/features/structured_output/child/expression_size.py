@@ -1,7 +1,8 @@
-"""Measures a regular expression or an EBNF grammar in groups and counted repetitions. Pure, linear in its length.
+"""Measures the nesting and the counted repetitions of a regular expression or an EBNF grammar, in linear time.
 
-`((.?){50}){50}` has 2,500 places where its next character may be: XGrammar follows all of them for every token of every
-mask, however short the output. Such a part may stand where no trial comes to.
+In `((.?){50}){50}` the next character may be at any of 2,500 places, all of which XGrammar follows for every token of
+every mask, however short the output is. Trying a grammar with random outputs may never reach such a part, so it is
+measured in the text.
 """
 
 from __future__ import annotations
@@ -18,32 +19,32 @@ MOST = 1 << 60
 
 
 class ExpressionSize(NamedTuple):
-    """The numbers by which an expression is limited."""
+    """The size of an expression, in the numbers that are limited."""
 
     depth: int
     """The depth of nested groups."""
     repetition: int
-    """The sum of all counted repetitions, a nested one times those around it."""
+    """The sum of all counted repetitions; a nested one is multiplied by those around it."""
     overlap: int
-    """The most places at which a counted repetition can begin; 0 without any."""
+    """The most places at which one counted repetition can begin; 0 without counted repetitions."""
 
 
 class PatternItem(NamedTuple):
-    """A part of an expression."""
+    """The size of a part of an expression."""
 
     width: int
-    """The characters with which it may begin, each place counted."""
+    """The number of places that may have its first character."""
     empty: bool
-    """Whether it may be empty."""
+    """Whether the part may match the empty text."""
     cost: int = 1
-    """The cost of its repetitions, at least 1."""
+    """The sum of its counted repetitions, at least 1."""
 
 
 _CHARACTER = PatternItem(1, False)
 
 
 class _Group:
-    """An open group: its finished alternatives, the present one, and the cost of its repetitions."""
+    """A group that is being read: its finished alternatives, the current one, and the cost of its repetitions."""
 
     def __init__(self) -> None:
         self._before = PatternItem(0, False)
@@ -52,7 +53,7 @@ class _Group:
         self.cost = 0
 
     def add(self, item: PatternItem | None) -> None:
-        """Adds the next item; the last one had its quantifiers."""
+        """Begins the next item, as the last one is complete with its quantifiers."""
         if self.last is not None:
             width = self._present.width + (self.last.width if self._present.empty else 0)
             self._present = PatternItem(min(MOST, width), self._present.empty and self.last.empty)
@@ -68,7 +69,7 @@ class _Group:
         return PatternItem(self._before.width, self._before.empty, max(1, self.cost))
 
     def repeat(self, item: PatternItem, count: re.Match[str]) -> None:
-        """Counts the last item as often as it may be repeated."""
+        """Applies a counted repetition to the last item."""
         least = int(count[1][:9] or 0)
         times = max(least, int(count[3][:9] or 0), 1)
         self.cost = min(MOST, self.cost + times * item.cost)
@@ -81,8 +82,8 @@ def expression_size(text: str, *, quotes: bool) -> ExpressionSize:
 
     Args:
         text: The expression.
-        quotes: Whether it is EBNF, where text between double quotes is a literal and the name of a rule counts as one
-            character.
+        quotes: Whether it is EBNF, in which text between double quotes is a literal, and the name of a rule counts as
+            one character.
     """
     groups, deepest, most, position = [_Group()], 0, 0, 0
     tokens = _EBNF if quotes else _REGEX

@@ -1,4 +1,4 @@
-"""The libraries that compile grammars, check them and match texts with them, and which of them a model has."""
+"""The libraries that compile, check and match grammars, and the choice of a model's library."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ USUAL = ("auto", "guidance")
 
 
 class Library(Protocol):
-    """A grammar library with a vocabulary: it compiles grammars and makes the matchers of sequences."""
+    """A grammar library with a vocabulary: it compiles grammars and makes matchers of sequences."""
 
     def compile(self, tag: str) -> None:
-        """Implements Compiler."""
+        """Compiles a grammar in advance. Raises errors.BadRequest."""
 
     def clear(self) -> None:
-        """Implements Compiler."""
+        """Drops everything that is compiled. It is called between steps only."""
 
     def check(self, tag: str, bounds: GrammarBounds) -> GrammarCost:
-        """Implements GrammarChecker."""
+        """Returns the cost of a grammar. Raises RequestError if it is invalid, beyond the bounds, or too slow."""
 
     def stop(self) -> object:
-        """Implements GrammarChecker."""
+        """Frees the resources of checking; the next `check` takes them again."""
 
     def matcher(self, tag: str, stops: frozenset[int]) -> Matcher:
-        """Returns a matcher that stands at the beginning of a grammar.
+        """Returns a matcher at the beginning of a grammar.
 
         Args:
             tag: The grammar.
-            stops: The tokens that may end the text where the grammar can end.
+            stops: The tokens with which a text may end where the grammar allows the end.
         """
 
     def prepare(self, matchers: Sequence[Matcher]) -> None:
-        """Computes the masks of a step, which are those of matchers that it has made."""
+        """Computes the masks of a step for matchers that this library has made."""
 
 
 NewLibrary = Callable[[EngineConfig, Vocabulary, int, Sequence[int]], Library]
@@ -58,28 +58,28 @@ NewLibrary = Callable[[EngineConfig, Vocabulary, int, Sequence[int]], Library]
 
 
 class OtherLibrary(Protocol):
-    """A grammar library that a feature supplies for those who ask for it."""
+    """A grammar library that a feature provides, and that options can select."""
 
     @property
     def missing(self) -> str:
-        """What is missing where its packages are not installed, as a part of a sentence; empty: nothing is."""
+        """The missing packages, as a part of a sentence; "" if all are installed."""
 
     @property
     def install(self) -> str:
-        """The command that installs it, as a sentence."""
+        """A sentence with the command that installs the library."""
 
     def load(self) -> NewLibrary:
-        """Imports it. Returns what makes the library. Raises StartError."""
+        """Imports the library, and returns the function that makes it. Raises StartError."""
 
 
 class LibraryGrammars:
-    """An engine.paged.parts.PagedGrammars by a library that its first grammar makes. Thread-safe.
+    """The grammars of a paged engine, whose library is loaded for the first grammar. Thread-safe.
 
-    Many models never see one, and llguidance takes 70 ms and 15 MB of a vocabulary of 150,000 tokens (2026-11).
+    Many models never get a grammar, and llguidance takes 70 ms and 15 MB for a vocabulary of 150,000 tokens (2026-11).
     """
 
     def __init__(self, make: Callable[[], Library]) -> None:
-        """Keeps what makes the library."""
+        """Keeps the function that makes the library."""
         self._make = make
         self._made: Library | None = None
         self._lock = threading.Lock()
@@ -91,67 +91,70 @@ class LibraryGrammars:
             return self._made
 
     def new_queue(self, wake: Callable[[], None], config: EngineConfig) -> GrammarQueue:
-        """Implements Grammars."""
+        """Returns a new queue of requests that wait for their grammars; `wake` ends the wait of the engine's loop."""
         from .queue import GrammarQueue  # late: many models never see a grammar
 
         return GrammarQueue(self, self, wake, config)
 
     def compile(self, tag: str) -> None:
-        """Implements Compiler.compile."""
+        """Compiles a grammar. Raises errors.BadRequest."""
         self._library().compile(tag)
 
     def clear(self) -> None:
-        """Implements Compiler.clear."""
+        """Drops everything that is compiled."""
         if self._made is not None:
             self._made.clear()
 
     def check(self, tag: str, bounds: GrammarBounds) -> GrammarCost:
-        """Implements GrammarChecker.check."""
+        """Returns the cost of a grammar. Raises RequestError if it is invalid, beyond the bounds, or too slow."""
         return self._library().check(tag, bounds)
 
     def stop(self) -> None:
-        """Implements GrammarChecker.stop."""
+        """Frees the resources of checking."""
         if self._made is not None:
             self._made.stop()
 
     def matcher(self, sequence: PagedSequence) -> Matcher:
-        """Implements PagedGrammars.matcher."""
+        """Returns a matcher at the beginning of a sequence's grammar."""
         return self._library().matcher(sequence.request.constraint, sequence.stops)
 
     def prepare(self, matchers: Sequence[Matcher]) -> None:
-        """Implements PagedGrammars.prepare."""
+        """Computes the masks of a step for matchers."""
         if matchers:
             self._library().prepare(matchers)
 
 
 class GrammarLibraries:
-    """An engine.paged.parts.GrammarSource: the library of a model's options."""
+    """Chooses and loads the grammar library of a model by its options."""
 
     def __init__(self, config: EngineConfig) -> None:
-        """Imports no library yet."""
+        """Keeps the options; no library is imported yet."""
         self._config = config
         self._name = config.of(StructuredOutputOptions).structured_output_backend
 
     @cached_property
     def _other(self) -> OtherLibrary | None:
-        """Another library than the usual one; None: it is the usual one, or there is no other."""
+        """The library that a feature provides and the options select; None if it is the usual library."""
         make = None if self._name in USUAL else self._config.composition.part(OTHER_GRAMMAR_LIBRARY)
         return None if make is None else make()
 
     @property
     def missing(self) -> str:
-        """Implements GrammarSource."""
+        """The missing packages of the library, as a part of a sentence; "" if all are installed."""
         if self._name in USUAL:
             return ""
         return f"--structured_output_backend {self._name}" if self._other is None else self._other.missing
 
     @property
     def install(self) -> str:
-        """Implements GrammarSource."""
+        """A sentence with the command that installs the library."""
         return "" if self._other is None else self._other.install
 
     def load(self) -> Callable[[Vocabulary, int, Sequence[int]], PagedGrammars]:
-        """Implements GrammarSource. The usual library is imported by the first grammar."""
+        """Returns a function that makes the grammars for a vocabulary, the width of logits and the end tokens.
+
+        The usual library is imported only for the first grammar.
+        """
         new: NewLibrary | None = self._usual if self._config.wants(GRAMMAR_LIBRARY) else None
         return partial(_grammars, self._config, new if self._other is None else self._other.load())
 
@@ -164,18 +167,18 @@ class GrammarLibraries:
 def _grammars(
     config: EngineConfig, new: NewLibrary | None, words: Vocabulary, width: int, eos: Sequence[int]
 ) -> PagedGrammars:
-    """Returns the grammars that can be matched with a vocabulary.
+    """Returns the grammars of a model with a vocabulary.
 
     Args:
         config: The options.
-        new: Makes the library; None: the server has none.
+        new: Makes the library; None if the server has no library.
         words: The texts of the tokens.
         width: The width of logits.
         eos: The tokens that end a text.
 
     Returns:
-        The grammars: none if the server has no library, or the texts of the tokens, or those that end a text, are
-        unknown.
+        The grammars, or NoGrammars if the server has no library, or if the exact texts of the tokens or the end tokens
+        are unknown.
     """
     if new is None:
         refused = "schemas, grammars and required tool calls are refused: the server has no grammar library"

@@ -1,8 +1,8 @@
-"""Limits on the text of a grammar, the first and cheapest check: pure, linear in its length. And what one costs.
+"""Checks the text of a grammar against limits, in linear time, as the first and cheapest check.
 
-The limits refuse grammars that would crash a process (10,000 nested brackets overflow xgrammar's stack) and those that
-cost time only after they were compiled (a repetition of 100,000 takes 150 ms for every token). Everything else is found
-out by compiling in a process that can be killed; so these bounds are wide.
+The limits refuse grammars that would crash a process (10,000 nested brackets overflow xgrammar's stack), and those that
+are slow only after they were compiled (a repetition of 100,000 takes 150 ms for every token). Everything else is found
+out by compiling in a process that can be killed, so the limits are wide.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from ....types import SCHEMA_MAPS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrammarBounds:
-    """The limits of a grammar, which it may reach."""
+    """The limits of a grammar, all inclusive."""
 
     bytes: int = 65536
-    """The bytes of the whole text."""
+    """The size of the whole text in bytes."""
     nesting: int = 64
     """The depth of brackets of any kind."""
     repetition: int = 20000
-    """The sum of the counted repetitions in an expression, a nested one times those around it."""
+    """The sum of the counted repetitions in an expression; a nested one is multiplied by those around it."""
     overlap: int = 128
-    """The places at which one counted repetition in an expression can begin."""
+    """The number of places at which one counted repetition in an expression can begin."""
     count: int = 10_000
-    """The value of minLength and the like."""
+    """The value of minLength and similar keywords."""
     properties: int = 500
-    """The properties in one schema."""
+    """The number of properties in one schema."""
     choices: int = 5000
-    """The values of one enum."""
+    """The number of values of one enum."""
     multiple: int = 10_000
-    """The value of multipleOf, without its factors 2 and 5."""
+    """The value of multipleOf without its decimal point and its factors 2 and 5."""
 
 
 class GrammarCost(NamedTuple):
@@ -45,15 +45,15 @@ class GrammarCost(NamedTuple):
     seconds: float
     """The CPU seconds of compiling it."""
     bytes: int
-    """The bytes that it takes when it is compiled."""
+    """The size of the compiled grammar in bytes."""
     mask_s: float = 0.0
-    """The CPU seconds of the mask of a token, the slowest that was found."""
+    """The CPU seconds of the slowest mask of a token that was found."""
     notices: tuple[str, ...] = ()
-    """What the library does not impose, for the client."""
+    """Notices for the client about parts of the grammar that the library does not enforce."""
 
 
 def check(text: str, bounds: GrammarBounds) -> Any:
-    """Returns the parsed structural tag. Raises GrammarInvalid and GrammarTooComplex."""
+    """Checks the text of a structural tag, and returns it parsed. Raises GrammarInvalid and GrammarTooComplex."""
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > bounds.bytes:
         raise too_complex(f"it has {size} bytes, the limit is {bounds.bytes}")
@@ -74,7 +74,7 @@ def too_complex(why: str) -> GrammarTooComplex:
 
 
 def nesting(text: str) -> int:
-    """Returns the deepest level of brackets outside JSON strings."""
+    """Returns the depth of nested brackets outside JSON strings."""
     depth = deepest = 0
     quoted = escaped = False
     for char in text:
@@ -92,7 +92,7 @@ def nesting(text: str) -> int:
 
 
 def members(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yields every key and value of every object inside, without recursion."""
+    """Yields every key and value of every object inside a value, without recursion."""
     todo = [value]
     while todo:
         item = todo.pop()
@@ -124,7 +124,10 @@ def _check_member(key: str, value: Any, bounds: GrammarBounds) -> None:
 
 
 def _odd_part(value: float) -> int:
-    """Returns a number without point, sign, and factors 2 and 5: as many states has what tells its multiples."""
+    """Returns the digits of a number as an integer without the factors 2 and 5.
+
+    An automaton that recognizes the multiples of the number has about as many states.
+    """
     digits = f"{abs(value):.10f}".replace(".", "")
     number = int(digits) if digits.isdigit() else 0
     for factor in (2, 5):

@@ -1,6 +1,6 @@
-"""The markup of a structural tag: the texts in it that a model may write with special tokens.
+"""Finds the markup of a structural tag: the texts in it that a model may write with special tokens.
 
-What a client's format says (a pattern, a schema, a grammar) is no markup: an answer does not show special tokens.
+A client's format (a pattern, a schema, a grammar) contains no markup, since an answer does not show special tokens.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ _LITERALS = ("value", "begin", "end", "separator", "triggers")
 
 @dataclass(frozen=True, slots=True)
 class Markup:
-    """The texts that a structural tag has beside the free text of a model."""
+    """The literal texts of a structural tag."""
 
     literals: frozenset[str]
-    """All texts of the format itself."""
+    """All literal texts of the format."""
     value_ends: frozenset[str]
-    """Those of them that end a value of free text."""
+    """The literal texts that end a value of free text."""
 
 
 def markup(tag: Any) -> Markup:
-    """Returns the markup of a structural tag, also of one that is invalid."""
+    """Returns the markup of a structural tag, which may be invalid."""
     literals: set[str] = set()
     ends: set[str] = set()
     todo = [tag]

@@ -1,12 +1,12 @@
-"""The queue of requests whose grammar is not known to be good and compiled yet. Knows no openvino and no sockets.
+"""The queue of requests whose grammars have not been checked and compiled yet.
 
-A new grammar is checked from its text (limits.py), compiled and tried in a process that can be killed
-(checker.py) and then compiled here, off the step loop, before its request may run; both compilations run in
-threads and the loop goes on. One grammar is checked at a time, the clients take turns. Results are remembered.
-Everything else here belongs to the loop's thread and never blocks.
+A new grammar is first checked by its text (limits.py), then compiled and tried in a process that can be killed
+(checker.py), and then compiled in this process, before its request may run. Both compilations run in threads while the
+engine's loop goes on. One grammar is checked at a time, and the clients take turns. Results are remembered. Everything
+else in this module runs in the loop's thread and never blocks.
 
-One rule protects GenAI's unguarded lists: while a thread compiles, no request with a grammar has its first step. So a
-compilation starts only when no such request is about to (`may_compile`), and none is released while it lasts.
+GenAI's lists are not thread-safe: while a thread compiles, no request with a grammar may have its first step. So a
+compilation starts only if no such request is about to have it (`may_compile`), and no request is released meanwhile.
 """
 
 from __future__ import annotations
@@ -44,39 +44,41 @@ MIN_BYTES = 256 << 10
 
 
 class Compiler(Protocol):
-    """Compiles grammars for a pipeline in advance, outside its steps."""
+    """Compiles grammars for an engine in advance, outside of its steps."""
 
     def compile(self, tag: str) -> None:
-        """Takes its time in C++, with the GIL released. Raises errors.BadRequest."""
+        """Compiles a grammar, with the GIL released. Raises errors.BadRequest."""
 
     def clear(self) -> None:
-        """Drops everything compiled. Between two steps only."""
+        """Drops everything that is compiled. It is called between steps only."""
 
 
 class GrammarChecker(Protocol):
-    """Finds out whether a grammar can be compiled and how fast it is, with no risk for this process. Blocks its caller
-    and takes no time of other threads."""
+    """Finds out whether a grammar can be compiled and how fast it is, without a risk for this process.
+
+    Its methods block their caller, but no other threads.
+    """
 
     def check(self, tag: str, bounds: GrammarBounds) -> GrammarCost:
-        """Returns what it costs. Raises errors.RequestError for one that is invalid, beyond the bounds, or too slow."""
+        """Returns the cost of a grammar. Raises RequestError if it is invalid, beyond the bounds, or too slow."""
 
     def stop(self) -> object:
-        """Frees its resources; the next `check` starts it again."""
+        """Frees the resources of checking; the next `check` takes them again."""
 
 
 class GrammarOutcome(NamedTuple):
-    """A request that no longer waits for its grammar."""
+    """A request that no longer waits for its grammar, since that is ready or has failed."""
 
     submit: Submit
     """The command of the request."""
     request: GenerationRequest
     """The request."""
     error: RequestError | None
-    """Why it is refused; None when it may run."""
+    """The error with which the request is refused; None if it may run."""
 
 
 class GrammarQueue:
-    """Releases requests with a grammar when that is safe. A grammar is a structural tag, which is JSON text."""
+    """Holds requests until their grammars are compiled. A grammar is a structural tag, which is JSON text."""
 
     def __init__(
         self, compiler: Compiler, checker: GrammarChecker, wake: Callable[[], None], config: EngineConfig
@@ -84,8 +86,8 @@ class GrammarQueue:
         """Makes an empty queue.
 
         Args:
-            compiler: Compiles grammars.
-            checker: Checks them before that.
+            compiler: Compiles grammars in this process.
+            checker: Checks grammars before they are compiled.
             wake: Ends the wait of the engine's loop; it is called from threads.
             config: The engine's configuration, with the limits of grammars.
         """
@@ -120,11 +122,14 @@ class GrammarQueue:
 
     @property
     def compiling(self) -> bool:
-        """A thread compiles: no request with a grammar may have its first step, not even one that was preempted."""
+        """Whether a thread compiles.
+
+        Meanwhile no request with a grammar may have its first step, not even a preempted one.
+        """
         return self._compilations.busy
 
     def add(self, submit: Submit, request: GenerationRequest) -> bool:
-        """Returns whether a request may run now; else it waits until `poll` returns it. Raises RequestError."""
+        """Returns whether a request may run now. If not, it waits until `poll` returns it. Raises RequestError."""
         tag = submit.constraint
         result = self._results.get(tag)
         if isinstance(result, RequestError):
@@ -139,7 +144,7 @@ class GrammarQueue:
         return False
 
     def cancel(self, request_id: int, index: int | None) -> None:
-        """Drops a request that its client cancelled, or one choice of it. Ids that are not in the queue are ignored."""
+        """Drops a cancelled request, or one choice of it. Ids that are not in the queue are ignored."""
         for items in self._waiting.values():
             for submit, request in items:
                 if submit.id == request_id:
@@ -151,7 +156,8 @@ class GrammarQueue:
         """Returns the requests that no longer wait for their grammars.
 
         Args:
-            may_compile: Whether a grammar may be compiled now: no request with one is about to have its first step.
+            may_compile: Whether a grammar may be compiled now, since no request with a grammar is about to have its
+                first step.
         """
         if not self._waiting and not self.compiling:
             return []
@@ -179,7 +185,7 @@ class GrammarQueue:
     # --- the loop's thread
 
     def _start(self, tag: str, result: GrammarCost | None, client: str) -> None:
-        """Checks a grammar that no request waits for yet, unless it was checked before."""
+        """Queues a grammar, for which no request waits yet, for checking, or for compiling if it was checked before."""
         if result is not None:
             if tag not in self._compiled:
                 self._checked.append(tag)
@@ -230,7 +236,7 @@ class GrammarQueue:
 
 
 class _CheckResults:
-    """Cost or error by grammar, the least recently used dropped first."""
+    """The results of checks, cost or error, by grammar. The least recently used ones are dropped first."""
 
     def __init__(self) -> None:
         self._results: OrderedDict[str, GrammarCost | RequestError] = OrderedDict()
@@ -243,7 +249,7 @@ class _CheckResults:
         return result
 
     def add(self, tag: str, result: GrammarCost | RequestError) -> None:
-        """Keeps a result, unless it is a failure that proves nothing about the grammar."""
+        """Keeps a result, unless it is a failure that says nothing about the grammar."""
         if isinstance(result, EngineFailure | Unavailable):
             return
         if tag not in self._results:

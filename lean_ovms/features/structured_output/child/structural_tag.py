@@ -1,8 +1,8 @@
-"""Structural tags (formats.py) for XGrammar's own compilers, which take the schemas in them as they are.
+"""Rewrites structural tags (formats.py) for XGrammar's own compilers, which read the schemas in them.
 
-What is this server's own is written in other words: values in a family's notation (their syntax is imposed, their
-schema is not), and, for the version inside openvino-genai, `optional`. What XGrammar ignores without a word in a schema
-is reported.
+Extensions of this server are rewritten in XGrammar's terms: values in a model family's own notation, whose syntax is
+enforced without the schema, and, for the version inside openvino-genai, `optional`. Keywords of schemas that XGrammar
+silently ignores are reported.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ NOTATIONS = {
 
 
 class PlainFormat:
-    """A format in XGrammar's words."""
+    """A format that is rewritten in XGrammar's terms."""
 
     def __init__(self, form: Any, *, within_genai: bool) -> None:
-        """Writes the format.
+        """Rewrites the format.
 
         Args:
-            form: The format.
-            within_genai: Whether it is written for the version of XGrammar inside openvino-genai.
+            form: The format, with this server's extensions.
+            within_genai: Whether it is for the version of XGrammar inside openvino-genai.
         """
         self._within_genai = within_genai
         self._ignored: set[str] = set()
@@ -69,7 +69,7 @@ class PlainFormat:
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What is not imposed, by the keywords of schemas."""
+        """The keywords and parts that XGrammar does not enforce, sorted."""
         return tuple(sorted(self._ignored))
 
     def _written(self, form: Any) -> Any:
@@ -91,7 +91,8 @@ class PlainFormat:
         return done
 
     def _with_an_end(self, form: Any) -> Any:
-        """Returns an alternative: the version inside openvino-genai takes no list of calls next to what has an end."""
+        """Rewrites a list of tool calls that is an alternative to one call, since GenAI's version cannot compile such a
+        list."""
         kind = form.get("type") if isinstance(form, dict) else None
         if kind == "sequence" and isinstance(form.get("elements"), list):
             return {**form, "elements": [*form["elements"][:-1], *map(self._with_an_end, form["elements"][-1:])]}
@@ -126,7 +127,7 @@ class PlainFormat:
         return done if self._within_genai else {"max_whitespace_cnt": 1 if one_line else MAX_BLANKS, **done}
 
     def _note_names(self, part: Json) -> None:
-        """Notes what is not imposed of the names of an object and of the values that patterns of names have."""
+        """Notes keywords about the names of properties that XGrammar does not enforce in this combination."""
         if part.get("required") and not part.get("properties") and "patternProperties" not in part:
             self._ignored.add("required without properties")
         if "patternProperties" in part and set(part.get("required", ())) - set(part.get("properties", ())):
@@ -140,7 +141,7 @@ class PlainFormat:
             self._ignored.update(f"{key} beside propertyNames" for key in told)
 
     def _note_strings(self, part: Json) -> None:
-        """Notes what is not imposed of strings and of references."""
+        """Notes keywords of strings and references that XGrammar does not enforce."""
         lengths = bool({"minLength", "maxLength"} & set(part))
         if lengths and "pattern" in part:
             self._ignored.add("lengths beside a pattern")
@@ -158,7 +159,7 @@ def _is_fraction(bound: Any) -> bool:
 
 
 def schemas(schema: Any) -> Iterator[Json]:
-    """Yields a schema and those within it, without recursion."""
+    """Yields a schema and all schemas inside it, without recursion."""
     todo = [schema]
     while todo:
         one = todo.pop()
@@ -176,7 +177,5 @@ def schemas(schema: Any) -> Iterator[Json]:
 
 
 def is_lark(grammar: str) -> bool:
-    """Returns whether the text of a grammar is Lark's notation; else it is EBNF, with "::=" between a name and its
-    body.
-    """
+    """Returns whether a grammar is in Lark's notation. Otherwise it is EBNF, with "::=" between a name and its body."""
     return "::=" not in grammar

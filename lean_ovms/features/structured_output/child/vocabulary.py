@@ -1,10 +1,10 @@
-"""A vocabulary as grammar libraries read it, and the special tokens in grammars.
+"""A vocabulary in the form that grammar libraries read, and the rules for special tokens in grammars.
 
-A model may write markup with special tokens, and free text, but nothing that is constrained. An answer does not show
-them, so a string of twelve characters that were special tokens would be empty. The libraries know tokens as bytes only.
-So their vocabulary gets more tokens than the model has, which no text consists of: a byte that is no text, which the
-mask has in free text only, and for each special token a text that is like its own. Where the mask has both that text
-and the token, the grammar does not ask for the token.
+A model may use special tokens in markup and in free text, but not in constrained text: an answer does not show them, so
+a constrained string of special tokens would be empty. The libraries know tokens only as bytes. So their vocabulary has
+additional tokens that no text contains. One is a byte that is not valid text, which the mask allows only in free text.
+And for each special token there is one with a similar text: if the mask allows both, the grammar accepts any such text,
+and does not ask for the special token itself.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ _SIGN = re.compile(r'["\'/]')
 
 
 class Needed(NamedTuple):
-    """The special tokens in a grammar's markup, and those of them that end a value of free text, each as booleans."""
+    """The special tokens that occur in a grammar's markup, and those that end a value of free text, as booleans per
+    token."""
 
     markup: NDArray[np.bool_]
     ends: NDArray[np.bool_]
 
 
 class SpecialTokens:
-    """The special tokens of a vocabulary but those that end a text, which the libraries know themselves."""
+    """The special tokens of a vocabulary, except those that end a text, which the libraries handle themselves."""
 
     def __init__(self, pieces: Sequence[bytes], special: Collection[int], eos: Collection[int]) -> None:
         ids = [i for i in sorted(special) if i < len(pieces) and pieces[i] and i not in eos]
@@ -46,14 +47,15 @@ class SpecialTokens:
         """The bytes of each token, and behind them texts that stand for special tokens in grammars."""
 
     def needed(self, tag: Any) -> Needed:
-        """Returns what a structural tag needs."""
+        """Returns the special tokens that a structural tag needs."""
         found = markup(tag)
         return Needed(self._within(found.literals), self._within(found.value_ends))
 
     def forbidden(self, mask: NDArray[np.uint32], needed: Needed) -> NDArray[np.int64]:
-        """Returns the special tokens in a mask that the grammar does not ask for.
+        """Returns the special tokens that a mask allows, but for which the grammar does not ask.
 
-        The tokens that end a text are always among them: to llguidance they are bytes, which free text may have, too.
+        The tokens that end a text are always among them, since llguidance knows them as bytes that free text may
+        contain.
         """
         if not len(self._ids) or _bits(mask, np.array([self._free]))[0]:
             return self._eos
@@ -71,15 +73,15 @@ def _bits(mask: NDArray[np.uint32], ids: NDArray[np.int64]) -> NDArray[np.bool_]
 
 
 def _like(text: str) -> bytes:
-    """Returns a text of the same length and the same kinds of characters, which is not this one."""
+    """Returns another text of the same length with the same kinds of characters."""
     other = text.translate(_LETTERS)
     return (other if other != text else _SIGN.sub("-", text)).encode()
 
 
 class GrammarTokens:
-    """A vocabulary in the form that llguidance reads, which tokenizes for both libraries.
+    """A vocabulary in the form that llguidance reads, with a tokenizer for both libraries.
 
-    It tokenizes by the longest pieces; no mask depends on that.
+    It splits text into the longest tokens; the masks do not depend on how text is split.
     """
 
     def __init__(self, pieces: Sequence[bytes], eos: Sequence[int], special: Collection[int] = ()) -> None:
@@ -100,7 +102,7 @@ class GrammarTokens:
         self._longest = max(map(len, self._ids), default=1)
 
     def __call__(self, text: bytes | str) -> list[int]:
-        """Tokenizes text in one way of several: a model may write the same text with other tokens."""
+        """Splits a text into tokens, in one of several possible ways."""
         data = text.encode() if isinstance(text, str) else text
         ids: list[int] = []
         at = 0
@@ -117,7 +119,7 @@ class GrammarTokens:
 
 
 def padded(pieces: Sequence[bytes], width: int) -> list[bytes]:
-    """Returns the pieces with as many empty ones, or as few of them, as give one for each logit."""
+    """Adds empty pieces, or drops the last ones, so that there is one for each logit."""
     return [*pieces, *[b""] * (width - len(pieces))][:width]
 
 
@@ -139,8 +141,8 @@ def forbid(
 
     Args:
         row: Logits [vocab], which are changed.
-        mask: The bits of the tokens that are left; None for none of them.
-        ends: Tokens that are left in any case.
+        mask: The bits of the allowed tokens; None if no token is allowed.
+        ends: Tokens that are allowed in any case.
         also: Tokens that are forbidden although their bit is 1.
     """
     kept_ids = list(ends)

@@ -1,10 +1,11 @@
-"""Grammars compiled by openvino_genai for one tokenizer, without the model: in the engine child to fill the
-cache that its steps use, and in the checker process to find out whether a grammar is good.
+"""Compiles grammars with openvino_genai for one tokenizer, without the model.
 
-GenAI compiles a grammar inside the first step of its request, with all other requests waiting (100 ms for an ordinary
-schema at 131k tokens, 25 s for a hostile one). The compiled ones live in the Tokenizer object, so a second pipeline on
-the same tokenizer fills the cache of the first; its model need not be the real one, only its logits as wide. generate()
-of it releases the GIL. A request with another width drops the cache, which has no limit of its own.
+The engine process does so to fill the cache that its steps use, and the checker process to find out whether a grammar
+can be compiled. Left alone, GenAI compiles a grammar inside the first step of its request, while all other requests
+wait: 100 ms for an ordinary schema at 131k tokens, 25 s for a hostile one. Compiled grammars live in the Tokenizer
+object. So a second pipeline with the same tokenizer fills the cache of the first one; its model may be a dummy with
+equally wide logits. Its generate() releases the GIL. A request with another width drops the cache, which has no limit
+of its own.
 """
 
 from __future__ import annotations
@@ -50,18 +51,18 @@ COMMAND = (sys.executable, "-m", f"{__package__}.process")
 
 
 class GrammarCompiler:
-    """Fills and empties the grammar cache of a tokenizer. Not thread-safe; see queue.py for the rules."""
+    """Fills and empties the grammar cache of a tokenizer. It is not thread-safe."""
 
     def __init__(self, tokenizer: Any, width: int, *, byte_fallback: bool = False) -> None:
-        """Makes a compiler of the tokenizer's vocabulary.
+        """Makes a compiler for the tokenizer's vocabulary.
 
         Args:
-            tokenizer: The tokenizer.
-            width: The number of logits of a token in the pipeline that the grammars are for.
-            byte_fallback: Whether the tokens are SentencePiece's (sentencepiece.py).
+            tokenizer: The tokenizer of the pipeline that uses the grammars.
+            width: The number of logits of a token in that pipeline.
+            byte_fallback: Whether the vocabulary is SentencePiece's, with "▁" for a space and "<0x0A>" for a byte.
 
         Raises:
-            RuntimeError: It cannot be made.
+            RuntimeError: The compiler cannot be made.
         """
         self.byte_fallback = byte_fallback
         self._right = _pipeline(tokenizer, width)
@@ -69,16 +70,16 @@ class GrammarCompiler:
         self.clear()
 
     def compile(self, tag: str) -> None:
-        """Compiles a structural tag (JSON text). Raises GrammarInvalid. Releases the GIL."""
+        """Compiles a structural tag (JSON text), and releases the GIL meanwhile. Raises GrammarInvalid."""
         try:
             self._run(self._right, tag)
         except (RuntimeError, ValueError) as error:
             raise GrammarInvalid(reason(error)) from error
 
     def walk(self, tag: str, seed: int, tokens: int) -> Generator[float, None, None]:
-        """Yields the CPU seconds of each step that adds a random token to an output of a grammar, at most so many.
+        """Generates random tokens that a grammar allows, and yields the CPU seconds of each step.
 
-        The first step includes what GenAI does for every request with this grammar. Raises RuntimeError.
+        The first step includes GenAI's work at the beginning of a request with the grammar. Raises RuntimeError.
         """
         config = genai.GenerationConfig()
         config.max_new_tokens = tokens
@@ -97,7 +98,10 @@ class GrammarCompiler:
                 pipeline.step()
 
     def clear(self) -> None:
-        """Drops all compiled grammars. Only while no step runs. 2 ms, and 1 ms for each MB that is freed."""
+        """Drops all compiled grammars.
+
+        It must not be called during a step, and takes 2 ms and 1 ms for each MB freed.
+        """
         self._run(self._other, None)
         self._run(self._right, None)  # or the next step would have to set the width again
         resources.trim()
@@ -112,20 +116,20 @@ class GrammarCompiler:
 
 
 class GenAiGrammars:
-    """An engine.generation.backend.Grammars for a tokenizer, with their form in a GenerationConfig."""
+    """The grammars of the pipelines of openvino_genai with one tokenizer."""
 
     def __init__(self, compiler: GrammarCompiler, checker: ProcessGrammarChecker) -> None:
-        """Keeps the parts.
+        """Keeps the compiler and the checker.
 
         Args:
-            compiler: Compiles grammars where they are matched.
-            checker: Checks them before that.
+            compiler: Compiles grammars for the tokenizer that the pipelines use.
+            checker: Checks grammars in another process before they are compiled.
         """
         self.compiler = compiler
         self.checker = checker
 
     def new_queue(self, wake: Callable[[], None], config: EngineConfig) -> GrammarQueue:
-        """Implements Grammars."""
+        """Returns a new queue of requests that wait for their grammars; `wake` ends the wait of the engine's loop."""
         from ..queue import GrammarQueue  # late: many models never see a grammar
 
         return GrammarQueue(self.compiler, self.checker, wake, config)
@@ -142,16 +146,19 @@ def structured(tag: str, byte_fallback: bool) -> Any:
 
 @lru_cache(maxsize=64)
 def lowered(tag: str, byte_fallback: bool) -> tuple[str, tuple[str, ...]]:
-    """Returns a tag as the XGrammar within GenAI takes it, and what it does not impose. Raises ValueError."""
+    """Rewrites a tag for the XGrammar inside GenAI.
+
+    Returns it, and notices of what is not enforced. Raises ValueError.
+    """
     form = json.loads(tag)["format"]
     found = PlainFormat(rewritten(form) if byte_fallback else form, within_genai=True)
     return json.dumps({"type": "structural_tag", "format": found.form}, ensure_ascii=False), found.notices
 
 
 def logits_width(model_dir: Path) -> int:
-    """Returns the number of logits that the network has for a token, padding included. Raises RuntimeError.
+    """Returns the number of logits that the network computes for a token, padding included. Raises RuntimeError.
 
-    The cache is dropped whenever a request comes with another width, so config.json's vocab_size is not exact enough.
+    GenAI drops its cache if a request has another width, and vocab_size in config.json may differ from the network's.
     """
     if (file := model_file.of(model_dir)) is not None:
         return file.logits_width()
@@ -162,9 +169,9 @@ def logits_width(model_dir: Path) -> int:
 
 
 def grammars(config: EngineConfig, tokenizer: Any) -> GenAiGrammars | NoGrammars:
-    """Returns the grammars of the pipelines of this tokenizer; there are none where their compiler does not work.
+    """Returns the grammars of the pipelines with this tokenizer, or NoGrammars if their compiler does not work.
 
-    Raises StartError if another library is asked for.
+    Raises StartError if the options ask for another grammar library.
     """
     options = config.of(StructuredOutputOptions)
     if options.structured_output_backend == "guidance":
@@ -187,7 +194,7 @@ def grammars(config: EngineConfig, tokenizer: Any) -> GenAiGrammars | NoGrammars
 
 
 def reason(error: Exception) -> str:
-    """Returns xgrammar's message, without the path of its source file."""
+    """Returns the message of an error of xgrammar, without the path of its source file."""
     text = last_line(error)
     if text.startswith("[") and ".cc:" in text:
         text = text.partition(".cc:")[2].partition(": ")[2]
@@ -205,7 +212,7 @@ def _pipeline(tokenizer: Any, width: int) -> Any:
 
 
 def stand_in(width: int) -> ov.Model:
-    """Returns the smallest language model: one attention head with a KV cache, and logits of zero. Takes 1 ms."""
+    """Makes the smallest language model, with one attention head, a KV cache, and logits of zero, in 1 ms."""
     ids = network_input("input_ids", [-1, -1], np.int64)
     mask = network_input("attention_mask", [-1, -1], np.int64)
     positions = network_input("position_ids", [-1, -1], np.int64)
@@ -230,7 +237,7 @@ def _ints(value: Any) -> Any:
 
 
 def _cached(name: str, state: Any, empty: Any, beams: Any) -> tuple[Any, Any]:
-    """Returns the state appended to what the model has cached under a name, and the node that keeps it."""
+    """Appends a state to the cache with this name, and returns the result and the node that stores it."""
     info = VariableInfo()
     info.data_shape = ov.PartialShape([-1, 1, -1, HEAD])
     info.data_type = ov.Type.f32

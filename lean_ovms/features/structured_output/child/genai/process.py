@@ -1,7 +1,7 @@
-"""Compiles grammars where it may take too long, use too much memory, or crash: `python -m` this module <fd>.
+"""The process that checks grammars for openvino_genai, where compiling may take too long or crash.
 
-It loads the model's tokenizer (not the model), limits its own memory, and answers with a limits.GrammarCost, on its
-end of a socket pair (answers.py). The process that started it kills it when no answer comes.
+It is run by `python -m` with the number of its end of a socket pair. It loads the model's tokenizer (not the model),
+limits its own memory, and answers with a limits.GrammarCost. The process that started it kills it if no answer comes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ALLOWED_SLOW = 1
 
 
 def load(message: dict[str, Any]) -> GrammarCompiler:
-    """Returns a compiler for the model's tokenizer, and from here on no more memory than allowed."""
+    """Makes a compiler for the model's tokenizer, and limits the memory of this process from then on."""
     folder = message["model_dir"]
     compiler = GrammarCompiler(genai.Tokenizer(folder), message["width"], byte_fallback=has_byte_fallback(Path(folder)))
     compiler.compile(WARM)  # the first one builds tables of the whole vocabulary
@@ -54,11 +54,11 @@ def load(message: dict[str, Any]) -> GrammarCompiler:
 
 
 class Checker:
-    """Measures with one compiler what grammars cost: the time of masks with random outputs of a compiled one.
+    """Measures the cost of grammars: compiling them, and computing masks for random outputs.
 
-    XGrammar computes a mask from all the ways in which the output so far can be read. A grammar that compiles in
-    milliseconds may have thousands, or more with every token. GenAI computes masks inside the step of all requests.
-    Grammars are compared with the reference, on this machine and for this vocabulary.
+    XGrammar computes a mask from all ways to parse the output so far. A grammar that compiles in milliseconds may have
+    thousands of ways, or more with every token, and GenAI computes masks inside the step of all requests. The limit is
+    relative to a reference grammar on the same machine with the same vocabulary.
     """
 
     def __init__(self, compiler: GrammarCompiler) -> None:
@@ -72,7 +72,7 @@ class Checker:
         compiler.clear()
 
     def check(self, tag: str, bounds: GrammarBounds) -> dict[str, Any]:
-        """Returns what a grammar costs. Raises GrammarInvalid and GrammarTooComplex."""
+        """Measures the cost of a grammar. Raises GrammarInvalid and GrammarTooComplex."""
         check_schemas(limits.check(tag, bounds))
         before, began = data_bytes(), time.monotonic()
         self._compiler.compile(tag)
@@ -86,9 +86,9 @@ class Checker:
         return GrammarCost(seconds, max(0, used), mask_s, lowered(tag, self._compiler.byte_fallback)[1])._asdict()
 
     def _measure(self, tag: str) -> float:
-        """Returns the time of a request's slowest step but the first, in which GenAI converts the grammar again.
+        """Returns the CPU seconds of the slowest step, except the first, in which GenAI converts the grammar again.
 
-        Raises GrammarTooComplex, RuntimeError.
+        Raises GrammarTooComplex if steps are too slow, and RuntimeError if GenAI fails.
         """
         mask_s = total_s = 0.0
         slow = 0
@@ -114,7 +114,8 @@ class Checker:
 
 
 def check_schemas(tag: Any) -> None:
-    """Raises GrammarInvalid if a JSON schema in a structural tag is none. (xgrammar ignores many mistakes.)"""
+    """Raises GrammarInvalid if a structural tag contains an invalid JSON schema, in which xgrammar ignores many
+    mistakes."""
     for key, value in members(tag):
         if key == "json_schema" and not isinstance(value, bool):
             try:

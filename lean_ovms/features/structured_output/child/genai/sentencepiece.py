@@ -1,9 +1,9 @@
-"""Structural tags for SentencePiece models within openvino-genai, in the text that their tokens have there.
+"""Rewrites structural tags for SentencePiece models in openvino-genai, in which tokens have another text.
 
 GenAI matches a grammar against a vocabulary in which a space is still "▁" and a byte token is the text "<0x0A>"
-(measured on 2026.4.1; other tokenizers have the real bytes there). So a space in a grammar would forbid every token of
-the model that has one. Literals, patterns, and the names and listed values of schemas are rewritten; what a schema
-leaves open is not, so a string may come with a byte token for a line end.
+(measured with 2026.4.1; with other tokenizers the vocabulary has the real bytes). So a space in a grammar would forbid
+every token that contains one. Literals, patterns, and the names and listed values of schemas are rewritten. The free
+parts of a schema are not, so a string may contain a byte token for a line end.
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ _NAMES = frozenset(("required", "enum", "const"))
 
 
 def has_byte_fallback(model_dir: Path) -> bool:
-    """Returns whether the detokenizer turns "<0x0A>" into bytes, as SentencePiece's do: the vocabulary has them as
-    text.
-    """
+    """Returns whether the detokenizer converts texts such as "<0x0A>" to bytes, as SentencePiece's do."""
     try:
         return "ByteFallback" in read_text(model_dir / "openvino_detokenizer.xml")
     except (OSError, UnicodeDecodeError):
@@ -33,11 +31,11 @@ def has_byte_fallback(model_dir: Path) -> bool:
 
 
 def rewritten(form: Any, key: str = "") -> Any:
-    """Returns a format in the characters of a SentencePiece vocabulary, which writes a space as ▁.
+    """Rewrites a format in the characters of a SentencePiece vocabulary, in which a space is "▁".
 
     Args:
         form: The format, or a part of it.
-        key: The member of the format that the part is.
+        key: The name of the member that has the part.
     """
     if isinstance(form, list):
         return [rewritten(part, key) for part in form]
