@@ -6,10 +6,7 @@ import importlib
 import signal
 import sys
 
-BENCHES = (
-    *("stall", "start", "rivals", "compare", "front", "parts"),
-    *("serve", "engine", "embed", "grammars", "drafts", "restart"),
-)
+BENCHES = ("stall", "start", "compare", "front", "parts", "serve", "engine", "embed", "grammars", "drafts")
 """The benchmarks, each a module with a function `main`; `engine` is a function of serve.py."""
 
 

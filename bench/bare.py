@@ -1,8 +1,8 @@
-"""The limit: the same prompts through openvino_genai's pipeline in a bare loop, in this process, with nothing around.
+"""The limit: the same prompts in a bare loop in this process, by openvino_genai's pipeline or by the paged engine.
 
 Text in (already rendered by the tokenizer's own chat template), token ids out: what no server can do without, and all
 that it should cost. The pipeline is built, sized and warmed up by the server's own code, so that both have the same
-one. python -m bench.bare [options of the server] answers Work.
+one. python -m bench.bare genai|paged [options of the server] answers Work.
 """
 
 from __future__ import annotations
@@ -17,74 +17,97 @@ import numpy as np
 import openvino as ov
 import openvino_genai as genai
 
+from bench.direct import Requests
 from bench.processes import answering
 from bench.work import Outcome, Work
 from lean_ovms.cli.arguments import parse
 from lean_ovms.config import Config
+from lean_ovms.engine.paged import assemble
 from lean_ovms.features.genai_pipelines.child.continuous import ContinuousPipeline
+from lean_ovms.types import SamplingParams
 
 
-class Running:
-    """One request."""
+class GenAi:
+    """openvino_genai's pipeline."""
 
-    __slots__ = ("began", "first", "handle", "ids", "last")
-
-    def __init__(self, began: float) -> None:
-        self.began = self.last = began
-        self.first = 0.0
-        self.ids: list[int] = []
-        self.handle: Any = None
-
-
-class Loop:
-    """Adds requests, steps, reads."""
-
-    def __init__(self, argv: list[str]) -> None:
-        self._engine = self.load(parse(argv, {}))
-        self._tokenizer = self.tokenizer(self._engine)
-        self._stops = frozenset(self._engine.info.eos_token_ids)
+    def __init__(self, config: Config) -> None:
+        self._engine = ContinuousPipeline(config)
+        self.tokenizer = self._engine._tokenizer
+        self.stops = frozenset(self._engine.info.eos_token_ids)
+        self.step = self._engine.step
         self._number = 1 << 40
-        gc.collect()
-        gc.freeze()
-
-    @staticmethod
-    def load(config: Config) -> Any:
-        """The pipeline, warm."""
-        return ContinuousPipeline(config)
-
-    @staticmethod
-    def tokenizer(engine: Any) -> genai.Tokenizer:
-        """Returns the tokenizer of a pipeline."""
-        return engine._tokenizer
 
     def begin(self, ids: np.ndarray, max_tokens: int, ignore_eos: bool) -> Any:
         """Add a request to the next steps: its handle."""
         config = genai.GenerationConfig()
         config.set_eos_token_id(self._engine._eos)
-        config.stop_token_ids = set(self._stops)
+        config.stop_token_ids = set(self.stops)
         config.max_new_tokens = max_tokens
         config.ignore_eos = ignore_eos
         self._number += 1
         return self._engine._pipe.add_request(self._number, ov.Tensor(np.array([ids], dtype=np.int64)), config)
 
-    def step(self) -> None:
-        """One step of the engine."""
-        self._engine.step()
+    @staticmethod
+    def read(handle: Any) -> list[int]:
+        """The tokens that are new."""
+        return handle.read()[0].generated_ids if handle.can_read() else []
+
+
+class Paged:
+    """The paged engine."""
+
+    def __init__(self, config: Config) -> None:
+        engine = assemble.load(config.replace(pipeline_type="PAGED"))
+        self.tokenizer = engine._tokenizer.native  # openvino_genai's, as the model is a directory
+        self.stops = frozenset(engine.info.eos_token_ids)
+        self._requests = Requests(engine)
+        self.step = self._requests.step
+
+    def begin(self, ids: np.ndarray, max_tokens: int, ignore_eos: bool) -> list[int]:
+        """Add a request to the next steps: where its tokens come."""
+        stops = frozenset() if ignore_eos else self.stops
+        return self._requests.add(
+            ids.tolist(), SamplingParams(temperature=0.0, ignore_eos=ignore_eos), max_tokens, stops
+        )
+
+    @staticmethod
+    def read(handle: list[int]) -> list[int]:
+        """The tokens that are new."""
+        new, handle[:] = handle[:], []
+        return new
+
+
+class Running:
+    """One request."""
+
+    __slots__ = ("began", "count", "first", "handle", "last")
+
+    def __init__(self, began: float, handle: Any) -> None:
+        self.began = began
+        self.first = self.last = 0.0
+        self.count = 0
+        self.handle = handle
+
+
+class Loop:
+    """Adds requests, steps, reads."""
+
+    def __init__(self, engine: GenAi | Paged) -> None:
+        self._engine: Any = engine
+        gc.collect()
+        gc.freeze()
 
     def answer(self, question: dict) -> dict:
-        """One Work. With messages instead of prompts: one turn of a conversation, and its text."""
+        """One Work."""
         ignore_eos = bool(question.pop("ignore_eos", False))
-        messages = question.pop("messages", None)
-        work = Work(**{"prompts": [], "concurrency": 1, **question})
-        chats = [messages] if messages else [[{"role": "user", "content": prompt}] for prompt in work.prompts]
-        texts = [self._tokenizer.apply_chat_template(chat, add_generation_prompt=True) for chat in chats]
-        outcome, last = self._run(work, texts, ignore_eos)
-        text = {"text": self._engine.decode(last, True)} if messages else {}
-        return {**asdict(outcome), **text}
+        work = Work(**question)
+        chats = [[{"role": "user", "content": prompt}] for prompt in work.prompts]
+        texts = [self._engine.tokenizer.apply_chat_template(chat, add_generation_prompt=True) for chat in chats]
+        return asdict(self._run(work, texts, ignore_eos))
 
-    def _run(self, work: Work, texts: list[str], ignore_eos: bool) -> tuple[Outcome, list[int]]:
-        """The outcome, and the ids of the request that began last."""
-        outcome, live, last = Outcome(), [], list[int]()
+    def _run(self, work: Work, texts: list[str], ignore_eos: bool) -> Outcome:
+        outcome, live = Outcome(), list[Running]()
+        stops = frozenset[int]() if ignore_eos else self._engine.stops
         sent, cpu, start = 0, time.process_time(), time.perf_counter()
         while sent < len(texts) or live:
             now = time.perf_counter()
@@ -92,53 +115,42 @@ class Loop:
                 del texts[sent:]
             while sent < len(texts) and self._due(work, sent, len(live), now - start):
                 began = start + work.arrivals[sent] if work.arrivals else time.perf_counter()
-                live.append(self._add(texts[sent], began, work.max_tokens, ignore_eos, outcome))
-                last = live[-1].ids
+                ids = self._engine.tokenizer.encode(texts[sent], add_special_tokens=False).input_ids.data.reshape(-1)
+                live.append(Running(began, self._engine.begin(ids, work.max_tokens, ignore_eos)))
+                outcome.prompt_tokens += len(ids)
                 sent += 1
             if not live:
                 time.sleep(max(0.0, start + work.arrivals[sent] - now))
                 continue
-            self.step()
-            live = self._read(live, outcome, work.max_tokens, frozenset() if ignore_eos else self._stops)
+            self._engine.step()
+            live = [running for running in live if not self._ended(running, outcome, work.max_tokens, stops)]
         outcome.wall_s, outcome.cpu_s = time.perf_counter() - start, time.process_time() - cpu
-        return outcome, last
+        return outcome
 
     @staticmethod
     def _due(work: Work, sent: int, live: int, elapsed_s: float) -> bool:
         return work.arrivals[sent] <= elapsed_s if work.arrivals else live < work.concurrency
 
-    def _add(self, text: str, began: float, max_tokens: int, ignore_eos: bool, outcome: Outcome) -> Running:
-        running = Running(began)
-        ids = self._tokenizer.encode(text, add_special_tokens=False).input_ids.data.reshape(-1)
-        running.handle = self.begin(ids, max_tokens, ignore_eos)
-        outcome.prompt_tokens += len(ids)
-        return running
-
-    @staticmethod
-    def _read(live: list[Running], outcome: Outcome, limit: int, stops: frozenset[int]) -> list[Running]:
-        left = []
-        for running in live:
-            if not running.handle.can_read():
-                left.append(running)
-                continue
-            ids = running.handle.read()[0].generated_ids
-            now = time.perf_counter()
-            if running.ids:
-                outcome.gaps.append(now - running.last)
-            else:
-                running.first = now
-            running.ids += ids
-            running.last = now
-            outcome.events += 1
-            if len(running.ids) < limit and ids[-1] not in stops:
-                left.append(running)
-                continue
-            outcome.first.append(running.first - running.began)
-            outcome.total.append(now - running.began)
-            outcome.tokens.append(len(running.ids))
-        return left
+    def _ended(self, running: Running, outcome: Outcome, limit: int, stops: frozenset[int]) -> bool:
+        ids = self._engine.read(running.handle)
+        if not ids:
+            return False
+        now = time.perf_counter()
+        if running.count:
+            outcome.gaps.append(now - running.last)
+        else:
+            running.first = now
+        running.count += len(ids)
+        running.last = now
+        outcome.events += 1
+        if running.count < limit and ids[-1] not in stops:
+            return False
+        outcome.first.append(running.first - running.began)
+        outcome.total.append(now - running.began)
+        outcome.tokens.append(running.count)
+        return True
 
 
 if __name__ == "__main__":
-    loop = Loop(sys.argv[1:])
-    answering(loop.answer)
+    engine = {"genai": GenAi, "paged": Paged}[sys.argv[1]]
+    answering(Loop(engine(parse(sys.argv[2:], {}))).answer)

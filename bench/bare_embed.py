@@ -20,41 +20,37 @@ from lean_ovms.features.pooling.feature import PoolingOptions
 from lean_ovms.features.pooling.types import PoolingParams
 
 
-class Bare:
-    """The model without queue, records and pipe."""
+def main(path: str) -> None:
+    """Answer with the model without queue, records and pipe."""
+    config = Config(model_path=path, task="embeddings")
+    pooler = OpenVinoPooler(config)
+    gc.collect()
+    gc.freeze()
 
-    def __init__(self, path: str) -> None:
-        self._config = Config(model_path=path, task="embeddings")
-        self._pooler = OpenVinoPooler(self._config)
-        gc.collect()
-        gc.freeze()
-
-    def answer(self, question: dict) -> dict:
-        """Compute the texts once."""
-        before, after = self._pooler.template.single
-        encoded = [[*before, *ids, *after] for ids in self._pooler.tokenize(question["texts"])]
-        groups = [[ids] for ids in encoded] if question.get("alone") else [encoded]
-        batches = [batch for group in groups for batch in self._batches(group)]
-        pause_s = question.get("pause_s", 0.0)
-        seconds, cpu = [], time.process_time()
-        for batch in batches:
-            time.sleep(pause_s)
-            began = time.perf_counter()
-            self._pooler.start(batch, alone=True)
-            self._pooler.wait()
-            seconds.append(time.perf_counter() - began)
-        cpu = time.process_time() - cpu
-        return {"seconds": sum(seconds), "slowest": max(seconds), "passes": seconds, "cpu": cpu}
-
-    def _batches(self, encoded: list[list[int]]) -> list:
-        queue = TextQueue(self._config.of(PoolingOptions).pooling_batch_tokens)
+    def batches(encoded: list[list[int]]) -> list:
+        queue = TextQueue(config.of(PoolingOptions).pooling_batch_tokens)
         request = QueuedPooling(1, PoolingParams(), len(encoded))
         queue.add(request, [QueuedText(request, at, ids) for at, ids in enumerate(encoded)])
         found = []
         while queue.requests:
-            found.append(padded(queue.next_batch(), self._pooler.info.pad_token_id))
+            found.append(padded(queue.next_batch(), pooler.info.pad_token_id))
         return found
+
+    def answer(question: dict) -> dict:
+        before, after = pooler.template.single
+        encoded = [[*before, *ids, *after] for ids in pooler.tokenize(question["texts"])]
+        groups = [[ids] for ids in encoded] if question.get("alone") else [encoded]
+        passes, cpu = [], time.process_time()
+        for batch in [batch for group in groups for batch in batches(group)]:
+            time.sleep(question.get("pause_s", 0.0))
+            began = time.perf_counter()
+            pooler.start(batch, alone=True)
+            pooler.wait()
+            passes.append(time.perf_counter() - began)
+        return {"seconds": sum(passes), "passes": passes, "cpu": time.process_time() - cpu}
+
+    answering(answer)
 
 
 if __name__ == "__main__":
-    answering(Bare(sys.argv[1]).answer)
+    main(sys.argv[1])

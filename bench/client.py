@@ -104,12 +104,6 @@ class Lane:
         self.sized -= size
         return self.sized <= 0
 
-    def finish(self) -> None:
-        """Waits for the rest of a response, for who has one connection only. The status must be 200."""
-        while not self.take([]):
-            pass
-        assert self.status == 200, self.tail
-
     def note(self, outcome: Outcome) -> None:
         """Add the finished request to the outcome."""
         prompt, completion = PROMPT.search(self.tail), COMPLETION.search(self.tail)

@@ -1,126 +1,48 @@
 """The paged engine with draft tokens and without, in turns, with so many of them accepted and at so many streams.
 
 Acceptance is simulated. Answers are given, by a grammar that allows one token at a time, and a draft token is the right
-one with the probability. So weights may be random, and the drafts are of any kind:
+one with the probability. So weights may be random, and the drafts are of any kind: of `--draft_model_path`, which is
+really computed, of the MTP head that the model has, else n-grams, which take no time, and every text matches.
 
-- ngrams: they take no time, and every text matches.
-- model: a draft model of `--draft_mb` MB of int8 weights, in layers as a larger model has. It is really computed.
-- head: the MTP head of the model, or with no model named, of the tests' tiny Qwen3.5 with `--draft_mb`.
-
---second is how often the alternative to a wrong draft token is right, where there is one; with 0 there are none.
-
-With no model named it is the demo model, or that Qwen3.5, with `--ballast_mb`: weights that are read at every step and
-add zero. Ratios by round, CPU time and wall time.
-
-python -m bench drafts [--drafts ngrams] [--model_path DIR] [--weights i8] [--ballast_mb 200] [--draft_mb 24]
-[--streams 1,2,4,8] [--accepted 0,0.5,0.7,0.9] [--second 0,0.4] [--tokens 128] [--rounds 3] [options of the server]
+--second is how often the alternative to a wrong draft token is right, where there is one; with 0 there are none. The
+demo model's steps are too cheap for drafts: tools.random_model makes larger ones, and with fewer --layers their drafts.
+What else is given are options of the server.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import random
-import shutil
 import statistics
-import tarfile
-import tempfile
 import time
 from array import array
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 
 import numpy as np
-import openvino as ov
 from numpy.typing import NDArray
-from openvino import opset13 as ops
 
+from bench import figures
 from bench.direct import Requests
+from bench.report import Report, options
+from bench.work import turns
 from lean_ovms.cli.arguments import parse
-from lean_ovms.config import DEMO_MODEL, Config
+from lean_ovms.config import Config
 from lean_ovms.engine.loading import settings
 from lean_ovms.engine.paged import assemble
-from lean_ovms.engine.paged.ir_weights import last_projection
 from lean_ovms.engine.paged.pipeline import PagedPipeline
 from lean_ovms.engine.paged.sampling.reductions import Logits
 from lean_ovms.engine.paged.sampling.sampler import SamplingBatch
 from lean_ovms.features.drafting.child import ngrams
 from lean_ovms.features.drafting.child.drafter import Draft, Drafter
 from lean_ovms.features.drafting.child.ngrams import NgramProposer
-from lean_ovms.repository.weights import LANGUAGE_MODEL, MTP_HEAD
 from lean_ovms.types import SamplingParams
 
-ZOO = Path(__file__).parents[1] / "tests" / "data" / "zoo_vision"
-FAMILY = "qwen3_5"
 FIRST, LAST = 300, 2000
 """Token ids of the texts."""
 PROMPT = 16
 """Tokens of a prompt."""
-HIDDEN, WIDTH = 2048, 6144
-BITS = {"f32": 32, "i8": 8, "i4": 4}
-
-
-def weights(rows: int, columns: int, kind: str, dice: np.random.Generator) -> ov.Output:
-    """Random weights of a layer: f32, i8 with a scale for each row, or i4 with a scale for each 128 of a row."""
-    if kind == "f32":
-        return ops.constant(dice.normal(0, columns**-0.5, (rows, columns)).astype(np.float32)).output(0)
-    if kind == "i8":
-        whole = ops.constant(dice.integers(-127, 128, (rows, columns)).astype(np.int8))
-        scale = ops.constant(np.full((rows, 1), 0.014 * columns**-0.5, np.float16))
-        return ops.convert(ops.multiply(ops.convert(whole, np.float16), scale), np.float32).output(0)
-    shape = [rows, columns // 128, 128]
-    packed = ov.Tensor(ov.Type.u4, ov.Shape(shape))
-    packed.data.reshape(-1)[:] = dice.integers(0, 256, rows * columns // 2)
-    zero, scale = (np.full((*shape[:2], 1), value, np.float16) for value in (8, 0.22 * columns**-0.5))
-    values = ops.multiply(ops.subtract(ops.convert(ops.constant(packed), np.float16), ops.constant(zero)), scale)
-    return ops.convert(ops.reshape(values, [rows, columns], False), np.float32).output(0)
-
-
-def burdened(hidden: ov.Output, ballast_mb: int, kind: str) -> ov.Output:
-    """Hidden states with zero added, computed with so many MB of weights in layers as a larger model has."""
-    size = hidden.get_partial_shape()[-1].get_length()
-    dice = np.random.default_rng(0)
-    wide = ops.matmul(hidden, weights(HIDDEN, size, "f32", dice), False, True).output(0)
-    for _ in range(max(1, (ballast_mb << 20) // (2 * HIDDEN * WIDTH * BITS[kind] // 8))):
-        inner = ops.swish(ops.matmul(wide, weights(WIDTH, HIDDEN, kind, dice), False, True))
-        wide = ops.add(wide, ops.matmul(inner, weights(HIDDEN, WIDTH, kind, dice), False, True)).output(0)
-    nothing = ops.constant(np.zeros((size, HIDDEN), np.float32))
-    return ops.add(hidden, ops.matmul(wide, nothing, False, True)).output(0)
-
-
-def add_ballast(file: Path, ballast_mb: int, kind: str) -> None:
-    """Adds so many MB of weights before the last projection of a network."""
-    model = ov.Core().read_model(file)
-    last = model.outputs[0].get_node() if file.name == MTP_HEAD else last_projection(model)[0]
-    last.input(0).replace_source_output(burdened(last.input_value(0), ballast_mb, kind))
-    model.validate_nodes_and_infer_types()
-    ov.save_model(model, file.with_name(f"new_{file.name}"), compress_to_fp16=False)
-    del model
-    for old in (file, file.with_suffix(".bin")):
-        old.with_name(f"new_{old.name}").replace(old)
-
-
-def loaded_with(ballast_mb: int, directory: Path, kind: str = "f32") -> Path:
-    """The demo model with ballast."""
-    shutil.copytree(DEMO_MODEL, directory, dirs_exist_ok=True)
-    add_ballast(directory / "openvino_model.xml", ballast_mb, kind)
-    return directory
-
-
-def with_head(ballast_mb: int, draft_mb: int, directory: Path, kind: str) -> Path:
-    """The tests' Qwen3.5 with its head, both with ballast."""
-    for archive in (f"{FAMILY}.tar.xz", "tokenizer.tar.xz", f"heads/{FAMILY}.tar.xz"):
-        with tarfile.open(ZOO / archive) as packed:
-            packed.extractall(directory)
-    add_ballast(directory / LANGUAGE_MODEL, ballast_mb, kind)
-    add_ballast(directory / MTP_HEAD, draft_mb, kind)
-    return directory
-
-
-def load(config: Config) -> PagedPipeline:
-    return assemble.load(config, replace(settings.resolve(config, 1 << 30, paged=True), blocks=1000))
 
 
 class Script:
@@ -199,24 +121,24 @@ class SimulatedDrafter(Drafter):
         return going_on
 
 
-def simulated(config: Config, kind: str) -> PagedPipeline:
+def simulated(config: Config) -> PagedPipeline:
     """An engine with simulated drafts."""
     ngrams.NgramProposer = SimulatedNgrams  # type: ignore[misc]
-    pipe = load(config.replace(enable_prefix_caching=False, ngram_speculation=kind == "ngrams"))
+    config = config.replace(enable_prefix_caching=False, ngram_speculation=True)
+    pipe = assemble.load(config, replace(settings.resolve(config, 1 << 30, paged=True), blocks=1000))
     if (proposer := pipe.scheduler.speculation.proposer) is not None:
         proposer.__class__ = type("Simulated", (SimulatedDrafter, type(proposer)), {})
-    assert (proposer is None) is (kind == "ngrams")
     return pipe
 
 
-def once(pipe: PagedPipeline, texts: list[tuple[list[int], list[int]]], longest: int = 0) -> tuple[float, float, int]:
+def once(pipe: PagedPipeline, texts: list[list[list[int]]], longest: int) -> tuple[float, float, int]:
     """CPU time and wall time of decoding the answers, and its steps."""
     pipe.blocks.clear_cache()
     asked = SamplingParams(temperature=0.0, ignore_eos=True, num_assistant_tokens=longest)
     requests = Requests(pipe)
     for prompt, answer in texts:
         requests.add(prompt, asked, len(answer))
-        pipe.requests[requests._added].sequences[0].matcher = Script(answer)
+        pipe.requests[len(requests._new)].sequences[0].matcher = Script(answer)
     while len(pipe.scheduler.batch.decoding) < len(texts):
         requests.step()
     cpu, wall, steps = time.process_time(), time.perf_counter(), pipe.scheduler.steps
@@ -225,64 +147,50 @@ def once(pipe: PagedPipeline, texts: list[tuple[list[int], list[int]]], longest:
     return time.process_time() - cpu, time.perf_counter() - wall, pipe.scheduler.steps - steps
 
 
-def compare(pipe: PagedPipeline, streams: int, arguments: argparse.Namespace) -> None:
-    """Prints a line for each acceptance. Its first round with drafts is not counted."""
-    dice, tokens, last = random.Random(streams), arguments.tokens, min(LAST, pipe.info.vocab_size)
-    ngrams = pipe.scheduler.speculation.proposer is None
+def compare(report: Report, pipe: PagedPipeline, streams: int, args: argparse.Namespace) -> None:
+    """A row for each acceptance. Its first round with drafts is not counted."""
+    dice, last = random.Random(streams), min(LAST, pipe.info.vocab_size)
+    proposer = pipe.scheduler.speculation.proposer
     texts = [
-        ([dice.randrange(FIRST, last) for _ in range(PROMPT)], [dice.randrange(FIRST, last) for _ in range(tokens)])
-        for _ in range(streams)
+        [[dice.randrange(FIRST, last) for _ in range(size)] for size in (PROMPT, args.tokens)] for _ in range(streams)
     ]
     SIMULATION.answers = {tuple(prompt): answer for prompt, answer in texts}
-    rates = [[*map(float, each.split(","))] for each in (arguments.accepted, arguments.second)]
-    proposer = pipe.scheduler.speculation.proposer
     trees = isinstance(proposer, Drafter) and proposer._trees
-    for SIMULATION.accepted, SIMULATION.second in product(*rates):
+    for SIMULATION.accepted, SIMULATION.second in product(numbers(args.accepted), numbers(args.second)):
         if isinstance(proposer, Drafter):
             proposer._trees = trees and SIMULATION.second > 0
-        cpu, wall, steps = [], [], ([], [])
-        for number in range(arguments.rounds + 1):
-            found = {}
-            for drafts in (1, 0) if number % 2 else (0, 1):
-                pipe._speculative, pipe._ngrams = bool(drafts), bool(drafts and ngrams)
-                found[drafts] = once(pipe, texts, arguments.longest)
+        found: dict[bool, list[tuple[float, float, int]]] = {False: [], True: []}
+        for number, drafts in turns([False, True], args.rounds + 1):
+            pipe._speculative = drafts
+            pipe._drafting = replace(pipe._drafting, ngrams=drafts and proposer is None)
+            taken = once(pipe, texts, args.longest)
             if number:
-                cpu.append(found[0][0] / found[1][0])
-                wall.append(found[0][1] / found[1][1])
-                for drafts, (*_, count) in found.items():
-                    steps[drafts].append(count)
-        print(
-            f"{streams:3} streams  {SIMULATION.accepted:4.0%} accepted, {SIMULATION.second:3.0%} second  "
-            f"{statistics.mean(steps[0]):.0f} -> {statistics.mean(steps[1]):.0f} steps  "
-            f"CPU {statistics.median(cpu):5.2f}  wall {statistics.median(wall):5.2f} of plain's speed",
-            flush=True,
+                found[drafts].append(taken)
+        (cpu, wall, steps), (cpu_with, wall_with, steps_with) = (zip(*found[drafts], strict=True) for drafts in found)
+        report.row(
+            case=f"{streams} streams, {SIMULATION.accepted:.0%} accepted, {SIMULATION.second:.0%} second",
+            cpu_speed=figures.ratios(cpu, cpu_with),
+            wall_speed=figures.ratios(wall, wall_with),
+            steps=statistics.mean(steps),
+            steps_with_drafts=statistics.mean(steps_with),
         )
 
 
+def numbers(text: str) -> list[float]:
+    """Of an option, separated by commas."""
+    return [float(each) for each in text.split(",")]
+
+
 def main(argv: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--drafts", choices=("ngrams", "model", "head"), default="ngrams")
-    parser.add_argument("--weights", choices=BITS, default="i8")
-    parser.add_argument("--streams", default="1,2,4,8")
-    parser.add_argument("--accepted", default="0,0.5,0.7,0.9")
-    parser.add_argument("--second", default="0")
-    sizes = {"--ballast_mb": 200, "--draft_mb": 24, "--tokens": 128, "--rounds": 3, "--longest": 5}
-    for name, value in sizes.items():
-        parser.add_argument(name, type=int, default=value)
-    arguments, rest = parser.parse_known_args(argv)
-    config, kind = parse(rest, {}), arguments.drafts
-    with tempfile.TemporaryDirectory() as directory:
-        made = Path(directory)
-        if kind == "head" and not config.model_path:
-            path = with_head(arguments.ballast_mb, arguments.draft_mb, made / "model", arguments.weights)
-            config = config.replace(model_path=str(path))
-        elif not config.model_path:
-            path = loaded_with(arguments.ballast_mb, made / "model", arguments.weights)
-            config = config.replace(model_path=str(path))
-        if kind == "model" and not config.value("draft_model_path"):
-            path = loaded_with(arguments.draft_mb, made / "draft", arguments.weights)
-            config = config.replace(draft_model_path=str(path))
-        pipe = simulated(config, kind)
-        for streams in map(int, arguments.streams.split(",")):
-            compare(pipe, streams, arguments)
-    print("load average", *(f"{value:.1f}" for value in os.getloadavg()))
+    """A row for each number of streams and acceptance."""
+    parser = options("drafts", __doc__)
+    for name, value in (("--streams", "1,2,4,8"), ("--accepted", "0,0.5,0.7,0.9"), ("--second", "0")):
+        parser.add_argument(name, default=value)
+    for name, count in (("--tokens", 128), ("--rounds", 3), ("--longest", 5)):
+        parser.add_argument(name, type=int, default=count)
+    args, rest = parser.parse_known_args(argv)
+    report, pipe = Report("drafts", args), simulated(parse(rest, {}))
+    for streams in map(int, args.streams.split(",")):
+        compare(report, pipe, streams, args)
+    columns = ("case", "cpu_speed", "wall_speed", "steps", "steps_with_drafts")
+    report.table("of the speed without draft tokens, by CPU time and by wall time", columns)

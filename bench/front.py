@@ -12,8 +12,8 @@ import json
 from collections.abc import Sequence
 
 from bench import figures
-from bench.processes import KvBudget, Server, Worker, closing, lean_ovms
-from bench.report import Report, options, tick
+from bench.processes import CpuTimes, Server, Worker, closing, lean_ovms
+from bench.report import Report, options
 from bench.work import Outcome, Work, prompts
 
 PATH = "/v3/chat/completions"
@@ -60,11 +60,12 @@ def requests(args: argparse.Namespace, report: Report, counts: list[int]) -> Non
         (f"stream, {args.tokens} tokens, no pause", {"fields": {"model": "demo"}}, args.tokens),
     )
     server, load = scripted({"answer": ANSWER}), Worker("client")
-    with closing(server, load), report.progress(len(kinds) * len(counts) * args.rounds, "requests") as bar:
+    with closing(server, load):
         for name, more, tokens in kinds:
             for count in counts:
                 run = Run(load, server, tokens, more)
-                report.row(**run.case(args, name, count, args.seconds, bar))
+                report.doing(f"{name}, {count} connections")
+                report.row(**run.case(args, name, count, args.seconds))
 
 
 def streams(args: argparse.Namespace, report: Report, counts: list[int]) -> None:
@@ -75,10 +76,10 @@ def streams(args: argparse.Namespace, report: Report, counts: list[int]) -> None
             continue
         server, load = scripted({"answer": ANSWER, "step_s": step_ms / 1e3}), Worker("client")
         name = f"stream, a step every {step_ms:g} ms"
-        with closing(server, load), report.progress(len(some) * args.rounds, "streams") as bar:
+        with closing(server, load):
             for count in some:
                 run = Run(load, server, args.tokens, {"fields": {"model": "demo"}})
-                report.row(**run.case(args, name, count, 1e-9, bar))
+                report.row(**run.case(args, name, count, 1e-9))
 
 
 class Run:
@@ -90,16 +91,15 @@ class Run:
         if more.get("get"):
             self._more["path"] = "/health"
 
-    def case(self, args: argparse.Namespace, name: str, count: int, seconds: float, bar) -> dict[str, object]:
+    def case(self, args: argparse.Namespace, name: str, count: int, seconds: float) -> dict[str, object]:
         """The row of a number of connections, over all rounds; warmed up by one request each."""
         self._once(count, 1e-9)
         pids = {**self._server.pids, "client": self._load.pid}
         total, cpu = Outcome(), dict.fromkeys(pids, 0.0)
         for _ in range(args.rounds):
-            accounts = KvBudget(pids)
+            accounts = CpuTimes(pids)
             total.add(self._once(count, seconds))
             cpu = {role: cpu[role] + seconds for role, seconds in accounts.since().items()}
-            tick(bar, f"{name}, {count} connections")
         return {"case": name, "connections": count, **summary(total, cpu)}
 
     def _once(self, count: int, seconds: float) -> Outcome:

@@ -61,19 +61,17 @@ def main(argv: Sequence[str]) -> None:
     report = Report("parts", args)
     gc.collect()
     gc.freeze()  # so that the collection before each loop does not go through all modules
-    with report.progress(1, "parts"):
-        for name, call, units in parts(args):
-            best, median = timed(call, args.ms / 1e3)
-            report.row(case=name, best_us=round(best / units, 3), median_us=round(median / units, 3), per_call=units)
-    with report.progress(1, "the front end's whole path"):
-        for streams in (1, 8, 64):
-            cost = path.chunk_us(streams, steps=max(10, 100 // streams), rounds=args.rounds)
-            report.row(case=f"a chunk, whole path without sockets, {streams} streams", best_us=round(cost, 2))
-        cost = path.request_us(rounds=args.rounds)
-        report.row(case="a request of one token, whole path without sockets", best_us=round(cost, 1))
-        for endpoint, (chunk, request) in path.in_turns(8, args.rounds).items():
-            report.row(case=f"in turns, {endpoint}: a chunk, whole path, 8 streams", best_us=round(chunk, 2))
-            report.row(case=f"in turns, {endpoint}: a request of one token, whole path", best_us=round(request, 1))
+    for name, call, units in parts(args):
+        best, median = timed(call, args.ms / 1e3)
+        report.row(case=name, best_us=round(best / units, 3), median_us=round(median / units, 3), per_call=units)
+    for streams in (1, 8, 64):
+        cost = path.chunk_us(streams, steps=max(10, 100 // streams), rounds=args.rounds)
+        report.row(case=f"a chunk, whole path without sockets, {streams} streams", best_us=round(cost, 2))
+    cost = path.request_us(rounds=args.rounds)
+    report.row(case="a request of one token, whole path without sockets", best_us=round(cost, 1))
+    for endpoint, (chunk, request) in path.in_turns(8, args.rounds).items():
+        report.row(case=f"in turns, {endpoint}: a chunk, whole path, 8 streams", best_us=round(chunk, 2))
+        report.row(case=f"in turns, {endpoint}: a request of one token, whole path", best_us=round(request, 1))
     gc.unfreeze()
     report.table("one call; per token or record where a call handles several", ("case", "best_us", "median_us"))
 

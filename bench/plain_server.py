@@ -26,17 +26,11 @@ class Message(BaseModel):
     content: str
 
 
-class StreamOptions(BaseModel):
-    include_usage: bool = False
-
-
 class ChatRequest(BaseModel):
     model: str
     messages: list[Message]
     max_tokens: int = 128
     temperature: float = 1.0
-    stream: bool = False
-    stream_options: StreamOptions | None = None
     ignore_eos: bool = False
 
 

@@ -53,7 +53,7 @@ def family(pid: int) -> list[int]:
     return [pid, *(member for child in children(pid) for member in family(child))]
 
 
-class KvBudget:
+class CpuTimes:
     """CPU seconds of named processes between two readings."""
 
     def __init__(self, pids: dict[str, int]) -> None:
@@ -103,11 +103,16 @@ class Worker:
         assert self._process.stdout is not None
         self._process.stdin.close()
         self._process.stdout.close()
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        _ended(self._process)
+
+
+def _ended(process: subprocess.Popen) -> None:
+    """Wait for its end; kill it after 10 s."""
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def answering(function) -> None:
@@ -162,11 +167,7 @@ class Server:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGCONT)  # some are stopped while others work
         self._process.terminate()
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        _ended(self._process)
 
 
 def get(port: int, path: str) -> int:

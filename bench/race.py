@@ -1,4 +1,4 @@
-"""Several contestants at the same work in turns, and the figures reported of them. Used by engine, serve and rivals.
+"""Several contestants at the same work in turns, and the figures reported of them. Used by engine, serve and compare.
 
 Everything is interleaved: round by round each has the same new prompts, in alternating order, and ratios are taken
 within a round, so that a noisy machine cancels out and no prefix cache helps anybody.
@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from signal import SIGCONT, SIGSTOP
 from statistics import median
-from typing import Any
 
 from bench import figures
-from bench.processes import KvBudget, rss_mb
-from bench.report import Report, tick
+from bench.processes import CpuTimes, rss_mb
+from bench.report import Report
 from bench.work import Outcome, Work, case_name, poisson, prompts, tasks, turns
 
 
@@ -24,29 +23,20 @@ from bench.work import Outcome, Work, case_name, poisson, prompts, tasks, turns
 class Contestant:
     """One contestant: run does the work once, pids are its processes by role.
 
-    where: port, path and fields of a server; began: perf_counter() when its process was started. limit: a bare loop,
-    with which those that have the same weights are compared. restless: it computes while it is idle, so that its
-    processes are stopped while others work.
+    began: perf_counter() when its process was started. limit: a bare loop, with which those that have the same weights
+    are compared. restless: it computes while it is idle, so that its processes are stopped while others work.
     """
 
     name: str
     run: Callable[[Work], Outcome]
     pids: dict[str, int]
-    where: Mapping[str, Any] = field(default_factory=dict)
     began: float = 0.0
     weights: str = ""
     limit: bool = False
     restless: bool = False
 
-    def stop(self) -> None:
-        """Stops its processes, if that is needed."""
-        self._signal(signal.SIGSTOP)
-
-    def go_on(self) -> None:
-        """Lets its processes work again."""
-        self._signal(signal.SIGCONT)
-
-    def _signal(self, number: int) -> None:
+    def signal(self, number: int) -> None:
+        """Stop its processes by SIGSTOP, if that is needed, or let them work again by SIGCONT."""
         for role, pid in self.pids.items() if self.restless else ():
             if role != "client":
                 os.kill(pid, number)
@@ -113,35 +103,28 @@ def work(args: argparse.Namespace, streams: int, rate: float, number: int) -> Wo
     )
 
 
-def race(
-    args: argparse.Namespace, report: Report, contestants: list[Contestant], more: str = ""
-) -> dict[tuple[int, float], dict]:
-    """Every case, every round; rows go to the report as cases end. By case and name: the laps.
+def race(args: argparse.Namespace, report: Report, contestants: list[Contestant], more: str = "") -> None:
+    """Every case, every round; rows go to the report as cases end.
 
     In each case the best bare loop with a contestant's weights is its limit; if there is none, the first contestant
     with them. more: what the cases have in common, for their names.
     """
     warm_up(args, contestants)
-    results = {}
-    laps_to_run = len(cases(args)) * args.rounds * len(contestants)
-    with report.progress(laps_to_run, "warm") as bar:
-        for streams, rate in cases(args):
-            laps = {contestant.name: Lap() for contestant in contestants}
-            for number, contestant in turns(contestants, args.rounds):
-                contestant.go_on()
-                lap, accounts = laps[contestant.name], KvBudget(contestant.pids)
-                lap.outcomes.append(contestant.run(work(args, streams, rate, number)))
-                lap.cpu_s.append(accounts.since())
-                contestant.stop()
-                tick(bar, f"{case_name(streams, rate)}: {contestant.name}")
-            results[streams, rate] = laps
-            for contestant in contestants:
-                same = [each for each in contestants if each.weights == contestant.weights]
-                loops = [each for each in same if each.limit] or same[:1]
-                limit = best([laps[each.name] for each in loops], bool(rate))
-                row = summary(contestant, laps[contestant.name], limit)
-                report.row(case=case_name(streams, rate) + more, streams=streams, rate=rate, **row)
-    return results
+    for streams, rate in cases(args):
+        laps = {contestant.name: Lap() for contestant in contestants}
+        for number, contestant in turns(contestants, args.rounds):
+            report.doing(f"{case_name(streams, rate)}: {contestant.name}")
+            contestant.signal(SIGCONT)
+            lap, accounts = laps[contestant.name], CpuTimes(contestant.pids)
+            lap.outcomes.append(contestant.run(work(args, streams, rate, number)))
+            lap.cpu_s.append(accounts.since())
+            contestant.signal(SIGSTOP)
+        for contestant in contestants:
+            same = [each for each in contestants if each.weights == contestant.weights]
+            loops = [each for each in same if each.limit] or same[:1]
+            limit = best([laps[each.name] for each in loops], bool(rate))
+            row = summary(contestant, laps[contestant.name], limit)
+            report.row(case=case_name(streams, rate) + more, streams=streams, rate=rate, **row)
 
 
 def best(laps: list[Lap], open_loop: bool) -> Lap:
@@ -157,9 +140,9 @@ def warm_up(args: argparse.Namespace, contestants: list[Contestant]) -> None:
         for contestant in contestants:
             words = min(args.words, max(8, 320 // streams))
             texts = prompts(-streams, streams + 2, words, shared=min(args.shared_words, words))
-            contestant.go_on()
+            contestant.signal(SIGCONT)
             contestant.run(Work(prompts=texts, max_tokens=4, concurrency=streams))
-            contestant.stop()
+            contestant.signal(SIGSTOP)
 
 
 def summary(contestant: Contestant, lap: Lap, limit: Lap) -> dict[str, object]:

