@@ -58,7 +58,8 @@ log = logging.getLogger(__name__)
 CACHE_INTERVAL = 64
 """KV blocks of a prompt between checkpoints of a hybrid model's state, unless --cache_interval_multiplier is given."""
 TWO_COPIES_MAX_BYTES = 1 << 30
-"""Bytes of weights below which a model that takes adapters is compiled without them too: see model."""
+"""Bytes of weights up to which a model that takes adapters is also compiled without them, for steps in which no
+sequence has an adapter."""
 
 
 def load(
@@ -68,8 +69,8 @@ def load(
 
     Args:
         config: The options.
-        settings: What was resolved from them; None: it is resolved here.
-        wake: Ends the wait of the loop that runs the engine.
+        settings: The settings resolved from the options; None to resolve them here.
+        wake: Wakes up the engine's loop.
 
     Raises:
         NotPageable: This engine cannot serve the model; openvino_genai's continuous batching may.
@@ -181,7 +182,7 @@ def load(
 
 
 def _tokenizer_loader(model_dir: Path, file: Path) -> Callable[[], ModelTokenizer]:
-    """Returns what loads the tokenizer of a model.
+    """Returns a function that loads the tokenizer of a model.
 
     Args:
         model_dir: The directory of the model, or its file.
@@ -207,13 +208,9 @@ def _of_directory(model_dir: Path) -> ModelTokenizer:
 
 
 def _compiler(config: EngineConfig, file: Path, drafts: DraftPlan, *, images: bool) -> NetworkCompiler:
-    """Returns what compiles a network; what drafts change of it is not kept.
+    """Returns the compiler for the network in a file.
 
-    Args:
-        config: The options.
-        file: The file of the network.
-        drafts: What drafts tokens for it.
-        images: Whether another file reads images for it.
+    If drafting changes the network, the result is not cached on disk.
     """
     new = None if drafts.edits else config.part(NETWORK_COMPILER)
     if new is None:
@@ -241,7 +238,7 @@ def _install_features(
     config: EngineConfig,
     settings: PipelineSettings,
 ) -> None:
-    """Adds what the options ask of features to a pipeline of this network and these adapters. Raises StartError."""
+    """Adds the parts of features that the options enable to a pipeline. Raises StartError."""
     parts = Parts(
         config=config,
         settings=settings,
@@ -258,7 +255,7 @@ def _install_features(
 
 
 def _refuse(config: EngineConfig) -> None:
-    """Raises StartError for an option that is set and that this engine does not support."""
+    """Raises StartError if an option is set that this engine does not support."""
     need = pipeline_choice.unsupported(config)
     if not need:
         return

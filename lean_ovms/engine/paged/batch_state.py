@@ -1,4 +1,4 @@
-"""The running sequences of the paged engine, with their rows and their blocks."""
+"""The running sequences of the paged engine, with their block table rows and their KV blocks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .state_checkpoints import StateCheckpoints
 
 
 class BatchState:
-    """Adds running sequences and removes them; `scheduler` decides which."""
+    """Keeps the running sequences. The scheduler decides which are added and removed."""
 
     def __init__(
         self,
@@ -23,59 +23,58 @@ class BatchState:
         checkpoints: StateCheckpoints,
         adapters: AdapterProvider,
     ) -> None:
-        """Begins without any sequence.
+        """Begins without sequences.
 
         Args:
             network: The network, which copies blocks.
             blocks: The blocks of the KV cache.
-            tables: The rows of running sequences.
-            checkpoints: The states of running sequences, for a hybrid network.
-            adapters: The adapters in memory, of which each running sequence holds its own.
+            tables: The block tables, with a row for each running sequence.
+            checkpoints: The states of a hybrid network's sequences.
+            adapters: Counts the running sequences of each adapter.
         """
         self.blocks = blocks
         self.tables = tables
         self.checkpoints = checkpoints
         self.adapters = adapters
         self.prefilling: list[Sequence] = []
-        """Sequences whose prompts are computed, in this order."""
+        """The sequences in prefill, in the order in which they are computed."""
         self.decoding: list[Sequence] = []
-        """Sequences whose next tokens are computed."""
+        """The decoding sequences."""
         self.searching: list[Sequence] = []
-        """The sequence that began each running beam search."""
+        """The first sequence of each running beam search."""
         self.plain: list[Sequence] = []
-        """Those of the decoding ones that have no draft tokens, as of the last `group`."""
+        """The decoding sequences without draft tokens, as of the last call of `group`."""
         self.plain_rows: NDArray[np.int64] = np.zeros(0, np.int64)
-        """Their rows."""
+        """The rows of the plain sequences."""
         self.speculating: list[Sequence] = []
-        """Those of the decoding ones that may have draft tokens."""
+        """The decoding sequences that may have draft tokens."""
         self.regroup = True
-        """Whether `group` is needed: another sequence decodes, or has draft tokens."""
+        """Whether `group` must be called, since the decoding sequences or their draft tokens have changed."""
         self.changed = True
-        """Whether the decoding sequences, their blocks or the slots of their states are others than in the last
-        step."""
+        """Whether the decoding sequences, their blocks or their state slots differ from those of the last step."""
         self._network = network
 
     @property
     def running(self) -> list[Sequence]:
-        """The sequences that have a row, those that decode and those whose prompts are computed."""
+        """All running sequences: those that decode and those in prefill."""
         return self.decoding + self.prefilling
 
     @property
     def slots_used(self) -> int:
-        """The number of slots that are taken: a beam search has one."""
+        """The number of slots in use. A beam search takes one."""
         return len(self.decoding) + len(self.prefilling) - sum(len(s.members) - 1 for s in self.searching)
 
     @property
     def rows_used(self) -> int:
-        """The number of rows that are taken, or that beam searches will take."""
+        """The number of rows that are in use, or reserved for the beams of searches."""
         return self.slots_used + sum(s.rows - 1 for s in self.searching)
 
     def blocks_of(self, client: ClientQueue) -> int:
-        """Returns how many blocks the running sequences of a client have."""
+        """Returns the number of blocks that the running sequences of a client have."""
         return sum(len(s.blocks) for s in self.running if s.client is client)
 
     def group(self) -> None:
-        """Sets which decoding sequences are plain and which may have draft tokens."""
+        """Divides the decoding sequences into plain ones and those that may have draft tokens."""
         self.plain = [s for s in self.decoding if not s.drafting]
         self.speculating = [
             s for s in self.decoding if s.search is None and (s.matcher is not None or s.params.lookahead)
@@ -84,7 +83,7 @@ class BatchState:
         self.regroup, self.changed = False, True
 
     def start(self, sequence: Sequence) -> None:
-        """Adds a sequence whose cached blocks, if any, are its own already; its prompt is to be computed."""
+        """Adds a sequence in prefill. Cached blocks, if any, have been assigned to it already."""
         params = sequence.params
         sequence.row = self.tables.allocate(sequence.blocks, params.adapter, params.shift)
         sequence.state = "prefill"
@@ -93,14 +92,14 @@ class BatchState:
             self.searching.append(sequence)
 
     def decode(self, sequence: Sequence) -> None:
-        """Moves a sequence whose prompt is computed to the decoding ones."""
+        """Moves a sequence whose prompt is computed from prefill to the decoding sequences."""
         self.prefilling.remove(sequence)
         self.decoding.append(sequence)
         sequence.state = "decode"
         self.regroup = True
 
     def decoded(self, rows: NDArray[np.int64]) -> None:
-        """Records that a step has computed one token of each sequence that decodes a token at a time.
+        """Records that a step has computed one token of each plain sequence.
 
         Args:
             rows: The rows of these sequences in the tables.
@@ -110,14 +109,14 @@ class BatchState:
             self.changed = True
 
     def grow(self, sequence: Sequence, blocks: int) -> None:
-        """Gives a sequence so many more blocks, which must be free."""
+        """Allocates further blocks for a sequence. As many must be free."""
         new = [self.blocks.allocate() for _ in range(blocks)]
         sequence.blocks += new
         self.tables.append(sequence.row, new)
         self.changed = True
 
     def shrink(self, sequence: Sequence) -> None:
-        """Takes the blocks from a sequence that its tokens do not need."""
+        """Frees the blocks of a sequence that its tokens do not need."""
         need = self.blocks.blocks(len(sequence.ids))
         if len(sequence.blocks) > need:
             self.blocks.release(sequence.blocks[need:])
@@ -125,7 +124,8 @@ class BatchState:
             self.tables.num_blocks[sequence.row] = need
 
     def fork(self, parent: Sequence, child: Sequence) -> None:
-        """Makes child go on from where parent is: it shares full blocks, and gets a copy of the one being written.
+        """Makes a beam continue from another: it shares the full blocks, and gets a copy of the block that is being
+        filled.
 
         A row and a block must be free.
         """
@@ -147,7 +147,7 @@ class BatchState:
         self.regroup = True
 
     def remove(self, sequence: Sequence) -> None:
-        """Removes a running sequence; its blocks are freed, and stay in the prefix cache until they are needed."""
+        """Removes a running sequence. Its blocks are freed, and stay in the prefix cache until they are evicted."""
         (self.prefilling if sequence.state == "prefill" else self.decoding).remove(sequence)
         self.blocks.release(sequence.blocks)
         self.tables.free(sequence.row)

@@ -1,9 +1,9 @@
-"""Reference counts of the KV cache's blocks, and the prefix cache: which blocks hold which prefix. No openvino.
+"""Reference counts of the KV cache's blocks, and the prefix cache, which finds blocks by the tokens in them.
 
-A block holds `block_size` tokens. Full blocks are found again by the tokens in them and all that comes before: the key
-of a block is the serial number of the block before it (or the salt, for the first) and its own tokens. Keys are exact,
-not hashes of tokens, so no text can be taken for another. Blocks without a holder stay in the prefix cache until
-they are needed; the one that was released longest ago goes first, and the end of a text before its beginning.
+A block holds `block_size` tokens. Full blocks are found by their tokens and all tokens before them: the key of a block
+is the serial number of the preceding block (or the salt, for the first) with the block's own tokens. Keys are exact,
+not hashes, so no text can be mistaken for another. Unreferenced blocks stay in the prefix cache until they are needed.
+The one that was released longest ago is evicted first, and the end of a text before its beginning.
 
 BlockTables has the blocks of the running sequences, one row each, so that a step's inputs are made without a loop.
 """
@@ -23,59 +23,62 @@ if TYPE_CHECKING:
     from .network import AdapterWeights
 
 Parent = int | str | tuple[str, str]
-"""What comes before a block: the serial number of the block before it, or for a sequence's first block the cache salt,
-with the key of the adapter if the sequence has one."""
+"""The key of what precedes a block: the serial number of the preceding block, or for the first block of a sequence the
+cache salt, together with the adapter's key if the sequence has an adapter."""
 
 
 KEY_BYTES = 32
-"""Bytes of what `next_key` returns."""
+"""The size of a hash that `next_key` returns, in bytes."""
 
 
 def next_key(before: bytes, what: bytes) -> bytes:
-    """Returns a hash of a block's tokens and all before them, which other processes and servers have as well.
+    """Returns a hash of a block's tokens and all tokens before it, which is the same in other processes and servers.
 
     Args:
-        before: The hash of the block before; empty if there is none.
-        what: The bytes of the tokens, int64 each.
+        before: The hash of the preceding block; empty for the first block.
+        what: The tokens as bytes, int64 each.
     """
     return hashlib.blake2b(what, key=before, digest_size=KEY_BYTES).digest()
 
 
 class OutOfBlocks(Exception):
-    """Raised when no block is free; the caller has to make room first."""
+    """Raised if no block is free. The caller has to make room first."""
 
 
 class Watcher(Protocol):
-    """Follows what enters and leaves the prefix cache, to keep what leaves it, or to let others know."""
+    """Observes which blocks enter and leave the prefix cache, to save evicted blocks or to publish the changes."""
 
     def registered(self, serial: int, parent: Parent, tokens: bytes) -> None:
-        """Is told of a block that is in the prefix cache now."""
+        """Called when a block has been added to the prefix cache."""
 
     def evicted(self, block: int, serial: int) -> None:
-        """Is told of a block that leaves the prefix cache; its content is there still."""
+        """Called when a block is evicted from the prefix cache. Its content is still valid."""
 
     def spoiled(self, serial: int) -> None:
-        """Is told of a block that leaves the prefix cache because its content is wrong; it is nowhere to be kept."""
+        """Called when a block leaves the prefix cache because its content is wrong. It must not be saved anywhere."""
 
     def clearing(self) -> None:
-        """Is told that all blocks leave the prefix cache, each of which follows; they are not to be kept."""
+        """Called before all blocks are removed from the prefix cache.
+
+        `evicted` follows for each, and they must not be saved.
+        """
 
 
 class BlockManager:
-    """Counts the references to blocks, and keeps the prefix cache."""
+    """Counts the references to blocks, and implements the prefix cache."""
 
     def __init__(self, total: int, block_size: int, evicted: Callable[[int], None] = lambda serial: None) -> None:
         """Begins with all blocks free.
 
         Args:
             total: The number of blocks.
-            block_size: The tokens of a block.
+            block_size: The number of tokens in a block.
             evicted: Called with the serial number of each block that leaves the prefix cache, after the watchers.
         """
         self.total = total
         self.block_size = block_size
         self.watchers: list[Watcher] = []
-        """What features follow the prefix cache with."""
+        """The features' observers of the prefix cache."""
         self._free: list[int] = []  # of those that were in use; others are known when they are first used
         self._holders: list[int] = []
         self._idle: OrderedDict[int, None] = OrderedDict()  # in the prefix cache, without a holder, oldest first
@@ -87,20 +90,23 @@ class BlockManager:
 
     @property
     def available(self) -> int:
-        """Blocks that `allocate` can give."""
+        """The number of blocks that `allocate` can return, including evictable ones."""
         return self.free + len(self._idle)
 
     @property
     def free(self) -> int:
-        """Blocks that are in no use at all."""
+        """The number of blocks that are neither referenced nor cached."""
         return self.total - len(self._holders) + len(self._free)
 
     def blocks(self, tokens: int) -> int:
-        """Returns how many blocks so many tokens take."""
+        """Returns the number of blocks that this number of tokens takes."""
         return -(-tokens // self.block_size)
 
     def allocate(self) -> int:
-        """Returns a block for one sequence; its content is undefined. Raises OutOfBlocks."""
+        """Returns a block for one sequence, evicting it from the prefix cache if needed. Its content is undefined.
+
+        Raises OutOfBlocks.
+        """
         if self._free:
             block = self._free.pop()
         elif len(self._holders) < self.total:
@@ -116,17 +122,17 @@ class BlockManager:
         return block
 
     def share(self, blocks: Sequence[int]) -> None:
-        """Counts one more reference to each of these blocks."""
+        """Adds one reference to each of these blocks."""
         for block in blocks:
             if not self._holders[block]:
                 del self._idle[block]
             self._holders[block] += 1
 
     def release(self, blocks: Sequence[int]) -> None:
-        """Counts one reference less to each of these blocks.
+        """Removes one reference from each of these blocks.
 
         Args:
-            blocks: The numbers of the blocks, in the order of the sequence.
+            blocks: The block numbers, in the order of the sequence.
         """
         for block in reversed(blocks):
             self._holders[block] -= 1
@@ -141,23 +147,23 @@ class BlockManager:
     # --- the prefix cache
 
     def has(self, serial: int) -> bool:
-        """Returns whether the block of a serial number is in the prefix cache.
+        """Returns whether the block with a serial number is in the prefix cache.
 
-        A sequence can outlive it: the block may be another's, with the same prefix.
+        It can be evicted while a sequence that contains the same tokens still runs, if that uses another block.
         """
         return serial in self._serials
 
     def match(self, tokens: array[int], start: int, end: int, parent: Parent) -> list[tuple[int, int]]:
-        """Finds the longest known prefix of tokens[start:end] that is made of whole blocks.
+        """Finds the longest cached prefix of tokens[start:end] that consists of whole blocks.
 
         Args:
             tokens: The tokens of a text.
-            start: The first token of a block.
-            end: The first token that is not looked for.
-            parent: What comes before tokens[start].
+            start: The index of the first token, at the beginning of a block.
+            end: The index after the last token to look for.
+            parent: The key of what precedes tokens[start].
 
         Returns:
-            The blocks and their serial numbers; the caller has a reference to each.
+            The blocks with their serial numbers. The caller receives a reference to each block.
         """
         size, found = self.block_size, []
         for at in range(start, end - size + 1, size):
@@ -170,15 +176,16 @@ class BlockManager:
         return found
 
     def register(self, block: int, tokens: array[int], parent: Parent) -> int:
-        """Records that a block has these tokens. If another has the same prefix already, `match` goes on finding that.
+        """Adds a block with these tokens to the prefix cache. If the same prefix is cached already, `match` still finds
+        that one.
 
         Args:
-            block: The block.
-            tokens: Its tokens, as many as a block has.
-            parent: What comes before them.
+            block: The number of the block.
+            tokens: The tokens of a full block.
+            parent: The key of what precedes them.
 
         Returns:
-            The serial number by which the next block names its parent.
+            The serial number of the block, which is the parent of the next block.
         """
         key = (parent, tokens.tobytes())
         hit = self._found.get(key)
@@ -192,13 +199,13 @@ class BlockManager:
         return hit[1]
 
     def register_all(self, blocks: list[int], text: array[int], tokens: int, chain: list[int], root: Parent) -> None:
-        """Registers the full blocks of a sequence that are not registered yet.
+        """Adds those full blocks of a sequence to the prefix cache that have not been added yet.
 
         Args:
             blocks: The blocks of the sequence.
             text: The tokens of the sequence.
-            tokens: How many of them are computed.
-            chain: The serial numbers of the blocks that are registered already; those of the others are added.
+            tokens: The number of computed tokens.
+            chain: The serial numbers of the blocks added so far; those of the new ones are appended.
             root: The parent of the first block.
         """
         size = self.block_size
@@ -208,11 +215,11 @@ class BlockManager:
             chain.append(self.register(blocks[at], text[at * size : (at + 1) * size], parent))
 
     def cached(self, leaving: int | None = None) -> list[tuple[int, int]]:
-        """Returns blocks of the prefix cache with their serial numbers, in the order in which they will leave it.
-        Another thread may call it.
+        """Returns cached blocks with their serial numbers, in the order of their eviction. It may be called in any
+        thread.
 
         Args:
-            leaving: How many are returned, of those that no sequence uses; None: all blocks.
+            leaving: How many unreferenced blocks to return; None for all cached blocks.
         """
         found = dict(list(self._found.values()))
         idle = list(self._idle)[:leaving]
@@ -221,7 +228,7 @@ class BlockManager:
         return [(block, found[block]) for block in idle if block in found]
 
     def clear_cache(self) -> None:
-        """Empties the prefix cache. Blocks that sequences use stay theirs."""
+        """Empties the prefix cache. Blocks that sequences use are not freed."""
         for watcher in self.watchers:
             watcher.clearing()
         for block in [*self._idle, *(b for b, count in enumerate(self._holders) if count)]:
@@ -230,7 +237,7 @@ class BlockManager:
         self._idle.clear()
 
     def drop(self, blocks: Sequence[int]) -> int:
-        """Drops those of these cached blocks that no sequence uses from the prefix cache. Returns their number."""
+        """Removes the unreferenced ones of these cached blocks from the prefix cache, and returns their number."""
         idle = [block for block in blocks if block in self._idle]
         for block in idle:
             del self._idle[block]
@@ -239,7 +246,9 @@ class BlockManager:
         return len(idle)
 
     def spoil(self, serials: Sequence[int]) -> None:
-        """Drops blocks with wrong content from the prefix cache, and those that come after them in any text."""
+        """Removes blocks with wrong content from the prefix cache, together with all cached blocks that follow
+        them.
+        """
         gone = set[int | str | tuple[str, str]](serials)
         for (parent, _), (block, serial) in list(self._found.items()):  # a parent is before its children
             if serial in gone or parent in gone:
@@ -264,42 +273,44 @@ class BlockManager:
 
 
 class BlockTables:
-    """The block table of each running sequence, by row, with what else a decode step needs of it."""
+    """The block tables of the running sequences, one row each, with further values that a decode step needs."""
 
     def __init__(self, rows: int, context: int, block_size: int) -> None:
-        """Begins with all rows free.
+        """Creates tables whose rows are all free.
 
         Args:
             rows: The most sequences that run at once.
             context: The most tokens of a sequence.
-            block_size: The tokens of a block.
+            block_size: The number of tokens in a block.
         """
         self.block_size = block_size
         self.table = np.zeros((rows, self.blocks(context) + 2), np.int32)
-        """Block numbers, [rows, most blocks of a sequence]; only the first `num_blocks` of a row are valid."""
+        """The block numbers, [rows, most blocks of a sequence]. Only the first `num_blocks` of a row are valid."""
         self.computed = np.zeros(rows, np.int32)
-        """The tokens whose keys and values are in the KV cache."""
+        """The number of tokens of each row whose keys and values are in the KV cache."""
         self.num_blocks = np.zeros(rows, np.int32)
-        """The blocks of each row."""
+        """The number of blocks of each row."""
         self.newest = np.zeros(rows, np.int64)
-        """The newest token, which a decode step computes."""
+        """The newest token of each row, which the next decode step computes."""
         self.states = np.zeros((rows, 2), np.int32)
-        """The slots that a decode step of a hybrid network reads the state from and writes it to, [rows, 2]."""
+        """The slots from which a decode step of a hybrid network reads the state, and to which it writes it, [rows,
+        2]."""
         self.shift = np.zeros(rows, np.int32)
-        """How far a new token's position is from its place in the text, behind images with rows and columns."""
+        """The offset of each row's positions from the token indices, which differs from 0 after images with rows and
+        columns."""
         self.adapters: list[AdapterWeights | None] = [None] * rows
-        """The adapter of each row."""
+        """The adapter of each row, or None."""
         self._columns = np.arange(self.table.shape[1], dtype=np.int32)
         self._free = list(range(rows - 1, -1, -1))
         self.total = rows
 
     def blocks(self, tokens: int) -> int:
-        """Returns how many blocks so many tokens take."""
+        """Returns the number of blocks that this number of tokens takes."""
         return -(-tokens // self.block_size)
 
     @property
     def available(self) -> int:
-        """Rows that `allocate` can give."""
+        """The number of free rows."""
         return len(self._free)
 
     def allocate(self, blocks: list[int], adapter: AdapterWeights | None = None, shift: int = 0) -> int:
@@ -307,8 +318,8 @@ class BlockTables:
 
         Args:
             blocks: The full blocks of its KV cache.
-            adapter: Its adapter.
-            shift: How far a new token's position is from its place in the text.
+            adapter: Its adapter, or None.
+            shift: The offset of a new token's position from its index.
         """
         row = self._free.pop()
         self.num_blocks[row] = 0
@@ -326,12 +337,15 @@ class BlockTables:
         self.num_blocks[row] = num_blocks + len(blocks)
 
     def copy(self, source: int, target: int) -> None:
-        """Copies a row but for its adapter; the caller replaces the last block, which both sequences would write to."""
+        """Copies a row, except its adapter.
+
+        The caller must replace the last block, to which both sequences would write.
+        """
         for column in (self.table, self.computed, self.num_blocks, self.newest, self.shift):
             column[target] = column[source]
 
     def full(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the places in `rows` of sequences whose next token needs one more block."""
+        """Returns the indices in `rows` of the sequences that need another block for their next token."""
         return np.flatnonzero(self.computed[rows] >= self.num_blocks[rows] * self.block_size)
 
     def tables(self, rows: NDArray[np.int64]) -> NDArray[np.int32]:

@@ -1,9 +1,10 @@
-"""Attention with a soft cap: products of queries and keys become cap * tanh(product / cap) before the softmax.
+"""Attention with a soft cap: the products of queries and keys become cap * tanh(product / cap) before the softmax.
 
-PagedAttentionExtension has no input for a cap, and optimum-intel's exports leave it out. An operation in numpy takes
-its place: OpenVINO calls `CappedAttention.evaluate` in each layer of a step, with the memory of the caches. It writes
-the keys and values of the step's tokens there, and computes each sequence for itself, so that no time goes to padding
-and the memory of a step does not grow with the batch. numpy works without the GIL, in several threads.
+PagedAttentionExtension has no input for a cap, and optimum-intel's exports leave it out. An operation in numpy replaces
+it: OpenVINO calls `CappedAttention.evaluate` in each layer of a step, with the memory of the caches. The operation
+writes the keys and values of the step's tokens there, and computes each sequence separately, so that no time is spent
+on padding and the memory of a step does not grow with the batch. numpy releases the GIL, so several threads work in
+parallel.
 """
 
 from __future__ import annotations
@@ -25,26 +26,26 @@ Floats = NDArray[np.float32]
 Ints = NDArray[np.int32]
 
 INPUTS = range(11)
-"""The inputs of PagedAttentionExtension that are kept: queries, keys, values, both caches, how many tokens of each
-sequence are in these, where each begins among the step's tokens, blocks, where each begins among the blocks, the factor
-of products, and the sliding window."""
+"""The inputs of PagedAttentionExtension that are kept: queries, keys, values, both caches, the number of cached tokens
+of each sequence, the index of each sequence's first token in the step, block indices, the index of each sequence's
+first block, the scale of the products, and the sliding window."""
 CACHES = (3, 4)
-"""Those of the caches of keys and of values."""
+"""The positions of the key cache and the value cache among INPUTS."""
 BLOCK = 32
-"""Tokens of a block of the caches, as many as OpenVINO's CPU plugin has in its own."""
+"""Tokens per block of the caches, the same as in OpenVINO's CPU plugin."""
 PRODUCTS = 1 << 20
-"""Products of queries and keys that a thread has in memory at most, unless those of one token are more."""
+"""The most products of queries and keys that a thread keeps in memory, unless one token alone has more."""
 SHARED = 1 << 19
-"""Elements of keys that the tokens of a step see, counted for each, from which on several threads share the step."""
+"""Work is shared by several threads from this size: the number of key elements that all tokens of a step attend to."""
 THREADS = cores()
 
 
 def insert(model: Any, cap: float) -> None:
-    """Puts CappedAttention in the place of each paged attention of a network.
+    """Replaces each paged attention of a network by CappedAttention.
 
     Args:
-        model: The openvino.Model, whose attention is paged.
-        cap: The cap of products of queries and keys.
+        model: The openvino.Model, with paged attention.
+        cap: The cap of the products of queries and keys.
     """
     for node in model.get_ordered_ops():
         if node.get_type_name() != ATTENTION:
@@ -64,20 +65,20 @@ def insert(model: Any, cap: float) -> None:
 
 
 class CappedAttention(ov.Op):  # type: ignore[misc]
-    """Attention over a paged KV cache with a soft cap, as an OpenVINO operation that is written in Python."""
+    """Attention with a soft cap over a paged KV cache: an OpenVINO operation written in Python."""
 
     def __init__(self, inputs: list[Any], cap: float) -> None:
-        """Makes the operation.
+        """Creates the operation.
 
         Args:
-            inputs: The outputs that it reads, those of INPUTS.
+            inputs: The outputs of other operations that it reads, in the order of INPUTS.
             cap: The cap of products of queries and keys.
         """
         self._cap = cap
         super().__init__(self, inputs)
 
     def validate_and_infer_types(self) -> None:
-        """Says what the result is: [tokens, heads * size of a value]."""
+        """Sets the shape of the result: [tokens, heads * size of a value]."""
         tokens, width = self.get_input_partial_shape(0)
         key_size, value_size = (self.get_input_partial_shape(place)[3].get_length() for place in CACHES)
         known = width.get_length() // key_size * value_size if width.is_static else -1
@@ -119,17 +120,17 @@ class SequencePart(NamedTuple):
     """The part of a sequence that a step computes."""
 
     rows: slice
-    """The tokens of the part among those of the step."""
+    """The indices of the part's tokens among those of the step."""
     start: int
-    """The tokens of the sequence before them."""
+    """The number of the sequence's tokens before this part."""
     blocks: Ints
     """The blocks of the sequence."""
 
     def write(self, rows: Floats, cache: Floats) -> None:
-        """Writes the keys or the values of its tokens into their cache.
+        """Writes the keys or the values of the part's tokens to the cache.
 
         Args:
-            rows: Those of all tokens of the step [tokens, heads * size of a head].
+            rows: The keys or values of all tokens of the step, [tokens, heads * size of a head].
             cache: The cache [blocks, BLOCK, heads, size of a head].
         """
         written = rows[self.rows]
@@ -138,28 +139,28 @@ class SequencePart(NamedTuple):
 
 
 class LayerAttention(NamedTuple):
-    """The attention of one layer in a step."""
+    """The attention of one layer in one step."""
 
     queries: Floats
-    """Queries [tokens, heads of keys, queries of each of these, size of a head], multiplied by the factor of products
-    and divided by the cap."""
+    """The queries [tokens, key heads, queries per key head, size of a head], already multiplied by the scale and
+    divided by the cap."""
     found: Floats
-    """The result is written here, in the same order [tokens, heads of keys, queries of each, size of a value]."""
+    """The array for the result, [tokens, key heads, queries per key head, size of a value]."""
     caches: tuple[Floats, Floats]
     """The caches of keys and of values [blocks, BLOCK, heads, size of a head]."""
     cap: np.float32
     """The cap of products."""
     window: int
-    """The tokens that each token sees at most; 0: all before it."""
+    """The most tokens that a token attends to; 0 for all tokens before it."""
 
     def compute(self, part: SequencePart, first: int, last: int, heads: slice) -> None:
-        """Computes some of the tokens of a sequence.
+        """Computes the attention of some tokens of a sequence.
 
         Args:
             part: The sequence.
-            first: The place of the first token in the part.
-            last: The place behind the last token.
-            heads: The heads of keys that are computed.
+            first: The index of the first token in the part.
+            last: The index after the last token.
+            heads: The key heads to compute.
         """
         rows = slice(part.rows.start + first, part.rows.start + last)
         begin, end = max(part.start + first + 1 - self.window, 0) if self.window else 0, part.start + last
@@ -183,7 +184,7 @@ class LayerAttention(NamedTuple):
 
 
 def _compute(attention: LayerAttention, parts: list[SequencePart]) -> None:
-    """Computes the attention of all sequences of a step, by several threads where there is much to compute."""
+    """Computes the attention of all sequences of a step, in several threads if there is much to compute."""
     groups, shared, size = attention.queries.shape[1:]
     pieces = [piece for part in parts for piece in _pieces(part, groups * shared)]
     elements = sum((last - first) * (part.start + last) for part, first, last in pieces) * groups * size
@@ -204,7 +205,9 @@ def _compute(attention: LayerAttention, parts: list[SequencePart]) -> None:
 
 
 def _pieces(part: SequencePart, heads: int) -> Iterator[tuple[SequencePart, int, int]]:
-    """Yields the tokens of a part that are computed at once, as the places of the first and behind the last one."""
+    """Divides a part into ranges of tokens that fit into memory; yields the part with the first and last index of each
+    range.
+    """
     count = part.rows.stop - part.rows.start
     most = max(1, PRODUCTS // (heads * (part.start + count)))
     for first in range(0, count, most):
@@ -212,13 +215,13 @@ def _pieces(part: SequencePart, heads: int) -> Iterator[tuple[SequencePart, int,
 
 
 def _seen(cache: Floats, blocks: Ints, begin: int, end: int) -> Floats:
-    """Returns the keys or values of a sequence's tokens [tokens, heads, size of a head].
+    """Returns the keys or values of a range of a sequence's tokens, [tokens, heads, size of a head].
 
     Args:
         cache: The cache [blocks, BLOCK, heads, size of a head].
         blocks: The blocks of the sequence.
-        begin: The place of the first token.
-        end: The place behind the last one.
+        begin: The index of the first token.
+        end: The index after the last token.
     """
     first = begin // BLOCK
     used = blocks[first : -(-end // BLOCK)]
@@ -228,13 +231,13 @@ def _seen(cache: Floats, blocks: Ints, begin: int, end: int) -> Floats:
 
 
 def _hidden(start: int, tokens: int, begin: int, window: int) -> NDArray[np.bool_]:
-    """Returns which keys [tokens, keys] each of some tokens does not see.
+    """Returns a mask [tokens, keys] that is true where a token must not attend to a key.
 
     Args:
-        start: The place of the first token.
-        tokens: How many they are.
-        begin: The place of the first key.
-        window: The tokens that each token sees at most; 0: all before it.
+        start: The index of the first token.
+        tokens: The number of tokens.
+        begin: The index of the first key.
+        window: The most tokens that a token attends to; 0 for all tokens before it.
     """
     own = np.arange(start, start + tokens)[:, None]
     others = np.arange(begin, start + tokens)

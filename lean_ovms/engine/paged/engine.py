@@ -1,6 +1,6 @@
-"""The paged engine: requests in, records out. A request that fails does not affect others.
+"""The paged engine takes requests, and returns records. A request that fails does not affect others.
 
-Not thread-safe. It is the part of a generation.backend.Backend that needs no model: `pipeline` adds that.
+It is not thread-safe. It is the part of a generation.backend.Backend that needs no tokenizer; `pipeline` adds the rest.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class Engine:
     """Serves the requests of one model by continuous batching."""
 
     may_compile = True
-    """Compiling a grammar touches nothing that a step uses."""
+    """A grammar may be compiled at any time, since compiling shares nothing with a step."""
 
     def __init__(self, network: Network, sizes: EngineSizes, parts: EngineParts) -> None:
-        """Makes the caches of a network, and a scheduler for them.
+        """Allocates the caches of a network, and creates a scheduler.
 
         Args:
-            network: The network, without caches.
-            sizes: How much is kept and computed at once.
+            network: The network, whose caches are not allocated yet.
+            sizes: The sizes of the caches and of the steps.
             parts: The parts that depend on the model's kind and on the options.
         """
         self._sizes = sizes
@@ -57,7 +57,7 @@ class Engine:
         self.requests: dict[int, GenerationRequest] = {}
         self.grammars: Grammars = parts.grammars
         self.hooks: list[StepHook] = []
-        """What features do around the steps."""
+        """The features' hooks, called around the steps."""
         self.outputs = Outputs(self.requests)
         self.out = self.outputs.out
         checkpoints = StateCheckpoints(self.states, network, self.blocks, tables, sizes.interval)
@@ -104,18 +104,20 @@ class Engine:
 
     @property
     def _working(self) -> bool:
-        """Whether there is something to compute, or a step whose results are not processed."""
+        """Whether there is something to compute, or a step whose results have not been processed."""
         scheduler, batch = self.scheduler, self.scheduler.batch
         computing = batch.decoding or batch.prefilling or scheduler.waiting or self.runner.running is not None
         return bool(computing) or any(hook.working for hook in self.hooks)
 
     def check(self, request: GenerationRequest) -> None:
-        """Raises BadRequest for a search of more beams than can run at once."""
+        """Raises BadRequest for a beam search with more beams than can run at once."""
         if request.sampling.beams > self.max_sequences:
             raise BadRequest(f"more than {self.max_sequences} beams")
 
     def add(self, request: GenerationRequest) -> None:
-        """Queues a request that was checked; its `native` is Params. Everything must be in range."""
+        """Queues a request that `check` has accepted. Its `native` is a Params object whose values are all in
+        range.
+        """
         params: Params = request.native
         sampling, ids = request.sampling, array("q", request.prompt)
         self.requests[request.id] = request
@@ -154,17 +156,17 @@ class Engine:
         self.runner.cancel(gone)
 
     def admit(self, *, compiling: bool = False) -> None:
-        """Implements Backend.admit. No sequence starts while a step runs, whose rows and blocks are in use."""
+        """Starts waiting sequences, unless a step is running, whose rows and blocks are in use."""
         for hook in self.hooks:
             self.out += hook.poll()
         if self.runner.running is None:
             self.scheduler.admit()
 
     def step(self) -> None:
-        """Implements Backend.step. Where steps overlap, each call does half of one, in turns.
+        """Computes one step. If steps overlap, the calls alternate between starting a step and waiting for it.
 
-        The first call starts a step and makes the records of the step before; the second waits for it. Between the two,
-        the caller sends these records and tokenizes new requests.
+        The call that starts a step also makes the records of the step before. Before the next call, which waits for the
+        step, the caller sends these records and tokenizes new requests.
         """
         starting = self._overlapping and self.runner.running is None
         try:
@@ -187,7 +189,10 @@ class Engine:
                 hook.rest()
 
     def handle(self, command: Record) -> None:
-        """Implements Backend.handle."""
+        """Handles a command that belongs to no request: to clear the prefix cache, or a command of a feature.
+
+        Raises RequestError; raises NotSupported if nothing handles the command.
+        """
         try:
             if isinstance(command, ResetPrefixCache):
                 self.blocks.clear_cache()
@@ -201,7 +206,7 @@ class Engine:
                 hook.changed()
 
     def close(self) -> None:
-        """Implements Backend.close."""
+        """Has the hooks of features save their data and end their threads."""
         for hook in self.hooks:
             hook.close()
 
@@ -224,7 +229,7 @@ class Engine:
     def _recover(self, error: Exception) -> None:
         """Queues the sequences of a failed step again, and fails the request that is probably at fault.
 
-        Keys and values are written again to the same places.
+        Keys and values of the repeated step overwrite those of the failed one.
         """
         self.recoveries += 1
         log.error("a step failed: %s", last_line(error))
@@ -235,48 +240,48 @@ class Engine:
 
 
 CHECKPOINTS = 4
-"""States of cached prefixes for each sequence that may run, where there is memory for them."""
+"""The number of checkpoints of cached prefixes per running sequence, if there is memory for them."""
 
 
 class Capacity(NamedTuple):
-    """The capacity of the memory of a cache."""
+    """The number of KV blocks and states for which a cache has memory."""
 
     blocks: int
     """The blocks of the KV cache."""
     states: int
-    """The slots of the state cache; 0: the model has no states."""
+    """The number of slots in the state cache; 0 if the model has no states."""
 
 
 def slots_for(sequences: int, caching: bool) -> int:
-    """Returns how many states are wanted.
+    """Returns the desired number of state slots.
 
     Args:
-        sequences: How many sequences may run at once.
-        caching: Whether prefixes are kept, which need states at their ends.
+        sequences: The most sequences that run at once.
+        caching: Whether prefixes are cached, which needs states at their ends.
     """
     return sequences * 3 // 2 + 1 + caching * CHECKPOINTS * sequences
 
 
 def rows_of(slots: int) -> int:
-    """Returns how many sequences may run at once with so many slots for states.
+    """Returns how many sequences may run at once with this number of state slots.
 
-    The others are for cached prefixes and draft tokens, and for beams with one state, of which each writes its own.
+    The other slots are for cached prefixes, for draft tokens, and for beams that continue from the same state, since
+    each writes its own.
     """
     return max(1, slots * 2 // 3)
 
 
 def divide(cache_bytes: int, *, blocks: int, block_bytes: int, state_bytes: int, states: int) -> Capacity:
-    """Divides the memory of a cache into KV blocks and states.
+    """Divides the memory of a cache between KV blocks and states.
 
-    States get half of the memory at most, so that there are blocks for their sequences; blocks get the rest. There is
-    memory for one state at least.
+    States get at most half of the memory, but at least enough for one; blocks get the rest.
 
     Args:
-        cache_bytes: The bytes of the memory.
-        blocks: The most blocks that are wanted; 0: as many as fit.
-        block_bytes: The bytes of a block.
-        state_bytes: The bytes of the states of one sequence; 0: the model has none.
-        states: The most states that are wanted.
+        cache_bytes: The size of the memory in bytes.
+        blocks: The most blocks that are needed; 0 for as many as fit.
+        block_bytes: The size of a block in bytes.
+        state_bytes: The size of one sequence's states in bytes; 0 if the model has none.
+        states: The most states that are needed.
     """
     slots = 0
     if state_bytes:

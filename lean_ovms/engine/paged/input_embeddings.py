@@ -1,7 +1,7 @@
-"""Makes one network of a language model that takes embeddings and the network that makes them of token ids.
+"""Merges a language model that takes embeddings with the network that computes embeddings of token ids.
 
-Exports of models with vision have both as files. Merged, a step needs one inference, whose inputs are ids as for text
-models; the rows of image tokens are replaced by what the vision encoder has made of the images.
+Exports of models with vision have the two in separate files. After merging, a step needs one inference, whose inputs
+are token ids as for text models. The rows of image tokens are replaced by the output of the vision encoder.
 """
 
 from __future__ import annotations
@@ -16,23 +16,24 @@ from ...repository.weights import TEXT_EMBEDDINGS
 from .network import EMBEDDINGS_INPUT, IMAGE_DEEPER, IMAGE_PLACES, IMAGE_ROWS, find_input, network_input
 
 DEEPER, OF_IMAGES = "deepstack_visual_embeds", "visual_pos_masks"
-"""Inputs of Qwen3-VL's language model: embeddings that are added behind its first layers, and to which tokens."""
+"""Inputs of Qwen3-VL's language model: embeddings that are added after its first layers, and the tokens to which they
+are added."""
 KINDS = "token_type_ids"
-"""An input of Gemma's: 1 for tokens of images, 0 for others."""
+"""An input of Gemma's language model that is 1 for image tokens, and 0 for others."""
 PER_LAYER, PER_LAYER_EMBEDDINGS = "per_layer_inputs", "openvino_text_embeddings_per_layer_model.xml"
-"""An input of Gemma 4's, embeddings of ids that its layers add, and the file of what makes them; the larger models
-have none, and do not use the input."""
+"""An input of Gemma 4 for embeddings of token ids that its layers add, and the file of the network that computes them.
+The larger models lack the file, and do not use the input."""
 
 
 def connect(model: Any, core: Any, folder: Path, *, paged: bool = True) -> None:
-    """Puts the networks of a folder that make embeddings before a language model.
+    """Puts the embedding networks of a folder in front of a language model.
 
     Args:
         model: The openvino.Model of the language model, which is changed.
         core: The openvino.Core.
         folder: The folder of the model.
-        paged: Whether its attention is paged and ids are [tokens]; else they are [batch, tokens], and the places of
-            images count through all of them.
+        paged: Whether the attention is paged, with ids of the shape [tokens]. If not, the shape is [batch, tokens], and
+            the indices of image tokens count through the whole batch.
     """
     text_embeddings = core.read_model(folder / TEXT_EMBEDDINGS)
     hidden = text_embeddings.outputs[0].get_partial_shape()[-1].get_length()
@@ -67,13 +68,13 @@ def connect(model: Any, core: Any, folder: Path, *, paged: bool = True) -> None:
 
 
 def _embedded(network: Any, ids: Any) -> Any:
-    """Returns what a network makes of ids [rows, columns]: [rows, columns, numbers of each]."""
+    """Returns the output of an embedding network for ids [rows, columns], as [rows, columns, embedding size]."""
     network.get_parameters()[0].output(0).replace(ids.output(0))
     return network.outputs[0].get_node().input_value(0).get_node()
 
 
 def _marks(ids: Any, places: Any) -> Any:
-    """Returns 1 for tokens of images and 0 for others, in the shape of ids."""
+    """Returns an output with the shape of `ids` that is 1 for image tokens, and 0 for others."""
     flat = ops.reshape(ids, np.array([-1], np.int64), special_zero=False)
     zeros, ones = ops.multiply(flat, np.int64(0)), ops.add(ops.multiply(places, np.int64(0)), np.int64(1))
     return ops.reshape(ops.scatter_update(zeros, places, ones, np.int64(0)), ops.shape_of(ids), special_zero=False)

@@ -1,8 +1,8 @@
-"""A decoder in OpenVINO's form (IR) as a network with paged attention.
+"""Reads a decoder in OpenVINO's IR format as a network with paged attention.
 
 `paged_attention_transformation` is private in openvino (`_offline_transformations`; pinned below 2026.5);
-openvino_genai and vllm-openvino use the same one. It puts PagedAttentionExtension in the place of each attention and
-its KV state; the inputs that it makes are named here and in model_inputs, and nowhere else.
+openvino_genai and vllm-openvino use the same one. It replaces each attention and its KV state by
+PagedAttentionExtension. The names of the inputs that it creates occur only here and in model_inputs.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ from .network import (
 )
 
 SLIDING_WINDOW, ALIBI_SLOPES = 10, 11
-"""Inputs of ATTENTION."""
+"""The positions of two inputs of PagedAttentionExtension."""
 
 
 class IrWeights:
-    """A WeightsSource: the network of a file in OpenVINO's form."""
+    """A WeightsSource that reads a network from an IR file."""
 
     def __init__(self, file: Path, edits: Sequence[NetworkEdit] = (), *, trees: bool = False) -> None:
-        """Keeps what the network is made of.
+        """Keeps the file and the edits; `read` reads the network.
 
         Args:
-            file: The network's .xml.
-            edits: What changes it, in this order, before its logits are limited to wanted tokens.
-            trees: Whether it gets the input TREE_MASK, where its attention allows that.
+            file: The network's .xml file.
+            edits: The changes to the network, in this order, made before its logits are limited to selected tokens.
+            trees: Whether it gets the input TREE_MASK, if its attention allows that.
         """
         self._file = file
         self._edits = edits
         self._trees = trees
 
     def read(self, core: Any) -> Any:
-        """Returns the network with paged attention and logits for wanted tokens. Raises NotPageable."""
+        """Returns the network with paged attention, computing logits for selected tokens only. Raises NotPageable."""
         model = paged(core, self._file, trees=self._trees)
         for edit in self._edits:
             edit(core, model)
@@ -64,20 +64,20 @@ class IrWeights:
 
 
 def takes_embeddings(model: Any) -> bool:
-    """Returns whether a network has embeddings as its input in the place of token ids."""
+    """Returns whether a network takes embeddings instead of token ids."""
     return find_input(model, EMBEDDINGS_INPUT) is not None
 
 
 def paged(core: Any, xml: Path, *, trees: bool = False) -> Any:
-    """Reads a network and gives it paged attention.
+    """Reads a network, and converts its attention to paged attention.
 
     Args:
         core: The openvino.Core.
         xml: The network's file.
-        trees: Whether it gets the input TREE_MASK, where its attention allows that.
+        trees: Whether it gets the input TREE_MASK, if its attention allows that.
 
     Returns:
-        The openvino.Model, with positions as an input.
+        The openvino.Model, which takes positions as an input.
 
     Raises:
         NotPageable: This engine cannot compute it.
@@ -91,19 +91,19 @@ def paged(core: Any, xml: Path, *, trees: bool = False) -> Any:
 
 
 def _transformed(core: Any, xml: Path, *, connected: bool, trees: bool = False) -> Any:
-    """Reads a network and makes its attention paged.
+    """Reads a network, and converts its attention to paged attention.
 
     Args:
         core: The openvino.Core.
         xml: The network's file.
-        connected: Whether positions become an input also where the file's network counts them.
-        trees: Whether it gets the input TREE_MASK, where its attention allows that.
+        connected: Whether positions become an input even if the network in the file computes them itself.
+        trees: Whether it gets the input TREE_MASK, if its attention allows that.
 
     Returns:
         The openvino.Model.
 
     Raises:
-        NotPageable: Its attention cannot be paged.
+        NotPageable: The attention cannot be converted.
     """
     model = core.read_model(xml)
     if connected:
@@ -116,9 +116,10 @@ def _transformed(core: Any, xml: Path, *, connected: bool, trees: bool = False) 
 
 
 def _counts_places(model: Any) -> bool:
-    """Returns whether attention depends on a token's place in the cache: by a sliding window, or ALiBi.
+    """Returns whether attention depends on a token's place in the cache, because of a sliding window or ALiBi.
 
-    That of an alternative to a draft token is behind all draft tokens.
+    Trees of draft tokens do not work with such attention: alternatives to a draft token come after all draft tokens
+    there.
     """
     nodes = [node for node in model.get_ops() if node.get_type_name() == ATTENTION]
     settings = [node.input_value(port).get_node() for node in nodes for port in (SLIDING_WINDOW, ALIBI_SLOPES)]
@@ -126,9 +127,9 @@ def _counts_places(model: Any) -> bool:
 
 
 def miscounts(xml: Path) -> bool:
-    """Returns whether openvino_genai's continuous batching would silently give all tokens of a step one position.
+    """Returns whether openvino_genai's continuous batching would silently give all tokens of a step the same position.
 
-    False where that has another fault, with a reason of its own.
+    It is False if the network cannot be converted at all, for which there is another error.
     """
     try:
         return counts_positions(_transformed(ov.Core(), xml, connected=False))
@@ -140,23 +141,23 @@ POSITIONS, LONGEST = "position_ids", "max_context_len"
 ALL = ("Add", "Concat", "MatMul", "Multiply")
 FIRST = ("Broadcast", "Convert", "Gather", "Reshape", "Slice", "Squeeze", "Tile", "Transpose", "Unsqueeze")
 SCATTER = ("ScatterNDUpdate",)
-"""Operations from positions to angles: by which of their inputs values come in."""
+"""Kinds of operations, between positions and angles, whose values come from certain of their inputs."""
 
 
 def counts_positions(model: Any) -> bool:
-    """Returns whether something besides (paged) attention depends on the longest sequence of a step."""
+    """Returns whether anything besides paged attention depends on the length of a step's longest sequence."""
     longest = find_input(model, LONGEST)
     users = longest.output(0).get_target_inputs() if longest is not None else ()
     return any(user.get_node().get_type_name() != ATTENTION for user in users)
 
 
 def connect_positions(model: Any) -> None:
-    """Puts the input POSITIONS, [batch, tokens], in the place of positions that a network counts itself.
+    """Replaces positions that a network computes itself by the input POSITIONS, [batch, tokens].
 
-    Exports of Qwen3.5 have the input and do not use it; those of Granite 4 without Mamba have none. Their rotary
-    embedding counts on from the length of the KV state, in the place of which the transformation puts LONGEST: all
-    tokens of a step would have one position (2026.4.1). So this comes before it. Where it knows the pattern, as in most
-    exports, it makes the positions an input itself.
+    Exports of Qwen3.5 have the input, but do not use it; those of Granite 4 without Mamba have none. Their rotary
+    embedding continues from the length of the KV state, which the transformation to paged attention replaces by
+    LONGEST, so that all tokens of a step would have the same position (2026.4.1). So this must happen before that
+    transformation, which makes the positions an input itself only if it knows the pattern, as in most exports.
     """
     given = find_input(model, POSITIONS)
     if given is None:
@@ -176,7 +177,9 @@ def connect_positions(model: Any) -> None:
 
 
 def _counting(model: Any) -> Iterator[Any]:
-    """Yields the operations that make rows, [1, tokens] or [1, 1, tokens], of the numbers that become angles."""
+    """Yields the operations that produce rows, [1, tokens] or [1, 1, tokens], of the positions from which angles are
+    computed.
+    """
     nodes = [node for node in model.get_ops() if node.get_type_name() in ("Cos", "Sin")]
     seen = set[str]()
     while nodes:
@@ -200,7 +203,7 @@ def _values(node: Any) -> list[Any]:
 
 
 def _is_row(node: Any) -> bool:
-    """Returns whether a node puts axes before a list of whole numbers."""
+    """Returns whether a node adds axes before a list of integers."""
     shape = node.get_output_partial_shape(0)
     made = node.get_type_name() in ("Reshape", "Unsqueeze") and node.input_value(0).get_partial_shape().rank == 1
     ones = shape.rank.is_static and shape.rank.get_length() in (2, 3) and all(size == 1 for size in list(shape)[:-1])
@@ -208,7 +211,7 @@ def _is_row(node: Any) -> bool:
 
 
 def is_constant(output: Any) -> bool:
-    """Returns whether an output is that of a constant, which may be converted."""
+    """Returns whether an output is that of a constant, possibly converted to another type."""
     node = output.get_node()
     while node.get_type_name() == "Convert":
         node = node.input_value(0).get_node()
@@ -216,17 +219,20 @@ def is_constant(output: Any) -> bool:
 
 
 ELEMENTWISE = ("Add", "Multiply", "Divide", "Tanh", "Convert")
-"""What models do to each logit by itself behind the last projection: bias, scale, soft cap."""
+"""Elementwise operations after the last projection: bias, scale and soft cap of the logits."""
 
 
 def limit_logits(model: Any) -> None:
-    """Makes a network compute logits for wanted tokens alone: a prompt of 4,000 needs one row. Raises NotPageable."""
+    """Makes a network compute logits for selected tokens only; a prompt of 4,000 tokens needs one row.
+
+    Raises NotPageable.
+    """
     projection, axis = last_projection(model)
     gather(model, projection.input_value(0), [projection.input(0)], axis)
 
 
 def last_projection(model: Any) -> tuple[Any, int]:
-    """Returns the MatMul that makes the logits, and the axis of tokens in its input. Raises NotPageable."""
+    """Returns the MatMul that computes the logits, and the token axis of its input. Raises NotPageable."""
     node, axis = model.outputs[0].get_node().input_value(0).get_node(), 0
     while node.get_type_name() != "MatMul":
         kind = node.get_type_name()
@@ -240,16 +246,16 @@ def last_projection(model: Any) -> tuple[Any, int]:
 
 
 def gather(model: Any, hidden: Any, readers: list[Any], axis: int) -> Any:
-    """Gives readers the hidden states of the tokens whose places in the batch are in the input LOGITS_INPUT.
+    """Makes some inputs read the hidden states of only those tokens whose indices are in the input LOGITS_INPUT.
 
     Args:
-        model: The network, which gets the input.
+        model: The network, to which the input is added.
         hidden: The hidden states of all tokens.
         readers: The inputs of operations that read them.
-        axis: The axis of tokens in the hidden states.
+        axis: The token axis of the hidden states.
 
     Returns:
-        The output that the readers have now.
+        The output that the readers are now connected to.
     """
     wanted = ops.parameter([-1], np.int64, LOGITS_INPUT)
     wanted.output(0).get_tensor().set_names({LOGITS_INPUT})
@@ -270,18 +276,18 @@ def open_weights(
     exact: bool = False,
     images: bool = False,
 ) -> WeightsSource:
-    """Returns the source of a network; the file is read later.
+    """Returns the source of a network, without reading the file yet.
 
     Args:
-        file: The network's .xml, or the model's file.
-        edits: What changes the network, in this order, before its logits are limited to wanted tokens.
-        trees: Whether it gets the input TREE_MASK, where its attention allows that.
-        adapted: Whether it gets inputs of adapters.
+        file: The network's .xml file, or the file of the model.
+        edits: The changes to the network, in this order, made before its logits are limited to selected tokens.
+        trees: Whether it gets the input TREE_MASK, if its attention allows that.
+        adapted: Whether it gets inputs for adapters.
         exact: Whether weights may not be rounded for speed.
         images: Whether the network of a file gets the inputs of images; exports have them if they have vision.
 
     Raises:
-        NotPageable: Networks of this kind of file cannot be changed so.
+        NotPageable: This file format does not support the changes.
     """
     if (single := file_of(file)) is not None:
         return single.weights(edits, trees=trees, adapted=adapted, exact=exact, images=images)
@@ -292,20 +298,22 @@ def open_weights(
 
 
 def attention_cap(folder: Path) -> float:
-    """Returns the soft cap of the products of queries and keys of a folder's model; 0: it has none."""
+    """Returns the soft cap of a model's attention scores, from its folder; 0 if it has none."""
     found = model_config.read(folder).get("attn_logit_softcapping")
     return float(found) if isinstance(found, int | float) else 0.0
 
 
 def _cap(cap: float, core: Any, model: Any) -> None:
-    """Gives a network the soft cap that optimum-intel's exports leave out, as torch's own attention does."""
+    """Adds the soft cap that optimum-intel's exports leave out to a network's attention, as in torch's
+    implementation.
+    """
     from . import capped_attention  # few models have one
 
     capped_attention.insert(model, cap)
 
 
 def embedding_edit(folder: Path) -> NetworkEdit:
-    """Returns what puts a folder's networks of embeddings before a language model that has none itself."""
+    """Returns an edit that puts a folder's embedding networks in front of a language model that takes embeddings."""
     return partial(_connect, folder)
 
 

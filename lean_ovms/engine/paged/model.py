@@ -1,6 +1,6 @@
-"""A decoder with paged attention, compiled, with the tensors of its KV cache.
+"""A compiled decoder with paged attention, and the tensors of its KV cache.
 
-The plugin decides type and shape of the caches when it compiles.
+The plugin decides the type and shape of the caches when it compiles the network.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ from .network import (
 
 CACHES = ("key_cache.", "value_cache.")
 CACHE = "CACHE_DIR"
-"""OpenVINO's property for a directory with compiled networks. OpenVINO (2026.4) writes those with paged attention there
-at each start, and cannot read them: the sizes of heads are missing."""
+"""OpenVINO's property for a directory of compiled networks. OpenVINO (2026.4) writes those with paged attention there
+at each start, but cannot read them, since the head sizes are missing."""
 
 Kinds = tuple[tuple[bool, bool], ...]
-"""Kinds of steps: (has a row with an adapter, has parts of prompts or draft tokens)."""
+"""Kinds of steps as (has a row with an adapter, has parts of prompts or draft tokens)."""
 ALL: Kinds = ((False, False), (False, True), (True, False), (True, True))
 
 
 class PagedModel:
-    """A Network of openvino: one infer request for each kind of step, all with the same inputs and caches."""
+    """A Network run by openvino: one infer request for each kind of step, all with the same inputs and caches."""
 
     def __init__(
         self,
@@ -68,26 +68,26 @@ class PagedModel:
     ) -> None:
         """Compiles a network.
 
-        The price of each further network is the weights' memory once more. The operations of adapters are many and
-        small: 35 layers of the demo model get 140 more and 71 conversions of weights, whatever the adapters' ranks,
-        also 0; they double the time of its steps. And openvino prepares each layer anew when the number of tokens is
-        another than in the step before: 2 to 3 ms for the demo model, before a prompt and again after it. The networks
-        are compiled in threads, in which openvino releases the GIL.
+        Each additional compiled network takes the memory of the weights once more. Adapters add many small operations,
+        whatever their ranks, even 0: the 35 layers of the demo model get 140 of them and 71 weight conversions, which
+        double the time of a step. Moreover, openvino prepares each layer again if the number of tokens differs from
+        that of the previous step, which takes 2 to 3 ms with the demo model before a prompt, and again after it. The
+        networks are compiled in threads, in which openvino releases the GIL.
 
         Args:
-            source: What the network is read from.
-            device: OpenVINO's device.
+            source: The source of the network.
+            device: The name of OpenVINO's device.
             properties: OpenVINO's properties of the network.
-            adapters: Adds the inputs of adapters; None: it takes none.
-            keep_base_model: Whether steps in which no row has an adapter have a compiled network without them.
-            separate_prefill_model: Whether such steps with prompts have one of their own, too.
-            hybrid_edit: Returns what changes a network with states; it is called for such a network alone.
-            compiler: Compiles the network where there is no other.
-            while_compiling: Is called meanwhile.
+            adapters: Adds inputs for adapters; None for a network without adapters.
+            keep_base_model: Whether a network without adapters is compiled, too, for steps in which no row has one.
+            separate_prefill_model: Whether another network without adapters is compiled for steps with prompts.
+            hybrid_edit: Returns the edit of a hybrid network; called only for such a network.
+            compiler: Compiles the network if only one is needed.
+            while_compiling: Called while the networks are compiled.
 
         Raises:
             NotPageable: This engine cannot compute the network.
-            RuntimeError: OpenVINO cannot.
+            RuntimeError: OpenVINO cannot compile the network.
         """
         core = ov.Core()
         properties = {name: value for name, value in properties.items() if name != CACHE}
@@ -148,7 +148,7 @@ class PagedModel:
 
     @cached_property
     def _requests(self) -> list[tuple[Any, frozenset[str], Kinds]]:
-        """The infer requests, the names of their inputs and their kinds of steps. Raises RuntimeError from openvino."""
+        """The infer requests, with the names of their inputs and their kinds of steps. Raises RuntimeError."""
         return [
             (compiled.create_infer_request(), frozenset(map(_name, compiled.inputs)), kinds)
             for compiled, kinds in self._compiled
@@ -160,13 +160,13 @@ class PagedModel:
         return {kind: request for request, _, kinds in self._requests for kind in kinds}
 
     def share_blocks(self, head: PagedModel) -> None:
-        """Makes the KV cache of a head part of this network's blocks, before they are allocated."""
+        """Makes the blocks of a draft head's KV cache a part of this network's blocks; called before allocation."""
         self._head = head
         self.block_bytes += head.block_bytes
 
     @property
     def inputs(self) -> frozenset[str]:
-        """The names of the network's inputs, caches left out."""
+        """The names of the network's inputs, without the caches."""
         return frozenset(self._ports).difference(self._cache_names, self._state_names)
 
     @property
@@ -178,11 +178,11 @@ class PagedModel:
 
     @property
     def precision(self) -> str:
-        """The type in which the network computes."""
+        """The element type in which the network computes."""
         return str(self._compiled[0][0].get_property("INFERENCE_PRECISION_HINT"))
 
     def allocate(self, blocks: int, states: int) -> None:
-        """Makes the KV cache, and so many slots for states. Memory is committed as it is used."""
+        """Allocates the KV cache, and the slots for states. Memory is committed only when it is used."""
         self._caches = [self._table(name, blocks) for name in self._cache_names]
         self._states = [self._table(name, states) for name in self._state_names]
         self._cache_rows, self._state_rows = _rows(self._caches), _rows(self._states)
@@ -206,7 +206,9 @@ class PagedModel:
             tensor.data[slot] = 0
 
     def tensor(self, name: str, shape: list[int]) -> Any:
-        """Makes an input's tensor and sets it on the requests; its owner writes into it and may shrink its shape."""
+        """Creates a tensor for an input, and sets it on all requests. The caller may write to it, and shrink its
+        shape.
+        """
         tensor = ov.Tensor(self._ports[name].get_element_type(), ov.Shape(shape))
         for request, names, _ in self._requests:
             if name in names:
@@ -214,7 +216,7 @@ class PagedModel:
         return tensor
 
     def write(self, name: str, shape: tuple[int, int], parts: Iterable[Part]) -> None:
-        """Makes a new tensor for an input, with these values in the input's own precision, and zeros elsewhere."""
+        """Creates a tensor for an input with these values, converted to the input's type, and zeros elsewhere."""
         from ..loading.weights import rounded_to_bf16  # few models have adapters, whose weights are written
 
         data, short = self.tensor(name, list(shape)).data, self._ports[name].get_element_type() == ov.Type.bf16
@@ -225,25 +227,29 @@ class PagedModel:
             data[row : row + rows, column : column + columns] = rounded_to_bf16(values) if short else values
 
     def infer(self, prompts: bool) -> NDArray[np.float32]:
-        """Does `start` and `wait` in this thread and openvino's: one thread less wants a core. Releases the GIL."""
+        """Computes a step in this thread and openvino's, which takes one thread less than `start` and `wait`.
+
+        Releases the GIL.
+        """
         self._running = self._networks[self.adapting, prompts]
         self._running.infer(share_outputs=True)
         self._write_states()
         return self._logits()
 
     def start(self, prompts: bool) -> None:
-        """Starts to compute with what is in the input tensors.
+        """Starts a step with the contents of the input tensors.
 
         Args:
-            prompts: Whether the step has chunks of prompts, and not decoding tokens alone.
+            prompts: Whether the step has parts of prompts, and not only decoding tokens.
         """
         self._running = self._networks[self.adapting, prompts]
         self._running.start_async()
 
     def wait(self) -> NDArray[np.float32]:
-        """Returns the logits [wanted tokens, vocab] of what was started. Releases the GIL. Raises RuntimeError.
+        """Waits for the started step; returns the logits [selected tokens, vocab]. Releases the GIL. Raises
+        RuntimeError.
 
-        They are the plugin's memory: valid, and writable, until the next start.
+        The logits are the plugin's memory, which is valid and writable until the next start.
         """
         self._running.wait()
         self._write_states()
@@ -255,7 +261,7 @@ class PagedModel:
         return data.reshape(-1, data.shape[-1])
 
     def _write_states(self) -> None:
-        """Copies the states that the network returned into their slots."""
+        """Copies the states that the network has returned to their slots."""
         for kind, slots in ((NEW_STATES, self.new_states), (STEP_STATES, self.step_states)):
             for port, table in self._written[kind] if slots else ():
                 states = self._running.get_output_tensor(port).data
@@ -263,7 +269,7 @@ class PagedModel:
 
     @cached_property
     def _written(self) -> dict[str, list[tuple[int, int]]]:
-        """The outputs of each kind of new states, each with the place of its table among the states."""
+        """The outputs of each kind of new states, each with the index of its table among the state tables."""
         names, tables = [_name(port) for port in self._compiled[0][0].outputs], self._state_names
         return {
             kind: [(port, tables.index(name.replace(kind, STATES))) for port, name in enumerate(names) if kind in name]
@@ -290,7 +296,7 @@ class PagedModel:
 
 
 def _precision(core: Any, device: str, properties: dict[str, Any]) -> Any:
-    """Returns the element type in which a network computes that is compiled with these properties."""
+    """Returns the element type in which a network computes if compiled with these properties."""
     value = ops.parameter([1], np.float32)
     compiled = core.compile_model(ov.Model([ops.relu(value)], [value]), device, properties)
     hint = compiled.get_property("INFERENCE_PRECISION_HINT")
@@ -298,15 +304,18 @@ def _precision(core: Any, device: str, properties: dict[str, Any]) -> Any:
 
 
 def _rows(tensors: list[Any]) -> list[NDArray[np.uint8]]:
-    """Returns the bytes of tensors, each [blocks or slots, bytes]. Of u4, two in a byte, openvino has no shape."""
+    """Returns the bytes of tensors as [blocks or slots, bytes].
+
+    For u4, with two elements in a byte, openvino has no shape.
+    """
     return [tensor.data.reshape(tensor.shape[0], -1).view(np.uint8) for tensor in tensors if tensor.shape[0]]
 
 
 def pad_heads(model: Any) -> None:
-    """Makes the heads of keys and of values equally large, by zeros behind those of the smaller ones.
+    """Makes the heads of keys and of values equally large by appending zeros to the smaller ones.
 
-    Where they are not, OpenVINO (2026.4.1) reads other numbers out of a KV cache in 8 bits than are in it. They are not
-    in multi-head latent attention, whose values are a part of the keys.
+    If they differ, OpenVINO (2026.4.1) reads wrong numbers from an 8-bit KV cache. They differ, for instance, in
+    multi-head latent attention, whose values are a part of the keys.
     """
     for node in model.get_ordered_ops():
         described = node.get_rt_info() if node.get_type_name() == ATTENTION else {}
@@ -329,12 +338,12 @@ def pad_heads(model: Any) -> None:
 
 
 def _padded(rows: Any, own: int, size: int) -> Any:
-    """Returns rows [tokens, heads * size] as an output, with zeros behind the elements of each head, or without some.
+    """Returns an output with each head padded with zeros, or cut, to another size.
 
     Args:
-        rows: The rows [tokens, heads * own].
-        own: The elements that a head has there.
-        size: The elements that it has then.
+        rows: The output [tokens, heads * own].
+        own: The current size of a head.
+        size: The new size of a head.
     """
     if own == size:
         return rows
@@ -347,13 +356,13 @@ def _padded(rows: Any, own: int, size: int) -> Any:
 
 
 def _edit_hybrid(model: Any, hybrid_edit: Callable[[], HybridEdit | None], precision: Callable[[], Any]) -> None:
-    """Changes a network that has states, as a feature wants it."""
+    """Applies a feature's edit to a network that has states."""
     if any(STATES in _name(port) for port in model.inputs) and (edit := hybrid_edit()) is not None:
         edit(model, precision)
 
 
 def _name(port: Any) -> str:
-    """Returns the port's own name; transformations may have added numbers as further names."""
+    """Returns the port's own name. Transformations may have added numbers as further names."""
     return str(max(port.get_names(), key=lambda name: (not name.isdigit(), name)))
 
 
@@ -365,31 +374,35 @@ def _name(port: Any) -> str:
 # scale may have any width.
 
 GROUP_OPTION = ("runtime_options", "DYNAMIC_QUANTIZATION_GROUP_SIZE")
-"""Where a network says it; OpenVINO's property of the second name wins."""
+"""The path of the dynamic quantization group size in a network's own settings. OpenVINO's property of the second name
+takes precedence."""
 GROUP_SIZES = (128, 64)
-"""The numbers that are tried, the largest first, before OpenVINO's own."""
+"""The group sizes that are tried, largest first, before OpenVINO's default."""
 LEAST_ELEMENTS = 1 << 30
-"""The elements of compressed weights from which on a network gets another number than OpenVINO's own.
+"""The number of compressed weight elements from which a network may get a group size other than OpenVINO's default.
 
-Smaller ones gain less and lose more: the perplexity of SmolLM2-135M in int8 grows by 0.6 % with 64 and by 1 % with 128,
-that of Qwen2.5-Coder 1.5B with weights of the same form by nothing that can be told from chance.
+Smaller models gain less and lose more: the perplexity of SmolLM2-135M in int8 grows by 0.6 % with 64 and by 1 % with
+128; that of Qwen2.5-Coder 1.5B with weights of the same form does not change measurably.
 """
 NEARLY_ALL = 0.95
-"""The part of the elements of all compressed weights that a number has to suit."""
+"""The share of all compressed weight elements that must suit a group size."""
 COMPRESSED_BITS = 8
 """The most bits of an element of compressed weights."""
 DECOMPRESSION = ("Convert", "Subtract", "Multiply", "Reshape")
-"""What makes floats of compressed weights."""
+"""The operations that convert compressed weights to floats."""
 
 
 def choose_quantization_group(model: Any) -> None:
-    """Makes the number that suits the weights of a network its own, which options win over, as those of its file do."""
+    """Stores the group size that suits a network's weights in the network.
+
+    Options and an own size in its file take precedence.
+    """
     if not model.has_rt_info([*GROUP_OPTION]) and (group := group_size_of(model)):
         model.set_rt_info(str(group), [*GROUP_OPTION])
 
 
 def group_size_of(model: Any) -> int:
-    """Returns the largest of GROUP_SIZES that suits the weights of a network; 0: OpenVINO's own is the best."""
+    """Returns the largest of GROUP_SIZES that suits the weights of a network; 0 if OpenVINO's default is best."""
     elements = Counter[int]()  # by how many have one scale; 0: a whole row
     for node in model.get_ops():
         if node.get_type_name() == "MatMul":
@@ -405,9 +418,10 @@ def group_size_of(model: Any) -> int:
 
 
 def _scaled(product: Any) -> tuple[int, int]:
-    """Returns how many elements of a product's weights have one scale, 0 for a whole row, and how many it has in all.
+    """Returns the number of weights per scale in a matrix product, 0 for a whole row, and the number of weights in
+    total.
 
-    The latter is 0 where they are not compressed.
+    The total is 0 if the weights are not compressed.
     """
     weights = node = product.input_value(1).get_node()
     while node.get_type_name() in DECOMPRESSION:

@@ -1,12 +1,12 @@
-"""The input tensors of the network, written in place; from one decode step to the next little changes.
+"""The input tensors of the network, written in place, since little changes from one decode step to the next.
 
-A step computes `rows` of decoding sequences, one token each, and after them chunks: parts of prompts, or a token, the
-draft tokens behind it and alternatives to the first of these. Shapes: tokens are concatenated over the batch, [T];
-`past_lens` [n] is the number of tokens of each sequence in the cache, `subsequence_begins` [n + 1] where its tokens
-begin, `block_indices` with `block_indices_begins` [n + 1] its blocks.
+A step computes `rows` of decoding sequences, one token each, and after them chunks: parts of prompts, or a token with
+draft tokens after it and alternatives to the first of these. Tokens are concatenated over the batch, [T]. `past_lens`
+[n] is the number of cached tokens of each sequence, `subsequence_begins` [n + 1] the index of its first token, and
+`block_indices` with `block_indices_begins` [n + 1] its blocks.
 
-Padding is one more sequence, for which nothing is wanted: it makes the tokens a multiple of `pad_to`. openvino
-prepares itself for each number of tokens that is new: the prompt takes 2.5 times as long with the demo model.
+Padding is an additional sequence without logits that makes the number of tokens a multiple of `pad_to`. openvino
+prepares itself for each new number of tokens: with the demo model, a prompt takes 2.5 times as long.
 """
 
 from __future__ import annotations
@@ -47,38 +47,40 @@ from .sequence import Sequence
 Ints = NDArray[np.int32]
 NO_MASK = np.zeros(0, np.uint8)
 ONE_STATE = 1 << 30
-"""Tokens after which the network keeps a state besides the newest one: more than any sequence has. With 0, Mamba's
-operation (PagedSelectiveSSM) writes no state at all, and each step begins with an empty one (openvino 2026.4.1)."""
+"""A number of tokens greater than any sequence has, as the interval of states: only the state after the last token is
+written. With 0, Mamba's operation (PagedSelectiveSSM) writes no state at all, so that each step begins with an empty
+one (openvino 2026.4.1)."""
 
 
 class Chunk(NamedTuple):
-    """A part of a sequence that a step computes: `length` tokens from the place `start` on."""
+    """A part of a sequence that a step computes: `length` tokens from the index `start`."""
 
     sequence: Sequence
     """The sequence."""
     start: int
-    """The place of the first token in the sequence."""
+    """The index of the part's first token in the sequence."""
     length: int
     """The number of tokens."""
     wanted: int
-    """How many of the last tokens logits are wanted for."""
+    """The number of last tokens for which logits are computed."""
     states: tuple[int, ...] = ()
-    """Slots of a hybrid network: the one that the sequence's state is read from, then those that are written. The slot
-    that is read may be the first that the same sequence writes, and is written by no other."""
+    """The state slots of a hybrid network: first the one that is read, then those that are written. The one that is
+    read may also be the first that this sequence writes, but no other sequence may write it."""
     first: int = 0
-    """The tokens, at most `every`, behind which the first state is written; 0: only that behind all tokens is."""
+    """The number of tokens, at most `every`, after which the first state is written; 0 to write only the state after
+    all tokens."""
     every: int = ONE_STATE
-    """The tokens between two states that are written; the last slot gets the state behind all tokens."""
+    """The number of tokens between two written states. The last slot gets the state after all tokens."""
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """The numbers of tokens behind which states are written, or would be."""
+        """The numbers of tokens after which states are written, or would be."""
         end = self.start + self.length
         return (*(range(self.start + self.first, end, self.every) if self.first else ()), end)
 
 
 class ModelInputs:
-    """Writes a step into the tensors of one network."""
+    """Writes the inputs of a step to the tensors of one network."""
 
     def __init__(
         self,
@@ -90,15 +92,16 @@ class ModelInputs:
         ahead: int = 0,
         adapters: AdapterProvider | None = None,
     ) -> None:
-        """Begins without tensors; the steps make them as large as they need them.
+        """Begins without tensors. They are created, and enlarged, as steps need them.
 
         Args:
             network: The network.
             tables: The block tables, with the tokens of the sequences.
-            pad_to: Steps with chunks are padded to a multiple of so many tokens.
-            padding_block: The block of the KV cache that padding is written to.
-            ahead: How far the tokens of chunks are behind their places; 1 for a head of multi-token prediction.
-            adapters: Gives the adapters of the sequences, if the network takes any.
+            pad_to: The number of tokens in a step with chunks is padded to a multiple of this.
+            padding_block: The KV block to which padding is written.
+            ahead: The offset of the ids in a chunk: the network reads the token this many places after each; 1 for a
+                multi-token prediction head.
+            adapters: The adapters of the sequences, if the network takes adapters.
         """
         self._network = network
         self._pad_to = pad_to
@@ -117,12 +120,12 @@ class ModelInputs:
         self._settled = False  # all but the tokens themselves is as the last step wrote it
 
     def write(self, rows: NDArray[np.int64], chunks: list[Chunk], changed: bool) -> None:
-        """Writes a step.
+        """Writes the inputs of a step.
 
         Args:
-            rows: The rows, in the block tables, of the decoding sequences.
-            chunks: The parts of other sequences.
-            changed: Whether the rows, or the blocks of their sequences, are others than in the last step.
+            rows: The block table rows of the decoding sequences.
+            chunks: The parts of other sequences to compute.
+            changed: Whether the rows, or the blocks of their sequences, differ from those of the last step.
         """
         decoding, batch = len(rows), len(rows) + len(chunks)
         tokens = decoding + sum(chunk.length for chunk in chunks)
@@ -152,12 +155,12 @@ class ModelInputs:
         self._longest[...] = longest
 
     def write_hidden(self, parts: list[NDArray[np.float32]]) -> None:
-        """Writes the hidden states of a step's tokens, which a head of multi-token prediction begins with."""
+        """Writes the hidden states of a step's tokens, which are inputs of a multi-token prediction head."""
         shape = [sum(map(len, parts)), 1, parts[0].shape[1]]
         np.concatenate(parts, out=self._shaped(HIDDEN_INPUT, shape, 0)[:, 0])
 
     def invalidate(self) -> None:
-        """Makes the next `write` complete: a failed one may have left the tensors half written."""
+        """Makes the next `write` write everything, since a failed one may have left the tensors incomplete."""
         self._settled = False
 
     def _describe(
@@ -169,7 +172,7 @@ class ModelInputs:
         past: Ints,
         padding: int,
     ) -> None:
-        """Writes all that stays the same while decode steps add tokens within their blocks."""
+        """Writes the inputs that do not change while decode steps add tokens within their blocks."""
         decoding, batch = len(rows), len(rows) + len(chunks) + (padding > 0)
         begins, first_blocks = (
             self._sized("subsequence_begins", batch + 1),
@@ -223,7 +226,7 @@ class ModelInputs:
             self._divide_prompts(decoding, chunks, begins)
 
     def _choose(self, adapters: AdapterProvider, rows: NDArray[np.int64], chunks: list[Chunk], tokens: int) -> None:
-        """Writes which token has which adapter."""
+        """Writes the adapter of each token."""
         if self._choice is None or self._choice[1].shape[0] < tokens or self._choice[1].shape[1] != adapters.ranks:
             tensor = self._network.tensor(ADAPTER_CHOICE, [max(64, 2 * tokens), adapters.ranks])
             self._choice = tensor, tensor.data
@@ -240,10 +243,10 @@ class ModelInputs:
             at += count
 
     def _describe_states(self, rows: NDArray[np.int64], chunks: list[Chunk]) -> None:
-        """Writes the slots from which linear attention reads each sequence's state, and to which it writes states.
+        """Writes the state slots that linear attention reads and writes for each sequence.
 
-        The network writes one when the number in la.past_lens, with the tokens since, is a multiple of
-        la.cache_interval. That number is used for nothing else, so `Chunk.first` can be any.
+        The network writes a state whenever la.past_lens plus the number of computed tokens is a multiple of
+        la.cache_interval. Since la.past_lens serves nothing else, `Chunk.first` can have any value.
         """
         decoding, batch = len(rows), len(rows) + len(chunks)
         begins, every = self._sized("la.block_indices_begins", batch + 1), self._sized("la.cache_interval", batch)
@@ -259,12 +262,12 @@ class ModelInputs:
             self._network.step_states = written.tolist()
 
     def _divide_prompts(self, decoding: int, chunks: list[Chunk], begins: Ints) -> None:
-        """Writes how layers with states compute the parts of prompts at the end of a step, by chunks.
+        """Writes how layers with states divide the prompts at the end of a step into chunks.
 
         Args:
             decoding: The number of decoding sequences.
-            chunks: The parts of other sequences.
-            begins: Where the tokens of each sequence begin.
+            chunks: The parts of other sequences to compute.
+            begins: The index of each sequence's first token in the step.
         """
         others = len(chunks)
         while others and chunks[others - 1].every > 1:  # not draft tokens, behind each of which a state is written
@@ -295,7 +298,9 @@ class ModelInputs:
         self._network.new_states = new_states
 
     def _write_trees(self, decoding: int, chunks: list[Chunk], padding: int) -> None:
-        """Writes which tokens those of a sequence see that has alternatives; others see all that are before them."""
+        """Writes the attention mask between a sequence's tokens if there are alternatives; all other attention is
+        causal.
+        """
         masks = [_tree_mask(chunk) if chunk.sequence.alternatives else NO_MASK for chunk in chunks]
         any_mask = any(map(len, masks))
         sizes = [*[0] * (decoding + 1), *map(len, masks), *[0] * (padding > 0)] if any_mask else []
@@ -303,7 +308,7 @@ class ModelInputs:
         self._fill(f"{TREE_MASK}_begins", np.cumsum(sizes))
 
     def _write_images(self) -> None:
-        """Writes the embeddings of the step's image tokens, and where these are."""
+        """Writes the embeddings of the step's image tokens, and the indices of these tokens."""
         places = [each for each, _ in self._images]
         self._fill(IMAGE_PLACES, np.concatenate([self._count[:0], *places]))
         count, (layers, hidden) = sum(map(len, places)), self._network.image_shape
@@ -321,17 +326,17 @@ class ModelInputs:
         self._sized(name, len(values))[: len(values)] = values
 
     def _positions(self, size: int) -> NDArray[Any]:
-        """Returns the memory of the positions of so many tokens, [numbers of a position, tokens]."""
+        """Returns the array for the positions of `size` tokens, [numbers per position, tokens]."""
         rows = self._network.position_rows
         return self._sized("position_ids", size)[None] if rows == 1 else self._shaped("position_ids", [rows, size], 1)
 
     def _shaped(self, name: str, shape: list[int], grows: int) -> NDArray[Any]:
-        """Returns the memory of an input with several axes.
+        """Returns the array of an input with several axes.
 
         Args:
             name: The name of the input.
-            shape: The shape that it gets.
-            grows: The axis whose size changes between steps; the memory has room for more of it.
+            shape: The shape for this step.
+            grows: The axis whose size changes between steps, for which memory is reserved in advance.
         """
         size = math.prod(shape)
         if name not in self._arrays or len(self._arrays[name]) < size:
@@ -343,9 +348,9 @@ class ModelInputs:
         return self._arrays[name][:size].reshape(shape)
 
     def _sized(self, name: str, size: int) -> NDArray[Any]:
-        """Returns the memory of an input, made so many elements long.
+        """Returns the array of an input, resized to this number of elements.
 
-        Changing a tensor's shape takes 0.4 us, a new tensor 20.
+        Changing a tensor's shape takes 0.4 us, creating a new tensor 20 us.
         """
         if self._sizes.get(name) != size:
             array = self._arrays.get(name)
@@ -358,7 +363,9 @@ class ModelInputs:
 
 
 def _tree_mask(chunk: Chunk) -> NDArray[np.uint8]:
-    """Returns for each token of a chunk which ones it sees, [length * length]: alternatives not what they replace."""
+    """Returns a mask [length * length] of which tokens of a chunk each token sees: an alternative not the token it
+    replaces.
+    """
     mask, others = np.tri(chunk.length, dtype=np.uint8), len(chunk.sequence.alternatives)
     drafted = len(chunk.sequence.ids) - chunk.start
     for place, row in enumerate(range(chunk.length - others, chunk.length)):
