@@ -1,4 +1,4 @@
-"""The base of all records between front end and engine child; protocol.py has them and their framing."""
+"""The base classes of the records between the front end and the engine process. protocol.py has the records."""
 
 from __future__ import annotations
 
@@ -7,45 +7,49 @@ from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
 PREIMPORT = "preimport"
-"""Argument of the child's command: import what every model needs, before the first frame arrives. It is here because
-the child is started before the front end has imported the records."""
+"""An argument of the engine process's command: import what every model needs before the first frame arrives. It is
+defined here because the process is started before the front end has imported the records."""
 LOG_FD = "LEAN_OVMS_ENGINE_LOG_FD"
-"""Environment variable of the child: the descriptor for its log. Its stdout and stderr are for what is printed."""
+"""The environment variable with the file descriptor for the engine process's log. Its stdout and stderr are for other
+output."""
 
 
 COMMAND, EVENT, PARTIAL, ANSWER = "command", "event", "partial", "answer"
-"""Roles of records. Only the front end sends commands; an engine answers a call with one ANSWER, before which there may
-be PARTIAL ones, and all else with EVENTs."""
+"""Roles of records. Only the front end sends commands. The engine answers a call with one ANSWER, possibly after
+PARTIAL records; all its other records are EVENTs."""
 
 
 class Record:
-    """Base of all records."""
+    """The base class of all records."""
 
     kind: ClassVar[str]
-    """What it is called in a frame: "prompt_logprobs" for PromptLogprobs."""
+    """The name of the record in a frame, such as "prompt_logprobs" for PromptLogprobs."""
     role: ClassVar[str] = EVENT
-    """Who sends it, and what for: COMMAND, EVENT, PARTIAL or ANSWER."""
+    """The role of the record: COMMAND, EVENT, PARTIAL or ANSWER."""
 
     unhandled: ClassVar[str] = "this engine does not know the command"
-    """The error for a command that nothing in an engine handles."""
+    """The error message if nothing in an engine handles this command."""
 
     def __init_subclass__(cls) -> None:
         cls.kind = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
 
     def answer(self) -> Any:
-        """Returns what the caller gets, for an ANSWER: the record, or what is in it."""
+        """Returns the result of a call that this ANSWER answers: the record itself, or its content."""
         return self
 
     def attached(self) -> Iterable[bytes]:
-        """Returns the bytes that are sent before the record's frame."""
+        """Returns the attachments, which are sent before the record's frame."""
         return ()
 
     def attach(self, parts: Iterator[bytes]) -> None:
-        """Takes from `parts` what `attached` returned on the other side. Raises StopIteration if there are too few."""
+        """Takes from `parts` the attachments that the sender's `attached` returned.
+
+        Raises StopIteration if there are too few.
+        """
 
 
 class DataRecord(Record):
-    """Base of records with one attachment, `data`."""
+    """The base class of records with one attachment, `data`."""
 
     data: bytes
 
@@ -57,8 +61,7 @@ class DataRecord(Record):
 
 
 class PixelsRecord(Record):
-    """Base of records with images, `pixels`, each of which is an attachment, and with what is known of each of them,
-    `images`."""
+    """The base class of records with images: `pixels` has an attachment for each, and `images` their properties."""
 
     images: list[list[int]]
     pixels: list[bytes]

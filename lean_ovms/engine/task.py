@@ -1,6 +1,7 @@
-"""The base of the tasks, each of which is one kind of work on one loaded model.
+"""The base class of tasks, each of which is one kind of work on one loaded model.
 
-A new kind is such a class in a feature, whose TaskRow names what loads it. The worker's loop knows nothing else of it.
+A new task is a subclass in a feature, whose TaskRow names the function that loads it. The worker's loop knows only this
+base class.
 """
 
 from __future__ import annotations
@@ -18,32 +19,37 @@ NO_VOCABULARY = Vocabulary(pieces=[], exact=False)
 
 
 def busy(why: str, retry_after_s: int = 1) -> TooManyRequests:
-    """Returns the error for a command that finds too many others at work.
+    """Returns the error for a command that is refused because too many others are waiting or running.
 
     Args:
-        why: The beginning of its text, as a part of a sentence.
-        retry_after_s: The seconds after which it may be sent again.
+        why: The beginning of its message, a part of a sentence.
+        retry_after_s: The seconds after which the command may be sent again.
     """
     return TooManyRequests(f"{why}; please try again later", retry_after_s=retry_after_s)
 
 
 class Task(ABC):
-    """Does one kind of work on one loaded model, in the steps of the worker's loop. Only the loop's thread calls it."""
+    """Does one kind of work on one loaded model, in the steps of the worker's loop. Only the loop's thread calls
+    it.
+    """
 
     def __init__(self, model_info: ModelInfo, vocabulary: Vocabulary = NO_VOCABULARY) -> None:
         self.out: list[Record] = []
-        """Records for the front end. The loop sends and clears the list, which stays the same object."""
+        """The records for the front end. The loop sends and clears the list, which is always the same object."""
         self._model_info = model_info
         self._vocabulary = vocabulary
 
     @property
     @abstractmethod
     def idle(self) -> bool:
-        """There is nothing to step for."""
+        """Whether there is nothing to compute."""
 
     @property
     def accepts_commands(self) -> bool:
-        """False: the commands handled since the last `admit` were expensive enough; the next ones wait for a step."""
+        """Whether another command may be handled before the next step.
+
+        It is False if those since the last `admit` took long.
+        """
         return True
 
     def ready(self) -> Ready:
@@ -51,7 +57,7 @@ class Task(ABC):
         return Ready(asdict(self._model_info), **self._vocabulary.to_wire())
 
     def handle(self, command: Record) -> None:
-        """Handles a command; its replies go to `out`."""
+        """Handles a command, and adds its replies to `out`."""
         try:
             self._handle(command)
         except Exception as error:  # an error in one request must not end the loop
@@ -59,22 +65,24 @@ class Task(ABC):
 
     @abstractmethod
     def _handle(self, command: Record) -> None:
-        """Handles a command. What it raises becomes a Refused record."""
+        """Handles a command. An exception becomes a Refused record."""
 
     def _refuse(self, command: Record, error: Exception) -> None:
-        """Replies to a command that failed."""
+        """Adds the reply to a command that failed."""
         number: int = getattr(command, "id", 0)
         self.out.append(Refused(number, for_client(error, f"{command.kind} {number}").to_wire()))
 
     def admit(self) -> None:  # noqa: B027 - nothing is to be started where every step takes the next item
-        """Starts waiting work, after the commands of a turn and before its step."""
+        """Starts waiting work. It is called after the commands of a loop turn, before the step."""
 
     @abstractmethod
     def step(self) -> None:
-        """Computes once; results go to `out`. Raises errors.EngineLost when the process must be replaced."""
+        """Computes one step, and adds the results to `out`. Raises errors.EngineLost if the process must be
+        replaced.
+        """
 
     def close(self) -> None:  # noqa: B027 - most have nothing to keep
-        """Keeps what is to outlive the process; called at last, when the connection is closed."""
+        """Saves what should survive the process; called last, when the connection is closed."""
 
     @abstractmethod
     def stats(self) -> dict[str, Any]:

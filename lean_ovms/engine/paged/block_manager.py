@@ -49,18 +49,20 @@ class Watcher(Protocol):
     """Observes which blocks enter and leave the prefix cache, to save evicted blocks or to publish the changes."""
 
     def registered(self, serial: int, parent: Parent, tokens: bytes) -> None:
-        """Called when a block has been added to the prefix cache."""
+        """Is called when a block has been added to the prefix cache."""
 
     def evicted(self, block: int, serial: int) -> None:
-        """Called when a block is evicted from the prefix cache. Its content is still valid."""
+        """Is called when a block is evicted from the prefix cache. Its content is still valid."""
 
     def spoiled(self, serial: int) -> None:
-        """Called when a block leaves the prefix cache because its content is wrong. It must not be saved anywhere."""
+        """Is called when a block leaves the prefix cache because its content is wrong, so that it must not be
+        saved.
+        """
 
     def clearing(self) -> None:
-        """Called before all blocks are removed from the prefix cache.
+        """Is called before all blocks are removed from the prefix cache.
 
-        `evicted` follows for each, and they must not be saved.
+        `evicted` follows for each; they must not be saved.
         """
 
 

@@ -1,6 +1,6 @@
-"""The interface of networks with paged attention, of files of which each is a whole model, and of adapters.
+"""The interfaces of networks with paged attention, of single-file models, and of adapters.
 
-`model.PagedModel` implements the first, tests have their own; features have the others.
+`model.PagedModel` implements Network, and tests have their own implementation; features implement the others.
 """
 
 from __future__ import annotations
@@ -21,177 +21,187 @@ from ...types.engine import Vocabulary
 from ..loading.json_tokenizer import JsonTokenizer
 
 ATTENTION = "PagedAttentionExtension"
-"""The kind of the operations that read the KV cache."""
+"""The type name of the operations that read the KV cache."""
 EMBEDDINGS_INPUT = "inputs_embeds"
-"""The input of a language model whose embeddings of tokens are a network of their own."""
+"""The input of a language model whose token embeddings are computed by another network."""
 LOGITS_INPUT = "sampled_tokens_indices"
-"""The input that names the tokens, by their places in the batch, for which logits are computed."""
+"""The input with the indices, in the batch, of the tokens for which logits are computed."""
 IMAGE_ROWS, IMAGE_PLACES, IMAGE_DEEPER = "image_rows", "image_places", "image_deeper"
-"""Inputs of models with vision: embeddings [image tokens, hidden], their places among the tokens of the step, and what
-is added behind the first layers [layers, image tokens + 1, hidden]; its last row is for no token."""
+"""Inputs of models with vision: embeddings [image tokens, hidden], the indices of these tokens in the step, and what is
+added after the first layers [layers, image tokens + 1, hidden], whose last row is for tokens of text."""
 ADAPTER_CHOICE = "lora_choice"
-"""The input [tokens, ranks]: for each token the scale of its adapter in the columns of its ranks, else 0."""
+"""The input [tokens, ranks] with the scale of each token's adapter in the columns of its ranks, and 0 elsewhere."""
 HIDDEN_INPUT = "hidden_states"
-"""The input of a head: what its model, or the head itself, knows of each token, [tokens, 1, width]."""
+"""The input of a draft head: the hidden states of its model, or its own, for each token, [tokens, 1, width]."""
 
 TREE_MASK = "qq_bias"
-"""The input that says which of a sequence's tokens in a step see which, for trees of draft tokens. Empty: each those
-before it."""
+"""The input with the attention mask among a sequence's tokens in a step, for trees of draft tokens. If it is empty,
+attention is causal."""
 STATES = "_state_table."
-"""In the names of inputs with the states of linear attention and short convolutions: a row for each slot."""
+"""A part of the names of inputs with the states of linear attention and short convolutions, one row for each slot."""
 
 NEW_STATES = "_state_new."
-"""In the names of outputs with states that are to be written into the slots of a table; the rest is the table's."""
+"""A part of the names of outputs with states to be written to the slots of a table; the rest is the table's name."""
 STEP_STATES = "_state_step."
-"""In the names of outputs with states of decoding sequences, behind their tokens; the rest is the table's."""
+"""A part of the names of outputs with the states of decoding sequences after their tokens; the rest is the table's
+name."""
 MOST_STEPS = 16
-"""Sequences at most whose decoding step layers with states may compute as products of matrices: openvino
-keeps the states behind it in each layer. Those of others are computed by openvino's operation."""
+"""The most decoding sequences whose step layers with states may compute as matrix products; openvino keeps their states
+in each layer. The steps of further sequences are computed by openvino's operation."""
 CHUNK = 64
-"""Tokens of a prompt that a layer with states computes at once. More of them cost more products for
-each token, fewer make the products small."""
+"""The number of prompt tokens that a layer with states computes at once. A larger number costs more operations per
+token; a smaller one makes the matrix products small."""
 MOST_PROMPTS = 2
-"""Prompts at most of which a step computes chunks: each takes some MB in each layer, for its states."""
+"""The most prompts that a step computes in chunks, since the states of each take some MB per layer."""
 CHUNK_TOKENS = "chunk.tokens"
-"""The input [chunks * CHUNK]: the places of the chunks' tokens in the step, those of a sequence one after the other;
-any for padding."""
+"""The input [chunks * CHUNK] with the indices of the chunks' tokens in the step, sequence by sequence; any index for
+padding."""
 CHUNK_LENGTHS = "chunk.lengths"
-"""The input [chunks]: how many tokens each has without padding."""
+"""The input [chunks] with the number of tokens in each chunk, without padding."""
 CHUNK_STARTS = "chunk.starts"
-"""The input [chunks]: which of the sequences in CHUNK_SLOTS begins with each; -1: none does."""
+"""The input [chunks] with the index in CHUNK_SLOTS of the sequence that begins with the chunk, or -1."""
 CHUNK_OTHERS = "chunk.others"
-"""The input [other tokens]: the places in the step of the tokens before those of prompts."""
+"""The input [other tokens] with the indices of the tokens that come before those of prompts in the step."""
 CHUNK_SLOTS = "chunk.slots"
-"""The input [sequences with chunks]: the slots that their states are read from."""
+"""The input [sequences with chunks] with the slots from which their states are read."""
 CHUNK_PLACES = "chunk.places"
-"""The input [tokens of prompts]: where they are in CHUNK_TOKENS."""
+"""The input [tokens of prompts] with their indices in CHUNK_TOKENS."""
 CHUNK_WRITES = "chunk.writes"
-"""The input [chunks]: 1 where the state behind a chunk is wanted, else 0."""
+"""The input [chunks] that is 1 if the state after the chunk must be returned, else 0."""
 CHUNK_BEGINS = "chunk.begins"
-"""The input [sequences + 1]: where each sequence's tokens begin, those of prompts left out."""
+"""The input [sequences + 1] with the index of each sequence's first token, not counting tokens of prompts."""
 STEP_SLOTS = "step.slots"
-"""The input [sequences]: the slots that the states of the first decoding sequences are read from. Each has one token,
-and these are the first of the step."""
+"""The input [sequences] with the slots from which the states of the first decoding sequences are read. Each of these
+sequences has one token, and they come first in the step."""
 
 Part = tuple[int, int, NDArray[np.float32]]
-"""Row and column at which a matrix begins in a larger one."""
+"""A matrix, with the row and column at which it begins in a larger one."""
 Rows = NDArray[np.float32]
-"""Embeddings, [tokens, numbers of each]."""
+"""Embeddings, [tokens, embedding size]."""
 Places = NDArray[np.int64]
-"""The places of tokens in a prompt, or in a step."""
+"""Indices of tokens in a prompt or in a step."""
 
 
 class NotPageable(StartError):
-    """Raised for a model that this engine cannot serve. The message is the reason."""
+    """Raised for a model that this engine cannot serve. The message gives the reason."""
 
     miscounts = False
-    """Whether its tokens would be wrong with openvino_genai's continuous batching."""
+    """Whether openvino_genai's continuous batching would compute wrong tokens with the model."""
 
 
 class Miscounting(NotPageable):
-    """Raised where all tokens of a step would have one position."""
+    """Raised if all tokens of a step would have the same position."""
 
     miscounts = True
 
 
 class PromptEmbeddings(Protocol):
-    """The content of one prompt beside text: where its tokens are, their embeddings, and the positions of all
-    tokens."""
+    """The images and other non-text content of a prompt: the indices of its tokens, their embeddings, and all tokens'
+    positions.
+    """
 
     token_id: int
-    """The id that the network gets in the places of tokens with embeddings."""
+    """The token id that the network gets at the indices of tokens with embeddings."""
     shift: int
-    """How far the position of a token behind the prompt is from its place."""
+    """The offset from the index of a token after the prompt to its position."""
 
     def missing(self) -> Sequence[object]:
-        """Returns what is not encoded. The embeddings of the rest are kept from now on."""
+        """Returns the items that are not encoded yet. The embeddings of the others are kept from now on."""
 
     def chunk(self, start: int, count: int) -> int:
-        """Returns how many tokens from `start` on a step computes in the place of `count`."""
+        """Returns how many tokens from `start` a step should compute, instead of `count`, so as not to divide an
+        image.
+        """
 
     def cached(self, blocks: int, size: int) -> int:
-        """Returns how many of so many first blocks of `size` tokens may come from the prefix cache."""
+        """Returns how many of the first `blocks` blocks, of `size` tokens each, may come from the prefix cache."""
 
     def rows(self, start: int, count: int) -> Iterable[tuple[Places, Rows]]:
-        """Yields the embeddings among the `count` tokens from `start` on, with the places of their tokens behind it."""
+        """Yields the embeddings among the `count` tokens from `start`, with the indices of their tokens relative to
+        `start`.
+        """
 
     def positions(self, start: int, count: int) -> NDArray[np.int64]:
-        """Returns the positions [3, count] (time, row, column) of the tokens from `start` on."""
+        """Returns the positions [3, count] (time, row, column) of the tokens from `start`."""
 
 
 class InferTensor(Protocol):
-    """An input's memory. The user writes into `data`; `shape` is the part of it that is read."""
+    """The memory of an input. The user writes to `data`, of which the network reads the part given by `shape`."""
 
     data: NDArray[Any]
     shape: Any
 
 
 class Network(Protocol):
-    """A compiled network, its one infer request and its KV cache. Not thread-safe."""
+    """A compiled network with one infer request and a KV cache. It is not thread-safe."""
 
     vocab_size: int
-    """The width of the logits, padding included."""
+    """The width of the logits, including padding."""
     image_shape: tuple[int, int]
-    """How many layers behind the first get embeddings of images, and the length of these."""
+    """The number of layers after the first that get embeddings of images, and the size of these embeddings."""
     hybrid: bool
-    """Whether some layers keep a state for each sequence beside the KV blocks, in the slots of a StateCache."""
+    """Whether some layers keep a state for each sequence, besides the KV blocks, in the slots of a StateCache."""
     position_rows: int
-    """How many numbers a token's position has: 1; 3 (time, row, column) where images have a height and a width; 4 where
-    the token's place comes before those."""
+    """The number of values in a token's position: 1; 3 (time, row, column) if images have two dimensions; 4 if the
+    token's index precedes these three."""
     adapting: bool
-    """Whether a row of what is in the input tensors has an adapter; the user of the network sets it."""
+    """Whether any row in the input tensors has an adapter; set by the user of the network."""
     new_states: list[int]
-    """The slots for the states that CHUNK_WRITES asks for; the user of the network sets it."""
+    """The slots for the states that CHUNK_WRITES requests; set by the user of the network."""
     step_states: list[int]
-    """The slots for the states behind the tokens of the sequences in STEP_SLOTS; the user of the network sets it."""
+    """The slots for the states after the tokens of the sequences in STEP_SLOTS; set by the user of the network."""
 
     @property
     def hidden(self) -> NDArray[np.float32]:
-        """The hidden states of the newest step, [tokens, width], valid as long as its logits.
+        """The hidden states of the latest step, [tokens, width], valid as long as its logits.
 
-        A network with a head has those of all tokens, from which the head goes on; a head has those of wanted tokens.
+        A network with a draft head returns those of all tokens, which are inputs of the head; a head returns those of
+        the tokens for which it computes logits.
         """
 
     @property
     def inputs(self) -> frozenset[str]:
-        """The names of the network's inputs, without those of the caches."""
+        """The names of the network's inputs, without the caches."""
 
     def allocate(self, blocks: int, states: int) -> None:
-        """Makes the KV cache, and so many slots for states."""
+        """Allocates the KV cache, and the slots for states."""
 
     def tensor(self, name: str, shape: list[int]) -> InferTensor:
-        """Makes a new tensor for an input."""
+        """Creates a new tensor for an input."""
 
     def write(self, name: str, shape: tuple[int, int], parts: Iterable[Part]) -> None:
-        """Makes a new tensor for an input, with these values in the input's own precision, and zeros elsewhere."""
+        """Creates a new tensor for an input with these values, converted to the input's type, and zeros elsewhere."""
 
     def infer(self, prompts: bool) -> NDArray[np.float32]:
-        """Computes with what is in the input tensors: `start` and `wait` in one, without a change of threads."""
+        """Computes a step with the contents of the input tensors, like `start` and `wait` together, in the calling
+        thread.
+        """
 
     def start(self, prompts: bool) -> None:
-        """Starts to compute with what is in the input tensors.
+        """Starts a step with the contents of the input tensors.
 
         Args:
-            prompts: Whether these have chunks of prompts, whose sizes differ from those of the steps before and after.
+            prompts: Whether the step has chunks of prompts, so that its size differs from the steps before and after.
         """
 
     def wait(self) -> NDArray[np.float32]:
-        """Returns the logits [wanted tokens, vocab] of what was started, valid and writable until the next start.
+        """Waits for the started step; returns the logits [selected tokens, vocab], valid and writable until the next
+        start.
 
-        Raises whatever the network raises.
+        An exception of the network is passed on.
         """
 
     def copy_block(self, source: int, target: int) -> None:
-        """Copies the keys and values of a block, in all layers."""
+        """Copies the keys and values of a block in all layers."""
 
     def block_buffers(self, block: int) -> list[NDArray[np.uint8]]:
-        """Returns the memory of a block's keys and values, in all layers. Any thread may call it."""
+        """Returns the memory of a block's keys and values in all layers. It may be called in any thread."""
 
     def state_buffers(self, slot: int) -> list[NDArray[np.uint8]]:
-        """Returns the memory of a slot's state. Any thread may call it."""
+        """Returns the memory of the state in a slot. It may be called in any thread."""
 
     def clear_state(self, slot: int) -> None:
-        """Makes a slot's state that of a sequence without tokens."""
+        """Resets the state in a slot to that of an empty sequence."""
 
 
 class NetworkEdit(Protocol):
@@ -202,26 +212,29 @@ class NetworkEdit(Protocol):
 
 
 class HybridEdit(Protocol):
-    """Changes how a network computes the layers that keep states, before it is compiled."""
+    """Changes how a network computes the layers with states, before it is compiled."""
 
     def __call__(self, model: Any, precision: Callable[[], Any]) -> None:
         """Changes an openvino.Model whose attention is paged.
 
         Args:
-            model: The network, which may get the inputs CHUNK_* and STEP_SLOTS, and outputs with new states.
+            model: The network. The inputs CHUNK_* and STEP_SLOTS, and outputs with new states, may be added to it.
             precision: Returns the element type in which the network computes.
         """
 
 
 class WeightsSource(Protocol):
-    """The files that a network is read from."""
+    """The source from which a network is read."""
 
     def read(self, core: Any) -> Any:
-        """Returns a new openvino.Model with paged attention and logits for wanted tokens. Raises NotPageable."""
+        """Returns a new openvino.Model with paged attention, computing logits for selected tokens only.
+
+        Raises NotPageable.
+        """
 
 
 def network_input(name: str, shape: list[int], kind: Any) -> Any:
-    """Returns a new input, which `add_parameters` adds to a network."""
+    """Creates an input, which `add_parameters` adds to a network."""
     from openvino import PartialShape
     from openvino import opset13 as ops
 
@@ -231,52 +244,52 @@ def network_input(name: str, shape: list[int], kind: Any) -> Any:
 
 
 def find_input(model: Any, name: str) -> Any:
-    """Returns an input of a network, None if there is none of this name."""
+    """Returns the input of a network with this name; None if there is none."""
     return next((each for each in model.get_parameters() if name in each.output(0).get_names()), None)
 
 
 class NetworkCompiler(Protocol):
-    """Compiles the one network of a model, and may keep it for later starts."""
+    """Compiles the only network of a model, and may cache it on disk for later starts."""
 
     def __call__(self, core: Any, read: Callable[[], Any], device: str, properties: dict[str, Any]) -> Any:
-        """Returns an openvino.CompiledModel.
+        """Returns the openvino.CompiledModel of a network.
 
         Args:
             core: The openvino.Core.
             read: Reads the network from the files of the model.
-            device: OpenVINO's device.
+            device: The name of OpenVINO's device.
             properties: OpenVINO's properties of the network.
 
         Raises:
             NotPageable: This engine cannot compute the network.
-            RuntimeError: OpenVINO cannot.
+            RuntimeError: OpenVINO cannot compile the network.
         """
 
 
 def compile_new(core: Any, read: Callable[[], Any], device: str, properties: dict[str, Any]) -> Any:
-    """Implements NetworkCompiler, and keeps nothing."""
+    """Compiles a network without caching it. It has the parameters of NetworkCompiler."""
     return core.compile_model(read(), device, properties)
 
 
 class FileTokenizer(Protocol):
-    """The tokenizer of a file; of openvino_genai.Tokenizer it has what loading.model_info and the pipelines use."""
+    """The tokenizer of a single-file model, with those methods of openvino_genai.Tokenizer that the engine uses."""
 
     library: JsonTokenizer
-    """What tokenizes."""
+    """The tokenizer itself."""
     vocabulary: Vocabulary
-    """The bytes of the tokens."""
+    """The texts of all tokens as bytes."""
     single: tuple[tuple[int, ...], tuple[int, ...]]
-    """The ids before and after a text."""
+    """The ids before and after a single text."""
     between: tuple[int, ...]
-    """The ids between two texts that are computed as one."""
+    """The ids between two texts that are computed together."""
     ends: set[int]
-    """The tokens that end an answer."""
+    """The ids of the tokens that end an answer."""
 
     def encode(self, text: str, add_special_tokens: bool) -> list[int]:
-        """Encodes as LoadedModel.encode does."""
+        """Returns the token ids of a text. Raises BadRequest for a text with unpaired surrogates."""
 
     def decode(self, tokens: Sequence[int], skip_special_tokens: bool) -> str:
-        """Returns the text of ids."""
+        """Returns the text of token ids."""
 
 
 class VisionFile(Protocol):
@@ -292,7 +305,7 @@ class VisionFile(Protocol):
 
 
 class EngineFile(Protocol):
-    """A model that is one file."""
+    """A model that consists of one file."""
 
     def tokenizer(self) -> FileTokenizer:
         """Returns the tokenizer. Raises StartError."""
@@ -306,24 +319,24 @@ class EngineFile(Protocol):
     def weights(
         self, edits: Sequence[NetworkEdit], *, trees: bool, adapted: bool, exact: bool, images: bool
     ) -> WeightsSource:
-        """Returns the source of its network; the file is read later.
+        """Returns the source of its network, without reading the file yet.
 
         Args:
-            edits: What changes the network, in this order, before its logits are limited to wanted tokens.
-            trees: Whether it gets the input TREE_MASK, where its attention allows that.
-            adapted: Whether it gets inputs of adapters.
+            edits: The changes to the network, in this order, made before its logits are limited to selected tokens.
+            trees: Whether it gets the input TREE_MASK, if its attention allows that.
+            adapted: Whether it gets inputs for adapters.
             exact: Whether weights may not be rounded for speed.
             images: Whether it gets the inputs of images: IMAGE_ROWS and others.
 
         Raises:
-            NotPageable: Networks of this kind of file cannot be changed so.
+            NotPageable: This file format does not support the changes.
         """
 
     def pooling_network(self, output: str) -> Any:
-        """Returns an openvino.Model of the form that optimum-cli exports of a pooling model.
+        """Returns an openvino.Model in the form in which optimum-cli exports pooling models.
 
         Args:
-            output: The name of its output: logits or last_hidden_state.
+            output: The name of its output, "logits" or "last_hidden_state".
 
         Raises:
             StartError: The file cannot be served.
@@ -332,14 +345,14 @@ class EngineFile(Protocol):
 
 
 def file_of(path: Path) -> EngineFile | None:
-    """Returns the model that a file is; None: it is a directory, or a file of an unknown form."""
+    """Returns the model in a file; None for a directory, or a file of an unknown format."""
     row = compose().format_of(path)
     found: EngineFile | None = None if row is None else named(row.package, row.network)(path)
     return found
 
 
 def has_states(names: Iterable[str]) -> bool:
-    """Returns whether an output of a network with these names has new states, and is not the logits, say."""
+    """Returns whether an output with these names contains new states, rather than the logits, for instance."""
     return any(kind in name for name in names for kind in (NEW_STATES, STEP_STATES))
 
 
@@ -347,62 +360,64 @@ def has_states(names: Iterable[str]) -> bool:
 
 
 class AdapterWeights(Protocol):
-    """Weights that a request adds to those of the model."""
+    """Weights of an adapter, which are added to those of the model."""
 
     @property
     def key(self) -> str:
-        """A text that no other adapter has, nor had."""
+        """A text that identifies the adapter, and is never used for another one."""
 
     @property
     def scale(self) -> float:
-        """The factor of the weights."""
+        """The factor by which the weights are multiplied."""
 
     @property
     def rank(self) -> int:
-        """The greatest rank of its layers."""
+        """The greatest rank among its layers."""
 
     @property
     def layers(self) -> Mapping[str, tuple[NDArray[np.float32], NDArray[np.float32]]]:
-        """The two matrices of each layer, by the name of the layer."""
+        """The two low-rank matrices of each layer, by the layer's name."""
 
 
 class AdapterProvider:
-    """Keeps adapters, and puts those that sequences use into the network. This one has none."""
+    """Holds adapters, and puts those that running sequences use into the network. The base class has no adapters."""
 
     ranks = 1
-    """The columns of the input that chooses adapters: the ranks of all adapters that are in the network."""
+    """The number of columns of the ADAPTER_CHOICE input: the sum of the ranks of all adapters in the network."""
 
     def get(self, text: str) -> AdapterWeights | None:
-        """Returns the adapter of a protocol.Submit, which may be read from its file first; None for "".
+        """Returns the adapter that a request names, possibly after reading it from its file; None for "".
 
         Raises EngineFailure.
         """
         return None
 
     def acquire(self, adapter: AdapterWeights | None) -> bool:
-        """Counts one more sequence with this adapter; False if the network has no room for the adapter now."""
+        """Counts one more running sequence with this adapter; returns False if the network has no room for the adapter
+        now.
+        """
         return True
 
     def release(self, adapter: AdapterWeights | None) -> None:
-        """Counts one sequence less with this adapter."""
+        """Counts one running sequence less with this adapter."""
 
     def name(self, text: str) -> str:
-        """Returns the name of the adapter of a protocol.Submit."""
+        """Returns the name of the adapter that a request names by its text."""
         return text
 
     def columns(self, adapter: AdapterWeights) -> slice:
-        """Returns which of the columns an adapter has as long as a sequence uses it."""
+        """Returns the columns of ADAPTER_CHOICE that belong to an adapter while a sequence uses it."""
         return slice(0, 0)
 
 
 class AdapterInputs(Protocol):
-    """Makes adapters inputs of a network."""
+    """Adds inputs for adapters to a network."""
 
     def insert(self, model: Any, kind: Any) -> None:
-        """Adds the inputs of adapters to an openvino.Model.
+        """Adds inputs for adapters to an openvino.Model.
 
         Args:
-            model: The network, whose attention is paged.
+            model: The network, with paged attention.
             kind: The element type in which the network computes.
 
         Raises:
@@ -410,4 +425,4 @@ class AdapterInputs(Protocol):
         """
 
     def provider(self, network: Any) -> AdapterProvider:
-        """Returns what puts adapters into a model.PagedModel that was made with these inputs."""
+        """Returns the provider that puts adapters into a model.PagedModel built with these inputs."""

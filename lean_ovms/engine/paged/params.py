@@ -1,4 +1,4 @@
-"""Sampling parameters of one request as the engine needs them, complete and in range. Without numpy."""
+"""The sampling parameters of one request as the engine needs them, complete and in range."""
 
 from __future__ import annotations
 
@@ -14,85 +14,84 @@ if TYPE_CHECKING:
 
 NO_LOGPROBS = -1
 MAX_DRAFTED = 20
-"""Draft tokens of a step at most where a draft model's confidence alone decides: transformers' default."""
+"""The most draft tokens in a step if only the draft model's confidence limits them; transformers' default."""
 MAX_COPIED = 32
-"""Draft tokens of a step at most, and compared tokens of an n-gram, where requests do not set them."""
+"""The most draft tokens in a step, and the longest n-gram to look up, if a request does not set them."""
 
 
 class NoToken(Exception):
-    """Raised when a request's parameters leave no token to sample."""
+    """Raised if a request's parameters leave no token to sample."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Params:
-    """The parameters by which a request's tokens are chosen. The defaults are greedy decoding without other options."""
+    """The parameters by which a request's tokens are chosen. The defaults mean greedy decoding."""
 
     temperature: float = 0.0
-    """The divisor of the logits; 0 is greedy."""
+    """The divisor of the logits; 0 for greedy decoding."""
     top_k: int = 0
-    """The number of the likeliest tokens that are sampled from; 0: all."""
+    """The number of likeliest tokens to sample from; 0 for all."""
     top_p: float = 1.0
-    """The share of the whole probability that the likeliest tokens, which are sampled from, have together; 1: all
-    are."""
+    """The probability mass of the likeliest tokens to sample from; 1 for all tokens."""
     min_p: float = 0.0
-    """The least probability of a token that is sampled, as a part of that of the likeliest one."""
+    """The least probability of a sampled token, relative to the likeliest token."""
     repetition_penalty: float = 1.0
-    """The divisor of positive logits, and factor of negative ones, of the tokens so far."""
+    """The factor by which positive logits of earlier tokens are divided, and negative ones multiplied."""
     presence_penalty: float = 0.0
-    """What is subtracted from the logit of each generated token."""
+    """The amount subtracted from the logit of each token that was generated before."""
     frequency_penalty: float = 0.0
-    """What is subtracted from the logit of a generated token for each time that it was generated."""
+    """The amount subtracted from the logit of a token for each time that it was generated before."""
     logit_bias: Mapping[int, float] = field(default_factory=dict)
-    """What is added to the logits of tokens, by their ids."""
+    """The amounts added to logits, by token id."""
     allowed_token_ids: tuple[int, ...] | None = None
-    """The only tokens that may be generated; None allows all."""
+    """The only tokens that may be generated; None for all tokens."""
     bad_words: tuple[tuple[int, ...], ...] = ()
-    """Sequences of ids that must not be completed."""
+    """Sequences of token ids that must not be generated."""
     min_tokens: int = 0
-    """The number of first tokens among which no stop token is generated."""
+    """The number of tokens before which no stop token may be generated."""
     stops: frozenset[int] = frozenset()
-    """The ids that end the text."""
+    """The ids of the stop tokens."""
     logprobs: int = NO_LOGPROBS
-    """The log probabilities that are wanted: -1 none, 0 that of the chosen token, k those of the k likeliest too."""
+    """Which log probabilities to report: -1 for none, 0 for the chosen token, k for the k likeliest tokens, too."""
     logprob_token_ids: tuple[int, ...] = ()
-    """The tokens whose log probabilities are wanted instead of those of the likeliest."""
+    """The tokens whose log probabilities to report instead of those of the likeliest."""
     prompt_logprobs: int = NO_LOGPROBS
-    """The log probabilities that are wanted of the prompt's tokens: -1 none, 0 their own, k those of the k likeliest
+    """Which log probabilities of the prompt to report: -1 for none, 0 for its own tokens, k for the k likeliest tokens,
     too."""
     thinking: Thinking | None = None
-    """The limit of reasoning, None if there is none."""
+    """The limit of reasoning tokens; None for none."""
     beams: int = 1
-    """The beams of a beam search; 1: there is none."""
+    """The number of beams; 1 for no beam search."""
     length_penalty: float = 1.0
-    """The exponent of the length by which a beam search divides the log probability of a text."""
+    """The exponent of a text's length, by which beam search divides its log probability."""
     early_stopping: bool | str = False
-    """When a beam search ends: True, False or "never", with their meaning in transformers."""
+    """The end condition of beam search: True, False or "never", as in transformers."""
     lookahead: int = 0
-    """The most draft tokens of a step."""
+    """The most draft tokens in a step."""
     ngram: int = 3
-    """The most tokens of an n-gram that is looked up."""
+    """The most tokens of an n-gram to look up."""
     confidence: float = 0.0
-    """The least probability, by a draft model's own logits, of a token that its draft goes on with."""
+    """The least probability, by the draft model's logits, of a draft token after which drafting continues."""
     salt: str = ""
-    """The salt of the request: in the prefix cache a text finds only blocks of the same salt."""
+    """The cache salt: prompts share cached blocks only if their salts are equal."""
     adapter: AdapterWeights | None = None
-    """The LoRA weights that are added to the model's, None if there are none."""
+    """The adapter's weights, which are added to the model's; None for no adapter."""
     images: PromptEmbeddings | None = None
-    """The embeddings of the prompt's images, None if it is text alone."""
+    """The embeddings of the prompt's images; None for a prompt of text alone."""
 
     @property
     def shift(self) -> int:
-        """How far the position of a token behind the prompt is from its place."""
+        """The offset from the index of a token after the prompt to its position."""
         return self.images.shift if self.images is not None else 0
 
     @property
     def penalised(self) -> bool:
-        """Whether the request has penalties, by which logits depend on the tokens so far."""
+        """Whether there are penalties, so that logits depend on earlier tokens."""
         return bool(self.repetition_penalty != 1 or self.presence_penalty or self.frequency_penalty)
 
     @property
     def edited(self) -> bool:
-        """Whether logits are changed before a token is sampled, apart from a grammar."""
+        """Whether anything besides a grammar changes the logits before sampling."""
         return bool(
             self.penalised
             or self.logit_bias
@@ -111,14 +110,15 @@ def read(
     adapter: AdapterWeights | None,
     images: PromptEmbeddings | None = None,
 ) -> Params:
-    """Returns the parameters of a request.
+    """Returns the parameters of a request in the engine's form.
 
     Args:
         request: The request.
-        speculative: Whether it may have as many draft tokens as it asks for.
-        ngrams: Whether it may have draft tokens of n-grams without asking.
-        adapter: The LoRA weights that are added to the model's, None if there are none.
-        images: The embeddings of the prompt's images, None if it is text alone.
+        speculative: Whether a draft model or prompt lookup is available, so that the request's number of draft tokens
+            applies.
+        ngrams: Whether n-grams are looked up even if the request does not ask for it.
+        adapter: The adapter's weights, which are added to the model's; None for no adapter.
+        images: The embeddings of the prompt's images; None for a prompt of text alone.
     """
     sampling = request.sampling
     lookahead = MAX_COPIED if ngrams else (sampling.num_assistant_tokens or MAX_DRAFTED) if speculative else 0

@@ -1,8 +1,7 @@
-"""Declares the parts of a paged engine: its sizes, the parts that `assemble` chooses for a model and its options, and
-hooks.
+"""The interfaces of the parts of a paged engine, which `assemble` chooses by the model and the options.
 
-Each Protocol here is a seam: the engine knows what a part does, not which one it is. A StepHook is what a feature does
-around its steps.
+The engine knows what a part does, but not which implementation it is. The module also declares the engine's sizes, and
+StepHook, with which a feature acts before, after and between steps.
 """
 
 from __future__ import annotations
@@ -33,126 +32,130 @@ if TYPE_CHECKING:
     from .state_checkpoints import StateCache
 
 CAPABILITIES = ("alternatives", "beam_control", "cache_salt", "cached_tokens", "logit_edits", "progress")
-"""What ModelInfo.capabilities says of every paged engine, whatever its model."""
+"""The capabilities (ModelInfo.capabilities) of every paged engine, whatever its model."""
 MAX_ROWS = 1024
-"""Sequences at once, however many tokens a step may have (as many as the context, when prompts are not split)."""
+"""The most sequences that run at once, however many tokens a step has (up to the context length, if prompts are not
+split)."""
 TILE = 16
-"""Tokens of which a small network's steps with chunks get a multiple; its steps take as long with 16 tokens as with 1.
-For a larger network, padding costs more than it saves."""
+"""The number to whose multiple the tokens of a small network's steps with chunks are padded, since 16 tokens take as
+long as 1. For a larger network, padding costs more than it saves."""
 INTERVAL = 2048
-"""Tokens of a prompt between two states of a hybrid network that the prefix cache keeps, where nothing else is said."""
+"""The default number of prompt tokens between two checkpoints of a hybrid network's states."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSizes:
-    """The sizes of what an engine keeps and computes at once, and of what fills its steps."""
+    """The sizes of an engine's caches and steps."""
 
     blocks: int
     """The number of blocks of the KV cache."""
     block_size: int
-    """The tokens of a block."""
+    """The number of tokens in a block."""
     context: int
     """The most tokens of a sequence."""
     step_tokens: int
-    """The most tokens that a step computes, whatever it takes."""
+    """The most tokens in a step, however long it takes."""
     most_step_tokens: int = 0
-    """The most tokens of a step that does not take long (ChunkSizes); 0: no more than `step_tokens`."""
+    """The most tokens in a step that is short (ChunkSizes); 0 for no more than `step_tokens`."""
     threads: int = 1
-    """The threads that compute the network: a step takes so many times fewer seconds than CPU seconds."""
+    """The number of threads that compute the network: a step's CPU time divided by this is its duration."""
     max_sequences: int
-    """The most sequences of one request, such as the beams of a search."""
+    """The most sequences of one request, such as the beams of a beam search."""
     max_running: int = MAX_ROWS
     """The most sequences that run at once."""
     states: int = 0
-    """How many states of a hybrid network there is memory for; 0: as many as could be used."""
+    """The number of slots for states of a hybrid network; 0 for as many as can be used."""
     interval: int = INTERVAL
-    """The tokens of a prompt between two states of a hybrid network that the prefix cache keeps."""
+    """The number of prompt tokens between two checkpoints of a hybrid network's states in the prefix cache."""
     split: bool = True
     """Whether a prompt may be computed over several steps."""
     caching: bool = True
-    """Whether prompts may begin with the blocks of others."""
+    """Whether the prefix cache is used, so that requests share cached blocks."""
     priority_across_clients: bool = False
-    """Whether a request's priority counts against those of other clients, too."""
+    """Whether priorities are compared across clients."""
     overlapping: bool = False
     """Whether the results of a step are sent while the next one is computed."""
     pad_to: int = 1
-    """Steps with parts of prompts get a multiple of so many tokens: at most `block_size`, and 1 for a hybrid network,
-    which has no row for padding."""
+    """The number to whose multiple the tokens of steps with chunks are padded: at most `block_size`, and 1 for a hybrid
+    network, which has no row for padding."""
 
 
 Prepare = Callable[["Seq[Matcher]"], None]
-"""Computes the masks of a step."""
+"""A function that computes the token masks of a step's matchers."""
 
 
 def one_by_one(matchers: Seq[Matcher]) -> None:
-    """Computes the masks of these matchers, one after the other."""
+    """Computes the token masks of these matchers one after the other."""
     for matcher in matchers:
         matcher.prepare()
 
 
 class PagedGrammars(Grammars, Protocol):
-    """Grammars that the engine matches texts with."""
+    """The compiled grammars with which the engine constrains texts."""
 
     def matcher(self, sequence: Sequence) -> Matcher:
-        """Returns a matcher at the beginning of the sequence's grammar. Raises BadRequest."""
+        """Returns a matcher in the initial state of the sequence's grammar. Raises BadRequest."""
 
     def prepare(self, matchers: Seq[Matcher]) -> None:
-        """Computes the masks of matchers that `matcher` has made, while the network computes."""
+        """Computes the token masks of matchers while the network computes."""
 
 
 class NoGrammars:
-    """The PagedGrammars of a server without any, or of a vocabulary that none can be matched with."""
+    """The PagedGrammars of a server without grammars, or of a vocabulary with which no grammar works."""
 
     def new_queue(self, wake: Callable[[], None], config: EngineConfig) -> ConstraintQueue:
-        """Refuses the first request with a grammar, and each further one."""
+        """Raises an error, since no grammar is supported."""
         raise GrammarInvalid("Structured output is not possible with this model")
 
     def matcher(self, sequence: Sequence) -> Matcher:
-        """Refuses the grammar of a sequence. Raises BadRequest."""
+        """Raises BadRequest, since no grammar is supported."""
         raise BadRequest("structured output is not possible with this model")
 
     def prepare(self, matchers: Seq[Matcher]) -> None:
-        """Has nothing to compute."""
+        """Does nothing, since there are no matchers."""
 
 
 class GrammarSource(Protocol):
-    """The source of the grammars of a model, by its options."""
+    """Creates the grammars of a model as the options say."""
 
     @property
     def missing(self) -> str:
-        """What of the options this engine cannot do, as a part of a sentence; empty: nothing."""
+        """What the options need that this engine does not support, as a part of a sentence; "" for nothing."""
 
     @property
     def install(self) -> str:
-        """The command that installs what is missing, as a sentence; empty: there is none."""
+        """The command that installs a missing library, as a sentence; "" if nothing is missing."""
 
     def load(self) -> Callable[[Vocabulary, int, Seq[int]], PagedGrammars]:
-        """Imports what the options want. Raises StartError.
+        """Imports the libraries that the options need, and returns a function that creates the grammars. Raises
+        StartError.
 
-        Returns what makes the grammars, of a vocabulary, the width of logits and the tokens that end a text.
+        The function takes a vocabulary, the width of the logits, and the stop tokens.
         """
 
 
 class InputEmbeddings(ImagePlaceholders, Protocol):
-    """Makes embeddings of what a prompt has beside text, which stand in the places of tokens."""
+    """Creates embeddings of images and other non-text content, which replace those of placeholder tokens in a
+    prompt.
+    """
 
     @property
     def reads_videos(self) -> bool:
-        """Whether a prompt may have videos."""
+        """Whether prompts may contain videos."""
 
     @property
     def tokens(self) -> list[str]:
-        """The texts of tokens that stand for what is no text, so that no client may write them."""
+        """The texts of the placeholder tokens, which clients must not write."""
 
     @property
     def queue(self) -> EncodingQueue:
-        """The requests whose images are not encoded yet."""
+        """The requests whose images are being encoded."""
 
     def of_prompt(self, ids: list[int]) -> PromptEmbeddings:
-        """Returns what a prompt with these ids, which `placeholder_ids` made, has beside text."""
+        """Returns the images and other content of a prompt with these ids, made by `placeholder_ids`."""
 
     def encode(self, request: GenerationRequest) -> None:
-        """Has what is missing encoded for a request, which was checked, and lets `queue` release it after that."""
+        """Has a checked request's missing images encoded; `queue` releases the request after that."""
 
 
 class ReleasedRequest(NamedTuple):
@@ -161,93 +164,103 @@ class ReleasedRequest(NamedTuple):
     request: GenerationRequest
     """The request."""
     tokens: int
-    """The tokens of images that were encoded for it."""
+    """The number of image tokens that were encoded for it."""
     error: RequestError | None
-    """Why it cannot run; None: it may."""
+    """The reason why it cannot run; None if it can."""
 
 
 class EncodingQueue(WaitingRequests, Protocol):
-    """Requests whose images are encoded before they are queued for the engine's steps."""
+    """The requests that wait until their images are encoded."""
 
     def cancel(self, number: int, index: int | None) -> bool:
-        """Removes a request, or one of its choices; False if it is not here."""
+        """Removes a request, or one of its choices; returns whether it was in the queue."""
 
     def poll(self) -> Iterable[ReleasedRequest]:
-        """Returns the requests whose images have been encoded, or could not be."""
+        """Returns the requests whose images have been encoded or cannot be."""
 
 
 class Proposer(Protocol):
-    """Drafts tokens for all sequences of an engine at once: a draft model, or a head of the model.
+    """Proposes draft tokens for all sequences of an engine at once, by a draft model or a draft head of the model.
 
-    Whether a draft token is right is decided where the model's own token is known (`step_runner`): it is kept when it
-    is the token that would have been sampled there anyway, so completions are the same with and without drafts.
+    `step_runner` verifies a draft token when the model's own logits are known: it is accepted if it is the token that
+    would have been sampled anyway, so completions are the same with and without drafts.
     """
 
     def propose(self, wanted: list[tuple[Sequence, int]]) -> None:
-        """Sets the draft tokens of each of these sequences, at most so many; all may be wrong. Raises nothing."""
+        """Sets the draft tokens of these sequences, at most the given number for each.
+
+        Any may be wrong. Raises nothing.
+        """
 
     def computed(self, decoding: int, chunks: list[Chunk]) -> None:
-        """Takes what it needs of a step that was computed: so many tokens of decoding sequences, then these chunks."""
+        """Takes what it needs from a computed step.
+
+        Args:
+            decoding: The number of tokens of decoding sequences, which come first.
+            chunks: The chunks after them.
+        """
 
     def leave(self, sequence: Sequence) -> None:
-        """Frees what is kept for a sequence, if anything: it is over or preempted."""
+        """Frees what is kept for a sequence that has ended or was preempted."""
 
 
 ProposerFactory = Callable[["BlockManager", "BlockTables"], Proposer]
-"""Makes what drafts tokens, for the KV blocks of an engine and the tables of its sequences."""
+"""A function that creates the proposer, from the KV blocks of an engine and the block tables of its sequences."""
 TextProposerFactory = Callable[[int], "TextProposer"]
-"""Makes what drafts tokens for a sequence, from the most tokens that it compares."""
+"""A function that creates a TextProposer for one sequence, from the most tokens of an n-gram."""
 
 
 class DraftPlan(Protocol):
-    """The plan of what drafts tokens for one model, and of how it is loaded beside the model's own network."""
+    """The way in which draft tokens for a model are made, and how their network is loaded together with the
+    model's.
+    """
 
     kind: str
-    """What drafts: "", "draft", "mtp", "eagle3" or "prompt_lookup"."""
+    """The kind of drafting: "draft", "mtp", "eagle3", "prompt_lookup", or "" for none."""
     trees: bool
     """Whether draft tokens may have alternatives."""
     ngrams: bool
-    """Whether requests get drafts from their text without asking for them."""
+    """Whether requests get draft tokens by prompt lookup without asking for it."""
     edits: Seq[NetworkEdit]
-    """What changes the model's network, so that a head can go on from it."""
+    """The changes to the model's network that a draft head needs."""
 
     def load(self, main: PagedModel, file: Path) -> int:
-        """Loads the network that drafts, if there is one.
+        """Loads the draft model or the draft head, if there is one.
 
         Args:
-            main: The model.
+            main: The main model.
             file: The file of its network.
 
         Returns:
-            The bytes that each block of the model takes besides its own.
+            The number of additional bytes for each KV block of the main model.
 
         Raises:
             NotPageable: This engine cannot compute the network.
         """
 
     def proposer_factory(self, main: PagedModel, sizes: EngineSizes, prepare: Prepare) -> ProposerFactory | None:
-        """Returns what makes the proposer of an engine; None: there is no network that drafts.
+        """Returns a function that creates the proposer of an engine; None if no network drafts tokens.
 
         Args:
-            main: The model.
+            main: The main model.
             sizes: The sizes of the engine.
-            prepare: Computes the masks of grammars.
+            prepare: Computes the token masks of grammars.
         """
 
 
 class NoDrafts:
-    """The DraftPlan of a model for which nothing drafts tokens."""
+    """The DraftPlan of a model without draft tokens."""
 
     kind = ""
     trees = ngrams = False
     edits: Seq[NetworkEdit] = ()
 
     def load(self, main: PagedModel, file: Path) -> int:
-        """Loads nothing."""
+        """Loads nothing, and returns 0."""
         return 0
 
     def proposer_factory(self, main: PagedModel, sizes: EngineSizes, prepare: Prepare) -> ProposerFactory | None:
-        """Returns None."""
+        """Returns None, since there is no proposer."""
         return None
 
 
@@ -256,93 +269,98 @@ class EngineParts:
     """The parts of an engine that depend on the model's kind and on the options."""
 
     grammars: PagedGrammars = field(default_factory=NoGrammars)
-    """The grammars that texts can be held to."""
+    """The grammars that can constrain texts."""
     new_proposer: ProposerFactory | None = None
-    """Makes what drafts tokens for requests that may have drafts; None: nothing but their text does."""
+    """Creates the proposer of draft tokens; None if they only come from the texts themselves."""
     new_text_proposer: TextProposerFactory | None = None
-    """Makes what drafts tokens from the text of a sequence where nothing else does; None: they get no drafts."""
+    """Creates the proposer that drafts tokens from a sequence's own text if nothing else does; None for no such
+    drafts."""
     new_search: SearchFactory | None = None
-    """Makes the searches of requests that want several beams; None: none may."""
+    """Creates the beam searches; None if requests cannot have any."""
     adapters: AdapterProvider = field(default_factory=AdapterProvider)
-    """The adapters that requests may name."""
+    """The adapters that requests can name."""
     clock: Callable[[], float] = time.process_time
-    """Says what steps cost: CPU time, because other processes make a step longer without more work in it."""
+    """The clock that measures the cost of steps: CPU time, since other processes prolong a step without adding work to
+    it."""
 
 
 class StepHook:
-    """A feature's part of an engine. Each method does nothing here; only the engine's thread calls them."""
+    """The hooks with which a feature extends an engine.
+
+    By default each does nothing. Only the engine's thread calls them.
+    """
 
     @property
     def working(self) -> bool:
-        """Whether the engine is to go on calling `poll`, though it may have nothing to compute."""
+        """Whether the engine must go on calling `poll` even if it has nothing to compute."""
         return False
 
     def added(self, sequence: Sequence) -> None:
-        """Is told of the first sequence of a request that is queued now."""
+        """Is called with the first sequence of a request that has been queued."""
 
     def poll(self) -> Iterable[Record]:
-        """Takes up what was done meanwhile, before sequences are started. Returns records for the front end."""
+        """Processes results of other threads, before sequences are started. Returns records for the front end."""
         return ()
 
     def must_wait(self, sequence: Sequence, root: Parent | None) -> bool:
-        """Returns whether a waiting sequence is not to be started yet, so that those behind it pass.
+        """Returns whether a waiting sequence must not start yet, so that others may overtake it.
 
         Args:
-            sequence: The sequence, which could be started.
-            root: The parent of its first block in the prefix cache; None: it does not use the prefix cache.
+            sequence: The sequence, which could start otherwise.
+            root: The parent of its first block in the prefix cache; None if it does not use the prefix cache.
         """
         return False
 
     def give_back(self) -> None:
-        """Frees the blocks of the KV cache that the feature holds: a running sequence lacks some."""
+        """Frees the KV blocks that the feature holds, since a running sequence lacks some."""
 
     def begin_step(self) -> None:
-        """Is told that a step is about to be chosen and computed."""
+        """Is called before a step is scheduled and computed."""
 
     def end_step(self, tokens: int) -> None:
-        """Is told that a step with chunks of prompts was computed.
+        """Is called after a step with chunks of prompts was computed.
 
         Args:
-            tokens: The tokens of all its sequences.
+            tokens: The number of tokens of all its sequences.
         """
 
     def changed(self) -> None:
-        """Is told that a step or a command is over, which may have changed the prefix cache."""
+        """Is called after a step or a command that may have changed the prefix cache."""
 
     def rest(self) -> None:
-        """Is called again and again while no sequence runs; it may wait for a few milliseconds."""
+        """Is called repeatedly while no sequence runs; it may block for a few milliseconds."""
 
     def handle(self, command: Record) -> bool:
-        """Handles a command, unless it is another's; returns whether it did. Raises RequestError."""
+        """Handles a command if it is the feature's; returns whether it was. Raises RequestError."""
         return False
 
     def stats(self) -> dict[str, float]:
-        """Returns values of the feature's metrics, by the names of the metrics."""
+        """Returns the values of the feature's metrics by name."""
         return {}
 
     def close(self) -> None:
-        """Keeps what is to outlive the process, and ends threads."""
+        """Saves what should survive the process, and ends threads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Parts:
-    """The parts of a loaded engine, to which a feature's `install` adds its own; equal to no other engine's."""
+    """The parts of a loaded engine, which are passed to a feature's `install`. Two engines' parts are never equal."""
 
     config: EngineConfig
     """The options of the model."""
     settings: PipelineSettings
-    """What the options mean for this model and machine."""
+    """The settings that the options resolve to for this model and machine."""
     network: PagedModel
-    """The network, with the buffers of its cache."""
+    """The network, with the memory of its caches."""
     blocks: BlockManager
-    """The blocks of the KV cache; a feature may add a watcher to it."""
+    """The blocks of the KV cache. A feature may add a watcher."""
     states: StateCache
     """The states of a hybrid network."""
     hooks: list[StepHook]
-    """What features do around steps; a feature adds its own."""
+    """The features' hooks around steps. A feature adds its own."""
     out: list[Record]
-    """Records for the front end."""
+    """The list to which records for the front end are appended."""
     versions: dict[str, str]
-    """The versions of the libraries that compute, by their names."""
+    """The versions of the libraries used for computing, by name."""
     adapter_name: Callable[[str], str]
-    """Returns the name of an adapter for its key."""
+    """Returns the name of an adapter, given its key."""

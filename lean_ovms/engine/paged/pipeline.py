@@ -1,4 +1,4 @@
-"""The paged engine as a generation.backend.Backend, with a model's tokenizer and what its prompts have beside text."""
+"""The paged engine as a generation.backend.Backend, with the model's tokenizer and the images of its prompts."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from .parts import EngineParts, EngineSizes, InputEmbeddings
 
 
 class ModelTokenizer:
-    """A tokenizer of openvino_genai's interface, loaded, and what was made of it."""
+    """A loaded tokenizer with the interface of openvino_genai, and objects derived from it."""
 
     def __init__(self, native: Any, vocabulary: Vocabulary, encode: TextEncoder, ends: frozenset[int]) -> None:
-        """Keeps the parts.
+        """Combines the parts.
 
         Args:
-            native: The tokenizer, of openvino_genai or with its methods.
-            vocabulary: The texts of its tokens.
+            native: The tokenizer of openvino_genai, or an object with its methods.
+            vocabulary: The texts of all tokens.
             encode: Encodes texts.
-            ends: Tokens that end a text, by the tokenizer's file.
+            ends: The stop tokens named in the tokenizer's file.
         """
         self.native = native
         self.vocabulary = vocabulary
@@ -42,7 +42,7 @@ class ModelTokenizer:
         self.ends = ends
 
     def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
-        """Returns the text of ids."""
+        """Returns the text of token ids."""
         return str(self.native.decode(tokens, skip_special_tokens=skip_special_tokens))
 
 
@@ -51,35 +51,35 @@ class Drafting:
     """The way in which requests get draft tokens."""
 
     kind: str = ""
-    """The word for what gives draft tokens: draft, eagle3, mtp or prompt_lookup; "" for nothing."""
+    """The kind of drafting: draft, eagle3, mtp or prompt_lookup; "" for none."""
     ngrams: bool = False
-    """Whether requests get drafts of n-grams without asking for them."""
+    """Whether requests get draft tokens by prompt lookup without asking for it."""
 
     @property
     def possible(self) -> bool:
-        """Whether there are draft tokens at all."""
+        """Whether there are any draft tokens."""
         return bool(self.kind) or self.ngrams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineParts(EngineParts):
-    """The parts of a pipeline: those of its engine, and what its requests need before they get there."""
+    """The parts of a pipeline: those of its engine, and those that prepare requests for it."""
 
     tokenizer: ModelTokenizer
     """The model's tokenizer."""
     images: InputEmbeddings | None
-    """What makes embeddings of images; None: a text model."""
+    """Creates embeddings of images; None for a text model."""
     drafting: Drafting
     """How requests get draft tokens."""
 
 
 class PagedPipeline(Engine):
-    """A generation.backend.Backend for one model. `assemble.load` makes it."""
+    """A generation.backend.Backend for one model, created by `assemble.load`."""
 
     info: ModelInfo
 
     def __init__(self, network: PagedModel, sizes: EngineSizes, parts: PipelineParts) -> None:
-        """Makes the caches; `info` is set by who makes the pipeline."""
+        """Creates the pipeline and its caches. The caller must set `info`."""
         super().__init__(network, sizes, parts)
         self._model = network
         self._state_bytes = network.state_bytes
@@ -109,7 +109,7 @@ class PagedPipeline(Engine):
         )
 
     def add(self, request: GenerationRequest) -> None:
-        """Implements Backend.add; a request whose images are not encoded is queued when they are."""
+        """Queues a request that `check` has accepted. If it has images, they are encoded first."""
         images = request.native.images
         if self._images is None or images is None or not images.missing():
             request.image_prompt = None
@@ -145,7 +145,9 @@ class PagedPipeline(Engine):
     # --- loading
 
     def warm_up(self) -> None:
-        """Computes prompts of several lengths, as the first ones take longer, and forgets them."""
+        """Computes prompts of several lengths, since the first ones take longer, and removes them from the prefix
+        cache.
+        """
         sizes = self._sizes
         most = min(sizes.context - ASSISTANT_TOKENS, sizes.step_tokens, sizes.blocks * sizes.block_size) - 8
         drafted = ASSISTANT_TOKENS if self._drafting.kind not in ("", "prompt_lookup") else 0

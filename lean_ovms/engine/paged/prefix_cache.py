@@ -1,7 +1,8 @@
-"""Keeps what is computed of each running sequence, and finds what of that others can begin with.
+"""Shares computed prefixes between sequences: records what each has computed, and finds it for others.
 
-Prompts that begin alike share blocks, also when they come together: one waits while another computes what both begin
-with. With a hybrid network they share what ends with a checkpoint, so there is one where prompts part.
+Prompts that begin with the same tokens share blocks, even if they arrive together: one waits while another computes the
+common prefix. A hybrid network shares only prefixes that end at a checkpoint of its states, so a checkpoint is made
+where prompts diverge.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .state_checkpoints import StateCheckpoints
 
 
 class PrefixCache:
-    """Records what is computed of sequences, and finds what is known of a prompt."""
+    """Records the computed tokens of sequences, and finds the cached prefix of a prompt."""
 
     def __init__(
         self,
@@ -29,14 +30,14 @@ class PrefixCache:
         caching: bool,
         hooks: list[StepHook],
     ) -> None:
-        """Begins with what the blocks have.
+        """Creates the cache over the given blocks.
 
         Args:
-            blocks: The blocks of the KV cache, by which prefixes are found.
-            tables: The rows of running sequences.
-            checkpoints: The states of a hybrid network behind prefixes.
+            blocks: The blocks of the KV cache, which can be found by their tokens.
+            tables: The block tables of running sequences.
+            checkpoints: The states of a hybrid network after cached prefixes.
             caching: Whether prompts of different requests share blocks.
-            hooks: What features do: they may let a sequence wait until its blocks have been read.
+            hooks: The features' hooks, which may make a sequence wait until its blocks have been read from disk.
         """
         self.blocks = blocks
         self.tables = tables
@@ -45,9 +46,9 @@ class PrefixCache:
         self._hooks = hooks
 
     def root(self, sequence: Sequence) -> Parent | None:
-        """Returns the parent of a sequence's first block; None: the sequence does not use the prefix cache.
+        """Returns the parent of a sequence's first block; None if the sequence does not use the prefix cache.
 
-        Without a prefix cache the choices of one request still share its prompt.
+        Even if prefix caching is off, the choices of one request share its prompt.
         """
         params, request = sequence.params, sequence.request
         if sequence.spoiled:
@@ -60,7 +61,7 @@ class PrefixCache:
     # --- what is computed
 
     def computed(self, chunk: Chunk) -> None:
-        """Records that a part of a prompt is in the KV cache; others can share its full blocks from now on."""
+        """Records that a part of a prompt has been computed, so that others can share its full blocks."""
         sequence = chunk.sequence
         for end in chunk.ends:
             self.tables.computed[sequence.row] = end
@@ -68,25 +69,25 @@ class PrefixCache:
             self.checkpoints.prompt_computed(sequence, end)
 
     def accept(self, sequence: Sequence, tokens: int) -> None:
-        """Records that so many tokens of a sequence with draft tokens are in the KV cache, one more than before."""
+        """Records that one more token of a sequence with draft tokens has been computed, so that `tokens` are."""
         self.tables.computed[sequence.row] = tokens
         self.checkpoints.take_written_state(sequence)
         self.checkpoint_completion(sequence)
 
     def register(self, sequence: Sequence, tokens: int) -> None:
-        """Lets others share the full blocks of the first so many tokens of a sequence."""
+        """Makes the full blocks among a sequence's first `tokens` tokens available to others."""
         root = self.root(sequence)
         if root is not None:
             self.blocks.register_all(sequence.blocks, sequence.ids, tokens, sequence.chain, root)
 
     def checkpoint_preempted(self, sequence: Sequence) -> None:
-        """Makes the state of a sequence that is preempted a checkpoint, if it is at the end of a block."""
+        """Makes the state of a sequence that is preempted a checkpoint if it is at the end of a block."""
         if sequence.row >= 0 and sequence.search is None:
             self.register(sequence, int(self.tables.computed[sequence.row]))
             self.checkpoints.add(sequence, "completion")
 
     def checkpoint_completion(self, sequence: Sequence) -> None:
-        """Makes the state of a decoding sequence a checkpoint, if it is at the end of a block."""
+        """Makes the state of a decoding sequence a checkpoint if it is at the end of a block."""
         if not self.checkpoints.enabled or sequence.row < 0 or sequence.search is not None:
             return
         computed = int(self.tables.computed[sequence.row])
@@ -95,7 +96,7 @@ class PrefixCache:
             self.checkpoints.add_completion(sequence)
 
     def spoil(self, sequence: Sequence) -> None:
-        """Drops what was computed of a sequence from the prefix cache, for good: it is not finite."""
+        """Removes the blocks of a sequence from the prefix cache for good, since their values are not finite."""
         for member in sequence.members:
             member.spoiled = True
             self.blocks.spoil(member.chain)
@@ -103,21 +104,24 @@ class PrefixCache:
     # --- what is known
 
     def must_wait(self, sequence: Sequence) -> bool:
-        """Returns whether a feature lets a sequence wait, for blocks that are being read, for example."""
+        """Returns whether a feature makes a sequence wait, for instance while its blocks are read from disk."""
         return any(hook.must_wait(sequence, self.root(sequence)) for hook in self._hooks)
 
     def lacks(self, blocks: int) -> bool:
-        """Returns whether fewer blocks can be allocated, also after features have given back theirs."""
+        """Returns whether fewer blocks than this can be allocated, even after features have freed those that they
+        hold.
+        """
         if self.blocks.available < blocks:
             for hook in self._hooks:
                 hook.give_back()
         return self.blocks.available < blocks
 
     def match_prefix(self, sequence: Sequence, start: int) -> list[tuple[int, int]]:
-        """Returns a sequence's blocks in the prefix cache from a block's border on; at least one token is not in them.
+        """Returns a sequence's cached blocks from a block boundary on, and leaves at least one token to be computed.
 
-        Of a hybrid network those behind the last state that was kept cannot be used; it is kept at their end next time.
-        There are none for a sequence that needs log probabilities of its prompt, which all has to be computed.
+        With a hybrid network, blocks after the last checkpoint cannot be used; a checkpoint will be made at their end
+        this time. A sequence that needs log probabilities of its prompt gets none, since the whole prompt must be
+        computed.
         """
         root = self.root(sequence)
         if root is None or sequence.needs_prompt_logprobs:
@@ -133,7 +137,7 @@ class PrefixCache:
         return found[:usable]
 
     def prefix_owners(self, prompts: list[Sequence]) -> dict[Sequence, Sequence]:
-        """Returns for which other prompt of a step a prompt waits, because that computes what both begin with."""
+        """Returns which prompts of a step have to wait, each with the prompt that is computing their common prefix."""
         owners: dict[Sequence, Sequence] = {}
         known: dict[tuple[Parent, bytes], list[Sequence]] = {}
         size, computed = self.blocks.block_size, self.tables.computed
@@ -152,9 +156,10 @@ class PrefixCache:
         return owners
 
     def shares_prefix(self, first: Sequence, second: Sequence) -> bool:
-        """Returns whether a running prompt is yet to compute blocks with which another begins too.
+        """Returns whether a running prompt has still to compute blocks that are also at the beginning of another
+        prompt.
 
-        A hybrid network keeps its state at their end.
+        A hybrid network will make a checkpoint at their end.
         """
         size, start = self.blocks.block_size, int(self.tables.computed[first.row])
         root = self.root(first)
@@ -169,7 +174,7 @@ class PrefixCache:
         return self.checkpoints.note_shared(first, common)
 
     def _catch_up(self, sequence: Sequence) -> None:
-        """Shares blocks that another sequence with the same prompt has computed meanwhile."""
+        """Assigns blocks to a sequence that another sequence with the same prompt has computed in the meantime."""
         start, size = int(self.tables.computed[sequence.row]), self.blocks.block_size
         if start != size * len(sequence.chain) or len(sequence.blocks) != len(sequence.chain):
             return  # something of a block is its own, or it holds one from a step that failed
@@ -185,7 +190,7 @@ class PrefixCache:
 
 
 def _common(ids: array[int], others: array[int]) -> int:
-    """Returns how many tokens two sequences begin with alike; the last one of the second is not among them."""
+    """Returns the length of the common prefix of two sequences, excluding the last token of the second."""
     most = min(len(ids), len(others) - 1)
     equal = np.frombuffer(ids, np.int64, most) == np.frombuffer(others, np.int64, most)
     return most if equal.all() else int(equal.argmin())

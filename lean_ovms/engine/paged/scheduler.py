@@ -1,11 +1,12 @@
-"""The scheduler: a step computes one token of every decoding sequence, then prompts in chunks, up to its token limit.
+"""Schedules steps: each computes one token of every decoding sequence, then prompts in chunks, up to a token limit.
 
-Which waiting sequence starts next is AdmissionPolicy's: fair between clients, by priority. Blocks are allocated as
-sequences grow. When none is left, a sequence is preempted: its blocks are freed, it waits, and it is computed again
-later from its tokens and the prefix cache. Only a sequence that runs alone and still does not fit is dropped.
+AdmissionPolicy decides which waiting sequence starts next: fairly between clients, then by priority. Blocks are
+allocated as sequences grow. If none is left, a sequence is preempted: its blocks are freed, it waits, and it is
+computed again later from its tokens and the prefix cache. Only a sequence that runs alone and still does not fit is
+dropped.
 
-A scheduler has its parts: `BatchState` (what runs), `PrefixCache` (what prompts can begin with), `StateCheckpoints`
-(the states of hybrid networks), `Speculation` (draft tokens) and `ChunkSizes` (how much of a prompt a step computes).
+The scheduler's parts are `BatchState` (the running sequences), `PrefixCache` (cached prefixes), `StateCheckpoints` (the
+states of hybrid networks), `Speculation` (draft tokens) and `ChunkSizes` (the size of a step's prompt chunks).
 """
 
 from __future__ import annotations
@@ -27,28 +28,29 @@ from .sequence import Matcher, Sequence
 from .speculation import Speculation
 
 PREFILL_TOKENS = 32
-"""Tokens of a step reserved for prompts, which decoding sequences could otherwise keep out for ever."""
+"""The number of tokens of a step that are reserved for prompts, which decoding sequences could otherwise block
+forever."""
 IMAGE_PARTS = 4
-"""A step with decoding sequences computes at most this part of its tokens of a prompt where that has an image: the
-network takes longer for these. So running answers pause less, and the first token of the prompt waits a few steps
-more."""
+"""With decoding sequences in the step, a prompt with an image gets at most 1 / IMAGE_PARTS of the step's tokens, since
+images take longer to compute. Running answers pause less, while the first token of the prompt comes a few steps later.
+"""
 
 
 class Step(NamedTuple):
     """The work of one step."""
 
     decoding: list[Sequence]
-    """The plain sequences, of which it computes one token each."""
+    """The plain sequences, of which the step computes one token each."""
     rows: NDArray[np.int64]
-    """Their rows in the block tables."""
+    """The block table rows of the plain sequences."""
     chunks: list[Chunk]
-    """Draft tokens to be verified, and parts of prompts."""
+    """The chunks: draft tokens to be verified, and parts of prompts."""
     changed: bool
-    """Whether the plain sequences, their blocks or the slots of their states are others than in the last step."""
+    """Whether the plain sequences, their blocks or their state slots differ from those of the last step."""
 
 
 class Scheduler:
-    """Decides what each step computes, of the running sequences and those that wait."""
+    """Decides which running and waiting sequences a step computes."""
 
     def __init__(
         self,
@@ -63,18 +65,19 @@ class Scheduler:
         new_matcher: Callable[[Sequence], Matcher],
         report_failure: Callable[[GenerationRequest, RequestError], bool],
     ) -> None:
-        """Begins without any sequence.
+        """Begins without sequences.
 
         Args:
             batch: The running sequences.
-            prefixes: What prompts can begin with.
-            speculation: What gives sequences draft tokens.
-            chunk_sizes: How many tokens a step computes, and how many of each prompt.
-            slots: The most sequences that run at once, a beam search counted as one.
+            prefixes: The cached prefixes.
+            speculation: Chooses the draft tokens of sequences.
+            chunk_sizes: Chooses the number of tokens in a step, and of each prompt in it.
+            slots: The most sequences that run at once; a beam search counts as one.
             split: Whether a prompt may be computed over several steps.
-            priority_across_clients: Whether the priority of a request counts against requests of other clients.
-            new_matcher: Makes what matches the grammar of a sequence; it may raise BadRequest.
-            report_failure: Tells the front end that a request has failed; False if the request has ended already.
+            priority_across_clients: Whether priorities are compared across clients.
+            new_matcher: Creates the grammar matcher of a sequence; it may raise BadRequest.
+            report_failure: Reports to the front end that a request has failed; returns False if the request has ended
+                already.
         """
         self.batch = batch
         self.prefixes = prefixes
@@ -85,11 +88,11 @@ class Scheduler:
         reserved = min(PREFILL_TOKENS, chunk_sizes.least // 4)
         most = min(self.tables.total, max(1, chunk_sizes.least - reserved))
         self.waiting: FairQueue[Sequence] = FairQueue(min(slots, most), priority_across_clients=priority_across_clients)
-        """The sequences that wait, by client."""
+        """The queue of waiting sequences."""
         self.steps = self.preemptions = 0
-        """Steps, counted by the engine, and preempted sequences, since the start."""
+        """The numbers of steps, counted by the engine, and of preempted sequences since the start."""
         self.suspects: FaultIsolation[Sequence] = FaultIsolation()
-        """The sequences that may have made a step fail."""
+        """The sequences that may have caused a failed step."""
         self.chunk_sizes = chunk_sizes
         self._reserved = reserved
         self._max_rows = most
@@ -101,12 +104,12 @@ class Scheduler:
     # --- one step
 
     def schedule(self) -> Step | None:
-        """Returns the next step, with blocks for all of it; None when nothing can be computed.
+        """Returns the next step, with blocks allocated for all of it; None if nothing can be computed.
 
-        First come draft tokens that need no model: with them a sequence is computed as a chunk, all others are plain.
-        Each plain sequence has one token in the step, and gets a block for it where its last one is full. What is left
-        of the step's tokens is for draft tokens, then for parts of prompts. A sequence that needs a block may preempt
-        others, which are then no part of the step.
+        Draft tokens that need no model are chosen first. A sequence with draft tokens is computed as a chunk; the other
+        decoding sequences are plain, have one token in the step, and get a block for it if their last one is full. The
+        remaining tokens of the step are used for draft tokens, then for parts of prompts. A sequence that needs a block
+        may preempt others, which are left out of the step.
         """
         batch, chunks = self.batch, list[Chunk]()
         self.speculation.choose()
@@ -125,7 +128,7 @@ class Scheduler:
         return Step(batch.plain, batch.plain_rows, chunks, changed)
 
     def _extend_plain(self) -> None:
-        """Allocates blocks for the next token of plain sequences, and slots for their states."""
+        """Allocates blocks and state slots for the next token of each plain sequence."""
         batch = self.batch
         if batch.regroup:
             batch.group()
@@ -144,9 +147,9 @@ class Scheduler:
             self.checkpoints.keep_state_slots()
 
     def _add_drafts(self, chunks: list[Chunk], budget: int) -> int:
-        """Adds a chunk for each sequence with draft tokens; returns how many tokens all of them have.
+        """Adds a chunk for each sequence with draft tokens; returns their total number of tokens.
 
-        Draft tokens leave room in the step for all sequences, and for prompts.
+        Draft tokens leave room in the step for one token of each sequence, and for prompts.
         """
         drafting = [s for s in self.batch.decoding if s.drafting]
         left = budget - len(drafting) - (self._reserved if self.batch.prefilling else 0)
@@ -154,7 +157,9 @@ class Scheduler:
         return sum(self._add_draft(sequence, chunks) for sequence in drafting if sequence.row >= 0)
 
     def _add_draft(self, sequence: Sequence, chunks: list[Chunk]) -> int:
-        """Adds a chunk for a sequence's newest token, its draft tokens and alternatives; returns how many tokens."""
+        """Adds a chunk with a sequence's newest token, its draft tokens and their alternatives; returns its number of
+        tokens.
+        """
         start = int(self.tables.computed[sequence.row])
         count = self.speculation.fit(sequence)
         wanted = count + len(sequence.alternatives)
@@ -165,10 +170,10 @@ class Scheduler:
         return length
 
     def _add_prompts(self, chunks: list[Chunk], budget: int) -> None:
-        """Adds chunks of prompts, which are so much work at most (ChunkSizes).
+        """Adds chunks of prompts up to a budget of work, in the unit of ChunkSizes.
 
-        A prompt waits for another one that computes in this step what both begin with, and those of some hybrids for
-        the next step, if this one has as many as it may have.
+        A prompt waits if another one computes their common prefix in this step. With some hybrid networks the number of
+        prompts in a step is limited.
         """
         prompts = self._ordered_prompts(budget)
         owners = self.prefixes.prefix_owners([sequence for sequence, _ in prompts])
@@ -183,13 +188,13 @@ class Scheduler:
                 budget -= taken
 
     def _ordered_prompts(self, budget: int) -> list[tuple[Sequence, int]]:
-        """Returns prompts in the order in which they are computed, each with the work to keep for those behind.
+        """Returns prompts in the order of their computation, each with the work to reserve for those after it.
 
-        The oldest has at least half of a step; those that fit into the other half need not wait for all of it. Work is
-        time, in units of the time that a token takes without context.
+        The oldest prompt gets at least half of the step; prompts that fit into the other half need not wait for all of
+        it. Work is in units of the time of a token without context.
 
         Args:
-            budget: The tokens that the step has for prompts.
+            budget: The number of tokens that the step has for prompts.
         """
         prompts = list(self.batch.prefilling)
         if len(prompts) < 2 or not self._split:
@@ -202,9 +207,10 @@ class Scheduler:
         return [(prompts[0], kept), *((sequence, 0) for sequence in rest)]
 
     def _add_prompt(self, sequence: Sequence, budget: int, chunks: list[Chunk]) -> int:
-        """Adds a chunk of a sequence's prompt; returns how much of the budget it takes, as work (ChunkSizes).
+        """Adds a chunk of a sequence's prompt; returns the work that it takes from the budget.
 
-        A prompt alone has whole steps. Beside others its parts shrink, or their pauses would grow with its length.
+        A prompt that runs alone gets whole steps. Otherwise its chunks shrink with its context, since the pauses of
+        other sequences would grow with its length.
         """
         batch = self.batch
         start, known = int(self.tables.computed[sequence.row]), len(sequence.ids)
@@ -228,7 +234,9 @@ class Scheduler:
         return taken
 
     def _grow(self, sequence: Sequence, tokens: int) -> bool:
-        """Allocates blocks for so many tokens. False: the sequence was preempted itself, or has failed."""
+        """Allocates blocks for a sequence of `tokens` tokens. Returns False if it was preempted itself, or has
+        failed.
+        """
         need = self.blocks.blocks(tokens) - len(sequence.blocks)
         if need <= 0:
             return True
@@ -239,7 +247,7 @@ class Scheduler:
         return True
 
     def timed(self, step: Step, seconds: float) -> None:
-        """Records how long a step with chunks took."""
+        """Records the duration of a step with chunks."""
         tokens = len(step.decoding) + sum(chunk.length for chunk in step.chunks)
         attended = sum(chunk.length * chunk.start for chunk in step.chunks)
         self.chunk_sizes.learn(tokens, attended + int(self.tables.computed[step.rows].sum()), seconds)
@@ -255,7 +263,7 @@ class Scheduler:
                     self.prefixes.shares_prefix(other, sequence)
 
     def admit(self) -> None:
-        """Starts waiting sequences as far as slots, rows, blocks and the next step allow."""
+        """Starts as many waiting sequences as slots, rows, blocks and the next step allow."""
         if self.waiting:
             self._policy.admit()
 
@@ -263,31 +271,32 @@ class Scheduler:
 
     @property
     def running(self) -> list[Sequence]:
-        """Implements Runner.running."""
+        """The running sequences, oldest first."""
         return self.batch.running
 
     @property
     def full(self) -> bool:
-        """Implements Runner.full."""
+        """Whether every slot is taken."""
         return self.batch.slots_used >= self.waiting.slots
 
     @property
     def total_blocks(self) -> int:
-        """Implements Runner.total_blocks."""
+        """The number of blocks of the KV cache."""
         return self.blocks.total
 
     def blocks_of(self, client: ClientQueue) -> int:
-        """Implements Runner.blocks_of."""
+        """Returns the number of KV blocks that a client's running sequences have."""
         return self.batch.blocks_of(client)
 
     def blocks_needed(self, sequence: Sequence) -> int:
-        """Implements Runner.blocks_needed."""
+        """Returns the number of KV blocks that a sequence needs to start."""
         return self.blocks.blocks(len(sequence.ids))
 
     def prompts_full(self, client: ClientQueue) -> bool:
-        """Implements Runner.prompts_full. A long prompt leaves half of each step to short ones, which fit into it.
+        """Returns whether a client has so many prompts in prefill that another one would only wait.
 
-        So short prompts wait for one another alone.
+        A long prompt leaves half of each step to short ones that fit into it, so short prompts wait only for each
+        other.
         """
         if not any(s.client is client for s in self.batch.prefilling):
             return False
@@ -296,8 +305,10 @@ class Scheduler:
         return sum(left) >= self._budget() and (not self._split or len(short) == len(left) or sum(short) >= half)
 
     def must_wait(self, sequence: Sequence) -> bool:
-        """Returns whether a sequence has to wait: for a feature, for the masks of other grammars, for its trial as a
-        suspect, or for the long prompt of its client.
+        """Returns whether a sequence cannot start now although others after it may.
+
+        It may have to wait for a feature, for the masks of other grammars, for its trial as a suspect of a failed step,
+        or for its client's long prompt.
         """
         if self.prefixes.must_wait(sequence):
             return True
@@ -309,7 +320,14 @@ class Scheduler:
         return mine and len(sequence.ids) > self._half() and sum(self._prompts_left()) >= self._budget()
 
     def reserve(self, sequence: Sequence, leaving: Sequence | None) -> bool:
-        """Implements Runner.reserve: the sequence holds its cached blocks and its adapter then."""
+        """Reserves blocks and a slot for a sequence that is about to start; returns whether there were enough.
+
+        If so, the sequence holds its cached blocks and its adapter from now on.
+
+        Args:
+            sequence: The sequence.
+            leaving: The running sequence whose slot it takes; None if a slot is free.
+        """
         running, used = self.running, self.batch.rows_used
         if running and used - (leaving is not None) + sequence.rows > self._max_rows:
             return False
@@ -324,7 +342,10 @@ class Scheduler:
         return True
 
     def start(self, sequence: Sequence) -> None:
-        """Implements Runner.start; a sequence whose grammar cannot be matched fails."""
+        """Starts a sequence for which blocks and a slot are reserved.
+
+        If its grammar cannot be matched, the request fails.
+        """
         try:
             if sequence.constrained and sequence.matcher is None:
                 sequence.matcher = self._new_matcher(sequence)
@@ -347,7 +368,7 @@ class Scheduler:
             self.waiting.charge(sequence.client, len(sequence.ids) - found)
 
     def preempt(self, sequence: Sequence, *, first: bool = False) -> None:
-        """Takes a running sequence out of the batch and queues it again, as Runner.preempt says.
+        """Preempts a running sequence: removes it from the batch, and queues it again.
 
         Args:
             sequence: The sequence.
@@ -369,18 +390,18 @@ class Scheduler:
     # --- sequences that go on, or leave
 
     def decode(self, sequence: Sequence) -> None:
-        """Moves a sequence whose prompt is computed to the decoding ones."""
+        """Moves a sequence whose prompt is computed from prefill to the decoding sequences."""
         self.batch.decode(sequence)
         sequence.has_output, sequence.output_since = True, self.steps
         self.suspects.discard(sequence)
 
     def finish(self, sequence: Sequence) -> None:
-        """Ends a sequence that has all its tokens, between two steps."""
+        """Ends a sequence that is complete; called between two steps."""
         self.prefixes.checkpoint_completion(sequence)
         self.end(sequence)
 
     def end(self, sequence: Sequence) -> None:
-        """Ends a sequence, or its beam search, that is over or not wanted any more, whatever its state."""
+        """Ends a sequence, together with its beam search, whatever its state."""
         self.suspects.discard(sequence)
         if sequence.state == "waiting":
             self.waiting.remove(sequence.request, sequence.index)
@@ -389,20 +410,20 @@ class Scheduler:
             self._stop(sequence)
 
     def discard(self, sequences: list[Sequence]) -> None:
-        """Ends sequences whose results are not wanted any more."""
+        """Ends sequences that were cancelled."""
         for sequence in sequences:
             self.end(sequence)
             sequence.new_ids, sequence.new_details = [], []
 
     def fail(self, request: GenerationRequest, error: RequestError) -> None:
-        """Ends a request with all its sequences, with an error, unless it has ended already."""
+        """Ends all sequences of a request with an error, unless it has ended already."""
         if self._report_failure(request, error):
             request.unfinished.clear()
             self.waiting.dequeued(request)
             self.discard(request.sequences)
 
     def leave(self, sequence: Sequence) -> None:
-        """Removes a running sequence, alone of its beam search."""
+        """Removes one running sequence, without the other beams of its search."""
         if sequence.row >= 0:
             self._charge(sequence)
             self.prefixes.register(sequence, int(self.tables.computed[sequence.row]))
@@ -411,9 +432,10 @@ class Scheduler:
         self.speculation.leave(sequence)
 
     def make_room(self, sequence: Sequence, blocks: int) -> bool:
-        """Preempts sequences until so many blocks are free. False: this one was preempted itself, or has failed.
+        """Preempts sequences until this number of blocks is free. Returns False if `sequence` was preempted itself, or
+        has failed.
 
-        The oldest of the least urgent stays longest.
+        Among the least urgent sequences, the oldest is preempted last.
         """
         while self.prefixes.lacks(blocks):
             running = sorted(self.running, key=lambda s: s.arrival)
@@ -428,9 +450,9 @@ class Scheduler:
         return True
 
     def recover(self) -> Sequence | None:
-        """Queues all running sequences of a failed step again, before all others; returns the one at fault, if known.
+        """Queues all running sequences of a failed step again, before all others; returns the one at fault, or None.
 
-        It is queued as well: the caller ends its request.
+        The sequence at fault is queued as well, and the caller must end its request.
         """
         running = {s.arrival: s for s in [*self.running, *self.batch.searching]}
         interrupted = sorted(running.values(), key=lambda s: s.arrival)
@@ -445,7 +467,10 @@ class Scheduler:
         self.waiting.put_back(victim, first=first)
 
     def _stop(self, sequence: Sequence) -> Sequence:
-        """Stops a running sequence; returns what would be queued to resume: a beam search begins again."""
+        """Stops a running sequence.
+
+        Returns the sequence to queue for resuming, which for a beam search is the one of its prompt.
+        """
         for member in sequence.members:
             self.leave(member)
         self.waiting.stopped(sequence)
@@ -458,47 +483,50 @@ class Scheduler:
         return sequence
 
     def _charge(self, sequence: Sequence) -> None:
-        """Charges a sequence's client for the tokens generated since the last time."""
+        """Charges a sequence's client for the tokens generated since the last charge."""
         if len(sequence.ids) > sequence.charged:
             self.waiting.charge(sequence.client, len(sequence.ids) - sequence.charged)
             sequence.charged = len(sequence.ids)
 
 
 FIRST_REACH = 1024
-"""The b / d, in tokens, that is assumed before anything is measured."""
+"""The ratio b / d, in tokens, that is assumed before anything is measured."""
 NEAR = 512
-"""A step whose tokens have a mean context below this many tokens updates b; any other step updates d."""
+"""If the mean context of a step's tokens is below this number of tokens, the step updates b; otherwise it updates
+d."""
 RATE = 0.1
-"""How much of the difference between a measured b or d and the known one the known one changes by."""
+"""The weight of a new measurement of b or d in its moving average."""
 STEP_S = 0.25
-"""Seconds that a step with more than the least tokens may take: so long may running answers pause."""
+"""The most seconds that a step with more than the least number of tokens may take, which is how long running answers
+pause."""
 MOST = 2
-"""A measured b or d counts as at most MOST times the known one, and at least 1 / MOST of it: some steps take longer
-because other work has the CPU."""
+"""A measurement of b or d is limited to MOST times the known value, and 1 / MOST of it, since some steps take longer
+while other work has the CPU."""
 
 
 class ChunkSizes:
-    """Chooses how many tokens of a prompt a step computes, by the context that they attend to.
+    """Chooses how many tokens of a prompt a step computes, depending on their context.
 
-    Each token of a chunk attends to all tokens before it: 256 tokens of the demo model take 11 ms at the beginning of a
-    prompt and 500 ms behind 31,000 others. So the time of a step is about b * tokens + d * attended, where attended is
-    the sum of the contexts of its tokens. b / d, the context at which attention takes as long as everything else, is
-    600 tokens for the demo model and 1,000 for one of 195M parameters; it depends on the network, its attention windows
-    and the machine, so it is learned from steps. Work is time in units of b, the time of a token without context.
+    Each token of a chunk attends to all tokens before it: with the demo model, 256 tokens take 11 ms at the beginning
+    of a prompt, and 500 ms after 31,000 others. So the time of a step is about b * tokens + d * attended, where
+    `attended` is the sum of the context lengths of its tokens. The ratio b / d is the context length at which attention
+    takes as long as everything else: 600 tokens for the demo model, and 1,000 for one with 195M parameters. It depends
+    on the network, its attention windows and the machine, so it is learned from steps. Work is time in units of b, the
+    time of a token without context.
 
-    The more tokens a step has, the less each takes, and the sooner the prompts of many clients are computed; but
-    running answers pause for the whole step. So a step has as many tokens as take `step_s` without context, within
-    limits.
+    The more tokens a step has, the less time each takes, but running answers pause for the whole step. So a step has as
+    many tokens as take `step_s` seconds without context, within limits.
     """
 
     def __init__(self, least: int, block_size: int, most: int = 0, *, step_s: float = STEP_S) -> None:
-        """Assumes that b / d is FIRST_REACH tokens.
+        """Assumes FIRST_REACH for b / d until steps have been measured.
 
         Args:
-            least: The tokens that any step may compute, however long it takes.
-            block_size: The tokens of a KV block.
-            most: The tokens that a quick step may compute; 0: no more than `least`.
-            step_s: What a step with more than the least tokens may take, in the seconds that it learns from.
+            least: The number of tokens that any step may have, however long it takes.
+            block_size: The number of tokens in a KV block.
+            most: The most tokens that a quick step may have; 0 for no more than `least`.
+            step_s: The most seconds that a step with more than `least` tokens may take, by the clock with which steps
+                are measured.
         """
         self.least = least
         self._most = max(least, most)
@@ -507,27 +535,36 @@ class ChunkSizes:
         self.forget()
 
     def forget(self) -> None:
-        """Forgets what was measured, for example the first steps with a network, which take longer than all others."""
+        """Discards the measurements, for instance those of a network's first steps, which take longer than all
+        others.
+        """
         self.reach = float(FIRST_REACH)
         self._linear = self._attention = 0.0  # b, d; 0: not known
         self.step_tokens = self.least
         """The most tokens of the next step."""
 
     def work(self, start: int, tokens: int) -> int:
-        """Returns the work of so many tokens that have `start` tokens before them."""
+        """Returns the work for `tokens` tokens after `start` others."""
         return int(tokens * (1 + start / self.reach))
 
     def part(self, start: int, left: int, budget: int) -> tuple[int, int]:
-        """Returns how many of a prompt's `left` tokens a step with this budget computes, and their work."""
+        """Returns how many of a prompt's `left` tokens a step with this budget of work computes, and their work.
+
+        Args:
+            start: The number of tokens before them.
+            left: The number of tokens that are not computed yet.
+            budget: The work that the step has left.
+        """
         work = self.work(start, left)
         if work <= budget:
             return left, work
         return min(left, budget, self.tokens(start, budget)), budget  # a block may take more than all of it
 
     def tokens(self, start: int, work: int) -> int:
-        """Returns the most tokens behind `start` others that take about so much work, at least to the end of a block.
+        """Returns how many tokens after `start` others take about this much work, at least up to the end of a block.
 
-        Chunks end where blocks do, so that prompts with a common prefix can share them; but the first fills its step.
+        Chunks end at block boundaries, so that prompts with a common prefix can share the blocks. Only the first chunk
+        of a prompt fills its step.
         """
         most = max(self._block_size, int(work / (1 + start / self.reach)))
         return most - (start + most) % self._block_size if start else most
@@ -535,13 +572,13 @@ class ChunkSizes:
     def learn(self, tokens: int, attended: int, seconds: float) -> None:
         """Updates b or d from the time of a step with prompts.
 
-        Small steps are ignored: a part of the time is the same for any size. b and d are updated by different steps,
-        each with the known value of the other, so that neither is lost while only the other has steps.
+        Small steps are ignored, since a part of their time does not depend on the size. Different steps update b and d,
+        each using the known value of the other, so that neither drifts while only the other is updated.
 
         Args:
-            tokens: The tokens of the step.
-            attended: The sum of their contexts.
-            seconds: The time of the step.
+            tokens: The number of tokens in the step.
+            attended: The sum of their context lengths.
+            seconds: The duration of the step.
         """
         if 2 * (tokens + attended / self.reach) < self.least or seconds <= 0:
             return

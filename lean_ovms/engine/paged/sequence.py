@@ -1,4 +1,4 @@
-"""A sequence while the paged engine computes it. Plain state; `scheduler` and `engine` decide."""
+"""The state of a sequence in the paged engine. The scheduler and the step runner decide what happens to it."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from .sampling.logprobs import TokenLogprobs
 
 JUMP_FORWARD_SCORE = 4
-"""A sequence gets no draft tokens of its grammar any more after so many more rejected than accepted ones."""
+"""If this many more of its grammar's draft tokens were rejected than accepted, a sequence gets no more of them."""
 State = Literal["waiting", "prefill", "decode", "over"]
 
 
 NO_STATE = -1
-"""In the place of a slot of the state cache: there is no state."""
+"""The value of a state slot if there is no state."""
 
 
 class TextProposer(Protocol):
-    """Drafts tokens for one sequence, whose ids only grow, from the text alone."""
+    """Proposes draft tokens for one sequence from its own text, to which tokens are only appended."""
 
     def propose(self, ids: array[int], most: int, few: bool) -> list[int]:
-        """Returns draft tokens to follow a text; all may be wrong.
+        """Returns tokens that may follow a text. Any of them may be wrong.
 
         Args:
             ids: The tokens of the text.
@@ -41,188 +41,191 @@ class TextProposer(Protocol):
 
 
 class Matcher(Protocol):
-    """The state of one text in its grammar."""
+    """The state of one text with respect to its grammar."""
 
     def prepare(self) -> None:
-        """Computes the mask early, while the network computes. Optional before `apply`."""
+        """Computes the token mask early, while the network computes. `apply` does it otherwise."""
 
     def apply(self, row: NDArray[np.float32]) -> None:
-        """Forbids, in a logits row [vocab], what may not come next. Raises params.NoToken."""
+        """Forbids the tokens that the grammar does not allow next, in a logits row [vocab]. Raises params.NoToken."""
 
     def consume(self, token: int) -> bool:
-        """Takes the next token; True when the grammar is over and nothing may follow."""
+        """Processes the next token. Returns True if the grammar is complete, so that nothing may follow."""
 
     def forced(self) -> list[int]:
-        """Returns tokens of the text that has to come next, as far as the grammar leaves no choice.
+        """Returns tokens of the text that must come next, as far as the grammar leaves no choice.
 
-        The model may write the same text with other tokens, so these are draft tokens.
+        Since the model may tokenize the same text differently, these are used as draft tokens.
         """
 
     def fork(self) -> Matcher:
-        """Returns the same state for another sequence that goes on from here."""
+        """Returns a copy of the state for another sequence that continues from here."""
 
 
 class LogitArrays(NamedTuple):
-    """The lists of a request, which may be as long as the vocabulary, as arrays that all its sequences use."""
+    """Lists of a request that may be as long as the vocabulary, as arrays that all its sequences share."""
 
     allowed: NDArray[np.int64]
-    """The only tokens that may be sampled; empty: any."""
+    """The only tokens that may be sampled; empty for all tokens."""
     biased: NDArray[np.int64]
-    """Tokens whose logits are changed."""
+    """The tokens with a logit bias."""
     bias: NDArray[np.float32]
-    """What is added to the logit of each of these."""
+    """The bias of each of these tokens."""
 
 
 class Continuation(NamedTuple):
-    """A beam with one more token."""
+    """A candidate of a beam search: a beam with one more token."""
 
     parent: Sequence
-    """The beam."""
+    """The beam that is extended."""
     token: int
-    """The token."""
+    """The new token."""
     score: float
     """The log probability of the whole text."""
     logprob: float
-    """The log probability of the token by the model's own logits."""
+    """The token's log probability, from the model's unprocessed logits."""
     detail: TokenLogprobs | None
-    """The token's log probability, its rank and other tokens; None unless the request wants log probabilities."""
+    """The token's log probability, rank and alternatives; None if the request does not ask for log probabilities."""
 
 
 class Hypothesis(NamedTuple):
-    """A finished completion."""
+    """A completed text of a beam search."""
 
     ids: list[int]
     """The ids of the tokens."""
     logprobs: list[float]
     """The log probabilities of these tokens."""
     score: float
-    """The log probability of all of them, divided by length ** length_penalty."""
+    """The log probability of the text, divided by length ** length_penalty."""
     details: list[TokenLogprobs]
-    """The log probability of each token with its rank and other tokens; empty unless the request wants them."""
+    """The log probability, rank and alternatives of each token; empty if the request does not ask for log
+    probabilities."""
 
 
 class Search(Protocol):
-    """A search of the likeliest texts of one request, with several sequences."""
+    """A beam search for one request."""
 
     beams: list[Sequence]
-    """The beams that run; before the search begins, the sequence that computes the prompt."""
+    """The running beams; before the search begins, the sequence that computes the prompt."""
     width: int
     """The most beams."""
 
     def begin_again(self) -> Sequence:
-        """Forgets everything but the prompt; returns the sequence that computes it."""
+        """Discards everything except the prompt, and returns the sequence that computes it."""
 
     def advance(self, beams: Seq[Sequence], logits: NDArray[np.float32]) -> list[Continuation]:
-        """Returns the next beams, best first; none when the search is over.
+        """Returns the next beams, best first; an empty list if the search has ended.
 
         Args:
-            beams: The beams as they are.
-            logits: The logits [beams, vocabulary] of their next tokens, which are changed in place.
+            beams: The current beams.
+            logits: The logits [beams, vocabulary] of their next tokens, changed in place.
 
         Raises:
-            NoToken: No beam can go on, and none has ended.
+            NoToken: No beam can continue, and none is complete.
         """
 
     def close(self, beams: Seq[Sequence]) -> list[Hypothesis]:
-        """Returns the `width` best hypotheses, or all that there are, best first.
+        """Ends the search, and returns at most `width` hypotheses, best first.
 
         Args:
-            beams: The beams that still run, and have no more room.
+            beams: The beams that are still running, which cannot grow any more.
         """
 
 
 SearchFactory = Callable[["Sequence"], Search]
-"""Makes the search that begins with a sequence, which computes the prompt."""
+"""A function that creates a search from the sequence that computes the prompt."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Sequence(generation.QueuedSequence):
-    """One text that is computed: a choice of a request, or a beam of a search."""
+    """A text that is being computed: a choice of a request, or a beam of a search."""
 
     params: Params
-    """What this engine does with it, read from the request's fields."""
+    """The parameters of the request in the engine's form."""
     ids: array[int]
-    """Prompt and generated tokens. When it decodes, the keys and values of all but the newest are in the KV cache, and
-    of all but two where the other was an alternative to a draft token: its own are not in its place."""
+    """The prompt and generated tokens. While decoding, the keys and values of all but the newest token are in the KV
+    cache. If the token before it was an alternative to a draft token, its keys and values are missing, too, since they
+    are elsewhere."""
     prompt: int
-    """The tokens of the prompt."""
+    """The number of prompt tokens."""
     limit: int
     """The most tokens of the whole text."""
     seed: int = 0
-    """The seed of its random numbers."""
+    """The seed of the random numbers."""
     stops: frozenset[int] = frozenset()
-    """The tokens that end it."""
+    """The ids of the stop tokens."""
     arrival: int = 0
-    """The place in the order in which sequences came."""
+    """A number that increases with the order of arrival."""
     state: State = "waiting"
     row: int = -1
-    """The row of the block tables; -1: it does not run."""
+    """The row in the block tables; -1 if it is not running."""
     blocks: list[int] = field(default_factory=list)
-    """The KV blocks, in the order of the tokens."""
+    """The KV blocks in the order of the tokens."""
     chain: list[int] = field(default_factory=list)
-    """The serial numbers of those blocks that are in the prefix cache, from the first one on."""
+    """The serial numbers of the blocks that are in the prefix cache, from the first one on."""
     state_slot: int = NO_STATE
-    """The slot of its state, with a hybrid network."""
+    """The slot of the sequence's state in a hybrid network."""
     written: list[int] = field(default_factory=list)
-    """The slots to which the running step writes its next states."""
+    """The slots to which the running step writes the sequence's next states."""
     shared_ends: set[int] = field(default_factory=set)
-    """Numbers of tokens with which other prompts begin too: a checkpoint is wanted behind each."""
+    """Lengths of prefixes that other prompts share; a checkpoint should be made after each."""
     cached_end: int = 0
-    """The tokens of cached blocks behind which there is no checkpoint, so that one is wanted; 0: there are none."""
+    """The length of a cached prefix that could not be used for want of a checkpoint, so one should be made there; 0 for
+    none."""
     message_ends: tuple[int, ...] = ()
-    """Numbers of tokens behind messages of a chat where checkpoints are wanted."""
+    """Lengths of prefixes that end with a message of a chat, where checkpoints should be made."""
     completion_end: int = 0
-    """The serial number of the last generated block that has a checkpoint; 0: none has."""
+    """The serial number of the last generated block with a checkpoint; 0 for none."""
     cached: int = -1
-    """The prompt's tokens that were found in the prefix cache; -1: it was not looked for yet."""
+    """The number of prompt tokens found in the prefix cache; -1 before the search."""
     looked_up: bool = False
-    """Whether a hook has looked for its blocks outside the KV cache, and is not asked again."""
+    """Whether a hook has already looked for its blocks outside of the KV cache."""
     matcher: Matcher | None = None
-    """What follows its grammar; None: it has none, or has not begun."""
+    """The matcher of its grammar; None if it has no grammar, or has not started."""
     arrays: LogitArrays | None = None
-    """The lists of its request as arrays, once they were needed."""
+    """The lists of its request as arrays; None until they are needed."""
     counts: TokenCounts | None = None
-    """How often each token is in it, where penalties need that."""
+    """The counts of its tokens, if penalties need them."""
     thinking: ThinkingState | None = None
-    """Where it is in its reasoning, where that has a budget."""
+    """The progress of its reasoning, if that is limited."""
     draft_tokens: list[int] = field(default_factory=list)
-    """Tokens that may follow `ids`, for which the running step computes logits, too."""
+    """The draft tokens after `ids`, which the running step verifies."""
     alternatives: list[int] = field(default_factory=list)
-    """Other tokens in the place of the first of these."""
+    """Alternatives to the first draft token."""
     drafting: bool = False
-    """Whether it may have draft tokens in the next step, which is then a chunk of its own."""
+    """Whether it may have draft tokens in the next step, in which it is computed as a chunk."""
     copies: TextProposer | None = None
-    """What proposes draft tokens from the text itself; None: nothing was proposed yet."""
+    """The proposer of draft tokens from its own text; None until it is needed."""
     jump_forward: bool = False
-    """Whether the draft tokens are its grammar's: the only ones that it allows."""
+    """Whether its draft tokens are those that the grammar forces."""
     jump_forward_score: int = JUMP_FORWARD_SCORE
-    """How many more of its grammar's draft tokens may be rejected than accepted before it gets none of these."""
+    """How many more draft tokens of its grammar may be rejected than accepted before it gets no more of them."""
     drafted: list[int] = field(default_factory=list)
-    """The draft tokens of each step so far, but for those of its grammar."""
+    """The number of draft tokens in each step so far, except those of its grammar."""
     accepted: list[int] = field(default_factory=list)
-    """How many of each of these were kept."""
+    """The number of accepted tokens for each entry of `drafted`."""
     preempted: bool = False
-    """Whether it has given its blocks back once."""
+    """Whether it has been preempted before."""
     spoiled: bool = False
-    """Whether its keys and values are not finite, so that no block of it is cached."""
+    """Whether its keys and values are not finite, so that none of its blocks may be cached."""
     echo: bool = False
-    """Whether the log probabilities of its prompt are still to be sent."""
+    """Whether the log probabilities of its prompt have not been sent yet."""
     prompt_details: list[TokenLogprobs] = field(default_factory=list)
-    """Those that are computed so far; the first token has none."""
+    """The log probabilities of the prompt computed so far; the first token has none."""
     search: Search | None = None
-    """The beam search that it is a beam of."""
+    """The beam search to which it belongs, or None."""
     score: float = 0.0
-    """The sum of its log probabilities, of a beam."""
+    """The sum of the log probabilities of a beam."""
     logprobs: list[float] = field(default_factory=list)
-    """The log probability of each generated token, of a beam."""
+    """The log probability of each generated token of a beam."""
     new_ids: list[int] = field(default_factory=list)
-    """Generated tokens that were not sent yet."""
+    """The generated tokens that have not been sent yet."""
     new_details: list[TokenLogprobs] = field(default_factory=list)
-    """Their log probabilities, where the request wants them."""
+    """The log probabilities of `new_ids`, if the request asks for them."""
     reason: str | None = None
-    """Why it has ended; None: it has not."""
+    """The finish reason; None if it has not ended."""
     repetition: tuple[int, int, int] | None = None
-    """When it ends because it repeats itself, as SamplingParams.repetition; None: never."""
+    """The settings by which it ends if it repeats itself (SamplingParams.repetition); None for never."""
 
     @property
     def length(self) -> int:
@@ -234,21 +237,23 @@ class Sequence(generation.QueuedSequence):
 
     @property
     def needs_prompt_logprobs(self) -> bool:
-        """Whether log probabilities of the prompt are wanted and not complete, so that all of it has to be computed."""
+        """Whether log probabilities of the prompt are requested and incomplete, so that the whole prompt must be
+        computed.
+        """
         return self.echo and len(self.prompt_details) < self.prompt - 1
 
     @property
     def members(self) -> Seq[Sequence]:
-        """The running sequences that are preempted together: all beams of a search, or the sequence alone."""
+        """The running sequences that are preempted together with it: all beams of its search, or itself alone."""
         return tuple(self.search.beams) if self.search is not None else (self,)
 
     @property
     def rows(self) -> int:
-        """Rows of the block tables that the sequence takes, or will take when its prompt is computed."""
+        """The number of block table rows that it takes, or will take once its prompt is computed."""
         return self.search.width if self.search is not None else 1
 
     def follow(self, token: int) -> bool:
-        """Gives a new token to the sequence's grammar and counts; True if the grammar is over with it."""
+        """Passes a new token to the sequence's grammar and counts. Returns True if the grammar is complete."""
         if self.counts is not None:
             self.counts.add(token)
         if self.thinking is not None:
@@ -257,7 +262,7 @@ class Sequence(generation.QueuedSequence):
 
 
 def forked(parent: Sequence, index: int) -> Sequence:
-    """Returns a sequence that goes on from where the parent is; it has no row and no blocks yet."""
+    """Returns a sequence that continues from the state of another; it has no row and no blocks yet."""
     return Sequence(
         request=parent.request,
         index=index,

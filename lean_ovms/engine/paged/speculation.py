@@ -1,7 +1,7 @@
 """Decides which sequences get draft tokens in a step, and how many.
 
-Some need no model: where a grammar leaves no choice, or where an n-gram occurred before. Others are a proposer's. What
-is right of them is seen when the step is computed: `step_runner` accepts and rejects them.
+Some draft tokens need no model: those that a grammar forces, and those that followed the same n-gram before. All others
+come from a proposer. `step_runner` accepts or rejects them once the step is computed.
 """
 
 from __future__ import annotations
@@ -14,47 +14,50 @@ from .parts import Proposer, TextProposerFactory
 from .sequence import Sequence
 
 SHARE = 0.015
-"""How much of the time draft tokens may cost where they do not pay."""
+"""The fraction of the time that draft tokens may cost while they do not pay off."""
 SAVED = 3
-"""Steps without draft tokens whose time is the most that a balance has, above zero or below."""
+"""The limit of a balance, above and below zero: the time of this many steps without draft tokens."""
 REFRESH = 64
-"""Steps with draft tokens after which some without are measured again: they take longer as contexts grow."""
+"""The number of steps with draft tokens after which steps without any are measured again, since they take longer as
+contexts grow."""
 LONGEST = 32
 """The most draft tokens of a sequence in a step."""
 RATE = 0.2
-"""How much of the difference between a measured step and the known one the known one changes by."""
+"""The weight of a new measurement of a step in its moving average."""
 MOST = 2
-"""A measured step counts as at most MOST times the known one."""
+"""A measurement of a step is limited to MOST times the known value."""
 LEAST_S = 0.005
-"""After a shorter step there are no balances: what it takes varies with what else the process does."""
+"""If steps are shorter than this, in seconds, there are no balances, since their time varies with other work of the
+process."""
 
 
 @dataclass(slots=True)
 class Balance:
-    """The time that draft tokens have saved in batches of about the same size, and that of a step without any."""
+    """The time saved by draft tokens in batches of a similar size, and the duration of a step without any."""
 
     step_s: float = 0.0
-    """The seconds of a step without draft tokens; 0: not known yet."""
+    """The seconds of a step without draft tokens; 0 if not known yet."""
     saved_s: float = 0.0
-    """The seconds that draft tokens have saved, less what they have cost."""
+    """The seconds that draft tokens have saved, minus those that they have cost."""
     length: int = 1
-    """The most draft tokens of each sequence in the next step, if all have some."""
+    """The most draft tokens of each sequence in the next step, if all sequences have some."""
     drafts: int = REFRESH
-    """The steps with draft tokens since `step_s` was measured, which has to come first."""
+    """The number of steps with draft tokens since `step_s` was measured."""
 
 
 class DraftBudget:
-    """Gives a batch draft tokens as long as they save time, and else as often as costs SHARE of the time.
+    """Gives a batch draft tokens as long as they save time; otherwise so rarely that they cost only SHARE of the time.
 
-    A step of few sequences reads weights more than it computes, so draft tokens are nearly free; at more rows each
-    takes time from all sequences. Where that begins depends on the network and the machine, and what it is worth on how
-    many tokens are accepted. So both are measured, together with what the drafts themselves take.
+    A step with few sequences spends its time on reading weights, so draft tokens are nearly free; with more rows, each
+    takes time from all sequences. Where this begins depends on the network and the machine, and the gain depends on how
+    many tokens are accepted. So both are measured, together with the cost of drafting.
 
-    A token is worth the time of a step without draft tokens by the number of its sequences. A step with draft tokens
-    saves what its tokens are worth less its time, drafts included; any other adds SHARE of its time to the balance.
-    Below zero there are no draft tokens. Drafts begin with as many tokens as there are sequences, which those with a
-    draft share; a step that saves time doubles what the next may have, any other halves it. Batches of 1, 2, 3 to 4, 5
-    to 8 and so on have balances of their own, so one that shrinks may have them again.
+    A token is worth the time of a step without draft tokens divided by its number of sequences. A step with draft
+    tokens saves the worth of its tokens minus its time, including drafting; each step without any adds SHARE of its
+    time to the balance. If the balance is negative there are no draft tokens. At first a step may have as many draft
+    tokens as there are sequences, shared by those with a draft. A step that saves time doubles this number for the
+    next, any other halves it. Batches of 1, 2, 3 to 4, 5 to 8 and so on sequences have separate balances, so that a
+    shrinking batch may get drafts again.
     """
 
     def __init__(self) -> None:
@@ -62,16 +65,22 @@ class DraftBudget:
         self._last: Balance | None = None  # that of the last step, None if it had draft tokens
 
     def most(self, sequences: int) -> int:
-        """Returns the most draft tokens of each sequence in the next step, if all of so many have some."""
+        """Returns the most draft tokens of each sequence in the next step, if all `sequences` have some."""
         balance = self._balances.get((sequences - 1).bit_length())
         if balance is None:
             return 0 if self._balances else LONGEST
         return balance.length if balance.saved_s >= 0 and balance.drafts < REFRESH else 0
 
     def learn(self, sequences: int, drafted: int, accepted: int, seconds: float) -> None:
-        """Updates the balance from a step without prompts.
+        """Updates the balance with the measurement of a step without prompts.
 
-        The first step without draft tokens is charged as those with them are: its number of rows is another.
+        The first step without draft tokens after others is charged like these, since its number of rows changes, too.
+
+        Args:
+            sequences: The number of decoding sequences.
+            drafted: The number of draft tokens.
+            accepted: The number of accepted draft tokens.
+            seconds: The duration of the step, including drafting.
         """
         if seconds < LEAST_S:
             self.forget()
@@ -96,30 +105,32 @@ class DraftBudget:
         balance.saved_s = max(-most, min(most, balance.saved_s))
 
     def forget(self) -> None:
-        """Forgets what was measured, as ChunkSizes.forget does."""
+        """Discards the measurements, for instance those of a network's first steps, which take longer than all
+        others.
+        """
         self._balances.clear()
         self._last = None
 
 
 FEW_SEQUENCES = 2
-"""Decoding sequences up to which grammars jump forward and short n-grams suffice for draft tokens: a step of few
-sequences reads weights more than it computes. With the demo model, whose steps take a quarter of a millisecond, 4
-streams took up to a third more CPU time with jumps than without, 1 and 2 up to a third less (2026-11)."""
+"""The most decoding sequences with which grammars jump forward, and short n-grams suffice for draft tokens: a step with
+few sequences spends its time on reading weights. With the demo model, whose steps take a quarter of a millisecond, 4
+streams took up to a third more CPU time with jumps than without, and 1 or 2 up to a third less (2026-11)."""
 
 
 class Speculation:
-    """Gives the decoding sequences of a batch draft tokens."""
+    """Chooses draft tokens for the decoding sequences of a batch."""
 
     def __init__(
         self, batch: BatchState, proposer: Proposer | None, new_text_proposer: TextProposerFactory | None
     ) -> None:
-        """Begins with a budget of which nothing is measured.
+        """Begins without measurements.
 
         Args:
             batch: The running sequences.
-            proposer: A draft model, or a head of the model; None: there is neither.
-            new_text_proposer: Makes what drafts from the text of a sequence, where there is no proposer; None: only
-                grammars draft then.
+            proposer: A draft model or a draft head of the model; None for neither.
+            new_text_proposer: Creates a proposer that uses a sequence's own text, if there is no other proposer; None
+                if only grammars draft.
         """
         self.proposer = proposer
         self._new_text_proposer = new_text_proposer
@@ -127,9 +138,9 @@ class Speculation:
         self._batch = batch
 
     def choose(self) -> None:
-        """Sets the draft tokens that need no model.
+        """Chooses the draft tokens that need no model.
 
-        A sequence that gets them, or may get those of a draft model, is not one of the plain ones.
+        A sequence that has some, or may get some from the proposer, is no longer a plain one.
         """
         batch = self._batch
         if batch.regroup:
@@ -157,12 +168,12 @@ class Speculation:
             del sequence.draft_tokens[max(1, left // len(copying)) :]
 
     def propose(self, sequences: list[Sequence], left: int, each: int) -> None:
-        """Sets the proposer's draft tokens, and cuts those of others to what a step has room for.
+        """Gets draft tokens from the proposer, and limits those of other sources to the room in the step.
 
         Args:
-            sequences: Those that may have draft tokens in the next step.
-            left: Draft tokens for which the step has room.
-            each: Most draft tokens of a sequence that has some without a model.
+            sequences: The sequences that may have draft tokens in the next step.
+            left: The number of draft tokens for which the step has room.
+            each: The most draft tokens of a sequence that has them without a model.
         """
         batch = self._batch
         left = min(left, batch.checkpoints.spare(len(batch.running)))
@@ -181,18 +192,18 @@ class Speculation:
             self.proposer.propose(wanted)
 
     def room(self, sequence: Sequence) -> int:
-        """Returns how many draft tokens a sequence may have, without preempting any other.
+        """Returns how many draft tokens a sequence may have without preempting another sequence.
 
-        A hybrid network writes the state behind each of them, so that none has to be computed again.
+        A hybrid network needs a slot for the state after each draft token, so that none has to be computed again.
         """
         batch, known = self._batch, len(sequence.ids)
         free = (len(sequence.blocks) + batch.blocks.available) * batch.blocks.block_size - known
         return min(sequence.limit - known - 1, free, batch.checkpoints.spare(len(batch.running)))
 
     def fit(self, sequence: Sequence) -> int:
-        """Cuts a sequence's draft tokens to what there is room for now, and gives each a slot for the state behind it.
+        """Limits a sequence's draft tokens to the room that is left, and allocates a state slot for each.
 
-        Returns how many tokens can be computed with draft tokens, the newest one among them; 0: not even that one.
+        Returns the number of tokens that can be computed, including the newest one; 0 if not even that one can be.
         """
         room = max(0, self.room(sequence))
         del sequence.draft_tokens[room:]  # others have taken blocks meanwhile
@@ -204,13 +215,13 @@ class Speculation:
         return count
 
     def reject(self, sequence: Sequence) -> None:
-        """Drops the draft tokens of a sequence that are left, with the states behind them and the blocks for them."""
+        """Drops a sequence's remaining draft tokens, with the states after them and their blocks."""
         sequence.draft_tokens, sequence.alternatives = [], []
         self._batch.shrink(sequence)
         self._batch.checkpoints.drop_written(sequence)
 
     def leave(self, sequence: Sequence) -> None:
-        """Forgets the draft tokens of a sequence that does not run any more."""
+        """Drops the draft tokens of a sequence that is no longer running."""
         sequence.draft_tokens, sequence.alternatives = [], []
         sequence.drafting = sequence.jump_forward = False
         sequence.copies = None  # 140 bytes for a token, and other choices of its request may go on for long

@@ -1,28 +1,28 @@
 """The states of a hybrid network: which slots a step reads and writes, and which states are kept as checkpoints.
 
-Linear attention and short convolutions know of all tokens before in one state of a fixed size, which cannot be cut. So
-a prompt can go on from cached blocks only where the state behind them was kept: at a checkpoint. With any other
-network none of this does anything.
+Linear attention and short convolutions summarize all earlier tokens in one state of a fixed size, which cannot be
+divided. So a prompt can continue from cached blocks only if the state after them was kept, at a checkpoint. For any
+other network this module does nothing.
 
-Rule 1, slots: what several sequences or a checkpoint refer to is never written. A step reads a sequence's state from
-one slot and writes the next one to the same slot, if that is the sequence's alone, or else to another, which the
-sequence takes when the step is done (`assign_state_slots`, `write_states`, `take_written_state`).
+Rule 1, slots: a slot that several sequences or a checkpoint refer to is never written. A step reads a sequence's state
+from one slot. It writes the next state to the same slot if only this sequence uses it, or else to another slot, which
+the sequence takes after the step (`assign_state_slots`, `write_states`, `take_written_state`).
 
-Rule 2, several states in one step: for draft tokens the state behind each is written, so that those behind wrong ones
-are dropped and none is computed again. For a part of a prompt up to three are written, at equal distances.
+Rule 2, several states in one step: the state after each draft token is written, so that those after rejected tokens can
+be dropped, and none has to be computed again. For a part of a prompt up to three states are written, at equal
+distances.
 
-Rule 3, kinds of checkpoints, of which the first three begin at a border of blocks that others can share:
-- "shared", where prompts part that begin alike, at most MOST_SHARED_ENDS in a prompt; and where cached blocks ended
-  that had no state behind them: next time they can be used.
-- "prompt", behind the last block of a prompt that the same prompt could share.
-- "completion", behind the last whole block of an answer, in place of the one before, unless a prompt went on from that;
-  and where a sequence is preempted.
-- "inner", in the middle of a prompt: every `interval` tokens, at the end of a chat's first message, and of all before
-  its last message.
+Rule 3, kinds of checkpoints. The first three are at block boundaries from which others can continue:
+- "shared", at the end of a prefix that several prompts share, at most MOST_SHARED_ENDS in a prompt; and at the end of
+  cached blocks that could not be used because there was no state after them.
+- "prompt", after the last block of a prompt that the same prompt could reuse.
+- "completion", after the last whole block of an answer, replacing the one before, unless a prompt has continued from
+  it; and where a sequence is preempted.
+- "inner", inside a prompt: every `interval` tokens, at the end of a chat's first message, and before its last message.
 
-Rule 4, which give way: checkpoints are replaced when slots are wanted. First come those in the middle of a prompt, and
-those that one prompt alone went on from, once that has one further on. Then come those that were used longest ago; one
-that several prompts begin with counts as used whenever one behind it is.
+Rule 4, replacement: checkpoints are replaced when slots are needed. The first to go are those inside a prompt, and
+those from which only one prompt continued, once it has a later checkpoint. Next come the least recently used ones; a
+checkpoint that several prompts share counts as used whenever a later one of theirs is.
 """
 
 from __future__ import annotations
@@ -43,32 +43,32 @@ from .network import CHUNK_TOKENS, MOST_PROMPTS, Network
 from .sequence import NO_STATE, Sequence
 
 MOST_SHARED_ENDS = 4
-"""Places in a prompt at most where a hybrid network keeps its state because other prompts begin alike."""
+"""The most "shared" checkpoints in one prompt."""
 
 
 class StateCheckpoints:
-    """Uses the slots of states for the sequences of one engine, as the module's rules say."""
+    """Manages the states of an engine's sequences, by the rules in the module's docstring."""
 
     def __init__(
         self, states: StateCache, network: Network, blocks: BlockManager, tables: BlockTables, interval: int
     ) -> None:
-        """Begins without states.
+        """Begins without checkpoints.
 
         Args:
-            states: The slots; none for a network without states.
-            network: The network, which clears slots.
-            blocks: The blocks of the KV cache, at whose ends there are checkpoints.
-            tables: The rows of running sequences.
-            interval: Tokens of a prompt between two inner checkpoints.
+            states: The state slots; there are none for a network without states.
+            network: The network, which can reset the state in a slot.
+            blocks: The blocks of the KV cache. Checkpoints are at block boundaries.
+            tables: The block tables of running sequences.
+            interval: The number of prompt tokens between two "inner" checkpoints.
         """
         self.states = states
         self.enabled = states.total > 0
         """Whether the network has states."""
         self.most_prompts = MOST_PROMPTS if CHUNK_TOKENS in network.inputs else sys.maxsize
-        """Prompts at most of which a step computes parts."""
+        """The most prompts of which a step computes parts."""
         self.interval = interval
         self.message_starts: frozenset[int] = frozenset()
-        """Tokens that a message of a chat may begin with."""
+        """The ids of tokens with which a message of a chat may begin."""
         self._network = network
         self._blocks = blocks
         self._tables = tables
@@ -77,15 +77,17 @@ class StateCheckpoints:
     # --- slots
 
     def spare(self, running: int) -> int:
-        """Returns how many states may be written for draft tokens; each running sequence needs a slot more at most."""
+        """Returns how many states may be written for draft tokens, given that each running sequence may need another
+        slot.
+        """
         return self.states.available - running if self.enabled else sys.maxsize
 
     def slots(self, sequence: Sequence) -> tuple[int, ...]:
-        """Returns the slots that a chunk of a sequence reads and writes, as `Chunk.states`."""
+        """Returns the slots that a chunk of a sequence reads and writes, in the form of `Chunk.states`."""
         return (sequence.state_slot, *sequence.written) if self.enabled else ()
 
     def begin(self, sequence: Sequence) -> None:
-        """Gives a sequence that starts the state behind its cached blocks, or that of no tokens."""
+        """Gives a starting sequence the state after its cached blocks, or the empty state."""
         sequence.message_ends = self._message_ends(sequence.ids)
         if sequence.chain:
             self.restore(sequence)
@@ -94,13 +96,13 @@ class StateCheckpoints:
             self._network.clear_state(sequence.state_slot)
 
     def restore(self, sequence: Sequence) -> None:
-        """Gives a sequence the state behind its cached blocks, instead of the one that it has."""
+        """Replaces a sequence's state by the one after its cached blocks."""
         self.states.release(sequence.state_slot)
         first = sequence.index == 0 and not sequence.preempted
         sequence.state_slot = self.states.restore(sequence.chain, counts=first)
 
     def write_states(self, sequence: Sequence, count: int) -> int:
-        """Allocates slots for the states that a step writes for a sequence; returns how many, at most `count`."""
+        """Allocates up to `count` slots for the states that a step writes for a sequence; returns their number."""
         sequence.written = []
         slot = self.states.writable(sequence.state_slot)
         while slot != NO_STATE:
@@ -111,11 +113,11 @@ class StateCheckpoints:
         return len(sequence.written)
 
     def assign_state_slots(self, plain: list[Sequence]) -> None:
-        """Chooses the slots in which the next decode steps read and write states: one slot for both, unless others
-        refer to it.
+        """Chooses the slots that the next decode steps read and write: the same slot for both, unless it has other
+        users.
 
         Args:
-            plain: The decoding sequences of one token each.
+            plain: The decoding sequences with one token each.
         """
         self._reassigned = []
         if not self.enabled:
@@ -131,18 +133,20 @@ class StateCheckpoints:
                 self._reassigned.append(sequence)
 
     def keep_state_slots(self) -> None:
-        """Notes that the next decode step reads and writes the same slots as the one before."""
+        """Notes that the next decode step reads and writes the same slots as the last one."""
         self._reassigned = []
 
     def take_moved(self) -> bool:
-        """Takes the states that a decode step has written to other slots; returns whether there are any."""
+        """Assigns the states that a decode step has written to other slots to their sequences; returns whether there
+        were any.
+        """
         moved = [sequence for sequence in self._reassigned if sequence.row >= 0]
         for sequence in moved:
             self.take_written_state(sequence)
         return bool(moved)
 
     def take_written_state(self, sequence: Sequence) -> None:
-        """Takes the next one of the states that a step has written as the sequence's."""
+        """Assigns the next one of the states that a step has written to the sequence."""
         if not sequence.written:
             return
         slot = sequence.written.pop(0)
@@ -151,14 +155,14 @@ class StateCheckpoints:
             sequence.state_slot = slot
 
     def drop_written(self, sequence: Sequence) -> None:
-        """Frees the slots of states that a step has written for a sequence and that it did not take."""
+        """Frees the slots of states that a step has written for a sequence and that were not assigned to it."""
         for slot in sequence.written:
             if slot != sequence.state_slot:
                 self.states.release(slot)
         sequence.written = []
 
     def leave(self, sequence: Sequence) -> None:
-        """Frees all slots of a sequence that does not run any more."""
+        """Frees all slots of a sequence that is no longer running."""
         self.drop_written(sequence)
         self.states.release(sequence.state_slot)
         sequence.state_slot = NO_STATE
@@ -166,17 +170,18 @@ class StateCheckpoints:
     # --- prompts
 
     def write_prompt_states(self, sequence: Sequence, start: int, end: int, *, cached: bool) -> list[int]:
-        """Allocates slots for the states that are written while a part of a prompt is computed.
+        """Allocates slots for the states to be written while a part of a prompt is computed.
 
         Args:
             sequence: The sequence of the prompt.
-            start: The tokens that are computed already.
-            end: The tokens that are to be computed then.
-            cached: Whether others can share what is computed.
+            start: The number of tokens that are computed already.
+            end: The number of tokens that should be computed after the step.
+            cached: Whether others can share the computed tokens.
 
         Returns:
-            The numbers of tokens behind which states are written, of which the last one is where the chunk ends: sooner
-            than `end` if the network could not write all that are wanted. Empty if there is no slot.
+            The numbers of tokens after which states are written. The last one is the end of the chunk, which is before
+                `end` if
+            the network could not write all needed states. Empty if there is no slot.
         """
         ends = self._ends(sequence, start, end) if self.enabled and cached else [end]
         if not self.enabled:
@@ -190,22 +195,22 @@ class StateCheckpoints:
         return ends[-1:] if written else []
 
     def prompt_chunk(self, sequence: Sequence, start: int, ends: list[int], wanted: int) -> Chunk:
-        """Returns a part of a prompt.
+        """Returns the chunk for a part of a prompt.
 
         Args:
             sequence: The sequence of the prompt.
-            start: The tokens that are computed already.
-            ends: Where states are written, as `write_prompt_states` returned it.
-            wanted: The tokens at the end of the part whose logits are wanted.
+            start: The number of tokens that are computed already.
+            ends: The numbers of tokens after which states are written, as `write_prompt_states` returned them.
+            wanted: The number of last tokens for which logits are computed.
         """
         first = ends[0] - start if len(ends) > 1 else 0
         every = ends[1] - ends[0] if len(ends) > 2 else ONE_STATE
         return Chunk(sequence, start, ends[-1] - start, wanted, self.slots(sequence), first, every)
 
     def note_shared(self, sequence: Sequence, common: int) -> bool:
-        """Notes that another prompt begins with so many of a sequence's tokens, which end with a block.
+        """Notes that another prompt shares the first `common` tokens of a sequence, which end at a block boundary.
 
-        Returns whether the state behind them will be kept, so that the other can wait for it.
+        Returns whether a checkpoint will be made there, so that the other prompt can wait for it.
         """
         start = int(self._tables.computed[sequence.row])
         sequence.shared_ends = {end for end in sequence.shared_ends if end > start}
@@ -223,10 +228,10 @@ class StateCheckpoints:
         return ends[:3]
 
     def _message_ends(self, ids: array[int]) -> tuple[int, ...]:
-        """Returns the ends of the last whole blocks of a chat's first message, and of all before its last message.
+        """Returns the last block boundaries in a chat's first message and before its last message.
 
-        Other chats may begin with these. Messages begin with the same token, as the first one behind a token for the
-        beginning of texts; so does the answer that is to be generated.
+        Other chats may share these prefixes. Messages begin with the same token as the first one, after a token that
+        begins the text; so does the answer to be generated.
         """
         size = self._blocks.block_size
         for token in ids[:2]:
@@ -236,34 +241,34 @@ class StateCheckpoints:
         return ()
 
     def _last_end(self, sequence: Sequence) -> int:
-        """Returns the end of the last block that another prompt could share with a sequence that is the same."""
+        """Returns the end of the last block that another sequence with the same prompt could share."""
         size = self._blocks.block_size
         return (len(sequence.ids) - 1) // size * size
 
     # --- checkpoints
 
     def prompt_computed(self, sequence: Sequence, end: int) -> None:
-        """Takes the state behind so many tokens of a prompt, and keeps it if a checkpoint is wanted there."""
+        """Records that `end` tokens of a prompt are computed, and makes a checkpoint there if one is needed."""
         self.take_written_state(sequence)
         if (kind := self._kind(sequence, end)) is not None:
             self.add(sequence, kind)
 
     def add(self, sequence: Sequence, kind: Kind) -> None:
-        """Makes a sequence's state a checkpoint, if it is behind a cached block."""
+        """Makes a sequence's state a checkpoint if it is after a cached block."""
         computed, chain = int(self._tables.computed[sequence.row]), sequence.chain
         at_end = chain and computed == len(chain) * self._blocks.block_size
         if self.enabled and at_end and self._blocks.has(chain[-1]):
             self.states.add(chain, sequence.state_slot, kind)
 
     def add_completion(self, sequence: Sequence) -> None:
-        """Makes the state of a decoding sequence a checkpoint, in place of its last one."""
+        """Makes the state of a decoding sequence a checkpoint, which replaces its last "completion" checkpoint."""
         if sequence.completion_end and self.states.unused(sequence.completion_end):
             self.states.remove(sequence.completion_end)
         self.add(sequence, "completion")
         sequence.completion_end = sequence.chain[-1] if sequence.chain else 0
 
     def _kind(self, sequence: Sequence, end: int) -> Kind | None:
-        """Returns which kind of checkpoint is wanted behind so many tokens of a prompt; None: none."""
+        """Returns the kind of checkpoint to make after `end` tokens of a prompt; None for none."""
         if end == sequence.cached_end or end in sequence.shared_ends:
             return "shared"
         if end == self._last_end(sequence):
@@ -272,39 +277,39 @@ class StateCheckpoints:
 
 
 Kind = Literal["shared", "prompt", "completion", "inner"]
-"""Where a checkpoint is: at the end of a prefix that several prompts share, of the last whole block of a prompt or a
-completion, or in the middle of a prompt."""
+"""The place of a checkpoint: at the end of a prefix that several prompts share, after the last whole block of a prompt
+or a completion, or inside a prompt."""
 SHARED = 2
-"""Prompts that go on from a checkpoint, from which on its prefix is a shared one."""
+"""The number of prompts that must continue from a checkpoint for its prefix to count as shared."""
 
 
 @dataclass(slots=True)
 class Checkpoint:
-    """A state that is kept."""
+    """A state that is kept after the end of a prefix."""
 
     slot: int
-    """The slot that has the state."""
+    """The slot of the state."""
     uses: int = 0
-    """How many prompts went on from it."""
+    """The number of prompts that have continued from it."""
 
 
 class StateCache:
-    """Counts the references to slots and finds checkpoints by the serial number of the last block of their prefix.
+    """Counts the references to state slots, and finds checkpoints by the serial number of the last block of their
+    prefix.
 
-    A slot has the state of running sequences, of a checkpoint, or of both. Nothing is copied, neither for a checkpoint
-    nor for a sequence that goes on from one.
+    A slot holds the state of running sequences, of a checkpoint, or of both. States are never copied, neither for a
+    checkpoint nor for a sequence that continues from one.
     """
 
     def __init__(self, total: int) -> None:
-        """Begins with all slots free.
+        """Creates a cache whose slots are all free.
 
         Args:
-            total: The number of slots; 0: the network has no states, and nothing is kept.
+            total: The number of slots; 0 if the network has no states.
         """
         self.total = total
         self.replaced: Callable[[int], object] = lambda serial: None
-        """Called with the serial number of each checkpoint that gives way to another state, whose slot is not written
-        yet."""
+        """Called with the serial number of each checkpoint that is replaced, before its slot is written."""
         self._free = list(range(total - 1, -1, -1))
         self._users = [0] * total  # sequences, by slot
         self._used = 0
@@ -318,11 +323,11 @@ class StateCache:
 
     @property
     def available(self) -> int:
-        """Slots that `allocate` can give."""
+        """The number of slots that `allocate` can return, including those of replaceable checkpoints."""
         return self.total - self._used
 
     def allocate(self) -> int:
-        """Returns a slot for one sequence, NO_STATE if there is none; its content is undefined."""
+        """Returns a slot for one sequence, whose content is undefined; NO_STATE if there is none."""
         if not self._free:
             idle = (serial for serial, one in self._checkpoints.items() if not self._users[one.slot])
             serial = next(idle, None)
@@ -333,14 +338,14 @@ class StateCache:
         return self.share(self._free.pop())
 
     def share(self, slot: int) -> int:
-        """Counts one more sequence that uses a slot; returns the slot."""
+        """Adds a sequence to the users of a slot, and returns the slot."""
         if slot != NO_STATE:
             self._used += not self._users[slot]
             self._users[slot] += 1
         return slot
 
     def release(self, slot: int) -> None:
-        """Counts one sequence less that uses a slot."""
+        """Removes a sequence from the users of a slot."""
         if slot == NO_STATE:
             return
         self._users[slot] -= 1
@@ -351,9 +356,10 @@ class StateCache:
                 self._free.append(slot)
 
     def writable(self, slot: int) -> int:
-        """Returns the slot to which a sequence with its state in `slot` writes the next one, NO_STATE if there is none.
+        """Returns the slot to which a sequence with its state in `slot` writes the next state; NO_STATE if there is
+        none.
 
-        It is the same slot if that is this sequence's alone. Else it is a new one, and the sequence uses both.
+        It is the same slot if no one else uses it. Otherwise it is a new one, and the sequence uses both.
         """
         if self._users[slot] == 1 and not self._checkpointed[slot]:
             return slot
@@ -366,17 +372,17 @@ class StateCache:
     # --- checkpoints
 
     def matched(self, chain: Seq[int]) -> int:
-        """Returns how many blocks of a chain of cached ones can be reused: those up to the last checkpoint."""
+        """Returns how many blocks of a cached prefix can be reused, which are those up to its last checkpoint."""
         if not self.total:
             return len(chain)
         return next((at for at in range(len(chain), 0, -1) if chain[at - 1] in self._checkpoints), 0)
 
     def restore(self, chain: Seq[int], *, counts: bool) -> int:
-        """Returns the slot of the checkpoint at the end of a prefix, with one more user.
+        """Returns the slot of the checkpoint at the end of a prefix, and adds one user to it.
 
         Args:
             chain: The serial numbers of the blocks of the prefix.
-            counts: Whether this use counts as that of another prompt that has the prefix.
+            counts: Whether this counts as a use by one more prompt.
         """
         if not self.total:
             return NO_STATE
@@ -387,12 +393,12 @@ class StateCache:
         return self.share(found.slot)
 
     def add(self, chain: Seq[int], slot: int, kind: Kind) -> None:
-        """Makes a slot the checkpoint behind a chain of cached blocks, unless there is one.
+        """Makes a slot the checkpoint at the end of a cached prefix, unless there is one already.
 
         Args:
-            chain: The serial numbers of all blocks before it.
+            chain: The serial numbers of the blocks of the prefix.
             slot: The slot that has the state.
-            kind: Where it is.
+            kind: The place of the checkpoint.
         """
         serial = chain[-1]
         known = self._checkpoints.get(serial)
@@ -407,7 +413,7 @@ class StateCache:
             self._touch(chain[:-1], demote=kind == "prompt")
 
     def remove(self, serial: int) -> None:
-        """Drops the checkpoint behind a block, if there is one."""
+        """Removes the checkpoint after a block, if there is one."""
         found = self._checkpoints.pop(serial, None)
         if found is not None:
             self._checkpointed[found.slot] = False
@@ -415,17 +421,17 @@ class StateCache:
                 self._free.append(found.slot)
 
     def checkpoint(self, serial: int) -> int:
-        """Returns the slot of the checkpoint behind a block; NO_STATE: there is none."""
+        """Returns the slot of the checkpoint after a block; NO_STATE if there is none."""
         found = self._checkpoints.get(serial)
         return NO_STATE if found is None else found.slot
 
     def unused(self, serial: int) -> bool:
-        """Returns whether there is a checkpoint behind a block from which no prompt went on."""
+        """Returns whether there is a checkpoint after a block from which no prompt has continued."""
         found = self._checkpoints.get(serial)
         return found is not None and not found.uses
 
     def _touch(self, chain: Seq[int], *, demote: bool) -> None:
-        """Counts the shared prefixes of a prompt as used.
+        """Marks the shared checkpoints of a prompt as recently used.
 
         Args:
             chain: The serial numbers of the prompt's blocks.

@@ -1,4 +1,4 @@
-"""The steps of the paged engine: schedule, compute, sample, append."""
+"""Runs the steps of the paged engine: schedules, computes, samples and appends tokens."""
 
 from __future__ import annotations
 
@@ -42,30 +42,32 @@ log = logging.getLogger(__name__)
 
 
 class Outputs:
-    """Makes the records by which the front end hears of each step. This is the hot path: once per token."""
+    """Makes the records that report each step's results to the front end. This is the hot path: it runs once per
+    token.
+    """
 
     def __init__(self, requests: dict[int, GenerationRequest]) -> None:
-        """Begins without results.
+        """Begins without records.
 
         Args:
-            requests: The unfinished requests by id, from which those that finish are removed.
+            requests: The unfinished requests by id; finished ones are removed from it.
         """
         self.out: list[Record] = []
-        """The records, the same list for ever."""
+        """The records. It is always the same list object."""
         self.changed: list[Sequence] = []
-        """Sequences with results that have no record yet."""
+        """The sequences with results for which no record has been made yet."""
         self.hypotheses: dict[Sequence, list[Hypothesis]] = {}
-        """The texts of finished beam searches, best first, by the sequence that began the search."""
+        """The texts of finished beam searches, best first, by the first sequence of the search."""
         self._requests = requests
 
     def prompt(self, sequence: Sequence, tokens: int, taken_ms: float, *, complete: bool) -> None:
-        """Makes the record of how much of a prompt is computed, if the request wants that, and of its end.
+        """Makes the record of a prompt's progress, if the request asks for it, and the record of its end.
 
         Args:
             sequence: The sequence of the prompt.
-            tokens: The tokens that are computed, or were cached.
-            taken_ms: The milliseconds since it was started.
-            complete: Whether that is the whole prompt.
+            tokens: The number of tokens that are computed or were cached.
+            taken_ms: The milliseconds since the sequence was started.
+            complete: Whether the whole prompt is computed.
         """
         number = sequence.request.id
         cached = min(one.cached for one in sequence.request.sequences if one.cached >= 0)  # not of another choice's
@@ -76,14 +78,14 @@ class Outputs:
             self.out.append(Prefilled(number, cached, taken_ms))
 
     def fail(self, request: GenerationRequest, error: RequestError) -> bool:
-        """Makes the record that a request has failed; False if the request has ended already."""
+        """Makes the record that a request has failed. Returns False if the request has ended already."""
         if self._requests.pop(request.id, None) is None:
             return False
         self.out.append(Failed(request.id, error.to_wire()))
         return True
 
     def emit(self) -> None:
-        """Makes the records of all sequences in `changed`."""
+        """Makes the records of the results of all sequences in `changed`."""
         changed, self.changed, out = self.changed, [], self.out
         for sequence in changed:
             request = sequence.request
@@ -111,7 +113,9 @@ class Outputs:
         self.out.append(record)
 
     def _emit_hypotheses(self, first: Sequence, found: list[Hypothesis]) -> None:
-        """Records the n best completions of a finished beam search, or all there are, best first."""
+        """Makes the records of the n best completions of a finished beam search, or of all if there are fewer, best
+        first.
+        """
         request = first.request
         if first.echo and request.unfinished:
             self._emit_prompt(first, first.prompt_details)
@@ -146,7 +150,7 @@ NOT_FINITE_CODE = "not_finite"
 
 
 class StepRunner:
-    """Computes the steps that a scheduler decides on, and gives their tokens to the sequences."""
+    """Computes the steps that the scheduler decides on, and appends the resulting tokens to the sequences."""
 
     def __init__(
         self,
@@ -166,16 +170,16 @@ class StepRunner:
             network: The network, with its caches.
             inputs: Writes the inputs of a step.
             outputs: Makes the records of results.
-            hooks: What features do around the steps.
-            prepare: Computes the masks of a step's grammars, while the network computes.
-            clock: Returns the seconds by which steps are compared.
+            hooks: The features' hooks around the steps.
+            prepare: Computes the token masks of a step's grammars while the network computes.
+            clock: The clock, in seconds, with which steps are measured.
         """
         self.drafts = SpecDecodeStats()
-        """Counts of draft tokens since the start."""
+        """The counts of draft tokens since the start."""
         self.running: Step | None = None
-        """The step that `start` has started."""
+        """The step that was started and not completed; None if there is none."""
         self.scheduled: Step | None = None
-        """The step that was chosen last; None: there was nothing to compute."""
+        """The step that was scheduled last; None if there was nothing to compute."""
         self._scheduler = scheduler
         self._network = network
         self._tables = scheduler.tables
@@ -189,7 +193,10 @@ class StepRunner:
         self._cancelled: list[Sequence] = []  # while a step ran that computes for them
 
     def start(self) -> bool:
-        """Starts the next step, which `compute` ends; False if there is none. Raises what openvino raises."""
+        """Starts the next step, which `compute` completes; returns False if there is none.
+
+        Exceptions of openvino are passed on.
+        """
         step = self._schedule()
         if step is None:
             return False
@@ -202,7 +209,7 @@ class StepRunner:
         return True
 
     def compute(self) -> None:
-        """Computes once for every sequence that can be scheduled. Raises what openvino raises."""
+        """Completes the started step, or computes a whole one. Exceptions of openvino are passed on."""
         started, self.running = self.running, None
         step = started or self._schedule()
         if step is None:
@@ -237,7 +244,7 @@ class StepRunner:
             scheduler.speculation.budget.learn(sequences, drafted, accepted, self._clock() - self._chosen_at)
 
     def _schedule(self) -> Step | None:
-        """Returns the next step, with its inputs written; None if there is nothing to compute."""
+        """Returns the next step after writing its inputs; None if there is nothing to compute."""
         self._chosen_at = self._clock()
         for hook in self._hooks:
             hook.begin_step()
@@ -253,7 +260,7 @@ class StepRunner:
         return step
 
     def _computed(self, step: Step, *, started: bool) -> Logits:
-        """Returns the logits of a step; the grammars' masks are computed while the network computes."""
+        """Returns the logits of a step; computes the grammars' masks while the network computes."""
         try:
             if self._batch.sequences is not step.decoding:
                 self._batch = SamplingBatch(step.decoding)
@@ -270,12 +277,12 @@ class StepRunner:
         return logits
 
     def _step_failed(self) -> None:
-        """Makes the next step write all inputs, which may be half written."""
+        """Makes the next step write all inputs, since some may be incomplete."""
         self._inputs.invalidate()
         self._scheduler.batch.changed = True
 
     def _matchers(self, step: Step) -> list[Matcher]:
-        """Returns the matchers whose masks the step's logits need."""
+        """Returns the matchers whose masks apply to the step's logits."""
         sequences = [step.decoding[place] for place in self._batch.edited]
         sequences += [chunk.sequence for chunk in step.chunks if chunk.wanted]
         return [sequence.matcher for sequence in sequences if sequence.matcher is not None]
@@ -283,19 +290,19 @@ class StepRunner:
     # --- ends
 
     def cancel(self, sequences: list[Sequence]) -> None:
-        """Ends sequences that are not wanted any more, after the step that computes for them, if one is running."""
+        """Ends cancelled sequences, but not before the end of a running step that computes them."""
         if self.running is not None:
             self._cancelled += sequences
         else:
             self._scheduler.discard(sequences)
 
     def remove_cancelled(self) -> None:
-        """Ends the sequences that were cancelled while a step ran."""
+        """Ends the sequences that were cancelled while a step was running."""
         gone, self._cancelled = self._cancelled, []
         self._scheduler.discard(gone)
 
     def _end_spoiled(self, step: Step, logits: Logits, finite: NDArray[np.bool_]) -> set[Sequence]:
-        """Ends the requests whose logits are not finite, however they are sampled, before anything of them is cached.
+        """Fails the requests whose logits are not finite, before any of their blocks are cached.
 
         Args:
             step: The step.
@@ -329,8 +336,8 @@ class StepRunner:
 
         Args:
             step: The step.
-            logits: The logits of its sequences, one row for each plain one, then those that each chunk wants.
-            unsure: Sequences of which only the logits behind their newest token can be used.
+            logits: The logits: one row for each plain sequence, then the selected rows of each chunk.
+            unsure: The sequences of which only the logits after their newest token can be used.
         """
         owners, places = list(step.decoding), list(range(len(step.decoding)))
         at = len(owners)
@@ -359,7 +366,7 @@ class StepRunner:
             self._search([s for s, _ in beams], logits[[p for _, p in beams]])
 
     def _prompt_computed(self, chunk: Chunk, logits: Logits) -> bool:
-        """Records a computed part of a prompt; True if it was the last."""
+        """Records that a part of a prompt is computed. Returns True if it was the last part."""
         sequence, end = chunk.sequence, chunk.start + chunk.length
         self._scheduler.prefixes.computed(chunk)
         if sequence.needs_prompt_logprobs:
@@ -379,10 +386,11 @@ class StepRunner:
         return complete
 
     def _sample(self, wanting: list[tuple[Sequence, int]], logits: Logits) -> None:
-        """Samples a token for each sequence, and one more for as long as it is the draft token in its place.
+        """Samples a token for each sequence, and further ones as long as each equals the draft token at its position.
 
-        And one behind an alternative to a draft token. Its keys and values are not in its place, so that it is computed
-        again with the next step: moving them would depend on how they are compressed.
+        If a token equals the alternative to a draft token, one more token is sampled after it. The alternative's keys
+        and values are not in the right place, so they are computed again in the next step; moving them would depend on
+        their compression.
         """
         for sequence, _ in wanting:
             if sequence.draft_tokens and not sequence.jump_forward:
@@ -408,12 +416,12 @@ class StepRunner:
 
         Args:
             sequence: The sequence.
-            place: The row of the logits that the token was sampled from.
+            place: The row of the logits from which the token was sampled.
             position: The position of the draft token in the draft, from 0.
             token: The sampled token.
 
         Returns:
-            The row of the logits behind the token; None if it is neither.
+            The row of the logits after the token; None if the token equals neither.
         """
         behind_alternative = place + len(sequence.draft_tokens) + 1 + position
         expected = sequence.draft_tokens.pop(0) == token
@@ -432,7 +440,10 @@ class StepRunner:
         return behind_alternative if accepted else None
 
     def _append_tokens(self, batch: SamplingBatch, found: Sampled) -> None:
-        """Appends new tokens to sequences and tables. A sequence preempted meanwhile computes its token again later."""
+        """Appends new tokens to sequences and tables.
+
+        A sequence that was preempted in the meantime computes its token again.
+        """
         over: list[Sequence] = []
         sequences, newest, tokens = batch.sequences, self._tables.newest, found.tokens.tolist()
         for place, error in found.failed.items():  # first: what stands in for its token may be a stop token
@@ -478,7 +489,7 @@ class StepRunner:
             self._scheduler.end(first)
 
     def _continued(self, beams: list[Sequence], following: list[Continuation]) -> list[Sequence]:
-        """Returns the next beams: one continuation goes on in its parent's place, others fork."""
+        """Returns the next beams: one continuation of each parent replaces it, further ones are forked."""
         parents = {id(one.parent) for one in following}
         for beam in beams:
             if id(beam) not in parents:
@@ -503,7 +514,7 @@ class StepRunner:
 
 
 def _repeats(sequence: Sequence) -> bool:
-    """Returns whether a sequence ends; sets its reason if the completion has begun to repeat itself."""
+    """Returns whether a sequence ends because it repeats itself, and if so sets its finish reason."""
     assert sequence.repetition is not None
     long_enough = sequence.generated >= sequence.params.min_tokens
     if long_enough and repeats(sequence.ids, len(sequence.ids), *sequence.repetition, begin=sequence.prompt):
@@ -512,7 +523,7 @@ def _repeats(sequence: Sequence) -> bool:
 
 
 def _grammar_over(sequence: Sequence, token: int) -> bool:
-    """Gives a token to a sequence's grammar and counts; True if the sequence ends with its grammar."""
+    """Passes a token to a sequence's grammar and counts. Returns True if the sequence ends with its grammar."""
     if not sequence.follow(token) or sequence.reason is not None:
         return False
     sequence.reason = "stop"
@@ -520,7 +531,7 @@ def _grammar_over(sequence: Sequence, token: int) -> bool:
 
 
 def _as_request_error(error: Exception) -> RequestError:
-    """Returns the error of a request whose token could not be sampled."""
+    """Returns the error for a request whose token could not be sampled."""
     if isinstance(error, NoToken):
         return BadRequest(str(error))
     log.error("%s", last_line(error))

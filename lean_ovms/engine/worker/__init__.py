@@ -1,1 +1,1 @@
-"""The engine child's process and its loop, for any task."""
+"""The engine process and its loop, for any task."""

@@ -1,7 +1,8 @@
-"""python -m lean_ovms.engine.worker <fd>: the engine child, on its end of a socket pair that it inherited.
+"""Runs the engine process on an inherited end of a socket pair: python -m lean_ovms.engine.worker <fd>.
 
-Exit status: 0 the front end closed the pipe, 2 wrong usage, 3 the model does not load (LoadFailed was sent), 4 the
-engine broke and could not be repaired. Always ends by os._exit: GenAI's destructors may crash after a failed step.
+Exit status: 0 if the front end closed the pipe, 2 for wrong usage, 3 if the model cannot be loaded (LoadFailed was
+sent), 4 if the engine broke and could not be repaired. It always ends with os._exit, since GenAI's destructors may
+crash after a failed step.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ EXIT_CLOSED, EXIT_NOT_LOADED, EXIT_BROKEN = 0, 3, 4
 
 
 def main(argv: list[str]) -> int:
-    """Returns the exit status."""
+    """Runs the engine process, and returns its exit status."""
     preimport = argv[:1] == [PREIMPORT]
     # A terminal's Ctrl-C and a service manager's stop reach every process; the front end drains, then closes the pipe.
     sock = inherit_socket("lean_ovms.engine.worker", argv[1:] if preimport else argv)
@@ -54,11 +55,11 @@ def main(argv: list[str]) -> int:
 
 
 def serve(transport: Transport, log_fd: int | None = None) -> int:
-    """Loads what the first frame names, reports it, works until the pipe closes, and returns the exit status.
+    """Loads the model that the first frame names, serves it until the pipe is closed, and returns the exit status.
 
     Args:
         transport: The pipe to the front end.
-        log_fd: The descriptor that is logged to; None: stderr, which the front end reads.
+        log_fd: The file descriptor of the log; None for stderr, which the front end reads.
     """
     records = transport.receive(wait=True)
     if records is None or not isinstance(records[0], Load):

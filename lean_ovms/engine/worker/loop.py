@@ -1,7 +1,7 @@
-"""The loop of the engine child, for any task: read commands, let the task handle them and step, write records.
+"""The loop of the engine process for any task: reads commands, has the task handle them and compute, writes records.
 
-It waits for a command only when the task is idle. One frame is sent per step, and one before it if there were replies
-to commands, so that the front end learns of an acceptance without waiting for the step.
+It waits for a command only if the task is idle. One frame is sent per step, and one before it if there were replies to
+commands, so that the front end learns of an acceptance without waiting for the step.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ RECEIVE_BYTES = 1 << 18
 
 
 class Transport:
-    """The child's end of the pipe to the front end: whole records in and out, over a blocking socket.
+    """The engine process's end of the pipe to the front end, which transfers whole records over a blocking socket.
 
-    Waiting is one poll without a time limit, which costs no CPU; between two steps a poll of 0.4 us finds out whether
+    Waiting is one poll without a timeout, which costs no CPU; between two steps a poll of 0.4 us finds out whether
     anything has arrived.
     """
 
@@ -40,7 +40,10 @@ class Transport:
         self._poll.register(self._wake_reader, select.POLLIN)
 
     def receive(self, wait: bool) -> list[Record] | None:
-        """Returns what has arrived; with `wait`, at least one unless woken. None: the other end is closed."""
+        """Returns the records that have arrived; None if the other end is closed.
+
+        With `wait`, it blocks until at least one record arrives or `wake` is called.
+        """
         records: list[Record] = []
         while ready := self._poll.poll(None if wait and not records else 0):
             for number, _ in ready:
@@ -55,27 +58,27 @@ class Transport:
         return records
 
     def know(self, records: Iterable[type[Any]]) -> None:
-        """Understands the records of a task, too."""
+        """Adds a task's record classes to those that can be received."""
         self._decoder.know(records)
 
     def wake(self) -> None:
-        """Ends a waiting `receive`, the current one or the next. Thread-safe."""
+        """Ends a waiting `receive`, the current one or the next. It is thread-safe."""
         with contextlib.suppress(BlockingIOError):  # the pipe is full of wake-ups already
             os.write(self._wake_writer, b"!")
 
     def send(self, records: list[Record]) -> None:
-        """Writes one frame. Raises OSError if the other end is closed."""
+        """Sends records as one frame. Raises OSError if the other end is closed."""
         frame = encode(records)
         parts = attachments(records)
         self._socket.sendall(b"".join([*parts, frame]) if parts else frame)
 
 
 class CommandQueue:
-    """Commands that were received and not handled yet: in the order of arrival for each client, clients in turn.
+    """The commands that are not handled yet. Clients take turns; the commands of each are in the order of arrival.
 
-    Texts are tokenized between two steps, only some in each turn of the loop; so a client with many of them would keep
-    everybody else's requests from being read. Those without a client count as one more client; a Cancel stays behind
-    what it cancels.
+    Texts are tokenized between two steps, only some in each turn of the loop, so a client with many of them would
+    otherwise delay the requests of all others. Commands without a client count as another client. A Cancel stays after
+    the command that it cancels.
     """
 
     def __init__(self) -> None:
@@ -86,7 +89,7 @@ class CommandQueue:
         return bool(self._turns)
 
     def extend(self, commands: list[Record]) -> None:
-        """Queues commands, in the order of their arrival."""
+        """Queues commands in the order of their arrival."""
         for command in commands:
             number: int = getattr(command, "id", 0)
             if isinstance(command, Cancel):
@@ -96,7 +99,7 @@ class CommandQueue:
             self._turns.add(client, command)
 
     def next(self) -> Record | None:
-        """Returns the next command, removed; the next turn is another client's."""
+        """Removes and returns the next command, or None; the next turn is another client's."""
         command = self._turns.next()
         if command is not None and not isinstance(command, Cancel):
             self._client_of.pop(getattr(command, "id", 0), None)
@@ -113,7 +116,9 @@ class Worker:
         self._had_images = False  # since memory was trimmed
 
     def run(self) -> None:
-        """Works until the front end closes the connection. Raises errors.EngineLost: the process must be replaced."""
+        """Works until the front end closes the connection. Raises errors.EngineLost if the process must be
+        replaced.
+        """
         try:
             while self.turn():
                 pass
@@ -121,7 +126,7 @@ class Worker:
             self.flush()
 
     def turn(self) -> bool:
-        """Makes one turn of the loop; returns False when the connection is closed."""
+        """Runs one turn of the loop. Returns False if the connection is closed."""
         task = self.task
         if self._had_images and task.idle and not self._commands:
             self._had_images = False  # hundreds of MB of pixels and encoders go back to the system

@@ -1,4 +1,4 @@
-"""Loads a model that generates text, with the pipeline that fits its files, its device and the options."""
+"""Loads a model that generates text with the pipeline that suits its files, its device and the options."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ ONLY_PAGED = "this server has no pipeline but PAGED"
 
 
 def load(config: EngineConfig, wake: Callable[[], None]) -> GenerationTask:
-    """Returns the task that serves the model of the options.
+    """Loads the model that the options name, and returns the task that serves it.
 
     Args:
         config: The options of the engine.
-        wake: Ends the wait of the worker's loop.
+        wake: Wakes up the worker's loop.
 
     Raises:
-        StartError: It cannot be loaded.
+        StartError: The model cannot be loaded.
     """
     return GenerationTask(load_text_model(config, wake), config, wake)
 
 
 @model_file.reading_once()
 def load_text_model(config: EngineConfig, wake: Callable[[], None] = lambda: None) -> Backend:
-    """Returns what serves the model, whose info says which pipeline was chosen.
+    """Loads the model, and returns its Backend, whose `info` says which pipeline was chosen.
 
     Args:
         config: The options of the engine.
-        wake: Ends the wait of the worker's loop.
+        wake: Wakes up the worker's loop.
 
     Raises:
-        StartError: It cannot be loaded.
+        StartError: The model cannot be loaded.
     """
     if config.without_model:
         backend: Backend = config.part(ANSWERS_WITHOUT_MODEL).from_config(config)
@@ -78,29 +78,30 @@ def load_text_model(config: EngineConfig, wake: Callable[[], None] = lambda: Non
 
 
 class OtherPipelines(Protocol):
-    """The pipelines that a feature has in the place of the paged engine, for one model."""
+    """The pipelines with which a feature can serve a model instead of the paged engine."""
 
     def choose(self, obstacle: str) -> Choice:
-        """Returns which of them serves the model. Raises StartError where none can.
+        """Returns the pipeline that should serve the model. Raises StartError if none can.
 
         Args:
-            obstacle: Why the paged engine is not taken; empty: --pipeline_type names one of them.
+            obstacle: The reason why the paged engine is not used; empty if --pipeline_type names another pipeline.
         """
 
     def without_paged(self, reason: str, *, miscounts: bool) -> Choice:
-        """Returns which of them serves a model that the paged engine was to serve and cannot. Raises StartError.
+        """Returns the pipeline for a model that was meant for the paged engine but cannot be served by it. Raises
+        StartError.
 
         Args:
-            reason: What is wrong with the model.
-            miscounts: Whether tokens of a step that have different positions would have the same.
+            reason: The reason why the paged engine cannot serve the model.
+            miscounts: Whether the pipeline would compute all tokens of a step with the same position.
         """
 
     def load(self, choice: Choice) -> Backend:
-        """Loads the model with the pipeline that was chosen. Raises StartError."""
+        """Loads the model with the chosen pipeline. Raises StartError."""
 
 
 def other_pipelines(config: EngineConfig, available: Sequence[str]) -> OtherPipelines | None:
-    """Returns the pipelines beside the paged engine; None: the server has none.
+    """Returns the pipelines other than the paged engine; None if the server has none.
 
     Args:
         config: The options of the engine.
@@ -112,14 +113,14 @@ def other_pipelines(config: EngineConfig, available: Sequence[str]) -> OtherPipe
 
 
 def choose(config: EngineConfig, available: Sequence[str]) -> Choice:
-    """Returns the pipeline that --pipeline_type stands for: AUTO is the paged engine where nothing is in its way.
+    """Returns the pipeline that --pipeline_type selects; AUTO selects the paged engine if it can serve the model.
 
     Args:
         config: The options of the engine.
         available: The names of OpenVINO's devices.
 
     Raises:
-        StartError: The value does not fit the model or the server.
+        StartError: The server or the model does not support the value.
     """
     asked, reason = config.pipeline_type, ""
     if asked == "ASR":

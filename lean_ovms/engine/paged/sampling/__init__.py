@@ -1,1 +1,1 @@
-"""Choosing the next tokens from logits: processors, probabilities, random numbers, rejection of draft tokens."""
+"""Samples the next tokens from logits: processors, probabilities, random numbers, and verification of draft tokens."""

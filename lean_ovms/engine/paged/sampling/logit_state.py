@@ -1,8 +1,8 @@
-"""Remembers what changes of logits need of a sequence: its different tokens, for penalties, and where its reasoning is.
+"""The state of a sequence that changes its logits: the tokens so far, for penalties, and the progress of its reasoning.
 
-A limit of reasoning is vLLM's thinking_token_budget. Tokens after the start of reasoning are counted; when the budget
-is spent, the ids of its end are forced one after the other. Reasoning that begins again is counted on with what is
-left. Pure numpy.
+The limit of reasoning is vLLM's thinking_token_budget. Tokens after the start of reasoning are counted; when the budget
+is used up, the ids that end the reasoning are forced one after the other. If reasoning begins again, it gets what is
+left of the budget.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from ...generation.sequence import Thinking
 
 
 class ThinkingState:
-    """The place of a sequence: outside of reasoning, inside, or in its forced end, where `forced` is the next token."""
+    """The progress of a sequence's reasoning: outside, inside, or in the forced end, in which `forced` is the next
+    token.
+    """
 
     __slots__ = ("_end", "_inside", "_limit", "_newest", "_spent")
 
@@ -37,7 +39,7 @@ class ThinkingState:
         return self._limit.end[self._end]
 
     def add(self, token: int) -> None:
-        """Takes the next token of the sequence."""
+        """Processes the next token of the sequence."""
         due = self.forced
         self._newest.append(token)
         if due is not None:  # a grammar may have forced another one
@@ -62,7 +64,7 @@ class ThinkingState:
         self._inside, self._end = False, 0
 
     def _begun(self) -> int:
-        """Returns how many ids of the end the sequence has already."""
+        """Returns how many ids of the end of the reasoning the sequence already has."""
         end = self._limit.end
         return next((size for size in range(len(end) - 1, 0, -1) if self._ends_with(end[:size])), 0)
 
@@ -71,7 +73,7 @@ class ThinkingState:
 
 
 class TokenCounts:
-    """The different tokens of a sequence and how often each was generated; a new token costs no search."""
+    """The distinct tokens of a sequence, with their counts in the completion; adding a token needs no search."""
 
     def __init__(self, prompt: Iterable[int], generated: Iterable[int]) -> None:
         self._places: dict[int, int] = {}
@@ -90,12 +92,12 @@ class TokenCounts:
 
     @property
     def ids(self) -> NDArray[np.int64]:
-        """Tokens of prompt and completion, each once."""
+        """The distinct tokens of the prompt and the completion."""
         return self._ids[: len(self._places)]
 
     @property
     def counts(self) -> NDArray[np.float32]:
-        """How often each of `ids` was generated."""
+        """The number of times that each of `ids` was generated."""
         return self._counts[: len(self._places)]
 
     def copy(self) -> TokenCounts:

@@ -1,9 +1,9 @@
-"""Changes of the logits before a token is sampled: one row [vocab] at a time, in place. Pure numpy.
+"""Changes logits before a token is sampled, one row [vocab] at a time, in place.
 
-The order is vLLM's (vllm/v1/sample/sampler.py): allowed ids, bad words, least length, bias, penalties. The end of
-reasoning, when its budget is spent, overrides all but a grammar. The formulas of
-the penalties are transformers' (RepetitionPenaltyLogitsProcessor) and OpenAI's (presence and frequency, over generated
-tokens). Forbidden tokens get -inf.
+The order is vLLM's (vllm/v1/sample/sampler.py): allowed ids, bad words, minimum length, bias, penalties. The end of
+reasoning, when its budget is used up, overrides all of these, but not a grammar. The penalties are those of
+transformers (RepetitionPenaltyLogitsProcessor) and OpenAI (presence and frequency, over generated tokens). Forbidden
+tokens get -inf.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from .logit_state import ThinkingState, TokenCounts
 LogitsRow = NDArray[np.float32]
 FORBIDDEN = np.float32(-np.inf)
 FIRST = 64
-"""How many tokens are checked first for one that is left: mostly there is one among them."""
+"""The number of tokens that are checked first when looking for a token that is not forbidden; mostly one is among
+them."""
 NONE_LEFT = "no token is left that the request allows"
 
 
 def edit(row: LogitsRow, sequence: Sequence) -> None:
-    """Applies all parameters of a sequence's request to its logits row. Raises NoToken."""
+    """Applies all parameters of a sequence's request to its row of logits. Raises NoToken."""
     params = sequence.params
     if sequence.matcher is not None:
         sequence.matcher.apply(row)
@@ -48,7 +49,7 @@ def edit(row: LogitsRow, sequence: Sequence) -> None:
 
 
 def touched(sequence: Sequence) -> NDArray[np.int64] | None:
-    """Returns the tokens whose logits `edit` may change, some of them more than once; None: any."""
+    """Returns the tokens whose logits `edit` may change, possibly with repetitions; None for all tokens."""
     params = sequence.params
     if sequence.matcher is not None or params.allowed_token_ids is not None or params.thinking is not None:
         return None
@@ -61,7 +62,7 @@ def touched(sequence: Sequence) -> NDArray[np.int64] | None:
 
 
 def _end_reasoning(row: LogitsRow, sequence: Sequence, thinking: Thinking) -> None:
-    """Forces the next token of the end of reasoning, when its budget is spent and a grammar permits it."""
+    """Forces the next token of the end of reasoning if the budget is used up and a grammar permits the token."""
     if sequence.thinking is None:
         sequence.thinking = ThinkingState(thinking, sequence.ids[sequence.prompt :])
     token = sequence.thinking.forced
@@ -83,14 +84,20 @@ def _arrays(sequence: Sequence) -> LogitArrays:
 
 
 def only(row: LogitsRow, allowed: NDArray[np.int64]) -> None:
-    """Forbids all tokens but these."""
+    """Forbids all tokens except these."""
     kept = row[allowed]
     row[:] = FORBIDDEN
     row[allowed] = kept
 
 
 def banned(ids: array[int], prompt: int, bad_words: tuple[tuple[int, ...], ...]) -> list[int]:
-    """Returns tokens that would complete a bad word, all of which but its last token ends the completion so far."""
+    """Returns the tokens that would complete a bad word, whose other tokens end the text so far.
+
+    Args:
+        ids: The tokens of the prompt and the completion.
+        prompt: The number of prompt tokens.
+        bad_words: The token ids of the bad words.
+    """
     made = len(ids) - prompt
     found = []
     for word in bad_words:
@@ -104,11 +111,11 @@ def penalise(row: LogitsRow, counts: TokenCounts, repetition: float, presence: f
     """Applies the penalties to a row of logits.
 
     Args:
-        row: The logits [vocab], which are changed.
-        counts: The tokens so far, and how often each was generated.
-        repetition: The divisor of positive logits, and factor of negative ones, of all tokens so far.
-        presence: What is subtracted from the logit of every generated token.
-        frequency: What is subtracted for each time that a token was generated.
+        row: The logits [vocab], changed in place.
+        counts: The tokens so far, with their counts in the completion.
+        repetition: The factor by which positive logits of all tokens so far are divided, and negative ones multiplied.
+        presence: The amount subtracted from the logit of every generated token.
+        frequency: The amount subtracted for each time that a token was generated.
     """
     ids = counts.ids
     values = row[ids]
@@ -121,12 +128,12 @@ def penalise(row: LogitsRow, counts: TokenCounts, repetition: float, presence: f
 
 
 def _go_on(row: LogitsRow, stops: frozenset[int], *, ends: bool) -> None:
-    """Forbids the stop tokens.
+    """Forbids the stop tokens, so that the text continues.
 
     Args:
-        row: The logits [vocab], which are changed.
+        row: The logits [vocab], changed in place.
         stops: The ids of the stop tokens.
-        ends: Whether they stay allowed where a grammar leaves nothing else; the text then ends, however short it is.
+        ends: Whether they remain allowed if a grammar allows nothing else; the text then ends, however short it is.
     """
     ids = list(stops)
     kept = row[ids] if ends else None

@@ -1,4 +1,4 @@
-"""Log probabilities from the model's own logits, before anything is done to them (vLLM's raw_logprobs). Pure numpy."""
+"""Log probabilities from the model's logits before any processing (vLLM's raw_logprobs)."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ from . import reductions
 from .reductions import Logits
 
 UNKNOWN = -1
-"""Stands for the token with the greatest logit of its row."""
+"""A placeholder for the token with the greatest logit of its row."""
 
 
 @dataclass(slots=True)
 class TokenLogprobs:
-    """The log probabilities, by the model's own logits, at the place of one token."""
+    """The log probabilities at the position of one token, from the unprocessed logits."""
 
     logprob: float
     """The token's log probability."""
     rank: int
-    """The rank among all tokens; 1 is the likeliest."""
+    """The token's rank among all tokens; the likeliest has 1."""
     top: list[tuple[int, float]]
     """The likeliest tokens with their log probabilities."""
 
 
 def log_sum_exp(logits: Logits) -> NDArray[np.float64]:
-    """Returns [n] for logits [n, vocab]: by how much a row's logits exceed its log probabilities.
+    """Returns log(sum(exp(logits))) of each row of logits [n, vocab], as [n].
 
-    The result has double precision, or the log probability of a likely token would be rounded as its logit is.
+    The result has double precision; otherwise the log probability of a likely token would have the logit's rounding
+    error.
     """
     result = np.empty(len(logits), np.float64)
     for group in reductions.groups(*logits.shape):
@@ -46,9 +47,9 @@ def details(
 
     Args:
         logits: The logits [n, vocab].
-        tokens: The tokens, one for each row that is meant; UNKNOWN ones are replaced by the likeliest.
-        most: How many of the likeliest tokens are wanted; they come likeliest first, of equal ones the lower id first.
-        places: The rows that are meant, ascending; None: all.
+        tokens: The tokens, one for each selected row; UNKNOWN ones are replaced by the likeliest token.
+        most: How many of the likeliest tokens to return, likeliest first, and the lower id first among equals.
+        places: The indices of the selected rows, ascending; None for all rows.
     """
     if places is None:
         places = list(range(len(logits)))
@@ -81,7 +82,7 @@ def _details(logits: Logits, tokens: NDArray[np.int64], most: int) -> list[Token
 
 
 def _chosen(logits: Logits, tokens: NDArray[np.int64]) -> Logits:
-    """Returns the tokens' logits; UNKNOWN tokens are replaced first."""
+    """Returns the tokens' logits, after replacing UNKNOWN tokens in place by the likeliest."""
     unknown = np.flatnonzero(tokens == UNKNOWN)
     if len(unknown):
         tokens[unknown] = logits[unknown].argmax(axis=-1) if len(unknown) < len(logits) else logits.argmax(axis=-1)
@@ -90,7 +91,7 @@ def _chosen(logits: Logits, tokens: NDArray[np.int64]) -> Logits:
 
 
 def named(row: NDArray[np.float32], ids: tuple[int, ...]) -> list[tuple[int, float]]:
-    """Returns these tokens of a logits row [vocab] with their log probabilities, in this order."""
+    """Returns the given tokens of a logits row [vocab] with their log probabilities, in the given order."""
     values = row[list(ids)] - log_sum_exp(row[None])
     return list(zip(ids, values.tolist(), strict=True))
 
@@ -102,9 +103,9 @@ def top(
 
     Args:
         logits: The logits [n, vocab].
-        norm: What is subtracted from the logits of each row for its log probabilities, [n].
-        most: How many tokens are wanted.
-        maxima: The greatest logit of each column of the rows' tables, [n, columns], if they are known.
+        norm: The logarithm of the sum of exponentials of each row, which is subtracted from its logits, [n].
+        most: The number of tokens to return.
+        maxima: The greatest logit of each column of the rows' tables (reductions.py), [n, columns], if known.
     """
     place = np.arange(len(logits))[:, None]
     ids = reductions.largest(logits, min(most, logits.shape[1]), maxima)

@@ -1,8 +1,8 @@
-"""Random tokens from logits, by temperature, top_k, min_p and top_p. Pure numpy.
+"""Samples random tokens from logits, by temperature, top_k, min_p and top_p.
 
-top_k, then min_p, then top_p, all after the temperature, as in openvino_genai (transformers differs in min_p's place).
-Random numbers depend on the seed and the place in the text and on nothing else: equal logits give the same text
-in every batch and after a preemption.
+The order is temperature, top_k, min_p, top_p, as in openvino_genai (transformers applies min_p elsewhere). Random
+numbers depend only on the seed and the position in the text: equal logits give the same text in every batch and after a
+preemption.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ MAX_TRIALS = 64
 
 
 class Sampling:
-    """The parameters of the sequences whose tokens are drawn at random, as arrays."""
+    """The parameters of the sequences that are sampled at random, as arrays."""
 
     def __init__(self, places: list[int], sequences: Seq[Sequence]) -> None:
-        """Makes the arrays.
+        """Collects the parameters of sequences.
 
         Args:
-            places: The places of these sequences in the batch.
+            places: The indices in the batch of the sequences that are sampled at random.
             sequences: All sequences of the batch.
         """
         self.places = places
@@ -42,12 +42,19 @@ class Sampling:
         self.seeds = np.array([s.seed for s in self.sequences], np.uint64)
 
     def positions(self) -> Numbers:
-        """Returns the places, in their completions, of the tokens to be sampled."""
+        """Returns the indices, in their completions, of the tokens to be sampled."""
         return np.array([s.generated for s in self.sequences], np.uint64)
 
 
 def uniform(seeds: Numbers, places: Numbers, trial: int) -> NDArray[np.float64]:
-    """Returns numbers in [0, 1) for each seed and place: a counter through splitmix64's mixing function, twice."""
+    """Returns a number in [0, 1) for each seed and position: a counter passed twice through splitmix64's mixing
+    function.
+
+    Args:
+        seeds: The seeds of the sequences.
+        places: The positions of the tokens in their completions.
+        trial: The number of random numbers used before at these positions.
+    """
     mixed = _mix(seeds + np.uint64(0x9E3779B97F4A7C15))
     mixed = _mix(mixed ^ (places * np.uint64(0xD1342543DE82EF95) + np.uint64(trial)))
     result: NDArray[np.float64] = (mixed >> np.uint64(11)) * 2.0**-53
@@ -55,7 +62,9 @@ def uniform(seeds: Numbers, places: Numbers, trial: int) -> NDArray[np.float64]:
 
 
 def _mix(z: Numbers) -> Numbers:
-    """Mixes bits by mix64variant13 of Steele, Lea, Flood, "Fast splittable pseudorandom number generators" (2014)."""
+    """Mixes the bits of numbers with mix64variant13 of Steele, Lea, Flood, "Fast splittable pseudorandom number
+    generators" (2014).
+    """
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed: Numbers = z ^ (z >> np.uint64(31))
@@ -63,7 +72,15 @@ def _mix(z: Numbers) -> Numbers:
 
 
 def sample_top_k(logits: Floats, sampling: Sampling, part: slice, positions: Numbers) -> Tokens:
-    """Samples tokens with a top_k, from so many sorted logits of each row. Of equal ones at the border some are in."""
+    """Samples tokens with top_k by partially sorting the logits. Of logits equal to the k-th greatest, only some are
+    included.
+
+    Args:
+        logits: The logits [n, vocab].
+        sampling: The parameters of all sequences.
+        part: The sequences to which the logits belong.
+        positions: The position of the token in each sequence's completion, [n].
+    """
     top_k = np.minimum(sampling.top_k[part], logits.shape[1])
     most, rows = int(top_k.max()), np.arange(len(logits))[:, None]
     ids = reductions.largest(logits, most)
@@ -82,14 +99,14 @@ def sample_top_k(logits: Floats, sampling: Sampling, part: slice, positions: Num
 
 
 def sample_full(logits: Floats, sampling: Sampling, part: slice, positions: Numbers, trial: int = 0) -> Tokens:
-    """Samples tokens without a top_k, and without sorting: from all tokens, and again if one is outside of the nucleus.
+    """Samples tokens without top_k or sorting: from all tokens, and again if a token is outside of top_p.
 
     Args:
         logits: The logits [n, vocab].
         sampling: The parameters of all sequences.
-        part: The sequences among them that the logits are of.
-        positions: The place of the token in each sequence's completion, [n].
-        trial: The number of the random numbers that are used up already.
+        part: The sequences to which the logits belong.
+        positions: The position of the token in each sequence's completion, [n].
+        trial: The number of random numbers used before at these positions.
     """
     weights = weights_of(logits, sampling.temperature[part], sampling.min_p[part])
     chosen = reductions.locate(
@@ -101,18 +118,20 @@ def sample_full(logits: Floats, sampling: Sampling, part: slice, positions: Numb
 def in_nucleus(
     weights: Floats, chosen: Tokens, sampling: Sampling, part: slice, positions: Numbers, trial: int = 0
 ) -> Tokens:
-    """Returns these tokens, with others in the place of those that are outside of top_p.
+    """Returns the tokens, after replacing those that are outside of top_p by others that were sampled again.
 
-    If a token is outside (the likelier ones alone make top_p up) it and all that are not likelier go, and another is
-    sampled: the result is distributed as samples from the nucleus are. Equally likely ones are in together.
+    A token is outside if the likelier ones alone reach top_p. In that case it and all tokens that are not likelier are
+    excluded, and another one is sampled. The result has the same distribution as samples from the nucleus. Equally
+    likely tokens are either all inside or all outside.
 
     Args:
-        weights: The weights [n, vocab] by which the tokens were sampled, the greatest of each row 1; they are changed.
-        chosen: The tokens [n]; they are changed.
+        weights: The weights [n, vocab] by which the tokens were sampled, with a maximum of 1 in each row; changed in
+            place.
+        chosen: The tokens [n]; changed in place.
         sampling: The parameters of all sequences.
-        part: The sequences among them that the weights are of.
-        positions: The place of the token in each sequence's completion, [n].
-        trial: How often tokens were sampled again already.
+        part: The sequences to which the weights belong.
+        positions: The position of the token in each sequence's completion, [n].
+        trial: The number of times that tokens have been sampled again before.
     """
     seeds, top_p = sampling.seeds[part], sampling.top_p[part]
     if (top_p >= 1).all():
@@ -138,7 +157,13 @@ def in_nucleus(
 
 
 def _likelier(weights: Floats, places: NDArray[np.int64], value: Floats) -> NDArray[np.float64]:
-    """Returns the sum of the weights of these rows that are above a value."""
+    """Returns the sum of the weights above a value, for each of these rows.
+
+    Args:
+        weights: The weights [n, vocab].
+        places: The indices of the rows.
+        value: The value for each of the rows.
+    """
     if not len(places):
         return np.zeros(0)
     above = reductions.scratch("above", (len(places), weights.shape[1]))
@@ -156,7 +181,15 @@ def _likelier(weights: Floats, places: NDArray[np.int64], value: Floats) -> NDAr
 
 
 def weights_of(logits: Floats, temperature: Floats, min_p: Floats) -> Floats:
-    """Returns exp((logit - highest) / temperature), the likeliest 1, those under min_p 0, in memory of this thread."""
+    """Returns exp((logit - highest) / temperature) of each token, or 0 if that is below min_p.
+
+    The result is in memory that this thread reuses.
+
+    Args:
+        logits: The logits [n, vocab].
+        temperature: The temperature of each row.
+        min_p: The least weight of a token, for each row.
+    """
     weights = reductions.scratch("weights", logits.shape)
     np.subtract(logits, logits.max(axis=-1, keepdims=True), out=weights)
     np.multiply(weights, 1 / temperature, out=weights)

@@ -1,8 +1,8 @@
-"""Reductions of logits with a wide vocabulary that read them once, and in several threads. Pure numpy.
+"""Reductions of logits over a wide vocabulary that read them only once, in several threads.
 
-A row [vocab] is seen as a table of COLUMN rows: reduced over them, its columns give one number for every COLUMN
-tokens. numpy does that at the speed of memory; over runs of neighbours it takes six times as long. The tokens behind
-the table, fewer than COLUMN, are the tail.
+A row [vocab] is viewed as a table with COLUMN rows. A reduction over these gives one number for each column, that is
+for every COLUMN tokens, at the speed of memory; over runs of neighbouring tokens numpy takes six times as long. The
+tokens after the table, fewer than COLUMN, are called the tail.
 """
 
 from __future__ import annotations
@@ -19,21 +19,20 @@ from ....util.resources import cores
 
 Floats = NDArray[np.float32]
 Logits = NDArray[np.float32]
-"""Logits [rows, vocab]."""
+"""Logits of the shape [rows, vocab]."""
 
 COLUMN = 32
-"""Tokens of a column: those whose numbers are equal modulo the table's width."""
+"""The number of tokens in a column; their ids are equal modulo the width of the table."""
 CACHED = 1 << 16
-"""Elements of logits that are worked on together: as many as stay in the CPU's cache."""
+"""The number of logits that are processed together, so that they stay in the CPU's cache."""
 WIDE = 1 << 15
-"""Vocabularies from which on work goes row by row, in what the row before left of the cache."""
+"""The vocabulary size from which rows are processed one by one, since a row then fills the CPU's cache."""
 SHARED = 1 << 20
-"""Elements from which on several threads share a batch; numpy works without the GIL."""
+"""The number of logits from which a batch is shared by several threads; numpy releases the GIL."""
 
 LOWEST, HIGHEST = -40, 70
-"""Between them a row's greatest logit permits exp without a shift: a million times exp(70) is a float32, and so is
-exp(-40 - 40), with all its digits.
-"""
+"""The range of a row's greatest logit in which exp needs no shift: a million times exp(70) still fits into float32, and
+exp(-40 - 40) is still represented with full precision."""
 
 
 THREADS = min(4, cores())
@@ -43,7 +42,13 @@ _pool: ThreadPoolExecutor | None = None
 
 
 def in_parts(count: int, vocab: int, work: Callable[[slice], None]) -> None:
-    """Calls work with the parts of a batch of logits rows, in several threads if it is large."""
+    """Calls `work` with the slices of a batch of logits rows, in several threads if the batch is large.
+
+    Args:
+        count: The number of rows.
+        vocab: The size of the vocabulary.
+        work: The function, called with each slice.
+    """
     threads = min(THREADS, count) if count * vocab >= SHARED else 1
     if threads == 1:
         work(slice(0, count))
@@ -64,13 +69,15 @@ def in_parts(count: int, vocab: int, work: Callable[[slice], None]) -> None:
 
 
 def groups(count: int, vocab: int) -> list[slice]:
-    """Divides a batch into slices of as many logits rows as stay in the CPU's cache."""
+    """Divides a batch of logits rows into slices that fit into the CPU's cache."""
     at_once = max(1, CACHED // vocab)
     return [slice(start, min(count, start + at_once)) for start in range(0, count, at_once)]
 
 
 def scratch(name: str, shape: tuple[int, ...]) -> Floats:
-    """Returns this thread's memory for intermediate values: new memory costs more than what is computed into it."""
+    """Returns reusable memory of this thread for intermediate values, since allocating memory costs more than
+    computing.
+    """
     size = int(np.prod(shape))
     buffer: Floats | None = getattr(_local, name, None)
     if buffer is None or len(buffer) < size:
@@ -80,7 +87,7 @@ def scratch(name: str, shape: tuple[int, ...]) -> Floats:
 
 
 def rows(logits: Floats, places: Sequence[int]) -> Floats:
-    """Returns the rows at these places, which ascend: where they are neighbours, not a copy."""
+    """Returns the rows at these ascending indices, as a view if the rows are contiguous."""
     neighbours = places[-1] - places[0] == len(places) - 1
     return logits[places[0] : places[-1] + 1] if neighbours else logits[list(places)]
 
@@ -93,7 +100,7 @@ def table(logits: Floats) -> tuple[Floats, Floats]:
 
 
 def column_sums(weights: Floats) -> Floats:
-    """Sums the columns: [n, vocab] to [n, columns + 1], the last sum that of the tail."""
+    """Returns the sums of the columns of [n, vocab] as [n, columns + 1], where the last is the sum of the tail."""
     body, tail = table(weights)
     sums = np.empty((len(weights), body.shape[2] + 1), np.float32)
     body.sum(axis=1, out=sums[:, :-1])
@@ -102,9 +109,10 @@ def column_sums(weights: Floats) -> Floats:
 
 
 def finite(logits: Floats) -> NDArray[np.bool_]:
-    """Returns which rows [n] can be sampled from: no logit is NaN or infinitely large, and not all are forbidden.
+    """Returns which rows [n] can be sampled from: those without NaN or positive infinity, in which some token is
+    allowed.
 
-    The greatest of a row is not finite otherwise, whichever of its numbers is at fault.
+    It checks the greatest logit of each row, which is not finite in the other cases.
     """
     rows: NDArray[np.bool_] = np.isfinite(logits.max(axis=-1))
     return rows
@@ -114,9 +122,9 @@ def log_sums(logits: Floats, highest: Floats, factor: float = 1.0) -> NDArray[np
     """Returns log(sum(exp(factor * logit))) of each row, [n].
 
     Args:
-        logits: The logits [n, vocab], of rows that fit into the CPU's cache together.
+        logits: The logits [n, vocab], few enough rows to fit into the CPU's cache.
         highest: The greatest logit of each row, [n].
-        factor: A factor of all logits.
+        factor: The factor of all logits.
     """
     exps = scratch("weights", logits.shape)
     highest = highest * np.float32(factor)
@@ -132,12 +140,13 @@ def log_sums(logits: Floats, highest: Floats, factor: float = 1.0) -> NDArray[np
 
 
 def locate(weights: Floats, sums: Floats, numbers: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Returns the token of each row on which a number falls: first the column is found, then the token in it.
+    """Returns the token of each row at which the cumulative weight reaches a number; finds the column first, then the
+    token.
 
     Args:
         weights: The weights [n, vocab] of the tokens.
-        sums: The sums of their columns, [n, columns + 1], the last that of the tail.
-        numbers: The numbers [n], at least 0 and less than 1, as shares of the sum of a row.
+        sums: The sums of the columns, [n, columns + 1], where the last is that of the tail.
+        numbers: The numbers [n] in [0, 1), as fractions of the sum of a row.
     """
     rows, columns, last = np.arange(len(weights)), sums.shape[1] - 1, weights.shape[1] - 1
     edges = sums.cumsum(axis=1, dtype=np.float64)
@@ -155,15 +164,15 @@ def locate(weights: Floats, sums: Floats, numbers: NDArray[np.float64]) -> NDArr
 
 
 def largest(logits: Floats, most: int, maxima: Floats | None = None) -> NDArray[np.int64]:
-    """Returns the tokens with the greatest logits of each row, [n, most], by id.
+    """Returns the ids of the tokens with the greatest logits of each row, [n, most], in ascending order of the ids.
 
-    Among equal logits at the border some are in. The `most` greatest are in the `most` columns with the greatest
-    maxima, or in the tail.
+    Of logits equal to the last one, only some are included. The `most` greatest logits are in the `most` columns with
+    the greatest maxima, or in the tail.
 
     Args:
         logits: The logits [n, vocab].
-        most: How many tokens are wanted.
-        maxima: The greatest logit of each column of the rows' tables, [n, columns], if they are known.
+        most: The number of tokens to return.
+        maxima: The greatest logit of each column of the rows' tables, [n, columns], if known.
     """
     count, vocab = logits.shape
     columns = vocab // COLUMN
@@ -185,12 +194,12 @@ def largest(logits: Floats, most: int, maxima: Floats | None = None) -> NDArray[
 
 
 def above(row: NDArray[np.float32], maxima: Floats, value: np.float32) -> int:
-    """Returns how many logits of a row are greater than a value.
+    """Returns the number of logits in a row that are greater than a value.
 
     Args:
         row: The logits [vocab].
-        maxima: The greatest logit of each column of its table; only columns with a greater one are read, unless they
-            are many.
+        maxima: The greatest logit of each column of the row's table. Only columns with a greater one are read, unless
+            they are many.
         value: The value.
     """
     columns = np.flatnonzero(maxima > value)

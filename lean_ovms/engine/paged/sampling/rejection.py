@@ -1,11 +1,11 @@
-"""Sampling from a wide vocabulary with a weight for few of its tokens. Exact: the others are bounded. Pure numpy.
+"""Samples from a wide vocabulary by computing the exact weights of few tokens, and upper bounds for the others.
 
-The maximum of each column (see `reductions`) takes one pass over a row. Columns whose maximum is near the highest
-logit are looked into, and so is the tail; a token of another column weighs at most as much as its column's maximum.
-With these bounds for the far tokens a token is drawn by rejection: a near one is accepted, a far one with the
-probability that its weight has of its bound; else it is drawn again. The sum of all weights, of which top_p is a
-share, is between that of the near ones and that with the bounds: where this leaves open whether a token is in the
-nucleus, the whole row is computed.
+The result is exact. The maximum of each column (see reductions.py) takes one pass over a row. The weights are computed
+exactly in the "near" columns, whose maximum is close to the greatest logit, and in the tail. A token of a "far" column
+weighs at most as much as the maximum of its column. With these bounds, a token is drawn by rejection sampling: a near
+token is accepted, and a far one with the probability of its weight divided by its bound; otherwise another token is
+drawn. The sum of all weights, of which top_p is a fraction, is between the sum of the near weights and that including
+the bounds. If this does not decide whether a token is in the nucleus, the whole row is computed.
 """
 
 from __future__ import annotations
@@ -20,31 +20,32 @@ from .random_sampling import MAX_TRIALS, Numbers, Sampling, Tokens, in_nucleus, 
 from .reductions import Floats
 
 NEAR = float(np.exp(-8))
-"""Part of the likeliest token's weight from which on a column is near: with less more columns are near, with more the
-bounds of the far ones weigh more."""
+"""The weight, relative to the likeliest token, from which a column counts as near. A smaller value makes more columns
+near; a greater one increases the bounds of the far columns."""
 WIDTHS = (8, 32, 128)
-"""Lines are grouped by how many columns are near, each group as wide as the next of these."""
+"""Rows are grouped by their number of near columns: each group has the width of the next greater of these numbers."""
 
 
 class _Near(NamedTuple):
-    """The rows of a part of the batch that have about equally many near columns."""
+    """The rows of a batch part that have a similar number of near columns."""
 
     place: NDArray[np.int64]
-    """The places of the rows in the part, [n]."""
+    """The indices of the rows in the part, [n]."""
     columns: NDArray[np.int64]
     """The near columns of each row, [n, most]."""
     weights: Floats
-    """The weights of the tokens in them and in the tail, [n, COLUMN * most + tail]; those of columns that only fill up
-    are 0."""
+    """The weights of the tokens in the near columns and the tail, [n, COLUMN * most + tail]; 0 for columns that are
+    padding."""
     highest: Floats
     """The greatest logit of each row, [n]."""
     bounds: Floats
-    """The bounds of the weights in each column of all rows of the part, [rows, columns]; 0 for near ones."""
+    """The upper bounds of the weights in each column, for all rows of the part, [rows, columns]; 0 for near
+    columns."""
     far: NDArray[np.float64]
-    """The bound of the weight of all far tokens of each row, [n]: COLUMN times the sum of its bounds."""
+    """The upper bound of the total weight of each row's far tokens, [n]: COLUMN times the sum of the row's bounds."""
 
     def ids(self, logits: NDArray[np.int64], at: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the tokens at these places of the weights, one for each of these rows."""
+        """Returns the token ids for indices into the weights, one for each row."""
         most, columns = max(1, self.columns.shape[1]), self.bounds.shape[1]
         row, column = np.divmod(at, most)
         behind = at >= reductions.COLUMN * self.columns.shape[1]
@@ -57,19 +58,26 @@ class _Row(NamedTuple):
     """The result of one pass over a row."""
 
     place: int
-    """The place of the row in the part of the batch."""
+    """The index of the row in the part of the batch."""
     columns: NDArray[np.int64]
     """The near columns, [n]."""
     values: Floats
-    """The logits in them, [COLUMN, n]."""
+    """The logits in the near columns, [COLUMN, n]."""
     highest: np.float32
     """The greatest logit."""
     far: float
-    """The bound of the weight of all far tokens: COLUMN times the sum of the bounds."""
+    """The upper bound of the total weight of the far tokens: COLUMN times the sum of the bounds."""
 
 
 def sample(logits: Floats, sampling: Sampling, part: slice, positions: Numbers) -> Tokens:
-    """Samples with sample_full's distribution; the same seed gives other tokens than there."""
+    """Samples tokens with the same distribution as sample_full, but not the same tokens for a seed.
+
+    Args:
+        logits: The logits [n, vocab].
+        sampling: The parameters of all sequences.
+        part: The sequences to which the logits belong.
+        positions: The position of the token in each sequence's completion, [n].
+    """
     chosen = np.empty(len(logits), np.int64)
     body, tail = reductions.table(logits)
     bounds = np.empty((len(logits), body.shape[2]), np.float32)
@@ -89,15 +97,15 @@ def sample(logits: Floats, sampling: Sampling, part: slice, positions: Numbers) 
 
 
 def _look(body: Floats, tail: Floats, sampling: Sampling, at: int, place: int, bounds: Floats) -> _Row | None:
-    """Returns the near columns of a row's table; None if there are many, or the logits are not numbers.
+    """Returns the near columns of a row; None if there are too many, or the logits are not finite.
 
     Args:
         body: The row's table, [COLUMN, columns].
-        tail: The logits behind the table.
+        tail: The logits after the table.
         sampling: The parameters of all sequences.
-        at: The place of the row's sequence among them.
-        place: The place of the row in the part of the batch.
-        bounds: Gets the bounds [columns] of the weights in each column, 0 for near ones.
+        at: The index of the row's sequence among them.
+        place: The index of the row in the part of the batch.
+        bounds: The array that receives the bounds [columns] of the weights in each column, 0 for near ones.
     """
     temperature, min_p = sampling.temperature[at], sampling.min_p[at]
     np.maximum.reduce(body, out=bounds)
@@ -120,7 +128,15 @@ def _look(body: Floats, tail: Floats, sampling: Sampling, at: int, place: int, b
 
 
 def _group(logits: Floats, found: list[_Row], sampling: Sampling, part: slice, bounds: Floats) -> _Near:
-    """Puts rows with about equally many near columns together."""
+    """Groups rows with similar numbers of near columns.
+
+    Args:
+        logits: The logits of the part of the batch, [rows, vocab].
+        found: The results of one pass over each row.
+        sampling: The parameters of all sequences.
+        part: The sequences to which the logits belong.
+        bounds: The upper bounds of the weights in each column, [rows, columns].
+    """
     place = np.array([row.place for row in found], np.int64)
     temperature, min_p = sampling.temperature[part][place], sampling.min_p[part][place]
     highest = np.array([row.highest for row in found], np.float32)
@@ -186,17 +202,17 @@ def _outside(
     sums: tuple[NDArray[np.float64], NDArray[np.float64]],
     candidates: tuple[NDArray[np.int64], Floats, NDArray[np.bool_]],
 ) -> NDArray[np.bool_]:
-    """Returns which candidates are outside of top_p: the tokens that weigh more make it up alone.
+    """Returns which candidates are outside of top_p, because the tokens with greater weights alone reach it.
 
     Args:
         logits: The logits of the part of the batch, [rows, vocab].
-        group: The rows of it with about equally many near columns.
+        group: The rows with a similar number of near columns.
         sampling: The parameters of all sequences.
-        part: The sequences among them that the logits are of.
-        sums: The least and the greatest possible sum of all weights of each row of the group; where the exact one is
-            needed it replaces both.
-        candidates: The rows of the group that have a candidate, the weight of each, NEAR at least, and whether top_p
-            limits it.
+        part: The sequences to which the logits belong.
+        sums: The lower and the upper bound of the total weight of each row in the group. If the exact total is needed,
+            it replaces both.
+        candidates: The rows of the group that have a candidate, the candidates' weights (at least NEAR), and whether
+            top_p applies.
     """
     (least, most), (left, floor, limited) = sums, candidates
     if not limited.any():
@@ -220,9 +236,17 @@ def _outside(
 
 
 def _far_token(logits: Floats, group: _Near, row: int, sampling: Sampling, part: slice, target: float) -> int:
-    """Returns the token on which a number below `far` falls, if each weighs its column's bound; -1: above its weight.
+    """Returns the far token at a number below `far`, or -1 if the token is rejected.
 
-    Of the bound's COLUMN equal parts each is one token's, who has the share of it that its own weight is.
+    Each far token owns an equal part of its column's bound, in which it is accepted up to its own weight.
+
+    Args:
+        logits: The logits of the part of the batch, [rows, vocab].
+        group: The rows with a similar number of near columns.
+        row: The index of the row in the group.
+        sampling: The parameters of all sequences.
+        part: The sequences to which the logits belong.
+        target: The number.
     """
     place = int(group.place[row])
     bounds = group.bounds[place]

@@ -1,4 +1,4 @@
-"""From logits to tokens for a whole batch. Pure numpy; greedy requests without other options share one argmax."""
+"""Samples tokens from the logits of a whole batch. Greedy requests without other options share one argmax."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ _Draw = Callable[[Logits, Sampling, slice, Numbers], Tokens]
 
 
 class Sampled(NamedTuple):
-    """The tokens that were sampled for a batch."""
+    """The result of sampling a batch."""
 
     tokens: Tokens
-    """A token for each place of the batch."""
+    """A token for each row of the batch."""
     details: dict[int, TokenLogprobs]
-    """The log probabilities that requests want, by place."""
+    """The log probabilities that requests ask for, by row."""
     failed: dict[int, Exception]
-    """Why a place has no token."""
+    """The errors of rows without a token, by row."""
 
 
 class SamplingBatch:
-    """The sampling parameters of a batch, grouped by method; built once for as long as the same sequences decode."""
+    """The sampling parameters of a batch, grouped by method. It is reused as long as the same sequences decode."""
 
     def __init__(self, sequences: Seq[Sequence], *, details: bool = True) -> None:
-        """Sorts the sequences of a batch by how their tokens are chosen.
+        """Groups the sequences of a batch by sampling method.
 
         Args:
             sequences: The sequences, in the order of the rows of logits.
-            details: Whether log probabilities are computed for the requests that want them.
+            details: Whether log probabilities are computed for the requests that ask for them.
         """
         self.sequences = sequences
         params = [sequence.params for sequence in sequences]
@@ -66,7 +66,10 @@ class SamplingBatch:
 
 
 def sample(logits: Logits, batch: SamplingBatch) -> Sampled:
-    """Samples a token for each logits row [n, vocab], in the order of batch.sequences. The rows may be changed."""
+    """Samples a token for each row of logits [n, vocab], in the order of batch.sequences.
+
+    The logits may be changed in place.
+    """
     if batch.none:
         return Sampled(_greatest(logits, batch.greedy), {}, {})
     before = _Before(logits, batch)
@@ -81,7 +84,10 @@ def sample(logits: Logits, batch: SamplingBatch) -> Sampled:
 
 
 def _edit(logits: Logits, batch: SamplingBatch) -> dict[int, Exception]:
-    """Applies the parameters of requests to their rows. Returns why a place gets no token; its row is all zeros."""
+    """Applies the requests' parameters to their rows.
+
+    Returns the errors of rows that get no token, and sets these rows to 0.
+    """
     from .logits_processors import edit  # late: most requests have no such parameters
 
     failed: dict[int, Exception] = {}
@@ -98,13 +104,13 @@ def _edit(logits: Logits, batch: SamplingBatch) -> dict[int, Exception]:
 
 
 def _details(logits: Logits, batch: SamplingBatch, tokens: Tokens, *, late: bool) -> dict[int, TokenLogprobs]:
-    """Returns the log probabilities that requests want, by place.
+    """Returns the log probabilities that requests ask for, by row.
 
     Args:
-        logits: The model's own logits, [rows, vocab].
-        batch: The parameters.
-        tokens: The tokens of all places; those of `batch.late` are written if they are to be chosen here.
-        late: Whether they are.
+        logits: The model's unprocessed logits, [rows, vocab].
+        batch: The sampling parameters.
+        tokens: The tokens of all rows; if `late` is set, those of `batch.late` are chosen here and written.
+        late: Whether greedy tokens of `batch.late` are chosen here.
     """
     from .logprobs import UNKNOWN, details, named  # late: few requests ask for them
 
@@ -122,9 +128,9 @@ def _details(logits: Logits, batch: SamplingBatch, tokens: Tokens, *, late: bool
 
 
 class _Before:
-    """The logits, before edits, that edits may change in the rows of requests with logprobs.
+    """Saves the logits that edits may change, for requests with log probabilities.
 
-    A wide row is copied whole only if it must be: that costs as much as all passes over it.
+    A row of a wide vocabulary is copied as a whole only if necessary, since that costs as much as all passes over it.
     """
 
     def __init__(self, logits: Logits, batch: SamplingBatch) -> None:
@@ -144,14 +150,14 @@ class _Before:
 
 
 def _touched(batch: SamplingBatch, places: list[int]) -> dict[int, NDArray[np.int64] | None]:
-    """Returns the tokens of each place whose logits edits may change; None: any."""
+    """Returns the tokens whose logits may be edited, for each of these rows; None for all tokens."""
     from .logits_processors import touched
 
     return {place: touched(batch.sequences[place]) for place in places}
 
 
 def _greatest(logits: Logits, places: list[int]) -> Tokens:
-    """Returns the token with the greatest logit of each of these rows; 0 for other rows."""
+    """Returns the token with the greatest logit for each of these rows, and 0 for all other rows."""
     count, vocab = logits.shape
     if len(places) == count and count * vocab < reductions.SHARED:
         greatest: Tokens = logits.argmax(axis=-1)
@@ -167,13 +173,13 @@ def _greatest(logits: Logits, places: list[int]) -> Tokens:
 
 
 def _sample_random(logits: Logits, few: Sampling, many: Sampling, tokens: Tokens) -> None:
-    """Writes a token for each row of both samplings.
+    """Samples a token for each row of both groups.
 
     Args:
         logits: The logits of the batch, [rows, vocab].
-        few: The parameters of the sequences with a top_k.
-        many: The parameters of the sequences without one.
-        tokens: Gets the tokens, [rows].
+        few: The parameters of the sequences with top_k.
+        many: The parameters of the sequences without top_k.
+        tokens: The array to which the tokens are written, [rows].
     """
     if few.places:
         _in_parts(logits, few, sample_top_k, False, tokens)
