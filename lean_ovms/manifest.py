@@ -284,7 +284,7 @@ class FormatRow(Row):
     usual: str = ""
     """The part of a file name that selects the file if no option does; empty for the first file."""
     beside: str = ""
-    """The part of a file name that marks a file as belonging to a model without being one; empty for none."""
+    """The part of the names of files that read images for a model, and the option that names one; empty for none."""
     file: str
     """A class of the front end as "module:Class". Called with a path, it makes a `repository.model_file.ModelFile`."""
     network: str

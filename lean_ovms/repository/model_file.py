@@ -19,6 +19,8 @@ from ..types import Json
 
 PART = re.compile(r"(?P<stem>.*)-(?P<part>\d{5})-of-(?P<count>\d{5})(?P<suffix>\.[^.]+)")
 """The name of a part of a split file, as llama-gguf-split and transformers write it."""
+HALF = re.compile(r"(?<!b)f16", re.IGNORECASE)
+"""What names of files with numbers in 16 bits have: F16, and not BF16."""
 P = TypeVar("P", bound=PurePath)
 
 
@@ -131,6 +133,22 @@ def models_among(names: Iterable[str]) -> list[str]:
     """Returns the names of files that are models, sorted: of whole files and of first parts."""
     beside = [row.beside for row in compose().formats if row.beside]
     return [name for name in whole_or_first(names) if not any(word in name for word in beside)]
+
+
+def beside(names: Iterable[str], model: str) -> list[str]:
+    """Returns the files that may belong to a model file, the likeliest first: the nearest, and those in 16 bits.
+
+    Args:
+        names: The names of all files, with their folders.
+        model: The name of the model file; what belongs to it is in its folder, or in one above it.
+    """
+    row = compose().format_of(PurePath(model))
+    if row is None or not row.beside:
+        return []
+    found = [PurePath(name) for name in names if name.endswith(row.suffix)]
+    near = [path for path in found if row.beside in path.name and PurePath(model).is_relative_to(path.parent)]
+    near.sort(key=lambda path: (-len(path.parts), not HALF.search(path.name), str(path)))
+    return [path.as_posix() for path in near]
 
 
 def whole_or_first(names: Iterable[str]) -> list[str]:

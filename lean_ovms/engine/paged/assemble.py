@@ -85,6 +85,8 @@ def load(
     check_files(config, file.name)
     single, reads_images = file_of(file), config.wants(INPUT_EMBEDDINGS)
     vision_file = single.vision_file(config) if single is not None and reads_images else None
+    if single is not None and not reads_images:
+        single.without_images(config, "this server reads no images")
     sees = (sees and reads_images) or vision_file is not None
     small = is_small(file)
     new_plan, new_inputs = map(config.part, (DRAFT_PLAN, ADAPTER_INPUTS))

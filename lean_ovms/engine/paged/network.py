@@ -316,6 +316,17 @@ class EngineFile(Protocol):
         Raises StartError for a file that the options name and that cannot be used.
         """
 
+    def without_images(self, config: EngineConfig, reason: str) -> None:
+        """Says in the log that a file which reads images for it is not used, if there is one.
+
+        Args:
+            config: The options.
+            reason: Why no images are read.
+
+        Raises:
+            StartError: An option names such a file.
+        """
+
     def weights(
         self, edits: Sequence[NetworkEdit], *, trees: bool, adapted: bool, exact: bool, images: bool
     ) -> WeightsSource:

@@ -72,6 +72,11 @@ def load_text_model(config: EngineConfig, wake: Callable[[], None] = lambda: Non
     if found is None:
         others = other_pipelines(config, available)
         assert others is not None
+        if model_file.is_one(config.model_dir):
+            from ..paged.network import file_of
+
+            if (single := file_of(config.model_dir)) is not None:
+                single.without_images(config, f"{choice.pipeline} reads no images for it ({choice.reason})")
         found = others.load(choice)
     found.info = replace(found.info, pipeline=choice.pipeline, pipeline_reason=choice.reason)
     return found

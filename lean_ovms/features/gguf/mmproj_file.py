@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...errors import StartError
+from ...repository import model_file
 
 WORD = "mmproj"
 """What the names of such files have."""
@@ -28,5 +29,10 @@ def find(model: Path, option: str) -> list[Path]:
         if not Path(option).is_file():
             raise StartError(f"--mmproj {option}: there is no such file")
         return [Path(option)]
-    found = model.parent.glob(f"*{WORD}*{model.suffix}")
-    return sorted(found, key=lambda file: ("f16" not in file.name.lower().replace("bf16", ""), file.name))
+    split = model_file.parts(model) != [model]  # which has a folder of its own, below that of others
+    top, pattern = model.parent, f"*{WORD}*{model.suffix}"
+    found = [*top.glob(pattern), *(top.parent.glob(pattern) if split else ())]
+    if split:
+        top = top.parent
+    names = (str(file.relative_to(top)) for file in found)
+    return [top / name for name in model_file.beside(names, str(model.relative_to(top)))]

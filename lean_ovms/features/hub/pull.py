@@ -38,6 +38,8 @@ class PullRequest:
     """The model's directory."""
     file: str = ""
     """The model file to pull; empty: the whole model."""
+    images: bool = False
+    """Whether the file that reads images for a model file is pulled with it."""
     overwrite: bool = False
     """Whether a model that is there is pulled anew."""
     weight_format: str = ""
@@ -154,6 +156,7 @@ def _download_or_convert(request: PullRequest, hub: HubClient, staging: Staging)
     listing = hub.listing(request.source)
     if request.file:
         files = select.single_file(listing, request.file)
+        files += select.beside(listing, request.file) if request.images else []
         _download(request, hub, listing, files, staging)
         staging.publish_files(request.target, [file.path for file in files])
         return

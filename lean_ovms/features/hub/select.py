@@ -75,6 +75,12 @@ def single_file(listing: Listing, name: str) -> list[RemoteFile]:
     return _with_safe_names(there[part] for part in wanted)
 
 
+def beside(listing: Listing, name: str) -> list[RemoteFile]:
+    """Returns the file that reads images for the model file of that name; []: the repository has none."""
+    there = {file.path: file for file in listing.files}
+    return _with_safe_names(there[found] for found in model_file.beside(there, name)[:1])
+
+
 def usual_of(listing: Listing) -> str:
     """Returns the name of the model file to pull of a repository that has nothing else to serve; "" for another one."""
     try:

@@ -11,6 +11,7 @@ from pathlib import Path
 from ...cli.commands import require
 from ...config import Config
 from ...engine.client import prestart
+from ...manifest import INPUT_EMBEDDINGS
 from ...repository import model_dir
 from ..deployment.desired import check_task, served, write_settings
 from . import pull as pulls
@@ -48,6 +49,7 @@ class HubSource:
             repository=repository,
             target=target,
             file=file,
+            images=reads_images(config),
             overwrite=options.overwrite_models,
             weight_format=options.weight_format,
             extra=_arguments(options),
@@ -88,6 +90,12 @@ def run_pull(config: Config) -> None:
     print(f"Model: {name} downloaded to: {found.model_path}")
     if (settings := config.composition.settings) is not None:
         print(f"Graph: {settings.file} created in: {found.model_path}")
+
+
+def reads_images(config: Config) -> bool:
+    """Returns whether a model file may have another file read images for it, which no option names or leaves out."""
+    named = [row.beside for row in config.composition.formats if row.beside and config.value(row.beside)]
+    return INPUT_EMBEDDINGS in config.composition.parts and not named
 
 
 def _arguments(options: HubOptions) -> str:

@@ -11,9 +11,12 @@ import pytest
 pytest.importorskip("gguf")
 
 from lean_ovms.config import Config
+from lean_ovms.engine.paged import assemble
 from lean_ovms.engine.paged.network import file_of
+from lean_ovms.engine.worker.text_model import load_text_model
 from lean_ovms.errors import StartError
-from lean_ovms.features.gguf import header
+from lean_ovms.features.genai_pipelines.child.choice import GenAiPipelines
+from lean_ovms.features.gguf import header, mmproj_file
 from lean_ovms.features.gguf.child.mmproj import PROJECTORS, Mmproj
 from lean_ovms.features.gguf.child.tensors import Tensors
 from lean_ovms.features.vision.child.networks import VisionNetworks
@@ -98,6 +101,44 @@ def test_a_model_that_none_of_the_files_beside_it_fits_reads_text(tmp_path, capl
     assert file_of(path).vision_file(Config(model_path=str(path))) is None
     assert "gemma3.gguf reads text only" in caplog.text
     assert "it is for models of qwen3vl, qwen3vlmoe, qwen35, qwen35moe, not of gemma3" in caplog.text
+
+
+def test_a_split_model_has_its_file_one_folder_above(tmp_path):
+    (tmp_path / "Q4").mkdir()
+    whole, first, second = (tmp_path / "Q4" / f"a{part}.gguf" for part in ("", "-00001-of-00002", "-00002-of-00002"))
+    near, above = tmp_path / "Q4" / "mmproj-b.gguf", tmp_path / "mmproj-F16.gguf"
+    for file in (whole, first, second, near, above):
+        file.touch()
+    assert mmproj_file.find(first, "") == [near, above]
+    assert mmproj_file.find(whole, "") == [near]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [({"without": "vision"}, "this server reads no images"), ({"pipeline_type": "LM_CB"}, "LM_CB reads no images")],
+)
+def test_a_file_that_is_not_used_is_named(options, reason, tmp_path, caplog, monkeypatch):
+    path = unpacked("smolvlm", tmp_path)
+    file = tmp_path / "mmproj-smolvlm.gguf"
+
+    class Loading(Exception):
+        """Raised where the network would be loaded."""
+
+    def load(*args, **options):
+        raise Loading
+
+    monkeypatch.setattr(assemble, "PagedModel", load)
+    monkeypatch.setattr(GenAiPipelines, "load", load)
+    config = Config(model_path=str(path), **options)
+    with pytest.raises(Loading):
+        load_text_model(config)
+    assert f"does not use {file.name}: {reason}" in caplog.text
+    with pytest.raises(StartError, match=f"--mmproj {file}: {reason}"):
+        load_text_model(config.replace(mmproj=str(file)))
+    caplog.clear()
+    with pytest.raises(Loading):
+        load_text_model(config.replace(mmproj="none"))
+    assert file.name not in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from lean_ovms.config import DEMO_MODEL
+from lean_ovms.config import DEMO_MODEL, Config
 from lean_ovms.features.hub import staging
 from lean_ovms.features.hub.client import HubClient, PullError, RetryPolicy
 from lean_ovms.features.hub.pull import PullRequest, file_name, prepare, pull
+from lean_ovms.features.hub.source import reads_images
 from lean_ovms.repository.model_file import quantized
 from tests.features.hub.conftest import WEIGHTS, model_files, tree
 from tests.features.hub.hub_server import Fault, HubServer, Repo
@@ -264,6 +265,28 @@ def test_a_gguf_file_is_pulled_alone(server: HubServer, order: MakeRequest, open
     pull(order("org/quants", file="a-Q8_0.gguf"), open_hub)
     assert tree(order("org/quants").target) == {"a-Q4_K_M.gguf": b"4" * 5000, "a-Q8_0.gguf": b"8" * 9000}
     assert nothing_is_left(order().repository)
+
+
+def test_the_file_that_reads_images_comes_with_a_gguf_file(
+    server: HubServer, order: MakeRequest, open_hub: OpenHub
+) -> None:
+    there = ["a-Q8_0.gguf", "mmproj-BF16.gguf", "mmproj-F16.gguf", "Q4/a-Q4_K_M.gguf", "Q4/mmproj-F32.gguf"]
+    server.repos["org/eyes"] = Repo({name: name.encode() for name in there})
+    target = order("org/eyes").target
+    pull(order("org/eyes", file="a-Q8_0.gguf"), open_hub)
+    assert set(tree(target)) == {"a-Q8_0.gguf"}
+    pull(order("org/eyes", file="a-Q8_0.gguf", images=True, overwrite=True), open_hub)
+    assert set(tree(target)) == {"a-Q8_0.gguf", "mmproj-F16.gguf"}
+    pull(order("org/eyes", file="Q4/a-Q4_K_M.gguf", images=True), open_hub)
+    assert set(tree(target)) == {"a-Q8_0.gguf", "mmproj-F16.gguf", "Q4/a-Q4_K_M.gguf", "Q4/mmproj-F32.gguf"}
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [({}, True), ({"mmproj": "none"}, False), ({"mmproj": "x.gguf"}, False), ({"without": "vision"}, False)],
+)
+def test_it_comes_unless_an_option_says_otherwise(options: dict[str, str], wanted: bool) -> None:
+    assert reads_images(Config(source_model="org/eyes", **options)) is wanted
 
 
 @pytest.mark.parametrize(

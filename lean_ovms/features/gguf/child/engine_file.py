@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ....config import EngineConfig
 from ....engine.paged.network import NetworkEdit, NotPageable, VisionFile, WeightsSource
+from ....errors import StartError
 from .. import mmproj_file
 from ..feature import GgufOptions
 from . import network, pooling_network
 from .tokenizer import GgufTokenizer
+
+log = logging.getLogger("lean_ovms.gguf")
 
 
 class GgufEngineFile:
@@ -32,6 +36,14 @@ class GgufEngineFile:
         from .mmproj import Mmproj  # models that read text only do without
 
         return Mmproj.first(paths, self._path, named=bool(option))
+
+    def without_images(self, config: EngineConfig, reason: str) -> None:
+        """Implements EngineFile.without_images."""
+        option = config.of(GgufOptions).mmproj
+        for path in mmproj_file.find(self._path, option)[:1]:
+            if option:
+                raise StartError(f"--mmproj {option}: {reason}")
+            log.warning("%s reads text only, and does not use %s: %s", self._path.name, path.name, reason)
 
     def weights(
         self, edits: Sequence[NetworkEdit], *, trees: bool, adapted: bool, exact: bool, images: bool
