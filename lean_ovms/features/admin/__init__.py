@@ -1,1 +1,1 @@
-"""The endpoints with which the server tells of itself."""
+"""Endpoints about the server itself: health, version, options and load."""

@@ -1,4 +1,4 @@
-"""The manifest of what the server says of itself."""
+"""The manifest of the endpoints about the server itself."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""GET /health (ready), GET and POST /ping (live) and GET /version: vLLM's paths.
+"""GET /health (readiness), GET and POST /ping (liveness) and GET /version, as vLLM has them.
 
-GET and HEAD / answer agents that look whether there is a server at all.
+GET and HEAD / are for agents that check whether there is a server at all.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`lean-ovms healthcheck`: whether the server with these options is ready, as an exit status.
+"""`lean-ovms healthcheck`: checks whether the server with the given options is ready; its exit status is the answer.
 
 `lean-ovms healthcheck --pid 1` takes the options of a running server from its command line, so that a container's
 health check follows whatever the container was started with.
@@ -23,7 +23,10 @@ NOTES = "Its other options are those with which the server was started, such as 
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Returns 0 if the server is ready. Raises StartError for options without a known address, or CommandFailed."""
+    """Runs the command. Returns 0 if the server is ready, else raises CommandFailed.
+
+    Raises StartError if the options do not give the server's address.
+    """
     if {"-h", "--help"}.intersection(argv):
         own = parser("healthcheck", NOTES)
         own.add_argument("--pid", metavar="N", help="ask the server that is process N, whatever its options")
@@ -36,7 +39,10 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def options_of(pid: str) -> list[str]:
-    """Returns the options in the command line of the server that is process pid, or its child. Raises StartError."""
+    """Returns the options in the command line of the server that is the process `pid` or its child.
+
+    Raises StartError.
+    """
     try:
         words = (PROC / pid / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")[:-1]
     except OSError as error:

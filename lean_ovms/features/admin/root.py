@@ -1,4 +1,4 @@
-"""GET /: what the server is, as a JSON object."""
+"""GET /: a JSON object that describes the server."""
 
 from __future__ import annotations
 

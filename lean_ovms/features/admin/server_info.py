@@ -1,8 +1,8 @@
 """GET /server_info: version, the start-up options that are not defaults, the models' states and engines, and the
 load.
 
-(vLLM has the path, with its own options.) It is all that the page's server view asks for every other second, so it is
-small. The key and other private options are never in it, and absolute paths are cut to their last part.
+vLLM has the same path, with its own options. The response is small, as the web page's server view asks for it every
+other second. It never contains the API key and other private options, and absolute paths are cut to their last part.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ async def handle(request: Request, services: Services) -> Response:
 
 
 def _engine(model: Model) -> Json:
-    """Returns the device of a model, and the memory of its engine child if it has one."""
+    """Returns the device of a model, and the memory of its engine process if it has one."""
     memory = resident_bytes(model.engine.pids) if model.loaded else None
     return {"device": model.config.target_device, **({} if memory is None else {"memory": memory})}
 
 
 async def load(services: Services) -> Json:
-    """Returns the running and waiting sequences and the used share of KV caches of all models; with metrics also
-    SUMMED.
+    """Returns the running and waiting sequences and the used share of the KV caches of all models.
 
-    What features report is summed by the names that their metrics have here.
+    With metrics, the sums of the counters in SUMMED are added. The numbers that features report are summed over models,
+    under the names of their metrics.
     """
     found = await asyncio.gather(*(read_stats(model.stats()) for model in services.registry.served))
     stats = [one for one in found if one is not None]
@@ -83,7 +83,7 @@ async def load(services: Services) -> Json:
 
 
 def changed_options(config: Config) -> Json:
-    """Returns the public options by name whose values are not the default."""
+    """Returns the public options whose values are not their defaults, by name."""
     found = {row.name: config.value(row.name) for row in listed(config.without) if not row.metadata["private"]}
     defaults = {row.name: row.default for row in listed(config.without)}
     return {name: _shortened(value) for name, value in found.items() if value != defaults[name]}

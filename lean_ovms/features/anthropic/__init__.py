@@ -1,1 +1,1 @@
-"""Anthropic's Messages API: conversations of content blocks, their events, errors and lists of models."""
+"""Anthropic's Messages API: messages of content blocks, their streams, errors, batches and lists of models."""

@@ -33,9 +33,9 @@ SCHEMA = {
 
 
 def anthropic_error(error: RequestError, request_id: str = "") -> dict[str, Any]:
-    """Returns Anthropic's error object; it has no field for the parameter, so the message begins with its name.
+    """Returns Anthropic's error object. It has no member for the parameter, so the message begins with its name.
 
-    Its clients read the code in `details`, for instance to send a request again without what is not supported.
+    Clients read the code in `details`, for example to send a request again without a field that is not supported.
     """
     kind = TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
     details = {"details": {"error_code": error.code}} if error.code else {}
@@ -45,7 +45,9 @@ def anthropic_error(error: RequestError, request_id: str = "") -> dict[str, Any]
 
 
 def _too_long(error: RequestError) -> str:
-    """Returns Anthropic's text for a prompt that does not fit: by it Claude Code and LangChain know that they have to
-    shorten the conversation, and by how much."""
+    """Returns Anthropic's text for a prompt that is too long.
+
+    Claude Code and LangChain recognize it, and learn from it by how much they have to shorten the conversation.
+    """
     counts = prompt_counts(error)
     return f"prompt is too long: {f'{counts[0]} tokens > {counts[1]} maximum' if counts else error.message}"

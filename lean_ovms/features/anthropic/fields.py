@@ -1,7 +1,7 @@
-"""The request fields of POST …/messages, under Anthropic's names, and their values under the names of chat.
+"""The request fields of POST …/messages under Anthropic's names, and their translation to those of chat.
 
-https://docs.anthropic.com/en/api/messages. The fields of OVMS and vLLM for sampling and structured output are read
-besides them. What would change the answer and cannot be honoured is refused.
+https://docs.anthropic.com/en/api/messages. The fields of OVMS and vLLM for sampling and structured output are accepted
+as well. A field that would change the answer and cannot be honoured is refused.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ _EMPTY: dict[str, Json] = {
 
 
 def _refused(name: str, kind: str, why: str, code: str | None = None) -> Field:
-    """Returns a field that would change the answer and cannot be honoured: 400 unless it is empty."""
+    """Declares a field that cannot be honoured and would change the answer, so that it is an error 400 unless it is
+    empty."""
 
     def read(value: Any) -> Any:
         if value:
@@ -153,7 +154,7 @@ ALL_FIELDS = GenerationFields((
 
 
 def template_variables(values: Values) -> Json:
-    """Returns the client's variables for the chat template, and those that thinking and effort set."""
+    """Returns the variables of the chat template: the client's own, and those that thinking and effort set."""
     found = {}
     if (thinking := values["thinking"]) is not None:
         found["enable_thinking"] = thinking["type"] != "disabled"
@@ -163,7 +164,7 @@ def template_variables(values: Values) -> Json:
 
 
 def warnings(values: Values) -> list[str]:
-    """Returns what is accepted and has no effect."""
+    """Returns warnings about fields that are accepted but have no effect."""
     found = []
     edits = (values["context_management"] or {}).get("edits")
     kinds = [str(edit.get("type")) for edit in edits if isinstance(edit, dict)] if isinstance(edits, list) else []

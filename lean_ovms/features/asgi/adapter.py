@@ -1,8 +1,9 @@
-"""The app as an ASGI 3 callable: behind uvicorn or hypercorn, inside a Starlette mount or a Ray Serve ingress.
+"""The app as an ASGI 3 callable, for uvicorn, hypercorn, a Starlette mount or a Ray Serve ingress.
 
-Obeys the transport contract (cycle.py). Hosts differ in how they report that the client has left: `receive` returns
-http.disconnect in all of them while the handler runs, and `send` raises OSError in hosts of spec 2.4. So the handler
-races with `receive`, as in vLLM's with_cancellation; plain Starlette would let a unary handler run on.
+It keeps the transport contract (cycle.py). Hosts report in different ways that the client has left: in all of them
+`receive` returns http.disconnect while the handler runs, and in hosts of spec 2.4 `send` raises OSError as well. So the
+handler races with `receive`, as in vLLM's with_cancellation. Plain Starlette would let the handler of a unary response
+run on.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from .scope import Message, Receive, Scope, Send, header, request_of, response_h
 
 
 class Asgi:
-    """The ASGI callable. Time limits are the host's."""
+    """The app as an ASGI callable. Time limits are the business of the host."""
 
     def __init__(
         self,
@@ -32,13 +33,13 @@ class Asgi:
         check_head: Callable[[Request], None] = lambda request: None,
         error_forms: ErrorForms = OPENAI_ONLY,
     ) -> None:
-        """Starts nothing.
+        """Keeps the settings; nothing is started.
 
         Args:
             handle: Answers a request.
-            max_body_bytes: The most bytes of a body; more are a 413.
-            check_head: Raises RequestError for a request without its body, which is not read then.
-            error_forms: The forms of the errors that are found here.
+            max_body_bytes: The most bytes of a body; a longer one is answered with 413.
+            check_head: Checks a request by its head and may raise RequestError, before its body is read.
+            error_forms: The forms of errors by path, for errors that are found in this class.
         """
         self._handle = handle
         self._max_body_bytes = max_body_bytes
@@ -85,11 +86,14 @@ class Asgi:
 
 
 class ClientLeft(Exception):
-    """send failed. Not OSError itself, which a broken handler could raise as well."""
+    """Raised if `send` fails. It is not OSError, which a broken handler could raise as well."""
 
 
 class _AsgiCycle(RequestResponseCycle):
-    """One request and its response through ASGI's send. Its task raises when a started body breaks off."""
+    """One request and its response through ASGI's `send`.
+
+    If a body breaks off after its start, the task raises an error.
+    """
 
     def __init__(
         self, handle: Handle, error_response: Callable[[RequestError], Response], send: Send, *, wants_body: bool
@@ -132,7 +136,7 @@ class _AsgiCycle(RequestResponseCycle):
         await self._emit({"type": "http.response.body", "body": b""})
 
     async def _start(self, response: Response, framing: Iterable[tuple[str, str]] = ()) -> None:
-        """Sends the head, once: until then a failure can be a 500."""
+        """Sends the head of the response, unless it was sent. Until then a failure can be answered with 500."""
         if self._started:
             return
         headers = response_headers(response)
@@ -155,7 +159,7 @@ async def _disconnect(receive: Receive) -> None:
 
 
 async def _body(receive: Receive, headers: dict[str, str], limit: int) -> RequestBody | None:
-    """Returns the whole body, or None when the client left before it had arrived. Raises PayloadTooLarge."""
+    """Reads the whole body. Returns None if the client leaves before all has arrived. Raises PayloadTooLarge."""
     declared = headers.get("content-length", "")
     size = int(declared) if declared.isdecimal() else 0
     _check_size(size, limit)
@@ -176,7 +180,7 @@ def _check_size(size: int, limit: int) -> None:
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:
-    """Acknowledges lifespan events: the app is built and closed by the program that created it."""
+    """Acknowledges lifespan events without effect, since the program that created the app also closes it."""
     while True:
         message = await receive()
         await send({"type": f"{message['type']}.complete"})
@@ -189,7 +193,7 @@ def asgi(app: App, handle: Handle | None = None) -> Asgi:
 
     Args:
         app: The app.
-        handle: A function that answers the requests in place of the app.
+        handle: A function that answers requests instead of the app; None: the app answers them.
     """
     config = app.config
     error_forms = config.composition.error_forms.below(config.root_path)

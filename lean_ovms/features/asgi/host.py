@@ -1,7 +1,7 @@
-"""The whole server under an ASGI host: `uvicorn lean_ovms.asgi:app`, options from LEAN_OVMS_… variables.
+"""The whole server under an ASGI host: `uvicorn lean_ovms.asgi:app`, with options from LEAN_OVMS_… variables.
 
-Models are loaded at lifespan.startup and stopped at lifespan.shutdown; importing this module starts nothing.
-Addresses, TLS, timeouts and access lines are the host's. Each worker process of a host has models of its own.
+Models are loaded at lifespan.startup and stopped at lifespan.shutdown; importing this module starts nothing. The host
+is responsible for addresses, TLS, timeouts and the access log. Each worker process of a host has models of its own.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ async def _wait_for_shutdown(receive: Receive) -> None:
 
 
 def _refusing() -> Asgi:
-    """Returns what answers while there is no app."""
+    """Returns an ASGI callable that refuses all requests while there is no app."""
     return Asgi(_not_started, MAX_BODY_BYTES, error_forms=compose().error_forms)
 
 

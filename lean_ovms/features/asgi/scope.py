@@ -1,4 +1,4 @@
-"""A request and a response's headers in ASGI's form, for HTTP and for WebSockets."""
+"""Converts requests from ASGI's form and headers of responses to it, for HTTP and WebSockets."""
 
 from __future__ import annotations
 
@@ -18,20 +18,22 @@ _LINE_END = re.compile(r"[\r\n\0]")
 
 
 def response_headers(response: Response) -> list[tuple[bytes, bytes]]:
-    """Returns the response's own headers in ASGI's form. Raises ValueError for those that cannot be sent."""
+    """Converts the response's own headers to ASGI's form. Raises ValueError if one cannot be sent."""
     return [header(name, value) for name, value in response.headers if name.lower() not in FRAMING_HEADERS]
 
 
 def header(name: str, value: str) -> tuple[bytes, bytes]:
-    """Returns a header in ASGI's form. Raises ValueError for line breaks, which not every host refuses (header
-    injection)."""
+    """Converts a header to ASGI's form.
+
+    Raises ValueError for line breaks, which not every host refuses, and which would allow header injection.
+    """
     if _LINE_END.search(value):
         raise ValueError("illegal header value")
     return name.lower().encode("ascii"), value.encode("latin-1", "replace")
 
 
 def request_of(scope: Scope, headers: dict[str, str], body: bytes) -> Request:
-    """Returns a Request from the host's scope. path is relative to where the app is mounted."""
+    """Makes a Request from the host's scope. Its path is relative to the path at which the app is mounted."""
     root, path = scope.get("root_path", ""), scope["path"]
     if root and path.startswith(f"{root}/"):
         path = path[len(root) :]

@@ -1,7 +1,8 @@
-"""A WebSocket through ASGI's `websocket` scope: the host does the handshake and the frames.
+"""WebSockets through ASGI's `websocket` scope, where the host handles the handshake and the frames.
 
-https://asgi.readthedocs.io/en/latest/specs/www.html#websocket. Limits of messages and pings are the host's. A refusal
-keeps its status where the host has the extension websocket.http.response (uvicorn has it); elsewhere it is a 403.
+https://asgi.readthedocs.io/en/latest/specs/www.html#websocket. The host is also responsible for limits of messages and
+for pings. A refusal keeps its status if the host has the extension websocket.http.response, as uvicorn; otherwise it is
+a 403.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ async def serve(handle: Handle, error_forms: ErrorForms, scope: Scope, receive: 
     """Serves one WebSocket to its end.
 
     Args:
-        handle: Answers the request that opens it.
-        error_forms: The forms of the errors that are found here.
+        handle: Answers the request that opens the WebSocket.
+        error_forms: The forms of errors by path.
         scope: The host's `websocket` scope.
         receive: Returns the host's next message.
         send: Sends a message to the host.
@@ -53,7 +54,7 @@ async def serve(handle: Handle, error_forms: ErrorForms, scope: Scope, receive: 
 
 
 class _WebSocketCycle(RequestResponseCycle):
-    """The request that opens a WebSocket, and the WebSocket."""
+    """The request that opens a WebSocket, and its response, which is either the WebSocket or a refusal."""
 
     def __init__(
         self,
@@ -96,7 +97,7 @@ class _WebSocketCycle(RequestResponseCycle):
 
 
 class AsgiChannel(Channel):
-    """One WebSocket of a host."""
+    """An accepted WebSocket of a host."""
 
     def __init__(self, receive: Receive, send: Send, max_message_bytes: int) -> None:
         super().__init__(asyncio.get_running_loop())
@@ -106,7 +107,7 @@ class AsgiChannel(Channel):
         self._room = asyncio.Event()
 
     async def serve(self, serve: Serve) -> None:
-        """Runs the handler, then closes."""
+        """Runs the handler of the WebSocket, then closes it."""
         reading = self._loop.create_task(self._read())
         try:
             await self._close(await self.run(serve))
@@ -123,7 +124,7 @@ class AsgiChannel(Channel):
         await self.emit({"type": "websocket.send", "text": b"".join(text).decode()})
 
     async def emit(self, message: dict[str, Any]) -> bool:
-        """Sends a message to the host, unless the client has left: then it returns False."""
+        """Sends a message to the host. Returns False if the client has left."""
         if self.ended.done():
             return False
         try:

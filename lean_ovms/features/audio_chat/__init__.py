@@ -1,1 +1,1 @@
-"""Audio in the messages of a chat, and answers that are spoken."""
+"""Audio in the messages of a chat, and spoken answers."""

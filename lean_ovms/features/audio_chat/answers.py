@@ -1,7 +1,8 @@
-"""`modalities: ["text", "audio"]` of a chat or a response: a text-to-speech model speaks the answer while it is
-generated, or the model that generates it speaks itself.
+"""Spoken answers of chats and responses, for `modalities: ["text", "audio"]`.
 
-https://platform.openai.com/docs/guides/audio. The text is the transcript; a chat's `content` is null.
+A text-to-speech model speaks the answer while it is generated, or the generating model can speak itself.
+https://platform.openai.com/docs/guides/audio. The answer's text is the transcript of the audio, and the `content` of a
+chat is null.
 """
 
 from __future__ import annotations
@@ -40,16 +41,16 @@ WHOLE = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AudioAnswer:
-    """The voice and the format of a spoken answer, and who speaks it: an `api.generation.request.AnswerAudio`."""
+    """The settings of a spoken answer: its speaker, voice and format."""
 
     model: Speaker | None
-    """The model that speaks; None: the one that answers speaks itself."""
+    """The text-to-speech model; None if the model that answers speaks itself."""
     params: SpeakParams
-    """How it speaks."""
+    """The parameters of the speech."""
     format: str
-    """The format of the file, one of media.audio.encoder's."""
+    """The format of the audio file, one of those in media.audio.encoder."""
     rate: int
-    """The samples of a second."""
+    """The sample rate in Hz."""
     most: int
     """The most characters that are spoken."""
 
@@ -57,12 +58,12 @@ class AudioAnswer:
         return deltas if self.model is None else SpokenStream(deltas, self, self.model)
 
     def message(self, transcript: str, samples: bytes) -> Json:
-        """Returns the member `audio` of a chat's message."""
+        """Returns the member `audio` of a chat's message, given the text and the samples of the answer."""
         data = b64encode(self.file(samples)).decode()
         return {"id": new_id("audio"), "data": data, "expires_at": now(), "transcript": transcript}
 
     def with_audio(self, response: Json, samples: bytes) -> Json:
-        """Returns a response object with the audio in its message, as OVMS has it."""
+        """Adds the audio to the message of a response object, as in OVMS, and returns the object."""
         output = list(response["output"])
         for place, item in enumerate(output):
             if item["type"] == "message":
@@ -77,16 +78,16 @@ class AudioAnswer:
 
     @staticmethod
     def deltas() -> AudioDeltas:
-        """Returns what renders the deltas of a chat's answer."""
+        """Returns the renderer of audio deltas in the chunks of a chat."""
         return AudioDeltas()
 
     @staticmethod
     def pieces() -> Base64Pieces:
-        """Returns what makes the events of a response's answer."""
+        """Returns the encoder of samples for the audio events of a response."""
         return Base64Pieces()
 
     def file(self, samples: bytes) -> bytes:
-        """Returns the complete file. Raises BadRequest where its format is not available."""
+        """Encodes all samples as a file. Raises BadRequest if the format is not available."""
         try:
             encoder = open_encoder(self.format, self.rate, len(samples) // SAMPLE_BYTES)
         except BadRequest as error:
@@ -98,8 +99,11 @@ class AudioAnswer:
 def read_answer(
     values: Values, generation: GenerationBody, services: Services
 ) -> tuple[GenerationBody, AudioAnswer | None]:
-    """Returns the generation, by a model that speaks itself with a voice, and how the answer is spoken; None if it is
-    text alone. Raises RequestError."""
+    """Reads how the answer is spoken. Returns None for that if it is text only.
+
+    The returned generation has the voice if the model speaks itself; otherwise it is the given one. Raises
+    RequestError.
+    """
     answer = _read(values, generation, services)
     if answer is not None and answer.model is None:
         generation = replace(generation, sampling=replace(generation.sampling, speaker=answer.params.voice))
@@ -107,7 +111,7 @@ def read_answer(
 
 
 def _read(values: Values, generation: GenerationBody, services: Services) -> AudioAnswer | None:
-    """Returns how the answer is spoken; None if it is text alone. Raises RequestError."""
+    """Reads how the answer is spoken, or returns None if it is text only. Raises RequestError."""
     audio, text_model = values["audio"], generation.model
     if not values["modalities"]:
         if audio:
@@ -150,9 +154,10 @@ def _read(values: Values, generation: GenerationBody, services: Services) -> Aud
 
 
 class SpokenStream(WrappedStream):
-    """Deltas of one choice with its text spoken: audio comes sentence by sentence, and its end after that.
+    """A stream of one choice's deltas to which audio is added, sentence by sentence.
 
-    An answer ends with "length" at the most characters that are spoken.
+    The end of the choice comes after its last audio. If the text reaches the limit of spoken characters, the answer
+    ends with "length".
     """
 
     def __init__(self, stream: DeltaStream, output: AudioAnswer, model: Speaker) -> None:
@@ -212,13 +217,13 @@ class SpokenStream(WrappedStream):
 
 
 class Base64Pieces:
-    """Samples in base64, in pieces that clients may join before they decode them."""
+    """Encodes samples in base64, in pieces that clients may concatenate before they decode them."""
 
     def __init__(self) -> None:
         self._left = b""
 
     def add(self, samples: bytes) -> Iterator[str]:
-        """Yields the pieces of new samples, but for the end that is no whole one."""
+        """Adds samples and yields whole pieces of base64; an incomplete piece at the end is kept."""
         samples = self._left + samples
         end = len(samples) - len(samples) % WHOLE
         self._left = samples[end:]
@@ -226,12 +231,12 @@ class Base64Pieces:
             yield b64encode(samples[start : min(start + PIECE_BYTES, end)]).decode()
 
     def rest(self) -> str:
-        """Returns the last piece, which may be empty."""
+        """Returns the last piece with the remaining samples, or ""."""
         return b64encode(self._left).decode()
 
 
 class AudioDeltas:
-    """The member `delta` of the chunks of a spoken answer. Clients join its strings, so the id is in the first only."""
+    """Makes the member `delta` of a spoken answer's chunks. Clients join its strings, so only the first has the id."""
 
     def __init__(self) -> None:
         self._head: Json = {"id": new_id("audio")}
@@ -242,7 +247,8 @@ class AudioDeltas:
         return self._with({"transcript": text})
 
     def of(self, delta: Delta) -> Iterator[bytes]:
-        """Yields the deltas of new samples, and of the end: later turns cannot name the audio, so it has expired."""
+        """Yields the deltas of new samples, and at the end one whose expires_at has passed, as later turns cannot name
+        the audio."""
         for piece in self._pieces.add(delta.audio):
             yield self._with({"data": piece})
         if delta.finish and not self._head:

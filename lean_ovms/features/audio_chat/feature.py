@@ -14,7 +14,7 @@ _model = partial(option, group="model")
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class AudioChatOptions(Options):
-    """The models that transcribe and speak for those that read and write text, and limits of a request's audio."""
+    """The models that transcribe and speak for text models, and the limits of a request's audio."""
 
     audio_input_model: str = _model(
         "",

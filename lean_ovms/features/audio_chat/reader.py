@@ -1,6 +1,6 @@
-"""Audio in a conversation: a model that hears gets its samples, another one the transcript of a speech model.
+"""Audio in a conversation: a model that takes audio gets the samples, and another one a transcript by a speech model.
 
-https://platform.openai.com/docs/guides/audio, and vLLM's audio_url, as far as it is a data URL.
+https://platform.openai.com/docs/guides/audio, and vLLM's audio_url if it is a data URL.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ NOT_HERE = "audio is not read here, only where an answer is generated"
 
 
 class AudioContent(ContentReader):
-    """Reads audio. Its `format` is not looked at: the data says what it is."""
+    """Reads the audio parts of a conversation. The member `format` is ignored, as the data itself shows its format."""
 
     def checked(self, part: Json, param: str) -> Json:
         if part["type"] != "audio_url" or not isinstance(part.get("audio_url"), str):
@@ -86,7 +86,7 @@ READER = AudioContent()
 
 
 def _without(parts: list[MediaPart], prompt: ChatPrompt) -> ChatPrompt:
-    """Returns the prompt with a text in place of audio that tools returned. Raises BadRequest for audio of the user."""
+    """Replaces audio in the results of tools by a text. Raises BadRequest for audio of the user."""
     for part in parts:
         if not part.of_tool:
             raise BadRequest(NO_AUDIO, param=part.at, code="not_supported")
@@ -95,7 +95,7 @@ def _without(parts: list[MediaPart], prompt: ChatPrompt) -> ChatPrompt:
 
 
 async def _heard(prompt: ChatPrompt, reads: Reads, services: Services) -> ChatPrompt:
-    """Returns a prompt with its audio as samples, and tags in place of it. Raises RequestError."""
+    """Adds the samples of a prompt's audio to it, and puts tags in the place of the parts. Raises RequestError."""
     parts, heard = await parts_of(prompt, PARTS, services), list[bytes]()
     if not parts:
         return prompt
@@ -117,17 +117,17 @@ async def _read_each(
     read: Callable[[AudioStream, str], Awaitable[str]],
     notices: list[str] | None = None,
 ) -> list[str]:
-    """Returns what stands in place of each part.
+    """Reads audio parts, and returns the text that replaces each.
 
     Args:
         parts: The parts with audio.
         services: The services of the server.
-        read: Returns the text for the samples of a part, which it closes, and the part's field.
-        notices: Gets a line about each part that is left out, since a tool returned what cannot be read; None: nothing
-            is left out.
+        read: Returns the text for a part, given its samples, which it closes, and its field.
+        notices: A list to which a line is added for each result of a tool that cannot be read and is left out; None:
+            nothing is left out.
 
     Raises:
-        RequestError: A part cannot be read, or there are more of them, or they are longer, than the server allows.
+        RequestError: A part cannot be read, or there are more parts or longer ones than the server allows.
     """
     config, total_s, texts = services.config, 0.0, list[str]()
     if len(parts) > (most := config.of(AudioChatOptions).max_audio_parts):
@@ -151,15 +151,14 @@ async def _read_each(
 
 
 async def _transcriber(model: TextModel, services: Services) -> Transcriber:
-    """Returns the model that transcribes for this one; if nothing is known of it yet it is loaded. Raises
-    RequestError."""
+    """Returns the model that transcribes for a text model, and loads it if it was never loaded. Raises RequestError."""
     from ..media_files.audio_models import Transcriber
 
     return await services.when_known(lambda: services.helper("audio_input_model", model, Transcriber))
 
 
 async def _open(part: Json, services: Services) -> AudioStream:
-    """Returns the samples of a part; close it. Raises RequestError."""
+    """Opens the samples of a part, which the caller has to close. Raises RequestError."""
     audio = part[part["type"]]
     text = audio if isinstance(audio, str) else audio[PARTS[part["type"]]]
     decode = partial(_decoded, text, part["type"] == "audio_url")
@@ -168,14 +167,14 @@ async def _open(part: Json, services: Services) -> AudioStream:
 
 
 async def _read(samples: AudioStream, longest_s: float) -> bytes:
-    """Returns all samples of a stream.
+    """Reads all samples of a stream.
 
     Args:
         samples: The stream.
-        longest_s: The seconds of audio that fill the model's context.
+        longest_s: The longest audio that fits the model's context, in seconds.
 
     Raises:
-        RequestError: The audio is longer, or cannot be read.
+        RequestError: The audio is too long, or cannot be read.
     """
     blocks: list[bytes] = []
     async with aclosing(samples):
@@ -187,7 +186,7 @@ async def _read(samples: AudioStream, longest_s: float) -> bytes:
 
 
 def _decoded(text: str, url: bool) -> bytes:
-    """Returns the audio of a part's text. Raises BadRequest."""
+    """Decodes the base64 or the data URL of a part to the bytes of its audio file. Raises BadRequest."""
     if url:
         begin = where_data_begins(text)
         if not begin or text[:5].lower() != "data:":

@@ -1,1 +1,1 @@
-"""Files and batches: requests that clients leave in a file, and that are answered while there is time."""
+"""Files and batches: requests in a file, which are answered while the server has time for them."""

@@ -13,7 +13,7 @@ _files = partial(option, group="files")
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class BatchOptions(Options):
-    """The place of files and batches, and how much of a server they may use."""
+    """The directory of files and batches, and limits of the server's resources that they may use."""
 
     files_path: str = _files(
         "",

@@ -14,7 +14,7 @@ EXPIRY = FieldSet((
 
 
 def expires_after(name: str) -> Field:
-    """Returns the field that says how long a file stays. Its value is a number of seconds."""
+    """Returns a field that says how long a file is kept. Its value is a number of seconds."""
 
     def read_seconds(value: Json) -> int:
         try:

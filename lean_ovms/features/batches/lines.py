@@ -1,4 +1,4 @@
-"""The lines of a batch: requests in, one outcome out for each (https://platform.openai.com/docs/guides/batch)."""
+"""The lines of a batch: each is a request, and gets one outcome (https://platform.openai.com/docs/guides/batch)."""
 
 from __future__ import annotations
 
@@ -31,30 +31,31 @@ class Line:
     """One request of a batch."""
 
     custom_id: str
-    """The name that the client has given the request."""
+    """The client's name for the request."""
     url: str
-    """The path that it is for."""
+    """The path of the request."""
     body: bytes
     """The body of the request, as JSON."""
     unsupported: str
-    """A field of it that is an error in a batch; empty: there is none."""
+    """The name of a field that is not allowed in a batch, such as stream; "" if there is none."""
 
 
 def read_lines(file: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Returns the lines of a file that are not blank, with their numbers."""
+    """Yields the lines of a file that are not blank, with their numbers."""
     return ((number, raw) for number, raw in enumerate(file, 1) if not raw.isspace())
 
 
 def read_line(raw: bytes, urls: Collection[str]) -> Line:
-    """Reads a line of a batch. Its priority is the lowest one, unless it has one. Large lines are read in pieces, so
-    that other threads have turns.
+    """Reads a line of a batch. Its request gets the lowest priority, unless it sets one itself.
+
+    Large lines are read in pieces, so that other threads get turns.
 
     Args:
         raw: The line.
-        urls: The paths of which it may name one.
+        urls: The paths that are allowed.
 
     Raises:
-        BadRequest: It cannot be served.
+        BadRequest: The line is not valid.
     """
     try:
         row = parsed_body(raw)
@@ -81,7 +82,7 @@ def read_line(raw: bytes, urls: Collection[str]) -> Line:
 
 
 def check(file: Iterable[bytes], urls: Collection[str], most: int) -> tuple[int, list[Json]]:
-    """Returns how many lines a file has, and errors, in the form that a batch has them."""
+    """Checks the lines of a file. Returns their number and the errors, in the form of a batch's `errors`."""
     known: set[str] = set()
     errors: list[Json] = []
     total = 0
@@ -109,13 +110,13 @@ def _error(line: int | None, code: str | None, message: str, param: str | None =
 
 
 class Busy(Exception):
-    """The server is too busy for a line of a batch."""
+    """Raised if the server is too busy for a line of a batch."""
 
     def __init__(self, retry_after_s: float) -> None:
         """Keeps the delay.
 
         Args:
-            retry_after_s: The seconds after which the line may be sent again.
+            retry_after_s: The seconds to wait before the line is sent again.
         """
         super().__init__()
         self.retry_after_s = retry_after_s
@@ -128,13 +129,13 @@ async def attempt(handle: Handle, line: Line, client: str, error_forms: ErrorFor
         handle: Returns the response to a request.
         line: The line.
         client: The name of the client that sent the batch.
-        error_forms: The forms of errors of the server.
+        error_forms: The forms of errors by path.
 
     Returns:
-        The row of the line's outcome, and whether the request failed.
+        The outcome of the line, and whether the request failed.
 
-    Raises:
-        Busy: The server is too busy for it.
+        Raises:
+            Busy: The server is too busy.
     """
     request = Request("POST", line.url, body=line.body, on_behalf_of=client)
     if line.unsupported:
@@ -152,7 +153,10 @@ async def attempt(handle: Handle, line: Line, client: str, error_forms: ErrorFor
 
 
 async def answer(handle: Handle, line: Line, client: str, error_forms: ErrorForms) -> tuple[Json, bool]:
-    """Sends the request of a line as `attempt` does, until the server is not too busy for it."""
+    """Sends the request of a line, again and again while the server is too busy.
+
+    Returns the outcome of the line, and whether the request failed.
+    """
     while True:
         try:
             return await attempt(handle, line, client, error_forms)
@@ -161,5 +165,5 @@ async def answer(handle: Handle, line: Line, client: str, error_forms: ErrorForm
 
 
 def row(custom_id: str | None, response: Json | None = None, error: Json | None = None) -> Json:
-    """Returns the outcome of a line."""
+    """Returns the outcome of a line as the JSON object of an output file."""
     return {"id": f"batch_req_{os.urandom(12).hex()}", "custom_id": custom_id, "response": response, "error": error}

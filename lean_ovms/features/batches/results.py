@@ -1,4 +1,4 @@
-"""The outcomes of a batch on the disk."""
+"""Writes the outcomes of a batch to the disk."""
 
 from __future__ import annotations
 
@@ -17,23 +17,24 @@ from .storage import Storage, failure
 
 
 class Results:
-    """The outcomes of a batch, in a file of answers and one of errors. Each is on the disk before it counts.
+    """The outcomes of a batch, in a file of answers and a file of errors.
 
-    What the files have already counts; a last line that was not written to its end is cut off.
+    An outcome counts once it is on the disk. Outcomes that the files have already count, but a last line that is not
+    complete is cut off.
     """
 
     def __init__(
         self, storage: Storage, paths: Sequence[Path], in_thread: Callable[[Callable[[], Any]], Awaitable[Any]]
     ) -> None:
-        """Reads what the files have.
+        """Reads the outcomes that the files have already.
 
         Args:
-            storage: Keeps the files.
-            paths: Those of the answers and of the errors.
+            storage: The storage of the files.
+            paths: The paths of the file of answers and the file of errors.
             in_thread: Runs a function in the thread of `storage`.
 
         Raises:
-            OSError: They cannot be read.
+            OSError: A file cannot be read.
         """
         self.done: set[str] = set()
         """The custom_id of each outcome."""
@@ -60,7 +61,7 @@ class Results:
             storage.used += end - size
 
     def put(self, outcome: Json, failed: bool) -> None:
-        """Takes the outcome of a line, which `flush` writes."""
+        """Adds the outcome of a line, which `flush` will write."""
         self._add(outcome)
         self._pending[failed].append(orjson.dumps(outcome, option=orjson.OPT_APPEND_NEWLINE))
 
@@ -69,8 +70,10 @@ class Results:
         self.unsent += outcome["error"] is not None
 
     async def flush(self) -> None:
-        """Returns when all outcomes are on the disk. Those that come meanwhile are written together. Raises
-        StoreFailure, and then each time."""
+        """Waits until all outcomes so far are on the disk. Outcomes that are added meanwhile are written together.
+
+        Raises StoreFailure if they cannot be written, and then again in each later call.
+        """
         async with self._turn:
             if self._error is not None:
                 raise self._error
@@ -95,7 +98,7 @@ class Results:
 
 
 def _append(path: Path, data: bytes) -> None:
-    """Writes all of the data to the disk, or nothing. Raises OSError."""
+    """Appends data to a file and waits until it is on the disk. Raises OSError, and then appends nothing."""
     with open(path, "ab", buffering=0, opener=opener) as file:
         size = os.fstat(file.fileno()).st_size
         try:

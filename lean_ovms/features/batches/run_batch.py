@@ -34,7 +34,7 @@ NO_EFFECT = ("response_role", "output_tmp_dir")
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Returns the exit status. Raises StartError or CommandFailed."""
+    """Runs the command, and returns its exit status. Raises StartError or CommandFailed."""
     files, words, options = own(_arguments(), argv)
     config = without_keys(parse(["serve", *words, *options], environ)).replace(access_log=False)
     if os.path.realpath(files.input_file) == os.path.realpath(files.output_file):
@@ -61,7 +61,7 @@ def _arguments() -> CommandParser:
 
 
 async def _run(config: Config, source: BinaryIO, target: BinaryIO) -> tuple[int, int]:
-    """Writes an outcome for each line. Returns how many are answers and errors."""
+    """Writes an outcome for each line of the source. Returns the number of answers and the number of errors."""
     counts = [0, 0]
     running: deque[asyncio.Task[tuple[Json, bool]]] = deque()
 

@@ -1,6 +1,6 @@
-"""Runs batches: a few lines at a time, each as a request of the client that has made the batch.
+"""Runs batches, a few lines at a time, each as a request of the client that created the batch.
 
-A batch goes on where it was when the server starts again. Knows no routes.
+When the server starts again, an unfinished batch continues after its last outcomes.
 """
 
 from __future__ import annotations
@@ -49,7 +49,10 @@ UNSENT = {
 
 
 class BatchService:
-    """Open before serving, drain while the server stops, close after that."""
+    """Runs the batches of the server.
+
+    It is opened before serving, drained while the server stops, and closed after that.
+    """
 
     def __init__(self, config: Config) -> None:
         self.storage = Storage(config)
@@ -66,11 +69,13 @@ class BatchService:
         self._results: dict[str, Results] = {}
 
     async def open(self, handle: Handle, pause: Callable[[float], Awaitable[object]] | None = None) -> None:
-        """Continues the batches in the directory; when another server uses it, once that has ended.
+        """Opens the directory and continues its batches.
+
+        If another server uses the directory, this happens once that has ended.
 
         Args:
-            handle: It sends a request of a batch.
-            pause: It returns after these seconds, or earlier where the server may be less busy now.
+            handle: Returns the response to a request of a batch.
+            pause: Waits for a number of seconds, or less if the server may be less busy by then.
 
         Raises:
             StartError: The directory cannot be used.
@@ -99,7 +104,7 @@ class BatchService:
 
     @staticmethod
     def of(services: Services) -> BatchService:
-        """Returns the service, open. Raises RequestError where the server keeps no files, and Unavailable."""
+        """Returns the opened service. Raises RequestError if the server stores no files, or Unavailable."""
         if not services.config.of(BatchOptions).files_path:
             raise RequestError("this server keeps no files: it has no --files_path", status=501, code="no_files")
         service = services.get(BatchService)
@@ -108,11 +113,11 @@ class BatchService:
         return service
 
     async def in_thread(self, function: Callable[[], T]) -> T:
-        """Runs a function that waits for the disk; all of them run in one thread."""
+        """Runs a function that waits for the disk. All such functions run in one thread."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, function)
 
     async def drain(self, timeout_s: float) -> None:
-        """Stops sending: lines without an outcome are sent again by the next server."""
+        """Stops sending lines. Lines without an outcome are sent again when a server continues the batch."""
         tasks = [*self._runs.values(), *filter(None, [self._opening])]
         for task in tasks:
             task.cancel()
@@ -126,7 +131,7 @@ class BatchService:
     # --- batches
 
     async def create(self, entry: Entry) -> None:
-        """Stores a batch and starts it, also if the client leaves meanwhile. Raises StoreFailure and BadRequest."""
+        """Stores a batch and starts it, even if the client leaves meanwhile. Raises StoreFailure and BadRequest."""
 
         async def run() -> None:
             await self.in_thread(partial(self.storage.add, entry))
@@ -136,7 +141,7 @@ class BatchService:
         await asyncio.shield(run())
 
     async def cancel(self, entry: Entry) -> Json:
-        """Cancels a batch. Raises a RequestError with status 409 for one that has finished."""
+        """Cancels a batch, and returns its object. Raises RequestError with the status 409 if it has finished."""
         name, status = entry.body["id"], entry.body["status"]
         if status in ("validating", "in_progress"):
             if name in self._lines:
@@ -147,7 +152,7 @@ class BatchService:
         return entry.body
 
     async def delete(self, entry: Entry) -> None:
-        """Deletes a batch and its files. Raises BadRequest for one that is not finished."""
+        """Deletes a batch and its result files. Raises BadRequest if it is not finished."""
         if entry.body["status"] in UNFINISHED:
             raise BadRequest(f"{entry.body['id']} is not finished; cancel it first.")
         body = entry.body
@@ -160,14 +165,16 @@ class BatchService:
         task.add_done_callback(lambda _: self._runs.pop(entry.body["id"], None))
 
     async def _set(self, entry: Entry, status: str) -> None:
-        """Sets the status of a batch that is not finished. Where that cannot be written, a restart finds an earlier
-        one, which is no harm."""
+        """Sets and stores the status of an unfinished batch.
+
+        A failure to store it is ignored: after a restart the batch just has an earlier status.
+        """
         _set_status(entry.body, status)
         with contextlib.suppress(StoreFailure):
             await self.in_thread(partial(self.storage.put, entry, entry.to_json()))
 
     async def _run(self, entry: Entry) -> None:
-        """Runs a batch to its end, whatever happens."""
+        """Runs a batch to its end, and handles all errors."""
         name = entry.body["id"]
         try:
             await self._work(entry)
@@ -218,7 +225,7 @@ class BatchService:
             return check(file, (body["endpoint"],), self._options.max_batch_lines)
 
     async def _send(self, entry: Entry, results: Results) -> None:
-        """Returns when all lines have an outcome, or the batch is cancelled or expires."""
+        """Sends the lines of a batch until all have an outcome, or the batch is cancelled or expires."""
         left, count = self._left(entry.body, results), self._options.batch_concurrency
         tasks = [asyncio.ensure_future(self._send_each(left, entry, results)) for _ in range(count)]
         lines = self._lines[entry.body["id"]] = asyncio.gather(*tasks)
@@ -233,8 +240,11 @@ class BatchService:
             lines.result()
 
     async def _send_each(self, left: Iterator[tuple[int, Line]], entry: Entry, results: Results) -> None:
-        """Sends one line after the other. A line is read when there is a slot for it, so that few are in memory; one
-        that the server is too busy for waits without a slot, and is read again."""
+        """Sends one line after the other, while other tasks send further lines of the same batch.
+
+        A line is read from the file only when it has a slot, so that few lines are in memory. A line for which the
+        server is too busy waits without a slot, and is then read again.
+        """
         assert self._handle is not None
         again: int | None = None  # where the line is that waited
         wait_s: float | None
@@ -257,13 +267,16 @@ class BatchService:
                 await self._pause(wait_s)
 
     def _next(self, left: Iterator[tuple[int, Line]], body: Json, again: int | None) -> tuple[int, Line | None]:
-        """Returns the line at a place, or the next one that is left, with its place; None after the last."""
+        """Reads the line at the place `again`, or if that is None the next line, and returns its place and the line.
+
+        After the last line it returns None for the line.
+        """
         if again is None:
             return next(left, (0, None))
         return again, read_line(self._raw_line(body, again), (body["endpoint"],))
 
     def _raw_line(self, body: Json, place: int) -> bytes:
-        """Returns the line at a place of the input. The file is open only for that: there may be many batches."""
+        """Reads the line at a place of a batch's input file. The file is closed again, as there may be many batches."""
         with self.storage.open_data(body["input_file_id"]) as file:
             file.seek(place)
             return file.readline()
@@ -282,7 +295,7 @@ class BatchService:
             await results.flush()
 
     def _left(self, body: Json, results: Results) -> Iterator[tuple[int, Line]]:
-        """Returns the lines of a batch that have no outcome, with their places in its file."""
+        """Yields the lines of a batch that have no outcome yet, with their places in its input file."""
         place = 0
         while raw := self._raw_line(body, place):
             if not raw.isspace() and (line := read_line(raw, (body["endpoint"],))).custom_id not in results.done:
@@ -290,10 +303,10 @@ class BatchService:
             place += len(raw)
 
     async def _finish(self, entry: Entry, status: str) -> None:
-        """Makes files of the results, and ends the batch.
+        """Ends a batch, and makes files of its results.
 
-        It has ended even while the disk is full: then its files can be deleted, which makes room. What is not written
-        is written again until it can be; a server that starts before that goes on with the batch.
+        The batch ends even if the disk is full, so that its files can be deleted to make room. Its new status is then
+        written again and again until that succeeds. A server that starts before that continues the batch.
         """
         body, storage = entry.body, self.storage
         results = self._results.get(body["id"])
@@ -318,7 +331,7 @@ class BatchService:
             await self._write(one)
 
     async def _write(self, entry: Entry) -> None:
-        """Writes what `keep` was given, as soon as it can be written."""
+        """Stores an ended batch that is only in memory, again and again until that succeeds."""
         while True:
             with contextlib.suppress(StoreFailure):  # it is in the log
                 await self.in_thread(partial(self.storage.put_kept, entry))
@@ -327,12 +340,12 @@ class BatchService:
 
 
 def owner() -> str:
-    """Returns the name of the client of this request."""
+    """Returns the name of the client of the current request."""
     return current_client() or UNKNOWN
 
 
 def _result_file(body: Json, kind: str) -> str:
-    """Returns the id of a batch's file of answers or of errors."""
+    """Returns the id of a batch's file of answers or of errors, which follows from the batch's id."""
     return f"{FILE}-{body['id'].rpartition('_')[2]}-{kind}"
 
 
@@ -342,13 +355,13 @@ def _set_status(body: Json, status: str) -> None:
 
 
 def _add_error(body: Json, error: RequestError) -> None:
-    """Says in a batch why it ended."""
+    """Adds an error, for which the batch ended, to its object."""
     shown = {"code": error.code, "message": error.message, "param": None, "line": None}
     body["errors"] = {"object": "list", "data": [shown]}
 
 
 def _count(body: Json, results: Results) -> None:
-    """Says in a batch how many of its lines are done."""
+    """Sets the numbers of finished lines in the object of a batch."""
     counts = body["request_counts"]
     counts["completed"], counts["failed"] = results.counts
     if "unsent" in counts:
@@ -359,8 +372,8 @@ def batch_body(kind: str, name: str, endpoint: str, input_file_id: str, **fields
     """Returns the object of a new batch.
 
     Args:
-        kind: The name of its type.
-        name: Its id.
+        kind: The type name of the object.
+        name: The id of the batch.
         endpoint: The path that its requests are for.
         input_file_id: The id of the file with its requests.
         **fields: Members that only one API has.

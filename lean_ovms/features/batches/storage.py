@@ -1,8 +1,8 @@
-"""The directory of --files_path: files that clients have uploaded, batches, and the results of batches.
+"""The directory of --files_path, with uploaded files, batches, and the results of batches.
 
-ID.json has an object of the API and its owner, and is replaced at once; ID.data has the bytes of a file. Ids cannot be
-guessed: who knows one may use what it names, as with responses, and lists have what the same client has made. All
-methods that change something wait for the disk: they are called in one thread. Knows no HTTP.
+ID.json has an object of the API and its owner, and is replaced atomically. ID.data has the bytes of a file. Ids cannot
+be guessed, so whoever knows one may use the object, as with responses; lists have only the objects of the same client.
+Methods that change something wait for the disk, and are called in one thread.
 """
 
 from __future__ import annotations
@@ -41,29 +41,29 @@ PIECE = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file or a batch, with what is stored beside the object that clients get."""
+    """A file or a batch: the object that clients get, and further data that is stored with it."""
 
     owner: str
-    """The name of its client."""
+    """The name of the client that created it."""
     body: Json
     """The object that clients get."""
     keep_s: int = RETENTION_S
-    """How many seconds the results of a batch stay."""
+    """The seconds for which the results of a batch are kept."""
 
     def to_json(self) -> str:
-        """Returns what is stored of it."""
+        """Returns the JSON text that is stored for the entry."""
         return orjson.dumps(asdict(self)).decode()
 
     @property
     def expires(self) -> float:
-        """When it is deleted, in seconds since 1970."""
+        """The time of its deletion, in seconds since 1970."""
         if self.body["object"] == FILE:
             return float(self.body["expires_at"] or "inf")
         return float("inf") if self.body["status"] in UNFINISHED else self.body["created_at"] + float(RETENTION_S)
 
 
 class Storage:
-    """Keeps the files and the batches that are in the directory."""
+    """Stores files and batches in the directory."""
 
     def __init__(self, config: Config) -> None:
         options = config.of(BatchOptions)
@@ -76,7 +76,7 @@ class Storage:
         """The bytes of all files together."""
 
     def open(self) -> bool:
-        """Reads the directory. Returns False while another server uses it. Raises OSError."""
+        """Locks and reads the directory. Returns False if another server uses it. Raises OSError."""
         import fcntl  # POSIX only
 
         self._directory.mkdir(0o700, parents=True, exist_ok=True)
@@ -104,7 +104,7 @@ class Storage:
         return True
 
     def close(self) -> None:
-        """Lets another server use the directory. Idempotent."""
+        """Unlocks the directory for other servers. Idempotent."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -112,7 +112,7 @@ class Storage:
     # --- what is there
 
     def find(self, kind: str, name: str) -> Entry:
-        """Returns a file or a batch. Raises NotFound."""
+        """Returns the file or the batch with an id. Raises NotFound."""
         entry = self._entries.get(name)
         if entry is None or entry.body["object"] != kind or entry.expires <= time.time():
             raise NotFound(f"No {kind} with id {name[:100]!r}.")
@@ -126,7 +126,7 @@ class Storage:
             owner: The name of the client.
             query: The values of the query's fields: order ("asc" or "desc"), after (the id of the last object of the
                 page before, or None) and limit.
-            purpose: The purpose of the files that are wanted; None for all of them.
+            purpose: The purpose of the files to return; None: all files.
 
         Returns:
             The id and the JSON of each object, and whether there are more of them.
@@ -163,11 +163,11 @@ class Storage:
         return sorted(entries, key=lambda entry: float(entry.body["created_at"]))
 
     def data(self, name: str) -> Path:
-        """Returns where the bytes of a file are."""
+        """Returns the path of a file's bytes."""
         return self._directory / f"{name}.data"
 
     def open_data(self, name: str) -> BinaryIO:
-        """Opens a file to read it. Raises NotFound."""
+        """Opens a file for reading. Raises NotFound."""
         try:
             return open_regular(self.data(name))
         except OSError:
@@ -176,12 +176,12 @@ class Storage:
     # --- changes
 
     def require_room(self, size: int) -> None:
-        """Raises StoreFailure if there is no room for more bytes."""
+        """Raises StoreFailure if there is no room for `size` more bytes."""
         if self.used + size > self._most_bytes:
             raise StoreFull("The files of this server take all the room that they may; delete some.")
 
     def add(self, entry: Entry, data: memoryview | FileSlice | None = None) -> None:
-        """Stores a new batch, or a file with these bytes. Raises StoreFailure and BadRequest."""
+        """Stores a new batch, or a new file with its data. Raises StoreFailure and BadRequest."""
         self._drop_expired()
         kind = entry.body["object"]
         if sum((one.owner, one.body["object"]) == (entry.owner, kind) for one in self._entries.values()) >= self._most:
@@ -208,14 +208,14 @@ class Storage:
         self.used += len(data)
 
     def put(self, entry: Entry, text: str) -> None:
-        """Stores a file or a batch.
+        """Stores the object of a file or a batch.
 
         Args:
-            entry: The file or batch.
-            text: Its JSON, which is made before another thread changes it.
+            entry: The file or the batch.
+            text: The JSON text to store, which the caller makes because another thread may change the entry.
 
         Raises:
-            StoreFailure: It cannot be written.
+            StoreFailure: The disk cannot be written.
         """
         name = entry.body["id"]
         try:
@@ -225,16 +225,16 @@ class Storage:
         self._entries[name] = entry
 
     def keep(self, entry: Entry) -> None:
-        """Has a file or a batch in memory that is not on the disk yet; `put_kept` stores it."""
+        """Adds a file or a batch in memory only, if it cannot be written now. `put_kept` stores it later."""
         self._entries[entry.body["id"]] = entry
 
     def put_kept(self, entry: Entry) -> None:
-        """Stores what `keep` was given, unless it has been deleted. Raises StoreFailure."""
+        """Stores an entry that `keep` has added, unless it was deleted meanwhile. Raises StoreFailure."""
         if self._entries.get(entry.body["id"]) is entry:
             self.put(entry, entry.to_json())
 
     def delete(self, name: str) -> None:
-        """Deletes a file, or a batch that has finished. Raises BadRequest for the input of a batch that runs."""
+        """Deletes a file, or a finished batch. Raises BadRequest for the input file of a running batch."""
         batch = next((one.body["id"] for one in self.unfinished() if one.body["input_file_id"] == name), None)
         if batch:
             raise BadRequest(f"The file is the input of {batch}, which is not finished; cancel that first.")
@@ -260,20 +260,20 @@ class Storage:
 
 
 def failure(error: OSError) -> StoreFailure:
-    """Returns the error for clients; the log has the details."""
+    """Logs an error of the disk, and returns the error for clients."""
     logger.error("--files_path cannot be written: %s", error)
     return store_failure(error, "The disk of this server's files is full; delete some.", "A file could not be stored.")
 
 
 class FileStream:
-    """A stream of the bytes of files, which it closes."""
+    """A stream of the bytes of several files, which it closes in the end."""
 
     def __init__(self, files: Sequence[BinaryIO], read: Callable[[BinaryIO], bytes]) -> None:
         """Keeps the files.
 
         Args:
-            files: The files, one after the other.
-            read: Returns the next piece of a file, b"" at its end; it is called in a thread.
+            files: The files, in their order.
+            read: Reads the next piece of a file, b"" at its end; it is called in a thread.
         """
         self._files = files
         self._read = read

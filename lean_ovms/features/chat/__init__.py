@@ -1,1 +1,1 @@
-"""Chat completions: the next message of a conversation, in the form of OpenAI's API."""
+"""Chat completions: the next message of a conversation, as in OpenAI's API."""

@@ -1,8 +1,8 @@
 """POST …/chat/completions: OpenAI's chat API with OVMS's and vLLM's parameters.
 
 https://platform.openai.com/docs/api-reference/chat,
-https://github.com/openvinotoolkit/model_server/blob/main/docs/model_server_rest_api_chat.md. What is not supported
-is accepted with a Warning header: generation/unsupported.py.
+https://github.com/openvinotoolkit/model_server/blob/main/docs/model_server_rest_api_chat.md. Fields that are not
+supported are accepted with a Warning header (generation/unsupported.py).
 """
 
 from __future__ import annotations
@@ -55,14 +55,17 @@ async def handle(request: Request, services: Services) -> Response:
 
 @RouteDoc("How many tokens the prompt of a chat request would have", body=ALL_FIELDS, other_clients=True)
 async def handle_input_tokens(request: Request, services: Services) -> Response:
-    """Generates nothing. llama.cpp's server has it; the response is that of /responses/input_tokens."""
+    """Counts the tokens of a conversation without generating, as llama.cpp's server does.
+
+    The response has the form of /responses/input_tokens.
+    """
     chat = await services.parse_body(request, parse_chat)
     tokens = await chat.generation.count(chat.prompt)
     return json({"object": "response.input_tokens", "input_tokens": tokens}, chat.generation.headers)
 
 
 def full(chat: ChatRequest, answers: list[CompletedChoice], generation: Generation) -> Json:
-    """Returns the chat.completion object."""
+    """Returns the chat.completion object with all choices."""
     choices = [choice(chat, index, answer) for index, answer in enumerate(answers) if answer.finish]
     body = envelope(chat).full(choices, generation.usage, chat.options.times(generation))
     if chat.options.token_ids:
@@ -114,7 +117,7 @@ class ChatRenderer(sse.Renderer[Delta]):
         return out
 
     def _contents(self, delta: Delta) -> Iterator[bytes]:
-        """Yields the `delta` objects of a delta."""
+        """Yields the JSON of each `delta` object for a delta of the generation."""
         for event in delta.events:
             if isinstance(event, Reasoning) and not self._options.reasoning:
                 continue
@@ -141,7 +144,7 @@ def delta_json(event: Event, *, functions: bool = False) -> bytes:
 
     Args:
         event: The event.
-        functions: Whether a call is written as function_call, the older form.
+        functions: Whether a call is written in the older form, as function_call.
     """
     if isinstance(event, Text):
         return b'{"content":' + orjson.dumps(event.text) + b"}"

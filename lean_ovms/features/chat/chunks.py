@@ -1,7 +1,7 @@
-"""The stream chunks of chat and completions as bytes.
+"""The chunks of streams of chat and completions, as bytes.
 
-The constant parts of a stream's chunks are joined once; a token then costs one JSON string and one
-join (0.4 us against 1 us for a dict through orjson, 5 us through json). The order of keys is OVMS's.
+The constant parts of a stream's chunks are joined once. A token then takes one JSON string and one join: 0.4 us,
+against 1 us for a dict with orjson and 5 us with json. The order of keys is OVMS's.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ FINGERPRINT = f"lean_ovms-{__version__}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Envelope:
-    """The members that all bodies for one request share."""
+    """The members that the response and all chunks of one request share."""
 
     id: str
     """The id of the response."""
     model: str
     """The name of the model."""
     object: str
-    """The type name of the unary body or of a chunk."""
+    """The type name of the response or of a chunk, the member `object`."""
     created: int = field(default_factory=now)
     """The time of the response, in seconds since 1970."""
 
@@ -42,8 +42,8 @@ class Envelope:
 
         Args:
             choices: The choices.
-            counts: The tokens that are counted.
-            times: Members about time, which are added at the end.
+            counts: The token counts.
+            times: Members with timings, which are added at the end.
         """
         return {
             "id": self.id,
@@ -59,25 +59,25 @@ class Envelope:
 
 @dataclass(slots=True)
 class ChoiceState:
-    """One choice of a stream: whether it has started, and its output since the last chunk."""
+    """The state of one choice of a stream: whether it has started, and its tokens since the last chunk."""
 
     started: bool = False
-    """Whether its first chunk was made."""
+    """Whether its first chunk has been made."""
     text: tuple[bytes, bytes] | None = None
-    """What comes before and after the text in a chunk that has nothing else; None where chunks have more."""
+    """The bytes before and after the text in a chunk that has only text; None if chunks have more."""
     has_calls: bool = False
-    """Whether it has called a tool."""
+    """Whether the choice has called a tool."""
     stop: str | int | None = None
-    """The stop string or the id that ended it, if one did."""
+    """The stop string or the token id that ended it; None if it did not end so."""
     prompt_ids: Sequence[int] | None = None
-    """The ids of its prompt, for the first chunk; None: they are not wanted."""
+    """The ids of its prompt, for the first chunk; None if the request does not ask for them."""
     tokens: list[int] = field(default_factory=list)
-    """The ids since the last chunk."""
+    """The token ids since the last chunk."""
     logprobs: list[TokenLogprob] = field(default_factory=list)
-    """Their log probabilities, if these are wanted."""
+    """The log probabilities of these tokens, if the request asks for them."""
 
     def add(self, delta: Delta) -> None:
-        """Adds the tokens of delta; the next chunk contains them."""
+        """Adds the tokens of a delta, which the next chunk will contain."""
         self.tokens += delta.tokens
         self.logprobs += delta.logprobs
         self.stop = delta.stop
@@ -85,40 +85,40 @@ class ChoiceState:
 
 @dataclass(slots=True)
 class ChunkOptions:
-    """The options of the client for the response. They are not changed once they are built."""
+    """The client's options for the form of the response. They are never changed."""
 
     usage: bool = False
-    """Whether a stream ends with a chunk of counts; all others then have a usage of null."""
+    """Whether a stream ends with a chunk with the usage; all other chunks then have a usage of null."""
     continuous: bool = False
-    """Whether each chunk has counts."""
+    """Whether each chunk has the usage so far."""
     token_ids: bool = False
-    """Whether the ids of the tokens are in the response."""
+    """Whether the response has the token ids."""
     named_by_id: bool = False
-    """Whether logprobs name tokens by id."""
+    """Whether logprobs name tokens by their ids."""
     reasoning: bool = True
-    """Whether the model's reasoning is in the response."""
+    """Whether the response has the model's reasoning."""
     request_id: str = ""
-    """The end of the response's id; "" for a random one."""
+    """The client's request id, with which the response's id ends; "": a random id."""
     obfuscate: bool = False
-    """Whether chunks are padded, so that their length reveals little."""
+    """Whether chunks are padded, so that their length reveals little about the tokens."""
     timings: bool = False
     """Whether the last chunks have timings."""
     timings_per_token: bool = False
     """Whether each chunk has timings."""
     metrics: bool = False
-    """Whether the response has vLLM's metrics of one generation."""
+    """Whether the response has vLLM's metrics of the generation."""
     further_metrics: Callable[[Timings], Json] | None = None
-    """Returns the metrics of a feature, for the generation's times; None if there are none."""
+    """Returns the further metrics of a feature, given the generation's timings; None if there are none."""
 
     @classmethod
     def of(cls, values: Values, generation: GenerationBody, config: Config, *, single: bool) -> ChunkOptions:
         """Builds the options from the values of the fields RESPONSE_FIELDS.
 
         Args:
-            values: The values by the fields' names.
+            values: The values of the fields by name.
             generation: The request.
             config: The server's configuration.
-            single: Whether there is one choice.
+            single: Whether the request has only one choice.
         """
         stream_options = generation.stream_options
         continuous = stream_options["continuous_usage_stats"]
@@ -138,7 +138,7 @@ class ChunkOptions:
         )
 
     def times(self, generation: DeltaStream) -> Json:
-        """Returns the members about time at the end of a response."""
+        """Returns the members with timings and metrics at the end of a response."""
         if not self.timings and not self.metrics and self.further_metrics is None:
             return {}
         times = generation.timings
@@ -150,7 +150,7 @@ class ChunkOptions:
         return found
 
     def response_id(self, prefix: str) -> str:
-        """Returns the id of the response."""
+        """Returns an id for the response with this prefix."""
         return new_id(prefix, self.request_id)
 
     def name(self, token: TokenLogprob) -> str:
@@ -159,7 +159,7 @@ class ChunkOptions:
 
 
 class Chunks:
-    """The chunks of one stream."""
+    """Makes the chunks of one stream."""
 
     def __init__(self, envelope: Envelope, generation: DeltaStream, options: ChunkOptions) -> None:
         self._generation = generation
@@ -183,10 +183,10 @@ class Chunks:
 
         Args:
             index: The number of the choice.
-            content: Its member "delta" or "text", in JSON.
-            state: Its state, from which new tokens are taken.
-            logprobs: The log probabilities, in JSON.
-            finish: The finish_reason; "" for null.
+            content: The member "delta" or "text" as JSON, with its name.
+            state: The state of the choice, from which the new tokens are taken.
+            logprobs: The member "logprobs" as JSON.
+            finish: The finish_reason; "": null.
         """
         if self._plain and not finish and logprobs == b"null":
             return (self._heads.get(index) or self._head_of(index)) + content + self._plain_end
@@ -207,25 +207,25 @@ class Chunks:
         return b'%b{"index":%d,"logprobs":%b,%b,"finish_reason":%b%b%b' % parts
 
     def around(self, index: int, before: bytes, after: bytes) -> tuple[bytes, bytes] | None:
-        """Returns the bytes of a chunk around the one JSON string that differs from chunk to chunk.
+        """Returns the bytes of a chunk around its text, if only the text differs from chunk to chunk.
 
         Args:
             index: The number of the choice.
-            before: What stands before the string in the member `"delta":…` or `"text":…`.
-            after: What stands behind it there.
+            before: The bytes before the text in the member `"delta":…` or `"text":…`.
+            after: The bytes after the text in this member.
 
         Returns:
-            The bytes before the string and behind it; None where more than the string differs.
+            The bytes of the chunk before and after the text; None if chunks differ in more than the text.
         """
         return (self._head_of(index) + before, after + self._plain_end) if self._plain else None
 
     def progress(self, index: int, content: bytes, progress: PromptProgress) -> bytes:
-        """Returns a chunk without a token, with the progress of the prompt.
+        """Returns a chunk without tokens that reports the progress of the prompt.
 
         Args:
             index: The number of the choice.
-            content: Its member "delta" or "text", in JSON.
-            progress: The tokens of the prompt that are computed so far.
+            content: The member "delta" or "text" as JSON, with its name.
+            progress: The number of tokens of the prompt that are computed so far.
         """
         shown = orjson.dumps(prompt_progress(progress))
         end = self._plain_end.removesuffix(b"}\n\n") + b',"prompt_progress":' + shown + b"}\n\n"
@@ -236,7 +236,7 @@ class Chunks:
         return head
 
     def end(self, counts: Usage) -> bytes:
-        """Returns the usage chunk; nothing if it is not requested."""
+        """Returns the chunk with the usage, or b"" if the request does not ask for it."""
         if not self._options.usage:
             return b""
         last = self._head + self._after + b',"usage":' + orjson.dumps(usage(counts))

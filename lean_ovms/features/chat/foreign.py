@@ -1,7 +1,7 @@
-"""Conversations that began at another provider: what a model is shown of items that only that provider writes.
+"""Conversations that began at another provider: how a model is shown items that only that provider writes.
 
-Its tools ran there, so their calls and results are text here, as of any tool. Ciphertext, files and pictures in base64
-are for nobody else.
+Calls and results of the provider's own tools become those of an ordinary tool. Ciphertext, files and base64 images are
+left out, since only the provider can use them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NO_RESULT = "The result of this call is not part of the conversation."
 
 
 def shown(value: Any) -> Any:
-    """Returns a value without what is of no use to a model: members without a value, ciphertext, and base64."""
+    """Removes the parts of a value that a model cannot use: members without a value, ciphertext, and base64."""
     if isinstance(value, dict):
         binary = "data" if value.get("type") == "base64" else ""
         return {
@@ -35,8 +35,7 @@ def shown(value: Any) -> Any:
 
 
 def as_text(value: Any) -> str:
-    """Returns what a model sees of a tool's result: a text as it is, the texts of parts one after the other, and JSON
-    of all else."""
+    """Converts a tool's result to text for a model: texts as they are, parts joined, and anything else as JSON."""
     if isinstance(value, str):
         return str(shown(value))
     if isinstance(value, list) and value and all(map(_is_text, value)):
@@ -45,16 +44,16 @@ def as_text(value: Any) -> str:
 
 
 def arguments(value: Any) -> str:
-    """Returns the arguments of a call as the JSON of an object."""
+    """Returns the arguments of a call as the JSON text of an object."""
     return orjson.dumps(shown(value) if isinstance(value, dict) else {"input": shown(value)}).decode()
 
 
 def unshown_line(places: list[str], kinds: list[str]) -> list[str]:
-    """Returns the warning about items that the model is not shown; none if there are none.
+    """Returns a warning about items that the model is not shown, or [] if there are none.
 
     Args:
-        places: Where they are in the body.
-        kinds: Their types.
+        places: The paths of the items in the body.
+        kinds: The types of the items.
     """
     if not places:
         return []

@@ -1,6 +1,6 @@
-"""The field `messages`: its shape is checked here; the chat template gives it its meaning.
+"""Reads the field `messages` and checks its form; the chat template decides on its meaning.
 
-The rules and the texts of errors are those of OVMS and OpenAI:
+The rules and the error texts are those of OVMS and OpenAI:
 https://github.com/openvinotoolkit/model_server/blob/main/docs/model_server_rest_api_chat.md,
 https://platform.openai.com/docs/api-reference/chat.
 """
@@ -20,14 +20,14 @@ from ...types import ChatPrompt, Json
 
 
 def read_messages(value: Any, composition: Composition) -> list[Json]:
-    """Returns the conversation, with older and other forms of chat in today's.
+    """Reads a conversation, and converts older forms of messages to the current one.
 
     Args:
         value: The value of the field `messages`.
-        composition: The features, some of which read content that is no text.
+        composition: The features, some of which read content other than text.
 
     Raises:
-        BadRequest: It is not well-formed.
+        BadRequest: The conversation is not well-formed.
     """
     if value is None:
         raise BadRequest("Messages missing in request", param="messages")
@@ -41,7 +41,10 @@ def read_messages(value: Any, composition: Composition) -> list[Json]:
 
 
 def without_changing_line(text: str, lines: tuple[str, ...]) -> str:
-    """Returns a system text without its first line, if that begins as one of these (manifest.Feature)."""
+    """Removes the first line of a system text if it begins with one of `lines`.
+
+    Clients change such a line with each request, which would defeat the prefix cache.
+    """
     return text.partition("\n")[2] if text.startswith(lines) else text
 
 
@@ -61,7 +64,7 @@ def _without_changing_line(message: Json, lines: tuple[str, ...]) -> Json:
 
 
 def _without_functions(messages: list[Json]) -> list[Json]:
-    """Returns OpenAI's old function calling as tool calls: function_call of an assistant, and the role function."""
+    """Converts OpenAI's old function calling to tool calls: function_call of an assistant, and the role function."""
     if not any(m["role"] == "function" or m.get("function_call") for m in messages):
         return messages
     found, number = [], 0
@@ -78,7 +81,7 @@ def _without_functions(messages: list[Json]) -> list[Json]:
 
 
 def _checked(message: Any, param: str, composition: Composition) -> Json:
-    """Returns a message with its parts in the form of chat. Raises BadRequest."""
+    """Checks a message, and returns it with its content parts in chat's form. Raises BadRequest."""
     if not isinstance(message, dict):
         raise BadRequest("Message is not a JSON object", param=param)
     if not isinstance(message.get("role"), str):
@@ -102,7 +105,7 @@ def _checked(message: Any, param: str, composition: Composition) -> Json:
 
 
 def _with_functions(message: Json) -> Json:
-    """Returns a message with its calls of OpenAI's custom tools, which take a text, as calls of functions."""
+    """Converts a message's calls of OpenAI's custom tools, which take a text, to calls of functions."""
     calls = message.get("tool_calls")
     if not isinstance(calls, list) or not any(isinstance(call, dict) and "custom" in call for call in calls):
         return message
@@ -136,10 +139,7 @@ def _check_calls(message: Json, param: str) -> None:
 def chat_prompt(
     values: Values, messages: list[Json], tools: list[Json], *, add_special_tokens: bool = False
 ) -> ChatPrompt:
-    """Returns the conversation for a chat template, from its fields and the messages that read_messages returned.
-
-    The template says which of these exclude each other, and which of its variables a client may set.
-    """
+    """Makes the prompt for a chat template from a request's fields and the messages that read_messages returned."""
     add, carry_on = values["add_generation_prompt"], values["continue_final_message"]
     return ChatPrompt(
         messages=messages,
@@ -156,16 +156,16 @@ def chat_prompt(
 def text_conversation(
     values: Values, no_images: str, composition: Composition, *, add_special_tokens: bool = False
 ) -> ChatPrompt:
-    """Returns the conversation of a body that generates nothing.
+    """Makes the prompt of a request that only needs the text of a conversation and generates nothing.
 
     Args:
-        values: What the body has: messages, and the fields OF_TEMPLATE.
-        no_images: The reason for the error if there is an image.
+        values: The values of the field messages and of the fields in OF_TEMPLATE.
+        no_images: The text of the error for content such as images.
         composition: The features.
-        add_special_tokens: Whether the tokenizer adds BOS and the like.
+        add_special_tokens: Whether the tokenizer adds special tokens such as BOS.
 
     Raises:
-        BadRequest: It is not well-formed, or has content that is no text.
+        BadRequest: The conversation is not well-formed, or has content other than text.
     """
     tools, _ = read_tools(values["tools"], None)
     messages = read_messages(values["messages"], composition)

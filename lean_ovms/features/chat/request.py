@@ -1,4 +1,4 @@
-"""The body of a chat request, and the choices of its response: of one conversation, and of a batch of them.
+"""Reads the body of a chat request, and builds the choices of its response.
 
 https://platform.openai.com/docs/api-reference/chat
 """
@@ -56,7 +56,7 @@ def _functions(value: list[Any]) -> list[Json]:
 
 
 def _function_call(value: Any) -> str | Json:
-    """Returns the value in the form of tool_choice."""
+    """Converts the value of function_call to tool_choice. Raises BadRequest."""
     if value in ("none", "auto"):
         return str(value)
     name = value.get("name") if isinstance(value, dict) else None
@@ -74,7 +74,10 @@ FUNCTION_FIELDS = (
 
 
 def read_functions(values: Values) -> tuple[list[Json], str | Json] | None:
-    """Returns the functions as tools, and tool_choice; None if there are none to be called so. Raises BadRequest."""
+    """Converts the old fields functions and function_call to tools and tool_choice, or returns None without them.
+
+    Raises BadRequest.
+    """
     if not values["functions"] or values["tools"] is not None:
         return None
     names = [function["name"] for function in values["functions"]]
@@ -112,21 +115,21 @@ ALL_FIELDS = GenerationFields((*RESPONSE_FIELDS, *FIELDS, *STRUCTURED, *SAMPLING
 
 @dataclass(slots=True)
 class ChatRequest:
-    """The body of a chat request. Not changed once it is built."""
+    """A parsed chat request. It is never changed."""
 
     prompt: ChatPrompt
     """The conversation."""
     generation: GenerationBody
-    """What is generated."""
+    """The parameters of the generation."""
     options: ChunkOptions
-    """What the chunks of the response have."""
+    """The options for the form of the response."""
     functions: bool
-    """Whether calls are told in the older form, as function_call."""
+    """Whether calls are written in the older form, as function_call."""
     audio: AnswerAudio | None
-    """How the answer is spoken; None: it is not."""
+    """How the answer is spoken; None if it is not spoken."""
 
     def deltas(self, generation: Generation) -> DeltaStream:
-        """Returns the deltas of a started generation, spoken if that is asked for."""
+        """Returns the deltas of a started generation, with audio if the answer is spoken."""
         return deltas_of(self.generation.deltas(generation), self.audio)
 
 
@@ -152,7 +155,10 @@ def parse_chat(body: Json, services: Services) -> ChatRequest:
 
 
 def conversation(values: Values, composition: Composition) -> tuple[bool, ToolOffer, list[Json]]:
-    """Returns whether calls are in the older form, the tools, and the messages. Raises BadRequest."""
+    """Reads tools and messages. Returns whether calls are in the older form, the tools, and the messages.
+
+    Raises BadRequest.
+    """
     functions = read_functions(values)
     tools, choice = functions or (values["tools"], values["tool_choice"])
     offer = read_offer(tools, choice, values["parallel_tool_calls"] if functions is None else False)
@@ -160,12 +166,12 @@ def conversation(values: Values, composition: Composition) -> tuple[bool, ToolOf
 
 
 def envelope(chat: ChatRequest, kind: str = "chat.completion") -> Envelope:
-    """Returns the members that a response, or each chunk of it, has beside the choices."""
+    """Returns the members that the response and its chunks have beside the choices."""
     return Envelope(id=chat.options.response_id("chatcmpl"), model=chat.generation.model.name, object=kind)
 
 
 def choice(chat: ChatRequest, index: int, answer: CompletedChoice) -> Json:
-    """Returns one choice of a chat.completion."""
+    """Returns one choice of a chat.completion object."""
     message: Json = {"content": answer.text, "role": chat.generation.model.config.response_role}
     if answer.reasoning and chat.options.reasoning:
         message["reasoning_content"] = message["reasoning"] = answer.reasoning
@@ -188,7 +194,7 @@ def choice(chat: ChatRequest, index: int, answer: CompletedChoice) -> Json:
 
 
 def _calls(chat: ChatRequest, answer: CompletedChoice) -> Json:
-    """Returns the members of a message for its calls."""
+    """Returns the members of a message that contain its calls."""
     functions = [{"name": call.name, "arguments": call.arguments} for call in answer.calls]
     if chat.functions and functions:
         return {"tool_calls": [], "function_call": functions[0]}
@@ -197,13 +203,13 @@ def _calls(chat: ChatRequest, answer: CompletedChoice) -> Json:
 
 
 def finish_reason(chat: ChatRequest, reason: str, *, called: bool) -> str:
-    """Returns OpenAI's finish_reason of a choice.
+    """Returns OpenAI's finish_reason for a choice.
 
     Args:
         chat: The request.
-        reason: Why the engine ended the text.
-        called: Whether the choice has tool calls, and none that a stop string or the model itself broke off: a client
-            that goes by the reason runs no half call.
+        reason: The engine's reason for the end of the text.
+        called: Whether the choice has tool calls, all of which are complete; a client that relies on the reason must
+            not run half a call.
     """
     if not called or reason != "stop":
         return reason
@@ -211,5 +217,5 @@ def finish_reason(chat: ChatRequest, reason: str, *, called: bool) -> str:
 
 
 def chat_logprobs(tokens: list[TokenLogprob], options: ChunkOptions) -> Json:
-    """Returns the member `logprobs` of a choice, also of a chunk."""
+    """Returns the member `logprobs` of a choice or of a chunk's choice."""
     return {"content": [logprob_entry(token, by_id=options.named_by_id) for token in tokens]}

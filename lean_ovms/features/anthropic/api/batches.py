@@ -1,6 +1,7 @@
-"""…/messages/batches: messages that are answered within a day (https://docs.anthropic.com/en/api/creating-message-batches).
+"""…/messages/batches: batches of requests that are answered within a day.
 
-They are batches like those of OpenAI's API, in another outer form: the requests become the lines of a file.
+https://docs.anthropic.com/en/api/creating-message-batches. They are run as batches of OpenAI's API: the requests become
+the lines of a file.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ async def handle_create(request: Request, services: Services) -> Response:
 
 
 def _lines(body: Json, services: Services) -> tuple[int, bytes]:
-    """Returns how many requests there are, and the file of their lines. Raises BadRequest."""
+    """Returns the number of requests in a body, and the requests as lines of a batch file. Raises BadRequest."""
     requests = require(FIELDS, read(FIELDS, body))["requests"]
     lines = [chunked_json.dumps(_line(one)) + b"\n" for one in requests]
     total, errors = check(lines, (URL,), services.config.of(BatchOptions).max_batch_lines)
@@ -106,11 +107,11 @@ async def handle_results(request: Request, services: Services) -> Response:
 
 
 def _results(known: set[str], file: BinaryIO) -> bytes:
-    """Returns the next results of a batch.
+    """Reads the next results of a batch from a file, and returns them as JSON lines; b"" at the end.
 
     Args:
-        known: The custom_id of each result that was returned before; those of these are added.
-        file: The file of outcomes, or of requests that have none.
+        known: The custom_ids of the results that were returned before, to which those of the new ones are added.
+        file: The file of outcomes, or of errors for requests without an outcome.
     """
     found: list[bytes] = []
     while not found and (rows := file.readlines(PIECE)):
@@ -132,7 +133,7 @@ def _result(row: Json) -> Json:
 
 
 def _shown(body: Json) -> Json:
-    """Returns a batch in Anthropic's form. Counts of results are 0 until all are there."""
+    """Returns a batch in Anthropic's form. The counts of results are 0 until the batch has ended."""
     status, counts = body["status"], body["request_counts"]
     found = dict.fromkeys(("processing", "succeeded", "errored", "canceled", "expired"), 0)
     ended = status in ENDED

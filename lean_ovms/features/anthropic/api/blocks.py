@@ -1,7 +1,7 @@
-"""Deltas of a generation to the content blocks of a message: what begins, grows and ends, in order.
+"""Turns the deltas of a generation into the content blocks of a message.
 
-Blocks is the one state machine; its subclasses write the steps as events of a stream (events.py) or add them up to the
-content of a message (Content here). Knows no request and no transport.
+Blocks is the state machine that begins, extends and ends blocks in order. Its subclasses write these steps as events of
+a stream (events.py), or collect them as the content of a message (Content).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ TEXT, THINKING, TOOL_USE = "text", "thinking", "tool_use"
 
 
 class Blocks:
-    """Makes blocks of deltas; a subclass takes the steps. Feed it all deltas, then `close` it."""
+    """Turns deltas into blocks; subclasses handle the steps. A caller feeds it all deltas, then calls `close`."""
 
     def __init__(self, *, omit_thinking: bool = False) -> None:
         """Begins an answer.
 
         Args:
-            omit_thinking: Whether the text of the reasoning is left out.
+            omit_thinking: Whether the text of the reasoning is left out of the thinking blocks.
         """
         self.index = -1
         """The number of the last block that has begun."""
@@ -41,23 +41,23 @@ class Blocks:
         self._signed = hashlib.sha256()
 
     def begin_block(self, block: Json) -> None:
-        """Emits the beginning of a block.
+        """Begins a block.
 
         Args:
             block: The block without its content.
         """
 
     def add_text(self, text: str) -> None:
-        """Adds text to the open block; that of a tool_use is JSON."""
+        """Adds text to the open block; a tool_use block gets parts of the JSON of its input."""
 
     def sign_block(self, signature: str) -> None:
-        """Adds the signature of a thinking block, which ends then."""
+        """Adds the signature of a thinking block, after which it ends."""
 
     def end_block(self) -> None:
         """Ends the open block."""
 
     def feed(self, deltas: Iterable[Delta]) -> None:
-        """Emits the blocks of the next deltas."""
+        """Handles the next deltas."""
         for delta in deltas:
             for event in delta.events:
                 self._event(event)
@@ -103,7 +103,7 @@ class Blocks:
 
 
 class Content(Blocks):
-    """Adds the steps up to `blocks`, the content of a message."""
+    """Collects the steps in `blocks`, the content of a message."""
 
     def __init__(self, *, omit_thinking: bool = False) -> None:
         super().__init__(omit_thinking=omit_thinking)

@@ -1,7 +1,7 @@
-"""Anthropic's `system` and `messages` as the messages of chat. Knows no model and no template.
+"""Converts Anthropic's `system` and `messages` to the messages of OpenAI's chat API.
 
-What Anthropic's servers have written into a conversation goes on as text: calls of their tools, results, summaries.
-Files by their id or address are refused: the model would answer without what they hold.
+Blocks that Anthropic's servers have written into a conversation become text: calls of their tools, results, summaries.
+Files by their id or URL are refused, since the model would answer without their contents.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ SUMMARY = "Summary of the conversation so far:\n"
 
 
 def to_messages(system: Any, messages: list[Any]) -> tuple[list[Json], list[str]]:
-    """Returns the whole conversation, and warnings about blocks that the model is not shown. Raises BadRequest with the
-    field's place as param."""
+    """Returns the whole conversation, and warnings about blocks that the model is not shown.
+
+    Raises BadRequest with the path of the wrong field as param.
+    """
     if not messages:
         raise BadRequest("messages: at least one message is required", param="messages")
     found, unshown = list[Json](), list[Block]()
@@ -44,13 +46,13 @@ def to_messages(system: Any, messages: list[Any]) -> tuple[list[Json], list[str]
 
 
 def is_prefill(messages: list[Json]) -> bool:
-    """Returns whether the answer continues the last message."""
+    """Returns whether the last message is the assistant's, so that the answer continues it."""
     last = messages[-1]
     return last["role"] == "assistant" and bool(last["content"]) and "tool_calls" not in last
 
 
 def _system(content: Any, param: str) -> str:
-    """Returns the text of a system prompt; its blocks are joined by newlines."""
+    """Returns the text of a system prompt, whose blocks are joined by newlines."""
     if isinstance(content, str):
         return without_changing_line(content, CHANGING_LINES)
     if not isinstance(content, list):
@@ -60,8 +62,10 @@ def _system(content: Any, param: str) -> str:
 
 
 def _turn(found: list[Json], role: str) -> Json:
-    """Returns the last message if it is of this role, or else a new one: turns of one role that follow each other
-    become one, as Anthropic says. Its texts are lists until the end: a client may send tens of thousands.
+    """Returns the last message if it has this role, or else adds a new one.
+
+    Consecutive turns of one role become one, as in Anthropic's API. Its texts are lists until the end, since a client
+    may send tens of thousands of blocks.
     """
     if not found or found[-1]["role"] != role:
         found.append({"role": role, "content": []})
@@ -69,7 +73,7 @@ def _turn(found: list[Json], role: str) -> Json:
 
 
 def _joined(message: Json) -> Json:
-    """Returns a complete message. A user's single text is a string."""
+    """Returns a message with its texts joined. A user's single text becomes a string."""
     content = message["content"]
     if message["role"] in ("system", "assistant"):
         message["content"] = "\n".join(content)
@@ -141,7 +145,10 @@ def _add_user(found: list[Json], blocks: list[Block]) -> None:
 
 
 def _tool_result(block: Json, param: str) -> tuple[str, str, list[Json]]:
-    """Returns the id of the call, text and images. A template has no place for is_error, so the text says it."""
+    """Returns the id of the call, the text and the images of a result.
+
+    Chat templates do not know is_error, so the text says if the call has failed.
+    """
     call_id, content = block.get("tool_use_id"), block.get("content")
     if not isinstance(call_id, str):
         raise BadRequest(f"{param}.tool_use_id: Field required", param=f"{param}.tool_use_id")
@@ -174,7 +181,7 @@ def _add_assistant(found: list[Json], blocks: list[Block]) -> None:
 
 
 def _extend(turn: Json, block: Json, param: str) -> None:
-    """Adds a block that the model has written to a turn of the assistant. Raises BadRequest."""
+    """Adds a block that a model has written to a turn of the assistant. Raises BadRequest."""
     kind = block["type"]
     if kind == "text":
         if text := _text(block, param):
@@ -191,7 +198,10 @@ def _extend(turn: Json, block: Json, param: str) -> None:
 
 
 def _add_result(found: list[Json], block: Json, param: str) -> Json:
-    """Adds the result of a call that the server has run. Returns the assistant's turn behind it. Raises BadRequest."""
+    """Adds the result of a tool that Anthropic's servers have run, and returns the assistant's next turn.
+
+    Raises BadRequest.
+    """
     if not isinstance(block.get("tool_use_id"), str):
         raise BadRequest(f"{param}.tool_use_id: Field required", param=f"{param}.tool_use_id")
     text = as_text(block.get("content") or "")
@@ -202,7 +212,7 @@ def _add_result(found: list[Json], block: Json, param: str) -> Json:
 
 
 def _add_summary(found: list[Json], block: Json, param: str) -> Json:
-    """Puts a summary in place of what is before it. Returns the assistant's turn that it is in. Raises BadRequest."""
+    """Replaces the messages so far by a summary of them, and returns the assistant's next turn. Raises BadRequest."""
     text = block.get("content")
     if not isinstance(text, str | None):
         raise BadRequest(f"{param}.content must be a string", param=f"{param}.content")
@@ -252,7 +262,7 @@ def _user_parts(block: Json, param: str) -> list[Json]:
 
 
 def _parts_of_tool(block: Json, param: str) -> list[Json]:
-    """Returns the parts of a block that a tool returned, and a text for a type or a source that nothing reads."""
+    """Returns the chat parts of a block in a tool's result; a text replaces content that this server cannot read."""
     try:
         return _user_parts(block, param)
     except _NotRead as error:
@@ -260,7 +270,7 @@ def _parts_of_tool(block: Json, param: str) -> list[Json]:
 
 
 class _NotRead(BadRequest):
-    """A block that is well-formed and cannot be read here."""
+    """Raised for a block that is valid, but that this server cannot read."""
 
 
 def _texts(block: Json, param: str) -> list[Json]:
@@ -282,7 +292,7 @@ def _image(block: Json, param: str) -> list[Json]:
 
 
 def _audio(block: Json, param: str) -> list[Json]:
-    """Returns the part of a chat: Anthropic's API has none."""
+    """Returns the chat part of an audio block, which has the form of OpenAI's API, as Anthropic's has none."""
     kind = block["type"]
     if kind != "audio_url" or not isinstance(block.get(kind), str):
         check_member(block, "data" if kind == "input_audio" else "url", param)
@@ -290,7 +300,7 @@ def _audio(block: Json, param: str) -> list[Json]:
 
 
 def _document(block: Json, param: str) -> list[Json]:
-    """Returns the text of a document with its title and context in front; its content blocks as they are."""
+    """Returns the chat parts of a document: its title and context, and then its text or its content blocks."""
     source, at = block.get("source"), f"{param}.source"
     kind = source.get("type") if isinstance(source, dict) else None
     names = [block[name] for name in ("title", "context") if isinstance(block.get(name), str) and block[name]]
@@ -321,7 +331,7 @@ def _search_result(block: Json, param: str) -> list[Json]:
 
 
 def _tool_reference(block: Json, param: str) -> list[Json]:
-    """Returns the name of a tool that the client's own search has found; all tools are in the prompt already."""
+    """Returns the name of a tool that the client's own search has found, as text; the prompt has all tools already."""
     if not isinstance(block.get("tool_name"), str):
         raise BadRequest(f"{param}.tool_name: Field required", param=f"{param}.tool_name")
     return [_part(block["tool_name"])]

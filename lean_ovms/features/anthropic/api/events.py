@@ -1,8 +1,8 @@
-"""The message object, and the events of its stream as bytes.
+"""The message object, and the events of its stream.
 
-https://docs.anthropic.com/en/docs/build-with-claude/streaming. Order: message_start; for each block
-content_block_start, deltas, content_block_stop, with a ping after the first start; message_delta, message_stop. A
-stream that fails ends with an error event instead. Knows no request and no transport.
+https://docs.anthropic.com/en/docs/build-with-claude/streaming. The events are message_start, then for each block
+content_block_start, deltas and content_block_stop, with a ping after the first start, and at last message_delta and
+message_stop. A stream that fails ends with an error event instead.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ PING = b'event: ping\ndata: {"type": "ping"}\n\n'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageObject:
-    """The message object of one request."""
+    """Builds the message object of one request."""
 
     model: str
     """The name of the model."""
     stops: tuple[str, ...]
     """The request's stop sequences."""
     times: Callable[[], Timings] | None = None
-    """Returns the times so far; None: the complete message has none."""
+    """Returns the timings so far; None if the complete message has none."""
     timed_events: bool = False
-    """Whether the events of its text have the times, too."""
+    """Whether the events of text have timings as well."""
     id: str = field(default_factory=lambda: new_id("msg").replace("-", "_"))
     """The id of the message."""
 
     def opening(self, usage: Usage) -> Json:
-        """Returns the object at the start of a stream."""
+        """Returns the object with which a stream begins, without content."""
         return self._object([], None, None, usage)
 
     def full(self, content: Content, usage: Usage) -> Json:
@@ -46,11 +46,11 @@ class MessageObject:
         return self._object(content.blocks, *self.ending(content), usage) | self.timings()
 
     def timings(self) -> Json:
-        """Returns llama.cpp's member, if it is asked for."""
+        """Returns llama.cpp's member `timings` if the request asks for it, else {}."""
         return {"timings": timings(self.times())} if self.times else {}
 
     def ending(self, blocks: Blocks) -> tuple[str, str | None]:
-        """Returns stop_reason and stop_sequence."""
+        """Returns the values of stop_reason and stop_sequence."""
         if blocks.finish == "length":
             return "max_tokens", None
         if isinstance(blocks.stop, str) and blocks.stop in self.stops:
@@ -71,7 +71,7 @@ class MessageObject:
 
 
 def counts(usage: Usage) -> Json:
-    """Returns the usage object: input_tokens are those that did not come from the prefix cache."""
+    """Returns the usage object, whose input_tokens do not include those that came from the prefix cache."""
     cached = usage.cached_tokens or 0
     body: Json = {
         "input_tokens": usage.prompt_tokens - cached,
@@ -96,7 +96,7 @@ _DELTAS = {
 
 
 class MessageRenderer(Blocks):
-    """Deltas to the events of a message stream (sse.Renderer). What a block's deltas share is joined once."""
+    """Renders deltas as the events of a message stream. The constant parts of a block's deltas are joined only once."""
 
     def __init__(self, message: MessageObject, request_id: str, *, omit_thinking: bool) -> None:
         super().__init__(omit_thinking=omit_thinking)
@@ -124,12 +124,12 @@ class MessageRenderer(Blocks):
         self._new.append(_event("content_block_stop", {"index": self.index}))
 
     def _take(self) -> bytes:
-        """Returns the bytes since the last call."""
+        """Returns the bytes of the events since the last call."""
         new, self._new = self._new, []
         return b"".join(new)
 
     def start(self, usage: Usage) -> bytes:
-        """Returns the event of an accepted request."""
+        """Returns the event message_start, which is sent when the request is accepted."""
         return _event("message_start", {"message": self._message.opening(usage)})
 
     def deltas(self, deltas: list[Delta]) -> bytes:

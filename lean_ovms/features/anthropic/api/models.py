@@ -1,4 +1,4 @@
-"""GET …/models and …/models/{id} for clients of Anthropic's API, known by their header anthropic-version.
+"""GET …/models and …/models/{id} for clients of Anthropic's API, which send the header anthropic-version.
 
 https://docs.anthropic.com/en/api/models-list
 """
@@ -14,7 +14,7 @@ from .pages import page, written_time
 
 
 async def handle_list(request: Request, services: Services) -> Response:
-    """Returns the models served, in Anthropic's form."""
+    """Returns the list of served models in Anthropic's form."""
     models = [describe(model) for model in services.registry.served if model.listed]
     return json(page(models, request.query))
 
@@ -29,7 +29,7 @@ async def handle_one(request: Request, services: Services) -> Response:
 
 
 def describe(model: Model) -> Json:
-    """Returns Anthropic's model object; lengths are known when the model is ready."""
+    """Returns a model in Anthropic's form; its limits of tokens are included once the model is loaded."""
     length = model.info.context_length if model.known else None
     return {
         "type": "model",

@@ -1,4 +1,4 @@
-"""Lists in Anthropic's form, a page at a time: `before_id`, `after_id`, `limit`."""
+"""Pages of lists in Anthropic's form, by `before_id`, `after_id` and `limit`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAGE = FieldSet((
 
 
 def page(items: Sequence[Json], query: str) -> Json:
-    """Returns the page of a list that a request's query names. Raises BadRequest."""
+    """Returns the page of a list that a request's query string asks for. Raises BadRequest."""
     given, ids = read_query(PAGE, query), [item["id"] for item in items]
     limit, after, before = given["limit"], given["after_id"], given["before_id"]
     for name in ("after_id", "before_id"):
@@ -37,5 +37,5 @@ def page(items: Sequence[Json], query: str) -> Json:
 
 
 def written_time(seconds: float) -> str:
-    """Returns a time in seconds since 1970 as Anthropic writes it."""
+    """Formats a time, in seconds since 1970, as Anthropic's API does."""
     return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

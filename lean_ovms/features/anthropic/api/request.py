@@ -1,4 +1,4 @@
-"""The body of POST …/messages as the request that every generating endpoint starts."""
+"""Reads the body of POST …/messages."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class MessageRequest:
-    """A messages request."""
+    """A parsed request for a message."""
 
     values: Values
-    """The values of its fields."""
+    """The value of every field of the body, by name."""
     generation: GenerationBody
-    """What is generated."""
+    """The parameters of the generation."""
     prompt: ChatPrompt
-    """The conversation."""
+    """The conversation, as messages of chat."""
     headers: list[tuple[str, str]]
-    """The Warning headers."""
+    """The Warning headers of the response."""
 
     async def run(self, work: Callable[[ChatPrompt], Awaitable[T]]) -> T:
-        """Returns what work makes of the prompt.
+        """Calls `work` with the prompt, and returns its result.
 
-        Raises RequestError with a field of this API: places in the messages of chat are not those of the client.
+        In a RequestError, a path in the messages of chat is replaced by "messages", as it is not the client's path.
         """
         try:
             return await work(self.prompt)
@@ -48,12 +48,12 @@ class MessageRequest:
 
 
 def parse_count(body: Json, services: Services) -> MessageRequest:
-    """Returns a request that is counted: without max_tokens. Raises RequestError."""
+    """Reads a body whose tokens are counted, in which max_tokens may be missing. Raises RequestError."""
     return parse_message({**body, "stream": False}, services, required=("messages",))
 
 
 def parse_message(body: Json, services: Services, required: Sequence[str] = REQUIRED) -> MessageRequest:
-    """Returns a request for a message. Raises RequestError."""
+    """Reads the body of a request for a message. Raises RequestError."""
     for name in required:
         if body.get(name) is None:
             raise BadRequest(f"{name}: Field required", param=name)
@@ -87,7 +87,7 @@ def parse_message(body: Json, services: Services, required: Sequence[str] = REQU
 
 
 def read_tools(tools: list[Any] | None) -> list[Json] | None:
-    """Returns client tools as functions. Raises BadRequest for a tool that the server would have to run."""
+    """Converts the client's tools to functions. Raises BadRequest for a tool that the server would have to run."""
     return None if tools is None else [_tool(tool, f"tools.{place}") for place, tool in enumerate(tools)]
 
 
@@ -114,7 +114,10 @@ def _tool(tool: Any, param: str) -> Json:
 
 
 def read_choice(choice: Json | None) -> tuple[str | Json | None, bool | None]:
-    """Returns tool_choice as in chat, and parallel_tool_calls, None if the client does not say. Raises BadRequest."""
+    """Converts tool_choice to chat's form. Returns it, and parallel_tool_calls or None if it is not set.
+
+    Raises BadRequest.
+    """
     if choice is None:
         return None, None
     kind, alone = choice.get("type"), choice.get("disable_parallel_tool_use")

@@ -1,4 +1,4 @@
-"""…/files: the files of batches, and others that clients keep here (https://platform.openai.com/docs/api-reference/files)."""
+"""…/files: uploaded files, such as those of batches (https://platform.openai.com/docs/api-reference/files)."""
 
 from __future__ import annotations
 

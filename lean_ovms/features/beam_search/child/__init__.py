@@ -1,1 +1,1 @@
-"""The search itself, in the engine process."""
+"""The beam search in the engine process."""

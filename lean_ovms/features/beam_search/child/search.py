@@ -1,14 +1,14 @@
-"""Beam search as transformers and openvino_genai do it, one group of beams. The engine
-carries out what is decided here: it forks the KV cache.
+"""Beam search with one group of beams, as in transformers and openvino_genai.
 
-Of the 2 * width best continuations, those that end the text among the first `width` are finished hypotheses; the best
-others become the next beams. The search is over when `width` hypotheses are finished and the best running beam cannot
-beat the worst of them: by its score so far (early_stopping False), or whatever follows ("never"). With True it is over
-as soon as they are `width`. The score of a hypothesis is its cumulative log probability divided
-by length ** length_penalty, the end token counted.
+This module decides which beams continue; the engine forks the KV cache for them. Of the 2 * width best continuations,
+those that end the text among the first `width` are finished hypotheses, and the best others become the next beams. The
+search is over when `width` hypotheses are finished and the best running beam cannot beat the worst of them: by its
+score so far (early_stopping False), or whatever follows ("never"). With early_stopping True it is over as soon as
+`width` are finished. The score of a hypothesis is its cumulative log probability divided by length ** length_penalty,
+counting the end token.
 
-Forbidden tokens (of -inf) are no continuations: a beam without any other is dropped, and the search goes on with fewer
-beams, down to none; it may then have found fewer hypotheses than its width.
+Forbidden tokens (logits of -inf) are not continuations. A beam that has no others is dropped, and the search goes on
+with fewer beams, down to none, so it may find fewer hypotheses than its width.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ....engine.paged.sequence import Continuation, Hypothesis, Sequence
 
 
 class BeamSearch:
-    """Searches the likeliest texts of one sequence with several beams: a sequence.Search."""
+    """Searches for the likeliest texts of one sequence with several beams."""
 
     def __init__(self, first: Sequence) -> None:
         """Begins with a single beam.
@@ -41,7 +41,7 @@ class BeamSearch:
         """The hypotheses so far."""
 
     def begin_again(self) -> Sequence:
-        """Implements Search.begin_again."""
+        """Forgets everything but the prompt, and returns the sequence that computes it."""
         first = self._first
         del first.ids[first.prompt :]
         first.score, first.logprobs, first.new_details, self.finished = 0.0, [], [], []
@@ -51,7 +51,7 @@ class BeamSearch:
         return first
 
     def advance(self, beams: Seq[Sequence], logits: NDArray[np.float32]) -> list[Continuation]:
-        """Implements Search.advance."""
+        """Returns the next beams, best first, or [] when the search is over. The logits are changed in place."""
         width, vocab = self._params.beams, logits.shape[1]
         raw = scores = np.subtract(logits, log_sum_exp(logits)[:, None], dtype=np.float32)
         dead: dict[int, NoToken] = {}
@@ -82,7 +82,8 @@ class BeamSearch:
         return [] if self._over(front, beams[0].generated, beams[0].limit - beams[0].prompt) else following
 
     def _alternatives(self, raw: NDArray[np.float32]) -> list[list[tuple[int, float]]]:
-        """Returns the likeliest or the named tokens of each row of log probabilities; [] if the request wants none."""
+        """Returns the likeliest tokens or those that the request names for each row, or [] if it asks
+        for no logprobs."""
         ids = list(self._params.logprob_token_ids)
         if ids:
             return [list(zip(ids, row[ids].tolist(), strict=True)) for row in raw]
@@ -91,7 +92,7 @@ class BeamSearch:
         return [[] for _ in raw] if self._params.logprobs != NO_LOGPROBS else []
 
     def close(self, beams: Seq[Sequence]) -> list[Hypothesis]:
-        """Implements Search.close."""
+        """Ends the search, and returns the best hypotheses, best first; running beams count as hypotheses."""
         for beam in beams:
             ids = beam.ids[beam.prompt :].tolist()
             self.finished.append(Hypothesis(ids, beam.logprobs, self._score(beam.score, len(ids)), beam.new_details))
@@ -104,12 +105,12 @@ class BeamSearch:
         self.finished.append(Hypothesis(ids, logprobs, self._score(one.score, len(ids)), details))
 
     def _over(self, front: float, made: int, most: int) -> bool:
-        """Returns whether the search is over; keeps the `width` best hypotheses once there are so many.
+        """Returns whether the search is over. Once there are `width` hypotheses, only the best of them are kept.
 
         Args:
-            front: The best score of the running beams.
-            made: The tokens that each of them has generated.
-            most: The tokens that they may generate.
+            front: The best cumulative log probability of the running beams.
+            made: The number of tokens that each beam has generated.
+            most: The most tokens that a beam may generate.
         """
         width, stopping = self._params.beams, self._params.early_stopping
         if len(self.finished) < width:
@@ -125,7 +126,8 @@ class BeamSearch:
 
 
 def _edit(logits: NDArray[np.float32], beams: Seq[Sequence]) -> dict[int, NoToken]:
-    """Applies the request's parameters to each logits row; returns, by place, the error of beams with no token left."""
+    """Applies sampling parameters and grammars to each row of logits, and returns the errors of beams without any
+    token."""
     dead: dict[int, NoToken] = {}
     for place, (row, beam) in enumerate(zip(logits, beams, strict=True)):
         try:
