@@ -1,1 +1,1 @@
-"""The ways in which families of models write calls and answers, as formats that a text is made of or held to."""
+"""The notations in which families of models write tool calls and answers, as formats for grammars and for texts."""

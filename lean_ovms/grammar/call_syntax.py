@@ -1,8 +1,7 @@
-"""Declares how model families write an answer around values: tool calls, reasoning, headers; the inverse of their
-parsers.
+"""Declares how model families write tool calls, reasoning and headers, which is the inverse of their parsers.
 
-Each tool parser has a CallForm, and the tests compare it with the parser. What a form cannot write (a name with a blank
-in XML) is CannotEnforce. Knows no families, no requests and no library.
+Each tool parser has a CallForm, which the tests compare with the parser. A form raises CannotEnforce for what it cannot
+write, such as a name with a blank in XML. This module knows no specific family and no grammar library.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from .schema import Schema
 
 
 class CannotEnforce(Exception):
-    """The family cannot write such a call, or not in a way that a grammar can describe."""
+    """Raised if a family cannot write a call, or not in a form that a grammar can describe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,36 +26,36 @@ class Tool:
     name: str
     """The name of the function."""
     parameters: Schema
-    """The schema of the object with its arguments."""
+    """The JSON Schema of the arguments, an object."""
     ignored: set[str]
-    """The keywords of that schema that are not imposed."""
+    """The keywords of that schema that a grammar does not enforce."""
 
 
 CallWriter = Callable[[Tool], Json]
-"""A call as a tag (formats.tag)."""
+"""A function that returns the format of a call of a tool, a tag (formats.tag)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallForm:
-    """The form of a model's calls: one after another, with fixed texts around and between them."""
+    """The form of a model's tool calls: one after another, with fixed texts around and between them."""
 
     one: CallWriter
-    """Writes one call."""
+    """Returns the format of one call."""
     before: str = ""
     """The text before all calls."""
     between: str = ""
     """The text between two calls."""
     after: str = ""
-    """The text behind all calls."""
+    """The text after all calls."""
     trigger: str = ""
-    """The text that begins a call which the model makes by itself, a prefix of `before` or of every call; "" if a call
-    cannot be told from text."""
+    """The text by which a call that the model decides to make is recognized, a prefix of `before` or of every call; ""
+    if calls cannot be distinguished from text."""
     alone: bool = False
-    """Whether a message holds one call only."""
+    """Whether a message with a call contains nothing else."""
     single: bool = False
-    """Whether an answer has one call where the client does not say that several are wanted."""
+    """Whether an answer has one call unless the client asks for several."""
     forced: str = ""
-    """The text before `before` where no other text may stand between the reasoning and a call."""
+    """The text inserted before `before` if no other text may be between the reasoning and a call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +65,12 @@ class ReasoningForm:
     start: str
     """The text before the reasoning."""
     end: str
-    """The text behind it."""
+    """The text after the reasoning."""
     opened: Callable[[str], bool]
-    """Tells whether a prompt with this end leaves reasoning open."""
+    """Returns whether a prompt with this end leaves the reasoning open."""
     after: str = ""
-    """How the next message begins in a format of messages, where an answer or a call needs one of its own; empty where
-    they follow the reasoning as they are."""
+    """The beginning of the next message, if an answer or a call after the reasoning must be in a new message; empty if
+    not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,42 +78,43 @@ class OutputForm:
     """The form of a model's whole answer; text.parsers.output_form() puts the parts together."""
 
     tool_parser: str | None = None
-    """The name of its tool parser, for notices; None: there is none."""
+    """The name of the tool parser, for warnings; None for none."""
     unparsed: str = ""
-    """Why there is none although the model has one."""
+    """The reason why there is no tool parser although the model could make calls."""
     calls: CallForm | None = None
-    """How it writes calls; None: there is no parser, or no grammar for its format."""
+    """The form of tool calls; None if there is no parser, or no grammar for its format."""
     reasoning: ReasoningForm | None = None
-    """How it writes reasoning; None: there is no parser, or no grammar for its format."""
+    """The form of the reasoning; None if there is no parser, or no grammar for its format."""
     answer_header: str = ""
-    """What the model writes before the content of an answer."""
+    """The text that the model writes before the content of an answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrammarContext:
-    """The model and the prompt that a grammar is for."""
+    """The dependencies of a grammar: the model's form of answers, the prompt and the tools."""
 
     form: OutputForm
     """The form of the model's answers."""
     prompt_tail: str
-    """The end of the prompt, with its markup."""
+    """The end of the prompt, including markup."""
     tools: tuple[Json, ...]
     """The tools that may be called."""
     parallel: bool | None = None
-    """Whether an answer may have several calls; None: where the model's form has several."""
+    """Whether an answer may have several calls; None for the default of the model's form."""
     template_opens_reasoning: bool = False
-    """Whether a prompt that does not end inside reasoning asks for none."""
+    """Whether the template opens the reasoning in the prompt, so that a prompt that does not end inside it asks for
+    none."""
 
 
 def in_json(
     name_key: str = "name", arguments_key: str = "arguments", around: tuple[str, str] = ("", ""), style: str = "json"
 ) -> CallWriter:
-    """Returns the writer of calls that are JSON objects.
+    """Returns the writer of tool calls that are JSON objects.
 
     Args:
         name_key: The key of the function's name.
         arguments_key: The key of its arguments.
-        around: What stands before and after the object.
+        around: The texts before and after the object.
         style: The notation of the arguments.
     """
 

@@ -1,6 +1,6 @@
-"""Calls with known arguments as a family writes them: the one text that its grammar allows for them.
+"""Writes tool calls with known arguments as text, in the only form that the family's grammar allows for them.
 
-For a chat template that shows no calls, and for the example by which a model learns the notation.
+It is used for a chat template that does not render calls, and for the example from which a model learns the notation.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from .call_syntax import CallForm, CannotEnforce, Tool
 
 
 class WrittenCall(NamedTuple):
-    """A call as a message of a conversation has it."""
+    """A tool call in a message of a conversation."""
 
     name: str
     """The function's name."""
     arguments: Any
-    """An object, or what a client sent in the place of one."""
+    """The arguments: an object, or whatever else a client sent."""
 
 
 def calls_text(form: CallForm | None, calls: Sequence[WrittenCall]) -> str:
-    """Returns the text of the calls of one message; as plain JSON what the form, or none, cannot write."""
+    """Returns the text of the tool calls of one message. Calls that the form cannot write are plain JSON."""
     try:
         if form is None:
             raise CannotEnforce("the family has no form")
@@ -36,7 +36,7 @@ def calls_text(form: CallForm | None, calls: Sequence[WrittenCall]) -> str:
 
 
 def _tool_of(call: WrittenCall) -> Tool:
-    """Returns a tool that takes just these arguments. Raises CannotEnforce if they are no object."""
+    """Returns a tool whose schema allows exactly these arguments. Raises CannotEnforce if they are not an object."""
     if not isinstance(call.arguments, dict):
         raise CannotEnforce("the arguments are no object")
     constants = {name: {"const": value} for name, value in call.arguments.items()}
@@ -44,7 +44,7 @@ def _tool_of(call: WrittenCall) -> Tool:
 
 
 def _text(form: Json) -> str:
-    """Returns the text of a format that has one only; a number of a call is 0."""
+    """Returns the only text that a format allows; the number of a call is 0."""
     kind = form["type"]
     if kind == "const_string":
         return str(form["value"])

@@ -1,8 +1,8 @@
 """The formats of structural tags, XGrammar's notation (https://xgrammar.mlc.ai/docs/tutorials/structural_tag.html).
 
-It is what clients send, and what a request's constraint is written in on its way to the engine. Three members are this
-server's own: `style` "python", "gemma" and the like of a JSON schema (notations.py), `most` of tags with a separator,
-and `special` of any text: false for the text of a value, in which the special tokens of a vocabulary have no place.
+Clients send this notation, and the constraint of a request is sent to the engine in it. Three members are this server's
+own: `style` of a JSON Schema, such as "python" or "gemma" (notations.py); `most` of tags with a separator; and
+`special` of any text, which is false for the text of a value that must not contain special tokens.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from ..types import Json
 
 ANY_TEXT: Json = {"type": "any_text"}
 ONE_LINE = "one_line"
-"""The style of JSON as Python writes it: one blank behind a colon and a comma, and no others."""
+"""The style of JSON as Python writes it: one blank after a colon and a comma, and no others."""
 ANY_VALUE: Json = {"type": "any_text", "special": False}
-"""Text without special tokens, which are not shown in a value."""
+"""Any text without special tokens, for a value."""
 
 
 def text(value: str) -> Json:
-    """Returns exactly this text."""
+    """Returns the format of exactly this text."""
     return {"type": "const_string", "value": value}
 
 
@@ -33,27 +33,29 @@ def json_value(schema: object, style: str = "json") -> Json:
 
 
 def regex(pattern: str) -> Json:
-    """Returns a text that the regular expression matches whole."""
+    """Returns the format of a text that the regular expression matches as a whole."""
     return {"type": "regex", "pattern": pattern}
 
 
 def tag(begin: str, content: Json, end: str) -> Json:
-    """Returns the content between two texts."""
+    """Returns the format of some content between two fixed texts."""
     return {"type": "tag", "begin": begin, "content": content, "end": end}
 
 
 def until(end: str, text: Json = ANY_TEXT) -> Json:
-    """Returns any text up to this end, inclusive."""
+    """Returns the format of any text up to and including this end."""
     return tag("", text, end)
 
 
 def optional(form: Json) -> Json:
-    """Returns the format or nothing."""
+    """Returns a format that allows this one or nothing."""
     return {"type": "optional", "content": form}
 
 
 def sequence(*forms: Json | None) -> Json:
-    """Returns the formats one after the other, without those that are None or an empty text; an empty text for none."""
+    """Returns the format of several formats in sequence. None and empty texts are skipped; nothing gives an empty
+    text.
+    """
     parts: list[Json] = []
     for form in forms:
         if form is None or form == text(""):
@@ -66,6 +68,6 @@ def sequence(*forms: Json | None) -> Json:
 
 
 def either(*forms: Json | None) -> Json:
-    """Returns one of the formats that are not None."""
+    """Returns a format that allows any one of these. None is skipped."""
     parts = [form for form in forms if form is not None]
     return parts[0] if len(parts) == 1 else {"type": "or", "elements": parts}

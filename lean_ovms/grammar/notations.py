@@ -1,4 +1,4 @@
-"""JSON values as some model families write arguments: Python's literals, and Gemma's notation."""
+"""The notations other than JSON in which model families write arguments: Python's literals, and Gemma's notation."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class ValueNotation:
-    """A notation of values: that of Python."""
+    """The notation of values in Python, and the base class of other notations."""
 
     quote: str | None = None
-    """What is around strings, where they are not written as in JSON."""
+    """The text around strings; None if they are written as in JSON."""
 
     @classmethod
     def key(cls, name: str) -> str:
-        """Returns the name of a member."""
+        """Returns the name of a member in this notation."""
         return json.dumps(name, ensure_ascii=False)
 
     @classmethod
     def written(cls, value: Any) -> str:
-        """Returns a value."""
+        """Returns a value in this notation."""
         if isinstance(value, dict):
             return "{" + ", ".join(f"{cls.key(key)}: {cls.written(one)}" for key, one in value.items()) + "}"
         if isinstance(value, list):
@@ -33,18 +33,18 @@ class ValueNotation:
 
 
 class Gemma(ValueNotation):
-    """Gemma's notation: strings in <|"|> without escapes, bare keys, no blanks."""
+    """Gemma's notation: strings between <|"|> without escapes, bare keys, no blanks."""
 
     quote = '<|"|>'
 
     @classmethod
     def key(cls, name: str) -> str:
-        """Returns the name of a member."""
+        """Returns the name of a member in this notation."""
         return name if _IDENTIFIER.fullmatch(name) else f"{cls.quote}{name}{cls.quote}"
 
     @classmethod
     def written(cls, value: Any) -> str:
-        """Returns a value."""
+        """Returns a value in this notation."""
         if isinstance(value, dict):
             return "{" + ",".join(f"{cls.key(key)}:{cls.written(one)}" for key, one in value.items()) + "}"
         if isinstance(value, list):
@@ -53,7 +53,7 @@ class Gemma(ValueNotation):
 
 
 class FunctionGemma(Gemma):
-    """Gemma's notation with strings in <escape>."""
+    """Gemma's notation with strings between <escape>."""
 
     quote = "<escape>"
 
@@ -63,11 +63,11 @@ STYLES: dict[str, type[ValueNotation]] = {
     "gemma": Gemma,
     "functiongemma": FunctionGemma,
 }
-"""The notations by the values of `style` in formats.py."""
+"""The notations by the value of `style` (formats.py)."""
 
 
 def text(style: str, value: Any) -> str:
-    """Returns a value in a notation, or in JSON; the arguments of a Python call are an object."""
+    """Returns a value in the notation of a style. The arguments of a Python call must be an object."""
     if style not in STYLES:
         return json.dumps(value, ensure_ascii=False)
     values = STYLES[style]
@@ -77,6 +77,6 @@ def text(style: str, value: Any) -> str:
 
 
 def quote(style: object) -> str | None:
-    """Returns the quote of strings in a notation that has its own; None for others."""
+    """Returns the text around strings in the notation of a style; None if it has no special one."""
     values = STYLES.get(style) if isinstance(style, str) else None
     return None if values is None else values.quote

@@ -1,4 +1,4 @@
-"""Parts of JSON schemas: what references lead to, and what several schemas say together of one value."""
+"""Resolves references in JSON Schemas, and merges several schemas of the same value."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ..types import Json
 Schema = Json | bool
 
 MAX_PARTS = 500
-"""Schemas of which one is put together."""
+"""The most schemas that are merged into one."""
 NOTES = frozenset(("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$comment"))
-"""The keywords that say nothing of a value."""
+"""The keywords that do not constrain a value."""
 
 
 def resolved(root: Schema, ref: str) -> Schema | None:
-    """Returns the schema at a reference into the root; None for one to elsewhere.
+    """Returns the schema to which a reference into the root leads; None for a reference to another document.
 
-    Raises GrammarInvalid if there is nothing.
+    Raises GrammarInvalid if there is nothing at that place.
     """
     if ref != "#" and not ref.startswith("#/"):
         return None
@@ -37,9 +37,9 @@ def resolved(root: Schema, ref: str) -> Schema | None:
 
 
 def flat(root: Schema, schema: Schema) -> Schema:
-    """Returns the schema with references followed and allOf merged, as far as the first of each keyword says.
+    """Returns a schema with references resolved and allOf merged. If a keyword occurs several times, the first counts.
 
-    Raises GrammarTooComplex for more than MAX_PARTS of them.
+    Raises GrammarTooComplex if more than MAX_PARTS schemas must be merged.
     """
     return _flat(root, schema, [MAX_PARTS])
 
@@ -63,7 +63,7 @@ def _flat(root: Schema, schema: Schema, left: list[int]) -> Schema:
 
 
 def _parts(root: Schema, schema: Json) -> Iterator[Schema]:
-    """Yields the schemas of which each must hold with this one: of $ref and allOf."""
+    """Yields the schemas that must hold together with this one, because of $ref and allOf."""
     if isinstance(ref := schema.get("$ref"), str) and (found := resolved(root, ref)) is not None:
         yield found
     yield from schema.get("allOf", ())

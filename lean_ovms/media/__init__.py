@@ -1,1 +1,4 @@
-"""Images from wherever a client may point to, as pixels, and audio files as samples. Knows no API, model and engine."""
+"""Images as pixels, from all sources that a client may name, and audio files as samples.
+
+Independent of APIs and models.
+"""

@@ -1,4 +1,4 @@
-"""A file that a client sent, where it is: part of a body that is in a file."""
+"""A file that a client uploaded, left in place as a part of a body that is stored on disk."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..types import StoredBody
 
 @dataclass(frozen=True, slots=True)
 class FileSlice:
-    """`size` bytes of a body from `start` on. Ranges of it are read as those of a memoryview are."""
+    """`size` bytes of a stored body, beginning at `start`. Ranges are read by slicing, as with a memoryview."""
 
     body: StoredBody
     start: int
@@ -19,6 +19,6 @@ class FileSlice:
         return self.size
 
     def __getitem__(self, place: slice) -> bytes:
-        """Returns a copy of these bytes. Raises OSError."""
+        """Returns a copy of the bytes in a range. Raises OSError."""
         start, end, _ = place.indices(self.size)
         return self.body.read(self.start + start, max(0, end - start))

@@ -1,4 +1,6 @@
-"""Computes what the families' image processors share, as transformers' with Pillow do it, pixel by pixel."""
+"""The image operations that processors of several model families share, with the same results as transformers with
+Pillow.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,11 @@ from numpy.typing import NDArray
 from ..types import Image
 
 Pixels = NDArray[np.uint8]
-"""[height, width, RGB]"""
+"""An image as [height, width, RGB]."""
 Size = tuple[int, int]
 """Height and width."""
 LANCZOS, BICUBIC = 1, 3
-"""Pillow's numbers of the filters that processors resize with."""
+"""Pillow's numbers of the resampling filters."""
 
 
 def pixels(image: Image) -> Pixels:
@@ -28,7 +30,9 @@ def frames(video: Image) -> list[Pixels]:
 
 
 def groups(video: Image, size: int) -> list[Image]:
-    """Returns so many frames of a video after the other; the last one is repeated where some are missing."""
+    """Returns groups of `size` consecutive frames of a video; the last frame is repeated to complete the last
+    group.
+    """
     length, view, digest = 3 * video.height * video.width, memoryview(video.pixels), video.content()
     found = list[Image]()
     for first in range(0, len(video.times), size):
@@ -52,7 +56,7 @@ def resized(image: Pixels, size: Size, resample: int = BICUBIC) -> Pixels:
     Args:
         image: The image.
         size: The height and the width in pixels.
-        resample: Pillow's number of a filter.
+        resample: Pillow's number of the resampling filter.
     """
     from PIL import Image as Pillow  # of the extra `vision`: without it, no image gets as far as this
 
@@ -61,14 +65,14 @@ def resized(image: Pixels, size: Size, resample: int = BICUBIC) -> Pixels:
 
 
 def shortest_edge(size: Size, edge: int) -> Size:
-    """Returns the size of an image whose shorter side becomes so long, at the same aspect."""
+    """Returns the size of an image after scaling its shorter side to `edge`, with the same aspect ratio."""
     height, width = size
     longest = int(edge * max(size) / min(size))
     return (edge, longest) if height <= width else (longest, edge)
 
 
 def center_cropped(image: Pixels, size: Size) -> Pixels:
-    """Returns the middle of an image; where it is smaller than that, with black around it."""
+    """Returns the center of an image, with black around it if the image is smaller than `size`."""
     height, width = image.shape[:2]
     tall, wide = max(height, size[0]), max(width, size[1])
     top, left = (height - size[0]) // 2, (width - size[1]) // 2
@@ -81,14 +85,14 @@ def center_cropped(image: Pixels, size: Size) -> Pixels:
 
 
 def tiles(image: Pixels, side: int) -> list[Pixels]:
-    """Returns the squares of an image, row by row."""
+    """Divides an image into squares with this side, row by row."""
     height, width = image.shape[:2]
     return [image[y : y + side, x : x + side] for y in range(0, height, side) for x in range(0, width, side)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """The scale by which the numbers of pixels become those of the network: (value * factor - mean) / std."""
+    """The normalization of pixel values for a network: (value * factor - mean) / std."""
 
     factor: float
     mean: NDArray[np.float32]
@@ -105,7 +109,7 @@ class Scale:
         )
 
     def __call__(self, image: Pixels) -> NDArray[np.float32]:
-        """Returns [RGB, height, width]."""
+        """Returns the normalized image as [RGB, height, width]."""
         values = (image.astype(np.float64) * self.factor).astype(np.float32)
         return np.ascontiguousarray(((values - self.mean) / self.std).transpose(2, 0, 1))
 
@@ -115,19 +119,19 @@ class SquareProcessor:
     """Resizes, crops and scales images of any size to one size, as CLIPImageProcessor and SiglipImageProcessor do."""
 
     edge: int
-    """The length of the shorter side after resizing; 0: images are resized to `square`."""
+    """The length of the shorter side after resizing; 0 to resize images to `square`."""
     square: Size
     """The size to which images are resized, if `edge` is 0."""
     crop: Size | None
-    """The size that is cut out of the middle; None: nothing is cut off."""
+    """The size to cut out of the center; None to cut off nothing."""
     resample: int
-    """Pillow's number of the filter for resizing."""
+    """Pillow's number of the resampling filter."""
     scale: Scale
-    """How values of pixels become numbers of the network."""
+    """The normalization of pixel values."""
 
     @classmethod
     def read(cls, fields: dict[str, Any]) -> SquareProcessor:
-        """Reads preprocessor_config.json; older ones have sides. Raises KeyError, TypeError and ValueError."""
+        """Reads preprocessor_config.json, also in its older form. Raises KeyError, TypeError and ValueError."""
         size, crop = fields["size"], fields.get("crop_size") or {}
         size = {"shortest_edge": size} if isinstance(size, int) else size
         crop = {"height": crop, "width": crop} if isinstance(crop, int) else crop
@@ -142,7 +146,7 @@ class SquareProcessor:
         )
 
     def fitted(self, image: Pixels) -> Pixels:
-        """Returns an image resized and cropped."""
+        """Returns an image after resizing and cropping."""
         size = shortest_edge(image.shape[:2], self.edge) if self.edge else self.square
         image = resized(image, size, self.resample)
         return center_cropped(image, self.crop) if self.crop is not None else image

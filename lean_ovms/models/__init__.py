@@ -1,1 +1,1 @@
-"""Served models, independent of HTTP."""
+"""The served models, independent of HTTP."""

@@ -1,7 +1,7 @@
-"""The formats of one model: its chat template for prompts, its parsers and grammars for answers.
+"""The formats of one model: its chat template for prompts, and its parsers and grammars for answers.
 
-Built when the model is loaded, from its directory and what its engine reports. Knows no engine processes and no
-running requests. Imported by TextModel.load alone: it needs a third of all imports, and listening does not wait for it.
+It is built when the model is loaded, from its directory and what its engine reports. Only TextModel.load imports it,
+since it needs a third of all imports, for which listening does not wait.
 """
 
 from __future__ import annotations
@@ -44,21 +44,22 @@ PROBE = [{"role": "user", "content": "Hey"}]
 
 
 class RequestConstraint(Protocol):
-    """Holds the answer to one request to what it must match, as far as that is possible."""
+    """The constraint on the answer to one request, enforced by a grammar as far as possible."""
 
     @property
     def warnings(self) -> list[str]:
-        """The parts of the constraint that do not hold, one sentence each."""
+        """Warnings about the parts of the constraint that are not enforced, one sentence each."""
 
     async def submit(self, submit: Callable[..., Awaitable[ReplyStream]]) -> ReplyStream:
-        """Submits the request with a grammar. Raises RequestError.
+        """Submits the request to the engine with the grammar. Raises RequestError.
 
         Args:
-            submit: Submits it to the engine, with the grammar as the keyword `constraint`.
+            submit: Submits the request; the grammar is passed as the keyword `constraint`.
         """
 
     def accepted(self, metrics: Metrics, model: str) -> None:
-        """Logs and counts what does not hold of a request that the engine has accepted.
+        """Logs and counts the parts of the constraint that are not enforced; called once the engine has accepted the
+        request.
 
         Args:
             metrics: The metrics of the server.
@@ -70,7 +71,10 @@ class ChatFormat:
     """Renders the chats of a model, and parses its answers."""
 
     def __init__(self, config: Config, directory: ModelDir, info: ModelInfo, vocabulary: Vocabulary) -> None:
-        """Raises WrongOptions for a parser or a template that cannot be."""
+        """Creates the template, the parsers and the grammars.
+
+        Raises WrongOptions for an unknown parser or an invalid template.
+        """
         special = (vocabulary.pieces[token].decode("utf-8", "replace") for token in vocabulary.special)
         self.template = ChatTemplate.load(
             directory,
@@ -93,7 +97,7 @@ class ChatFormat:
         self._shown: tuple[Vocabulary, tuple[str, ...], Vocabulary] | None = None
 
     async def render(self, prompt: ChatPrompt, offload: Offload) -> str:
-        """Returns the text of a prompt; long work runs in the offload thread. Raises RequestError."""
+        """Returns the text of a prompt. Long work runs in the offload thread. Raises RequestError."""
         if prompt.template:
             return await self._render_by_request(prompt, offload)
         work = partial(self.template.render, prompt, self._config.template_timeout_s)
@@ -111,19 +115,20 @@ class ChatFormat:
     def structured_output(
         self, output: OutputParams, sampling: SamplingParams, tail: str, offload: Offload, *, combines: bool
     ) -> RequestConstraint | None:
-        """Returns the constraint of a request, None if it has none.
+        """Returns the constraint on the answer of a request; None if there is none.
 
-        The calls of the generic parser are held to their schemas unasked: no model is trained for its notation.
+        Calls for the generic parser are constrained by their schemas even if the client does not ask for it, since no
+        model is trained for its notation.
 
         Args:
-            output: What the client asks for.
-            sampling: The parameters of the request.
-            tail: The prompt's end.
-            offload: Where the grammar of large schemas is built.
-            combines: The engine's grammars go with beam search and min_tokens.
+            output: The output parameters of the request.
+            sampling: The sampling parameters of the request.
+            tail: The end of the prompt.
+            offload: Runs the compilation of large schemas outside the event loop.
+            combines: Whether the engine can combine grammars with beam search and min_tokens.
 
         Raises:
-            BadRequest: A call is required of a model that has no tool parser.
+            BadRequest: A tool call is required, but the model has no tool parser.
         """
         constraint = output.constraint
         if constraint is not None and constraint.tool_calls == "required" and output.parse and not self.tool_parser:
@@ -142,7 +147,7 @@ class ChatFormat:
         return made
 
     def setting(self, output: OutputParams, tail: str) -> GrammarContext:
-        """Returns the model and the prompt that a grammar is built for.
+        """Returns what a grammar depends on: the model's form of answers, the prompt and the tools.
 
         Args:
             output: The parameters of the answer.
@@ -162,8 +167,10 @@ class ChatFormat:
         )
 
     def with_thinking(self, sampling: SamplingParams, tail: str) -> tuple[SamplingParams, list[str]]:
-        """Returns the parameters with the model's reasoning tags, for a request that limits its reasoning, and a
-        warning where the model has no such tags.
+        """Returns the sampling parameters with the model's reasoning tags added, if the request limits its reasoning,
+        and warnings.
+
+        There is a warning if the model has no such tags.
 
         Args:
             sampling: The parameters.
@@ -183,10 +190,10 @@ class ChatFormat:
         """Returns a decoder for each choice.
 
         Args:
-            output: What the client asks for.
-            sampling: The parameters of the request.
-            tail: The prompt's end.
-            vocabulary: The engine's vocabulary, which may be another one after a restart.
+            output: The output parameters of the request.
+            sampling: The sampling parameters of the request.
+            tail: The end of the prompt.
+            vocabulary: The engine's vocabulary, which may change with a restart.
         """
         return [self._decoder(index, output, sampling, tail, vocabulary) for index in range(sampling.n)]
 
@@ -220,7 +227,7 @@ class ChatFormat:
         )
 
     def _vocabulary_showing(self, tags: tuple[str, ...], vocabulary: Vocabulary) -> Vocabulary:
-        """Returns the vocabulary with the special tokens visible that a parser reads; the others stay hidden."""
+        """Returns the vocabulary with those special tokens visible that a parser reads."""
         if self._shown is None or self._shown[0] is not vocabulary or self._shown[1] != tags:
             shown = [tag.encode() for tag in tags]
             hidden = frozenset(t for t in vocabulary.special if not any(vocabulary.pieces[t] in tag for tag in shown))
@@ -228,7 +235,7 @@ class ChatFormat:
         return self._shown[2]
 
     def _opens_reasoning(self) -> bool:
-        """Returns whether a prompt that enables thinking ends inside the reasoning: then any other prompt disables
+        """Returns whether prompts that enable thinking end inside the reasoning, so that all other prompts disable
         it.
         """
         try:
@@ -239,27 +246,33 @@ class ChatFormat:
 
 
 def check_options(config: Config) -> None:
-    """Raises WrongOptions for a name that is no parser's, or a chat template that cannot be read."""
+    """Raises WrongOptions for the name of an unknown parser, or a chat template that cannot be read."""
     parser_names(config, "")
     ChatTemplate.load(ModelDir(), override=config.chat_template)
 
 
 def _write_calls(parsers: ParserRegistry, tool_parser: str | None, calls: Sequence[tuple[str, Any]]) -> str:
-    """Returns calls as the family of a tool parser writes them."""
+    """Returns the text of tool calls in the notation of a tool parser's model family.
+
+    Args:
+        parsers: The registry of parsers.
+        tool_parser: The name of the tool parser; None for none.
+        calls: The name and the arguments of each call.
+    """
     from ..grammar.call_text import WrittenCall, calls_text  # late: most chats have no calls
 
     return calls_text(parsers.output_form(tool_parser, None).calls, [WrittenCall(*call) for call in calls])
 
 
 def parser_names(config: Config, template: str, tool_template: str = "") -> tuple[str | None, str | None]:
-    """Returns the tool parser and the reasoning parser: those of the options, or that the templates show.
+    """Returns the names of the tool parser and the reasoning parser, set by options or detected from the templates.
 
-    A chat template that shows no tool parser has the generic one, by which any chat model can call.
+    If a chat template reveals no tool parser, the generic one is used, with which any chat model can make calls.
 
     Args:
         config: The options.
-        template: The source of the chat template; "": there is no chat.
-        tool_template: The source of the template for requests with tools, where that is another one.
+        template: The source of the chat template; "" if the model cannot chat.
+        tool_template: The source of the template for requests with tools, if it is a different one.
 
     Raises:
         WrongOptions: An option names a parser that does not exist.

@@ -1,6 +1,6 @@
-"""A running request: the engine's tokens become deltas of choices. Knows no HTTP and no JSON bodies.
+"""A running request, which turns the engine's tokens into deltas of choices. Independent of HTTP and JSON bodies.
 
-Generation is one accepted request. It pushes its deltas to a Sink, which for a unary response collects them (collect).
+Generation is one accepted request. It pushes its deltas to a Sink; for a unary response they are collected (collect).
 Closing it is the only way to stop it.
 """
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class DeltaStream(Protocol):
-    """The part of a running generation, or of a group of them, that endpoints use."""
+    """The interface of a running generation, or of a group of them, that endpoints use."""
 
     @property
     def usage(self) -> Usage: ...
@@ -48,16 +48,16 @@ class DeltaStream(Protocol):
     def timings(self) -> Timings: ...
 
     async def push_to(self, sink: Sink[list[Delta]]) -> None:
-        """Pushes the deltas as they come; returns after the last. Raises RequestError."""
+        """Pushes the deltas as they arrive, and returns after the last one. Raises RequestError."""
 
     def finish(self, reason: str) -> None:
-        """Ends every unfinished choice here, with this reason. Nothing more is pushed."""
+        """Ends every unfinished choice with this finish reason. Nothing more is pushed."""
 
     async def aclose(self) -> None: ...
 
 
 class WrappedStream:
-    """A DeltaStream of the deltas of another one, which a subclass changes in push_to."""
+    """A DeltaStream that modifies the deltas of another one; a subclass does this in push_to."""
 
     def __init__(self, stream: DeltaStream) -> None:
         self._stream = stream
@@ -78,11 +78,11 @@ class WrappedStream:
 
 
 OnClose = Callable[[GenerationRecord, "TokenTimer | None"], None]
-"""Called once, when a generation is closed."""
+"""The type of a function that is called once, when a generation is closed."""
 
 
 class Generation:
-    """One accepted request, a DeltaStream. Closed in any case, pushed to its end or not."""
+    """The DeltaStream of one accepted request. It must be closed, whether or not it was pushed to its end."""
 
     def __init__(
         self,
@@ -97,18 +97,18 @@ class Generation:
         progress: bool = False,
         prompt: str = "",
     ) -> None:
-        """Begins to wait for an answer; the engine has accepted the request.
+        """Prepares for the answer to a request that the engine has accepted.
 
         Args:
-            engine: The engine, which decodes texts where a decoder cannot.
+            engine: The engine, which decodes texts if a decoder cannot.
             reply: The stream of the engine's replies.
             decoders: The decoder of each choice.
-            on_close: Is called once, when the generation is closed.
-            requested_at: When the request came, by time.monotonic.
+            on_close: Called once, when the generation is closed.
+            requested_at: The time at which the request arrived, by time.monotonic.
             token_timer: Measures the time of each token.
-            warnings: What of the request could not be honoured.
+            warnings: Warnings about parts of the request that have no effect.
             progress: Whether there are deltas with the progress of the prompt.
-            prompt: The text of the prompt, if it is to be kept.
+            prompt: The text of the prompt, if it must be kept.
         """
         self.prompt = prompt
         self.warnings = list(warnings)
@@ -130,7 +130,7 @@ class Generation:
 
     @property
     def prompt_tokens(self) -> int:
-        """Tokens of the prompt, those of its images included."""
+        """The number of prompt tokens, including those of images."""
         return self._reply.prompt_tokens
 
     @property
@@ -140,12 +140,15 @@ class Generation:
 
     @property
     def prompt_scored(self) -> bool:
-        """The log probabilities of the prompt have arrived: with the first choice's first tokens."""
+        """Whether the log probabilities of the prompt have arrived, which come with the first tokens of the first
+        choice.
+        """
         return self._reply.prompt_logprobs is not None
 
     def prompt_entries(self) -> list[TokenLogprob]:
-        """Returns the prompt's tokens with their log probabilities; those are known with the first delta, if asked
-        for.
+        """Returns the prompt's tokens with their log probabilities.
+
+        If these are requested, they are known from the first delta on.
         """
         if self._prompt_entries is not None:
             return self._prompt_entries
@@ -159,12 +162,12 @@ class Generation:
         return entries
 
     async def prompt_text(self, skip_special_tokens: bool) -> str:
-        """Returns the prompt's ids as text, by the tokenizer that made them. Raises RequestError."""
+        """Returns the text of the prompt's token ids, from the tokenizer that made them. Raises RequestError."""
         return await self._engine.decode(self.prompt_ids, skip_special_tokens)
 
     @property
     def usage(self) -> Usage:
-        """Token counts so far."""
+        """The token counts so far."""
         return Usage(
             self.prompt_tokens,
             sum([decoder.tokens for decoder in self._decoders]),
@@ -189,7 +192,7 @@ class Generation:
 
     @property
     def _queue_s(self) -> float | None:
-        """From the request to the begin of its prefill; None until that is computed."""
+        """The seconds from the request to the beginning of its prefill; None until the prompt is computed."""
         first, prefill_ms = self._first_token_at, self._reply.prefill_ms
         if first is None or prefill_ms is None:
             return None
@@ -214,8 +217,9 @@ class Generation:
         self._push(deltas)
 
     def _checked(self, decoder: OutputDecoder, record: Tokens, delta: Delta) -> Delta:
-        """Returns the delta of a record; the choice ends where it completed a stop string, which the engine does not
-        know.
+        """Returns the delta of a record, and ends the choice in the engine if the delta completes a stop string.
+
+        The engine itself does not know the stop strings.
         """
         if isinstance(record, SpokenTokens):
             delta.audio = record.audio
@@ -224,7 +228,9 @@ class Generation:
         return delta
 
     def _decode_records(self, records: list[Tokens]) -> None:
-        """Pushes deltas whose text the engine decodes, since the table is not exact. New tokens wait meanwhile."""
+        """Pushes deltas whose text the engine decodes, because the vocabulary is not exact. New tokens wait
+        meanwhile.
+        """
         self._decoding = asyncio.ensure_future(self._push_decoded(records))
 
     def _decoding_or_paused(self) -> asyncio.Future[None] | None:
@@ -245,7 +251,10 @@ class Generation:
             self._reply.break_off(error)
 
     def _arrived(self, records: list[Tokens]) -> list[Delta]:
-        """Takes the time of new tokens. Returns a delta with the progress of the prompt if that is new and wanted."""
+        """Records the arrival time of new tokens.
+
+        Returns a delta with the prompt's progress if that is new and requested.
+        """
         if records:
             if self._first_token_at is None:
                 self._first_token_at = time.monotonic()
@@ -260,13 +269,13 @@ class Generation:
         return [Delta(0, progress=PromptProgress(self.prompt_tokens, progress.cached, progress.tokens, progress.ms))]
 
     def end_after(self, timeout_s: float) -> None:
-        """Ends with a RequestTimeout unless finished timeout_s after the request."""
+        """Ends the generation with a RequestTimeout unless it finishes within timeout_s seconds of the request."""
         left_s = self._requested_at + timeout_s - time.monotonic()
         error = RequestTimeout(f"the request took longer than this server's limit of {timeout_s:g} s")
         self._deadline = asyncio.get_running_loop().call_later(left_s, self._reply.abort, error)
 
     async def aclose(self) -> None:
-        """Cancels what has not finished in the engine. Idempotent."""
+        """Cancels the unfinished choices in the engine. Idempotent."""
         if self._deadline is not None:
             self._deadline.cancel()
         if self._decoding is not None:
@@ -299,7 +308,7 @@ class Generation:
 
 
 def total_usage(parts: Sequence[Usage]) -> Usage:
-    """Returns the sums; of cached tokens only where all are known."""
+    """Returns the sum of token counts; that of cached tokens is None unless all are known."""
     return Usage(
         sum(u.prompt_tokens for u in parts),
         sum(u.completion_tokens for u in parts),
@@ -309,14 +318,14 @@ def total_usage(parts: Sequence[Usage]) -> Usage:
 
 
 REPETITION_DETECTED = "repetition_detected"
-"""vLLM's stop_reason of a text that ends because it repeats itself."""
+"""vLLM's stop_reason for a text that ends because it repeats itself."""
 
 
 @dataclass(slots=True, kw_only=True)
 class OutputDecoder:
-    """Makes deltas of one choice's tokens while it is generated: by its detokenizer, stop strings and parser.
+    """Turns the tokens of one choice into deltas, with its detokenizer, stop strings and parser.
 
-    This is the hot path, once per token.
+    This is the hot path: it runs once per token.
     """
 
     index: int
@@ -340,7 +349,7 @@ class OutputDecoder:
         self._plain = self.stops is None and self.parser is None
 
     def read(self, record: Tokens) -> Delta:
-        """Returns the delta of a record, by the detokenizer's table."""
+        """Returns the delta of a record, decoded with the vocabulary."""
         tokens, feed = record.tokens, self.detokenizer.feed
         if self._plain:
             text = feed(tokens)
@@ -355,11 +364,11 @@ class OutputDecoder:
         return self.decode(record, texts)
 
     def decode(self, record: Tokens, texts: list[str]) -> Delta:
-        """Returns the delta of a record.
+        """Returns the delta of a record with the given texts.
 
         Args:
             record: The record of new tokens.
-            texts: The text of each of its tokens, or one text of all.
+            texts: The text of each token, or a single text of all tokens.
         """
         size = len(record.tokens)
         delta = Delta(self.index)
@@ -434,7 +443,7 @@ class OutputDecoder:
 
 
 def _append(events: list[Event], event: Event) -> None:
-    """Adds an event, joined to the last one if that is of the same kind and tool call."""
+    """Appends an event, or merges it with the last one if that is of the same kind and tool call."""
     last = events[-1] if events else None
     joins = type(last) is type(event) and not isinstance(event, ToolCallStart)
     if joins and isinstance(event, ToolCallDelta):
@@ -456,7 +465,7 @@ class Call:
 
 @dataclass(slots=True)
 class CompletedChoice:
-    """One complete choice: all its deltas, joined."""
+    """A completed choice, with all its deltas joined."""
 
     text: str = ""
     reasoning: str = ""
@@ -465,14 +474,14 @@ class CompletedChoice:
     logprobs: list[TokenLogprob] = field(default_factory=list)
     audio: list[bytes] = field(default_factory=list)
     finish: str = "stop"
-    """Why it ended; "": it does not exist, since a beam search has found fewer."""
+    """The finish reason; "" if the choice does not exist, since a beam search found fewer texts."""
     stop: str | int | None = None
     broken_call: bool = False
-    """Whether the arguments of one of its calls are no JSON object."""
+    """Whether the arguments of any of its tool calls are not a JSON object."""
 
 
 class Collector:
-    """The choices of a generation so far."""
+    """Collects the choices of a generation."""
 
     def __init__(self, choices: int) -> None:
         self._choices = [CompletedChoice(finish="") for _ in range(choices)]
@@ -492,10 +501,10 @@ class Collector:
             choice.broken_call = choice.broken_call or delta.broken_call
 
     def choices(self, *, ended: bool) -> list[CompletedChoice]:
-        """Returns the choices.
+        """Returns the choices collected so far.
 
         Args:
-            ended: Whether there is no further delta, which would be added to them.
+            ended: Whether no further delta follows that would be added to them.
         """
         for index, (choice, events) in enumerate(zip(self._choices, self._events, strict=True)):
             _add(choice, events)
@@ -506,7 +515,7 @@ class Collector:
 
 
 async def collect(generation: DeltaStream, choices: int) -> list[CompletedChoice]:
-    """Returns the completed choices of a generation, which is pushed to its end. Raises RequestError."""
+    """Pushes a generation to its end, and returns the completed choices. Raises RequestError."""
     collector = Collector(choices)
     await generation.push_to(Sink(collector.add))
     return collector.choices(ended=True)

@@ -1,7 +1,7 @@
-"""The life of a served model: its directory is read, its engine child started; it is unloaded, replaced, stopped.
+"""The life of a served model: loading, unloading, replacing and stopping it.
 
-The start, a request, a reload, a load by hand and a wake-up load; an idle time, another model's need of the memory, an
-unload by hand and sleep unload. Whoever decides, a model moves along these arrows only:
+A start, a request, a reload, an operator or a wake-up loads a model; an idle time, another model's need of memory, an
+operator or sleep unloads it. In each case its phase changes only along these arrows:
 
                       load                        it has loaded
      UNLOADED ──────────────────▶ LOADING ──────────────────────────▶ LOADED
@@ -64,17 +64,17 @@ log = logging.getLogger("lean_ovms.models")
 UNLOADED, LOADING, LOADED, UNLOADING = "unloaded", "loading", "loaded", "unloading"
 """The phases of a model."""
 RETRY_S = 10.0
-"""Seconds after a failed load in which requests get its error; the next one after it loads again."""
+"""The seconds after a failed load in which requests get its error; the next request after that loads again."""
 MIN_RETRY_AFTER_S, MAX_RETRY_AFTER_S = 1, 60
 """The bounds of Retry-After, in seconds."""
 PROGRESS_S = 10.0
-"""Seconds between two log lines about a model that is still loading."""
+"""The seconds between two log lines about a model that is still loading."""
 WEIGHTS_FACTOR = 1.2
-"""Memory of a loaded model, without its KV cache, by the size of its weights."""
+"""The memory of a loaded model without its KV cache, as a multiple of the size of its weights."""
 _ADAPTER_LOADS = count(1)
-"""The number of the next load of an adapter that shares an engine."""
+"""Counts the loads of adapters that share an engine."""
 DIRECTORY_MODES = {DIRECTORY: 0o777, PRIVATE_DIRECTORY: 0o700}
-"""The permissions with which the directories of options are made, by the kind of path."""
+"""The permissions with which the directories named by options are created, by the kind of path."""
 NO_VOCABULARY = Vocabulary(pieces=[], exact=False)
 """The vocabulary of a model that has not been loaded."""
 NO_STATS = EngineStats(running=0, queued=0, steps=0)
@@ -82,7 +82,7 @@ NO_STATS = EngineStats(running=0, queued=0, steps=0)
 
 
 class Residence(Protocol):
-    """Has a model in memory when requests need it, and has them wait until then."""
+    """Loads a model when requests need it, and makes them wait until it is loaded."""
 
     @property
     def asleep(self) -> bool:
@@ -90,38 +90,38 @@ class Residence(Protocol):
 
     @property
     def closed_since(self) -> float | None:
-        """Since when the model is closed to requests, of time.monotonic(); None: it is open."""
+        """The time.monotonic() since when the model is closed to requests; None if it is open."""
 
     @property
     def waiting(self) -> int:
-        """How many requests wait until it is loaded."""
+        """The number of requests that wait until the model is loaded."""
 
     @property
     def seconds_left(self) -> float | None:
-        """How long it stays in memory without another request; None: until its memory is needed, or for ever."""
+        """The seconds for which the model stays in memory without another request; None if it has no such limit."""
 
     async def hold(self) -> bool:
-        """Counts one use of the model in its in_flight, once it is loaded. Returns False if it is replaced or removed.
+        """Counts one use of the model in its in_flight once it is loaded; returns False if it is replaced or removed.
 
-        Raises RequestError: too many requests wait, the load failed, the server sleeps or stops.
+        Raises RequestError if too many requests wait, the load failed, or the server sleeps or stops.
         """
 
     def keep(self, seconds: float | None) -> bool:
-        """Sets how long the model stays in memory after its running and coming requests. Returns False if it is never
-        unloaded.
+        """Sets the seconds that the model stays loaded after its last request; returns False if it is never unloaded.
 
-        None: as configured. Negative: until its memory is needed. The value holds until the next call. Thread-safe.
+        None restores the configured time; negative means until the memory is needed. It is thread-safe.
         """
 
     async def unload(self) -> None:
-        """Unloads the model, and those that are in memory with it, once their running requests have finished. Raises
-        RequestError: all sleep."""
+        """Unloads the model and those loaded together with it, after their requests. Raises RequestError if all
+        sleep.
+        """
 
     def send_on(self) -> None:
-        """Ends the waiting of all requests: the model is retired."""
+        """Ends the waiting of all requests, since the model is retired; they go to its successor."""
 
     def leave(self) -> None:
-        """Forgets the model, which is retired, and whose engine has been stopped. Idempotent."""
+        """Removes the model, which is retired and whose engine has been stopped. Idempotent."""
 
 
 async def _no_room(error: StartError) -> bool:
@@ -129,20 +129,20 @@ async def _no_room(error: StartError) -> bool:
 
 
 class Residency:
-    """A model, as far as it is loaded and unloaded. A subclass says how, by `_load` and `_unload`."""
+    """The phases and transitions of a model. A subclass implements `_load` and `_unload`."""
 
     def __init__(self, config: Config) -> None:
-        """Begins UNLOADED, and in no Residence: until then its owner alone loads it."""
+        """Begins UNLOADED, without a Residence, so that only its owner can load it."""
         self.config = config
         self.name: str = config.served_name
         self.phase = UNLOADED
         self.in_flight = InFlight()
         self.failure: StartError | None = None
-        """Why the last attempt to load it, or its replacement, failed."""
+        """The reason why the last attempt to load it, or its replacement, failed."""
         self.retired_since: float | None = None
-        """When it was retired, of time.monotonic()."""
+        """The time.monotonic() at which it was retired."""
         self.residence: Residence | None = None
-        """What decides when it is loaded and unloaded; None: its owner does."""
+        """Decides when it is loaded and unloaded; None if its owner does."""
 
     # --- the arrows
 
@@ -150,10 +150,10 @@ class Residency:
         """Loads the model.
 
         Args:
-            make_room: Is awaited with the reason of a failure, and returns whether another attempt may succeed.
+            make_room: Awaited with the reason of a failure; returns whether another attempt may succeed.
 
         Raises:
-            StartError: It cannot be loaded.
+            StartError: The model cannot be loaded.
         """
         self.phase = LOADING
         try:
@@ -171,7 +171,7 @@ class Residency:
         self.phase, self.failure = LOADED, None
 
     async def unload(self) -> None:
-        """Unloads the model, which a request or its owner may load again. None may be running."""
+        """Unloads the model. No request may be using it. It can be loaded again by a request or its owner."""
         self.phase = UNLOADING
         try:
             await self._unload()
@@ -179,7 +179,7 @@ class Residency:
             self.phase = UNLOADED
 
     async def _load(self) -> None:
-        """Loads the model, or leaves nothing of it in memory. Raises StartError."""
+        """Loads the model, or raises StartError and leaves nothing of it in memory."""
         raise NotImplementedError
 
     async def _unload(self) -> None:
@@ -187,7 +187,7 @@ class Residency:
         raise NotImplementedError
 
     def retire(self) -> None:
-        """Takes no new requests from now on, and sends on those that wait. Idempotent."""
+        """Refuses new requests from now on, and sends those that wait to the successor. Idempotent."""
         if self.retired_since is None:
             self.retired_since = time.monotonic()
             if self.residence is not None:
@@ -197,7 +197,7 @@ class Residency:
 
     @property
     def loaded(self) -> bool:
-        """Whether it is in memory, and stays there for now."""
+        """Whether it is in memory, and not about to be unloaded."""
         return self.phase == LOADED
 
     @property
@@ -213,16 +213,16 @@ class Residency:
 
     @property
     def retired(self) -> bool:
-        """Whether another model, or none, serves its requests."""
+        """Whether it is retired: its requests go to another model, or to none."""
         return self.retired_since is not None
 
     @property
     def memory_bytes(self) -> int:
-        """The memory that it will take, roughly."""
+        """The estimated memory that it takes when loaded, in bytes."""
         return 0
 
     def takes(self, arrived: float) -> bool:
-        """Returns whether a request that arrived then may use the model now (Rule 5)."""
+        """Returns whether a request that arrived at this time.monotonic() may use the model now (Rule 5)."""
         since = self.retired_since
         if since is None and self.residence is not None:
             since = self.residence.closed_since
@@ -239,7 +239,7 @@ def not_loaded(failure: StartError, retry_after_s: float | None = None) -> Unava
 
     Args:
         failure: The reason.
-        retry_after_s: The seconds after which the request may be sent again; None: it is not known.
+        retry_after_s: The seconds after which the request may be sent again; None if unknown.
     """
     after_s = None if retry_after_s is None else bounded(retry_after_s)
     return Unavailable(
@@ -248,12 +248,12 @@ def not_loaded(failure: StartError, retry_after_s: float | None = None) -> Unava
 
 
 def bounded(seconds: float) -> int:
-    """Returns the seconds as a value for Retry-After."""
+    """Rounds seconds to a value within the bounds of Retry-After."""
     return max(MIN_RETRY_AFTER_S, min(MAX_RETRY_AFTER_S, math.ceil(seconds)))
 
 
 def arrival() -> float:
-    """Returns when the request of this task arrived (time.monotonic())."""
+    """Returns the time.monotonic() at which the current task's request arrived."""
     record = current_record.get()
     return record.started if record is not None else time.monotonic()
 
@@ -265,71 +265,71 @@ class Preparation(Protocol):
         """Checks what can be checked before the engine is started; called in a thread. Raises WrongOptions."""
 
     async def compute(self) -> None:
-        """Does its work with the engine, which is ready. Raises StartError."""
+        """Does the feature's work with the engine, which is ready. Raises StartError."""
 
 
 class AdapterSet:
-    """The adapters of one model, each served as a model of its own. There are none here, and no client can add one.
+    """The adapters of one model, each served as a model of its own. This base class has none, and none can be added.
 
-    The paged engine takes adapters with requests: those of one model share its engine. Others do not (openvino-genai's
-    continuous batching ignores them), and each adapter has an engine of its own. Either is loaded by the first request
-    and unloaded when idle.
+    The paged engine applies adapters per request, so those of one model share its engine. Other engines do not
+    (openvino-genai's continuous batching ignores them), so each adapter has an engine of its own. Either is loaded by
+    the first request and unloaded when idle.
     """
 
     def __init__(self, base: ModelLifecycle) -> None:
-        """Reads the options of the model. Raises StartError for those that cannot be used."""
+        """Reads the adapter options of the model. Raises StartError if they are not valid."""
         self.config = base.config
         self.models: Mapping[str, Any] = {}
-        """The adapters by their names, in the order of the option."""
+        """The adapters by name, in the order of the option."""
 
     @property
     def engine_config(self) -> Config:
-        """The options of the model's own engine: it must be of the same kind as those that have an adapter."""
+        """The options of the model's own engine, which must be of the same kind as the engines of its adapters."""
         return self.config
 
     @property
     def most(self) -> int:
-        """How many adapters may be in memory at once; 0: the model has none, and cannot get any."""
+        """The most adapters that may be in memory at once; 0 if the model has none, and none can be added."""
         return 0
 
     async def check(self) -> None:
         """Checks the files of every adapter. Raises StartError."""
 
     async def load(self) -> None:
-        """Serves the adapters of the model, which has been loaded; no engine is started. Raises StartError."""
+        """Serves the adapters of the loaded model, without starting an engine yet. Raises StartError."""
 
     async def unload(self) -> None:
-        """Stops all engines; requests load them again, after the model."""
+        """Stops the engines of all adapters. Requests load them again, after the model."""
 
     async def add(self, name: str, path: str, alpha: float | None = None) -> object:
-        """Serves an adapter from now on, in place of one of that name.
+        """Adds an adapter, replacing one of the same name.
 
         Args:
             name: The name under which it is served.
             path: The file or directory of the adapter.
-            alpha: The factor of its weights; None: as its files say.
+            alpha: The factor of its weights; None for that in its files.
 
         Raises:
-            StartError: There is no such adapter, or it does not fit the model.
+            StartError: The adapter does not exist, or does not fit the model.
         """
         raise NotImplementedError
 
     def remove(self, name: str) -> None:
-        """Serves an adapter no longer; running requests may finish. Raises KeyError."""
+        """Stops serving an adapter; running requests may finish. Raises KeyError."""
         raise KeyError(name)
 
     async def drain(self, successors: Mapping[str, Any]) -> None:
-        """Leaves new requests to the successors of the same names, lets running ones finish, then stops."""
+        """Directs new requests to the successors of the same names, waits for running ones, and stops all engines."""
 
     async def stop(self) -> None:
-        """Stops all engines. Idempotent."""
+        """Stops the engines of all adapters. Idempotent."""
 
 
 class ModelLifecycle(Residency):
-    """A model by name, with its engine child. While it is retired its successor takes new requests, if it has one."""
+    """A model with a name and an engine. Once it is retired, its successor, if any, takes new requests."""
 
     task: str = ""
-    """The name of what it computes."""
+    """The name of the model's task."""
 
     def __init__(
         self,
@@ -337,19 +337,19 @@ class ModelLifecycle(Residency):
         engine: ModelEngine | Callable[[], ModelEngine] | None = None,
         base: ModelLifecycle | None = None,
     ) -> None:
-        """Makes a model that is not loaded.
+        """Creates a model that is not loaded.
 
         Args:
             config: The options of this model.
-            engine: Its only engine, or what makes one for each load; None: one by its options for each.
-            base: The model that this one is an adapter of.
+            engine: Its only engine, or a function that creates one for each load; None to create them by the options.
+            base: The model to which this adapter belongs; None if it is not an adapter.
 
         Raises:
             StartError: An adapter has the name of the model.
         """
         super().__init__(config)
         self.parent: str = base.name if base else ""
-        """The name of the model that it is an adapter of; empty: it is none."""
+        """The name of the model to which this adapter belongs; empty if it is not an adapter."""
         self.created = int(time.time())
         self.directory = ModelDir()
         self._base = cast("Self | None", base)  # AdapterSet makes one of its own kind
@@ -359,17 +359,18 @@ class ModelLifecycle(Residency):
         self._make_engine = engine if callable(engine) else lambda: engine or engine_of(self.adapters.engine_config)
         self.engine = self._make_engine()
         self.announced = False
-        """Whether it is in the list of models while it loads, too."""
+        """Whether it is in the list of models even while it loads."""
         self.on_demand = False
-        """Whether a request loads it."""
+        """Whether requests load it."""
         self.known_info: ModelInfo | None = None
-        """What is known of it before it is loaded."""
+        """The properties that are known before it is loaded."""
         self.adapter = ""
-        """The adapter of each protocol.Submit, for an adapter that the engine of its base serves; else empty."""
+        """The `adapter` of each protocol.Submit, for an adapter that its base model's engine serves; otherwise
+        empty."""
         self.preparations: list[Preparation] = []
-        """What features do for it before requests may use it."""
+        """The features' work for it before requests may use it."""
         self.adapter_text: Callable[[int], str] | None = None
-        """Makes the adapter of a protocol.Submit, for one that may share an engine, from the number of its load."""
+        """Makes the `adapter` of a protocol.Submit from the number of a load; None if no engine can be shared."""
         self._info: ModelInfo | None = None
         self._vocabulary = NO_VOCABULARY
         self._loads = 0
@@ -391,7 +392,7 @@ class ModelLifecycle(Residency):
         self._checked = True
 
     async def open(self) -> None:
-        """Checks what can be checked without an engine; from now on a request loads the model. Raises StartError."""
+        """Checks what can be checked without an engine, and lets requests load the model. Raises StartError."""
         base = self._base
         info, vocabulary = (base.info, base.vocabulary) if base is not None else (self.known_info, NO_VOCABULARY)
         try:
@@ -406,7 +407,7 @@ class ModelLifecycle(Residency):
         self.on_demand = True
 
     async def _load(self) -> None:
-        """Reads the directory and starts an engine; again after `unload`. Raises StartError."""
+        """Reads the directory and starts an engine, also again after `unload`. Raises StartError."""
         if self.adapter_text is not None and self._base is not None and "adapters" in self._base.info.capabilities:
             # The next load reads its files anew.
             self.engine, self.adapter = self._base.engine, self.adapter_text(next(_ADAPTER_LOADS))
@@ -475,7 +476,7 @@ class ModelLifecycle(Residency):
         await self.adapters.check()
 
     def _check_options(self) -> None:
-        """Checks what can be checked of the options without an engine; called in a thread. Raises WrongOptions."""
+        """Checks the options as far as possible without an engine; called in a thread. Raises WrongOptions."""
         for row in listed(self.config.without):
             mode = DIRECTORY_MODES.get(row.metadata["path"])
             if mode is not None and (directory := self.config.value(row.name)):
@@ -485,24 +486,24 @@ class ModelLifecycle(Residency):
                     raise WrongOptions(f"--{row.name} {directory}: {error.strerror}") from None
 
     def _import(self) -> None:
-        """Imports what `_prepare` needs; called in a thread while the engine loads."""
+        """Imports the modules that `_prepare` needs; called in a thread while the engine loads."""
 
     def _prepare(self, info: ModelInfo) -> None:
         """Builds what requests need besides the engine, which is ready. Raises StartError."""
 
     async def _unload(self) -> None:
-        """Stops the engine, and those of adapters."""
+        """Stops the engine, and those of the adapters."""
         await self.adapters.unload()
         await self._stop_engine()
         self.metrics.model_unloaded(self.name)
 
     def leave_to(self, successor: Self | None) -> None:
-        """Takes no more requests but those that have arrived: the successor does, if any."""
+        """Retires this model: the successor, if any, takes all requests that arrive from now on."""
         self._successor = successor
         self.retire()
 
     async def drain(self, successor: Self | None = None) -> None:
-        """Leaves new requests to the successor, lets running ones finish, then stops."""
+        """Retires this model in favour of a successor, waits for running requests, and stops the engine."""
         self.leave_to(successor)
         await self.adapters.drain(successor.adapters.models if successor is not None else {})
         while self.in_flight:
@@ -510,7 +511,7 @@ class ModelLifecycle(Residency):
         await self.stop()
 
     async def stop(self) -> None:
-        """Stops the engine child, and those of adapters. Idempotent."""
+        """Stops the engine, and those of the adapters. Idempotent."""
         self._stopped = True
         await self.adapters.stop()
         await self._stop_engine()
@@ -525,7 +526,7 @@ class ModelLifecycle(Residency):
 
     @property
     def state(self) -> str:
-        """The engine's state while the model is loaded, else its phase; "failed" after a load that failed, "sleeping"
+        """The engine's state while the model is loaded, otherwise its phase; "failed" after a failed load, "sleeping"
         while the server sleeps, and "loading" until the first load has ended."""
         state = super().state
         if self.loaded:
@@ -536,32 +537,32 @@ class ModelLifecycle(Residency):
 
     @property
     def ready(self) -> bool:
-        """Whether requests are served now; those of a model on demand load it if need be."""
+        """Whether requests are served now, including by loading the model on demand."""
         return self.state == "ready" or (self.on_demand and self.state in ("unloaded", "loading", "unloading"))
 
     @property
     def admits(self) -> bool:
-        """Whether requests wait until it is loaded, instead of a 503."""
+        """Whether requests wait until the model is loaded, instead of getting status 503."""
         return self.on_demand or (self.failure is None and self.residence is not None)
 
     @property
     def known(self) -> bool:
-        """Whether `info` is known: it is loaded, or has been."""
+        """Whether `info` is available, because the model is or has been loaded."""
         return self._info is not None
 
     @property
     def waiting(self) -> int:
-        """Requests that wait until it is loaded."""
+        """The number of requests that wait until the model is loaded."""
         return self.residence.waiting if self.residence is not None else 0
 
     @property
     def restarts(self) -> int:
-        """Engine children that were started in place of one that died."""
+        """The number of engine processes that were started to replace one that died."""
         return 0 if self.adapter else self._restarts + self.engine.restarts
 
     @property
     def memory_bytes(self) -> int:
-        """What it will take when it is loaded, roughly, without its KV cache."""
+        """The estimated memory that it takes when loaded, in bytes, without its KV cache."""
         if self.config.without_model:
             return 0
         return int(WEIGHTS_FACTOR * weights_bytes(self.config.model_dir)) * self.engine.processes
@@ -580,19 +581,19 @@ class ModelLifecycle(Residency):
 
     @property
     def info(self) -> ModelInfo:
-        """What the engine reported about the model; known once it has been loaded."""
+        """The properties that the engine reported, available once the model has been loaded."""
         return self.engine.info if self.loaded or self._info is None else self._info
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """The vocabulary of the engine; as `info`, known once the model has been loaded."""
+        """The engine's vocabulary, available once the model has been loaded."""
         return self.engine.vocabulary if self.loaded else self._vocabulary
 
     @property
     def tokenizer(self) -> ModelEngine:
-        """The engine that encodes and decodes: an adapter has no other tokenizer, and may have no engine."""
+        """The engine that encodes and decodes texts; for an adapter that of its base model."""
         return self.engine if self.loaded or self._base is None else self._base.engine
 
     async def stats(self) -> EngineStats:
-        """Returns the engine's statistics; zeros while the model is not loaded on demand, and for an adapter."""
+        """Returns the engine's statistics; zeros for an on-demand model that is not loaded, and for an adapter."""
         return NO_STATS if self.adapter or (self.on_demand and not self.loaded) else await self.engine.stats()

@@ -1,6 +1,6 @@
-"""One served model of any task, as requests use it: resolved once, loaded, and not stopped while they run.
+"""A served model of any task, as requests use it: it is resolved once, loaded if necessary, and kept while they run.
 
-A subclass names its task and adds the methods that requests call. Knows no HTTP, no task and no chat format.
+A subclass names its task and adds the methods that requests call. This module is independent of HTTP and chat formats.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ def too_slow() -> RequestTimeout:
 
 @dataclass(slots=True)
 class UsageRecorder:
-    """The record of a request without a text generation, while it runs."""
+    """Measures a request other than a text generation while it runs."""
 
     started: float = field(default_factory=time.monotonic)
     engine_id: int = 0
     prompt_tokens: int = 0
     tokens: int = 0
     first: float | None = None
-    """When its first result came, by time.monotonic; None: it has none yet."""
+    """The time.monotonic() of its first result; None before that."""
 
     def finished(self, reason: str, error: str) -> GenerationRecord:
-        """Returns what is recorded of the request.
+        """Returns the record of the finished request.
 
         Args:
-            reason: Why it finished.
-            error: The code of its error; "": it has none.
+            reason: The finish reason.
+            error: The code of the error; "" for none.
         """
         now, first = time.monotonic(), self.first
         return GenerationRecord(
@@ -61,20 +61,25 @@ class UsageRecorder:
 
 
 class NotLoaded(Unavailable):
-    """Nothing is known of the model until a request has loaded it, which is status 503 unless it is waited for."""
+    """Raised if the properties of a model are unknown, since no request has loaded it.
+
+    Status 503 unless the caller waits.
+    """
 
     def __init__(self, model: Model) -> None:
-        """Keeps the model.
+        """Creates the error for a model.
 
         Args:
-            model: The model, whose `wait_known` waits for it.
+            model: The model. Its `wait_known` waits until it has been loaded.
         """
         super().__init__("The model is not loaded yet.")
         self.model = model
 
 
 class Hold(Generic[M]):
-    """One use of a model, which is loaded and stays so until the end of the block."""
+    """A context manager for one use of a model, which is loaded on entry and stays loaded until the end of the
+    block.
+    """
 
     __slots__ = ("_base", "_model")
 
@@ -97,54 +102,55 @@ class Model(ModelLifecycle):
     """A model as requests use it."""
 
     endpoints: tuple[str, ...] = ()
-    """The paths where requests for it go, for error messages."""
+    """The paths for requests to such models, for error messages."""
     routed_as: str = ""
-    """The name by which routes of other features say that they serve it, too (`Route.serves`); empty: none does."""
+    """The kind by which routes of other features say that they serve the model, too (`Route.serves`); empty for
+    none."""
     wrong_task_status: int = 400
-    """The status of the error for a request that needs a model of another task, or that such a model gets."""
+    """The status of the error if a request needs a model of another task."""
 
     @property
     def served_under(self) -> str:
-        """The paths where requests for it go, in words, those of versioned APIs first."""
+        """The paths for requests to such models, in words, those of versioned APIs first."""
         found = (*self.endpoints, *self.config.composition.serving(self.routed_as))
         *others, last = sorted(found, key=lambda path: not path.startswith("/v"))
         return f"{', '.join(others)} and {last}" if others else last
 
     @property
     def input_modalities(self) -> tuple[str, ...]:
-        """What it reads, as OpenRouter names it."""
+        """The modalities that it reads, as OpenRouter names them."""
         return ("text",)
 
     @property
     def output_modalities(self) -> tuple[str, ...]:
-        """What it makes, as OpenRouter names it."""
+        """The modalities that it produces, as OpenRouter names them."""
         return ("text",)
 
     @property
     def context_length(self) -> int:
-        """The context in tokens, by its files until it has been loaded; 0: not known."""
+        """The context length in tokens, read from its files until it has been loaded; 0 if unknown."""
         config = self.directory.config
         return self.info.context_length if self.known else model_config.context_length(model_config.flat(config))
 
     @property
     def reported(self) -> Json:
-        """What its engine has reported, for the list of models: its properties by their names. It has been loaded."""
+        """The properties that the engine of a loaded model has reported, for the list of models."""
         info = self.info
         engine = {"type": info.pipeline, "reason": info.pipeline_reason}
         return {"max_model_len": info.context_length, **({"generates_by": engine} if info.pipeline else {})}
 
     async def hold(self: M, *, engine: bool = True) -> Hold[M]:
-        """Returns a context manager of the model that serves a request for this one: resolved once, loaded, and not
-        stopped inside.
+        """Returns a context manager that resolves, loads and keeps the model that serves a request addressed to this
+        one.
 
-        Every method that serves a request works on it alone, so no request is served half by a model and half by its
-        successor.
+        Every method that serves a request works on the result alone, so that no request is served partly by a model and
+        partly by its successor.
 
         Args:
             engine: Whether its engine is needed; an adapter needs none of its own.
 
         Raises:
-            RequestError: It cannot be served.
+            RequestError: The model cannot be served.
         """
         latest = False
         while True:
@@ -167,7 +173,7 @@ class Model(ModelLifecycle):
             return Hold(model, base)
 
     async def _acquire(self) -> bool:
-        """Counts one use of this model, loading it first where needed. Returns False as Residence.hold does.
+        """Counts one use of this model, loading it first if necessary. Returns False if it is replaced or removed.
 
         Raises RequestError.
         """
@@ -182,7 +188,7 @@ class Model(ModelLifecycle):
 
     @contextmanager
     def recorded(self, usage: UsageRecorder) -> Iterator[UsageRecorder]:
-        """Has the work inside in the access line and the metrics: like a generation."""
+        """Records the work inside the `with` block in the access line and the metrics, like a generation."""
         record = current_record.get()  # now: a stream ends in another task
         reason, code = "abort", ""
         try:
@@ -198,19 +204,21 @@ class Model(ModelLifecycle):
             self.metrics.generation_finished(self.name, done, None)
 
     async def wait_known(self) -> None:
-        """Returns when `info` is known, which may take a load. Raises RequestError."""
+        """Waits until `info` is available, loading the model if necessary. Raises RequestError."""
         with await self.hold(engine=False):
             pass
 
     def keep_loaded(self, seconds: float | None) -> list[str]:
-        """Applies Ollama's keep_alive of a request by Residence.keep; returns a warning if it has no effect.
-        Thread-safe."""
+        """Applies Ollama's keep_alive of a request, in seconds; returns a warning if it has no effect.
+
+        It is thread-safe.
+        """
         residence = (self._base or self).residence
         kept = residence is not None and residence.keep(seconds)
         return [] if kept or seconds is None else ["keep_alive has no effect: the model stays in memory"]
 
     def retain(self) -> None:
-        """Counts one more use, within a Hold and beyond it; `release` ends it."""
+        """Counts one more use, which lasts beyond the current Hold until `release`."""
         self.in_flight.add()
         if self._base is not None:
             self._base.retain()
@@ -221,20 +229,22 @@ class Model(ModelLifecycle):
             self._base.release()
 
     def _takes_request(self) -> bool:
-        """Returns whether this model serves this task's request, or has it wait. A retired one serves only those that
-        it takes by Rule 5, while its engine runs."""
+        """Returns whether this model serves the current task's request, or makes it wait.
+
+        A retired model serves only the requests that Rule 5 allows, while its engine runs.
+        """
         if not self.retired:
             return True
         return self.takes(arrival()) and not self._stopped and self.engine.state == "ready"
 
     def _resolve(self: M, *, latest: bool = False) -> M:
-        """Returns this model, or the one that replaced it since the request arrived.
+        """Returns this model, or its replacement if it was replaced after the request arrived.
 
         Args:
-            latest: Whether the one that replaced it before the request arrived is returned, too.
+            latest: Whether to return its replacement even if it was replaced before the request arrived.
 
         Raises:
-            RequestError: It is not served any more.
+            RequestError: The model is no longer served.
         """
         model: Model = self
         while model.retired and (latest or not model._takes_request()):
@@ -244,7 +254,7 @@ class Model(ModelLifecycle):
         return model.require_task(type(self))
 
     def serving(self: M) -> M:
-        """Returns this model, or its successor, of which `info` is known. Raises RequestError."""
+        """Returns this model or its successor, whose `info` is available. Raises RequestError."""
         model = self._resolve()
         if model.known:
             return model
@@ -255,14 +265,14 @@ class Model(ModelLifecycle):
         raise NotLoaded(model) if model.admits else model.engine.unavailable()
 
     def require_ready(self: M) -> M:
-        """Returns this model or its successor if requests are served now or load it. Raises RequestError."""
+        """Returns this model or its successor if it serves requests now or on demand. Raises RequestError."""
         serving = self._resolve()
         if not serving.ready and not (serving.on_demand and serving.state == "failed"):
             raise sleeping() if serving.state == "sleeping" else serving.serving().engine.unavailable()
         return serving
 
     def require_task(self, kind: type[M]) -> M:
-        """Returns this model, as a model of this kind. Raises RequestError if it is a model of another task."""
+        """Returns this model if it is of this class. Raises RequestError if it has another task."""
         if not isinstance(self, kind):
             raise BadRequest(
                 f"The model {safe(self.name)!r} does {self.task}, not {kind.task}; "
@@ -275,7 +285,7 @@ class Model(ModelLifecycle):
 
 
 def make_model(config: Config) -> Model:
-    """Returns a model of these options, not loaded. Raises StartError."""
+    """Creates a model with these options, without loading it. Raises StartError."""
     if config.model_path:
         config.composition.require_format(config.model_dir)
     row = config.composition.task(config.task)

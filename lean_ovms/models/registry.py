@@ -1,4 +1,4 @@
-"""The served models by name, adapters included. Knows neither HTTP nor how models are loaded."""
+"""The served models and adapters by name. Independent of HTTP, and of how models are loaded."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ M = TypeVar("M", bound=Model)
 class ModelRegistry:
     """The served models by name.
 
-    `models` are in the order of the model list, without adapters. `unloaded` are names that are no longer served, with
-    their state, "UNLOADING" or "END".
+    `models` has the order of the model list, without adapters. `unloaded` maps names that are no longer served to their
+    state, "UNLOADING" or "END".
     """
 
     def __init__(self, metrics: Metrics, offload: Offload) -> None:
-        """Makes an empty registry.
+        """Creates an empty registry.
 
         Args:
             metrics: The metrics of all models.
-            offload: The thread that all models share.
+            offload: Runs long work of all models outside the event loop.
         """
         self.models: dict[str, Model] = {}
         self.unloaded: dict[str, str] = {}
@@ -36,23 +36,25 @@ class ModelRegistry:
 
     @property
     def visible(self) -> dict[str, Model]:
-        """Those of `models` that the API key of the current request may use; without one all of them."""
+        """The part of `models` that the API key of the current request may use; without a key all of them."""
         return {name: model for name, model in self.models.items() if may_use(name)}
 
     @property
     def served(self) -> list[Model]:
-        """All visible models that have a name of their own: those loaded, and after each its adapters."""
+        """All visible models and adapters with a name of their own; the adapters of a model come after it."""
         return [one for model in self.models.values() for one in model.with_adapters if may_use(one.name)]
 
     @property
     def names(self) -> dict[str, Model]:
-        """All visible names with their models, each model's own name before its aliases."""
+        """All visible names with their models. Each model's own name comes before its aliases."""
         found = {model.name: model for model in self.served}
         aliases = {alias: model for model in self.models.values() for alias in model.config.served_names[1:]}
         return found | {alias: model for alias, model in aliases.items() if alias not in found and may_use(alias)}
 
     def default_of(self, kind: type[Model]) -> str:
-        """Returns the name of the only model of this class, or else of the only one at all; "" if there are several."""
+        """Returns the name of the only model of this class, or else of the only model at all; "" if there are
+        several.
+        """
         models = self.visible
         names = [name for name, model in models.items() if isinstance(model, kind)] or list(models)
         return names[0] if len(names) == 1 else ""
@@ -64,15 +66,15 @@ class ModelRegistry:
     def get(self, name: str, kind: type[M], *, helper: bool = False) -> M: ...
 
     def get(self, name: str, kind: type[Model] = Model, *, helper: bool = False) -> Model:
-        """Returns the model or adapter of this name or alias, which the record of the current request then names.
+        """Returns the model or adapter of this name or alias, and notes it in the record of the current request.
 
         Args:
             name: The name or the alias.
-            kind: The class of the models of a task; with one, the model's properties must be known.
-            helper: Whether the model works for another one, which the record names.
+            kind: The required class. If it is given, the model's properties must be known.
+            helper: Whether the model works for another one, which remains in the record.
 
         Raises:
-            ModelNotFound: There is no such model, or the API key of the request may not use it.
+            ModelNotFound: The model does not exist, or the API key may not use it.
             BadRequest: The model has another task.
             NotLoaded: The model's properties are not known yet.
         """
@@ -88,25 +90,27 @@ class ModelRegistry:
         return found
 
     def install(self, model: Model) -> None:
-        """Serves a model under its name, in place of one that has it."""
+        """Serves a model under its name, replacing a model of the same name."""
         for one in model.with_adapters:
             one.metrics, one.offload = self._metrics, self._offload
         self.models[model.name] = model
         self.unloaded.pop(model.name, None)
 
     def remove(self, name: str) -> Model:
-        """Serves a model no longer; it is returned, and listed as unloading. Raises KeyError."""
+        """Stops serving a model, lists it as unloading, and returns it. Raises KeyError."""
         model = self.models.pop(name)
         self.unloaded[name] = "UNLOADING"
         return model
 
     def removed(self, name: str) -> None:
-        """Notes that the model which `remove` returned has stopped. No effect if another one has its name by now."""
+        """Notes that a model returned by `remove` has stopped. It has no effect if another model has the name by
+        now.
+        """
         if name in self.unloaded:
             self.unloaded[name] = "END"
 
     def reorder(self, names: list[str]) -> None:
-        """Sets the order of the model list; names that are not served have no effect."""
+        """Sets the order of the model list. Unknown names are ignored."""
         self.models = {name: self.models[name] for name in names if name in self.models} | self.models
 
 
@@ -114,35 +118,41 @@ class Deployment(Protocol):
     """Decides which models are in the registry of a server, and when they are loaded."""
 
     def __init__(self, config: Config, registry: ModelRegistry, *, make: Callable[[Config], Model]) -> None:
-        """Installs the models, not loaded.
+        """Puts the configured models into the registry, without loading them.
 
         Args:
             config: The options of the server.
-            registry: Where the models are served.
-            make: Makes a model of its options.
+            registry: The registry of served models.
+            make: Creates a model from its options.
 
         Raises:
-            StartError: The options are wrong.
+            StartError: The options are not valid.
         """
 
     @staticmethod
     def of_server(config: Config) -> Config:
-        """Returns the options of the server, as those say that point to its models. Raises StartError."""
+        """Returns the options of the server, completed by the files that its options name. Raises StartError."""
 
     async def check(self) -> None:
         """Checks what can be checked without an engine, before anything is loaded. Raises WrongOptions."""
 
     async def load(self) -> None:
-        """Loads the models that a start loads. Raises StartError for one without which the server does not start."""
+        """Loads the models that must be loaded at the start.
+
+        Raises StartError if the server cannot start without one that failed.
+        """
 
     async def reload(self) -> bool:
-        """Serves what is configured now. Returns whether anything has changed. Raises StartError."""
+        """Updates the served models to the current configuration.
+
+        Returns whether anything has changed. Raises StartError.
+        """
 
     async def watch(self, period_s: float) -> None:
         """Reloads whenever the configuration has changed; runs until cancelled.
 
         Args:
-            period_s: The seconds between two looks.
+            period_s: The seconds between two checks.
         """
 
     async def stop(self) -> None:

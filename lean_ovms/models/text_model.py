@@ -1,7 +1,7 @@
-"""A model with a tokenizer and a chat template, and one that generates text: a prompt in, a running generation out.
+"""Models with a tokenizer and a chat template, and models that generate text: from a prompt to a running generation.
 
-`await model.start(...)` renders, submits and waits until the engine has accepted or refused, so every 4xx and 503
-happens before a stream's 200. Knows no HTTP and no JSON bodies.
+`await model.start(...)` renders and submits the prompt, and waits until the engine has accepted or refused it, so that
+every 4xx or 503 error occurs before a stream's status 200. Independent of HTTP and JSON bodies.
 """
 
 from __future__ import annotations
@@ -43,34 +43,39 @@ if TYPE_CHECKING:
 log = logging.getLogger("lean_ovms.models.text_model")
 
 LONG_DECODE = 4096
-"""Ids; more are turned into text by table, where it is exact."""
+"""The number of ids above which texts are decoded with the vocabulary, if that is exact, instead of in the engine."""
 TOKEN_BYTES = 40
-"""Memory of an id and its text."""
+"""The estimated memory of a token id and its text, in bytes."""
 MIN_ENCODE_LIMIT = 1 << 20
-"""Characters that one request may always have tokenized; models of a long context allow four for each token."""
+"""The number of characters that any request may have tokenized. Models with a long context allow four per token."""
 PROMPT_TAIL = 400
-"""Characters of the prompt's end that a parser reads, to see whether reasoning is already open."""
+"""The number of characters at the end of a prompt that a parser reads to see whether reasoning has begun."""
 MAX_LOGGED = 20_000
-"""Characters of a prompt in the log, where prompts are logged at all."""
+"""The most characters of a prompt that are logged, if prompts are logged at all."""
 SPARE_TOKENS = 8
-"""Tokens of the context that a speculative pipeline needs for drafts that it may reject."""
+"""The tokens of context that speculative decoding reserves for draft tokens that may be rejected."""
 MAX_OTHER_CHARS = 1 << 20
-"""The limit for tools and the like, above which they must fit the context as a text would; below, the rendered prompt
-decides."""
+"""The number of characters of tools and similar values above which they must fit into the context like a text. Below it
+only the rendered prompt counts."""
 
 
 class TokenModel(Model):
-    """Each method that serves a request resolves the model once (`hold`)."""
+    """A model with a tokenizer. Each method that serves a request resolves the model once, with `hold`."""
 
     _chat_format: ChatFormat | None = None
 
     @property
     def joins_texts(self) -> bool:
-        """Whether the model reads texts in pairs, so that a single text has no special tokens. Raises RequestError."""
+        """Whether the model reads pairs of texts, so that no special tokens are added to a single one.
+
+        Raises RequestError.
+        """
         return False
 
     def _import(self) -> None:
-        """Imports jinja2 and others, a third of the front end's imports, once it listens and while the engine loads."""
+        """Imports jinja2 and others, a third of the front end's imports, after the server listens and while the engine
+        loads.
+        """
         from . import chat_format  # noqa: F401
 
     def _prepare(self, info: ModelInfo) -> None:
@@ -80,14 +85,16 @@ class TokenModel(Model):
 
     @property
     def chat_format(self) -> ChatFormat:
-        """The model's chat template and parsers. Raises RequestError until they are known."""
+        """The model's chat template and parsers. Raises RequestError until they are available."""
         if self._chat_format is None:
             self.serving()
             raise self.engine.unavailable()
         return self._chat_format
 
     async def render(self, prompt: ChatPrompt) -> str:
-        """Returns the text of the prompt, by the chat template; long work is offloaded. Raises RequestError."""
+        """Returns the text of a prompt, rendered with the chat template. Long work is offloaded. Raises
+        RequestError.
+        """
         with await self.hold(engine=False) as model:
             return await model._render(prompt)
 
@@ -95,7 +102,7 @@ class TokenModel(Model):
         return await self.chat_format.render(prompt, self.offload)
 
     async def token_ids(self, prompt: Prompt) -> list[int]:
-        """Returns token ids of a prompt without images, not truncated. Raises RequestError."""
+        """Returns the token ids of a prompt without images, not truncated. Raises RequestError."""
         with await self.hold(engine=False) as model:
             return await model._token_ids(prompt)
 
@@ -107,7 +114,7 @@ class TokenModel(Model):
         return tokens
 
     async def encode(self, texts: list[str], add_special_tokens: bool) -> list[list[int]]:
-        """Returns token ids of each text. Raises RequestError."""
+        """Returns the token ids of each text. Raises RequestError."""
         with await self.hold(engine=False) as model:
             return await model._encode(texts, add_special_tokens)
 
@@ -118,12 +125,15 @@ class TokenModel(Model):
         return await self.tokenizer.encode(texts, add_special_tokens, current_client())
 
     async def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
-        """Returns the text of these ids, by the model's own detokenizer. Raises RequestError."""
+        """Returns the text of token ids from the model's own detokenizer. Raises RequestError."""
         with await self.hold(engine=False) as model:
             return await model._decode(tokens, skip_special_tokens)
 
     async def _decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
-        """Decodes; many ids by table in a thread: the engine would block all its requests, 250,000 ids for 0.1 s."""
+        """Returns the text of token ids. Many ids are decoded with the vocabulary in a thread.
+
+        The engine would block all its requests meanwhile, for 0.1 s with 250,000 ids.
+        """
         known = self.vocabulary.exact and len(tokens) > LONG_DECODE and max(tokens) < len(self.vocabulary.pieces)
         if not known:
             return await self.tokenizer.decode(tokens, skip_special_tokens)
@@ -131,17 +141,17 @@ class TokenModel(Model):
         return await self.offload.run(len(tokens) * TOKEN_BYTES, work)
 
     def token_bytes(self, tokens: list[int]) -> list[bytes]:
-        """Returns each token's own bytes of UTF-8, which may be a part of a character. Raises RequestError."""
+        """Returns the UTF-8 bytes of each token, which may be a part of a character. Raises RequestError."""
         detokenizer = Detokenizer(self.serving().vocabulary, skip_special_tokens=False)
         return [detokenizer.piece(token) for token in tokens]
 
     def token_strings(self, tokens: list[int]) -> list[str]:
-        """Returns each token's own text; a part of a character shows as U+FFFD. Raises RequestError."""
+        """Returns the text of each token; a part of a character becomes U+FFFD. Raises RequestError."""
         return [piece.decode("utf-8", "replace") for piece in self.token_bytes(tokens)]
 
 
 class TextModel(TokenModel):
-    """Chats, completions and their tokens. Each method that serves a request resolves the model once (`hold`)."""
+    """A model that generates text. Each method that serves a request resolves the model once, with `hold`."""
 
     task = "text generation"
     endpoints: tuple[str, ...] = ("/v1/chat/completions", "/v1/completions")
@@ -169,7 +179,7 @@ class TextModel(TokenModel):
 
     @property
     def reported(self) -> Json:
-        """What its engine has reported, with its voices where it speaks its answers."""
+        """The properties that the engine of a loaded model has reported, with its voices if it speaks its answers."""
         return {**super().reported, **({} if self.voices is None else {"voices": asdict(self.voices)})}
 
     @property
@@ -198,7 +208,7 @@ class TextModel(TokenModel):
 
     @property
     def template_source(self) -> str:
-        """The text of its chat template, by its files until it is loaded; "" if there is none."""
+        """The source of the chat template, read from the model's files until it is loaded; "" if there is none."""
         if self._chat_format is not None:
             return self._chat_format.template.source
         directory = self.directory
@@ -206,7 +216,9 @@ class TextModel(TokenModel):
 
     @property
     def parser_names(self) -> tuple[str | None, str | None]:
-        """The tool parser and the reasoning parser, by its files until it is loaded."""
+        """The names of the tool parser and the reasoning parser, detected from the model's files until it is
+        loaded.
+        """
         if self._chat_format is not None:
             return self._chat_format.tool_parser, self._chat_format.reasoning_parser
         from . import chat_format
@@ -215,14 +227,16 @@ class TextModel(TokenModel):
 
     @property
     def image_tokens(self) -> list[str] | None:
-        """The model's own texts for an image; None if it reads text only. Raises RequestError if not ready."""
+        """The model's placeholder texts for images; None if it reads text only. Raises RequestError if it is not
+        ready.
+        """
         serving = self.require_ready()
         info = (serving if serving.known else self.serving()).info
         return info.image_tokens if info.vision else None
 
     @property
     def input_modalities(self) -> tuple[str, ...]:
-        """By its files until it is loaded."""
+        """The modalities that it reads, detected from its files until it is loaded."""
         path = self.directory.path
         files = path is not None and (path / weights.LANGUAGE_MODEL).is_file()
         images = self.info.vision if self.known else files
@@ -244,30 +258,32 @@ class TextModel(TokenModel):
 
     @property
     def _helpers(self) -> list[HelperRow]:
-        """The models that work for this one, as its options say."""
+        """The helper models that the options name."""
         return [row for row in self.config.composition.helpers if self.config.value(row.option)]
 
     @property
     def voices(self) -> VoiceInfo | None:
-        """The voices in which it speaks its answers itself; None: it does not."""
+        """The voices in which the model itself speaks its answers; None if it does not speak."""
         return self.info.voices if self.known else None
 
     @property
     def capabilities(self) -> Collection[str]:
-        """ModelInfo.capabilities; none until they are known, when no request is served either."""
+        """The capabilities of the engine (ModelInfo.capabilities); empty until they are known, before which no request
+        is served.
+        """
         return self.info.capabilities if self.known else ()
 
     async def count(self, prompt: ChatPrompt) -> int:
-        """Returns tokens of a prompt, those of its images included. Raises RequestError."""
+        """Returns the number of tokens of a prompt, including those of images. Raises RequestError."""
         with await self.hold() as model:
             if prompt.images or prompt.audio:
                 return await model._count_with_images(await model._render(prompt), prompt)
             return len(await model._token_ids(prompt))
 
     async def _count_with_images(self, text: str, prompt: ChatPrompt) -> int:
-        """Returns the number of a prompt's tokens, images included.
+        """Returns the number of tokens of a prompt with images.
 
-        The engine counts them when it accepts a request, which is then cancelled at once.
+        A request is submitted and cancelled as soon as the engine has accepted it, which includes the count.
         """
         reply = await self.engine.submit(
             text,
@@ -287,9 +303,15 @@ class TextModel(TokenModel):
     async def cut_token_ids(
         self, prompt: Prompt, sampling: SamplingParams, truncate: int | None, side: str
     ) -> tuple[list[int], int]:
-        """Returns the ids of a prompt without images as `start` computes them, and how many may follow.
+        """Returns the token ids of a prompt without images, truncated as `start` does, and how many tokens may follow.
 
         Raises RequestError.
+
+        Args:
+            prompt: The prompt.
+            sampling: The sampling parameters of the request.
+            truncate: The number of prompt tokens to keep, -1 for as many as fit; None to keep all.
+            side: The end of the prompt at which tokens are cut off, "left" or "right".
         """
         with await self.hold(engine=False) as model:
             tokens = await model._token_ids(prompt)
@@ -316,13 +338,14 @@ class TextModel(TokenModel):
 
         Args:
             prompt: The prompt.
-            sampling: The parameters of the request.
-            output: What becomes of the text.
-            truncate: The number of prompt tokens to keep; -1: as many as fit; None: all.
-            truncation_side: The end from which the other tokens are left out, "left" or "right".
-            echo: Whether the generation knows the prompt's text and ids, as `prompt` and `prompt_ids`.
-            priority: The lower one starts first.
-            loading: Whether this model is being loaded, or the caller holds it: then the generation has no time limit.
+            sampling: The sampling parameters of the request.
+            output: The output parameters of the request.
+            truncate: The number of prompt tokens to keep, -1 for as many as fit; None to keep all.
+            truncation_side: The end of the prompt at which tokens are cut off, "left" or "right".
+            echo: Whether the generation keeps the prompt's text and token ids.
+            priority: The priority; lower values start first.
+            loading: Whether the call is a part of loading the model, or the caller holds the model. If so, there is no
+                time limit.
 
         Raises:
             RequestError: The prompt is not valid, or the engine refuses it.
@@ -395,12 +418,19 @@ class TextModel(TokenModel):
         return min(self.info.context_length, self.info.kv_blocks * self.info.block_size)
 
     def _max_prompt_tokens(self, sampling: SamplingParams) -> int:
-        """Returns how many prompt tokens leave space for the tokens to generate."""
+        """Returns the most prompt tokens that leave room for the tokens to generate."""
         context = self._max_tokens
         return max(1, context - min(sampling.max_tokens or 1, context // 2) - SPARE_TOKENS)
 
     async def _prompt_input(self, prompt: Prompt, truncate: int | None, side: str) -> tuple[str | list[int], bool]:
-        """Returns the prompt's text or ids, and whether the tokenizer adds special tokens. Raises RequestError."""
+        """Returns the text or the token ids of a prompt, and whether the tokenizer adds special tokens. Raises
+        RequestError.
+
+        Args:
+            prompt: The prompt.
+            truncate: The number of prompt tokens to keep, -1 for as many as fit; None to keep all.
+            side: The end of the prompt at which tokens are cut off, "left" or "right".
+        """
         if isinstance(prompt, TokenPrompt):
             return prompt.tokens, False
         if not isinstance(prompt, ChatPrompt):
@@ -412,9 +442,14 @@ class TextModel(TokenModel):
         return self._shortened(await self._render(prompt), truncate, side), prompt.add_special_tokens
 
     def _shortened(self, text: str, truncate: int | None, side: str) -> str:
-        """Returns text that may fit the context.
+        """Cuts a text to a length that may fit into the context.
 
-        The engine would do the same, but after the text went through the pipe.
+        The engine would do the same, but only after the whole text was sent to it.
+
+        Args:
+            text: The text.
+            truncate: The number of prompt tokens to keep, -1 for as many as fit; None to keep all.
+            side: The end of the prompt at which tokens are cut off, "left" or "right".
         """
         if truncate is not None:
             return text[: self._max_prompt_chars] if side == "right" else text[-self._max_prompt_chars :]
@@ -427,12 +462,14 @@ class TextModel(TokenModel):
 
 
 def _origin(record: RequestRecord | None) -> dict[str, Any]:
-    """Returns whose request it is, for the engine: the client, and the HTTP request among all of it."""
+    """Returns the fields of a Submit that say who sends the request: the client, and the number of the HTTP
+    request.
+    """
     return {"client": record.client, "group": record.number} if record is not None else {}
 
 
 def _check_model(option: str, path: Path) -> None:
-    """Raises WrongOptions unless the path of an option is a directory with a network, or a model file."""
+    """Raises WrongOptions unless an option's path is a directory with a network, or a model file."""
     wrong = f"--{option} {path}"
     try:
         if not files.exists(path):

@@ -1,4 +1,4 @@
-"""Logging: one logger per package under "lean_ovms", one line per event, text or JSON.
+"""Logging with one logger per package under "lean_ovms", and one line per event as text or JSON.
 
 Values from clients are printed through `safe` (text) or as JSON strings (--log_format json), so a header or a model
 name cannot forge a line. The access line costs 10 us in either format.
@@ -25,25 +25,24 @@ if TYPE_CHECKING:
 TRACE = 5
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 PLAIN = "%(message)s"
-"""The format of lines for a person who waits for a command."""
+"""The format of lines for a person who waits for the end of a command."""
 PRINTED = "[%(levelname)s] %(name)s: %(message)s"
-"""The format of lines in an engine whose log the front end reads with what is printed; engine/client/output.py reads
-it."""
+"""The format of log lines in an engine process whose stderr the front end reads; engine/client/output.py parses it."""
 
 
 def setup(level: str, form: str = "text", path: str = "", fd: int | None = None, *, text: str = "") -> None:
-    """Sends the loggers of this package to stderr; other libraries' loggers are left alone.
+    """Sends the log of this package to stderr. The loggers of other libraries are not changed.
 
     Args:
         level: The least level that is logged.
         form: The form of the lines, "text" or "json".
-        path: A file that gets the lines, too; "" for none. It may be moved away at any time (logrotate).
-        fd: The file descriptor that gets the lines instead of stderr.
+        path: A file that also receives the lines; "" for none. It may be moved away at any time (logrotate).
+        fd: The file descriptor that receives the lines instead of stderr.
         text: The format of lines to stderr in text; "" for TEXT.
 
     Raises:
-        OSError: The file cannot be written now. Logging is set up nevertheless, and the file gets lines once it can be
-            written.
+        OSError: The file cannot be written now. Logging is set up nevertheless, and the file receives lines once it can
+            be written.
     """
     logging.addLevelName(TRACE, "TRACE")
     stderr = _to_stderr() if fd is None else NonBlockingHandler(fd)
@@ -60,12 +59,14 @@ def setup(level: str, form: str = "text", path: str = "", fd: int | None = None,
 
 
 def is_set_up() -> bool:
-    """Returns whether `setup` decides where our loggers write; otherwise the program around us does."""
+    """Returns whether `setup` was called. If not, the program that embeds the server decides where the log is
+    written.
+    """
     return any(isinstance(handler, NonBlockingHandler) for handler in logging.getLogger("lean_ovms").handlers)
 
 
 def _add_file(root: logging.Logger, path: str, formatter: logging.Formatter) -> None:
-    """Adds the handler of a file. Raises OSError, after the handler is added."""
+    """Adds a handler that writes to a file. Raises OSError after adding it, if the file cannot be written now."""
     file: logging.Handler
     if Path(path).is_fifo():  # such as /dev/stdout: may be slow; without a reader os.open raises
         file = NonBlockingHandler(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
@@ -85,7 +86,7 @@ def _to_stderr() -> logging.Handler:
 
 
 def safe(text: str, limit: int = 200) -> str:
-    """Returns text in one line of printable characters, cut at limit."""
+    """Returns a text as one line of printable characters, cut at `limit` characters."""
     cut = text if len(text) <= limit else text[:limit] + "…"
     if cut.isprintable():
         return cut
@@ -93,17 +94,19 @@ def safe(text: str, limit: int = 200) -> str:
 
 
 MAX_NAMES = 20
-"""Names that a message lists."""
+"""The most names that a message lists."""
 
 
 def abbreviate(names: Sequence[str]) -> str:
-    """Returns names for a message, the first MAX_NAMES of them."""
+    """Returns names joined for a message, at most the first MAX_NAMES."""
     more = [f"and {len(names) - MAX_NAMES} more"] if len(names) > MAX_NAMES else []
     return ", ".join([*map(safe, names[:MAX_NAMES]), *more])
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line: time (RFC 3339, UTC), level, logger, message, or an access line's fields instead."""
+    """Formats a record as one JSON object: time (RFC 3339, UTC), level, logger, and the message or an access line's
+    fields.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
@@ -122,7 +125,10 @@ class JsonLines(logging.Formatter):
 
 
 class Access:
-    """The access line: a request and its response. It is the message for a logger, formatted only if it is written."""
+    """The access line of a request and its response.
+
+    It is the message of a log record, formatted only if it is written.
+    """
 
     __slots__ = ("_record",)
 
@@ -130,7 +136,7 @@ class Access:
         self._record = record
 
     def log(self, logger: logging.Logger, level: int = logging.INFO) -> None:
-        """Logs as logger.log does, but does not search the line of code that logs: each access line has the same."""
+        """Logs the access line like logger.log, but without looking up the line of code that logs."""
         if logger.isEnabledFor(level):
             logger.handle(logger.makeRecord(logger.name, level, __file__, 0, self, (), None))
 
@@ -193,22 +199,22 @@ MAX_PATH = 2000
 
 
 def _encodable(text: str) -> str:
-    """Returns text without lone surrogates, which a percent-decoded path may contain and JSON may not."""
+    """Returns a text without unpaired surrogates, which a percent-decoded path may contain, but JSON may not."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 MAX_BUFFERED_BYTES = 1 << 20
-"""Lines of a stream that wait for its reader. Lines beyond it are dropped and counted."""
+"""The most bytes of lines that wait for the reader of a stream. Further lines are dropped and counted."""
 RETRY_S = 0.05
-"""Pause between two attempts to write where poll reported space and there was none."""
+"""Seconds between two attempts to write if poll reported space although there was none."""
 FLUSH_S = 0.5
-"""How long the end of the process waits for the reader of a stream."""
+"""Seconds for which the end of the process waits for the reader of a stream."""
 REPEAT_S = 60.0
-"""How often the error of a file that still cannot be written is logged again."""
+"""Seconds after which the error of a file that still cannot be written is logged again."""
 
 
 class LineHandler(logging.Handler):
-    """Base: formats a record as a line and passes it to `write`."""
+    """The base class of handlers that format a record as a line and pass it to `write`."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -232,22 +238,22 @@ class LineHandler(logging.Handler):
 
 
 def log_record(level: int, message: str, *args: object) -> logging.LogRecord:
-    """Returns a record of the logging module about itself."""
+    """Creates a log record of this module, about logging itself."""
     name = "lean_ovms.observability.logging"
     fields = {"name": name, "levelno": level, "levelname": logging.getLevelName(level), "msg": message, "args": args}
     return logging.makeLogRecord(fields)
 
 
 class NonBlockingHandler(LineHandler):
-    """Lines to a file descriptor, in order, without waiting for its reader.
+    """Writes lines to a file descriptor in order, without waiting for its reader.
 
-    A pipe holds 64 KiB, some 300 access lines; a terminal stops at Ctrl-S, the log of a container or service at a full
-    disk. A blocking write would then stop the event loop. So a line is written at once where that is possible; else it
-    is buffered for a thread that exists only as long as it is needed.
+    A pipe holds 64 KiB, some 300 access lines; a terminal stops at Ctrl-S; the log of a container or service may stop
+    at a full disk. A blocking write would then stop the event loop. So a line is written at once if possible, and
+    otherwise buffered for a thread that exists only as long as it is needed.
 
-    poll(2) promises space for PIPE_BUF bytes, so no more than that is written at once. The descriptor itself stays
-    blocking: O_NONBLOCK would hold for every process that shares it, among them the parent's shell. For a terminal poll
-    promises space for one character; there a descriptor of our own is opened, which does not block.
+    poll(2) guarantees space for PIPE_BUF bytes, so no more than that is written at once. The descriptor itself stays
+    blocking, since O_NONBLOCK would affect every process that shares it, such as the parent's shell. For a terminal,
+    poll guarantees space for one character only; so a separate non-blocking descriptor is opened for it.
     """
 
     def __init__(self, fd: int) -> None:
@@ -272,20 +278,20 @@ class NonBlockingHandler(LineHandler):
                 self._start_thread()
 
     def flush(self) -> None:
-        """Waits up to FLUSH_S until the buffer is written."""
+        """Waits up to FLUSH_S seconds until the buffer is written."""
         thread = self._thread
         if thread is not None:
             thread.join(FLUSH_S)
 
     def close(self) -> None:
-        """Closes a descriptor of our own, unless the thread still writes to it."""
+        """Closes the descriptor if this handler opened it, unless the thread is still writing to it."""
         if self._own_fd >= 0 and self._thread is None:
             os.close(self._own_fd)
             self._own_fd = self._fd = -1
         super().close()
 
     def _write_available(self, data: bytes, timeout_ms: int | None = 0) -> bytes:
-        """Writes while there is space within timeout_ms (None: wait for ever); returns the rest."""
+        """Writes while there is space within timeout_ms (None to wait forever), and returns the rest."""
         try:
             while data and self._poll.poll(timeout_ms):
                 data = data[os.write(self._fd, data[: select.PIPE_BUF]) :]
@@ -303,13 +309,15 @@ class NonBlockingHandler(LineHandler):
             self._thread.start()
 
     def _write_buffer(self) -> None:
-        """Runs in the thread: writes until the buffer is empty."""
+        """Writes until the buffer is empty; runs in the thread."""
         while data := self._take_buffer():
             while data:
                 data = self._write_available(data, None)
 
     def _take_buffer(self) -> bytes:
-        """Returns the buffer, emptied, and a line on what was dropped after it; b"" ends the thread."""
+        """Takes the content of the buffer, followed by a line about dropped ones if there are any; b"" ends the
+        thread.
+        """
         with self._mutex:
             data, dropped = bytes(self._buffer), self._dropped
             self._buffer.clear()
@@ -322,8 +330,9 @@ class NonBlockingHandler(LineHandler):
 
 
 def _reopen_terminal(fd: int) -> int:
-    """Returns a non-blocking descriptor of the same terminal, shared with no other process; -1 if that is
-    impossible."""
+    """Opens the same terminal again; returns a non-blocking descriptor that no other process shares, or -1 if
+    impossible.
+    """
     try:
         return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
     except OSError:
@@ -331,10 +340,10 @@ def _reopen_terminal(fd: int) -> int:
 
 
 class ReopeningFileHandler(LineHandler):
-    """Writes lines to a file that may be moved away (logrotate), deleted, or on a full disk.
+    """Writes lines to a file that may be moved away (logrotate) or deleted, or whose disk may be full.
 
-    Each line is one write to a descriptor opened with O_APPEND: several processes may share the file, and a line is
-    either written or dropped; no half-written line waits in a buffer for a disk that has space again.
+    Each line is one write to a descriptor opened with O_APPEND, so several processes may share the file. A line is
+    either written or dropped; no partial line is kept for a time when the disk has space again.
     """
 
     def __init__(self, path: str, report: Callable[[logging.LogRecord], object]) -> None:
@@ -342,7 +351,7 @@ class ReopeningFileHandler(LineHandler):
 
         Args:
             path: The path of the file.
-            report: Gets a record when the first line is dropped, and when writing works again.
+            report: Called with a record when the first line is dropped, and when writing works again.
         """
         super().__init__()
         self._path = Path(path).absolute()
@@ -353,7 +362,7 @@ class ReopeningFileHandler(LineHandler):
         self._reported_at = float("-inf")
 
     def open(self) -> None:
-        """Opens the file unless it is open and still what the path names. Raises OSError."""
+        """Opens the file unless it is already open and the path still refers to it. Raises OSError."""
         try:
             status = self._path.stat()
             inode = status.st_dev, status.st_ino
@@ -366,7 +375,7 @@ class ReopeningFileHandler(LineHandler):
             self._inode = status.st_dev, status.st_ino
 
     def write(self, line: bytes, created: float) -> None:
-        """Writes the line; a failure is reported, but not for each line."""
+        """Writes the line. Failures are reported, but not for each line."""
         try:
             self.open()
             while line:

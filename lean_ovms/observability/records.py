@@ -1,7 +1,7 @@
-"""Records a request while it is served; the access line and the metrics are written from that at its end.
+"""Records of requests, filled while a request is served; the access line and the metrics are made of them at its end.
 
-The record is found through a context variable, so that a handler need not pass it on: it is set for the handler's task
-(a task of its own, by the transport contract) and copied into the tasks that the handler starts.
+A context variable holds the record of the current request, so that handlers need not pass it on. It is set for the
+handler's task (transports run each handler in a separate task), and copied to the tasks that the handler starts.
 """
 
 from __future__ import annotations
@@ -19,32 +19,34 @@ from ..types.push import never
 
 @dataclass(slots=True, kw_only=True)
 class GenerationRecord:
-    """One finished generation. Not changed once it is built."""
+    """The record of a finished generation. It is not changed once it is built."""
 
     engine_id: int
-    """The number in the engine's log."""
+    """The id of the request in the engine."""
     prompt_tokens: int
     """The tokens of the prompt."""
     completion_tokens: int
     """The tokens of all choices."""
     ttft_s: float | None
-    """The seconds from the request to its first token; None: there was none."""
+    """The seconds from the request to its first token; None if there was none."""
     seconds: float
     """The seconds from the request to its end."""
     decode_s: float
     """The seconds from the first token to the end."""
     finish_reasons: tuple[str, ...]
-    """"stop", "length", "abort" or "error" for each choice."""
+    """The finish reason of each choice: "stop", "length", "abort" or "error"."""
     error: str = ""
-    """The code of the error; empty: there was none."""
+    """The code of the error; empty for none."""
     cached_tokens: int | None = None
-    """The prompt tokens that were found in the prefix cache; None: not known."""
+    """The number of prompt tokens found in the prefix cache; None if unknown."""
     queue_s: float | None = None
-    """The seconds from the request to the beginning of its prefill; None: not known."""
+    """The seconds from the request to the beginning of its prefill; None if unknown."""
 
     @property
     def phases(self) -> dict[str, float]:
-        """Seconds of each phase that is known: queue, prefill, decode, and inference, which is the last two."""
+        """The seconds of each phase that is known: queue, prefill, decode, and inference (prefill and decode
+        together).
+        """
         if self.ttft_s is None:
             return {}
         if self.queue_s is None:
@@ -62,18 +64,18 @@ class Key(Protocol):
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Patterns of the names of models that it may use; empty: every model."""
+        """Patterns of the names of models that the key may use; empty for every model."""
 
     @property
     def cache_scope(self) -> str:
-        """A word that keys have in common which share cached prompts."""
+        """The scope of the prefix cache. Keys with the same scope share cached prompts."""
 
     def generation_finished(self, generation: GenerationRecord, model: str) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
 class RequestRecord:
-    """One request and its response."""
+    """The record of a request and its response."""
 
     request_id: str
     """The id of the request, for its client and the log."""
@@ -84,51 +86,51 @@ class RequestRecord:
     peer: str
     """The other end of the connection, or the client that a trusted proxy names."""
     started: float
-    """When the request came, by time.monotonic()."""
+    """The time.monotonic() at which the request arrived."""
     route: str = ""
-    """The path in the table of routes; empty: it has none."""
+    """The path of the matching route; empty for none."""
     model: str = ""
-    """The served model that it names."""
+    """The name of the served model that the request uses."""
     stream: bool = False
-    """Whether the client wants a stream."""
+    """Whether the client requests a stream."""
     error: str = ""
-    """The code of the error, in the status or in a stream; empty: there was none."""
+    """The code of the error, in the response or in a stream; empty for none."""
     status: int = 0
     """The HTTP status."""
     bytes: int = 0
-    """The bytes of the body, as far as the transport read it."""
+    """The size of the response body in bytes, as far as it was sent."""
     chunks: int = 0
-    """The pieces of the body, as far as the transport read it."""
+    """The number of pieces of the response body, as far as it was sent."""
     seconds: float = 0.0
     """The seconds from the request to its last byte."""
     generations: list[GenerationRecord] = field(default_factory=list)
     """The finished generations."""
     releases: list[Callable[[], None]] = field(default_factory=list)
-    """Are called when the response is closed; each gives back what the request has taken."""
+    """Functions called when the response is closed; each releases something that the request holds."""
     release_body: Callable[[], None] = never
-    """Gives back the memory of its body before that. Idempotent."""
+    """Releases the memory of the request's body before the response is closed. Idempotent."""
     client: str = ""
-    """The name of its client, as api.clients has it."""
+    """The name of the client, as api.middleware.Clients determines it."""
     quiet: bool = False
-    """Whether its access line has the level DEBUG."""
+    """Whether the access line has level DEBUG."""
     key: Key | None = None
-    """The API key; None: it has no valid one."""
+    """The API key; None if the request has no valid one."""
     sampling: SamplingParams | None = None
-    """How its generations are sampled."""
+    """The sampling parameters of the generations."""
     traceparent: str = ""
-    """The place in a trace (https://www.w3.org/TR/trace-context/); empty: it has no valid one."""
+    """The traceparent header for this request (https://www.w3.org/TR/trace-context/); empty without a valid trace."""
     tracestate: str = ""
-    """The tracestate of that trace."""
+    """The tracestate header of the trace."""
     number: int = field(default_factory=itertools.count(1).__next__)
-    """The number among the requests of this process."""
+    """The sequential number of the request in this process."""
 
     def add(self, generation: GenerationRecord, model: str = "") -> None:
-        """Adds a finished generation, whose tokens count for the request's API key.
+        """Adds a finished generation, and counts its tokens for the request's API key.
 
         Args:
             generation: The generation.
-            model: The model that made it; "": one that only worked for the request's model, and is not in the access
-                line.
+            model: The name of the model that made it; "" for the request's model. A generation of any other model, such
+                as a helper, is not in the access line.
         """
         if not model or self.model in ("", model):
             self.generations.append(generation)
@@ -153,7 +155,7 @@ class RequestRecord:
 
     @property
     def ttft_s(self) -> float | None:
-        """Seconds from the request to the first token of any choice."""
+        """The seconds from the request to the first token of any choice."""
         return min((g.ttft_s for g in self.generations if g.ttft_s is not None), default=None)
 
 
@@ -161,83 +163,88 @@ class TokenTimer(Protocol):
     """Measures the times between the tokens of one generation."""
 
     def observe(self, count: int) -> None:
-        """Observes `count` tokens of a choice that arrived now."""
+        """Records that `count` tokens of a choice arrived now."""
 
 
 Sample = tuple[str, tuple[str, ...], float]
-"""The name of a metric, its labels and its value."""
+"""A value of a metric: the metric's name, the label values, and the value."""
 
 
 class Metrics:
-    """Counts events; this one counts nothing, as a server without metrics does."""
+    """Counts events for metrics. The base class counts nothing, for a server without metrics."""
 
     enabled = False
     """Whether anything is counted."""
 
     def request_finished(self, record: RequestRecord) -> None:
-        """Observes that the response of a request is closed."""
+        """Counts a request whose response has been closed."""
 
     def token_timer(self) -> TokenTimer | None:
-        """Returns a timer for a new generation; None: nothing is to be measured."""
+        """Returns a timer for a new generation; None if nothing needs to be measured."""
         return None
 
     def generation_finished(self, model: str, record: GenerationRecord, timer: TokenTimer | None) -> None:
-        """Observes the end of a generation.
+        """Counts a finished generation.
 
         Args:
             model: The name of its model.
-            record: What is known of it.
-            timer: What `token_timer` returned for it.
+            record: The record of the generation.
+            timer: The timer that `token_timer` returned for it.
         """
 
     def model_loaded(self, model: str, seconds: float) -> None:
-        """Observes that a model has been loaded, which took this time."""
+        """Counts the loading of a model, which took this many seconds."""
 
     def model_unloaded(self, model: str) -> None:
-        """Observes that a model has been unloaded, to be loaded again by a request."""
+        """Counts the unloading of a model that a request may load again."""
 
     def add(self, name: str, labels: tuple[str, ...], amount: float = 1) -> None:
-        """Adds to a counter, if it is served."""
+        """Increases a counter, if that metric is enabled."""
 
     def observe(self, name: str, labels: tuple[str, ...], value: float) -> None:
-        """Adds a value to a histogram, if it is served."""
+        """Adds a value to a histogram, if that metric is enabled."""
 
     def change(self, name: str, by: int) -> None:
-        """Adds to a gauge without labels, which a feature counts up and down."""
+        """Changes a gauge without labels by an amount."""
 
     def summed(self, name: str) -> float | dict[str, Any] | None:
-        """Returns a counter, or the bounds and counts of a histogram, over all labels; None: it is not counted."""
+        """Returns the sum of a counter, or the bounds and counts of a histogram, over all labels; None if it is not
+        counted.
+        """
         return None
 
 
 current_record: ContextVar[RequestRecord | None] = ContextVar("current_record", default=None)
-"""The record of the request that this task serves."""
+"""The record of the request that the current task serves."""
 
 
 def current_client() -> str:
-    """Returns the client of this task's request; "" without one."""
+    """Returns the name of the client of the current task's request; "" outside of requests."""
     record = current_record.get()
     return record.client if record is not None else ""
 
 
 def scoped_salt(scope: str, salt: str) -> str:
-    """Returns the salt of a prompt in the prefix cache, which no other scope has.
+    """Returns the salt with which a prompt is cached, which differs between scopes.
 
     Args:
         scope: The scope, the `cache_scope` of a key.
-        salt: The salt of the request; "": it has none.
+        salt: The salt of the request; "" for none.
     """
     return f"{scope}\n{salt}" if scope else salt
 
 
 def own_salt(salt: str) -> str:
-    """Returns `scoped_salt` for the API key of this task's request."""
+    """Returns the salt with which the current task's prompt is cached, which depends on the scope of its API key."""
     record = current_record.get()
     return scoped_salt(record.key.cache_scope, salt) if record is not None and record.key is not None else salt
 
 
 def may_use(model: str) -> bool:
-    """Returns whether the API key of this task's request may use the model of this name; others do not exist for it."""
+    """Returns whether the API key of the current task's request may use the model of this name.
+
+    Other models do not exist for that key.
+    """
     record = current_record.get()
     patterns = record.key.models if record is not None and record.key is not None else ()
     return permits(patterns, model)
@@ -249,6 +256,8 @@ def permits(patterns: Sequence[str], model: str) -> bool:
 
 
 def log_quietly() -> None:
-    """Has the access line of the current request at level DEBUG: it is one of many, of an open page or a probe."""
+    """Lowers the access line of the current request to level DEBUG, since it is one of many from an open page or a
+    probe.
+    """
     if record := current_record.get():
         record.quiet = True

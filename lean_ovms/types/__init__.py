@@ -3,9 +3,9 @@
     transport --Request--> api --Prompt, SamplingParams, OutputParams--> models --> engine
     transport <-Response-- api <------------- Delta, Usage ------------- models <-- engine
 
-engine.py beside it has what an engine reports, audio.py how samples are stored, push.py how pieces of a stream are
-passed down. This module imports nothing else of the package; its classes count and copy themselves, and do nothing
-else. Token ids are plain ints ("tokens"), text is str, bytes are what clients get.
+engine.py in this package has what an engine reports, audio.py the form of audio samples, and push.py how the pieces of
+a stream are passed on. This module imports nothing else of the package, and its classes have no behaviour beyond
+counting and copying. Token ids are plain ints ("tokens"), text is str, and bytes are what clients receive.
 """
 
 from __future__ import annotations
@@ -23,61 +23,64 @@ if TYPE_CHECKING:
 
 
 class StoredBody(Protocol):
-    """A body in a file (util.spool)."""
+    """A request body that is stored in a file (util.spool)."""
 
     size: int
     """The size in bytes."""
 
     def read(self, start: int, size: int) -> bytes:
-        """Returns at most `size` bytes from a place on. Raises OSError."""
+        """Returns at most `size` bytes, beginning at `start`. Raises OSError."""
 
     def fileno(self) -> int: ...
 
     def close(self) -> None:
-        """Frees it. Idempotent."""
+        """Deletes the stored body. Idempotent."""
 
 
 @dataclass(slots=True)
 class Request:
-    """One whole HTTP request; the transport has already enforced size and time limits."""
+    """A complete HTTP request. The transport has already enforced the size and time limits."""
 
     method: str
     """The HTTP method in upper case."""
     path: str
-    """The path, percent-decoded, without the query."""
+    """The path without the query, percent-decoded."""
     query: str = ""
     """The query as it was sent, without "?"."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """The headers by their names in lower case; those of repeated names are joined with ", "."""
+    """The headers by lower-case name; the values of repeated headers are joined with ", "."""
     body: bytes = b""
-    """The body; empty once it is parsed, to free its memory."""
+    """The body; empty after it was parsed, to free its memory."""
     peer: str = ""
     """The client as host:port, for the access line."""
     upgrade: str = ""
-    """The protocol to which the client asks to switch the connection, if the transport can; empty: none."""
+    """The protocol to which the client asks to switch the connection, if the transport supports it; empty for none."""
     api_key: str = ""
-    """An API key that the client could send in no header for keys; empty: there is none."""
+    """An API key sent elsewhere than in a header for keys; empty for none."""
     spool: StoredBody | None = None
-    """A large form, in place of `body`. Whoever answers the request drops it (`drop_body`)."""
+    """A large form, stored instead of in `body`. The code that answers the request must call `drop_body`."""
     on_behalf_of: str = ""
-    """The name of the client for which the server itself sends the request. No transport sets it."""
+    """The name of the client for which the server itself makes the request. Transports never set it."""
     ids: tuple[str, ...] = ()
-    """What the path has in the place of each "{id}" of its route. No transport sets it."""
+    """The texts in the path at the places of "{id}" in the route. Transports never set it."""
 
     @property
     def size(self) -> int:
-        """Bytes of the body."""
+        """The size of the body in bytes."""
         return len(self.body) if self.spool is None else self.spool.size
 
     def drop_body(self) -> None:
-        """Frees its memory. Idempotent."""
+        """Frees the body. Idempotent."""
         self.body = b""
         if self.spool is not None:
             self.spool.close()
 
 
 class ByteStream(Protocol):
-    """A response body that is produced while it is sent, a PushStream. Its owner closes it, sent or not."""
+    """A response body that is produced while it is sent (a PushStream).
+
+    Its owner closes it, whether or not it was sent.
+    """
 
     async def push_to(self, sink: Sink[bytes]) -> None: ...
 
@@ -90,44 +93,46 @@ SWITCHING_PROTOCOLS = 101
 
 @dataclass(slots=True)
 class Response:
-    """The answer to a request."""
+    """The response to a request."""
 
     status: int
     """The HTTP status."""
     headers: list[tuple[str, str]] = field(default_factory=list)
     """The headers."""
     body: bytes | ByteStream = b""
-    """The body: bytes, which are sent with Content-Length, or a stream, which is sent chunk by chunk."""
+    """The body: bytes, which are sent with Content-Length, or a stream, which is sent in chunks."""
     close: bool = False
     """Whether the transport ends the connection after this response."""
 
     async def aclose(self) -> None:
-        """Releases what the body holds; the transport calls this exactly once, whatever happened."""
+        """Releases the resources of the body. The transport calls this exactly once in any case."""
         if not isinstance(self.body, bytes):
             await self.body.aclose()
 
 
 class Switch(Response):
-    """The response that switches the connection to another protocol.
+    """A response that switches the connection to another protocol.
 
-    Its status is 101, or that of the error which a transport sends instead because it cannot switch.
+    Its status is 101, or that of the error which a transport sends instead if it cannot switch.
     """
 
     __slots__ = ("on_close", "on_open", "on_send", "protocol")
 
     def __init__(self, protocol: str) -> None:
-        """Makes the response for a protocol, by its name in `Request.upgrade`."""
+        """Creates the response for a protocol, given by its name in `Request.upgrade`."""
         super().__init__(SWITCHING_PROTOCOLS)
         self.protocol = protocol
         self.on_open: list[Callable[[], object]] = []
-        """Are called in the task that serves the connection, once it is switched."""
+        """Functions called in the task that serves the connection, once it is switched."""
         self.on_send: list[Callable[[int], None]] = []
-        """Are called with the bytes of each message that is sent."""
+        """Functions called with the size in bytes of each message that is sent."""
         self.on_close: list[Callable[[], None]] = []
-        """Are called when the transport closes the response."""
+        """Functions called when the transport closes the response."""
 
     def head_lines(self, headers: Mapping[str, str]) -> str:
-        """Returns the protocol's own lines of the response's head, whole ones, for the headers of the request."""
+        """Returns the additional header lines that the protocol needs in the response, given the headers of the
+        request.
+        """
         return ""
 
     async def aclose(self) -> None:
@@ -136,56 +141,59 @@ class Switch(Response):
 
 
 Handle = Callable[[Request], Awaitable[Response]]
-"""The app as a transport sees it. Raises no RequestError; cancelling the task that awaits it stops the work."""
+"""The type of the application as transports call it. It raises no RequestError; cancelling the awaiting task stops the
+work."""
 
 # --- generation request: from api to models ------------------------------------------------------------------------
 
 Json = dict[str, Any]
-"""A JSON object as it came from a client or goes to one."""
+"""A JSON object received from a client or sent to one."""
 SCHEMA_MAPS = ("properties", "patternProperties", "$defs", "definitions")
-"""Keywords of JSON Schema whose value has a schema for each name: https://json-schema.org/draft/2020-12."""
+"""The keywords of JSON Schema whose value maps names to schemas: https://json-schema.org/draft/2020-12."""
 SCHEMA_LITERALS = ("enum", "const", "default", "examples")
-"""Keywords of JSON Schema whose value is no schema, whatever it looks like."""
+"""The keywords of JSON Schema whose value is never a schema, whatever it looks like."""
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A decoded image, or frames of a video."""
+    """A decoded image, or the frames of a video."""
 
     height: int
     """The height in pixels."""
     width: int
     """The width in pixels."""
     pixels: bytes = field(repr=False)
-    """RGB, height * width * 3 bytes of each frame."""
+    """The RGB bytes, height * width * 3 for each frame."""
     param: str = "messages"
-    """The field of the request that has it, for errors."""
+    """The name of the request field that holds it, for errors."""
     digest: str = ""
-    """What `content` returns, if it has been computed; else empty."""
+    """The result of `content`, if it has been computed; otherwise empty."""
     times: tuple[float, ...] = ()
-    """When each frame of a video is shown, in seconds; empty for an image."""
+    """The time of each frame of a video in seconds; empty for an image."""
     seconds: float = 0.0
-    """The length of a video; 0 for an image."""
+    """The duration of a video in seconds; 0 for an image."""
 
     def content(self) -> str:
-        """Returns a digest of size, times and pixels, which takes 4 ms for a megapixel, or 0 where it is known."""
+        """Returns a digest of size, times and pixels. It takes 4 ms for a megapixel, and no time if it is in
+        `digest`.
+        """
         key = hashlib.blake2b(repr((self.height, self.width, self.seconds, self.times)).encode()).digest()
         return self.digest or hashlib.blake2b(self.pixels, digest_size=32, key=key).hexdigest()
 
 
 IMAGE_TAG_START = "<ov_genai_"
-"""How every placeholder begins that openvino_genai knows; no other text of a prompt may hold it."""
+"""The beginning of every placeholder that openvino_genai knows. No other text of a prompt may contain it."""
 IMAGE_TAG = IMAGE_TAG_START + "image_{}>"
-"""The placeholder of an image in a prompt's text, by its number from 0 (openvino_genai's notation)."""
+"""The placeholder for an image in a prompt's text, with its number from 0, in the notation of openvino_genai."""
 AUDIO_TAG = IMAGE_TAG_START + "audio_{}>"
-"""The same of audio (a notation of this package)."""
+"""The placeholder for audio in a prompt's text, with its number from 0, in a notation of this package."""
 
 
 @dataclass(slots=True)
 class ChatPrompt:
-    """A conversation for the model's chat template; not changed once it is built.
+    """A conversation for the model's chat template. It is not changed once it is built.
 
-    Its texts are counted in a worker thread if there are many.
+    If there are many texts, they are counted in a worker thread.
     """
 
     messages: list[Json]
@@ -193,31 +201,31 @@ class ChatPrompt:
     tools: list[Json] = field(default_factory=list)
     """OpenAI's tool objects, validated."""
     template_kwargs: Json = field(default_factory=dict)
-    """The client's chat_template_kwargs, without names that the server sets itself."""
+    """The client's chat_template_kwargs, without names that the server itself sets."""
     add_generation_prompt: bool = True
-    """Whether the prompt ends with the beginning of an answer."""
+    """Whether the prompt ends with the header of an answer."""
     continue_final_message: bool = False
     """Whether the prompt ends inside the last message, which the model continues."""
     add_special_tokens: bool = False
-    """Whether the tokenizer adds special tokens such as BOS to what the template writes."""
+    """Whether the tokenizer adds special tokens such as BOS to the rendered text."""
     template: str = ""
-    """The client's chat template; empty: the model's."""
+    """The client's chat template; empty for the model's own."""
     images: tuple[Image, ...] = ()
     """The images, one for each tag of an image in the messages."""
     audio: tuple[bytes, ...] = ()
-    """The samples, one for each tag of audio in the messages."""
+    """The audio samples, one item for each tag of audio in the messages."""
     frames: Json = field(default_factory=dict)
-    """Which frames of its videos are read, if the client says it: num_frames (-1: all) and fps."""
+    """The client's choice of frames to read from videos: num_frames (-1 for all) and fps."""
     num_chars: int = field(init=False)
-    """The characters of the texts of all messages, without the data of images."""
+    """The number of characters in the texts of all messages, without image data."""
     other_chars: int = field(init=False)
-    """The characters of tools, tool calls and template_kwargs, of which a template may leave out some."""
+    """The number of characters in tools, tool calls and template_kwargs, some of which a template may leave out."""
     shared_chars: int = field(init=False, default=0)
-    """Those of tools and template_kwargs alone, which several conversations of one request share."""
+    """The number of characters in tools and template_kwargs, which several conversations of one request share."""
     has_parts: bool = field(init=False)
-    """Whether the content of some message is a list of parts."""
+    """Whether the content of any message is a list of parts."""
     own_roles: frozenset[str] = frozenset()
-    """Roles of the server's own messages, which a template need not name."""
+    """The roles of messages that the server itself adds, which the template need not support."""
 
     def __post_init__(self) -> None:
         if self.tools or self.template_kwargs:
@@ -232,27 +240,37 @@ class ChatPrompt:
         self.has_parts = any(isinstance(content, list) for content in contents)
 
     def with_messages(self, messages: list[Json]) -> ChatPrompt:
-        """Returns another conversation of the same request: what they share is not counted again."""
+        """Returns another conversation of the same request. Values that both share are not counted again."""
         prompt = copy.copy(self)
         prompt.messages = messages
         prompt._count_messages()
         return prompt
 
     def with_media(self, messages: list[Json], images: tuple[Image, ...], audio: tuple[bytes, ...] = ()) -> ChatPrompt:
-        """Returns this prompt with a tag for each image and audio in messages; num_chars stays the client's."""
+        """Returns a copy whose messages have a tag for each image and audio. The value of num_chars does not change.
+
+        Args:
+            messages: The messages with tags.
+            images: The images, in the order of the tags.
+            audio: The audio samples, in the order of the tags.
+        """
         prompt = copy.copy(self)
         prompt.messages, prompt.images, prompt.audio = messages, images, audio
         return prompt
 
     @property
     def render_cost(self) -> int:
-        """Rough cost of rendering, in characters: a message or a tool costs as much as 2000, a variable as 20."""
+        """The estimated cost of rendering, in characters: a message or a tool costs as much as 2000, a variable as
+        20.
+        """
         objects = len(self.messages) + len(self.tools)
         return self.num_chars + self.other_chars + 2000 * objects + 20 * len(self.template_kwargs)
 
 
 def num_chars(value: Any) -> int:
-    """Returns how many characters all texts in a JSON value have, names included; any other value counts as one."""
+    """Returns the number of characters in all texts of a JSON value, including names; any other value counts as
+    one.
+    """
     total, left = 0, [value]
     while left:
         inner = left.pop()
@@ -275,7 +293,7 @@ def _num_chars(content: Any) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TextPrompt:
-    """Text that the model continues."""
+    """A text for the model to continue."""
 
     text: str
     """The text."""
@@ -285,7 +303,7 @@ class TextPrompt:
 
 @dataclass(frozen=True, slots=True)
 class TokenPrompt:
-    """Token ids that the model continues."""
+    """Token ids for the model to continue."""
 
     tokens: list[int]
     """The ids."""
@@ -296,126 +314,128 @@ Prompt = ChatPrompt | TextPrompt | TokenPrompt
 
 @dataclass(slots=True, kw_only=True)
 class SamplingParams:
-    """The parameters with which the engine samples tokens. Complete and in range: defaults are filled in, values are
-    validated.
+    """The parameters with which the engine samples tokens. They are complete and valid: defaults are filled in.
 
-    Not changed once it is built; frozen it would take four times as long to build.
+    An object is not changed once it is built; frozen it would take four times as long to build.
     """
 
     max_tokens: int | None = None
-    """The most tokens to generate; None: as many as fit the context."""
+    """The most tokens to generate; None for as many as fit into the context."""
     min_tokens: int = 0
-    """The number of first tokens among which no token that ends the text is generated."""
+    """The number of tokens before which no stop token may be generated."""
     temperature: float = 1.0
-    """What logits are divided by; 0: the likeliest token is taken (greedy)."""
+    """The divisor of the logits; 0 for greedy decoding."""
     top_p: float = 1.0
-    """Only the likeliest tokens with this probability together may be drawn; 1: all."""
+    """The probability mass of the likeliest tokens to sample from; 1 for all tokens."""
     top_k: int = 0
-    """Only so many of the likeliest tokens may be drawn; 0: all."""
+    """The number of likeliest tokens to sample from; 0 for all."""
     min_p: float = 0.0
-    """Only tokens with at least this share of the probability of the likeliest one may be drawn."""
+    """The least probability of a sampled token, relative to the likeliest token."""
     repetition_penalty: float = 1.0
-    """The divisor of the positive logits, and factor of the negative ones, of tokens in the prompt or the answer."""
+    """The factor by which positive logits of tokens in the prompt or answer are divided, and negative ones
+    multiplied."""
     presence_penalty: float = 0.0
-    """What is subtracted from the logit of each token that was generated already."""
+    """The amount subtracted from the logit of each token that was generated before."""
     frequency_penalty: float = 0.0
-    """What is subtracted from that logit for each time that the token was generated."""
+    """The amount subtracted from the logit of a token for each time that it was generated before."""
     n: int = 1
-    """The number of sequences that are returned."""
+    """The number of sequences to return."""
     beams: int = 1
-    """The width of a beam search, at least `n`; 1: there is none."""
+    """The number of beams, at least `n`; 1 for no beam search."""
     length_penalty: float = 1.0
-    """The power of the length that divides the score of a beam."""
+    """The exponent of a text's length, by which beam search divides its log probability."""
     seeds: tuple[int, ...] = (0,)
-    """One for each of the `n` sequences; without effect in a beam search and at temperature 0."""
+    """The seeds of the `n` sequences; without effect in beam search and at temperature 0."""
     stop_token_ids: tuple[int, ...] = ()
-    """Ids that end the text, besides the model's own."""
+    """The ids of tokens that end the text, in addition to the model's own."""
     ignore_eos: bool = False
-    """Whether the model's own ids do not end the text."""
+    """Whether the model's own stop tokens do not end the text."""
     logprobs: bool = False
-    """Whether the log probability of each generated token is wanted."""
+    """Whether the log probability of each generated token is requested."""
     top_logprobs: int = 0
-    """The number of likeliest tokens that are wanted in the place of each generated token."""
+    """The number of likeliest alternatives that are requested for each generated token."""
     logprob_token_ids: tuple[int, ...] = ()
-    """The tokens that are wanted instead of the likeliest."""
+    """The tokens whose log probabilities are requested instead of those of the likeliest."""
     prompt_logprobs: bool = False
-    """Whether the log probabilities of the prompt's tokens are wanted, too."""
+    """Whether the log probabilities of the prompt tokens are requested."""
     prompt_top_logprobs: int = 0
-    """The number of likeliest tokens that are wanted in the place of each of these."""
+    """The number of likeliest alternatives that are requested for each prompt token."""
     logit_bias: tuple[tuple[int, float], ...] = ()
-    """Ids, each with what is added to its logit."""
+    """Pairs of a token id and the amount added to its logit."""
     allowed_token_ids: tuple[int, ...] | None = None
-    """The only ids that may be generated; None: all."""
+    """The only tokens that may be generated; None for all."""
     bad_words: tuple[str, ...] = ()
-    """Texts that are never completed."""
+    """Texts that must not be generated."""
     early_stopping: bool | str = False
-    """When a beam search ends: True, False (by an estimate) or "never" (by a bound)."""
+    """The end condition of beam search: True, False (by an estimate) or "never" (by a bound)."""
     repetition: tuple[int, int, int] | None = None
-    """Ends a text that repeats itself: shortest pattern, longest pattern and times, in tokens; None: nothing does."""
+    """The shortest pattern, the longest pattern and the number of repetitions at which a text ends, in tokens; None for
+    never."""
     thinking_token_budget: int | None = None
-    """The most tokens of reasoning before its end is forced; None: no limit."""
+    """The number of reasoning tokens after which the end of the reasoning is forced; None for no limit."""
     thinking_tags: tuple[str, str] = ("", "")
-    """The texts that begin and end the reasoning, for that budget."""
+    """The texts that begin and end the reasoning, for thinking_token_budget."""
     thinking_open: bool = False
     """Whether the prompt ends inside the reasoning."""
     cache_salt: str = ""
-    """The prefix cache is shared only among requests of the same salt."""
+    """The salt of the prefix cache, which is shared only between requests with the same salt."""
     id_slot: int = 0
-    """The slot that keeps the computed prompt, where the server has slots (llama.cpp's)."""
+    """llama.cpp's slot that keeps the computed prompt, if the server has slots."""
     report_progress: bool = False
-    """Whether it is reported after each step how much of the prompt is computed."""
+    """Whether the progress of the prompt is reported after each step."""
     speaker: str | None = None
-    """The voice in which the model speaks the answer; empty: its own voice; None: it does not speak."""
+    """The voice in which the model speaks the answer; empty for its default voice, None for an answer without
+    speech."""
     num_assistant_tokens: int = 0
-    """The number of draft tokens at a time; 0: the engine's default. Without effect where nothing drafts."""
+    """The number of draft tokens at a time; 0 for the engine's default. Without effect if nothing drafts tokens."""
     assistant_confidence_threshold: float = 0.0
-    """How sure a draft model must be of a token; 0: the engine's default."""
+    """The least probability at which a draft model continues to draft; 0 for the engine's default."""
     max_ngram_size: int = 0
-    """The most tokens that are looked for in the text to draft what follows; 0: the engine's default."""
+    """The most tokens of an n-gram to look up for draft tokens; 0 for the engine's default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputConstraint:
-    """Structured output: what the generated text must match."""
+    """The constraint on the generated text for structured output."""
 
     format: Json | None = None
-    """An XGrammar format ({"type": "json_schema", "json_schema": {...}}, regex, sequence, ...); None: any text."""
+    """An XGrammar format ({"type": "json_schema", "json_schema": {...}}, regex, sequence, ...); None for any text."""
     param: str = "response_format"
     """The field of the request that asks for the format, for errors."""
     strict: bool = False
-    """Whether a part that cannot be enforced is an error; else it is dropped, with a Warning header."""
+    """Whether a part that cannot be enforced is an error; otherwise it is ignored, with a Warning header."""
     tool_calls: str = ""
-    """"": tool calls are free; "schema": their arguments match the schemas of the tools; "required": so do they, and
-    there is at least one call."""
+    """The constraint on tool calls. "": none; "schema": their arguments must match the tools' schemas; "required": the
+    same, and there must be at least one call."""
     checked: bool = False
-    """Whether a schema that is not valid is an error even where other parts would be dropped: that of the format, and
-    those of strict tools."""
+    """Whether an invalid schema of the format or of a strict tool is an error, even if other parts that cannot be
+    enforced are ignored."""
 
 
 @dataclass(slots=True, kw_only=True)
 class OutputParams:
-    """The parameters by which generated tokens become text and events. Not changed once it is built."""
+    """The parameters by which generated tokens become text and events. It is not changed once it is built."""
 
     stop: tuple[str, ...] = ()
-    """Texts that end the answer, found across the borders of tokens."""
+    """The stop strings, which are also found across token boundaries."""
     include_stop: bool = False
     """Whether the stop string stays in the text."""
     min_tokens: int = 0
-    """Stop strings are not searched for in so many tokens at the beginning."""
+    """The number of tokens at the beginning in which stop strings have no effect."""
     skip_special_tokens: bool = True
     """Whether special tokens are left out of the text."""
     parse: bool = False
-    """Whether the model's reasoning parser reads the text, and its tool parser if there are tools."""
+    """Whether the text is parsed: by the model's reasoning parser, and by its tool parser if there are tools."""
     parse_reasoning: bool = True
-    """Whether, with `parse`, reasoning is parsed; else it is text."""
+    """Whether, with `parse`, reasoning is separated from the text."""
     parse_calls: bool = True
-    """Whether, with `parse`, tool calls are parsed; else they are text."""
+    """Whether, with `parse`, tool calls are separated from the text."""
     tools: tuple[Json, ...] = ()
     """The tools that the model may call."""
     parallel: bool | None = None
-    """Whether an answer may have several calls; None: the client does not say."""
+    """Whether an answer may have several calls; None if the client does not say."""
     constraint: OutputConstraint | None = None
-    """Structured output; None: free text."""
+    """The constraint on the text; None for free text."""
 
 
 # --- generation: from models to api --------------------------------------------------------------------------------
@@ -423,7 +443,7 @@ class OutputParams:
 
 @dataclass(slots=True)
 class Text:
-    """Text of the content."""
+    """New text of an answer's content."""
 
     text: str
     """The new text."""
@@ -431,7 +451,7 @@ class Text:
 
 @dataclass(slots=True)
 class Reasoning:
-    """Text of the reasoning."""
+    """New text of the reasoning."""
 
     text: str
     """The new text."""
@@ -439,7 +459,7 @@ class Reasoning:
 
 @dataclass(slots=True)
 class ToolCallStart:
-    """A tool call starts."""
+    """The beginning of a tool call."""
 
     index: int
     """The number of the call within its choice, from 0."""
@@ -451,7 +471,7 @@ class ToolCallStart:
 
 @dataclass(slots=True)
 class ToolCallDelta:
-    """Arguments of a tool call; all texts of one index, joined, are the JSON text of the arguments."""
+    """New text of a tool call's arguments. The texts with the same index, joined, are the arguments as JSON."""
 
     index: int
     """The number of the call within its choice, from 0."""
@@ -469,15 +489,15 @@ class TokenLogprob:
     id: int
     """The id of the token."""
     token: str
-    """The text."""
+    """The text of the token."""
     bytes: bytes
-    """The bytes, which may be a part of a character."""
+    """The bytes of the token, which may be a part of a character."""
     logprob: float | None
-    """The natural logarithm of its probability; None: not known."""
+    """The natural logarithm of its probability; None if unknown."""
     top: Sequence[TokenLogprob] = ()
-    """The likeliest tokens in its place, likeliest first, or those that the request names; empty if not known."""
+    """The likeliest tokens at its position, likeliest first, or those that the request names; empty if unknown."""
     rank: int = 0
-    """The rank of the token in its place, 1 for the likeliest; 0: not known."""
+    """The rank of the token at its position, 1 for the likeliest; 0 if unknown."""
 
 
 @dataclass(slots=True)
@@ -489,20 +509,20 @@ class Delta:
     events: list[Event] = field(default_factory=list)
     """The new text, reasoning and tool calls."""
     tokens: list[int] = field(default_factory=list)
-    """The ids that were generated."""
+    """The ids of the new tokens."""
     logprobs: list[TokenLogprob] = field(default_factory=list)
-    """One for each of these tokens, if the request wants them."""
+    """The log probability of each of these tokens, if requested."""
     finish: str | None = None
-    """"stop" or "length"; None while the choice continues."""
+    """The finish reason, "stop" or "length"; None while the choice continues."""
     stop: str | int | None = None
-    """The stop string or the id that ended the choice, if one did."""
+    """The stop string or token id that ended the choice, if any."""
     broken_call: bool = False
-    """Whether the arguments of a tool call of the choice are no JSON object, as where the choice ends inside of one;
-    known with `finish`."""
+    """Whether the arguments of a tool call in the choice are not a JSON object, for instance because the choice ends
+    inside it. It is set together with `finish`."""
     progress: PromptProgress | None = None
-    """How much of the prompt is computed, if the request wants that; then nothing else is set."""
+    """The progress of the prompt, if requested. In such a delta nothing else is set."""
     audio: bytes = b""
-    """Samples of the text, in the form of types.audio, if it is spoken."""
+    """The audio samples of the text, in the form of types.audio, if the answer is spoken."""
 
 
 @dataclass(slots=True)
@@ -514,42 +534,42 @@ class Usage:
     completion_tokens: int = 0
     """The generated tokens."""
     reasoning_tokens: int = 0
-    """Those of the generated tokens that are reasoning."""
+    """The number of generated tokens that are reasoning."""
     cached_tokens: int | None = None
-    """Those of the prompt's tokens that were found in the prefix cache; None: not known."""
+    """The number of prompt tokens found in the prefix cache; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptProgress:
-    """The computed part of a prompt."""
+    """The progress of computing a prompt."""
 
     total: int
     """The tokens of the prompt."""
     cached: int
-    """Those of them that were found in the prefix cache."""
+    """The number of prompt tokens found in the prefix cache."""
     processed: int
-    """Those that are computed, the cached ones included."""
+    """The number of computed tokens, including cached ones."""
     time_ms: float
-    """The milliseconds since the engine started with the prompt."""
+    """The milliseconds since the prefill began."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """The times that a request took in the engine."""
+    """The times and token counts of a request in the engine."""
 
     cached: int
-    """The tokens of the prompt from the prefix cache; 0 if that is not known."""
+    """The number of prompt tokens from the prefix cache; 0 if unknown."""
     prompt: int
-    """The tokens of the prompt that were computed."""
+    """The number of prompt tokens that were computed."""
     prompt_ms: float
-    """The milliseconds that took; 0.0 as long as that is not known."""
+    """The milliseconds of the prefill; 0.0 as long as they are unknown."""
     predicted: int
-    """The generated tokens of all choices."""
+    """The number of generated tokens of all choices."""
     predicted_ms: float
-    """The milliseconds since the first of them."""
+    """The milliseconds since the first generated token."""
     queue_ms: float = 0.0
-    """The milliseconds before the engine started with the prompt; 0.0 as long as `prompt_ms` is not known."""
+    """The milliseconds before the prefill began; 0.0 as long as `prompt_ms` is unknown."""
     drafted: Sequence[int] | None = None
-    """The tokens of each draft of choices that have ended; None: not known."""
+    """The number of draft tokens in each draft of the choices that have ended; None if unknown."""
     accepted: Sequence[int] = ()
-    """How many tokens of each of these drafts were kept."""
+    """The number of accepted tokens in each of these drafts."""

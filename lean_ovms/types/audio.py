@@ -1,39 +1,41 @@
-"""Declares the form of all audio in the package: mono, signed 16 bit, little-endian, SAMPLE_RATE samples a second, in
-blocks of any length; and the voices of a model that speaks."""
+"""The form of all audio in the package, and the voices of a model that speaks.
+
+Audio is mono, signed 16 bit, little-endian, with SAMPLE_RATE samples per second, in blocks of any length.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 SAMPLE_RATE = 16_000
-"""Samples of a second."""
+"""Samples per second."""
 SAMPLE_BYTES = 2
-"""Bytes of a sample."""
+"""Bytes per sample."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoiceInfo:
-    """The properties of a loaded model that speaks, be it the only thing that it does, or a way to answer a chat."""
+    """The voices of a loaded model that speaks, whether that is its only task or a way of answering a chat."""
 
     sample_rate: int
-    """Samples of a second of its audio."""
+    """The samples per second of its audio."""
     voices: list[str] = field(default_factory=list)
-    """The names of its voices, the default one first; [] if there is one without a name."""
+    """The names of its voices, the default one first; [] if there is one voice without a name."""
     languages: list[str] = field(default_factory=list)
-    """The codes of its languages; [] if it has no choice."""
+    """The codes of its languages; [] if there is no choice."""
     speed: list[float] = field(default_factory=lambda: [1.0, 1.0])
-    """The lowest and the highest speed; equal where it has one speed only."""
+    """The lowest and the highest speed; equal if there is only one speed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeakParams:
-    """The parameters with which a text is spoken."""
+    """The parameters for speaking a text."""
 
     voice: str = ""
-    """One of VoiceInfo's voices; empty: the default."""
+    """One of VoiceInfo's voices; empty for the default."""
     language: str = ""
-    """One of VoiceInfo's languages; empty: the default."""
+    """One of VoiceInfo's languages; empty for the default."""
     speed: float = 1.0
-    """The speed; 1 is the voice's own."""
+    """The speed; 1 for the voice's normal speed."""
     sample_rate: int = 0
-    """The samples of a second of the audio; 0: as many as the model makes."""
+    """The samples per second of the audio; 0 for those of the model."""

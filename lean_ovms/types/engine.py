@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from .audio import VoiceInfo
 
 CLEAN_UP = r" (?:[.?!,\\]|'[ms]|' |'[rv]e|n't)"
-"""clean_up_tokenization_spaces as a regular expression: each match loses the spaces at its ends."""
+"""The effect of clean_up_tokenization_spaces as a regular expression: the spaces at the ends of each match are
+removed."""
 
 SPEECH = "speech"
 """The capability of models that speak their answers."""
@@ -29,31 +30,35 @@ CAPABILITIES = {
     "report_progress": "progress",
     "speaker": SPEECH,
 }
-"""Fields of SamplingParams that not every engine supports, with the member of ModelInfo.capabilities that they need."""
+"""The SamplingParams fields that not every engine supports, each with the required member of
+ModelInfo.capabilities."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vocabulary:
-    """Bytes of every token id, as the model's own detokenizer prints it in the middle of a text."""
+    """The bytes of every token, as the model's own detokenizer prints them in the middle of a text."""
 
     pieces: list[bytes]
-    """The bytes of each id, at its place (byte-fallback ids are single bytes)."""
+    """The bytes of each token, indexed by its id. Byte-fallback tokens are single bytes."""
     special: frozenset[int] = frozenset()
-    """The ids that skip_special_tokens hides."""
+    """The ids that skip_special_tokens omits."""
     strip_leading_space: bool = False
-    """Whether the detokenizer drops one space at the very start of a text (SentencePiece)."""
+    """Whether the detokenizer removes one space at the very start of a text (SentencePiece)."""
     clean_up: bool = False
-    """Whether it removes spaces before punctuation (openvino_tokenizers' clean_up_tokenization_spaces)."""
+    """Whether the detokenizer removes spaces before punctuation (openvino_tokenizers'
+    clean_up_tokenization_spaces)."""
     exact: bool = True
     """Whether the table was verified against the detokenizer; if not, the engine decodes text."""
 
     @property
     def longest(self) -> int:
-        """Bytes of the longest token, an upper bound of its characters; 64 for an unknown vocabulary."""
+        """The number of bytes in the longest token, an upper bound of its characters; 64 if the vocabulary is
+        unknown.
+        """
         return max(map(len, self.pieces), default=0) or 64
 
     def to_wire(self) -> Json:
-        """Returns its fields as protocol.Ready has them: bytes as latin-1 texts."""
+        """Returns the fields in the form of protocol.Ready, with bytes as latin-1 texts."""
         pieces = [piece.decode("latin-1") for piece in self.pieces]
         same = {name: getattr(self, name) for name in ("strip_leading_space", "exact", "clean_up")}
         return {"pieces": pieces, "special": sorted(self.special), **same}
@@ -61,39 +66,39 @@ class Vocabulary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelInfo:
-    """The properties of a loaded model; they are sent once, when the engine is ready.
+    """The properties of a loaded model, which the engine sends once, when it is ready.
 
-    What is only of text generation keeps its default for other tasks.
+    Fields about text generation have their defaults for other tasks.
     """
 
     vocab_size: int
-    """The number of tokens that the network knows, padding included."""
+    """The size of the vocabulary, including padding."""
     context_length: int
-    """The most tokens of one request, those of the prompt and those that are generated."""
+    """The most tokens of a request, prompt and generated tokens together."""
     kv_blocks: int = 0
-    """The blocks of the KV cache."""
+    """The number of blocks in the KV cache."""
     block_size: int = 0
-    """The tokens of a block."""
+    """The number of tokens in a block."""
     max_sequences: int = 0
-    """The most sequences that run at once, because of the memory of their states; 0: there is no such limit."""
+    """The most sequences that can run at once, limited by the memory for their states; 0 for no such limit."""
     state_bytes: int = 0
-    """The bytes of the states of one sequence."""
+    """The size in bytes of the states of one sequence."""
     eos_token_ids: list[int] = field(default_factory=list)
-    """Every id that ends a text."""
+    """The ids of all tokens that end a text."""
     pad_token_id: int = 0
-    """The id of the token for padding."""
+    """The id of the padding token."""
     bos_token: str = ""
-    """The text of the token that begins a text."""
+    """The text of the BOS token."""
     eos_token: str = ""
-    """The text of the token that ends one."""
+    """The text of the EOS token."""
     chat_template: str = ""
     """The chat template that is stored in the tokenizer; "" for none."""
     speculative: str = ""
-    """What drafts tokens: "", "draft", "mtp", "eagle3" or "prompt_lookup"."""
+    """The kind of speculative decoding: "draft", "mtp", "eagle3", "prompt_lookup", or "" for none."""
     prefix_caching: bool = False
-    """Whether prompts may begin with what is computed of others."""
+    """Whether prompts share cached prefixes."""
     versions: dict[str, str]
-    """The versions of the libraries, by their names."""
+    """The versions of the libraries by name."""
     vision: bool = False
     """Whether the model reads images."""
     video: bool = False
@@ -103,24 +108,25 @@ class ModelInfo:
     image_tokens: list[str] = field(default_factory=list)
     """The model's own placeholders for images and audio, which clients may not write."""
     kv_precision: str = ""
-    """The type of the elements of keys and values, or "u8/u4" where they differ; "" if it is not known."""
+    """The element type of keys and values in the cache, or both as in "u8/u4" if they differ; "" if unknown."""
     pipeline: str = ""
-    """What serves the model, one of the values of --pipeline_type."""
+    """The pipeline that serves the model, one of the values of --pipeline_type."""
     pipeline_reason: str = ""
-    """Why AUTO took it."""
+    """The reason why AUTO selected the pipeline."""
     capabilities: list[str] = field(default_factory=list)
-    """What not every engine can do. "alternatives": log probabilities of tokens that were not chosen, of the answer and
-    of the prompt, also with the prefix cache. "logit_edits", "cache_salt", "progress": see CAPABILITIES.
-    "beam_control": early_stopping, and grammars with beam search and with min_tokens. "cached_tokens": it counts them
-    itself, for each request. "adapters": a request may name a LoRA adapter. "speech": the model speaks its answers."""
+    """The features of the engine that not every engine has. "alternatives": log probabilities of tokens that were not
+    chosen, of the answer and of the prompt, also with the prefix cache. "logit_edits", "cache_salt", "progress": see
+    CAPABILITIES. "beam_control": early_stopping, and grammars with beam search and with min_tokens. "cached_tokens":
+    the number of cached tokens of each request. "adapters": a request may name a LoRA adapter. "speech": the model
+    speaks its answers."""
     voices: VoiceInfo | None = None
     """The voices of a model that speaks texts, or its answers."""
     of_task: Json = field(default_factory=dict)
-    """What the feature of the model's task reports."""
+    """The properties that the feature of the model's task reports."""
 
     @classmethod
     def from_json(cls, values: Json) -> ModelInfo:
-        """Returns the info whose dataclasses.asdict() these values are. Raises TypeError."""
+        """Creates an object from the result of its dataclasses.asdict(). Raises TypeError."""
         values = dict(values)
         if values.get("voices"):
             from .audio import VoiceInfo
@@ -131,36 +137,36 @@ class ModelInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStats:
-    """A snapshot of the engine's counters between two steps.
+    """The engine's counters between two steps.
 
-    For tasks of features running, queued and steps count what is computed one by one, such as texts and their batches.
+    For tasks of features, running, queued and steps count the units of their work, such as texts and batches of texts.
     """
 
     running: int
-    """The sequences that run."""
+    """The number of running sequences."""
     queued: int
-    """The sequences that wait."""
+    """The number of waiting sequences."""
     steps: int
-    """The steps since the start."""
+    """The number of steps since the start."""
     kv_blocks_used: int = 0
-    """The blocks of the KV cache that running requests have."""
+    """The number of KV blocks that running requests use."""
     kv_blocks_total: int = 0
-    """All blocks of the KV cache."""
+    """The number of blocks in the KV cache."""
     preemptions: int = 0
-    """How often a sequence gave way to others, since the start."""
+    """The number of preemptions since the start."""
     recoveries: int = 0
-    """How many failed steps were tried again, since the start."""
+    """The number of failed steps that were repeated since the start."""
     state_bytes: int = 0
-    """The memory of the states of running sequences, without keys and values."""
+    """The size in bytes of the states of running sequences, without keys and values."""
     speculative: bool = False
-    """Whether draft tokens are verified."""
+    """Whether draft tokens are used."""
     drafts: int = 0
-    """How often draft tokens were verified."""
+    """The number of verified drafts."""
     drafted: int | None = None
-    """The draft tokens that were verified; None if that is not known."""
+    """The number of draft tokens; None if unknown."""
     accepted: int = 0
-    """Those of them that were kept."""
+    """The number of accepted draft tokens."""
     accepted_by_position: Sequence[int] = ()
-    """Those that were kept, by their places in the drafts."""
+    """The number of accepted draft tokens by their position in the draft."""
     of_features: Mapping[str, float] = field(default_factory=dict)
-    """The values of features' metrics, by the names of the metrics."""
+    """The values of features' metrics by name."""

@@ -1,7 +1,8 @@
-"""Brings the pieces of a stream to its client: pushed from layer to layer in plain calls, no task switch for each.
+"""Passes the pieces of a stream to its client by plain calls from layer to layer, without a task switch for each piece.
 
-A stream pushes to the Sink that it is given; a layer between two gives the stream below it a sink of its own. While the
-last sink is paused nothing is pushed: the first stream merges what comes (engine/client/replies.py), or waits.
+A stream pushes to the Sink that it is given; a layer in between gives the stream below it a sink of its own. While the
+last sink is paused (back-pressure) nothing is pushed: the first stream merges what arrives (engine/client/replies.py),
+or waits.
 """
 
 from __future__ import annotations
@@ -17,43 +18,45 @@ Paused = Callable[[], "asyncio.Future[None] | None"]
 
 
 def never() -> None:
-    """Takes everything without a pause."""
+    """Returns None, which means that the sink is never paused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sink(Generic[T]):
-    """A taker of the pieces of a stream."""
+    """The receiver of the pieces of a stream."""
 
     push: Callable[[T], object]
-    """Takes a piece."""
+    """Receives a piece."""
     paused: Paused = never
-    """Returns None if it takes a piece now, else a future that is done when it may take the next one."""
+    """Returns None if a piece may be pushed now, or else a future that is done when it may."""
 
     async def send(self, piece: T) -> None:
-        """Pushes a piece, and waits until the next one may be pushed. Others may wait for the same future: a task that
-        is cancelled does not cancel it for them."""
+        """Pushes a piece, and waits until the next one may be pushed.
+
+        Others may wait for the same future: cancelling this task does not cancel it for them.
+        """
         self.push(piece)
         while (paused := self.paused()) is not None:
             await asyncio.shield(paused)
 
 
 def wake(waiter: asyncio.Future[None] | None) -> None:
-    """Lets the task go on that awaits this future, if one does."""
+    """Resolves a future that a task may be waiting for."""
     if waiter is not None and not waiter.done():
         waiter.set_result(None)
 
 
 class PushStream(Protocol[T]):
-    """Something that is pushed, once."""
+    """A stream that can be pushed once."""
 
     async def push_to(self, sink: Sink[T]) -> None:
-        """Pushes all pieces; returns after the last. Once it is cancelled, nothing more is pushed."""
+        """Pushes all pieces, and returns after the last one. After it is cancelled, nothing more is pushed."""
 
 
 class StreamIterator(Generic[T]):
-    """The pieces of a stream for a caller that has to iterate. Its owner closes it.
+    """An asynchronous iterator over the pieces of a stream. Its owner must close it.
 
-    The stream is paused while a piece is not consumed.
+    The stream is paused while a piece has not been consumed.
     """
 
     def __init__(self, stream: PushStream[T]) -> None:
@@ -65,7 +68,7 @@ class StreamIterator(Generic[T]):
 
     @property
     def waiting(self) -> bool:
-        """There is no piece and no end yet."""
+        """Whether there is neither a piece nor the end yet."""
         return not self._pieces and not self._task.done()
 
     def __aiter__(self) -> StreamIterator[T]:
@@ -85,7 +88,7 @@ class StreamIterator(Generic[T]):
         return piece
 
     async def aclose(self) -> None:
-        """Stops the stream's task, at once. Idempotent."""
+        """Cancels the stream's task immediately. Idempotent."""
         if not self._task.done():
             self._consumed = asyncio.get_running_loop().create_future()  # never done
             self._task.cancel()
