@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import re
 from collections.abc import Iterable
 from enum import IntEnum
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 CLIENT_LEFT = 499
 """The status of a request whose client did not wait for the response (nginx's number; it is never sent)."""
+MOST_RETRY_AFTER_S = 60
+"""The most seconds that a client is told to wait."""
 NO_VIDEO = "This servable does not support video input, but video_url has been provided"
 
 
@@ -375,6 +378,29 @@ class Unavailable(RequestError):
     kind = "server_error"
     code = "model_unavailable"
     retry_after_s = 2
+
+
+def sleeping() -> Unavailable:
+    """Returns the error for requests while the server sleeps."""
+    return Unavailable("The server sleeps; POST /wake_up ends that.", code="sleeping", retry_after_s=MOST_RETRY_AFTER_S)
+
+
+def not_loaded(failure: StartError, retry_after_s: float | None = None) -> Unavailable:
+    """Returns the error for a request whose model could not be loaded.
+
+    Args:
+        failure: The reason.
+        retry_after_s: The seconds after which the request may be sent again; None: it is not known.
+    """
+    after_s = None if retry_after_s is None else retry_after(retry_after_s)
+    return Unavailable(
+        f"The model could not be loaded. {failure.reason}", code="model_not_loaded", retry_after_s=after_s
+    )
+
+
+def retry_after(seconds: float) -> int:
+    """Returns the seconds as a value for Retry-After."""
+    return max(1, min(MOST_RETRY_AFTER_S, math.ceil(seconds)))
 
 
 _BY_NAME = {

@@ -25,7 +25,8 @@ Rule 6. A model that has a successor, or is served no longer, is retired: closed
         its last request has ended its engine is stopped, which is the one other way from LOADED to UNLOADED. Where
         requests load the successor, that waits until the retired one is out of memory.
 Rule 7. An engine that dies is started again by its client (engine/client/engine.py). The model stays LOADED or LOADING
-        meanwhile, and the state that operators see is the engine's.
+        meanwhile, and the state that operators see is the engine's. Files that were replaced since are read anew: the
+        new engine has those.
 
 Adapters are models with such a life, too. Knows no requests but those that wait for it, no HTTP and no task.
 """
@@ -34,7 +35,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from itertools import count
@@ -44,7 +44,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from ..config import Config, listed
 from ..config.options import DIRECTORY, PRIVATE_DIRECTORY
 from ..engine.client.engine import engine_of
-from ..errors import StartError, Unavailable, WrongOptions
+from ..errors import StartError, WrongOptions
 from ..manifest import ADAPTER_SET
 from ..observability.records import Metrics, current_record
 from ..repository import weights
@@ -65,8 +65,6 @@ UNLOADED, LOADING, LOADED, UNLOADING = "unloaded", "loading", "loaded", "unloadi
 """The phases of a model."""
 RETRY_S = 10.0
 """The seconds after a failed load in which requests get its error; the next request after that loads again."""
-MIN_RETRY_AFTER_S, MAX_RETRY_AFTER_S = 1, 60
-"""The bounds of Retry-After, in seconds."""
 PROGRESS_S = 10.0
 """The seconds between two log lines about a model that is still loading."""
 WEIGHTS_FACTOR = 1.2
@@ -227,29 +225,6 @@ class Residency:
         if since is None and self.residence is not None:
             since = self.residence.closed_since
         return self.loaded and (since is None or arrived <= since)
-
-
-def sleeping() -> Unavailable:
-    """Returns the error for requests while the server sleeps."""
-    return Unavailable("The server sleeps; POST /wake_up ends that.", code="sleeping", retry_after_s=MAX_RETRY_AFTER_S)
-
-
-def not_loaded(failure: StartError, retry_after_s: float | None = None) -> Unavailable:
-    """Returns the error for a request whose model could not be loaded.
-
-    Args:
-        failure: The reason.
-        retry_after_s: The seconds after which the request may be sent again; None if unknown.
-    """
-    after_s = None if retry_after_s is None else bounded(retry_after_s)
-    return Unavailable(
-        f"The model could not be loaded. {failure.reason}", code="model_not_loaded", retry_after_s=after_s
-    )
-
-
-def bounded(seconds: float) -> int:
-    """Rounds seconds to a value within the bounds of Retry-After."""
-    return max(MIN_RETRY_AFTER_S, min(MAX_RETRY_AFTER_S, math.ceil(seconds)))
 
 
 def arrival() -> float:
@@ -440,10 +415,26 @@ class ModelLifecycle(Residency):
         await self._read_once()
         if self._stopped:
             raise StartError("the model was stopped before it was loaded")
+        if not self.adapter:
+            self.engine.on_restart = self._follow_restart
         await asyncio.gather(asyncio.to_thread(self._import), *([] if self.adapter else [self.engine.start()]))
         self._update(self.engine.info, self.engine.vocabulary)
         for preparation in self.preparations:
             await preparation.compute()
+
+    async def _follow_restart(self) -> None:
+        """Serves the files that an engine has read which was started in place of one that died. Raises StartError."""
+        info, vocabulary, before = self.engine.info, self.engine.vocabulary, self.directory
+        self.directory = before if self.config.without_model else await asyncio.to_thread(self._read_files)
+        same = self.directory == before and vocabulary is self._vocabulary
+        if same and info == self._info:
+            return
+        await asyncio.to_thread(self._import)
+        for model in self.with_adapters if "adapters" in info.capabilities else [self]:
+            model.directory = self.directory
+            model._update(info, vocabulary)
+        if not same:
+            log.warning("%s: its files have changed, and are served as they are now: %s", self.name, self.summary)
 
     def _update(self, info: ModelInfo, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
@@ -463,17 +454,20 @@ class ModelLifecycle(Residency):
     async def _read_directory(self) -> None:
         if self.config.without_model:
             return
-        self.directory = await asyncio.to_thread(
-            read_model_dir,
-            self.config.model_dir,
-            generation_config=self.config.generation_config_path,
-            override=self.config.override_generation_config,
-            task=self.config.task,
-        )
+        self.directory = await asyncio.to_thread(self._read_files)
         await asyncio.to_thread(self._check_options)
         for preparation in self.preparations:
             await asyncio.to_thread(preparation.check)
         await self.adapters.check()
+
+    def _read_files(self) -> ModelDir:
+        config = self.config
+        return read_model_dir(
+            config.model_dir,
+            generation_config=config.generation_config_path,
+            override=config.override_generation_config,
+            task=config.task,
+        )
 
     def _check_options(self) -> None:
         """Checks the options as far as possible without an engine; called in a thread. Raises WrongOptions."""

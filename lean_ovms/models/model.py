@@ -13,13 +13,13 @@ from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from ..config import Config
-from ..errors import BadRequest, ModelNotFound, RequestError, RequestTimeout, Unavailable
+from ..errors import BadRequest, ModelNotFound, RequestError, RequestTimeout, Unavailable, not_loaded, sleeping
 from ..manifest import named
 from ..observability.logging import safe
 from ..observability.records import GenerationRecord, current_record
 from ..repository import model_config
 from ..types import Json
-from .lifecycle import RETRY_S, ModelLifecycle, arrival, not_loaded, sleeping
+from .lifecycle import RETRY_S, ModelLifecycle, arrival
 
 M = TypeVar("M", bound="Model")
 

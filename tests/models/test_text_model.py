@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,6 +45,46 @@ async def test_a_chat_is_rendered_and_ids_go_as_they_are() -> None:
         await (await start(model, prompt)).aclose()
     assert [prompt for prompt, _ in engine.submitted] == ["user:hi;", "text", [1, 2]]
     assert await model.render(HELLO) == "user:hi;"
+
+
+@pytest.mark.parametrize("adapters", [False, True])
+async def test_files_that_were_replaced_are_served_once_an_engine_that_died_has_read_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, adapters: bool
+) -> None:
+    for name in ("openvino_model.xml", "openvino_model.bin", "openvino_tokenizer.xml", "openvino_detokenizer.xml"):
+        (tmp_path / name).touch()
+    template = tmp_path / "chat_template.jinja"
+    template.write_text("old:{{ messages[0].content }}")
+    engine = FakeEngine(say("a"))
+    engine.info = replace(INFO, capabilities=(*INFO.capabilities, *["adapters"] * adapters))
+    config = Config(model_path=str(tmp_path), model_name="m", lora_modules=f"x={tmp_path}" if adapters else "")
+    model = TextModel(config, engine)  # type: ignore[arg-type]
+    model.adapters.check = model.adapters.load = _done  # type: ignore[method-assign]
+    await model.load()
+    assert await model.render(HELLO) == "old:hi"
+    template.write_text("new:{{ messages[0].content }}")
+    assert await model.render(HELLO) == "old:hi"
+    before = model.chat_format
+    await engine.on_restart()
+    for each in model.with_adapters:
+        assert await each._render(HELLO) == "new:hi"
+    assert "its files have changed, and are served as they are now" in caplog.text
+    caplog.clear()
+    before = model.chat_format
+    await engine.on_restart()
+    assert model.chat_format is before
+    engine.info = replace(engine.info, context_length=7)
+    await engine.on_restart()
+    assert model._max_prompt_chars == 7 * engine.vocabulary.longest
+    assert not caplog.text
+    template.unlink()
+    (tmp_path / "tokenizer_config.json").write_text("{")
+    with pytest.raises(StartError, match="tokenizer_config"):
+        await engine.on_restart()
+
+
+async def _done() -> None:
+    """Does nothing."""
 
 
 async def test_a_prompt_too_long_for_the_context_is_refused_before_the_engine_sees_it() -> None:

@@ -26,6 +26,12 @@ from .prestart import spawn
 
 log = logging.getLogger("lean_ovms.engine")
 
+CAUSES = {
+    "SIGKILL": " (out of memory?)",
+    "SIGBUS": " (a file of the model was cut or overwritten while it was in use, or cannot be read?)",
+}
+"""The likely cause of a signal that this process did not send."""
+KILLED_BY = "killed by "
 GRACE_S = 2.0
 """Seconds in which the process may exit by itself after its pipe is closed, unless it needs more, and again after
 SIGTERM."""
@@ -259,12 +265,11 @@ class Child(asyncio.Protocol):
         return status != 0 and not self._forced and not self.why
 
     def _describe(self, status: int) -> str:
-        """Describes an exit status; adds the last output for a crash, and the likely cause for a SIGKILL from
-        outside.
-        """
-        cause = " (out of memory?)" if status == -signal.SIGKILL and not self._forced else ""
+        """Returns the exit in words; of a crash with its last output, of a signal from outside with a likely cause."""
+        exit_words = describe_exit(status)
+        cause = "" if self._forced else CAUSES.get(exit_words.removeprefix(KILLED_BY), "")
         words = self._output.last_words if self._output is not None and self._crashed(status) else ""
-        return describe_exit(status) + cause + (f"; its last output: {words}" if words else "")
+        return exit_words + cause + (f"; its last output: {words}" if words else "")
 
 
 def describe_exit(status: int) -> str:
@@ -275,4 +280,4 @@ def describe_exit(status: int) -> str:
         name = signal.Signals(-status).name
     except ValueError:
         name = f"signal {-status}"
-    return f"killed by {name}"
+    return KILLED_BY + name

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...composition import records_of
 from ...config import Config
-from ...errors import BadRequest, RequestError, RequestTimeout, StartError, Unavailable
+from ...errors import BadRequest, RequestError, RequestTimeout, StartError, Unavailable, retry_after
 from ...manifest import ENGINE
 from ...types import Image, SamplingParams
 from ...types.engine import EngineStats, ModelInfo, Vocabulary
@@ -56,6 +55,10 @@ sampling_fields = changed_fields(SamplingParams)
 """A function that returns the sampling fields that differ from the defaults, for protocol.Submit."""
 
 
+async def _nothing() -> None:
+    """Is called after a restart where nobody has to know of it."""
+
+
 def engine_of(config: Config) -> ModelEngine:
     """Creates the engine of a model with these options, without starting it.
 
@@ -90,6 +93,7 @@ class EngineClient:
         self._grace_s = GRACE_S + sum(row.close_s for row in self._features)
         self.state = "loading"
         self.restarts = 0
+        self.on_restart: Callable[[], Awaitable[None]] = _nothing
         self._child: Child | None = None
         self._replies = ReplyRouter(self._send)
         ping = partial(self._send, protocol.Ping(WATCHDOG_ID))
@@ -170,9 +174,11 @@ class EngineClient:
             child.know(records_of(row, *self._features))
             load = protocol.Load(self._config.for_engine(features), row.name, features)
             ready = await child.start(self._command, load, self._config.engine_load_timeout_s)
+            self._update_model(ready)
+            if self._ready_at:
+                await self.on_restart()
             if child.ended:
                 raise StartError("the engine died as soon as the model was loaded", temporary=True)
-            self._update_model(ready)
         except StartError:
             await child.stop()
             raise
@@ -351,7 +357,7 @@ class EngineClient:
         return self._with_retry(Unavailable(text, code="engine_restarted"))
 
     def _with_retry(self, error: Unavailable) -> Unavailable:
-        error.retry_after_s = max(1, min(60, math.ceil(self._expected_at - self._clock())))
+        error.retry_after_s = retry_after(self._expected_at - self._clock())
         return error
 
     # --- the pipe ---

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -15,6 +15,9 @@ from .replies import Close, L, OnPartial, ReplyStream, Send
 
 class ModelEngine(Protocol):
     """The engine of one model. Its processes are restarted if they die."""
+
+    on_restart: Callable[[], Awaitable[None]]
+    """Is awaited before an engine that was started in place of one that died gets requests; it may raise StartError."""
 
     @property
     def state(self) -> str:

@@ -2,8 +2,9 @@
 
 Pages of mapped files are dropped as soon as OpenVINO has packed the weights. OpenVINO (2026.4) computes with packed
 copies of a network's matrices, and keeps the original constants for steps of other sizes. Pages of a mapped file can be
-dropped at any time: if they are read again, they come from the file or the system's cache of it. Only Linux tells which
-files are mapped; elsewhere nothing is dropped.
+dropped at any time: if they are read again, they come from the file or the system's cache of it. So a network whose file
+is overwritten has some old weights and some new ones; `changed_file` finds that. Only Linux tells which files are
+mapped; elsewhere nothing is dropped.
 
 The packed weights are moved to pages of 2 MB where the kernel leaves that to the process. A token reads all weights: at
 the size of Qwen3-0.6B it takes 27 ms instead of 32. Memory that is allocated later stays in small pages
@@ -45,6 +46,8 @@ INTERVAL_S = 0.02
 
 _kept: dict[tuple[int, int], Any] = {}
 """The mappings by their first address and end, each with an object, such as a constant in it, that keeps it mapped."""
+_files: dict[str, tuple[int, tuple[int, int]]] = {}
+"""An open descriptor of each mapped file by its path, with its size and time of change when it was mapped."""
 
 
 def keep(model: Any) -> None:
@@ -59,9 +62,32 @@ def keep(model: Any) -> None:
         address = node.data.ctypes.data
         if found := next((place for place in mappings if place[0] <= address < place[1]), None):
             _kept[found] = node
-            mappings.remove(found)
+            _watch(mappings.pop(found))
             if not mappings:
                 return
+
+
+def _watch(path: str) -> None:
+    """Has `changed_file` look at a file."""
+    with contextlib.suppress(OSError):
+        number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        _files[path] = number, _state(number)
+
+
+def changed_file() -> str:
+    """Returns the path of a mapped file whose bytes were changed since; "" if there is none.
+
+    Another file under its name changes nothing: the one that is mapped stays until it is unmapped.
+    """
+    with contextlib.suppress(OSError):  # of a file system that is gone: what is mapped may still be in memory
+        return next((path for path, (number, before) in _files.items() if _state(number) != before), "")
+    return ""
+
+
+def _state(number: int) -> tuple[int, int]:
+    """Returns the size and the time of change of an open file. Raises OSError."""
+    status = os.fstat(number)
+    return status.st_size, status.st_mtime_ns
 
 
 def keep_mapping(address: int, mapped: mmap.mmap) -> None:
@@ -95,15 +121,15 @@ def dropping() -> Iterator[None]:
         drop()
 
 
-def _mappings() -> list[tuple[int, int]]:
-    """Returns the first address and the end of each large mapping of a file that this process only reads."""
-    found = []
+def _mappings() -> dict[tuple[int, int], str]:
+    """Returns the path of each large mapping of a file that this process only reads, by its first address and end."""
+    found = {}
     with contextlib.suppress(OSError):
         for line in MAPS.read_text().splitlines():
-            addresses, access, *_ = line.split(maxsplit=2)
+            addresses, access, *_, path = line.split(maxsplit=5)
             begin, end = (int(address, 16) for address in addresses.split("-"))
             if access == READ_ONLY and end - begin >= LEAST_BYTES and (begin, end) not in _kept:
-                found.append((begin, end))
+                found[begin, end] = path
     return found
 
 

@@ -94,11 +94,20 @@ def serve(transport: Transport, log_fd: int | None = None) -> int:
     threading.Thread(target=weight_pages.replace_small_pages, daemon=True).start()
     try:
         with contextlib.closing(task):
-            Worker(task, transport).run()
+            Worker(task, transport, require_weights).run()
     except EngineLost as error:
         log.error("the engine is lost: %s", error)
         return EXIT_BROKEN
     return EXIT_CLOSED
+
+
+def require_weights() -> None:
+    """Raises EngineLost if a file was overwritten: then a network has some of its weights, and some of others.
+
+    It takes 1 us.
+    """
+    if path := weight_pages.changed_file():
+        raise EngineLost(f"{path} was overwritten while it was in use")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import os
 import select
 import socket
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ...util import resources
@@ -109,7 +109,15 @@ class CommandQueue:
 class Worker:
     """Serves one task to one front end."""
 
-    def __init__(self, task: Task, transport: Transport) -> None:
+    def __init__(self, task: Task, transport: Transport, check: Callable[[], None] = lambda: None) -> None:
+        """Begins with no commands.
+
+        Args:
+            task: The task.
+            transport: The pipe to the front end.
+            check: Is called before commands are handled; it may raise errors.EngineLost.
+        """
+        self._check = check
         self.task = task
         self.transport = transport
         self._commands = CommandQueue()
@@ -134,6 +142,8 @@ class Worker:
         commands = self.transport.receive(wait=task.idle and not self._commands)
         if commands is None:
             return False
+        if commands:
+            self._check()
         if len(commands) == 1 and not self._commands and task.accepts_commands:
             self._handle(commands[0])  # as most often: there is nothing to take turns with
         elif commands or self._commands:

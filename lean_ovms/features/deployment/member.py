@@ -12,16 +12,22 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ...errors import RequestError, StartError, TooManyRequests, Unavailable, counted
+from ...errors import (
+    MOST_RETRY_AFTER_S,
+    RequestError,
+    StartError,
+    TooManyRequests,
+    Unavailable,
+    counted,
+    not_loaded,
+    retry_after,
+)
 from ...models.lifecycle import (
     LOADED,
-    MAX_RETRY_AFTER_S,
     UNLOADED,
     UNLOADING,
     Residency,
     arrival,
-    bounded,
-    not_loaded,
 )
 from ...observability.records import current_client
 
@@ -129,7 +135,7 @@ class Member:
         own = sum(waiter.client == client for waiter in self.waiters) if client else 0
         if waiting >= config.max_queued_requests or own >= config.max_queued_requests_per_client:
             why = f"{counted(waiting, 'request is', 'requests are')} waiting for this model to be loaded already"
-            raise TooManyRequests(why, retry_after_s=bounded(load_s))
+            raise TooManyRequests(why, retry_after_s=retry_after(load_s))
 
     async def _wait(self) -> bool:
         loop = asyncio.get_running_loop()
@@ -293,7 +299,7 @@ async def settled(members: Iterable[Member]) -> None:
 def all_busy() -> Unavailable:
     """Returns the error for a request that has waited too long for its model."""
     why = "The models in memory are at work, and none could be unloaded."
-    return Unavailable(why, code="models_busy", retry_after_s=MAX_RETRY_AFTER_S)
+    return Unavailable(why, code="models_busy", retry_after_s=MOST_RETRY_AFTER_S)
 
 
 def stopping() -> Unavailable:

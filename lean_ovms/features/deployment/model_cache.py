@@ -18,8 +18,8 @@ import re
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from ...errors import InternalError, StartError
-from ...models.lifecycle import LOADING, RETRY_S, UNLOADED, UNLOADING, Residency, not_loaded, sleeping
+from ...errors import InternalError, StartError, not_loaded, sleeping
+from ...models.lifecycle import LOADING, RETRY_S, UNLOADED, UNLOADING, Residency
 from .member import Member, ModelGroup, now, settled, stopping
 
 log = logging.getLogger("lean_ovms.models")

@@ -9,15 +9,15 @@ Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 from __future__ import annotations
 
 import math
-import mmap
+import os
 import struct
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice, takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ...errors import StartError
 from ...repository.model_file import parts
@@ -48,13 +48,28 @@ MAX_STRINGS = 1 << 22
 FIRST_VERSION, LAST_VERSION = 2, 3
 DEFAULT_ALIGNMENT, MAX_ALIGNMENT = 32, 1 << 16
 MAX_ELEMENTS = (1 << 63) - 1
+HEADER_BYTES, BEGINNING_BYTES = 1 << 24, 1 << 16
+"""Bytes that are read at first of a header, and of one whose beginning is wanted: most are no longer."""
 _LENGTH = struct.Struct("<Q")
 PULL_AGAIN = "copy the file again, or pull it with --source_model, --gguf_filename and --overwrite_models"
+ENDS = "it ends in its header"
 EXPORT = "serve the original model: --source_model ORG/NAME, or optimum-cli export openvino --model ORG/NAME DIRECTORY"
+
+
+T = TypeVar("T")
 
 
 class Malformed(Exception):
     """Raised if the bytes are not those of a whole GGUF file."""
+
+
+class NotRead(Exception):
+    """The bytes that were read of a file end before what is parsed does, and the file does not."""
+
+    def __init__(self, end: int) -> None:
+        """Keeps the place of the first byte that need not be read."""
+        super().__init__(end)
+        self.end = end
 
 
 class Unsupported(Exception):
@@ -249,8 +264,8 @@ def read_mmproj(path: Path) -> Header:
 
 
 def _of_part(path: Path, number: int, count: int) -> Header:
-    with _refusing(path), open_regular(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        header = parse(data)
+    with _refusing(path):
+        header = _of_file(path, _parse, HEADER_BYTES)
         place = header.metadata.get("split.no", 0), header.metadata.get("split.count", 0)
         if count > 1 and place != (number - 1, count):
             raise Malformed(f"it is not part {number} of {count}")
@@ -286,7 +301,7 @@ def _refusing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise StartError(f"{path} cannot be read: {error.strerror}") from error
-    except (Malformed, ValueError) as error:  # ValueError: an empty file cannot be mapped
+    except (Malformed, ValueError) as error:  # ValueError: it cannot be parsed
         raise StartError(f"{path} is not a whole GGUF file: {error}; {PULL_AGAIN}") from error
     except Unsupported as error:
         raise StartError(f"{path} cannot be served: {error}; {EXPORT}") from error
@@ -297,15 +312,45 @@ def beginning(path: Path) -> dict[str, Any]:
 
     Raises OSError and Malformed.
     """
-    with open_regular(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        cursor = Cursor(data)
+
+    def parse(cursor: Cursor) -> dict[str, Any]:
         entries = _entries(cursor, _begin(cursor)[1])
         return dict(takewhile(lambda entry: not entry[0].startswith("tokenizer."), entries))
 
+    return _of_file(path, parse, BEGINNING_BYTES)
 
-def parse(data: mmap.mmap | bytes) -> Header:
-    """Reads the header from the bytes of a file. Raises Malformed."""
-    cursor = Cursor(data)
+
+def parse(data: bytes) -> Header:
+    """Returns the header of a file's bytes. Raises Malformed."""
+    return _parse(Cursor(data, len(data)))
+
+
+def _of_file(path: Path, parse: Callable[[Cursor], T], count: int) -> T:
+    """Returns what is parsed of the beginning of a file.
+
+    It is read, not mapped: a process that reads what was cut off a mapped file ends, and this may be the server's.
+
+    Args:
+        path: The file.
+        parse: Parses it.
+        count: The bytes that are read at first; more follow as they are needed.
+
+    Raises:
+        OSError: The file cannot be read.
+        Malformed: It is no GGUF file, or is cut.
+    """
+    with open_regular(path) as file:
+        size, data = os.fstat(file.fileno()).st_size, b""
+        while piece := file.read(count - len(data)):
+            data += piece
+            try:
+                return parse(Cursor(data, size))
+            except NotRead as error:
+                count = max(error.end, 2 * count)
+    raise Malformed(ENDS)
+
+
+def _parse(cursor: Cursor) -> Header:
     tensors, entries = _begin(cursor)
     metadata = dict(_entries(cursor, entries))
     entries_end = cursor.position
@@ -315,7 +360,7 @@ def parse(data: mmap.mmap | bytes) -> Header:
         raise Malformed(f"its alignment is not between 1 and {MAX_ALIGNMENT}")
     start = -(-cursor.position // alignment) * alignment
     for name, shape, kind, offset in rows:
-        if start + offset + _size(shape, kind) > len(data):
+        if start + offset + _size(shape, kind) > cursor.size:
             raise Malformed(f"it ends before the tensor {name} does")
     return Header(
         metadata,
@@ -349,27 +394,40 @@ def _entries(cursor: Cursor, count: int) -> Iterator[tuple[str, Any]]:
 class Cursor:
     """A position in the data, whose methods read values and check that they do not go beyond the end."""
 
-    def __init__(self, data: mmap.mmap | bytes) -> None:
+    def __init__(self, data: bytes, size: int) -> None:
+        """Begins at the first byte.
+
+        Args:
+            data: The bytes of the file that were read, from its beginning.
+            size: The bytes of the whole file.
+        """
         self._data = data
+        self.size = size
         self.position = 0
 
-    def read(self, size: int) -> bytes:
-        """Reads the next `size` bytes. Raises Malformed at the end of the data."""
-        end = self.position + size
+    def _require(self, end: int) -> None:
+        """Raises Malformed if the file ends before there, and NotRead if what was read of it does."""
+        if end > self.size:
+            raise Malformed(ENDS)
         if end > len(self._data):
-            raise Malformed("it ends in its header")
+            raise NotRead(end)
+
+    def read(self, size: int) -> bytes:
+        """Returns the next `size` bytes. Raises Malformed at the end, and NotRead."""
+        end = self.position + size
+        self._require(end)
         piece = self._data[self.position : end]
         self.position = end
         return piece
 
     def strings(self, count: int) -> StringArray:
-        """Reads the next `count` strings. Raises Malformed at the end of the data."""
+        """Returns the next `count` strings. Raises Malformed at the end, and NotRead."""
         if count > MAX_STRINGS:
             raise Malformed(f"it claims an array of {count} strings")
         data, place, last, unpack = self._data, self.position, len(self._data) - _LENGTH.size, _LENGTH.unpack_from
         for _ in range(count):
             if place > last:
-                raise Malformed("it ends in its header")
+                self._require(place + _LENGTH.size)
             place += _LENGTH.size + unpack(data, place)[0]
         return StringArray(self.read(place - self.position), count)
 

@@ -131,6 +131,16 @@ class EnginePool:
         return sum(one.restarts for one in self.replicas)
 
     @property
+    def on_restart(self) -> Callable[[], Awaitable[None]]:
+        """Is awaited before one that was started in place of one that died gets requests."""
+        return self.replicas[0].on_restart
+
+    @on_restart.setter
+    def on_restart(self, call: Callable[[], Awaitable[None]]) -> None:
+        for one in self.replicas:
+            one.on_restart = call
+
+    @property
     def processes(self) -> int:
         """The number of the replicas."""
         return len(self.replicas)

@@ -109,12 +109,16 @@ def test_a_child_that_loads_too_long_is_killed():
     run_fast(main)
 
 
-async def test_the_error_of_a_killed_loader_names_its_signal():
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(signal.SIGKILL, r"SIGKILL \(out of memory\?\)"), (signal.SIGBUS, r"SIGBUS \(a file of the model")],
+)
+async def test_the_error_of_a_killed_loader_names_its_signal(number, words):
     life = Life()
     task = asyncio.create_task(life.start("hang"))
     await until(lambda: life.child.pid)
-    os.kill(life.child.pid, signal.SIGKILL)
-    with pytest.raises(StartError, match=r"killed by SIGKILL \(out of memory\?\)"):
+    os.kill(life.child.pid, number)
+    with pytest.raises(StartError, match=f"killed by {words}"):
         await task
 
 

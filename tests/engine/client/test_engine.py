@@ -354,6 +354,30 @@ def test_restarts_back_off_and_go_on_for_ever(tmp_path, caplog):
 
 
 @pytest.mark.slow
+def test_the_model_is_told_of_a_restart_before_requests_are_and_refuses_what_it_cannot_serve():
+    async def main():
+        calls = []
+
+        async def follow():
+            calls.append(engine.state)
+            if len(calls) == 2:
+                raise StartError("no chat template")
+            if len(calls) == 3:
+                os.kill(engine.pid, signal.SIGKILL)
+                await until(lambda: engine.pid is None)
+
+        async with running() as engine:
+            engine.on_restart = follow
+            for restarts in (1, 4):
+                os.kill(engine.pid, signal.SIGKILL)
+                await until(lambda restarts=restarts: engine.restarts == restarts and engine.state == "ready")
+            assert calls == ["restarting"] * 4
+            assert await read(await submit(engine, "count 1")) == {0: ([0], [], "stop")}
+
+    run_fast(main)
+
+
+@pytest.mark.slow
 def test_a_healthy_life_makes_the_next_death_a_first_one(monkeypatch):
     """How long a life is healthy is set here: what is a minute on the fast loop is a moment on a busy machine."""
 

@@ -1,5 +1,6 @@
 """Pages of mapped weights leave memory, and a network computes the same as before."""
 
+import os
 import re
 from pathlib import Path
 
@@ -17,6 +18,7 @@ SIZE = 1024
 @pytest.fixture(autouse=True)
 def nothing_kept(monkeypatch):
     monkeypatch.setattr(weight_pages, "_kept", {})
+    monkeypatch.setattr(weight_pages, "_files", {})
 
 
 @pytest.fixture
@@ -55,6 +57,31 @@ def test_a_mapping_stays_as_long_as_it_may_be_dropped(network):
     """Else the addresses could be those of other memory."""
     weight_pages.keep(ov.Core().read_model(network))
     assert resident(network.with_suffix(".bin")) is not None
+
+
+def test_a_file_that_is_overwritten_is_found_and_one_that_is_replaced_is_not(network, tmp_path):
+    file = network.with_suffix(".bin")
+    weight_pages.keep(ov.Core().read_model(network))
+    assert weight_pages.changed_file() == ""
+    content = file.read_bytes()
+    (tmp_path / "other").write_bytes(content[::-1])
+    (tmp_path / "other").replace(file)
+    assert weight_pages.changed_file() == ""
+    weight_pages.keep(ov.Core().read_model(network))
+    os.utime(file, ns=(0, 0))
+    assert weight_pages.changed_file() == str(file)
+
+
+@pytest.mark.parametrize("size", [0, 1 << 20, 1 << 30])
+def test_a_file_whose_size_changes_is_found_with_its_old_time(network, size):
+    file = network.with_suffix(".bin")
+    weight_pages.keep(ov.Core().read_model(network))
+    before = file.stat().st_mtime_ns
+    os.truncate(file, size)
+    os.utime(file, ns=(before, before))
+    assert weight_pages.changed_file() == str(file)
+    file.unlink()
+    assert weight_pages.changed_file() == str(file)
 
 
 def test_nothing_is_dropped_of_a_network_in_memory_or_where_mappings_are_unknown(network, monkeypatch):

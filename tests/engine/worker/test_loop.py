@@ -6,6 +6,7 @@ import pytest
 
 from lean_ovms.engine.errors import EngineLost
 from lean_ovms.engine.protocol import Decode, Decoded, Encode, Encoded, Ping, Pong, Ready, Submit
+from lean_ovms.engine.worker import __main__ as worker_main
 from lean_ovms.engine.worker import loop
 from lean_ovms.engine.worker.loop import Worker
 from tests.engine.rig import MemoryTransport
@@ -99,6 +100,18 @@ def test_memory_is_trimmed_when_the_last_request_with_images_has_ended(worker, m
     worker.transport.inbox.append([])
     worker.turn()
     assert not trimmed.is_set()
+
+
+def test_an_engine_that_is_lost_takes_no_more_commands(monkeypatch):
+    changed = iter(("", "/m/openvino_model")).__next__
+    monkeypatch.setattr(worker_main.weight_pages, "changed_file", changed)
+    worker = Worker(Counting(), MemoryTransport(), worker_main.require_weights)
+    worker.transport.inbox.append([encode(1)])
+    worker.turn()
+    worker.transport.inbox.append([Ping(2)])
+    with pytest.raises(EngineLost, match="/m/openvino_model was overwritten"):
+        worker.turn()
+    assert worker.transport.frames == [[Encoded(1, [])]]
 
 
 def test_the_loop_ends_when_the_pipe_closes(worker):

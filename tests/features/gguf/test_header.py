@@ -1,5 +1,6 @@
 """GGUF: the header is not believed, and a file answers what the same weights answer as OpenVINO files."""
 
+import os
 import random
 import struct
 
@@ -109,6 +110,30 @@ def test_a_file_that_ends_in_its_header_is_refused(read, size):
 def test_a_file_that_ends_before_its_tensors_is_refused(read):
     with pytest.raises(StartError, match=r"token_embd.weight.*pull it with --source_model, --gguf_filename"):
         read(file()[:-1])
+
+
+def test_a_header_is_read_in_pieces(read, monkeypatch, tmp_path):
+    whole = read(file())
+    for size in (1, 7, 64):
+        monkeypatch.setattr(gguf, "HEADER_BYTES", size)
+        monkeypatch.setattr(gguf, "BEGINNING_BYTES", size)
+        header = gguf.read(tmp_path / "x.gguf")
+        assert (header.tensors, header.config()) == (whole.tensors, whole.config())
+        assert gguf.beginning(tmp_path / "x.gguf")["llama.context_length"] == 300
+
+
+def test_a_file_that_is_cut_while_its_header_is_read_is_refused(read, monkeypatch, tmp_path):
+    read(file({"general.description": (8, text("long" * 10_000))}))
+    path, number = tmp_path / "x.gguf", gguf.Cursor.number
+
+    def cut(cursor, code):
+        os.truncate(path, 40)
+        return number(cursor, code)
+
+    monkeypatch.setattr(gguf, "HEADER_BYTES", 64)
+    monkeypatch.setattr(gguf.Cursor, "number", cut)
+    with pytest.raises(StartError, match="it ends in its header"):
+        gguf.read(path)
 
 
 @pytest.mark.parametrize("kind", MAKERS)
