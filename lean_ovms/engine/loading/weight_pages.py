@@ -2,7 +2,7 @@
 
 Pages of mapped files are dropped as soon as OpenVINO has packed the weights. OpenVINO (2026.4) computes with packed
 copies of a network's matrices, and keeps the original constants for steps of other sizes. Pages of a mapped file can be
-dropped at any time: if they are read again, they come from the file or the system's cache of it. So a network whose file
+dropped at any time: if they are read again, they come from the file or the system cache of it. So a network whose file
 is overwritten has some old weights and some new ones; `changed_file` finds that. Only Linux tells which files are
 mapped; elsewhere nothing is dropped.
 
