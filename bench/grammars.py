@@ -16,10 +16,10 @@ import numpy as np
 from bench import figures
 from bench.report import Report, options
 from lean_ovms.errors import RequestError
+from lean_ovms.features.model_families.registry import registry
 from lean_ovms.features.structured_output.child.limits import GrammarBounds
 from lean_ovms.features.structured_output.constraint import build
 from lean_ovms.grammar.call_syntax import GrammarContext
-from lean_ovms.text.parsers import registry
 from lean_ovms.types import Json, OutputConstraint
 
 WALK_TEXTS, WALK_TOKENS = 3, 40

@@ -30,6 +30,7 @@ from lean_ovms.engine.worker.loop import Worker
 from lean_ovms.features.anthropic.api.events import MessageObject, MessageRenderer
 from lean_ovms.features.anthropic.api.request import parse_message
 from lean_ovms.features.chat import api as chat
+from lean_ovms.features.model_families.registry import registry
 from lean_ovms.features.pooling.api import embeddings
 from lean_ovms.features.pooling.model import PoolingModel
 from lean_ovms.features.pooling.types import PooledOutput
@@ -41,7 +42,6 @@ from lean_ovms.models.generation import OutputDecoder
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.repository.model_dir import read as read_model_dir
 from lean_ovms.text.decode.detokenizer import Detokenizer
-from lean_ovms.text.parsers import registry
 from lean_ovms.text.template.chat_template import ChatTemplate
 from lean_ovms.transports.http11.protocol import ServerProtocol
 from lean_ovms.types import ChatPrompt, Request, Response, SamplingParams, Text, Usage

@@ -24,8 +24,6 @@ EVERYWHERE = (*BASES, "")
 """The same, and without a prefix as well, as in vLLM or in llama.cpp's server."""
 SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 1800)
 """Buckets for times of anything that is computed, in seconds."""
-THINKS = ("<think>", "content.split('</think>')", 'content.split("</think>")')
-"""Marks of chat templates of models that think between <think> and </think>."""
 DRAFT_SETTINGS, DRAFT_PLAN, TEXT_PROPOSER = "draft settings", "draft plan", "text proposer"
 """Seams of speculative decoding. A function from an EngineConfig to `engine.loading.drafts.Drafts`; one from settings
 to an `engine.paged.parts.DraftPlan`; and one from the most tokens to compare to a TextProposer."""
@@ -61,9 +59,10 @@ is the library's own form of a grammar or None."""
 GRAMMAR_LIBRARY, OTHER_GRAMMAR_LIBRARY = "grammar library", "other grammar library"
 """Seams of the paged engine's grammars. What makes the library that matches them, used from the first grammar on; and
 the class of a loader for another library, used if an option selects it."""
-ANSWER_RULES, REQUEST_CONSTRAINTS = "answer rules", "request constraints"
-"""Seams of structured output. An `api.generation.tools.ReadRule`; and a function from the constraint that it returns, a
-`grammar.call_syntax.GrammarContext`, a Config, an Offload, and whether the client asked for the constraint to a
+ANSWER_FORMATS, ANSWER_RULES, REQUEST_CONSTRAINTS = "answer formats", "answer rules", "request constraints"
+"""Seams of the form of answers. A function from a Config and the sources of a chat template and of that for tools to a
+`models.chat_format.AnswerFormat`; an `api.generation.tools.ReadRule`; and a function from the constraint that it makes,
+a `grammar.call_syntax.GrammarContext`, a Config, an Offload, and whether the client asked for the constraint to a
 `models.chat_format.RequestConstraint`."""
 SERVER_TOOLS, SPOKEN_ANSWERS, GENERATION_METRICS = "server tools", "spoken answers", "metrics of a generation"
 """Seams of answers. A function from a Config to the tools that the server runs while it answers; one from the values of
@@ -328,7 +327,7 @@ class ParserRow(Row):
     name: str
     """The name of the parser."""
     family: str
-    """A `text.parsers.base.ModelFamily` as "module:NAME", imported by the first model that needs it."""
+    """What reads and writes these, as "module:NAME", imported by the first model that needs it."""
     _: KW_ONLY
     tools: bool = True
     """Whether it parses tool calls."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 BASE = {"types", "errors", "manifest", "composition"}
 OBSERVED = BASE | {"observability"}
-TEXT = {"text.decode", "text.parsers", "text.template"}
+TEXT = {"text.decode", "text.template"}
 DOORS = {"__init__", "asgi", "embed", "ray_serve"}
 """The public names of features that programs and hosts import: the only modules of the core that know a feature."""
 ALLOWED: dict[str, set[str]] = {
@@ -23,7 +23,6 @@ ALLOWED: dict[str, set[str]] = {
     "media": OBSERVED | {"config", "util"},
     "text.decode": BASE,
     "grammar": BASE,
-    "text.parsers": BASE | {"grammar"},
     "text.template": BASE | {"repository", "util"},
     "text": set(),
     "engine": set(),

@@ -16,9 +16,9 @@ from lean_ovms.composition import compose
 from lean_ovms.config import GROUPS, listed
 from lean_ovms.features.docs_page import openapi
 from lean_ovms.features.foreign_flags import command_line as foreign_flags
+from lean_ovms.features.model_families.registry import registry
 from lean_ovms.features.ollama import fields as ollama
 from lean_ovms.manifest import BASES, Route
-from lean_ovms.text.parsers import registry
 
 ROOT = Path(__file__).parent.parent
 NAMES = ("options", "endpoints", "fields", "operations", "cli", "coming_from")

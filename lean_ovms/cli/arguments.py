@@ -48,7 +48,7 @@ file."""
 TRUTH = dict.fromkeys(("true", "1", "on", "yes"), True) | dict.fromkeys(("false", "0", "off", "no"), False)
 COMMON = (
     "model_name", "rest_port", "rest_bind_address", "target_device", "cache_size", "max_model_len",
-    "max_tokens_limit", "chat_template", "tool_parser", "reasoning_parser", "log_level",
+    "max_tokens_limit", "chat_template", "log_level",
 )  # fmt: skip
 """The options of the core that a first start needs, listed after those that select the models."""
 

@@ -59,16 +59,6 @@ class ModelOptions(Options):
         choices=("auto", "string", "openai"),
     )
     response_role: str = _model("assistant", "role of the messages that chat completions return")
-    tool_parser: str = _model(
-        "",
-        "parser of tool calls, such as hermes3 (docs/coming_from.md lists them); empty: chosen by the chat template, "
-        "or generic; none: tool calls stay in the text",
-    )
-    reasoning_parser: str = _model(
-        "",
-        "parser of reasoning, such as qwen3 (docs/coming_from.md lists them); empty: chosen by the chat template; "
-        "none: reasoning stays in the text",
-    )
     max_tokens_limit: int = _model(
         0, "largest max_tokens that a request may set, and the default of those that set none; 0: no limit", low=0
     )

@@ -75,7 +75,7 @@ class ReasoningForm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputForm:
-    """The form of a model's whole answer; text.parsers.output_form() puts the parts together."""
+    """The form of a model's whole answer."""
 
     tool_parser: str | None = None
     """The name of the tool parser, for warnings; None for none."""

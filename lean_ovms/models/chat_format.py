@@ -1,4 +1,4 @@
-"""The formats of one model: its chat template for prompts, and its parsers and grammars for answers.
+"""The formats of one model: its chat template for prompts, and how its answers are read and held to a form.
 
 It is built when the model is loaded, from its directory and what its engine reports. Only TextModel.load imports it,
 since it needs a third of all imports, for which listening does not wait.
@@ -7,18 +7,18 @@ since it needs a third of all imports, for which listening does not wait.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..config import Config
 from ..config.options import read_object
-from ..errors import BadRequest, RequestError, WrongOptions
-from ..manifest import REQUEST_CONSTRAINTS
+from ..errors import BadRequest, RequestError
+from ..manifest import ANSWER_FORMATS, REQUEST_CONSTRAINTS
 from ..repository.model_dir import ModelDir
 from ..text.decode.detokenizer import Detokenizer, WindowDetokenizer
-from ..text.parsers import GENERIC, ParserRegistry, registry
+from ..text.template.arrange import plain_calls
 from ..text.template.chat_template import ChatTemplate, SpecialTokenEscaper
 from ..types import ChatPrompt, OutputConstraint, OutputParams, SamplingParams
 from ..types.engine import ModelInfo, Vocabulary
@@ -27,9 +27,10 @@ from .generation import OutputDecoder
 
 if TYPE_CHECKING:
     from ..engine.client.replies import ReplyStream
-    from ..grammar.call_syntax import GrammarContext
+    from ..grammar.call_syntax import GrammarContext, OutputForm
     from ..observability.records import Metrics
     from ..text.decode.stop_strings import StopMatcher
+    from .generation import AnswerParser
 
 log = logging.getLogger("lean_ovms.models")
 
@@ -67,14 +68,61 @@ class RequestConstraint(Protocol):
         """
 
 
+class AnswerFormat:
+    """The form of a model's answers: all of them text, unless a feature reads tool calls and reasoning."""
+
+    tool_parser: str | None = None
+    """The name of what reads its calls; None: they are text."""
+    reasoning_parser: str | None = None
+    """The name of what reads its reasoning; None: it is text."""
+    unread = ""
+    """Why it reads no calls, where an option says so, in parentheses behind a blank."""
+    holds_calls = False
+    """Whether calls are held to their schemas unasked, since no model is trained for their notation."""
+
+    def form(self, prompt_tail: str = "") -> OutputForm:
+        """Returns how the model writes an answer to a prompt with this end."""
+        from ..grammar.call_syntax import OutputForm  # late: for requests with tools or a grammar
+
+        return OutputForm()
+
+    def write_calls(self, calls: list[tuple[str, Any]]) -> str:
+        """Returns calls, as names and arguments, as the model writes them."""
+        return plain_calls(calls)
+
+    def opens_reasoning(self, prompt_tail: str) -> bool:
+        """Tells whether a prompt with this end leaves a block of reasoning open."""
+        return False
+
+    def parser(self, output: OutputParams, prompt_tail: str) -> tuple[AnswerParser | None, tuple[str, ...]]:
+        """Returns what reads one choice, None where all of it is text, and the special tokens that the text must show.
+
+        Args:
+            output: What the client asks for.
+            prompt_tail: The end of the prompt with its special tokens, by which it is seen whether reasoning is open
+                already; a few hundred characters are enough.
+        """
+        return None, ()
+
+
+def answer_format(config: Config, template: str, tool_template: str = "") -> AnswerFormat:
+    """Returns how a model answers, by its options, or what its chat templates show.
+
+    Args:
+        config: The options.
+        template: The source of the chat template; "": there is no chat.
+        tool_template: The source of the template for requests with tools, where that is another one.
+    """
+    new = config.part(ANSWER_FORMATS)
+    made: AnswerFormat = AnswerFormat() if new is None else new(config, template, tool_template)
+    return made
+
+
 class ChatFormat:
     """Renders the chats of a model, and parses its answers."""
 
     def __init__(self, config: Config, directory: ModelDir, info: ModelInfo, vocabulary: Vocabulary) -> None:
-        """Creates the template, the parsers and the grammars.
-
-        Raises WrongOptions for an unknown parser or an invalid template.
-        """
+        """Creates the template and the form of answers. Raises WrongOptions for an invalid template."""
         special = (vocabulary.pieces[token].decode("utf-8", "replace") for token in vocabulary.special)
         self.template = ChatTemplate.load(
             directory,
@@ -86,9 +134,8 @@ class ChatFormat:
             escaper=SpecialTokenEscaper(special) if config.neutralize_special_tokens else None,
             variables=read_object("default_chat_template_kwargs", config.default_chat_template_kwargs),
         )
-        self._parsers = registry(config.composition)
-        self.tool_parser, self.reasoning_parser = parser_names(config, self.template.source, self.template.tool_source)
-        self.template.write_calls = partial(_write_calls, self._parsers, self.tool_parser or self._parsers.usual)
+        self.answers = answer_format(config, self.template.source, self.template.tool_source)
+        self.template.write_calls = self.answers.write_calls
         kind = "openai" if "user" in self.template.capabilities.parts else "string"
         found = "set" if config.chat_template_content_format != "auto" else "detected"
         log.info("the content format of the chat template is %s (%s; --chat_template_content_format)", kind, found)
@@ -117,9 +164,6 @@ class ChatFormat:
     ) -> RequestConstraint | None:
         """Returns the constraint on the answer of a request; None if there is none.
 
-        Calls for the generic parser are constrained by their schemas even if the client does not ask for it, since no
-        model is trained for its notation.
-
         Args:
             output: The output parameters of the request.
             sampling: The sampling parameters of the request.
@@ -131,12 +175,12 @@ class ChatFormat:
             BadRequest: A tool call is required, but the model has no tool parser.
         """
         constraint = output.constraint
-        if constraint is not None and constraint.tool_calls == "required" and output.parse and not self.tool_parser:
-            why = " (--tool_parser none)" if self._config.tool_parser else ""
-            raise BadRequest(NO_TOOL_PARSER + why, param="tool_choice")
+        reads_calls = self.answers.tool_parser is not None
+        if constraint is not None and constraint.tool_calls == "required" and output.parse and not reads_calls:
+            raise BadRequest(NO_TOOL_PARSER + self.answers.unread, param="tool_choice")
         asked = constraint is not None
         if constraint is None:
-            parsed = output.parse and output.parse_calls and output.tools and self.tool_parser == GENERIC
+            parsed = output.parse and output.parse_calls and output.tools and self.answers.holds_calls
             if not parsed or not (combines or (sampling.beams == 1 and not sampling.min_tokens)):
                 return None
             constraint = OutputConstraint(param="tools", tool_calls="schema")
@@ -155,11 +199,9 @@ class ChatFormat:
         """
         from ..grammar.call_syntax import GrammarContext, OutputForm
 
-        form = OutputForm(unparsed=UNPARSED if self.tool_parser else "")
-        if output.parse:
-            form = self._parsers.output_form(self.tool_parser, self.reasoning_parser, tail)
+        unparsed = UNPARSED if self.answers.tool_parser else ""
         return GrammarContext(
-            form=form,
+            form=self.answers.form(tail) if output.parse else OutputForm(unparsed=unparsed),
             prompt_tail=tail,
             tools=output.tools,
             parallel=output.parallel,
@@ -178,7 +220,7 @@ class ChatFormat:
         """
         if sampling.thinking_token_budget is None:
             return sampling, []
-        form = self._parsers.output_form(None, self.reasoning_parser, tail).reasoning
+        form = self.answers.form(tail).reasoning
         if form is None:
             return replace(sampling, thinking_token_budget=None), [NO_REASONING]
         tags, opened = (form.start, form.end), form.opened(tail)
@@ -200,19 +242,10 @@ class ChatFormat:
     def _decoder(
         self, index: int, output: OutputParams, sampling: SamplingParams, tail: str, vocabulary: Vocabulary
     ) -> OutputDecoder:
-        parser = raw = None
-        if output.parse:
-            tool = self.tool_parser if output.tools and output.parse_calls else None
-            reasoning = self.reasoning_parser if output.parse_reasoning or tool == self.reasoning_parser else None
-            if tool or reasoning:
-                parser = self._parsers.make(tool, reasoning, tools=list(output.tools), prompt_tail=tail)
-            if self.reasoning_parser and not reasoning:  # its tags are text
-                raw = self._parsers.make(None, self.reasoning_parser, tools=[], prompt_tail=tail)
+        parser, tags = self.answers.parser(output, tail) if output.parse else (None, ())
         skip, window = output.skip_special_tokens, None if vocabulary.exact else WindowDetokenizer()
         special = vocabulary.special
-        shown = [one for one in (parser, raw) if one is not None and one.keep_special_tokens]
-        if shown:
-            tags = tuple(tag for one in shown for tag in one.tags)
+        if tags:
             vocabulary, skip = self._vocabulary_showing(tags, vocabulary), False
         return OutputDecoder(
             index=index,
@@ -242,63 +275,7 @@ class ChatFormat:
             text = self.template.render(ChatPrompt(messages=PROBE, template_kwargs={"enable_thinking": True}))
         except RequestError:
             return False
-        return self._parsers.opens_reasoning(self.reasoning_parser, text)
-
-
-def check_options(config: Config) -> None:
-    """Raises WrongOptions for the name of an unknown parser, or a chat template that cannot be read."""
-    parser_names(config, "")
-    ChatTemplate.load(ModelDir(), override=config.chat_template)
-
-
-def _write_calls(parsers: ParserRegistry, tool_parser: str | None, calls: Sequence[tuple[str, Any]]) -> str:
-    """Returns the text of tool calls in the notation of a tool parser's model family.
-
-    Args:
-        parsers: The registry of parsers.
-        tool_parser: The name of the tool parser; None for none.
-        calls: The name and the arguments of each call.
-    """
-    from ..grammar.call_text import WrittenCall, calls_text  # late: most chats have no calls
-
-    return calls_text(parsers.output_form(tool_parser, None).calls, [WrittenCall(*call) for call in calls])
-
-
-def parser_names(config: Config, template: str, tool_template: str = "") -> tuple[str | None, str | None]:
-    """Returns the names of the tool parser and the reasoning parser, set by options or detected from the templates.
-
-    If a chat template reveals no tool parser, the generic one is used, with which any chat model can make calls.
-
-    Args:
-        config: The options.
-        template: The source of the chat template; "" if the model cannot chat.
-        tool_template: The source of the template for requests with tools, if it is a different one.
-
-    Raises:
-        WrongOptions: An option names a parser that does not exist.
-    """
-    parsers = registry(config.composition)
-    tool, reasoning = parsers.detect(template)
-    if tool_template:
-        of_tools = parsers.detect(tool_template)
-        tool, reasoning = of_tools[0] or tool, reasoning or of_tools[1]
-    if template:
-        tool = tool or parsers.usual
-    return (
-        _parser_name("tool_parser", config.tool_parser, tool, parsers.tool_names),
-        _parser_name("reasoning_parser", config.reasoning_parser, reasoning, parsers.reasoning_names),
-    )
-
-
-def _parser_name(option: str, configured: str, detected: str | None, known: tuple[str, ...]) -> str | None:
-    if not configured:
-        return detected
-    if configured == "none":
-        return None
-    if configured not in known:
-        names = f"none or one of {', '.join(known)}" if known else "none"
-        raise WrongOptions(f"--{option} must be {names}, not {configured!r}")
-    return configured
+        return self.answers.opens_reasoning(text)
 
 
 def _stops(output: OutputParams) -> StopMatcher:

@@ -7,6 +7,7 @@ Closing it is the only way to stop it.
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,6 @@ from ..engine.protocol import REPETITION, DetailedTokens, Progress, SpokenTokens
 from ..errors import RequestError, RequestTimeout
 from ..observability.records import GenerationRecord, TokenTimer
 from ..text.decode.detokenizer import Detokenizer, WindowDetokenizer
-from ..text.parsers.base import CallArguments
 from ..types import (
     Delta,
     Event,
@@ -35,7 +35,6 @@ from ..types.push import Paused, Sink, never
 if TYPE_CHECKING:
     from ..engine.client.interface import ModelEngine
     from ..text.decode.stop_strings import StopMatcher
-    from ..text.parsers.base import Parser
 
 
 class DeltaStream(Protocol):
@@ -317,6 +316,47 @@ def total_usage(parts: Sequence[Usage]) -> Usage:
     )
 
 
+class AnswerParser(Protocol):
+    """Reads one choice's text; each choice owns one. However the text is cut, the events add up to the same answer."""
+
+    def feed(self, text: str) -> list[Event]:
+        """Returns the events of more text; only what may still become markup is held back."""
+
+    def finish(self, ended_by: str = "") -> list[Event]:
+        """Returns the events of the text that was held back, at the end. A call that was cut off comes as far as it
+        came.
+
+        Args:
+            ended_by: The special token that ended the text, which was not fed. It may close what is open, and is never
+                shown.
+        """
+
+
+class CallArguments:
+    """Tells whether the arguments of all calls of an answer are JSON objects. A call that is cut off has none."""
+
+    def __init__(self) -> None:
+        self._pieces: list[str] | None = None  # of the last call
+        self._broken = False
+
+    def add(self, event: Event) -> None:
+        """Adds the next event of the answer."""
+        if isinstance(event, ToolCallDelta) and self._pieces is not None:
+            self._pieces.append(event.text)
+        elif isinstance(event, ToolCallStart):
+            self._broken = self.broken()
+            self._pieces = []
+
+    def broken(self) -> bool:
+        """Returns whether the arguments of a call are no JSON object, with the last call as it is so far."""
+        if self._broken or self._pieces is None:
+            return self._broken
+        try:
+            return not isinstance(json.loads("".join(self._pieces)), dict)
+        except (ValueError, RecursionError):
+            return True
+
+
 REPETITION_DETECTED = "repetition_detected"
 """vLLM's stop_reason for a text that ends because it repeats itself."""
 
@@ -333,7 +373,7 @@ class OutputDecoder:
     window: WindowDetokenizer | None
     skip_special: bool
     stops: StopMatcher | None
-    parser: Parser | None
+    parser: AnswerParser | None
     min_tokens: int
     stop_ids: frozenset[int]
     special: frozenset[int]

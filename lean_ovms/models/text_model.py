@@ -172,10 +172,11 @@ class TextModel(TokenModel):
                 raise WrongOptions(
                     f"--max_model_len {length} is more than the {limit} tokens that the model was made for"
                 )
-        if self.config.tool_parser or self.config.reasoning_parser or self.config.chat_template:
-            from . import chat_format
+        if self.config.chat_template:
+            from ..repository.model_dir import ModelDir
+            from ..text.template.chat_template import ChatTemplate
 
-            chat_format.check_options(self.config)
+            ChatTemplate.load(ModelDir(), override=self.config.chat_template)
 
     @property
     def reported(self) -> Json:
@@ -184,12 +185,13 @@ class TextModel(TokenModel):
 
     @property
     def summary(self) -> str:
-        info, chat = self.info, self.chat_format
+        info = self.info
         kind = f" in {info.kv_precision}" if info.kv_precision else ""
         size = info.kv_blocks * info.block_size
         cache = f"KV cache for {size} tokens{kind}" if size else "no KV cache of its own"
         own = f"weights in {self._precision}, " if self._precision else ""
-        parsers = f"tool parser {chat.tool_parser or 'none'}, reasoning parser {chat.reasoning_parser or 'none'}"
+        tool, reasoning = self.parser_names
+        parsers = f"tool parser {tool or 'none'}, reasoning parser {reasoning or 'none'}"
         return f"{self.task}, context of {info.context_length} tokens, {own}{cache}, {parsers}"
 
     def _import(self) -> None:
@@ -220,10 +222,12 @@ class TextModel(TokenModel):
         loaded.
         """
         if self._chat_format is not None:
-            return self._chat_format.tool_parser, self._chat_format.reasoning_parser
-        from . import chat_format
+            answers = self._chat_format.answers
+        else:
+            from .chat_format import answer_format
 
-        return chat_format.parser_names(self.config, self.template_source, self.directory.tool_template)
+            answers = answer_format(self.config, self.template_source, self.directory.tool_template)
+        return answers.tool_parser, answers.reasoning_parser
 
     @property
     def image_tokens(self) -> list[str] | None:

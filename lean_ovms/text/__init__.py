@@ -1,1 +1,1 @@
-"""Words to numbers and back: templates, detokenizing, stop strings, parsers. No sockets, no engine."""
+"""Words to numbers and back: templates, detokenizing, stop strings. No sockets, no engine."""

@@ -222,6 +222,10 @@ def test_every_option_is_in_the_help_with_its_default() -> None:
         assert (f"--{row.name} " in text) is not row.metadata["secret"]
 
 
+OF_FEATURES = {"api_key_file", "metrics_enable", "reasoning_parser", "tool_parser"}
+"""The options of features that are common."""
+
+
 def test_help_has_the_most_used_options_a_group_or_one_option(capsys: pytest.CaptureFixture[str]) -> None:
     shown = {}
     for argv in (["--help"], ["-h"], ["--help=all"], ["--help", "limits"], ["--help=--max-images"]):
@@ -229,7 +233,7 @@ def test_help_has_the_most_used_options_a_group_or_one_option(capsys: pytest.Cap
             parse(argv, {})
         shown[argv[-1]] = set(re.findall(r"^  --(\w+)", capsys.readouterr().out, re.M))
     everything = {row.name for row in listed() if not row.metadata["secret"]}
-    assert shown["--help"] == shown["-h"] == {*COMMON, "api_key_file", "metrics_enable", *pointers()}
+    assert shown["--help"] == shown["-h"] == {*COMMON, *OF_FEATURES, *pointers()}
     assert not compose("").option_owners.keys() & {*COMMON}, "options of features say themselves that they are common"
     assert shown["--help=all"] == everything
     assert shown["limits"] == {row.name for row in listed() if row.metadata["group"] == "limits"}

@@ -34,6 +34,8 @@ VALUES: dict[str, Any] = {
     "root_path": "/proxy",
     "task": "text_generation",
     "lora_modules": "a=/dir",
+    "reasoning_parser": "qwen3",
+    "tool_parser": "hermes3",
     "tool_server": "a=https://tools/mcp",
     **dict.fromkeys(("resolution", "default_resolution", "max_resolution"), "64x64"),
 }

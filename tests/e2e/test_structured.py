@@ -89,7 +89,7 @@ FAMILIES = ["hermes3", "qwen3coder"]
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_random_model_calls_what_it_must(local: LocalServer, family: str, stream: bool) -> None:
-    local.model.chat_format.tool_parser = family
+    local.model.chat_format.answers.tool_parser = family
     choice: Any = {"type": "function", "function": {"name": "get_weather"}}
     for tool_choice in ("required", choice):
         async with local.client() as client:
@@ -124,7 +124,7 @@ async def streamed(client: openai.AsyncOpenAI, request: Any) -> tuple[list[list[
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_random_model_writes_what_the_schema_allows(local: LocalServer) -> None:
-    local.model.chat_format.tool_parser = "hermes3"
+    local.model.chat_format.answers.tool_parser = "hermes3"
     form: Any = {"type": "json_schema", "json_schema": {"name": "w", "schema": SCHEMA}}
     async with local.client() as client:
         answers = await asyncio.gather(

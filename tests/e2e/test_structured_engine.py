@@ -20,11 +20,11 @@ import pytest_asyncio
 from lean_ovms.config import Config
 from lean_ovms.engine.client.engine import EngineClient
 from lean_ovms.errors import GrammarInvalid, GrammarTooComplex
+from lean_ovms.features.model_families.registry import registry
 from lean_ovms.features.structured_output import constraint
 from lean_ovms.features.xgrammar.child.library import XGrammarLibrary
 from lean_ovms.grammar.call_syntax import GrammarContext
 from lean_ovms.text.decode.detokenizer import Detokenizer
-from lean_ovms.text.parsers import registry
 from lean_ovms.types import Json, OutputConstraint, Reasoning, SamplingParams, Text, ToolCallDelta, ToolCallStart
 from tests.streams import pieces
 

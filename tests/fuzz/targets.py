@@ -17,10 +17,10 @@ from lean_ovms.engine import protocol
 from lean_ovms.errors import BadRequest
 from lean_ovms.features.media_files.audio.decode import decode
 from lean_ovms.features.media_files.audio.formats import WAV, AudioLimits, recognise
+from lean_ovms.features.model_families.registry import registry
 from lean_ovms.features.speech.api.fields import TRANSCRIPTIONS
 from lean_ovms.features.uploads.forms import MAX_PARTS, Form, body_of, read_form
 from lean_ovms.features.websocket.types import WebSocketMessage
-from lean_ovms.text.parsers import registry
 from lean_ovms.transports.http11.protocol import CONTINUE, Phase, ServerProtocol
 from lean_ovms.types import Event, Reasoning, Request, Response, Text, ToolCallDelta, ToolCallStart
 from lean_ovms.util.spool import Spool

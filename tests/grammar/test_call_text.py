@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from lean_ovms.features.model_families.registry import registry
 from lean_ovms.grammar.call_text import WrittenCall, calls_text
-from lean_ovms.text.parsers import registry
 from lean_ovms.types import Json
-from tests.text.parsers.test_any_cut import parse
+from tests.features.model_families.test_any_cut import parse
 
 ARGUMENTS: Json = {"city": "Pa ris", "days": 3, "exact": True, "none": None, "at": {"lat": [1.5, "x"]}}
 KINDS = ("string", "integer", "boolean", "null", "object")

@@ -58,4 +58,4 @@ def test_which_tool_parser_a_model_has(template: str, of_tools: str, configured:
     directory = ModelDir(fallback_template=template, tool_template=of_tools)
     nothing = Vocabulary(pieces=[], special=frozenset())
     found = ChatFormat(Config(tool_parser=configured), directory, replace(INFO, chat_template=""), nothing)
-    assert found.tool_parser == parser
+    assert found.answers.tool_parser == parser

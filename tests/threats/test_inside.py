@@ -17,7 +17,7 @@ import pytest
 
 import lean_ovms
 from lean_ovms.errors import BadRequest
-from lean_ovms.text.parsers import registry
+from lean_ovms.features.model_families.registry import registry
 from lean_ovms.text.template.chat_template import ChatTemplate
 from lean_ovms.types import ChatPrompt, Event, ToolCallDelta, ToolCallStart
 from tests.threats.target import Target
@@ -106,7 +106,7 @@ def long_case(family: str) -> dict[str, Any]:
 
 @each_family
 def test_t12_long_crafted_output_comes_to_an_end(family: str) -> None:
-    """What backtracks would not end. That the work is linear is held by tests/text/parsers/test_any_cut.py."""
+    """What backtracks would not end. That the work is linear is held by test_any_cut.py."""
     tags = registry().make(family, None, tools=TOOLS, prompt_tail="").tags
     for text in (
         "".join(tags) * 9999,

@@ -6,10 +6,10 @@ import json
 
 from ...grammar import formats
 from ...grammar.call_syntax import CallForm, Tool
-from ...text.parsers.base import ModelFamily
-from ...text.parsers.scanner import Steps
 from ...types import Json
+from .base import ModelFamily
 from .json_calls import EnclosedJson, decoded, json_arguments
+from .scanner import Steps
 from .think_tags import ThinkTags
 
 PREFIX, SUFFIX = "<|tools_prefix|>", "<|tools_suffix|>"

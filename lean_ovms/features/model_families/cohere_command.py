@@ -14,11 +14,11 @@ import re
 
 from ...grammar import formats
 from ...grammar.call_syntax import CallForm, Tool
-from ...text.parsers.base import ModelFamily
-from ...text.parsers.scanner import Steps, Tags
 from ...types import Json
+from .base import ModelFamily
 from .call_forms import INDEX
 from .json_calls import EnclosedJson
+from .scanner import Steps, Tags
 from .think_tags import ThinkTags
 
 ACTION, ACTION_END = "<|START_ACTION|>", "<|END_ACTION|>"

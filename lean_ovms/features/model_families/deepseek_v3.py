@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 
 from ...grammar.call_syntax import CallForm
-from ...text.parsers.base import Enclosed, ModelFamily
-from ...text.parsers.scanner import Steps
+from .base import Enclosed, ModelFamily
 from .call_forms import arguments_after
 from .json_calls import json_arguments
+from .scanner import Steps
 
 CALLS, CALLS_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 CALL = "<｜tool▁call▁begin｜>"

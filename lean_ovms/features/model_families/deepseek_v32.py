@@ -12,9 +12,9 @@ import re
 from typing import Any
 
 from ...grammar.call_syntax import CallForm
-from ...text.parsers.base import ModelFamily
-from ...text.parsers.scanner import Steps
+from .base import ModelFamily
 from .call_forms import xml_call
+from .scanner import Steps
 from .think_tags import ThinkTags
 from .values import STRING
 from .xml_calls import XmlCalls

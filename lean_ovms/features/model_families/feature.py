@@ -2,7 +2,49 @@
 
 from __future__ import annotations
 
-from ...manifest import THINKS, Feature, ParserRow
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from ...config.options import Options, option
+from ...errors import WrongOptions
+from ...manifest import ANSWER_FORMATS, Feature, ParserRow, PartRow
+
+NONE = "none"
+"""The value of an option that leaves calls or reasoning in the text."""
+_model = partial(option, group="model", common=True)
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class ParserOptions(Options):
+    """The parsers of a model: one of its calls, and one of its reasoning."""
+
+    tool_parser: str = _model(
+        "",
+        "parser of tool calls, such as hermes3 (docs/coming_from.md lists them); empty: chosen by the chat template, "
+        "or generic; none: tool calls stay in the text",
+    )
+    reasoning_parser: str = _model(
+        "",
+        "parser of reasoning, such as qwen3 (docs/coming_from.md lists them); empty: chosen by the chat template; "
+        "none: reasoning stays in the text",
+    )
+
+    def check(self, config: Any) -> None:
+        """Checks that there are such parsers. Raises WrongOptions."""
+        if self.tool_parser or self.reasoning_parser:
+            rows = config.composition.parsers
+            _check("tool_parser", self.tool_parser, [row.name for row in rows if row.tools])
+            _check("reasoning_parser", self.reasoning_parser, [row.name for row in rows if row.reasoning])
+
+
+def _check(option: str, value: str, names: list[str]) -> None:
+    if value not in ("", NONE, *names):
+        raise WrongOptions(f"--{option} must be {NONE} or one of {', '.join(sorted(names))}, not {value!r}")
+
+
+THINKS = ("<think>", "content.split('</think>')", 'content.split("</think>")')
+"""Marks of chat templates of models that think between <think> and </think>."""
 
 # The rules of rank 10 to 100 are OVMS's, in its order: plain substrings, the first match wins. The families beyond OVMS
 # are placed where it would choose a parser that cannot read the format, or none. Those that share tags are tried in the
@@ -109,6 +151,8 @@ FAMILIES = (
 FEATURE = Feature(
     name="model_families",
     summary="tool calls and reasoning as Qwen, gpt-oss, Gemma, DeepSeek and 30 other families of models write them",
+    options=ParserOptions,
     flags="flags.txt",
+    parts=(PartRow(seam=ANSWER_FORMATS, make="registry:FamilyAnswers"),),
     parsers=FAMILIES,
 )

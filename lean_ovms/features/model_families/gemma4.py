@@ -15,10 +15,10 @@ import re
 from typing import ClassVar
 
 from ...grammar.call_syntax import CallForm
-from ...text.parsers.base import Enclosed, ModelFamily
-from ...text.parsers.scanner import Steps, Tags
+from .base import Enclosed, ModelFamily
 from .call_forms import arguments_after
 from .literals import number_or_word
+from .scanner import Steps, Tags
 from .think_tags import ThinkTags
 from .tool_schemas import ParameterSchemas
 from .values import STRING, kinds_of, quoted, typed

@@ -8,9 +8,9 @@ GigaChat 3.1 writes <|function_call|> in place of all that stands before the obj
 from __future__ import annotations
 
 from ...grammar.call_syntax import CallForm, in_json
-from ...text.parsers.base import ModelFamily
-from ...text.parsers.scanner import Steps
+from .base import ModelFamily
 from .json_calls import JsonCalls
+from .scanner import Steps
 
 SEPARATOR, ROLE = "<|message_sep|>", "function call<|role_sep|>"
 CALL = "<|function_call|>"

@@ -14,9 +14,9 @@ from __future__ import annotations
 import re
 
 from ...grammar.call_syntax import CallForm, ReasoningForm
-from ...text.parsers.base import ModelFamily, Syntax
-from ...text.parsers.scanner import Sink, Steps, Tags
+from .base import ModelFamily, Syntax
 from .call_forms import arguments_after
+from .scanner import Sink, Steps, Tags
 
 START, CHANNEL, MESSAGE, CONSTRAIN = "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>"
 ENDS = ("<|end|>", "<|return|>", "<|call|>")

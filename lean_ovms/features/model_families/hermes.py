@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from ...grammar import formats
 from ...grammar.call_syntax import CallForm, in_json
-from ...text.parsers.base import ModelFamily
+from .base import ModelFamily
 from .json_calls import FENCE, EnclosedOrOffered
 
 _TAGS = (FENCE, "<tool_call>", "</tool_call>")

@@ -7,9 +7,9 @@ tools has the model begin an answer without calls with the word "assistant" in C
 from __future__ import annotations
 
 from ...grammar.call_syntax import CallForm, in_json
-from ...text.parsers.base import ModelFamily
-from ...text.parsers.scanner import Steps
+from .base import ModelFamily
 from .json_calls import EnclosedJson
+from .scanner import Steps
 from .think_forms import ThinkThenAnswer
 
 ASSISTANT = "\u52a9\u624b\uff1a"

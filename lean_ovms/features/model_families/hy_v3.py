@@ -20,10 +20,10 @@ from functools import cache
 from types import MappingProxyType
 
 from ...grammar.call_syntax import CallForm, OutputForm
-from ...text.parsers.base import ModelFamily, Syntax
-from ...text.parsers.scanner import Steps
+from .base import ModelFamily, Syntax
 from .call_forms import xml_call
 from .key_value_calls import KeyValueCalls
+from .scanner import Steps
 from .think_forms import SpelledThinkTags
 
 RELEASED = ":opensource"

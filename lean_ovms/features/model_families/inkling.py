@@ -8,7 +8,7 @@ The name of the function may stand before its block as well; the prompt ends wit
 from __future__ import annotations
 
 from ...grammar.call_syntax import CallForm, in_json
-from ...text.parsers.base import ModelFamily
+from .base import ModelFamily
 from .json_calls import JsonCalls
 from .think_tags import ThinkTags
 

@@ -10,8 +10,8 @@ from typing import ClassVar
 
 import orjson
 
-from ...text.parsers.base import CombinedParser, Enclosed, Syntax
-from ...text.parsers.scanner import Sink, Steps, ignore
+from .base import CombinedParser, Enclosed, Syntax
+from .scanner import Sink, Steps, ignore
 
 FENCE = "```"
 """What begins and ends a block of code in Markdown."""

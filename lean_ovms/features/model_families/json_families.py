@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ...grammar.call_syntax import CallForm, in_json
-from ...text.parsers.base import ModelFamily
-from ...text.parsers.scanner import Steps
+from .base import ModelFamily
 from .hermes import HERMES3
 from .json_calls import EnclosedJson, JsonCalls
+from .scanner import Steps
 from .think_forms import SpelledThinkTags, ThinkThenAnswer
 
 

@@ -13,10 +13,10 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from ...grammar.call_syntax import CallForm, OutputForm
-from ...text.parsers.base import ModelFamily
-from ...text.parsers.scanner import Steps
+from .base import ModelFamily
 from .call_forms import xml_call
 from .key_value_calls import KeyValueCalls, KeyValueOrJson
+from .scanner import Steps
 from .think_forms import SpelledThinkTags
 
 CALLS, CALLS_END = "<ifm|tool_calls>", "</ifm|tool_calls>"

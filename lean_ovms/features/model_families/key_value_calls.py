@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-from ...text.parsers.scanner import Steps
 from .json_calls import EnclosedJson
+from .scanner import Steps
 from .xml_calls import XmlCalls
 
 _NAME = re.compile(r"[\w.\-]*")

@@ -9,11 +9,11 @@ import re
 
 from ...grammar import formats
 from ...grammar.call_syntax import CallForm, Tool
-from ...text.parsers.base import Enclosed, ModelFamily
-from ...text.parsers.scanner import Steps
 from ...types import Json
+from .base import Enclosed, ModelFamily
 from .call_forms import INDEX, function_name
 from .json_calls import json_arguments
+from .scanner import Steps
 from .think_tags import ThinkTags
 
 CALLS, CALLS_END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"

@@ -14,9 +14,9 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from ...grammar.call_syntax import CallForm, OutputForm
-from ...text.parsers.base import ModelFamily
-from ...text.parsers.scanner import Steps, Tags
+from .base import ModelFamily
 from .call_forms import xml_call
+from .scanner import Steps, Tags
 from .think_tags import ThinkTags
 from .values import STRING
 from .xml_calls import XmlCalls

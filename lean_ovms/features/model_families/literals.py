@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import orjson
 
-from ...text.parsers.scanner import Scanner, Sink, Steps
+from .scanner import Scanner, Sink, Steps
 
 MAX_DEPTH = 256
 AHEAD = 96

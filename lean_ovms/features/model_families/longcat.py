@@ -11,7 +11,7 @@ The second is newer. Reasoning: <longcat_think>…</longcat_think>.
 from __future__ import annotations
 
 from ...grammar.call_syntax import CallForm, in_json
-from ...text.parsers.base import ModelFamily
+from .base import ModelFamily
 from .key_value_calls import KeyValueCalls, KeyValueOrJson
 from .think_tags import ThinkTags
 

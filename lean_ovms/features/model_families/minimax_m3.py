@@ -13,10 +13,10 @@ from __future__ import annotations
 import re
 
 from ...grammar.call_syntax import CallForm
-from ...text.parsers.base import ModelFamily, Syntax
-from ...text.parsers.scanner import Sink, Steps, Tags, ignore
+from .base import ModelFamily, Syntax
 from .call_forms import xml_call
 from .elements import Element, to_json
+from .scanner import Sink, Steps, Tags, ignore
 from .think_tags import ThinkTags
 from .tool_schemas import ParameterSchemas
 from .values import STRING, kinds_of, quoted

@@ -12,10 +12,10 @@ from __future__ import annotations
 import re
 
 from ...grammar.call_syntax import CallForm, in_json
-from ...text.parsers.base import ModelFamily
-from ...text.parsers.scanner import Steps, Tags
+from .base import ModelFamily
 from .call_forms import arguments_after
 from .json_calls import JsonCalls, json_arguments
+from .scanner import Steps, Tags
 from .think_tags import ThinkTags
 
 _NAME = re.compile(r"[^\[\]{}\"\s]*")

@@ -12,9 +12,9 @@ import re
 from typing import ClassVar
 
 from ...grammar.call_syntax import CallForm, ReasoningForm
-from ...text.parsers.base import ModelFamily
-from ...text.parsers.scanner import Steps, Tags
+from .base import ModelFamily
 from .call_forms import xml_call
+from .scanner import Steps, Tags
 from .xml_calls import XmlCalls
 
 START, MESSAGE = "<|start|>", "<|message|>"

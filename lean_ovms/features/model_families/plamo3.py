@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 
 from ...grammar.call_syntax import CallForm
-from ...text.parsers.base import ModelFamily, Syntax
-from ...text.parsers.scanner import Steps
+from .base import ModelFamily, Syntax
 from .call_forms import arguments_after
 from .json_calls import json_arguments
+from .scanner import Steps
 from .think_tags import ThinkTags
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from ...text.parsers.base import Syntax
-from ...text.parsers.scanner import Steps
+from .base import Syntax
 from .literals import Literals, python_text
+from .scanner import Steps
 from .tool_schemas import ParameterSchemas
 from .values import quoted
 

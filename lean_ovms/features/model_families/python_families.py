@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ...grammar.call_syntax import CallForm
-from ...text.parsers.base import Enclosed, ModelFamily
-from ...text.parsers.scanner import Steps
+from .base import Enclosed, ModelFamily
 from .call_forms import python_call
 from .literals import lenient_text
 from .python_calls import PythonCalls
+from .scanner import Steps
 from .think_tags import ThinkTags
 
 

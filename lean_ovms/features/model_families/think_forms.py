@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from ...text.parsers.scanner import Steps, Tags
+from .scanner import Steps, Tags
 from .think_tags import ThinkTags
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from ...text.parsers.base import ModelFamily, Syntax
-from ...text.parsers.scanner import Steps, Tags
+from .base import ModelFamily, Syntax
+from .scanner import Steps, Tags
 
 if TYPE_CHECKING:
     from ...grammar.call_syntax import ReasoningForm

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ...grammar.call_syntax import CallForm, in_json
-from ...text.parsers.base import ModelFamily
-from ...text.parsers.scanner import Steps
+from .base import ModelFamily
 from .json_calls import FENCE, JsonCalls
+from .scanner import Steps
 
 
 class XlamCalls(JsonCalls):

@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Generic, TypeVar
 
-from ...text.parsers.base import Syntax
-from ...text.parsers.scanner import Sink, Steps, Tags, ignore
+from .base import Syntax
+from .scanner import Sink, Steps, Tags, ignore
 from .tool_schemas import ParameterSchemas
 from .values import STRING, kinds_of, quoted, typed
 

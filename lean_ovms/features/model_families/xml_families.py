@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ...grammar.call_syntax import CallForm, ReasoningForm
-from ...text.parsers.base import ModelFamily, Syntax
-from ...text.parsers.scanner import Steps
+from .base import ModelFamily, Syntax
 from .call_forms import xml_call
 from .json_calls import JsonCalls
 from .key_value_calls import KeyValueCalls
+from .scanner import Steps
 from .think_tags import ThinkTags
 from .xml_calls import XmlCalls
 

@@ -12,7 +12,7 @@ from ...cli.command_table import add_json, parser, print_json, table
 from ...composition import TEXT_GENERATION, compose
 from ...config import Config
 from ...errors import ExitStatus, StartError
-from ...models.chat_format import parser_names
+from ...models.chat_format import answer_format
 from ...repository import model_config, model_dir, model_file, weights
 from ...repository.model_dir import ModelDir
 from ...text.template.chat_template import ChatTemplate
@@ -131,8 +131,9 @@ def _chat(config: Config, directory: ModelDir) -> Rows:
         place = f"in the {form.name} file" if form and place == "tokenizer_config.json" else place
     elif template.problem:
         place = f"{place}, without chat: {template.problem}"
-    tool, reasoning = parser_names(config, template.source, template.tool_source)
-    return [("chat template", place), ("tool parser", tool or "none"), ("reasoning parser", reasoning or "none")]
+    answers = answer_format(config, template.source, template.tool_source)
+    parsers = [("tool parser", answers.tool_parser or "none"), ("reasoning parser", answers.reasoning_parser or "none")]
+    return [("chat template", place), *parsers]
 
 
 def _template_of_tokenizer(path: Path | None) -> str:

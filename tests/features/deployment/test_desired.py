@@ -76,7 +76,7 @@ def test_a_repository_alone_is_every_model_in_it(repository: Path, caplog: pytes
         (name, repository / name) for name in ("a-graph", "b", "org/a")
     ]
     assert [one.config.max_num_seqs for one in found.models] == [7, 256, 256]
-    assert {one.config.tool_parser for one in found.models} == {"hermes3"}
+    assert {one.config.value("tool_parser") for one in found.models} == {"hermes3"}
     assert (all(one.announced for one in found.models), found.required) == (True, False)
     [line] = caplog.messages
     assert line == f"{repository} has 3 models: a-graph, b, org/a"

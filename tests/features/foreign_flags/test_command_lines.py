@@ -14,8 +14,8 @@ from lean_ovms.composition import compose, manifests
 from lean_ovms.config import DEMO_MODEL, Config, listed
 from lean_ovms.errors import StartError
 from lean_ovms.features.foreign_flags import command_line
+from lean_ovms.features.model_families.registry import registry
 from lean_ovms.features.pooling.model import DEMO as DEMO_EMBED
-from lean_ovms.text.parsers import registry
 
 OVMS_COMMANDS = [
     "--port 9000 --rest_port 8000 --rest_workers 16 --model_path /models/m --model_name org/m --log_level DEBUG",
@@ -93,7 +93,7 @@ def test_vllms_names_of_parsers_are_those_of_parsers_here() -> None:
     assert set(words_of("tool_call_parser").values()) <= set(known.tool_names)
     assert set(words_of("reasoning_parser").values()) <= set(known.reasoning_names)
     config = parse(["--tool-call-parser", "glm47", "--reasoning-parser", "glm45"], {})
-    assert (config.tool_parser, config.reasoning_parser) == ("glm4_moe", "qwen3")
+    assert (config.value("tool_parser"), config.value("reasoning_parser")) == ("glm4_moe", "qwen3")
 
 
 VLLM_TOOL_PARSERS = """apertus cohere_command3 cohere_command4 deepseek_v3 deepseek_v31 deepseek_v32 deepseek_v4
@@ -136,7 +136,7 @@ def test_every_name_of_vllms_registry_is_known() -> None:
 )
 def test_vllms_name_of_a_parser_chooses_it(tool: str, reasoning: str, found: tuple[str, str]) -> None:
     config = parse(["--tool-call-parser", tool, "--reasoning-parser", reasoning], {})
-    assert (config.tool_parser, config.reasoning_parser) == found
+    assert (config.value("tool_parser"), config.value("reasoning_parser")) == found
 
 
 def test_a_foreign_flag_is_no_option_too_and_has_one_meaning() -> None:

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from lean_ovms.features.guidance.child.library import Guidance
+from lean_ovms.features.model_families.registry import registry
 from lean_ovms.features.structured_output.constraint import build
 from lean_ovms.grammar.call_syntax import GrammarContext
-from lean_ovms.text.parsers import registry
 from lean_ovms.types import OutputConstraint
 from tests.features.guidance.test_grammar import EOS, PIECES, WIDTH, fits
 from tests.features.model_families.test_end_tags import FAMILIES, TOOL, read, syntax, values_with_markup, written

@@ -18,12 +18,12 @@ from lean_ovms.errors import GrammarInvalid, GrammarTooComplex
 from lean_ovms.features.guidance.child import library as guidance_module
 from lean_ovms.features.guidance.child import process as guidance_process
 from lean_ovms.features.guidance.child.library import PROCESS, Guidance
+from lean_ovms.features.model_families.registry import registry
 from lean_ovms.features.structured_output.child.checker import CheckerSettings, ProcessGrammarChecker
 from lean_ovms.features.structured_output.child.library import GrammarLibraries, LibraryGrammars
 from lean_ovms.features.structured_output.child.limits import GrammarBounds
 from lean_ovms.features.structured_output.constraint import build
 from lean_ovms.grammar.call_syntax import GrammarContext
-from lean_ovms.text.parsers import registry
 from lean_ovms.types import OutputConstraint
 from lean_ovms.types.engine import Vocabulary
 

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from lean_ovms.features.model_families.key_value_calls import KeyValueOrJson
+from lean_ovms.features.model_families.registry import registry
 from lean_ovms.features.model_families.xml_calls import XmlCalls
 from lean_ovms.features.structured_output.constraint import build
 from lean_ovms.grammar.call_syntax import GrammarContext
-from lean_ovms.text.parsers import registry
 from lean_ovms.types import Json, OutputConstraint
 from tests.cases import few_fast
-from tests.text.parsers.test_any_cut import CompletedChoice, parse
+from tests.features.model_families.test_any_cut import CompletedChoice, parse
 
 FAMILIES = [
     *("deepseek_v32", "deepseek_v4", "deepseek_v41", "dots", "glm4_moe", "hy_v3", "hy_v4", "k2_horizon", "minicpm5"),

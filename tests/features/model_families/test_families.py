@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from lean_ovms.cli.arguments import parse
-from lean_ovms.composition import compose
-from lean_ovms.errors import WrongOptions
+from lean_ovms.config import Config
+from lean_ovms.errors import StartError
+from lean_ovms.features.model_families.base import ModelFamily
 from lean_ovms.features.model_families.json_calls import EnclosedJson
-from lean_ovms.grammar.call_syntax import CallForm, in_json
+from lean_ovms.features.model_families.registry import ParserRegistry, registry
+from lean_ovms.grammar.call_syntax import CallForm, OutputForm, in_json
 from lean_ovms.manifest import ParserRow
-from lean_ovms.models.chat_format import parser_names
-from lean_ovms.text.parsers import ParserRegistry, registry
-from lean_ovms.text.parsers.base import ModelFamily
-from lean_ovms.types import ToolCallStart
+from lean_ovms.models.chat_format import answer_format
+from lean_ovms.types import OutputParams, ToolCallStart
 
 DATA = Path(__file__).parents[2] / "data" / "chat_templates"
 TOOLS = [{"type": "function", "function": {"name": "f"}}]
@@ -143,9 +143,13 @@ def test_a_family_of_another_feature_is_a_row_and_a_constant() -> None:
     assert parsers.output_form("acme", None).calls is ACME.form
 
 
-def test_without_them_their_names_are_unknown_and_their_templates_show_nothing() -> None:
-    config = parse(["--without", "model_families", "--tool_parser", "gptoss"], {})
-    with pytest.raises(WrongOptions, match="--tool_parser must be none, not 'gptoss'"):
-        parser_names(config, "x <|channel|> y")
-    assert parser_names(config.replace(tool_parser=""), "x <|channel|> y") == (None, None)
-    assert registry(compose("model_families")).detect("x <|channel|> y") == (None, None)
+def test_without_them_answers_are_text_whatever_the_template_shows() -> None:
+    config = Config(without="model_families")
+    answers = answer_format(config, "x <|channel|> <tool_call></tool_call> y")
+    assert (answers.tool_parser, answers.reasoning_parser) == (None, None)
+    assert answers.parser(OutputParams(parse=True, tools=tuple(TOOLS)), "<think>") == (None, ())
+    assert not answers.opens_reasoning("<think>")
+    assert answers.form("<think>") == OutputForm()
+    assert answers.write_calls([("f", {"a": 1})]) == '{"name": "f", "arguments": {"a": 1}}'
+    with pytest.raises(StartError, match="unrecognized arguments"):
+        parse(["--without", "model_families", "--tool_parser", "gptoss"], {})

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from lean_ovms.features.model_families.registry import registry
 from lean_ovms.features.model_families.tool_schemas import ParameterSchemas
 from lean_ovms.features.model_families.values import kinds_of
-from lean_ovms.text.parsers import registry
 from lean_ovms.types import Json
-from tests.text.parsers.test_any_cut import parse
+from tests.features.model_families.test_any_cut import parse
 
 DEFS: Json = {
     "Code": {"type": "string", "pattern": "^[0-9]+$"},

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from lean_ovms.errors import GrammarInvalid, GrammarTooComplex
+from lean_ovms.features.model_families.registry import registry
 from lean_ovms.features.structured_output import constraint
 from lean_ovms.grammar.call_syntax import GrammarContext
-from lean_ovms.text.parsers import registry
 from lean_ovms.types import Json, OutputConstraint
 
 WEATHER: Json = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}

@@ -18,7 +18,8 @@ from typing import Any
 
 import pytest
 
-from lean_ovms.text.parsers import Parser, registry
+from lean_ovms.features.model_families.registry import registry
+from lean_ovms.models.generation import AnswerParser
 from lean_ovms.types import Event, Reasoning, Text, ToolCallDelta, ToolCallStart
 from tests.work import calls_of
 
@@ -62,7 +63,7 @@ class Case:
     want: dict[str, Any]
     tools: list[dict[str, Any]]
 
-    def parser(self) -> Parser:
+    def parser(self) -> AnswerParser:
         tool = self.want.get("tool", self.family if self.family in PARSERS.tool_names else None)
         thinks = self.want.get("reasoning_parser", self.family if self.family in PARSERS.reasoning_names else None)
         return PARSERS.make(tool, thinks, tools=self.tools, prompt_tail=self.want.get("prompt_tail", ""))
@@ -79,7 +80,7 @@ each_long = pytest.mark.parametrize("case", [c for c in CASES if "long" in c.wan
 each_family = pytest.mark.parametrize("family", NAMES)
 
 
-def parse(parser: Parser, chunks: list[str]) -> CompletedChoice:
+def parse(parser: AnswerParser, chunks: list[str]) -> CompletedChoice:
     answer = CompletedChoice()
     said = [parser.feed(chunk) for chunk in chunks]
     said.append(parser.finish())
@@ -88,7 +89,7 @@ def parse(parser: Parser, chunks: list[str]) -> CompletedChoice:
     return answer
 
 
-def family_parser(family: str) -> Parser:
+def family_parser(family: str) -> AnswerParser:
     tool = family if family in PARSERS.tool_names else None
     return PARSERS.make(tool, family if family in PARSERS.reasoning_names else None, tools=ANY_TOOLS)
 
@@ -269,7 +270,7 @@ def test_plain_text_passes_unchanged_and_undelayed(family: str) -> None:
     assert answer.content + answer.reasoning == fed
 
 
-def work_of(parser: Parser, chunks: list[str]) -> int:
+def work_of(parser: AnswerParser, chunks: list[str]) -> int:
     """Calls made while parsing."""
     return calls_of(lambda: list(map(parser.feed, chunks)))
 

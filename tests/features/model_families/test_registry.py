@@ -7,8 +7,8 @@ import pytest
 from lean_ovms.composition import compose
 from lean_ovms.errors import StartError
 from lean_ovms.features.model_families.json_calls import JsonCalls
+from lean_ovms.features.model_families.registry import ParserRegistry, registry
 from lean_ovms.manifest import ParserRow
-from lean_ovms.text.parsers import ParserRegistry, registry
 from lean_ovms.types import Event, Reasoning, Text, ToolCallDelta, ToolCallStart
 
 TOOLS = [{"type": "function", "function": {"name": "f"}}]
@@ -17,8 +17,6 @@ PARSERS = registry()
 
 def test_a_server_has_the_families_of_its_features() -> None:
     assert {*PARSERS.rows} == {row.name for row in compose().parsers}
-    assert PARSERS.usual == "generic"
-    assert ParserRegistry(()).usual is None
 
 
 def test_a_family_with_a_name_that_there_is_stops_the_start() -> None:

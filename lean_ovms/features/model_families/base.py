@@ -1,8 +1,8 @@
-"""The parser interface, the base class of a family's syntax, and the parser that runs syntaxes.
+"""The base class of a family's syntax, and the parser that runs syntaxes: text in, events out.
 
-`Parser` is the interface for the rest of the server: text in, events out. A `Syntax` knows the tags of a family's calls
-or reasoning, and reads on after one. `CombinedParser` runs at most one of each over one scanner, so that a reasoning
-tag inside a call's arguments is argument text. A `ModelFamily` names the syntaxes of one family.
+A `Syntax` knows the tags of a family's calls or reasoning, and reads on after one. `CombinedParser` runs at most one of
+each over one scanner, so that a reasoning tag inside a call's arguments is argument text; it is the AnswerParser of the
+rest of the server. A `ModelFamily` names the syntaxes of one family.
 
 Knows no family, no request, no token ids. A parser never raises on a model's output.
 """
@@ -10,7 +10,6 @@ Knows no family, no request, no token ids. A parser never raises on a model's ou
 from __future__ import annotations
 
 import inspect
-import json
 import secrets
 import string
 from collections.abc import Callable, Iterable, Sequence
@@ -29,39 +28,6 @@ _QUOTES = ("`", '"', "'")
 """Before a reasoning tag they show that the text is about the tag."""
 
 _ALPHABET = string.ascii_letters + string.digits
-
-
-class Parser:
-    """Reads one choice's text; each choice owns one. However the text is cut, the events add up to the same answer."""
-
-    keep_special_tokens: bool = False
-    """Whether the text must contain the special tokens named in `tags`."""
-    tags: tuple[str, ...] = ()
-    """All markup that it reads; other special tokens may stay hidden."""
-
-    def feed(self, text: str) -> list[Event]:
-        """Returns the events of more text; only what may still become a tag is held back."""
-        raise NotImplementedError
-
-    def finish(self, ended_by: str = "") -> list[Event]:
-        """Returns the events of the text that was held back, at the end. A call that was cut off comes as far as it
-        came.
-
-        Args:
-            ended_by: The special token that ended the text, which was not fed. It may close what is open, and is never
-                shown.
-        """
-        raise NotImplementedError
-
-
-class PlainText(Parser):
-    """Hands text through, as content: for a request or a model without a parser."""
-
-    def feed(self, text: str) -> list[Event]:
-        return [Text(text)] if text else []
-
-    def finish(self, ended_by: str = "") -> list[Event]:
-        return []
 
 
 _S = TypeVar("_S", bound="Syntax")
@@ -159,7 +125,7 @@ class Enclosed(Syntax):
         raise NotImplementedError
 
 
-class CombinedParser(Parser):
+class CombinedParser:
     """Runs a tool syntax and a reasoning syntax, each optional, over one stream.
 
     Blanks where an answer begins, and around calls, are kept back until something follows: before a call they are
@@ -354,31 +320,6 @@ def _without_token(token: str, events: list[Event]) -> list[Event]:
                 event.text = event.text.removesuffix(shown) + left
                 return events if event.text else [*events[:at], *events[at + 1 :]]
     return events
-
-
-class CallArguments:
-    """Tells whether the arguments of all calls of an answer are JSON objects. A call that is cut off has none."""
-
-    def __init__(self) -> None:
-        self._pieces: list[str] | None = None  # of the last call
-        self._broken = False
-
-    def add(self, event: Event) -> None:
-        """Adds the next event of the answer."""
-        if isinstance(event, ToolCallDelta) and self._pieces is not None:
-            self._pieces.append(event.text)
-        elif isinstance(event, ToolCallStart):
-            self._broken = self.broken()
-            self._pieces = []
-
-    def broken(self) -> bool:
-        """Returns whether the arguments of a call are no JSON object, with the last call as it is so far."""
-        if self._broken or self._pieces is None:
-            return self._broken
-        try:
-            return not isinstance(json.loads("".join(self._pieces)), dict)
-        except (ValueError, RecursionError):
-            return True
 
 
 def new_call_id() -> str:

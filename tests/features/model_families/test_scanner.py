@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from lean_ovms.text.parsers.scanner import Scanner, Sink, Steps, Tags
+from lean_ovms.features.model_families.scanner import Scanner, Sink, Steps, Tags
 
 TAGS = Tags(["<tool_call>", "<think>", "[TOOL_CALLS]"])
 Reading = Callable[[Scanner, Sink], Steps[object]]

@@ -1,26 +1,29 @@
-"""The registry of parser families: what can be chosen as a parser, what a chat template shows, and what is made of it.
+"""The registry of families: what can be chosen as a parser, what a chat template shows, and how a model answers then.
 
-Features have the families, each a `ParserRow`. The module of a family is imported by the first model that needs it;
-its row has what is known without it.
+Each family is a `ParserRow`, of this feature or of another one. The module of a family is imported by the first model
+that needs it; its row has what is known without it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache, cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...composition import Composition, compose
+from ...config import Config
 from ...errors import StartError
 from ...manifest import ParserRow, named
-from ...types import Json
-from .base import CombinedParser, ModelFamily, Parser, PlainText, Syntax
+from ...models.chat_format import AnswerFormat
+from ...types import Json, OutputParams
+from .base import CombinedParser, ModelFamily, Syntax
+from .feature import NONE, ParserOptions
 
 if TYPE_CHECKING:
     from ...grammar.call_syntax import OutputForm
 
 GENERIC = "generic"
-"""The tool parser of a chat model whose template shows none, where a feature has it."""
+"""The tool parser of a chat model whose template shows none."""
 
 
 class ParserRegistry:
@@ -44,11 +47,6 @@ class ParserRegistry:
     def reasoning_names(self) -> tuple[str, ...]:
         """The names of the reasoning parsers, sorted."""
         return tuple(sorted(row.name for row in self.rows.values() if row.reasoning))
-
-    @property
-    def usual(self) -> str | None:
-        """The tool parser of a chat model whose template shows none; None: there is none."""
-        return GENERIC if GENERIC in self.rows else None
 
     @cached_property
     def rules(self) -> tuple[ParserRow, ...]:
@@ -111,7 +109,7 @@ class ParserRegistry:
 
     def make(
         self, tool: str | None, reasoning: str | None, *, tools: Sequence[Json] = (), prompt_tail: str = ""
-    ) -> Parser:
+    ) -> CombinedParser:
         """Builds the parser of one choice.
 
         Args:
@@ -126,8 +124,6 @@ class ParserRegistry:
         """
         calls = self.load(tool).tools if tools else None
         thinking = self.load(reasoning).thinking
-        if calls is None and thinking is None:
-            return PlainText()
         parser = CombinedParser(tools, prompt_tail)
         syntaxes: list[Syntax] = []
         if calls is not None:
@@ -142,3 +138,54 @@ class ParserRegistry:
 def registry(composition: Composition | None = None) -> ParserRegistry:
     """Returns the parsers of a server with these features, by default with all of them."""
     return ParserRegistry((composition or compose()).parsers)
+
+
+class FamilyAnswers(AnswerFormat):
+    """The answers of a model whose family is known, by its options or by its chat templates."""
+
+    def __init__(self, config: Config, template: str, tool_template: str) -> None:
+        """Chooses the parsers of a model.
+
+        Args:
+            config: The options of the model.
+            template: The source of its chat template; "": there is no chat.
+            tool_template: The source of the template for requests with tools, where that is another one.
+        """
+        self._parsers = registry(config.composition)
+        tool, reasoning = self._parsers.detect(template)
+        if tool_template:
+            of_tools = self._parsers.detect(tool_template)
+            tool, reasoning = of_tools[0] or tool, reasoning or of_tools[1]
+        if template:
+            tool = tool or GENERIC
+        options = config.of(ParserOptions)
+        self.tool_parser = _named(options.tool_parser or tool)
+        self.reasoning_parser = _named(options.reasoning_parser or reasoning)
+        self.unread = " (--tool_parser none)" if options.tool_parser else ""
+        self.holds_calls = self.tool_parser == GENERIC
+
+    def form(self, prompt_tail: str = "") -> OutputForm:
+        return self._parsers.output_form(self.tool_parser, self.reasoning_parser, prompt_tail)
+
+    def write_calls(self, calls: list[tuple[str, Any]]) -> str:
+        from ...grammar.call_text import WrittenCall, calls_text  # late: most chats have no calls
+
+        form = self._parsers.output_form(self.tool_parser or GENERIC, None)
+        return calls_text(form.calls, [WrittenCall(*call) for call in calls])
+
+    def opens_reasoning(self, prompt_tail: str) -> bool:
+        return self._parsers.opens_reasoning(self.reasoning_parser, prompt_tail)
+
+    def parser(self, output: OutputParams, prompt_tail: str) -> tuple[CombinedParser | None, tuple[str, ...]]:
+        make = self._parsers.make
+        tool = self.tool_parser if output.tools and output.parse_calls else None
+        reasoning = self.reasoning_parser if output.parse_reasoning or tool == self.reasoning_parser else None
+        parser = make(tool, reasoning, tools=output.tools, prompt_tail=prompt_tail) if tool or reasoning else None
+        shown = [] if parser is None else [parser]
+        if self.reasoning_parser and not reasoning:  # its tags are text
+            shown.append(make(None, self.reasoning_parser, prompt_tail=prompt_tail))
+        return parser, tuple(tag for one in shown if one.keep_special_tokens for tag in one.tags)
+
+
+def _named(parser: str | None) -> str | None:
+    return None if parser == NONE else parser
