@@ -1,6 +1,6 @@
-"""The request fields of POST /v2/chat, under Cohere's names, and their values under the names of chat.
+"""The request fields of POST /v2/chat under Cohere's names, and their translation to those of chat.
 
-https://docs.cohere.com/reference/chat. The fields of OVMS and vLLM for sampling are read besides them.
+https://docs.cohere.com/reference/chat. The sampling fields of OVMS and vLLM are accepted as well.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _thinking(value: Json) -> Json:
 
 
 def _documents(value: list[Any]) -> list[Json]:
-    """Returns documents as chat templates read them. Raises BadRequest."""
+    """Converts documents to the form that chat templates read. Raises BadRequest."""
     return [_document(one, f"documents[{place}]") for place, one in enumerate(value)]
 
 
@@ -83,7 +83,7 @@ FIELDS = GenerationFields((
 
 
 def named_as_chat(values: Values) -> Json:
-    """Returns the values that have another name or form in chat, by their names in chat."""
+    """Returns the values of fields that have another name or form in chat, under their names in chat."""
     found = {"top_k": values["k"], "top_p": values["p"], "stop": values["stop_sequences"]}
     found["include_stop_str_in_output"] = bool(values["include_stop_str_in_output"])
     if (form := values["response_format"]) is not None and form.get("type") == "json_object":
@@ -95,15 +95,15 @@ def named_as_chat(values: Values) -> Json:
 
 
 def tools(values: Values) -> list[Any] | None:
-    """Returns the tools in the form of chat."""
+    """Converts the tools to chat's form."""
     given: list[Any] | None = values["tools"]
     return [_strict(tool) for tool in given or ()] if values["strict_tools"] else given
 
 
 def messages(values: Values) -> list[Any]:
-    """Returns the messages in the form of chat.
+    """Converts the messages to chat's form. Raises BadRequest.
 
-    Most errors in them are found where chat reads them. Raises BadRequest.
+    Most of their errors are found later, when the messages are read as those of chat.
     """
     if not isinstance(values["messages"], list):
         raise BadRequest("messages is missing or not an array", param="messages")
@@ -111,7 +111,7 @@ def messages(values: Values) -> list[Any]:
 
 
 def template_variables(values: Values) -> Json:
-    """Returns the client's variables for the chat template, and those that other fields set."""
+    """Returns the variables of the chat template: the client's own, and those that other fields set."""
     found: Json = {}
     if values["documents"]:
         found["documents"] = values["documents"]
@@ -126,7 +126,7 @@ def _strict(tool: Any) -> Any:
 
 
 def _message(value: Any, param: str) -> Any:
-    """Returns a message in the form of chat. Raises BadRequest."""
+    """Converts a message to chat's form. Raises BadRequest."""
     if not isinstance(value, dict):
         return value
     message = {name: one for name, one in value.items() if name not in ("tool_plan", "citations") and one is not None}
@@ -150,7 +150,7 @@ def _is(part: Any, kind: str, of: type) -> bool:
 
 
 def _part(part: Any) -> Any:
-    """Returns a content part in the form of chat: a document becomes its JSON."""
+    """Converts a content part to chat's form; a document becomes its JSON text."""
     if not _is(part, "document", dict):
         return part
     data = part["document"].get("data")

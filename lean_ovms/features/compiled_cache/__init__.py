@@ -1,1 +1,1 @@
-"""Networks of language models that are kept in the form in which they are compiled."""
+"""A cache of compiled networks of language models."""

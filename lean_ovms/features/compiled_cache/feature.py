@@ -1,4 +1,4 @@
-"""The manifest of compiled networks that are kept."""
+"""The manifest of the cache of compiled networks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...manifest import NETWORK_COMPILER, Feature, PartRow
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class CompiledCacheOptions(Options):
-    """The limits of what is kept in --cache_dir."""
+    """The limits of the cache in --cache_dir."""
 
     in_engine = True
 

@@ -1,1 +1,1 @@
-"""Completions: a text that goes on, in the form of OpenAI's older API."""
+"""Completions: the continuation of a text, as in OpenAI's older API."""

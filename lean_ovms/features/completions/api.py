@@ -52,13 +52,14 @@ async def handle(request: Request, services: Services) -> Response:
 
 @dataclass(slots=True)
 class Echo:
-    """The prompt as its choices repeat it; empty without echo."""
+    """The prompt as the choices repeat it; empty without echo."""
 
     text: str
     generation: Generation
 
     def logprobs(self) -> list[TokenLogprob]:
-        """Returns the prompt's tokens; known with the generation's first delta."""
+        """Returns the prompt's tokens with their log probabilities, which are known with the
+        generation's first delta."""
         return self.generation.prompt_entries() if self.text else []
 
 
@@ -76,7 +77,7 @@ def full(
     echoes: list[Echo],
     group: DeltaStream,
 ) -> Json:
-    """Returns the text_completion object."""
+    """Returns the text_completion object with all choices."""
     n = completion.generation.sampling.n
     found = [(i, answer) for i, answer in enumerate(answers) if answer.finish]
     choices = [_choice(completion, i, answer, echoes[i // n]) for i, answer in found]
@@ -113,7 +114,10 @@ def _choice(completion: CompletionRequest, index: int, answer: CompletedChoice, 
 
 
 def _logprobs(tokens: list[TokenLogprob], options: ChunkOptions, offset: int = 0) -> Json:
-    """Returns OpenAI's four parallel lists; offsets are in characters, and the first entry's is `offset`."""
+    """Returns OpenAI's `logprobs` with its four parallel lists.
+
+    Text offsets count characters, beginning with `offset`.
+    """
     offsets = []
     for token in tokens:
         offsets.append(offset)
@@ -127,8 +131,9 @@ def _logprobs(tokens: list[TokenLogprob], options: ChunkOptions, offset: int = 0
 
 
 def _by_name(token: TokenLogprob, options: ChunkOptions) -> dict[str, float | None] | None:
-    """Returns the likeliest tokens and the token itself; of several with one name (parts of characters) the
-    likeliest.
+    """Returns the log probabilities of the likeliest tokens and the token itself by their texts.
+
+    Of several tokens with the same text, such as parts of characters, the likeliest one counts.
     """
     if token.logprob is None:
         return None
@@ -156,9 +161,9 @@ class CompletionRenderer(sse.Renderer[Delta]):
         return b"".join([self._delta(delta, self._choices[delta.index]) for delta in deltas])
 
     def _due(self, deltas: list[Delta]) -> list[Delta]:
-        """Returns the deltas whose prompt is scored, and keeps others back.
+        """Returns the deltas whose prompt's log probabilities are known, and holds the others back.
 
-        The first choice, which scores it, may be later.
+        The first choice computes them for all choices of its prompt, and its delta may arrive after those of others.
         """
         due, unscored = list[Delta](), list[Delta]()
         for delta in self._unscored + deltas:

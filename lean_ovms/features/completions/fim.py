@@ -1,7 +1,7 @@
-"""The prompt for the middle of a text, of models that were trained to fill in the middle.
+"""Prompts for models that were trained to fill in the middle of a text.
 
-The order of the parts is that of https://arxiv.org/abs/2409.12186, as in llama.cpp: other files, then the text before
-the place, then the one behind it.
+The order of the parts is that of https://arxiv.org/abs/2409.12186, as in llama.cpp: other files, the text before the
+gap, and the text after it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Notation(NamedTuple):
     suffix: str
     """The token before what follows the gap."""
     middle: str
-    """The token behind which the model writes what belongs into the gap."""
+    """The token after which the model writes the text of the gap."""
     repository: str = ""
     """The token before the name of a repository; "" if the family has none."""
     file: str = ""
@@ -38,8 +38,8 @@ class Notation(NamedTuple):
 
         Args:
             before: The text before the gap.
-            behind: The text behind the gap.
-            files: Names and texts of other files.
+            behind: The text after the gap.
+            files: The names and texts of other files.
         """
         parts = [f"{self.repository}project\n"] if self.repository and files else []
         for name, text in files:
@@ -71,7 +71,7 @@ class Filling(NamedTuple):
 
     notation: Notation
     ends: tuple[int, ...]
-    """The ids of the tokens that end what it fills in."""
+    """The ids of the tokens that end the text of the gap."""
 
 
 _known: WeakKeyDictionary[TextModel, Filling | None] = WeakKeyDictionary()
@@ -100,10 +100,9 @@ async def _look(model: TextModel) -> Filling | None:
 async def filled_in(
     generation: GenerationBody, prompts: Sequence[TextPrompt | TokenPrompt], suffix: str
 ) -> tuple[GenerationBody, Iterator[TextPrompt]]:
-    """Returns the request for the text between the prompts and suffix, in the model's own notation. Raises
-    RequestError.
+    """Returns a request that fills in the text between each prompt and the suffix. Raises RequestError.
 
-    Each prompt is made when it is its turn: the suffix is a part of all of them.
+    The prompts, in the model's own notation, are made one by one, as each contains the suffix.
     """
     texts = [prompt for prompt in prompts if isinstance(prompt, TextPrompt)]
     if len(texts) != len(prompts):

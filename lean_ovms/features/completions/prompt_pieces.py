@@ -1,4 +1,4 @@
-"""Prompts of texts and token ids: one of these, both mixed, an object with such a prompt, or several of them."""
+"""Reads prompts: a text, token ids, a mixture of both, an object with such a prompt, or several of them."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ async def tokens_of(pieces: Pieces, special: bool, encode: Encode) -> list[int]:
 
 
 async def prompt_of(pieces: Pieces, encode: Encode) -> TextPrompt | TokenPrompt:
-    """Returns the prompt that the engine gets. Raises RequestError."""
+    """Returns the prompt for the engine. Raises RequestError."""
     [first, *more] = pieces
     if not more:
         return TextPrompt(first) if isinstance(first, str) else TokenPrompt(first)

@@ -1,6 +1,6 @@
-"""The body of a completions request.
+"""Reads the body of a completions request.
 
-A prompt may be a string, a list of strings, a list of token ids or a list of such lists.
+The prompt may be a string, a list of strings, a list of token ids or a list of such lists.
 
 https://platform.openai.com/docs/api-reference/completions
 """
@@ -51,26 +51,26 @@ MAX_ECHOED = 8 << 20
 
 @dataclass(slots=True, kw_only=True)
 class CompletionRequest:
-    """The body of a completions request. Not changed once it is built."""
+    """A parsed completions request. It is never changed."""
 
     prompts: TokenPrompts
     """The prompts."""
     suffix: str
-    """The text behind what is generated; empty: there is none."""
+    """The text after the generated text; "" if there is none."""
     generation: GenerationBody
-    """What is generated."""
+    """The parameters of the generation."""
     echo: bool
     """Whether the answer begins with the prompt."""
     echoed: int
-    """The bytes of the prompts in the answer, roughly."""
+    """The approximate size of the prompts in the answer, in bytes."""
     score_only: bool
-    """Whether nothing is generated: max_tokens is 0, and the prompt is echoed."""
+    """Whether nothing is generated, since max_tokens is 0 and only the prompt is echoed."""
     options: ChunkOptions
-    """What the chunks of the response have."""
+    """The options for the form of the response."""
 
 
 def max_tokens_of(request: Request) -> int:
-    """Returns the limit of a request that has none; 0: as many as fit."""
+    """Returns the default of max_tokens for a request; 0: as many tokens as fit the context."""
     return 0 if follows_ovms(request) else DEFAULT_MAX_TOKENS
 
 
@@ -112,7 +112,10 @@ def parse_completion(body: Json, services: Services, default_max_tokens: int) ->
 
 
 def _echoed(prompts: TokenPrompts, n: int, *, echo: bool, ids: bool) -> int:
-    """Returns the bytes of the prompts in the response, roughly: each choice repeats its own. Raises BadRequest."""
+    """Returns the approximate size of the prompts that the choices repeat in the response, in bytes.
+
+    Raises BadRequest.
+    """
     if not (echo or ids):
         return 0
     parts = [len(p.text) if isinstance(p, TextPrompt) else ID_BYTES * len(p.tokens) for p in prompts]
@@ -153,7 +156,7 @@ def _one_prompt(item: Any, index: int, special: bool) -> TextPrompt | TokenPromp
 
 
 async def start(completion: CompletionRequest) -> tuple[CompletionRequest, list[Generation]]:
-    """Starts a generation for each prompt, or none where only the prompt is scored.
+    """Starts a generation for each prompt; if one cannot start, all are closed.
 
     Returns:
         The generations, and the request as it was started.

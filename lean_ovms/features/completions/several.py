@@ -1,7 +1,7 @@
-"""The prompts of one request that has several: each is a generation, and all of them are one stream of deltas.
+"""Requests with several prompts: each prompt is a generation, and all are combined to one stream of deltas.
 
-Each starts in a turn of its own of the event loop, and few wait for the engine at a time: what one prompt takes may be
-multiplied neither in one turn nor in memory. Their tokens are limited together, since one client's queue is.
+Each generation starts in its own turn of the event loop, and few wait for the engine at a time, so that many prompts
+neither block the loop nor take much memory. The tokens of all prompts together are limited.
 """
 
 from __future__ import annotations
@@ -30,11 +30,10 @@ STARTING, STARTING_SIZE = 32, 1 << 18
 async def start_all(
     prompts: Iterable[P], start: Callable[[P], Coroutine[Any, Any, Generation]], most_tokens: int
 ) -> list[Generation]:
-    """Returns a generation for each prompt of a request, or for none: when one is refused the others are closed.
+    """Starts a generation for each prompt of a request. If one is refused, the others are closed.
 
     Args:
-        prompts: The prompts. If they are made while they are iterated over they take little memory, as few of them wait
-            for the engine at a time.
+        prompts: The prompts. A generator saves memory, as few of them wait for the engine at a time.
         start: Starts the generation of a prompt.
         most_tokens: The most tokens of all prompts together, if there are several.
 
@@ -50,7 +49,7 @@ async def start_all(
     tokens = 0
 
     async def next_started() -> None:
-        """Returns when one more waits for the engine no longer. Raises what it has raised."""
+        """Waits until another generation has started. Raises its error if it was refused."""
         nonlocal tokens
         done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
@@ -85,11 +84,11 @@ async def _abort(tasks: list[asyncio.Task[Generation]]) -> None:
 
 
 def check_common(tokens: int, own_bytes: int, count: int, most: int) -> None:
-    """Raises BadRequest if prompts with a common beginning have too many tokens together, which the first one shows.
+    """Raises BadRequest if prompts with a common beginning have too many tokens together, judged by the first prompt.
 
     Args:
-        tokens: The tokens of the first prompt.
-        own_bytes: The bytes that it alone has: it has at most so many tokens that are not in each of the others.
+        tokens: The number of tokens of the first prompt.
+        own_bytes: The bytes of the first prompt that the others do not share, an upper bound of its own tokens.
         count: The number of all prompts.
         most: The most tokens of all prompts together.
     """
@@ -97,14 +96,14 @@ def check_common(tokens: int, own_bytes: int, count: int, most: int) -> None:
 
 
 def check_total(tokens: int, most: int) -> None:
-    """Checks how many tokens the prompts of one request have together.
+    """Checks the number of tokens of all prompts of a request.
 
     Args:
-        tokens: Their number.
+        tokens: The number of tokens.
         most: The value of the option that limits it.
 
     Raises:
-        BadRequest: They are too many.
+        BadRequest: There are too many tokens.
     """
     if tokens > most:
         raise BadRequest(
@@ -121,15 +120,15 @@ def _size(prompt: Prompt) -> int:
 
 
 async def start_prompts(body: GenerationBody, prompts: Iterable[Prompt], *, echo: bool = False) -> list[Generation]:
-    """Starts a generation of a request for each prompt, or none.
+    """Starts a generation for each prompt of a request. If one cannot start, all are closed.
 
     Args:
         body: The request.
-        prompts: Its prompts.
-        echo: Whether the generations keep the ids of their prompts' tokens.
+        prompts: The prompts of the request.
+        echo: Whether the generations keep the token ids of their prompts.
 
-    Raises:
-        RequestError: One of them cannot start.
+        Raises:
+            RequestError: A generation cannot start.
     """
     most = body.model.config.max_queued_tokens_per_client
     if body.truncate is None and isinstance(prompts, Sequence) and len(prompts) > 1:
@@ -142,10 +141,7 @@ async def start_prompts(body: GenerationBody, prompts: Iterable[Prompt], *, echo
 async def _start_conversations(
     body: GenerationBody, first: ChatPrompt, others: Sequence[Prompt], *, echo: bool
 ) -> list[Generation]:
-    """Starts conversations with the same tools.
-
-    By the tokens of the first, too many are refused before more are made.
-    """
+    """Starts conversations with the same tools. If they are too many by the tokens of the first, no others are made."""
     most = body.model.config.max_queued_tokens_per_client
     generation = await body.start(first, echo=echo)
     try:
@@ -160,7 +156,10 @@ async def _start_conversations(
 
 
 class GenerationGroup:
-    """Several generations as one: choice i of generation g is choice g * n + i. Deltas come as they are ready."""
+    """Several generations as one stream, in which choice i of generation g is choice g * n + i.
+
+    Deltas come in the order in which they are ready.
+    """
 
     def __init__(self, generations: list[Generation], n: int) -> None:
         self._generations = generations
@@ -168,12 +167,12 @@ class GenerationGroup:
 
     @property
     def usage(self) -> Usage:
-        """Token counts so far, over all generations."""
+        """The token counts so far, summed over all generations."""
         return total_usage([g.usage for g in self._generations])
 
     @property
     def timings(self) -> Timings:
-        """Token counts summed over all generations, and the longest time of any of them."""
+        """The timings: token counts summed over all generations, and the longest time of any of them."""
         parts = [g.timings for g in self._generations]
         return Timings(
             cached=sum(t.cached for t in parts),
@@ -212,12 +211,18 @@ class GenerationGroup:
 
 
 def joined(generations: list[Generation], n: int) -> DeltaStream:
-    """Returns the generations as one; one alone needs no group, whose tasks would take twelve turns of the loop."""
+    """Returns the generations as one stream.
+
+    A single one is returned as it is, as a group takes several turns of the loop.
+    """
     return generations[0] if len(generations) == 1 else GenerationGroup(generations, n)
 
 
 async def collect_each(generations: list[Generation]) -> tuple[list[CompletedChoice], Usage]:
-    """Returns the only choice of each generation, at its end, and their tokens; all are closed. Raises RequestError."""
+    """Reads generations with one choice each to their ends.
+
+    Returns the choices and the token counts. Raises RequestError.
+    """
     group = GenerationGroup(generations, 1)
     try:
         return await collect(group, len(generations)), group.usage

@@ -1,8 +1,8 @@
 """POST …/decisions: the probabilities of answers to questions about an input, without a generated text.
 
-https://platform.openai.com/docs/api-reference/decisions, which vLLM has as well. Each question is a prompt of its own,
-with the input in front; the letters of its options are compared as the first token of the reply. Needs an engine that
-reports log probabilities of tokens which were not chosen.
+https://platform.openai.com/docs/api-reference/decisions, which vLLM has as well. Each question is a prompt of its own
+with the input in front, and the probabilities of the letters of its options as the first token of the reply are
+compared. The engine must report log probabilities of tokens that were not chosen.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ FIELDS = FieldSet((
 
 @dataclass(frozen=True, slots=True)
 class DecisionRequest:
-    """A checked body."""
+    """A parsed request for decisions."""
 
     model: TextModel
     """The model that decides."""
@@ -56,20 +56,24 @@ class DecisionRequest:
     parts: list[Json]
     """The parts of the input."""
     base: ChatPrompt
-    """What all prompts share."""
+    """The prompt without messages, which all prompts share."""
     cache_salt: str
     """The salt of the prefix cache."""
     priority: int
-    """The lower one starts first."""
+    """The priority of the request; lower values are computed first."""
     headers: list[tuple[str, str]]
-    """The Warning headers."""
+    """The Warning headers of the response."""
 
     def prompt(self, question: Question) -> ChatPrompt:
-        """Returns the prompt of a question. Each holds a copy of the input, so it is built when its turn comes."""
+        """Returns the prompt of a question.
+
+        It holds a copy of the input, so it should be made only when it is needed.
+        """
         return self.base.with_messages([{"role": "user", "content": question.prompt(self.parts)}])
 
     def own_bytes(self, question: Question, tokens: int) -> int:
-        """Returns the bytes of a prompt without the input; where images make them unknown, the prompt's tokens."""
+        """Returns the size of a question's prompt without the input, in bytes; with images, the number of all its
+        tokens."""
         own = question.prompt([])
         return len(own.encode()) if isinstance(own, str) else tokens
 
@@ -123,7 +127,7 @@ def _parse(body: Json, services: Services) -> DecisionRequest:
 
 
 async def _letters(model: TextModel, prompt: ChatPrompt, count: int) -> tuple[int, ...]:
-    """Returns the token of each letter as the first one of a reply. Raises RequestError."""
+    """Returns the token of each letter at the beginning of a reply. Raises RequestError."""
     tail = (await model.render(prompt))[-TAIL:]
     before, *after = await model.encode([tail, *(tail + letter for letter in LETTERS[:count])], False)
     tokens = tuple(ids[-1] for ids in after if ids[:-1] == before)
@@ -135,7 +139,7 @@ async def _letters(model: TextModel, prompt: ChatPrompt, count: int) -> tuple[in
 async def _generate(
     parsed: DecisionRequest, letters: tuple[int, ...], model: TextModel, prompt: ChatPrompt
 ) -> Generation:
-    """Returns the first token of the reply, with the log probabilities of the letters. Raises RequestError."""
+    """Starts the generation of one token with the log probabilities of the letters. Raises RequestError."""
     sampling = SamplingParams(
         max_tokens=1, temperature=0.0, logprobs=True, logprob_token_ids=letters, cache_salt=parsed.cache_salt
     )
@@ -143,5 +147,5 @@ async def _generate(
 
 
 def _chances(choice: CompletedChoice, count: int) -> list[float]:
-    """Returns the probability of each of the first letters in the whole vocabulary."""
+    """Returns the probabilities of the first `count` letters among all tokens of the vocabulary."""
     return [math.exp(-math.inf if top.logprob is None else top.logprob) for top in choice.logprobs[0].top[:count]]

@@ -1,6 +1,6 @@
-"""Questions of POST …/decisions: as the model reads them, and the answers from the probabilities of their letters.
+"""Questions of POST …/decisions: their prompts, and their answers from the probabilities of letters.
 
-Each question is a multiple choice whose options have the letters A, B, C, …. Knows no model.
+Each question is a multiple-choice question whose options have the letters A, B, C, ….
 """
 
 from __future__ import annotations
@@ -53,18 +53,19 @@ class Question:
     """A question about the input."""
 
     kind: str
-    """predicate, choice or score."""
+    """"predicate", "choice" or "score"."""
     name: str | None
-    """The name that its answer has; None: it has none."""
+    """The name of its answer; None if it has no name."""
     parts: list[Json]
-    """The parts of its instructions."""
+    """The content parts of its instructions."""
     values: list[Any]
-    """What an answer names for each option."""
+    """The value of each option in an answer."""
     options: list[str]
-    """What the model reads of each option."""
+    """The text of each option for the model."""
 
     def prompt(self, parts: list[Json]) -> str | list[Json]:
-        """Returns the content of a message with the input, which comes first so that all questions share it."""
+        """Returns the content of the question's message: the input, first so that all questions share a prefix, and the
+        question."""
         options = [f"{letter}: {option}" for letter, option in zip(LETTERS, self.options, strict=False)]
         end = "\n".join(["", *options, REPLY])
         joined = _joined([*parts, _text("\n\nQuestion: "), *self.parts, _text(end)])
@@ -148,7 +149,7 @@ def _instructions(value: Any, param: str) -> list[Json]:
 
 
 def _options(value: Any, name: str, param: str) -> list[tuple[Any, str]]:
-    """Returns the value and the description of each. Raises BadRequest."""
+    """Reads options, and returns the value and the description of each. Raises BadRequest."""
     if not isinstance(value, list) or not 2 <= len(value) <= len(LETTERS):
         raise BadRequest(f"{param} must be an array of 2 to {len(LETTERS)} objects", param=param)
     found: list[tuple[Any, str]] = []
@@ -166,7 +167,7 @@ def _options(value: Any, name: str, param: str) -> list[tuple[Any, str]]:
 
 
 def _without_json(parts: list[Any], param: str) -> list[Any]:
-    """Returns the parts with JSON as text."""
+    """Replaces JSON parts by text parts."""
     found = []
     for place, part in enumerate(parts):
         if isinstance(part, dict) and part.get("type") == "input_json":
@@ -178,7 +179,8 @@ def _without_json(parts: list[Any], param: str) -> list[Any]:
 
 
 def _said(item: Json) -> list[Json]:
-    """Returns an item of a conversation that the model judges from outside."""
+    """Converts an item of a conversation to text parts, so that the model judges the conversation instead of continuing
+    it."""
     kind = item["type"]
     if kind in ("function_call", "custom_tool_call"):
         return [_text(f"call of {item['name']}:\n{item.get('arguments', item.get('input'))}\n\n")]
@@ -190,7 +192,7 @@ def _said(item: Json) -> list[Json]:
 
 
 def _joined(parts: list[Json]) -> list[Json]:
-    """Returns the parts with neighbouring texts as one."""
+    """Joins adjacent text parts."""
     found: list[Json] = []
     for are_texts, run in groupby(parts, key=lambda part: part["type"] == "text"):
         neighbours = list(run)

@@ -1,1 +1,1 @@
-"""The models of a server: those that it has, and those of them that are in memory."""
+"""The models of a server: which it serves, and which of them are in memory."""

@@ -1,7 +1,7 @@
-"""Reads from its options which models a server should serve: one, those that a file lists, or those of a repository.
+"""Reads from the options which models a server should serve: one, those that a file lists, or those of a repository.
 
-The embedded demo model is served when no option points to a model, and under its own name only: with a misspelt option
-its answers must not pass for those of another model.
+If no option points to a model, the embedded demo model is served, and under its own name only: after a misspelt option,
+its answers must not be mistaken for those of another model.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ class ModelSpec:
     config: Config
     """The options of the model."""
     problem: StartError | None = None
-    """Why it cannot be served."""
+    """The error because of which the model cannot be served; None if it can."""
     stamp: str = ""
-    """What changes when the model has to be loaded again although its options are the same."""
+    """A text that changes if the model has to be loaded again although its options are the same."""
     announced: bool = False
-    """Whether it is listed while it loads, too."""
+    """Whether the model is also listed while it is being loaded."""
     on_demand: bool = False
-    """Whether its first request loads it."""
+    """Whether the model is loaded by its first request."""
     permanent: bool = True
-    """Whether it stays in memory."""
+    """Whether the model is never unloaded."""
 
     @property
     def group(self) -> str:
-        """The models that are in memory together; "" for this one alone."""
+        """The name of the group of models that are in memory together; "" if the model has no group."""
         return self.config.of(DeploymentOptions).group_name
 
     @property
     def idle_timeout_s(self) -> float:
-        """The idle time in seconds after which it is unloaded; 0: it stays."""
+        """The idle time in seconds after which the model is unloaded; 0: it is never unloaded for being idle."""
         return self.config.of(DeploymentOptions).model_idle_timeout_s
 
     @property
@@ -74,38 +74,42 @@ class DesiredState:
     models: tuple[ModelSpec, ...]
     """The models, in the order of the model list."""
     files: dict[Path, FileStat] = field(default_factory=dict)
-    """The files that were read, with their state before."""
+    """The files that were read, with their states before that."""
     required: bool = False
     """Whether a model that does not load stops the start."""
     max_loaded: int = 0
-    """How many groups are in memory at once; 0: as many as the memory holds."""
+    """The most groups of models in memory at once; 0: as many as the memory holds."""
 
 
 class ModelSource(CheckedSource, Protocol):
     """A source of models that are not in the directory of models, or not in OpenVINO's format."""
 
     def fetch(self, config: Config) -> Config:
-        """Puts source_model into the directory of models, unless it is there. Returns the options that serve it.
+        """Fetches source_model into the directory of models, unless it is there. Returns the options that serve it.
 
-        Raises StartError.
+        Raises StartError if it cannot be fetched.
         """
 
     def prepare(self, config: Config) -> Config:
-        """Makes of the files at model_path a model that can be served, where they are none. Returns the options that
-        serve it. Raises StartError, or OSError, after which loading says what is wrong."""
+        """Converts the files at model_path to a model that can be served, if necessary.
+
+        Returns the options that serve it.
+
+        Raises StartError, or OSError, after which loading the model reports what is wrong.
+        """
 
 
 class SettingsFiles(Protocol):
-    """Files that hold options of models. Each method raises StartError."""
+    """Reads and writes files with options of models. Each method raises StartError."""
 
     def server(self, config: Config) -> Config:
-        """Returns the server's options with those that the file `Config.model_list` sets for all of it."""
+        """Returns the server's options with those that the file `Config.model_list` sets for the whole server."""
 
     def models(self, config: Config) -> DesiredState:
-        """Returns the models that this file lists, with the problem of each that cannot be served."""
+        """Returns the models that the file `Config.model_list` lists, each with its problem if it cannot be served."""
 
     def model(self, config: Config, base: Path) -> ModelSpec:
-        """Returns a model with the options in its directory; those of the command line go before them.
+        """Returns a model with the options in its directory, which those of the command line override.
 
         Args:
             config: The options of the command line.
@@ -130,7 +134,7 @@ class SettingsFiles(Protocol):
 
 
 def settings_files(row: SettingsRow) -> SettingsFiles:
-    """Returns what reads and writes the files of a feature."""
+    """Returns the object of a feature that reads and writes its files of options."""
     files: SettingsFiles = named(row.package, row.files)()
     return files
 
@@ -158,16 +162,16 @@ def write_settings(config: Config, directory: Path, companions: Mapping[str, str
 
 
 def served(config: Config, changes: dict[str, Any]) -> Config:
-    """Returns the options with these changes, and without those that say where a model comes from."""
+    """Returns the options with changes, and without the options about the source of the model."""
     rest = {row.name: row.default for row in listed(config.without) if row.metadata["group"] == "repository"}
     return config.replace(**{**rest, **changes})
 
 
 class ServedModels(Sources):
-    """The models that options point to: a directory, or the name of one in a directory of models or of a hub."""
+    """Finds the models to which options point: by a directory, or by a name in a directory of models or at a hub."""
 
     def check(self, config: Config, command: str) -> None:
-        """Implements Sources.check, as OVMS checks them."""
+        """Checks the options that point to models by OVMS's rules. Raises WrongOptions."""
         settings, fetches = config.composition.settings, command in config.composition.fetching_commands
         if config.source_model and config.model_path:
             raise WrongOptions("--source_model and --model_path exclude each other")
@@ -185,13 +189,13 @@ class ServedModels(Sources):
             require(not config.value(row.source) or fetched, f"--{row.source} needs --source_model")
 
     def with_repository(self, config: Config) -> Config:
-        """Returns the options with the directory of models, where a model is meant by its name. Raises StartError."""
+        """Returns the options with the directory of models set, if they name a model in it. Raises StartError."""
         by_name = config.source_model or config.any_set(config.composition.fetching_commands)
         return config.replace(model_repository_path=str(repository_of(config))) if by_name else config
 
     def available(self, config: Config) -> Config:
-        """Returns the options that serve the model: one of a hub is pulled, and one in a directory is prepared, as far
-        as that has not been done. Raises StartError."""
+        """Returns the options that serve the model. A model of a hub is pulled, and one in a directory is converted, if
+        that has not been done before. Raises StartError."""
         if config.source_model:
             config = self.with_repository(config)
             checks.checked(config)
@@ -200,14 +204,13 @@ class ServedModels(Sources):
 
 
 def fetched(config: Config) -> Config:
-    """Returns the options that serve source_model, which is fetched if there is a source of models. Raises
-    StartError."""
+    """Fetches source_model, if a feature can do that, and returns the options that serve it. Raises StartError."""
     make = config.part(MODEL_SOURCE)
     return config if make is None else make().fetch(config)
 
 
 def repository_of(config: Config) -> Path:
-    """Returns the directory of models: the user's cache, unless another one is given. Raises StartError."""
+    """Returns the directory of models: that of the options, or one in the user's cache. Raises StartError."""
     if config.model_repository_path:
         return Path(config.model_repository_path)
     repository = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lean_ovms" / "models"
@@ -219,8 +222,10 @@ def repository_of(config: Config) -> Path:
 
 
 def _prepared(config: Config) -> Config:
-    """Returns the options for a directory that can be served, with what is missing made of what is there. Raises
-    StartError."""
+    """Converts the files of a model's directory, if necessary, and returns the options that serve it.
+
+    Raises StartError.
+    """
     path = config.model_dir
     try:
         missing = path.is_dir() and bool(model_dir.missing_in(path, config.task))
@@ -231,7 +236,7 @@ def _prepared(config: Config) -> Config:
 
 
 def desired_state(config: Config) -> DesiredState:
-    """Returns the models that the options of server_config() configure. Raises StartError if they cannot be parsed."""
+    """Returns the models that the options configure. Raises StartError if a file with options cannot be parsed."""
     state = _desired_state(config)
     return _with_loading(
         config, replace(state, models=_without_clashes([_with_task(_with_file(spec)) for spec in state.models]))
@@ -239,7 +244,7 @@ def desired_state(config: Config) -> DesiredState:
 
 
 def _without_clashes(specs: list[ModelSpec]) -> tuple[ModelSpec, ...]:
-    """Returns the models, with a problem where an alias is a name of another one."""
+    """Returns the models, with a problem set for each whose alias is also a name of another model."""
     owners = {spec.name: spec for spec in specs}
     found = []
     for spec in specs:
@@ -254,7 +259,7 @@ def _without_clashes(specs: list[ModelSpec]) -> tuple[ModelSpec, ...]:
 
 
 def _with_loading(config: Config, state: DesiredState) -> DesiredState:
-    """Returns the models with when each is loaded and unloaded, as --load_models says."""
+    """Sets for each model when it is loaded and unloaded, as --load_models says."""
     options = config.of(DeploymentOptions)
     grouped = any(spec.group not in ("", PERMANENT) for spec in state.models)
     several = (len(state.models) > 1 or pulls_at_run_time(config)) and not state.required
@@ -274,7 +279,7 @@ def _loaded_as(spec: ModelSpec, on_demand: bool) -> ModelSpec:
 
 
 def _with_file(spec: ModelSpec) -> ModelSpec:
-    """Returns the model by its file where that is all that its folder has, with a problem if there are several."""
+    """Makes the path of a model its file, if its folder has only a model file. Several such files are a problem."""
     config = spec.config
     files = single_files(config.model_dir) if config.model_path and not config.without_model else []
     if not files:
@@ -288,7 +293,7 @@ def _with_file(spec: ModelSpec) -> ModelSpec:
 
 
 def _with_task(spec: ModelSpec) -> ModelSpec:
-    """Returns the model with its task set where its files show that it does not generate: that decides its class."""
+    """Sets the task of a model, which decides its class, if its files show that it does not generate text."""
     config = spec.config
     if config.task or config.without_model or not config.model_path:
         return spec
@@ -302,15 +307,15 @@ Report = Callable[[str, str, int, int], None]
 
 
 class RepositoryPulls(Protocol):
-    """The changes that clients make in the directory of models, where they may: an `api.services.Service`."""
+    """Pulls and deletes models in the directory of models for clients, if that is allowed."""
 
     async def pull(self, name: str, report: Report, serve: Reload) -> None:
         """Fetches a model. Raises RequestError.
 
         Args:
             name: The name of the model.
-            report: Is called on the event loop with how far each file is.
-            serve: Is called when all files are there.
+            report: Is called on the event loop with the progress of each file.
+            serve: Serves the model when all files are there.
         """
 
     async def delete(self, name: str, unserve: Reload) -> None:
@@ -318,15 +323,16 @@ class RepositoryPulls(Protocol):
 
         Args:
             name: The name of the model.
-            unserve: Is awaited between taking the model out of the directory and deleting its files.
+            unserve: Stops serving the model; it is awaited after the model's folder is moved away, before its files are
+                deleted.
 
-        Raises:
-            RequestError: It cannot be deleted.
+            Raises:
+                RequestError: The model cannot be deleted.
         """
 
 
 def pulls_at_run_time(config: Config) -> bool:
-    """Returns whether clients may pull models and delete them: where all models of a repository are served."""
+    """Returns whether clients may pull and delete models, which is so if all models of a repository are served."""
     pointed = config.model_list or config.model_path
     return config.wants(RUNTIME_PULLS) and bool(config.model_repository_path) and not pointed
 
@@ -357,8 +363,10 @@ def _desired_state(config: Config) -> DesiredState:
 
 
 def _demo(config: Config, row: DemoModel) -> Config:
-    """Returns the options of a model that is served with the demo model: those of the server, with its own as the
-    defaults."""
+    """Returns the options of the demo model, or of another one that is served with it.
+
+    They are the options of the server, but options of single models have their defaults.
+    """
     own: dict[str, Any] = {
         row.name: row.default for row in listed(config.without) if row.metadata["group"] in PER_MODEL
     }
@@ -367,16 +375,20 @@ def _demo(config: Config, row: DemoModel) -> Config:
 
 
 def server_config(config: Config) -> Config:
-    """Returns the server's options: of those that point to models only the one that applies, and those that a file
-    sets for the whole server. Raises StartError."""
+    """Completes the server's options: one option points to the models, and those that a file sets are included.
+
+    Raises StartError.
+    """
     check_task(config)
     config, settings = _model_source(config), config.composition.settings
     return settings_files(settings).server(config) if settings is not None and config.model_list else config
 
 
 def _model_source(config: Config) -> Config:
-    """Returns the options with model_path or the list of models set, also from other options; with neither, the demo
-    model or all models of the repository are meant. Raises WrongOptions."""
+    """Sets model_path or the list of models, by whichever option points to models. Raises WrongOptions.
+
+    If neither is set in the result, the demo model or all models of the repository are served.
+    """
     if config.model_list and (settings := config.composition.settings):
         if config.model_path or config.model_name:
             raise WrongOptions(f"--{settings.option} names the models: --model_path and --model_name do not go with it")
@@ -403,8 +415,10 @@ def _model_source(config: Config) -> Config:
 
 
 def _in_repository(config: Config) -> Config:
-    """Returns the named model, or else what the repository's list names, or else all its models. Raises
-    WrongOptions."""
+    """Returns options for the named model of the repository, else for its list of models, else for all its models.
+
+    Raises WrongOptions.
+    """
     from . import listing
 
     repository, source = Path(config.model_repository_path), config.source_model
@@ -430,7 +444,8 @@ def _refuse_of_one_model(config: Config, otherwise: str) -> None:
 
 
 def _from_model_path(config: Config, base: Path) -> ModelSpec:
-    """Returns the model of the command line: its options before those in its directory, which --task disables."""
+    """Returns the model of the command line, whose options override those in its directory; with --task the latter
+    are ignored."""
     settings = config.composition.settings
     if config.task or settings is None or not os.path.isfile(base / settings.file):
         return ModelSpec(config=config)
@@ -438,13 +453,13 @@ def _from_model_path(config: Config, base: Path) -> ModelSpec:
 
 
 def _watched(config: Config, base: Path) -> dict[Path, FileStat]:
-    """Returns a model's directory and the file with its options, with their states."""
+    """Returns a model's directory and the file with its options, with their current states."""
     settings = config.composition.settings
     return {path: file_stat(path) for path in ((base, base / settings.file) if settings else (base,))}
 
 
 def _from_repository(config: Config) -> DesiredState:
-    """Returns every model of the repository, each as --model_name would serve it."""
+    """Returns all models of the repository, each with the options with which --model_name would serve it."""
     from . import listing
 
     repository = Path(config.model_repository_path)

@@ -1,4 +1,4 @@
-"""The manifest of the models of a server: one, those of a directory, or those that a file lists."""
+"""The manifest of serving one model, those of a directory, or those that a file lists."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _model = partial(option, group="model")
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class DeploymentOptions(Options):
-    """When models are loaded and unloaded."""
+    """The options for when models are loaded and unloaded."""
 
     load_models: str = _deployment(
         "auto",

@@ -1,4 +1,4 @@
-"""The models of a model repository. A model's name in the API is its path in the repository."""
+"""Lists the models of a model repository. A model's name in the API is its path in the repository."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ MAX_DEPTH = 8
 
 
 def servable(repository: Path, visit: Callable[[Path], object] = lambda _: None) -> list[str]:
-    """Returns the directories with an OpenVINO model or with options of one, sorted; directories below one belong to
-    it. Those without read permission are skipped with a warning.
+    """Returns the names of the directories with an OpenVINO model or with options of one, sorted.
+
+    Directories below a model belong to it. Those without read permission are skipped with a warning.
 
     Args:
         repository: The directory of models.
@@ -40,7 +41,7 @@ def servable(repository: Path, visit: Callable[[Path], object] = lambda _: None)
 def models_of(
     repository: Path, composition: Composition, visit: Callable[[Path], object] = lambda _: None
 ) -> list[str]:
-    """Returns the directories with an OpenVINO model or with options of one, sorted, at least one.
+    """Returns the names of the directories with an OpenVINO model or with options of one, sorted, at least one.
 
     Args:
         repository: The directory of models.
@@ -48,7 +49,7 @@ def models_of(
         visit: Is called with each directory that is not a model, before it is read.
 
     Raises:
-        WrongOptions: There is none; the message says what the directory holds instead.
+        WrongOptions: There is no model; the message says what the directory contains instead.
     """
     names = _to_serve(repository, visit)
     if names:
@@ -68,9 +69,9 @@ def models_of(
 
 
 def place(repository: Path, name: str) -> Path:
-    """Returns the directory of the model of that name. Raises WrongOptions with a list of the models if there is none.
+    """Returns the directory of the model with a name. Raises WrongOptions with a list of the models if there is none.
 
-    An existing directory without a model is returned, too: reading it gives a better error.
+    An existing directory without a model is returned as well, since loading it gives a better error.
     """
     path, there = repository / name, _to_serve(repository)
     parts = PurePath(name).parts
@@ -83,7 +84,7 @@ def place(repository: Path, name: str) -> Path:
 
 
 def _to_serve(repository: Path, visit: Callable[[Path], object] = lambda _: None) -> list[str]:
-    """Returns what `servable` returns; a missing repository is a usage error."""
+    """Returns the names of the models as `servable` does. Raises WrongOptions if the repository is missing."""
     try:
         return servable(repository, visit)
     except StartError as error:
@@ -91,19 +92,19 @@ def _to_serve(repository: Path, visit: Callable[[Path], object] = lambda _: None
 
 
 def is_model(directory: Path) -> bool:
-    """Returns whether it has a network of a model that can be served, or options of one. Raises OSError."""
+    """Returns whether a directory has the network of a model, or options of one. Raises OSError."""
     settings = compose().settings
     shown_by = networks() if settings is None else (settings.file, *networks())
     return any((directory / name).is_file() for name in shown_by)
 
 
 def _inside(directory: Path, depth: int, above: tuple[str, ...], visit: Callable[[Path], object]) -> Iterator[Path]:
-    """Yields the models below a directory.
+    """Yields the directories of the models below a directory.
 
     Args:
         directory: The directory.
-        depth: How far it is below that of all models.
-        above: The real paths of its parents, which end a cycle of links.
+        depth: The number of levels by which it is below the repository.
+        above: The real paths of its parents, by which cycles of links are detected.
         visit: Is called with each directory that is not a model, before it is read.
     """
     real = os.path.realpath(directory)
@@ -118,7 +119,7 @@ def _inside(directory: Path, depth: int, above: tuple[str, ...], visit: Callable
 
 
 def _readable_model(directory: Path) -> bool:
-    """Returns what `is_model` returns; False without permission, which reading the directory itself reports."""
+    """Returns whether a directory has a model, or False without read permission, which is reported elsewhere."""
     try:
         return is_model(directory)
     except OSError:
@@ -126,6 +127,6 @@ def _readable_model(directory: Path) -> bool:
 
 
 def _children(directory: Path) -> list[Path]:
-    """Returns the subdirectories without the hidden ones, which are unfinished pulls and caches."""
+    """Returns the subdirectories, except hidden ones, which are unfinished pulls and caches."""
     with os.scandir(directory) as entries:
         return [Path(entry.path) for entry in entries if not entry.name.startswith(".") and os.path.isdir(entry)]

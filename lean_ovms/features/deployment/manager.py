@@ -1,8 +1,9 @@
-"""Keeps the models of a registry in line with the configuration while the server runs.
+"""Keeps the served models in line with the configuration while the server runs.
 
-A model that changes is loaded while the old one still serves; when the new one is ready the old one finishes its
-running requests. A model that does not load leaves the others, and the one that it should have replaced, as they are. A
-model that its requests load is replaced at once, and loaded by the next request when the old one is out of memory.
+If a model changes, the new one is loaded while the old one still serves; when the new one is ready, the old one
+finishes its running requests. If a model does not load, the others, and the one that it should have replaced, stay as
+they are. A model that is loaded by its requests is replaced at once, and loaded by the next request after the old one
+has left memory.
 """
 
 from __future__ import annotations
@@ -40,7 +41,10 @@ LOADED_TOGETHER = 4
 
 
 class DeploymentManager(Deployment):
-    """Installs the configured models when it is made; then `load` them, `watch` the files perhaps, and `stop`."""
+    """Manages the configured models, which are registered when it is created.
+
+    The caller then calls `load`, perhaps `watch`, which reloads changed files, and `stop`.
+    """
 
     def __init__(
         self,
@@ -50,13 +54,13 @@ class DeploymentManager(Deployment):
         read: Callable[[Config], DesiredState] = desired_state,
         make: Callable[[Config], Model] = make_model,
     ) -> None:
-        """Installs the configured models.
+        """Registers the configured models.
 
         Args:
             config: The options of the server.
-            registry: Where the models are served.
-            read: Returns the desired state by the options.
-            make: Makes a model of its options.
+            registry: The registry of served models.
+            read: Returns the desired state, given the options.
+            make: Makes a model from its options.
 
         Raises:
             StartError: The options are wrong.
@@ -80,20 +84,23 @@ class DeploymentManager(Deployment):
 
     @staticmethod
     def of_server(config: Config) -> Config:
-        """Returns the options of the server, with those that its models' files set for all of it. Raises StartError."""
+        """Returns the options of the server with those that a file of models sets for the whole server.
+
+        Raises StartError.
+        """
         return server_config(config)
 
     async def check(self) -> None:
-        """Checks what can be checked of required models without an engine, to be called first. Raises WrongOptions."""
+        """Checks the options of required models before anything is loaded. Raises WrongOptions."""
         for spec in self._desired.models if self._desired.required else ():
             if spec.problem is not None:
                 raise WrongOptions(str(spec.problem), reason=spec.problem.reason)
             await self._registry.models[spec.name].check()
 
     async def load(self) -> None:
-        """Loads all models, side by side. Raises StartError for one that is required.
+        """Loads all models concurrently. Raises StartError if one that is required does not load.
 
-        Another one whose load may succeed later is tried again, here as after a reload.
+        If another model does not load but may load later, it is tried again.
         """
         models = [(spec, self._registry.models[spec.name]) for spec in self._desired.models]
         failures = await asyncio.gather(*(self._load(spec, model) for spec, model in models))
@@ -107,10 +114,10 @@ class DeploymentManager(Deployment):
             log.info("loaded by their first requests: %s", abbreviate(waiting))
 
     async def reload(self) -> bool:
-        """Reads the configuration again and serves it. Returns whether anything changed. One call at a time.
+        """Reads the configuration again and serves it. Returns whether anything changed. Calls run one at a time.
 
-        Raises StartError: a configuration that cannot be parsed changes nothing, and a model that does not load leaves
-        the one that it should have replaced.
+        Raises StartError if the configuration cannot be parsed, which changes nothing, or if a model does not load, in
+        which case the one that it should have replaced stays.
         """
         if self._stopped:
             raise StartError("the server is stopping", reason="The server is shutting down.")
@@ -140,7 +147,7 @@ class DeploymentManager(Deployment):
                 log.exception("the changed configuration cannot be served")
 
     async def stop(self) -> None:
-        """Stops every engine, also those of models that load or drain. Idempotent."""
+        """Stops all engines, including those of models that are being loaded or drained. Idempotent."""
         self._stopped = True
         tasks = (self._later, self._next, self._reloading, *self._draining)
         running = [task for task in tasks if task is not None and not task.done()]
@@ -173,7 +180,8 @@ class DeploymentManager(Deployment):
         return bool(removed or changed)
 
     def _try_again(self, failure: StartError) -> None:
-        """Reloads in a while for a model that did not load and may load then, once for all that fail until then."""
+        """Schedules a reload for models that did not load but may load later; one reload serves all that fail until
+        then."""
         if failure.temporary and self._later is None and not self._stopped:
             self._later = asyncio.get_running_loop().create_task(self._reload_later())
 
@@ -184,7 +192,7 @@ class DeploymentManager(Deployment):
             await self.reload()
 
     def _differs(self, spec: ModelSpec) -> bool:
-        """Returns whether the model is not served, or not with these options."""
+        """Returns whether a model is not served yet, or is served with other options."""
         model = self._registry.models.get(spec.name)
         return model is None or model.failure is not None or self._specs.get(spec.name) != spec
 
@@ -192,7 +200,7 @@ class DeploymentManager(Deployment):
         return {path: file_stat(path) for path in self._files}
 
     async def _serve(self, spec: ModelSpec) -> StartError | None:
-        """Serves a model, in place of the one with its name. Returns the reason if that failed."""
+        """Serves a model, and replaces the one with the same name. Returns the error if that failed."""
         name = spec.name
         old = self._registry.models.get(name)
         if old is None or not (old.ready or (spec.on_demand and old.on_demand)):
@@ -212,7 +220,7 @@ class DeploymentManager(Deployment):
         return failure
 
     async def _replace(self, old: Model, spec: ModelSpec) -> StartError | None:
-        """Loads the new model while the old one serves, then swaps them. Returns the reason if that failed."""
+        """Loads the new model while the old one serves, then swaps them. Returns the error if that failed."""
         model = self._build(spec)
         try:
             await (model.open() if spec.on_demand else model.load())
@@ -231,7 +239,10 @@ class DeploymentManager(Deployment):
     # --- parts of it
 
     def _build(self, spec: ModelSpec) -> Model:
-        """Returns a model, not loaded; its KV cache leaves the other models their share of the memory."""
+        """Makes a model without loading it.
+
+        Its KV cache is sized so that other models get their share of the memory.
+        """
         cached = [one for one in self._desired.models if one.config.task in ("", TEXT_GENERATION.name)]
         sharing = sum(not one.config.cache_size for one in cached)
         if any(one.on_demand for one in cached):
@@ -242,7 +253,7 @@ class DeploymentManager(Deployment):
         return model
 
     def _install(self, spec: ModelSpec) -> Model:
-        """Puts a model into the registry before it is loaded; one of its name is not ready, and drains."""
+        """Registers a model before it is loaded. A model of the same name, which cannot be ready, is drained."""
         old = self._registry.models.get(spec.name)
         model = self._build(spec)
         model.failure = spec.problem
@@ -252,7 +263,7 @@ class DeploymentManager(Deployment):
         return model
 
     def _enter(self, spec: ModelSpec, model: Model) -> None:
-        """Puts a model into the registry, and under the rules for what is in memory."""
+        """Registers a model, and adds it to the cache that decides what is in memory."""
         self._specs[spec.name] = spec
         model.on_demand = model.on_demand or model.loaded
         timeout_s = 0.0 if spec.permanent else spec.idle_timeout_s
@@ -260,7 +271,7 @@ class DeploymentManager(Deployment):
         self._registry.install(model)
 
     async def _load(self, spec: ModelSpec, model: Model) -> StartError | None:
-        """Loads a model of the registry, or leaves that to its first request. Returns the reason if that failed."""
+        """Loads a registered model, or leaves that to its first request. Returns the error if that failed."""
         if spec.problem is None:
             try:
                 await (model.open() if spec.on_demand else self.model_cache.load(model))
@@ -291,7 +302,7 @@ class DeploymentManager(Deployment):
 
 
 def manager_of(services: Services) -> DeploymentManager | None:
-    """Returns what manages the models of a server; None: the program that it is part of does."""
+    """Returns the manager of a server's models, or None if the program that embeds the server manages them."""
     found = services.manager
     assert found is None or isinstance(found, DeploymentManager)
     return found

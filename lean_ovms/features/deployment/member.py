@@ -1,7 +1,7 @@
-"""Has the requests for a model wait until it is in memory, and keeps which models are in memory together.
+"""Models of a cache with their waiting requests, and groups of models that are in memory together.
 
-The phases of a model, and the rules that hold, are in models/lifecycle.py; when a group is loaded and unloaded is
-decided in model_cache.py.
+The phases of a model and their rules are in models/lifecycle.py. model_cache.py decides when a group is loaded and
+unloaded.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Waiter:
     """A request that waits for its model."""
 
     granted: asyncio.Future[bool]
-    """The outcome: True: it may use the model; False: the model is retired; or an error."""
+    """The outcome: True if the request may use the model, False if the model is retired, or an error."""
     since: float
-    """When it arrived, of time.monotonic()."""
+    """The time of its arrival by time.monotonic()."""
     client: str
-    """The name of its client; empty: not known."""
+    """The name of its client; "" if it is not known."""
 
 
 class MemberCache(Protocol):
@@ -55,24 +55,24 @@ class MemberCache(Protocol):
         """Raises Unavailable while the server sleeps or stops."""
 
     def pump(self) -> None:
-        """Brings what is in memory nearer to what is wanted."""
+        """Loads and unloads groups as waiting requests and limits demand."""
 
     async def unload(self, group: ModelGroup) -> None:
-        """Unloads a group once its running requests have finished. Raises RequestError: all sleep."""
+        """Unloads a group once its running requests have finished. Raises RequestError while the server sleeps."""
 
     def remove(self, member: Member, group: ModelGroup) -> None:
-        """Forgets a member that has left its group."""
+        """Removes a member that has left its group."""
 
 
 class Member:
-    """A model in a ModelCache, with the requests that wait for it: its `models.lifecycle.Residence`."""
+    """A model in a ModelCache, with the requests that wait for it."""
 
     def __init__(self, model: Residency, cache: MemberCache, group: ModelGroup) -> None:
         """Begins without requests.
 
         Args:
             model: The model.
-            cache: What loads and unloads it.
+            cache: The cache, which loads and unloads the model.
             group: The models that are in memory together with it.
         """
         self.model = model
@@ -109,7 +109,7 @@ class Member:
     # --- requests
 
     async def hold(self) -> bool:
-        """Implements Residence.hold."""
+        """Waits until the model is in memory. Returns whether the request may use it; False if it was retired."""
         model = self.model
         if self.group is None:
             return False
@@ -125,10 +125,10 @@ class Member:
         return await self._wait()
 
     def _check_queue(self, client: str, load_s: float) -> None:
-        """Raises TooManyRequests if this client's request may not wait, too.
+        """Raises TooManyRequests if too many requests are waiting for another one of this client.
 
         Args:
-            client: The name of the client; empty: not known.
+            client: The name of the client; "" if it is not known.
             load_s: The seconds that the last load took.
         """
         config, waiting = self.model.config, len(self.waiters)
@@ -163,7 +163,8 @@ class Member:
             self._cache.pump()
 
     def answer(self, result: bool | Callable[[], RequestError]) -> None:
-        """Ends the waiting of all requests. True: each may use the model, which is counted."""
+        """Ends the wait of all requests with a result: True if each may use the model, which is counted,
+        or an error."""
         waiters, self.waiters = self.waiters, []
         for waiter in waiters:
             if waiter.granted.done():  # its task has been cancelled, and has not run since
@@ -203,31 +204,31 @@ class Member:
 
 @dataclass(slots=True, eq=False)
 class ModelGroup:
-    """Models that are in memory together."""
+    """A group of models that are in memory together."""
 
     name: str
-    """The name, for the ModelCache alone."""
+    """The name of the group, which only the ModelCache uses."""
     members: list[Member] = field(default_factory=list)
-    """The models, retired ones included until they are out of memory."""
+    """The models, including retired ones until they have left memory."""
     permanent: bool = False
     """Whether the models are never unloaded for others, or when they are idle."""
     idle_timeout_s: float = 0.0
-    """The configured idle time in seconds after which it is unloaded; 0: it stays."""
+    """The configured idle time in seconds after which the group is unloaded; 0: it is never unloaded for being idle."""
     keep_s: float | None = None
-    """The idle time that a request has asked for; negative: it stays; None: as configured."""
+    """The idle time in seconds that a request has asked for; negative: never; None: the configured time holds."""
     leaving: bool = False
-    """Whether an operator unloads it."""
+    """Whether the group is being unloaded by an operator's request."""
     closed_since: float | None = None
-    """Since when it is closed to requests, of time.monotonic(); None: it is open."""
+    """The time since which it is closed to new requests, by time.monotonic(); None if it is open."""
     last_used: float = 0.0
-    """The loop time of the end of its last request."""
+    """The event loop's time of the end of its last request."""
     loaded_at: float = 0.0
-    """The loop time of its last load."""
+    """The event loop's time of its last load."""
     load_s: float = 0.0
-    """How many seconds that load took."""
+    """The seconds that its last load took."""
 
     def close(self) -> None:
-        """Has requests that arrive from now on wait until it is loaded again."""
+        """Closes the group: new requests wait until it is loaded again."""
         if self.closed_since is None:
             self.closed_since = time.monotonic()
 
@@ -243,55 +244,55 @@ class ModelGroup:
 
     @property
     def occupied(self) -> bool:
-        """Whether it is in memory, or on its way in or out."""
+        """Whether a member is in memory, or is being loaded or unloaded."""
         return any(one.phase != UNLOADED for one in self.models)
 
     @property
     def changing(self) -> bool:
-        """Whether a member is on its way in or out."""
+        """Whether a member is being loaded or unloaded."""
         return any(one.changing for one in self.models)
 
     @property
     def unloading(self) -> bool:
-        """Whether a member is on its way out."""
+        """Whether a member is being unloaded."""
         return any(one.phase == UNLOADING for one in self.models)
 
     @property
     def busy(self) -> bool:
-        """Whether requests use it."""
+        """Whether requests are using a member."""
         return any(one.in_flight for one in self.models)
 
     @property
     def idle_after_s(self) -> float | None:
-        """The idle time after which it is unloaded; None: it stays."""
+        """The idle time in seconds after which the group is unloaded; None: never."""
         if self.keep_s is not None:
             return None if self.keep_s < 0 else self.keep_s
         return self.idle_timeout_s or None
 
     def seconds_left(self) -> float | None:
-        """Returns the time until it is unloaded if no request comes; None: it stays."""
+        """Returns the seconds until the group is unloaded if no request arrives, or None if it is not."""
         if self.permanent or (idle_after_s := self.idle_after_s) is None:
             return None
         return idle_after_s if self.busy else max(0.0, self.last_used + idle_after_s - now())
 
     @property
     def idle(self) -> bool:
-        """Whether it is in memory and may be unloaded now."""
+        """Whether the group is in memory and could be unloaded now."""
         return self.occupied and not (self.permanent or self.busy or self.changing)
 
     @property
     def wanted(self) -> bool:
-        """Whether requests wait for it and it is not in memory."""
+        """Whether requests wait for the group because it is not in memory."""
         return self.wanted_since is not None and not (self.occupied or self.leaving)
 
     @property
     def wanted_since(self) -> float | None:
-        """When the first of its waiting requests arrived."""
+        """The time at which the first of its waiting requests arrived, or None."""
         return min((waiter.since for one in self.members for waiter in one.waiters), default=None)
 
 
 async def settled(members: Iterable[Member]) -> None:
-    """Returns when all loads and unloads in progress have ended, however they did."""
+    """Waits until all loads and unloads in progress have ended, with or without success."""
     if running := [one.change for one in members if one.change is not None]:
         await asyncio.wait(running)
 

@@ -1,12 +1,12 @@
-"""Decides which models are in memory: loaded by their requests, within a limit, and unloaded when they are idle.
+"""Decides which models are in memory: requests load them, within a limit, and idle ones are unloaded.
 
-Models of one group are loaded and unloaded together; a model without a group is one by itself. A group that is wanted
-when there is no room waits until the group that was idle longest is unloaded. If all are at work, one of them gets no
-new requests until its running ones have finished. Requests for it wait, as those for the wanted group do, and are
+Models of one group are loaded and unloaded together; a model without a group is a group of its own. If a group is
+needed when there is no room, the group that was idle longest is unloaded. If all are busy, one of them gets no new
+requests until its running ones have finished. New requests for it wait, as do those for the needed group, and are
 served in turn.
 
-`pump` decides, after every event: a request, its end, a load, an unload, a timer. The phases of a model, and the rules
-that hold whatever is decided, are in models/lifecycle.py. Knows no engines and no HTTP.
+`pump` decides after every event: a request, its end, a load, an unload, a timer. The phases of a model and their rules
+are in models/lifecycle.py.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class ModelCache:
         """Begins without models.
 
         Args:
-            limit: The most groups of models in memory at once, without the permanent ones; 0: as many as free memory
+            limit: The most groups of models in memory at once, not counting permanent ones; 0: as many as free memory
                 holds.
-            free_bytes: Returns the free memory in bytes; None: memory is no limit.
+            free_bytes: Returns the free memory in bytes; None: memory is not a limit.
         """
         self._limit = limit
         self._free_bytes = free_bytes
@@ -56,10 +56,10 @@ class ModelCache:
         """Adds a model.
 
         Args:
-            model: The model; it may be loaded.
-            group: The name of its group; empty: it is in memory by itself.
+            model: The model, which may already be loaded.
+            group: The name of its group; "": it has a group of its own.
             permanent: Whether it is never unloaded for another.
-            idle_timeout_s: The idle time in seconds after which it is unloaded; 0: it stays.
+            idle_timeout_s: The idle time in seconds after which it is unloaded; 0: never.
         """
         name = f"group {group}" if group else f"model {model.name}"
         found = self._groups.setdefault(name, ModelGroup(name))
@@ -74,7 +74,7 @@ class ModelCache:
             self._used(found)  # its idle time begins now
 
     def remove(self, member: Member, group: ModelGroup) -> None:
-        """Forgets a member that has left its group."""
+        """Removes a member that has left its group."""
         group.members.remove(member)
         if not group.members:
             del self._groups[group.name]
@@ -107,11 +107,11 @@ class ModelCache:
 
     @property
     def asleep(self) -> bool:
-        """Requests are refused until `wake_up`."""
+        """Whether requests are refused until `wake_up`."""
         return self._asleep is not None
 
     async def load(self, model: Residency) -> None:
-        """Loads a model now, whether there is room or not: at the start. Requests wait for it. Raises StartError."""
+        """Loads a model at the start, whether there is room or not. Its requests wait meanwhile. Raises StartError."""
         [member] = [one for one in self._members if one.model is model]
         if model.phase == UNLOADED:
             self._begin_load(member, logged=False)
@@ -121,7 +121,7 @@ class ModelCache:
                 raise failure
 
     async def unload(self, group: ModelGroup) -> None:
-        """Unloads a group once its running requests have finished. Raises RequestError: all sleep."""
+        """Unloads a group once its running requests have finished. Raises RequestError while the server sleeps."""
         self.check_awake()
         group.leaving = True
         group.close()
@@ -132,11 +132,11 @@ class ModelCache:
             self.pump()  # opens it again, unless all sleep
 
     async def sleep(self, *, keeps: bool = False, cut: bool = False) -> None:
-        """Refuses new requests, lets running ones finish, and unloads all models; it returns when that is done.
+        """Puts the server to sleep: refuses new requests, waits for running ones, and unloads all models.
 
         Args:
             keeps: Whether the models stay in memory.
-            cut: Whether running requests end with an error at once.
+            cut: Whether running requests are ended with an error at once.
         """
         groups = self._groups.values()
         if self._asleep is None:
@@ -154,7 +154,7 @@ class ModelCache:
         )
 
     async def _pump_until(self, done: Callable[[], bool], groups: Iterable[ModelGroup]) -> None:
-        """Returns when a condition is true, or the cache stops.
+        """Waits until a condition is true, or the cache stops.
 
         Args:
             done: The condition.
@@ -168,12 +168,15 @@ class ModelCache:
             await (settled(changing) if changing else asyncio.sleep(LINGER_S))
 
     async def pause(self, seconds: float) -> None:
-        """Returns after this time, or as soon as the server wakes up: a request that was refused may be sent again."""
+        """Waits for a number of seconds, or until the server wakes up, so that a refused request may be sent again."""
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._woken.wait(), seconds)
 
     async def wake_up(self) -> list[str]:
-        """Serves requests again and loads what was in memory before. Returns the names of models that did not load."""
+        """Accepts requests again, and loads the models that were in memory before.
+
+        Returns the names of those that did not load.
+        """
         before, self._asleep, self._keeps = self._asleep or frozenset(), None, False
         self._woken.set()
         self._woken = asyncio.Event()
@@ -188,13 +191,13 @@ class ModelCache:
         return [one.model.name for one in woken if not one.model.loaded]
 
     async def unload_all(self) -> None:
-        """Unloads every model: their requests must have ended."""
+        """Unloads all models, whose requests must have ended."""
         for group in self._groups.values():
             self._unload_group(group)
         await settled(self._members)
 
     async def stop(self) -> None:
-        """Ends loads, and requests that wait for them, with an error; unloads come to their end. Idempotent."""
+        """Cancels loads, ends the requests that wait for them with an error, and waits for unloads. Idempotent."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -207,7 +210,7 @@ class ModelCache:
     # --- what to load and unload
 
     def pump(self) -> None:
-        """Brings what is in memory nearer to what is wanted; called after every event."""
+        """Loads and unloads groups as waiting requests and limits demand. It is called after every event."""
         if self._stopped:
             return
         groups = list(self._groups.values())
@@ -245,7 +248,7 @@ class ModelCache:
         self.pump()
 
     def _serve_all(self) -> None:
-        """Lets waiting requests of groups in memory go on, and loads those of their models that are not there yet."""
+        """Lets the waiting requests of groups in memory proceed, and loads the missing models of these groups."""
         for group in list(self._groups.values()):
             if group.closed_since is None:
                 for one in group.loaded:
@@ -265,8 +268,11 @@ class ModelCache:
         return sum(one.memory_bytes for one in [*wanted.models, *loading]) <= self._free_bytes()
 
     def _victim(self) -> ModelGroup | None:
-        """Returns the group to unload for another: the one that was idle longest, or else the one that was loaded
-        first. None while one is on its way out, all are on their way in, or the one must be served a little longer."""
+        """Returns the group to unload for another one: the one that was idle longest, or else that loaded first.
+
+        It returns None while a group is being unloaded, while all are being loaded, or until the group has served its
+        requests for some time.
+        """
         loaded = [one for one in self._groups.values() if one.occupied and not one.permanent]
         if any(one.unloading for one in loaded):
             return None
@@ -288,7 +294,7 @@ class ModelCache:
                 group.closed_since = None
 
     def _unload_after(self, group: ModelGroup) -> float | None:
-        """Returns the idle seconds after which a group is unloaded now; None: it stays."""
+        """Returns the idle time in seconds after which a group is currently unloaded, or None if it is not."""
         if group.closed_since is not None:
             return None if self._keeps else LINGER_S
         return group.idle_after_s if group.wanted_since is None else None
@@ -296,11 +302,11 @@ class ModelCache:
     # --- loads and unloads
 
     def _load_members(self, group: ModelGroup, *, wanted: bool = False) -> None:
-        """Loads models of a group; none while a retired one is still in memory.
+        """Loads the models of a group, unless a retired one is still in memory.
 
         Args:
             group: The group.
-            wanted: Whether only those are loaded that requests wait for.
+            wanted: Whether only the models are loaded for which requests wait.
         """
         if any(one.retired and one.phase != UNLOADED for one in group.models):
             return
@@ -317,7 +323,7 @@ class ModelCache:
             one.model.phase, one.change = UNLOADING, asyncio.create_task(self._unload(one))
 
     async def _load(self, member: Member, *, logged: bool) -> StartError | None:
-        """Loads a model; a failure becomes the error of the requests that wait, and is returned."""
+        """Loads a model. Returns its error if that failed, which the waiting requests get as well."""
         began, model, group = now(), member.model, member.group
         try:
             await model.load(partial(self._make_room, member))
@@ -340,10 +346,10 @@ class ModelCache:
         return None
 
     async def _make_room(self, member: Member, error: StartError) -> bool:
-        """Unloads idle groups for a model whose load has failed. Returns whether another attempt may succeed.
+        """Unloads idle groups after a model has failed to load. Returns whether another attempt may succeed.
 
-        A load that fails while others are idle in memory may have failed for want of memory, on a GPU for example.
-        Where only the memory limits their number, the others give way.
+        The load may have failed because memory ran out, for example on a GPU. Groups are unloaded for it only if
+        nothing but memory limits their number.
         """
         idle = [one for one in self._groups.values() if one is not member.group and one.idle]
         if self._limit or self._free_bytes is None or not idle or not LACKS_MEMORY.search(str(error)):

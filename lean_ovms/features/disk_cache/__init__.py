@@ -1,1 +1,1 @@
-"""The prefix cache on disk: what is computed of prompts outlives memory and restarts."""
+"""The prefix cache on disk, which is larger than memory and outlives restarts."""

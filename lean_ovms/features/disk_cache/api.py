@@ -1,7 +1,7 @@
-"""POST /prefix_cache/save, restore and reset: what is cached of prompts by all loaded models.
+"""POST /prefix_cache/save, restore and reset: saves, reads and clears the prefix caches of all loaded models.
 
-/reset_prefix_cache is vLLM's name. vLLM has it in its development mode only, and there blocks of running requests keep
-it from doing anything.
+/reset_prefix_cache is vLLM's name for reset. vLLM has it in its development mode only, where it has no effect while
+requests are running.
 """
 
 from __future__ import annotations

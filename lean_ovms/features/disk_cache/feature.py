@@ -15,7 +15,7 @@ _engine = partial(option, group="engine")
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class DiskCacheOptions(Options):
-    """The place of the prefix cache on disk, and its size."""
+    """The directory of the prefix cache on disk, and its size."""
 
     in_engine = True
 

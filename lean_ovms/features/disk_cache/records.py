@@ -1,4 +1,4 @@
-"""Declares what the front end asks of the prefix cache's tier on disk, and its answer."""
+"""The records with which the front end controls the prefix cache's tier on disk."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from ...engine.record import ANSWER, COMMAND, Record
 
 @dataclass(slots=True)
 class DiskCacheAction(Record):
-    """Asks for what is cached of prompts to be written, or to be found. Answered by one BlocksOnDisk or Refused."""
+    """The command to save the prefix cache, or to find saved blocks. It is answered by one BlocksOnDisk or Refused."""
 
     role = COMMAND
     unhandled = "no prefix cache is kept on disk: that needs PAGED, its prefix cache and --prefix_cache_path"
 
     id: int
     action: str
-    """"save": what is in memory alone is written; "restore": what other processes have written is found."""
+    """"save": blocks that are only in memory are written; "restore": blocks that other processes have written are
+    found."""
 
 
 @dataclass(slots=True)
 class BlocksOnDisk(Record):
-    """Says how many blocks, and states of hybrid networks, were saved, or are on disk now."""
+    """The number of blocks and of states of hybrid networks that were saved, or that are on disk now."""
 
     role = ANSWER
     id: int
     blocks: int = 0
     bytes: int = 0
     failed: int = 0
-    """Blocks and states that could not be written."""
+    """The number of blocks and states that could not be written."""

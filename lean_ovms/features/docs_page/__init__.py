@@ -1,1 +1,1 @@
-"""The description of the API, and a page to read and try it."""
+"""The OpenAPI document, a page to read and try the API, and the documentation."""

@@ -1,7 +1,7 @@
 """GET /openapi.json: the OpenAPI 3.1 document of this server, and GET /docs: a page to read and try it, offline.
 
-The document names the served models, so it needs the API key when their list does; the page contains no data of this
-server and never needs it.
+The document names the served models, so it needs the API key if their list does. The page contains no data of this
+server and never needs the key.
 https://spec.openapis.org/oas/v3.1.1
 """
 
@@ -49,13 +49,13 @@ async def handle_page(request: Request, services: Services) -> Response:
 
 @lru_cache(MOST_RENDERED)
 def _rendered(models: tuple[str, ...], composition: Composition, *, key: bool, server: str) -> bytes:
-    """Returns the document, for which every endpoint is imported; rendering it takes 5 ms."""
+    """Renders the document, for which every endpoint is imported. It takes 5 ms."""
     return orjson.dumps(document(models, key=key, server=server, composition=composition))
 
 
 @cache
 def _page() -> tuple[bytes, str]:
-    """Returns the page, and the policy that names its style and its script by their hashes."""
+    """Returns the page, and its content security policy, which names its style and its script by their hashes."""
     content = PAGE.read_bytes()
     hashes = {
         tag: _hash(re.search(rf"<{tag}>(.*)</{tag}>".encode(), content, re.DOTALL)) for tag in ("style", "script")

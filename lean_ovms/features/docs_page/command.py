@@ -17,7 +17,10 @@ shown: lean_ovms docs limit memory."""
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Prints the address, and opens it where there is a browser. Raises StartError or CommandFailed."""
+    """Prints the address of the documentation, and opens it if there is a browser.
+
+    Raises StartError or CommandFailed.
+    """
     _, words, options = own(parser("docs", NOTES), argv)
     url = words.pop(0) if words and is_url(words[0]) else ""
     client = connect(url, parse(options, environ))

@@ -1,6 +1,7 @@
-"""GET /docs/ and /docs/{id}: the documentation, which is in docs/ and in the folders of the features, and a search.
+"""GET /docs/ and /docs/{id}: the documentation in docs/ and in the folders of the features, with a search.
 
-The pages have no script, and ask no other host for anything. A wheel has the files of docs/ beside this one (setup.py).
+The pages have no script, and load nothing from other hosts. In a wheel, the files of docs/ are beside this module
+(setup.py).
 """
 
 from __future__ import annotations
@@ -64,17 +65,17 @@ def _html(text: str) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Pages that the index has in one table."""
+    """A group of pages, which are in one table of the index."""
 
     title: str
-    """What they are about."""
+    """The title of the group."""
     pages: tuple[tuple[str, str], ...]
-    """The id and the name of each."""
+    """The id and the name of each page."""
 
 
 @cache
 def files() -> dict[str, Path]:
-    """Returns the pages by their ids: the files of docs/, and those of the features."""
+    """Returns the files of the pages by their ids: those of docs/, and those of the features."""
     copied = HERE / "docs"
     docs = copied if copied.is_dir() else FEATURES.parents[1] / "docs"
     found = {path.relative_to(docs).as_posix(): path for path in sorted(docs.rglob("*.md"))}
@@ -84,7 +85,7 @@ def files() -> dict[str, Path]:
 
 @cache
 def page(name: str) -> Document:
-    """Returns a page. Raises NotFound."""
+    """Reads the page with an id. Raises NotFound."""
     path = files().get(name)
     if path is None:
         raise NotFound("the documentation has no such page")
@@ -106,7 +107,7 @@ def _place(name: str) -> str:
 
 
 def _address(name: str, to: str) -> str | None:
-    """Returns where a link of a page leads to: another page, by a relative address, or a place in the web."""
+    """Resolves a link of a page: to a relative address of another page, to a URL, or to None if it leads nowhere."""
     if to.startswith(WEB) or to.startswith("#"):
         return to
     path, mark, anchor = to.partition("#")
@@ -119,7 +120,7 @@ def _address(name: str, to: str) -> str | None:
 
 
 def up(name: str) -> str:
-    """Returns the relative address of the start, for a page."""
+    """Returns the relative address of the start page, seen from a page."""
     return "../" * name.count("/") or "./"
 
 
@@ -138,7 +139,7 @@ def groups() -> tuple[Group, ...]:
 
 
 def _name_of(name: str, link: str) -> str:
-    """Returns how the list of pages calls one: as the link to it, or by its title where that is the name of a file."""
+    """Returns the name of a page in the list: the text of the link to it, or its title if that text is a file name."""
     return escape(_title(name)) if link.endswith(".md") else _capital(link)
 
 
@@ -148,7 +149,7 @@ def _capital(text: str) -> str:
 
 @cache
 def _frame() -> tuple[Template, str]:
-    """Returns what is around every page, and the policy that allows its style alone."""
+    """Returns the template around every page, and the content security policy, which allows only its style."""
     text = (HERE / "guide.html").read_text("utf-8")
     style = re.search(r"<style>(.*)</style>", text, re.DOTALL)
     assert style is not None
@@ -157,13 +158,13 @@ def _frame() -> tuple[Template, str]:
 
 
 def _framed(name: str, title: str, content: str, query: str = "") -> str:
-    """Returns a page of HTML.
+    """Renders a page as HTML.
 
     Args:
-        name: The id of the page, below which relative addresses begin.
-        title: Its title, as text.
-        content: Its elements.
-        query: The words in the field for a search.
+        name: The id of the page, to which addresses are relative.
+        title: The title of the page, as text.
+        content: The elements of the page, as HTML.
+        query: The words in the search field.
     """
     root = up(name)
     parts = []
@@ -179,13 +180,13 @@ def _framed(name: str, title: str, content: str, query: str = "") -> str:
 
 @cache
 def _shown(name: str) -> str:
-    """Returns a page with what is around it. Raises NotFound."""
+    """Renders the page with an id as HTML. Raises NotFound."""
     document = page(name)
     return _framed(name, _title(name), document.html)
 
 
 def _found(text: str) -> str:
-    """Returns the page with what a search finds."""
+    """Renders the page with the results of a search as HTML."""
     words = re.findall(r"\S+", text.lower())
     ranked = search(words) if words else []
     rows = [
@@ -206,7 +207,7 @@ def _name(name: str, section: Section) -> str:
 
 
 def search(words: Sequence[str]) -> list[tuple[str, Section]]:
-    """Returns the sections that have all of these words, in small letters, with their pages; the best one first."""
+    """Returns the sections that contain all words, which are in lower case, with the ids of their pages, best first."""
     found: list[tuple[int, str, Section]] = []
     for name in files():
         title = _title(name).lower()
@@ -224,7 +225,7 @@ def search(words: Sequence[str]) -> list[tuple[str, Section]]:
 
 
 def _excerpt(section: Section, words: Sequence[str]) -> str:
-    """Returns the text around the first word that is found, with all of them marked."""
+    """Returns the text around the first found word as HTML, with all words marked."""
     text = " ".join(section.text).replace("\n", " ")
     found = re.search("|".join(map(re.escape, words)), text, re.IGNORECASE)
     begin = max(0, found.start() - BEFORE) if found else 0

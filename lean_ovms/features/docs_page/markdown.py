@@ -1,7 +1,7 @@
-"""Makes HTML of the Markdown in which the documentation is written, and the sections of its text for a search.
+"""Converts the Markdown of the documentation to HTML, and collects its sections for the search.
 
-It reads headings, paragraphs, lists, tables, fenced code, and code, stress and links in a line; all else is text. The
-documentation is the project's own, and yet nothing but these elements can come out: every text is escaped.
+It reads headings, paragraphs, lists, tables, fenced code, and inline code, emphasis and links; everything else is text.
+All text is escaped, so nothing but these elements can be in the result.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ class Section:
     anchor: str
     """The id of the heading."""
     text: list[str] = field(default_factory=list)
-    """The lines, without marks."""
+    """The lines, without Markdown's marks."""
 
 
 @dataclass(slots=True)
 class Document:
-    """A document that is read."""
+    """A document that was converted."""
 
     html: str
-    """The elements."""
+    """The elements of the document."""
     sections: list[Section]
     """The sections, in their order; the first one has the title of the document."""
 
 
 def read(text: str, resolve: Resolve) -> Document:
-    """Returns a document of Markdown.
+    """Converts a document.
 
     Args:
-        text: The text.
-        resolve: Returns where a link of the document leads.
+        text: The text in Markdown.
+        resolve: Returns the address to which a link of the document leads.
     """
     reader = _Reader(resolve)
     html = "".join(reader.blocks(COMMENT.sub("", text).splitlines()))
@@ -65,12 +65,12 @@ def read(text: str, resolve: Resolve) -> Document:
 
 
 def anchor_of(title: str) -> str:
-    """Returns the id of a heading, as GitHub makes it."""
+    """Returns the id of a heading by GitHub's rules."""
     return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
 
 
 def plain(text: str) -> str:
-    """Returns a line without its marks."""
+    """Returns a line without Markdown's marks."""
     return MARK.sub(lambda found: next((part for part in _parts(found) if part is not None), ""), text)
 
 
@@ -80,7 +80,7 @@ def _parts(found: re.Match[str]) -> tuple[str | None, ...]:
 
 
 def _first(lines: list[str], at: int, ends: Callable[[int], bool]) -> int:
-    """Returns the first place from one on at which a block ends, or that behind the last line."""
+    """Returns the index of the first line from `at` on at which a block ends, or the number of lines."""
     return next((place for place in range(at, len(lines)) if ends(place)), len(lines))
 
 
@@ -100,7 +100,7 @@ class _Reader:
             yield html
 
     def _block(self, lines: list[str], at: int) -> tuple[str, int]:
-        """Returns the block that begins at a line, and where the next one begins."""
+        """Returns the block that begins at a line as HTML, and the index at which the next one begins."""
         line = lines[at]
         if not line.strip():
             return "", at + 1
@@ -119,13 +119,11 @@ class _Reader:
         return f"<p>{self._line(' '.join(map(str.strip, lines[at:end])))}</p>\n", end
 
     def _begins(self, line: str) -> bool:
-        """Returns whether a line ends a paragraph before it."""
+        """Returns whether a line begins a new block, and so ends a paragraph before it."""
         return any(form.fullmatch(line) for form in (HEADING, FENCE, ITEM)) or line.startswith("|")
 
     def _is_of_list(self, lines: list[str], at: int) -> bool:
-        """Returns whether a line is part of the list above it: an item, what is indented, or an item's line that goes
-        on.
-        """
+        """Returns whether a line is part of the list above it: an item, an indented line, or a continued item."""
         line = lines[at]
         if not line.strip():
             return at + 1 < len(lines) and bool(re.match(r"  +\S|[-*] |\d+\. ", lines[at + 1]))
@@ -162,7 +160,7 @@ class _Reader:
         return f"<{tag}>{''.join(f'<li>{self._item(item)}</li>{chr(10)}' for item in items)}</{tag}>\n"
 
     def _item(self, lines: list[str]) -> str:
-        """Returns an item as HTML. The first paragraph stands in the item itself; what follows are blocks in it."""
+        """Renders an item of a list as HTML. The first paragraph has no element of its own; later blocks have."""
         end = 1
         while end < len(lines) and lines[end].strip() and not self._begins(lines[end].strip()):
             end += 1
@@ -172,7 +170,7 @@ class _Reader:
         return first + "".join(self.blocks([line[cut:] for line in rest]))
 
     def _line(self, text: str) -> str:
-        """Returns a line as elements; its text is part of the section."""
+        """Renders a line as HTML, and adds its text to the current section."""
         self._keep(plain(text))
         return self._inline(text)
 

@@ -1,8 +1,8 @@
-"""The OpenAPI 3.1 document, made from the table of routes and the fields that validate requests.
+"""Makes the OpenAPI 3.1 document from the table of routes and the fields that validate requests.
 
-https://spec.openapis.org/oas/v3.1.1. A route under several bases is listed once, under /v1, with the others in x-also.
-What a body may have is said exactly. What an answer has is in the documentation of its API, to which each operation
-links (externalDocs).
+https://spec.openapis.org/oas/v3.1.1. A route under several base paths is listed once, under /v1, with the others in
+x-also. The bodies of requests are described exactly. For responses, each operation links to the documentation of its
+API (externalDocs).
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ def references(composition: Composition) -> dict[str, str]:
 
 
 def document(models: Iterable[str], *, key: bool, composition: Composition, server: str = "/") -> Json:
-    """Returns the document; every endpoint is imported for it.
+    """Makes the document, for which every endpoint is imported.
 
     Args:
         models: The names of the models that are served.
         key: Whether the server asks for an API key.
         composition: The features of the server.
-        server: What precedes paths.
+        server: The URL that precedes the paths.
     """
     paths: dict[str, Json] = {}
     known = references(composition)
@@ -105,7 +105,7 @@ def body_schema(fields: Iterable[Field], models: list[str], *, nullable: bool = 
 
 
 def _parameters_named(path: str) -> str:
-    """Returns every {id} of a path with a name of its own."""
+    """Gives each {id} in a path a name of its own."""
     names = iter(["{id}", "{item_id}"])
     return re.sub(r"\{id\}", lambda _: next(names), path)
 
@@ -145,14 +145,13 @@ def _operation(
 
 
 def fields_of(doc: RouteDoc, composition: Composition) -> list[Field]:
-    """Returns the fields of a body, with those that clients of other APIs send."""
+    """Returns the fields of a body, including those that clients of other APIs send."""
     rows = composition.bodies if doc.other_clients else ()
     return [*doc.body, *(field for row in rows for field in named(row.package, row.fields))]
 
 
 def _operation_id(route: Route, path: str) -> str:
-    """Returns a name of its own for a route. Paths without a base are those of several servers, which have some in
-    common. That with a slash at its end has a word more."""
+    """Returns a unique operation id for a route."""
     words = re.findall(r"\w+|(?<=\w/)$", path.removeprefix(BASES[0] + "/"))
     return "_".join([route.method.lower(), *([route.api] if BASES[0] not in route.bases else []), *words])
 

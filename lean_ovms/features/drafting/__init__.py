@@ -1,1 +1,1 @@
-"""Speculative decoding: tokens are drafted, and the model verifies several of them in one step."""
+"""Speculative decoding: draft tokens are proposed, and the model verifies several of them in one step."""

@@ -1,4 +1,4 @@
-"""Translates vLLM's and llama.cpp's names of ways of speculative decoding into options."""
+"""Translates vLLM's and llama.cpp's names of methods of speculative decoding to options."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ _METHODS: dict[str, dict[str, str]] = {
 
 
 def method(text: str) -> dict[str, str]:
-    """Reads vLLM's --spec-method and llama.cpp's --spec-type."""
+    """Returns the options for the value of vLLM's --spec-method or llama.cpp's --spec-type."""
     if text not in _METHODS:
         raise ValueError(f"one of {', '.join(_METHODS)}")
     return _METHODS[text]
 
 
 def speculative(text: str) -> dict[str, str]:
-    """Reads vLLM's speculative decoding: {"method": "ngram"}, or {"model": a directory or a hub's model}."""
+    """Returns the options for vLLM's speculative config: {"method": "ngram"}, or {"model": a directory or a hub's
+    model}."""
     config = json.loads(text)
     chosen, model = config.get("method") or "draft_model", config.get("model", "")
     needs_model = str(chosen).endswith(("draft_model", "draft-simple", "eagle3", "dflash"))

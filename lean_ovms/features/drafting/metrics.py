@@ -1,4 +1,4 @@
-"""The metrics of speculative decoding: those of a scrape, and those in a response."""
+"""The metrics of speculative decoding, for Prometheus and in responses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .feature import METRICS, DraftOptions
 
 
 def samples(services: Services, served: Iterable[tuple[Model, EngineStats | None]]) -> Iterator[Sample]:
-    """Yields what became of the drafts of models that have some."""
+    """Yields the counts of proposed and accepted draft tokens of models that have drafts."""
     for model, stats in served:
         if stats is None or not stats.speculative:
             continue
@@ -29,7 +29,7 @@ def samples(services: Services, served: Iterable[tuple[Model, EngineStats | None
 
 
 def of_generation(config: Config) -> Callable[[Timings], Json]:
-    """Returns what makes vLLM's metrics.speculative_decoding of the times of a generation that reports its drafts."""
+    """Returns a function that makes vLLM's metrics.speculative_decoding from the timings of a generation."""
     level = config.of(DraftOptions).per_request_spec_decode_metrics
 
     def made(times: Timings) -> Json:
@@ -41,7 +41,7 @@ def of_generation(config: Config) -> Callable[[Timings], Json]:
 
 
 def _of_drafts(drafted: Sequence[int], accepted: Sequence[int], *, detailed: bool) -> Json:
-    """Returns how many tokens the drafts of a generation had, and how many of them were kept."""
+    """Returns the numbers of proposed and accepted draft tokens of a generation."""
     steps, kept, longest = Counter(zip(drafted, accepted, strict=True)), Counter(accepted), max(drafted, default=0)
     found: Json = {
         "mean_acceptance_length": 1 + sum(accepted) / max(1, len(drafted)),

@@ -1,7 +1,4 @@
-"""The server inside a Python program: with sockets (`running`), without (`opened`), called directly (`Client`).
-
-`server.opened` says what a program may rely on.
-"""
+"""The server inside a Python program: with sockets (`running`), without sockets (`opened`), or called by a `Client`."""
 
 from __future__ import annotations
 
@@ -52,7 +49,7 @@ class Running:
     app: App
     """The app, which is called without a socket by `client`."""
     addresses: list[str]
-    """Where it listens, as URLs with the real ports."""
+    """The URLs at which it listens, with the real ports."""
 
     @property
     def client(self) -> Client:
@@ -62,9 +59,10 @@ class Running:
 @OfOptions(Config)
 @contextlib.asynccontextmanager
 async def running(config: Config | None = None, **options: Any) -> AsyncIterator[Running]:
-    """Yields a server on the addresses of the options, in this event loop; its models are loaded. Raises StartError.
+    """Runs a server on the addresses of the options in this event loop, with its models loaded. Raises StartError.
 
-    At the end of the block running requests may finish for drain_timeout_s; after an exception they are cancelled.
+    At the end of the block, running requests have drain_timeout_s seconds to finish. After an exception they are
+    cancelled.
     """
     async with opened(config or of_keywords(**options)) as app:
         server = Server(app.config, app.handle, app.is_vital, app.check_head)
@@ -78,7 +76,7 @@ async def running(config: Config | None = None, **options: Any) -> AsyncIterator
 
 
 class ClientError(Exception):
-    """An error response."""
+    """Raised for an error response."""
 
     def __init__(self, status: int, error: Mapping[str, Any]) -> None:
         """Keeps the error.
@@ -93,7 +91,7 @@ class ClientError(Exception):
 
 
 class Realtime:
-    """The events of a session, sent and received as JSON objects."""
+    """A realtime session, whose events are sent and received as JSON objects."""
 
     def __init__(self, websocket: LocalWebSocket) -> None:
         self._websocket = websocket
@@ -103,7 +101,7 @@ class Realtime:
         await self._websocket.send(orjson.dumps(event).decode())
 
     async def receive(self) -> Json:
-        """Returns the next event of the server. Raises Closed after the last."""
+        """Returns the next event of the server. Raises Closed after the last one."""
         event: Json = orjson.loads(await self._websocket.receive())
         return event
 
@@ -117,17 +115,17 @@ class Client:
         self._headers = {"content-type": "application/json", **({"authorization": f"Bearer {key}"} if key else {})}
 
     async def chat(self, messages: str | list[Json], **fields: Any) -> str:
-        """Returns the text of the response.
+        """Requests a chat completion, and returns the text of the answer.
 
         Args:
-            messages: The conversation, or a text that is its one user message.
+            messages: The conversation, or the text of its only user message.
             fields: Further fields of the request.
         """
         response = await self.post(CHAT, self._chat(messages, fields))
         return response["choices"][0]["message"]["content"] or ""
 
     async def chat_stream(self, messages: str | list[Json], **fields: Any) -> AsyncGenerator[str, None]:
-        """Yields the same as a stream of text deltas."""
+        """Requests a streamed chat completion, and yields the deltas of the answer's text."""
         async with contextlib.aclosing(self.stream(CHAT, self._chat(messages, fields))) as chunks:
             async for chunk in chunks:
                 for choice in chunk["choices"]:
@@ -143,10 +141,9 @@ class Client:
         return await self._request("POST", path, orjson.dumps(body))
 
     async def stream(self, path: str, body: Json) -> AsyncGenerator[Any, None]:
-        """Yields the parsed events of a streamed POST.
+        """Sends a POST with a streamed response, and yields its parsed events.
 
-        Leaving the loop cancels the request, at the latest when the iterator is closed. Raises ClientError, also in the
-        middle of the stream.
+        Closing the iterator, at the latest, cancels the request. Raises ClientError, also in the middle of the stream.
         """
         response = await self._handle("POST", path, orjson.dumps({**body, "stream": True}))
         try:
@@ -161,7 +158,7 @@ class Client:
 
     @contextlib.asynccontextmanager
     async def realtime(self, path: str = REALTIME) -> AsyncIterator[Realtime]:
-        """Yields a session over a WebSocket without a socket. Raises ClientError if it is refused."""
+        """Opens a realtime session over an in-process WebSocket. Raises ClientError if it is refused."""
         try:
             async with connect(self._app.handle, self._of("GET", path, b"")) as websocket:
                 yield Realtime(websocket)
@@ -196,7 +193,7 @@ def _content(status: int, body: bytes) -> Any:
 
 
 async def _blocks(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yields the data of every event but the terminator [DONE]."""
+    """Yields the data of each event, except for the terminator [DONE]."""
     rest = b""
     async for data in body:
         *blocks, rest = (rest + data).split(b"\n\n")

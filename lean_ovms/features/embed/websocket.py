@@ -1,4 +1,4 @@
-"""A WebSocket to an app of this process, without sockets: for embedding programs and tests."""
+"""A WebSocket to an app in this process, without sockets, for embedding programs and tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_UNREAD = 64
 
 
 class WebSocketRefused(Exception):
-    """The request got another response than a WebSocket."""
+    """Raised if the request gets another response than a WebSocket."""
 
     def __init__(self, response: Response) -> None:
         super().__init__(f"no WebSocket: {response.status}")
@@ -25,7 +25,7 @@ class WebSocketRefused(Exception):
 
 
 class Closed(Exception):
-    """The server has closed the WebSocket."""
+    """Raised if the server has closed the WebSocket."""
 
     def __init__(self, close: Close) -> None:
         super().__init__(f"closed with {close.code}: {close.reason}")
@@ -33,14 +33,14 @@ class Closed(Exception):
 
 
 class LocalWebSocket:
-    """The client's side."""
+    """The client's side of a WebSocket without sockets."""
 
     def __init__(self, channel: _LocalChannel) -> None:
         self._channel = channel
         self._close: Close | None = None
 
     async def send(self, message: str | bytes) -> None:
-        """Sends a message; waits while the server has many to work on. Raises Closed."""
+        """Sends a message, after a wait if the server has many unread ones. Raises Closed."""
         while self._channel.full and not self._channel.over:
             await self._channel.room()
         if self._channel.over and self._close is not None:
@@ -50,7 +50,7 @@ class LocalWebSocket:
         )
 
     async def receive(self) -> str:
-        """Returns the next message. Raises Closed after the last."""
+        """Returns the next message. Raises Closed after the last one."""
         if self._close is None:
             message = await self._channel.outgoing.get()
             if isinstance(message, bytes):
@@ -76,7 +76,7 @@ class _LocalChannel(Channel):
         self._room.set()
 
     async def room(self) -> None:
-        """Waits until the server has taken a message, or has closed."""
+        """Waits until the server has taken a message, or has closed the WebSocket."""
         self._room.clear()
         await self._room.wait()
 
@@ -94,7 +94,7 @@ class _LocalChannel(Channel):
 
 @contextlib.asynccontextmanager
 async def connect(handle: Handle, request: Request) -> AsyncIterator[LocalWebSocket]:
-    """Yields a WebSocket that the app opens for this request; leaving the block closes it. Raises WebSocketRefused."""
+    """Opens a WebSocket by a request; leaving the block closes it. Raises WebSocketRefused."""
     request = replace(request)
     mark(request)
     response = await handle(request)

@@ -1,1 +1,1 @@
-"""Command lines of other servers."""
+"""Command lines that were written for other servers."""

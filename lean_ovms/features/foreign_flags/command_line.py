@@ -1,7 +1,7 @@
-"""Reads command lines that were written for other servers: their flags and variables become options of this one.
+"""Reads command lines for other servers, whose flags and variables become options of this server.
 
-The flags stand in flags.txt, which explains its form, and in the files of other features. docs/coming_from.md has these
-tables.
+The flags are listed in flags.txt, which explains its form, and in such files of other features. docs/coming_from.md
+shows these tables.
 """
 
 from __future__ import annotations
@@ -40,34 +40,38 @@ class Alias:
     """Another server's name of an option."""
 
     option: str
-    """The option."""
+    """The name of this server's option."""
     server: str = ""
-    """The server."""
+    """The name of the other server."""
     names: tuple[str, ...] = ()
-    """The names of its flags, short ones with their hyphen."""
+    """The names of the flags, short ones with their hyphen."""
     how: str = ""
-    """What the value means: a word of flags.txt, or a function as "module:function"; empty: it is ours."""
+    """How the value is translated: a word of flags.txt, or a function as "module:function"; "": it is
+    not translated."""
     name: str = ""
-    """What stands behind the word: a value, a member, or an option for further names."""
+    """The text after that word: a value, a member, or an option for further names."""
     separator: str = ""
-    """What is between names; empty: they are arguments of their own."""
+    """The separator of several names in a value; "" if they are separate arguments."""
     words: Mapping[str, str] = field(default_factory=dict)
-    """Values in our notation, by those of the other server."""
+    """This server's values by those of the other server."""
     package: str = ""
-    """The package of the function."""
+    """The package of the function that translates values."""
 
     @property
     def bare(self) -> str:
-        """The value of the option for the flag alone; empty: the flag needs one."""
+        """The value of the option if the flag has no value; "" if the flag needs one."""
         return self.name if self.how == "always" else ""
 
     @property
     def further(self) -> str:
-        """The option that takes all values but the first; empty: the flag takes one."""
+        """The option for all values except the first; "" if the flag takes one value."""
         return self.name if self.how == "names" else ""
 
     def read(self, text: str) -> str | dict[str, str]:
-        """Returns a value in our notation, or those of several options. Raises ValueError with what is allowed."""
+        """Translates a value to that of the option, or to those of several options.
+
+        Raises ValueError with the allowed ones.
+        """
         if ":" in self.how:
             value: str | dict[str, str] = named(self.package, self.how)(text)
             return value
@@ -82,7 +86,7 @@ class Alias:
 
 
 def one_of(known: Mapping[str, Any]) -> str:
-    """Returns the allowed words as a part of an error message."""
+    """Returns a part of an error message that lists the allowed words."""
     return " or ".join(known) if len(known) == 2 else f"one of {', '.join(known)}"
 
 
@@ -95,25 +99,25 @@ def _number(text: str) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignFlags:
-    """The flags of other servers that a server knows."""
+    """The flags and variables of other servers that this server knows."""
 
     aliases: tuple[Alias, ...]
-    """Other names of our options, in the order of the documentation, and other notations of those of the same name."""
+    """Other names of options, in the order of the documentation, and flags of the same name with other values."""
     variables: tuple[Alias, ...]
-    """Environment variables of other servers; our own have precedence."""
+    """Environment variables of other servers, over which this server's own take precedence."""
     ignored: dict[str, str]
-    """Flags whose absence changes no response, and why."""
+    """Flags that can be ignored without changing a response, and the reasons."""
     refused: dict[str, str]
-    """Flags that cannot be ignored, and why."""
+    """Flags that are refused, since they cannot be ignored, and the reasons."""
     of_ovms: frozenset[str]
-    """Those of OVMS among the ignored and the refused ones."""
+    """The flags of OVMS among the ignored and the refused ones."""
     with_paths: frozenset[str]
-    """Those of them whose values may have a slash."""
+    """The ignored and refused flags whose values may contain a slash."""
 
 
 @cache
 def known(without: str = "") -> ForeignFlags:
-    """Returns the flags that a server without these features knows."""
+    """Returns the flags that a server knows, given the features that are left out."""
     options = {row.name for row in listed(without)}
     aliases: dict[str, dict[tuple[str, ...], Alias]] = {"option": {}, "variable": {}}
     reasons: dict[str, dict[str, str]] = {"ignored": {}, "refused": {}}
@@ -141,7 +145,7 @@ def known(without: str = "") -> ForeignFlags:
 
 
 def _lines(text: str) -> Iterator[tuple[str, str, str, str]]:
-    """Yields the lines of a file: the server, the effect and the reason of their entry, and what they have."""
+    """Yields each line of a file of flags with the server, the effect and the reason of its section."""
     server = effect = reason = ""
     for line in re.sub(r"\n {8}", " ", re.sub(r"#.*\n", "", text)).splitlines():
         if line.startswith(" "):
@@ -151,11 +155,11 @@ def _lines(text: str) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _alias(server: str, line: str, package: str) -> Alias:
-    """Reads a line of other names for an option.
+    """Reads a line of a file of flags that names an option.
 
     Args:
         server: The server that has the names.
-        line: The names, " = ", the option and how values are read.
+        line: The line: the names, " = ", the option, and how values are translated.
         package: The package of the functions that the line names.
     """
     names, _, meaning = line.partition(" = ")
@@ -177,20 +181,20 @@ def _alias(server: str, line: str, package: str) -> Alias:
 
 
 def flag(name: str) -> str:
-    """Returns a name of these tables as it is typed."""
+    """Returns a name of the tables as it is typed on a command line."""
     return name if name.startswith("-") else "--" + name
 
 
 def read(alias: Alias, typed: str, text: str) -> dict[str, str]:
-    """Returns the options that a flag or a variable of another server sets, with values in the notation of this one.
+    """Returns the options and their values that a flag or a variable of another server sets.
 
     Args:
         alias: The flag or the variable.
-        typed: Its name as the user has written it, for the message.
+        typed: Its name as the user has written it, for errors.
         text: Its value.
 
-    Raises:
-        StartError: It does not take this value.
+        Raises:
+            StartError: The value is not allowed.
     """
     try:
         found = alias.read(text)
@@ -207,7 +211,7 @@ def _objects() -> frozenset[str]:
 
 
 def merge(option: str, first: Any, second: str) -> str:
-    """Merges two values of one option: JSON objects are joined; of other values the second counts.
+    """Merges two values of one option: JSON objects are merged, and of other values the second one counts.
 
     Args:
         option: The name of the option.
@@ -215,8 +219,8 @@ def merge(option: str, first: Any, second: str) -> str:
         second: The value that is added.
 
     Returns:
-        The text of the merged value. It is the first if one of them should be a JSON object and is none; the check of
-        the option then reports that.
+        The text of the merged value. If one value should be a JSON object but is not, it is the first one, and the
+        check of the option reports the mistake.
     """
     if option in _objects() and first and second:
         try:
@@ -227,7 +231,7 @@ def merge(option: str, first: Any, second: str) -> str:
 
 
 def joined_members(argv: Iterable[str]) -> list[str]:
-    """Returns the arguments; all members of one flag are one JSON object behind the others. Raises StartError."""
+    """Joins the arguments that set members of one flag to a JSON object, which comes last. Raises StartError."""
     found: list[str] = []
     objects: dict[str, dict[str, Any]] = {}
     arguments = iter(argv)
@@ -257,7 +261,7 @@ def _set(members: dict[str, Any], path: list[str], value: Any, argument: str) ->
 
 
 class ForeignCommandLine(OtherFlags):
-    """The flags of the tables, as a parser of this server reads them."""
+    """Adds the flags of the tables to a parser of this server's command line."""
 
     def __init__(self, without: str) -> None:
         super().__init__(without)
@@ -298,7 +302,7 @@ class ForeignCommandLine(OtherFlags):
             hidden.add_argument(f"--no_{name}", dest=name, action="store_const", const="", help=argparse.SUPPRESS)
 
     def _switched_off(self, own: set[str]) -> list[str]:
-        """Returns flags without an effect that vLLM's command line can have behind --no, without an effect either."""
+        """Returns the ignored flags that vLLM's command line may also have with --no."""
         names = own.union(self.ignored, self._known.refused, *(alias.names for alias in self._known.aliases))
         return [name for name in self.ignored if not name.startswith(("-", "no_")) and f"no_{name}" not in names]
 
@@ -332,9 +336,9 @@ class ForeignCommandLine(OtherFlags):
 
 
 class _Aliased(argparse.Action):
-    """Reads a flag in another server's notation.
+    """The action of a parser for a flag of another server.
 
-    Of a flag with several values the first is the value of one option, and the others are that of another.
+    If the flag has several values, the first one sets one option, and the others set another one.
     """
 
     def __init__(self, *args: Any, alias: Alias, **options: Any) -> None:

@@ -1,6 +1,7 @@
-"""Translates values of other servers' flags, where flags.txt cannot.
+"""Translates values of other servers' flags for which flags.txt has no notation.
 
-Each returns the value in our notation, or several options with theirs, and raises ValueError with what is allowed.
+Each function returns the value of this server's option, or the values of several options, and raises ValueError with
+the allowed values.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from ...cli import arguments
 
 
 def tokens(text: str) -> str:
-    """Reads vLLM's number of tokens for people: 8k is 8,000, 8K is 8,192; -1 and auto are the model's own length."""
+    """Translates vLLM's numbers of tokens: 8k is 8,000, 8K is 8,192, and -1 and auto mean the model's own length."""
     if text in ("auto", "-1"):
         return "0"
     units = {"k": 1000, "K": 1024, "m": 1_000_000, "M": 1 << 20}
@@ -24,14 +25,14 @@ def tokens(text: str) -> str:
 
 
 def generation_config(text: str) -> str:
-    """Reads vLLM's --generation-config. auto: the model's; vllm: none; otherwise a directory."""
+    """Translates vLLM's --generation-config. auto: the model's own; vllm: none; otherwise a directory."""
     if text == "auto":
         return ""
     return "none" if text == "vllm" else f"{text.rstrip('/')}/generation_config.json"
 
 
 def texts(text: str) -> str:
-    """Reads a JSON list of strings, or the text itself."""
+    """Translates a JSON list of strings, or a plain text."""
     if not text.startswith("["):
         return text
     values = json.loads(text)
@@ -41,7 +42,7 @@ def texts(text: str) -> str:
 
 
 def images(text: str) -> str:
-    """Reads {"image": 4} or image=4."""
+    """Translates a limit of images, {"image": 4} or image=4."""
     limits = json.loads(text) if text.startswith("{") else dict([text.split("=", 1)])
     if set(limits) != {"image"}:
         raise ValueError('{"image": N}; only images are limited')
@@ -49,41 +50,44 @@ def images(text: str) -> str:
 
 
 def reasoning_effort(text: str) -> str:
-    """Reads llama.cpp's level of reasoning; default leaves it to the template."""
+    """Translates llama.cpp's level of reasoning; "default" leaves it to the chat template."""
     return "" if text == "default" else json.dumps({"reasoning_effort": text})
 
 
 def reasoning_budget(text: str) -> str:
-    """Reads llama.cpp's budget of reasoning: 0 switches it off, -1 is none. Others are fields of a request."""
+    """Translates llama.cpp's budget of reasoning.
+
+    0 switches reasoning off, -1 sets no limit; others are not possible.
+    """
     if text not in ("0", "-1"):
         raise ValueError("0 or -1; send thinking_token_budget with a request for others")
     return "" if text == "-1" else json.dumps({"enable_thinking": False})
 
 
 def new_tokens(text: str) -> dict[str, str]:
-    """Reads llama.cpp's limit of new tokens, to which a request's own is lowered; -1 and -2 are none."""
+    """Translates llama.cpp's limit of new tokens, to which a request's own is lowered; -1 and -2 mean no limit."""
     return {} if text in ("-1", "-2") else {"max_tokens_limit": text, "clamp_max_tokens": "true"}
 
 
 def gigabytes(text: str) -> str:
-    """Reads vLLM's size of the KV cache in bytes, also 4g or 4G. Returns whole GB, one at least."""
+    """Translates vLLM's size of the KV cache, in bytes or as 4g or 4G, to whole GB, at least one."""
     units = {"k": 10**3, "K": 1 << 10, "m": 10**6, "M": 1 << 20, "g": 10**9, "G": 1 << 30}
     size = float(text[:-1]) * units[text[-1]] if text[-1:] in units else float(text)
     return str(max(1, round(size / (1 << 30))))
 
 
 def megabytes(text: str) -> str:
-    """Returns the bytes in a whole number of MB."""
+    """Translates a number of MB to bytes."""
     if not text.isdecimal():
         raise ValueError("a whole number of MB")
     return str(int(text) << 20)
 
 
 def threads(text: str) -> str:
-    """Returns OpenVINO's property for a number of threads."""
+    """Translates a number of threads to OpenVINO's property."""
     return json.dumps({"INFERENCE_NUM_THREADS": int(text)})
 
 
 def hub_model(text: str) -> dict[str, str]:
-    """Reads a hub's model, as a word without a flag is read."""
+    """Translates the name of a hub's model to the options that a positional argument would set."""
     return arguments.hub_model(text)

@@ -13,7 +13,7 @@ _engine = partial(option, group="engine")
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class GenAiOptions(Options):
-    """The parts of the KV cache and of attention that are left out, and the length of prompts on an NPU."""
+    """The options of openvino_genai's cache eviction and sparse attention, and of the length of prompts on an NPU."""
 
     in_engine = True
 

@@ -1,6 +1,6 @@
 """POST /v2/chat: Cohere's chat, which vLLM serves as /cohere/v2/chat.
 
-https://docs.cohere.com/reference/chat. Documents go to the chat template; there are no citations.
+https://docs.cohere.com/reference/chat. Documents are passed to the chat template. There are no citations.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Cohere's message, and the events of its stream as bytes. Knows no request and no transport.
+"""Cohere's message object, and the events of its stream.
 
-https://docs.cohere.com/v2/docs/streaming. Order: message-start; for each block content-start, content-delta…,
-content-end, or the same of a tool-call; message-end. An error is in the delta of message-end.
+https://docs.cohere.com/v2/docs/streaming. The events are message-start, then for each block content-start,
+content-delta… and content-end, or tool-call-start and so on, and at last message-end. An error is in the delta of
+message-end.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ TEXT, THINKING, CALL = "text", "thinking", "tool_calls"
 
 @dataclass(frozen=True, slots=True)
 class MessageEnd:
-    """The end of a message."""
+    """Builds the parts of a message that describe its end."""
 
     stops: tuple[str, ...]
     """The request's stop sequences."""
@@ -31,9 +32,9 @@ class MessageEnd:
         """Returns Cohere's finish_reason.
 
         Args:
-            finish: Why the engine ended the text.
-            stop: The stop string or the id that ended it, if one did.
-            called: Whether it has tool calls, none of which is broken off.
+            finish: The engine's reason for the end of the text.
+            stop: The stop string or the token id that ended the text, or None.
+            called: Whether the message has tool calls, all of which are complete.
         """
         if finish == "length":
             return "MAX_TOKENS"
@@ -50,7 +51,7 @@ def counts(usage: Usage) -> Json:
 
 
 def whole(end: MessageEnd, choice: CompletedChoice, usage: Usage, *, logprobs: bool) -> Json:
-    """Returns the response."""
+    """Returns the response object of a complete message."""
     content = [{"type": THINKING, THINKING: choice.reasoning}] if choice.reasoning else []
     if choice.text or not choice.calls:
         content.append({"type": TEXT, TEXT: choice.text})
@@ -78,7 +79,7 @@ def _logprobs(tokens: Iterable[TokenLogprob]) -> Json:
 
 
 class CohereMessageRenderer:
-    """Deltas to the events of a stream (sse.Renderer)."""
+    """Renders deltas as the events of a stream."""
 
     def __init__(self, end: MessageEnd, *, logprobs: bool) -> None:
         self._end = end
@@ -91,7 +92,7 @@ class CohereMessageRenderer:
         self._new: list[bytes] = []
 
     def start(self) -> bytes:
-        """Returns the event of an accepted request."""
+        """Returns the event message-start, which is sent when the request is accepted."""
         message = {"role": "assistant", "content": [], "tool_plan": "", "tool_calls": [], "citations": []}
         self._add("message-start", {"id": self._end.id, "delta": {"message": message}})
         return self._take()

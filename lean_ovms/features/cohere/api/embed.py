@@ -1,7 +1,7 @@
-"""POST /v2/embed and /v1/embed: Cohere's embeddings, of several number types at once.
+"""POST /v2/embed and /v1/embed: Cohere's embeddings, in several number types at once.
 
 https://docs.cohere.com/reference/embed, with vLLM's fields of the same endpoint. /v1/embed, which langchain-cohere
-uses, returns plain floats unless types are asked for.
+uses, returns plain floats unless the request names types.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ FIELDS = FieldSet((
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedRequest:
-    """The body of a request for Cohere's embeddings."""
+    """A parsed request for Cohere's embeddings."""
 
     call: PoolingRequest
     """The fields of the request, and its model."""
@@ -70,9 +70,9 @@ class EmbedRequest:
     echo: list[str]
     """The texts that the response repeats."""
     types: list[str]
-    """The types of number in which the vectors are wanted, such as "float" and "int8"."""
+    """The requested number types of the vectors, such as "float" and "int8"."""
     plain: bool
-    """True: the response has one list of vectors of floats, instead of a list for each type."""
+    """Whether the response has one list of float vectors, instead of a list for each type."""
     version: str
     """The version of Cohere's API: "1" or "2"."""
 
@@ -112,7 +112,7 @@ def _read(body: Json, services: Services, *, version: str) -> EmbedRequest:
 
 
 def _inputs(values: Values, name: str, composition: Composition) -> Inputs:
-    """Returns texts, or conversations if there are images. Raises BadRequest."""
+    """Returns the inputs as texts, or as conversations if one has images. Raises BadRequest."""
     given: list[Any] = values[name]
     place = "inputs[{}].content[{{part}}].{{kind}}.url"
     if name != "inputs":
@@ -137,7 +137,7 @@ def _has_image(item: Any) -> bool:
 
 
 def _conversation(item: Any, param: str, composition: Composition) -> ChatPrompt:
-    """Returns an input as a message. Raises BadRequest."""
+    """Converts an input with texts and images to a conversation of one message. Raises BadRequest."""
     content = item.get("content") if isinstance(item, dict) else item
     try:
         return ChatPrompt(
@@ -149,7 +149,7 @@ def _conversation(item: Any, param: str, composition: Composition) -> ChatPrompt
 
 
 def _params(call: PoolingRequest, info: PoolingInfo, inputs: Inputs) -> PoolingParams:
-    """Returns the parameters for the engine, which cuts texts to max_tokens. With truncate NONE nothing is cut."""
+    """Returns the parameters for the engine, which truncates texts to max_tokens unless truncate is NONE."""
     values = call.values
     limit, side = values["max_tokens"], values["truncate"]
     truncate = None if side == "NONE" else min(limit or info.window, info.window)
@@ -164,7 +164,7 @@ def _params(call: PoolingRequest, info: PoolingInfo, inputs: Inputs) -> PoolingP
 
 
 def _check_tokens(values: Values, outputs: list[PooledOutput]) -> None:
-    """Raises BadRequest for a text of more than max_tokens that must not be cut."""
+    """Raises BadRequest if truncate is NONE and a text has more than max_tokens."""
     limit = values["max_tokens"]
     for index, output in enumerate(outputs if limit and values["truncate"] == "NONE" else ()):
         if output.tokens > limit:
@@ -185,7 +185,7 @@ def full(embed: EmbedRequest, outputs: list[PooledOutput], images: Sequence[bool
     Args:
         embed: The request.
         outputs: The vector of each input.
-        images: For each input, whether it has an image: its tokens are counted as those of images.
+        images: For each input whether it has an image, in which case its tokens are counted as those of images.
     """
     envelope = embed.call.envelope("embd")
     tokens = [0, 0]

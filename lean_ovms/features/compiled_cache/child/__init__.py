@@ -1,1 +1,1 @@
-"""Keeping networks, and compiling those that were kept."""
+"""Stores networks in the cache, and compiles stored ones."""

@@ -1,4 +1,4 @@
-"""Compiles the network of a model from the form in which an earlier start has kept it, or keeps it."""
+"""Compiles the network of a model from the cache, or compiles it normally and stores it there."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ ROOM = 4
 
 
 class KeepingCompiler:
-    """An engine.paged.network.NetworkCompiler of one model."""
+    """Compiles the network of one model, with the cache."""
 
     def __init__(self, config: EngineConfig, file: Path, depends_on: Mapping[str, object]) -> None:
-        """Reads nothing yet.
+        """Keeps the settings; no file is read.
 
         Args:
             config: The options.
             file: The file of the network.
-            depends_on: What the network depends on besides its file, by its name.
+            depends_on: The values on which the network depends besides its file, by name; they are part of its key.
         """
         most_bytes = int(config.of(CompiledCacheOptions).cache_dir_gb * (1 << 30))
         self._store = NetworkStore(Path(config.cache_dir), most_bytes)
@@ -50,7 +50,7 @@ class KeepingCompiler:
         self._depends_on = dict(depends_on)
 
     def __call__(self, core: Any, read: Callable[[], Any], device: str, properties: dict[str, Any]) -> Any:
-        """Implements NetworkCompiler."""
+        """Returns the compiled network: the cached one if there is one, else that which `read` returns."""
         if device != "CPU" or not self._store.is_safe():
             return compile_new(core, read, device, properties)
         key = self._key(properties)
@@ -67,7 +67,10 @@ class KeepingCompiler:
             return self._kept(key, folder, core, read(), device, properties)
 
     def _key(self, properties: Mapping[str, Any]) -> str:
-        """Returns what tells the network from all others, and how and where it is computed. Raises OSError."""
+        """Returns the key of the network in the cache, which also depends on properties and hardware.
+
+        Raises OSError.
+        """
         files = model_file.parts(self._file) if model_file.is_one(self._file) else [self._file]
         known = {
             "format": FORMAT,
@@ -80,12 +83,12 @@ class KeepingCompiler:
         return hashlib.blake2b(json.dumps(known, sort_keys=True, default=str).encode(), digest_size=24).hexdigest()
 
     def _has_room(self) -> bool:
-        """Returns whether there is room for the network, as far as the bytes of its file tell."""
+        """Returns whether the cache has room for the network, judged by the size of its file."""
         size = network_bytes(self._file)
         return size <= self._store.most_bytes and shutil.disk_usage(self._store.folder).free > ROOM * size
 
     def _restored(self, key: str, entry: KeptNetwork, device: str, properties: dict[str, Any]) -> Any:
-        """Returns the network of an earlier start, compiled; None: it cannot be used, and is removed."""
+        """Compiles a cached network. Returns None, and removes the network, if it cannot be used."""
         folder = self._store.path(key)
         try:
             weights = in_thread("checksum", lambda: checksum(folder / WEIGHTS))
@@ -105,18 +108,18 @@ class KeepingCompiler:
         return compiled
 
     def _kept(self, key: str, folder: Path, core: Any, model: Any, device: str, properties: dict[str, Any]) -> Any:
-        """Returns a network compiled, and keeps it if that gives the same operations again.
+        """Compiles a network, and stores it if compiling the stored one gives the same operations.
 
         Args:
-            key: What it is found by.
-            folder: The folder for it.
+            key: The key of the network in the cache.
+            folder: The folder for the stored network.
             core: The openvino.Core.
             model: The network.
             device: OpenVINO's device.
-            properties: OpenVINO's properties of the network.
+            properties: OpenVINO's properties for the network.
 
         Raises:
-            RuntimeError: From openvino.
+            RuntimeError: OpenVINO cannot compile the network.
         """
         heads = head_sizes(model)
         try:
@@ -136,14 +139,14 @@ class KeepingCompiler:
     def _checked(
         self, compiled: Any, heads: dict[str, dict[str, int]], folder: Path, device: str, properties: dict[str, Any]
     ) -> KeptNetwork:
-        """Returns what is to be known of a network that was written: that it gives the same operations again.
+        """Checks that compiling a written network gives the same operations, and returns its entry for the cache.
 
         Args:
-            compiled: The network, compiled.
-            heads: The sizes of its heads.
-            folder: Where it was written to.
+            compiled: The compiled network.
+            heads: The sizes of the heads of its attentions.
+            folder: The folder to which it was written.
             device: OpenVINO's device.
-            properties: OpenVINO's properties of the network.
+            properties: OpenVINO's properties for the network.
 
         Raises:
             OSError: A file cannot be read or written.

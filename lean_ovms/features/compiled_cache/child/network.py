@@ -1,8 +1,8 @@
-"""A network in the form that openvino's plugin for CPUs has it in before it becomes code, and back.
+"""Writes networks as OpenVINO's CPU plugin has transformed them, before code is generated, and reads them again.
 
-openvino writes that form itself where it has a directory for compiled networks; what it lacks for networks with paged
-attention is the sizes of heads, and which constants keep their types (2026.4). Compiling it again takes half of the
-time or less, since most passes over the network find nothing to do.
+OpenVINO writes this form itself if it has a directory for compiled networks. For networks with paged attention it lacks
+the sizes of heads, and which constants keep their types (2026.4). Compiling it again takes at most half of the time,
+since most of OpenVINO's passes find nothing to do.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ DATA = frozenset({"Const", "Input"})
 
 
 def head_sizes(model: Any) -> dict[str, dict[str, int]]:
-    """Returns the sizes of the heads of each attention of a network, by its name."""
+    """Returns the sizes of the heads of each attention in a network, by the attention's name."""
     return {
         node.get_friendly_name(): {name: int(value.value) for name, value in dict(node.get_rt_info()).items()}
         for node in model.get_ops()
@@ -48,20 +48,20 @@ def head_sizes(model: Any) -> dict[str, dict[str, int]]:
 
 
 def compile_and_write(core: Any, model: Any, device: str, properties: dict[str, Any], folder: Path) -> Any:
-    """Compiles a network, which openvino writes into an empty folder.
+    """Compiles a network, and has OpenVINO write its transformed form into an empty folder.
 
     Args:
         core: The openvino.Core.
         model: The network.
         device: OpenVINO's device.
-        properties: OpenVINO's properties of the network.
-        folder: The folder.
+        properties: OpenVINO's properties for the network.
+        folder: The empty folder.
 
-    Returns:
-        The openvino.CompiledModel.
+        Returns:
+            The openvino.CompiledModel.
 
-    Raises:
-        RuntimeError: From openvino.
+        Raises:
+            RuntimeError: OpenVINO cannot compile the network.
     """
 
     def write(text: bytes) -> bytes:
@@ -77,9 +77,9 @@ def compile_and_write(core: Any, model: Any, device: str, properties: dict[str, 
 
 
 def in_known_form(folder: Path) -> None:
-    """Gives what openvino wrote the form that `read` reads: operations, and constants in a file with other things.
+    """Converts the files that OpenVINO wrote to the form that `read` reads: operations, and a file with the constants.
 
-    Raises OSError, and ValueError where openvino writes networks in another form than is known.
+    Raises OSError, and ValueError if OpenVINO's files have an unknown form.
     """
     blobs = [*folder.glob("*.blob")]
     if len(blobs) != 1 or not (folder / GRAPH).is_file():
@@ -91,7 +91,7 @@ def in_known_form(folder: Path) -> None:
 
 
 def _constants(blob: Path) -> int:
-    """Returns where constants begin in a file of openvino's. Raises OSError, and ValueError."""
+    """Returns the offset of the constants in a file that OpenVINO wrote. Raises OSError and ValueError."""
     size = blob.stat().st_size
     with blob.open("rb") as file:
         head = file.read(HEAD_BYTES)
@@ -105,16 +105,16 @@ def _constants(blob: Path) -> int:
 
 
 def read(folder: Path, entry: KeptNetwork) -> tuple[Any, Any]:
-    """Returns a network of a folder, and the openvino.Core that compiles it.
+    """Reads the network in a folder, and returns it with the openvino.Core that compiles it.
 
     Args:
         folder: The folder.
-        entry: What is known of the network.
+        entry: The network's entry in the cache.
 
     Raises:
-        NotAsWritten: The operations are not as they were written. The constants are not looked at.
+        NotAsWritten: The file with the operations has changed. The constants are not checked.
         OSError: A file cannot be read.
-        RuntimeError: From openvino.
+        RuntimeError: OpenVINO cannot read the network.
     """
     if checksum(folder / GRAPH) != entry.graph:
         raise NotAsWritten("its operations are not as they were written")
@@ -133,13 +133,14 @@ def read(folder: Path, entry: KeptNetwork) -> tuple[Any, Any]:
 
 
 def computes_the_same(compiled: Any, again: Any) -> bool:
-    """Returns whether two compiled networks have the same operations, or the second one lacks conversions alone."""
+    """Returns whether two compiled networks have the same operations, except for conversions that the
+    second one lacks."""
     first, second = _operations(compiled), _operations(again)
     return not second - first and all(kind in FREE for kind, *_ in first - second)
 
 
 def _operations(compiled: Any) -> Counter[tuple[str, ...]]:
-    """Returns how often a compiled network has each operation, by its kind, its code, and its types and layouts."""
+    """Counts the operations of a compiled network by their kind, implementation, types and layouts."""
     found: Counter[tuple[str, ...]] = Counter()
     for node in compiled.get_runtime_model().get_ops():
         about = {name: str(value.value) for name, value in dict(node.get_rt_info()).items()}

@@ -1,6 +1,6 @@
-"""The folder of networks that are kept: each is a folder, which appears there whole and is removed whole.
+"""The directory of cached networks. Each is a folder, which is added and removed atomically.
 
-Only the owner may write there: who can change a network decides what a server answers.
+Only the owner may write there, since whoever can change a network decides what a server answers.
 """
 
 from __future__ import annotations
@@ -37,38 +37,38 @@ PIECE = 1 << 18
 
 
 class NotAsWritten(Exception):
-    """Raised where a network is not as it was written."""
+    """Raised if a cached network has changed since it was written."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeptNetwork:
-    """A network that is kept, or the reason why it is not."""
+    """The entry of a network in the cache, or the reason why the network cannot be cached."""
 
     heads: dict[str, dict[str, int]] = field(default_factory=dict)
-    """The sizes of the heads of each attention by its name, which files of networks lack."""
+    """The sizes of the heads of each attention by its name, which OpenVINO's files lack."""
     graph: int = 0
     """The checksum of the file with the operations."""
     weights: int = 0
     """The checksum of the file with the constants."""
     refused: str = ""
-    """Why the network is not there; empty: it is."""
+    """Why the network cannot be cached; "" if it is in the cache."""
 
 
 class NetworkStore:
-    """The networks that are kept in one directory."""
+    """The cache of networks in one directory."""
 
     def __init__(self, directory: Path, most_bytes: int) -> None:
-        """Reads nothing yet.
+        """Keeps the settings; nothing is read.
 
         Args:
-            directory: The directory, which exists.
-            most_bytes: How many bytes all networks together may have.
+            directory: The directory, which must exist.
+            most_bytes: The most bytes of all networks together.
         """
         self.folder = directory / FOLDER
         self.most_bytes = most_bytes
 
     def is_safe(self) -> bool:
-        """Returns whether nobody else can write there; makes the folder. The log says what is wrong with it."""
+        """Creates the folder, and returns whether nobody else can write to it. If somebody can, the log says so."""
         try:
             self.folder.mkdir(mode=0o700, exist_ok=True)
             around, own = self.folder.parent.stat(), self.folder.lstat()
@@ -83,7 +83,7 @@ class NetworkStore:
         return True
 
     def find(self, key: str) -> KeptNetwork | None:
-        """Returns what is known of a network, which is the newest then; None: nothing."""
+        """Returns the entry of a network, or None if there is none. The network becomes the most recently used one."""
         file = self.path(key) / ABOUT
         try:
             text = read_bytes(file)
@@ -109,7 +109,7 @@ class NetworkStore:
 
     @contextmanager
     def writing(self, key: str) -> Iterator[Path | None]:
-        """Yields an empty folder for a network; None: another process is writing it, or there is no folder."""
+        """Yields an empty folder for writing a network, or None if there is no folder or another process writes it."""
         folder = self.folder / f"{UNFINISHED}{key}"
         self._remove_stale()
         try:
@@ -123,7 +123,7 @@ class NetworkStore:
             shutil.rmtree(folder, ignore_errors=True)
 
     def publish(self, key: str, folder: Path, entry: KeptNetwork) -> None:
-        """Makes a folder that was written a network's, and makes room for it. Raises OSError."""
+        """Adds a written folder to the cache, and removes other networks to make room. Raises OSError."""
         if entry.refused:
             for file in folder.iterdir():
                 file.unlink()
@@ -135,14 +135,14 @@ class NetworkStore:
         self._make_room()
 
     def _remove_stale(self) -> None:
-        """Removes what processes left behind that ended while they wrote."""
+        """Removes the folders of processes that ended while they were writing."""
         for folder in self.folder.glob(f"{UNFINISHED}*"):
             with contextlib.suppress(OSError):  # its process may finish it now
                 if folder.stat().st_mtime < time.time() - STALE_S:
                     shutil.rmtree(folder, ignore_errors=True)
 
     def _make_room(self) -> None:
-        """Removes networks until all have as many bytes as they may."""
+        """Removes the least recently used networks until the limit of bytes is met."""
         found = []
         for about in self.folder.glob(f"[!{UNFINISHED[0]}]*/{ABOUT}"):
             with contextlib.suppress(OSError):  # another process may remove it now
@@ -157,17 +157,17 @@ class NetworkStore:
 
 
 def _check(text: bytes) -> bytes:
-    """Returns what stands before a text in a file, by which it shows that it is whole."""
+    """Returns a checksum line that is put before a text in a file, and shows that the text is complete."""
     return b"%08x" % zlib.crc32(text)
 
 
 def _size(folder: Path) -> int:
-    """Returns the bytes of the files in a folder. Raises OSError."""
+    """Returns the size of the files in a folder in bytes. Raises OSError."""
     return sum(file.stat().st_size for file in folder.iterdir())
 
 
 def checksum(file: Path) -> int:
-    """Returns a checksum of a file, which is read in pieces: it may have many GB. Raises OSError."""
+    """Returns a checksum of a file, which is read in pieces, as it may have many GB. Raises OSError."""
     found = 0
     with open_regular(file) as opened:
         while piece := opened.read(PIECE):

@@ -1,1 +1,1 @@
-"""The part of the engine process: blocks and states on disk."""
+"""The engine's tier of the prefix cache on disk: KV blocks, and states of hybrid networks."""

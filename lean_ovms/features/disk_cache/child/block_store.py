@@ -1,7 +1,8 @@
-"""Blocks on disk by key: the segments of one directory, within a limit of bytes.
+"""Stores blocks on disk by key, in the segments of one directory and within a limit of bytes.
 
-ROOT/<what blocks are valid for>/<segment>.data and .index. The limit is for all of ROOT, whatever models its blocks are
-of and whoever wrote them. To make room, whole segments are removed, the one that was read or written longest ago first.
+The files are ROOT/<fingerprint>/<segment>.data and .index, where the fingerprint says for which network and machine
+blocks are valid. The limit is for all files in ROOT, for all models and writers. To make room, whole segments are
+removed, least recently used first.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ DIRECTORY_NAME = re.compile(r"[0-9a-f]{64}")
 
 
 class BlockStore:
-    """The blocks that are valid for one network. Contained keys may be asked for in any thread; one thread writes."""
+    """The stored blocks of one network. Any thread may ask whether it contains a key; one thread writes."""
 
     def __init__(self, root: Path, fingerprint: bytes, limit: int) -> None:
         """Finds the blocks that are there.
 
         Args:
             root: The directory, for the blocks of all networks.
-            fingerprint: What the blocks are valid for.
+            fingerprint: Identifies the network and the machine for which blocks are valid.
             limit: The most bytes of all files in the directory.
 
         Raises:
@@ -70,11 +71,11 @@ class BlockStore:
 
     @property
     def size(self) -> int:
-        """Bytes of this network's blocks."""
+        """The size of this network's blocks in bytes."""
         return sum(segment.bytes for segment in list(self._segments.values()))
 
     def refresh(self) -> None:
-        """Finds what other processes have written and removed."""
+        """Finds the blocks that other processes have written or removed since the last call."""
         try:
             names = {name.removesuffix(INDEX) for name in os.listdir(self._directory) if name.endswith(INDEX)}
         except OSError as error:
@@ -88,7 +89,7 @@ class BlockStore:
                     self._read_index(name)
 
     def read(self, key: bytes, buffers: Sequence[Bytes]) -> bool:
-        """Reads a block into these buffers. False: it is not there, or not valid."""
+        """Reads a block into buffers. Returns False if it is not there or not valid."""
         place = self._places.get(key)
         if place is None:
             return False
@@ -104,7 +105,7 @@ class BlockStore:
         return True
 
     def write(self, key: bytes, buffers: Sequence[Bytes]) -> bool:
-        """Writes a block unless it is there. False: it is not written."""
+        """Writes a block unless it is there already. Returns False if it cannot be written."""
         if key in self._places:
             return True
         if time.monotonic() < self._pause_until:
@@ -130,8 +131,10 @@ class BlockStore:
         return True
 
     def discard(self, key: bytes) -> None:
-        """Removes a block with the whole segment in which it is, which another process may be writing: then this one
-        does not use it any more."""
+        """Removes a block together with its whole segment.
+
+        If another process is still writing the segment, this process just no longer uses it.
+        """
         place = self._places.get(key)
         if place is None:
             return
@@ -141,14 +144,14 @@ class BlockStore:
             self._lose(place.segment)
 
     def clear(self) -> None:
-        """Removes this network's blocks, but for those that other processes are writing."""
+        """Removes this network's blocks, except the segments that other processes are writing."""
         self.close()
         for name in list(self._segments):
             self._remove(self._directory / name)
         self.refresh()
 
     def close(self) -> None:
-        """Ends the segment that is being written."""
+        """Closes the segment that is being written."""
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.close()
@@ -171,7 +174,7 @@ class BlockStore:
             self._report("%s: %s; what follows is not used", segment.path, error)
 
     def _make_room(self, size: int) -> bool:
-        """Removes segments until there is room for so many bytes. False: there is none."""
+        """Removes segments until there is room for `size` bytes. Returns False if that is not possible."""
         found = []
         for directory in self._root.iterdir():
             if DIRECTORY_NAME.fullmatch(directory.name) and directory.is_dir() and not directory.is_symlink():
@@ -199,7 +202,7 @@ class BlockStore:
         return True
 
     def _lose(self, segment: DiskSegment) -> None:
-        """Forgets the blocks of a segment that cannot be read, and reads no more of it."""
+        """Forgets the blocks of a segment that cannot be read."""
         with self._lock:
             segment.whole = False
             self._forget_blocks(segment)
@@ -223,7 +226,7 @@ class BlockStore:
 
 
 def _sizes(directory: Path) -> list[tuple[float, int, Path]]:
-    """Returns when each segment of a directory was used last, its bytes and its path."""
+    """Returns the time of last use, the size in bytes and the path of each segment in a directory."""
     found: dict[str, tuple[float, int]] = {}
     try:
         with os.scandir(directory) as files:

@@ -1,5 +1,7 @@
-"""Gives the prefix cache of an engine its tier on disk, and names what blocks there are valid for: one network with one
-cache, computed in one way on one kind of machine.
+"""Adds the tier on disk to the prefix cache of an engine.
+
+Stored blocks have a fingerprint: they are valid for one network with one form of cache, computed in one way on one kind
+of machine.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ NOT_COMPUTED = frozenset({"CACHE_DIR", "ENABLE_CPU_PINNING", "INFERENCE_NUM_THRE
 
 
 def install(parts: Parts) -> None:
-    """Gives the prefix cache a tier on disk, unless its directory cannot be used."""
+    """Adds a tier on disk to the prefix cache, unless the directory cannot be used."""
     options = parts.config.of(DiskCacheOptions)
     if (valid_for := fingerprint_of(parts)) is None:
         return
@@ -44,15 +46,15 @@ def install(parts: Parts) -> None:
 
 
 def limit_bytes(parts: Parts) -> int:
-    """Returns how many bytes the files of a directory may have."""
+    """Returns the most bytes that the files of the directory may have."""
     return int(parts.config.of(DiskCacheOptions).prefix_cache_disk_gb * (1 << 30))
 
 
 @lru_cache(maxsize=1)
 def fingerprint_of(parts: Parts) -> bytes | None:
-    """Returns what blocks on disk are valid for; None without a prefix cache, or where the network cannot be read.
+    """Returns the fingerprint of an engine's blocks, or None without a prefix cache or if the network cannot be read.
 
-    The files of one engine's network are read once for both the prefix cache on disk and slots.
+    The files of the network are read only once, for both the prefix cache on disk and saved slots.
     """
     config, settings, network = parts.config, parts.settings, parts.network
     if not settings.prefix_caching:
@@ -77,15 +79,14 @@ def fingerprint_of(parts: Parts) -> bytes | None:
 def fingerprint(
     networks: Iterable[Path], layout: Mapping[str, str], properties: Mapping[str, Any], **other: object
 ) -> bytes:
-    """Returns 32 bytes that are the same whenever blocks computed then can be used now.
+    """Returns 32 bytes that are equal for two engines if one can use the blocks that the other has computed.
 
-    They are the same for the same networks, layout of the cache, properties and machine.
+    They depend on the networks, the layout of the cache, the properties and the machine.
 
     Args:
         networks: The files of the networks that compute the blocks.
         layout: The type and the shape of each cache tensor, by its name.
-        properties: The properties with which the networks are compiled; those that do not change what is computed are
-            ignored.
+        properties: The properties with which the networks are compiled. Those that do not change results are ignored.
         **other: Everything else on which the content of a block depends.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The keys of blocks on disk: hashes of all tokens up to a block's end, of the cache salt and of the adapter."""
+"""The keys of blocks on disk, which are hashes of all tokens up to a block's end, the cache salt and the adapter."""
 
 from __future__ import annotations
 
@@ -11,39 +11,40 @@ from ....engine.paged.network import AdapterWeights
 
 
 def block_key(before: bytes, tokens: bytes) -> bytes | None:
-    """Returns the key of a block with these tokens, int64 each; None: it is not to be stored, nor what is behind it.
+    """Returns the key of a block, given its tokens as int64 and the key before it, or None if it must not be stored.
 
-    Those of images are negative: another process gives their numbers to other images.
+    A block with images must not be, and neither must those after it: image tokens have negative numbers, which mean
+    other images in another process.
     """
     return None if np.frombuffer(tokens, np.int64).min() < 0 else next_key(before, tokens)
 
 
 def state_key(key: bytes) -> bytes:
-    """Returns the key of the state behind a block, which is stored apart from it."""
+    """Returns the key of the state after a block, which is stored separately from the block."""
     return next_key(key, b"state")  # no block has tokens of five bytes
 
 
 class BlockKeys(dict[int, bytes]):
-    """The keys of the blocks in memory, by their serial numbers, but for those that are not to be stored."""
+    """The keys of the blocks in memory by their serial numbers, except those that must not be stored."""
 
     def __init__(self) -> None:
         super().__init__()
         self._adapters: dict[str, bytes] = {}  # what adapters compute, by AdapterWeights.key
 
     def add(self, serial: int, parent: Parent, tokens: bytes) -> None:
-        """Notes a block that is in the prefix cache from now on."""
+        """Adds the key of a block that was added to the prefix cache."""
         before = self.get(parent) if isinstance(parent, int) else self.root_key(parent)
         if before is not None and (key := block_key(before, tokens)) is not None:
             self[serial] = key
 
     def root_key(self, parent: Parent) -> bytes | None:
-        """Returns the key before a sequence's first block; None: its blocks are not to be stored."""
+        """Returns the key before a sequence's first block, or None if its blocks must not be stored."""
         adapter, salt = parent if isinstance(parent, tuple) else ("", str(parent))
         known = self._adapters.get(adapter) if adapter else b""
         return None if known is None else next_key(known, salt.encode("utf-8", "surrogatepass"))
 
     def know(self, adapter: AdapterWeights) -> None:
-        """Notes what an adapter computes: its name may be another's after a restart."""
+        """Adds an adapter, whose weights are part of its keys, since its name may mean another one after a restart."""
         if adapter.key not in self._adapters:
             found = hashlib.blake2b(repr(adapter.scale).encode(), digest_size=KEY_BYTES)
             for layer, matrices in sorted(adapter.layers.items()):

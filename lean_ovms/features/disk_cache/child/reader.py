@@ -1,4 +1,4 @@
-"""The thread that reads blocks from disk into memory that was allocated for them, and what reading costs."""
+"""The thread that reads blocks from disk into allocated blocks in memory, and the measurement of its speed."""
 
 from __future__ import annotations
 
@@ -20,56 +20,57 @@ log = logging.getLogger(__name__)
 
 
 class Speed:
-    """Measures how much was done in a second, lately."""
+    """Estimates a speed from recent work."""
 
     def __init__(self) -> None:
         """Begins with nothing measured."""
         self._amount = self._seconds = 0.0
 
     def add(self, amount: float, seconds: float) -> None:
-        """Notes that so much took so many seconds."""
+        """Adds a measurement: `amount` took `seconds`."""
         self._amount = 0.9 * self._amount + amount
         self._seconds = 0.9 * self._seconds + seconds
 
     def seconds(self, amount: float) -> float | None:
-        """Returns how long so much will take; None: unknown."""
+        """Returns the estimated seconds for an amount, or None if nothing was measured."""
         return amount * self._seconds / self._amount if self._amount and self._seconds else None
 
     def decay(self) -> None:
-        """Makes the next estimate a little faster, so that what is not tried any more is tried again at some time."""
+        """Makes the next estimates a little faster, so that work that was estimated as too slow is tried again some
+        time."""
         self._seconds *= 0.95
 
 
 @dataclass(eq=False, kw_only=True)
 class BlockRead:
-    """Blocks that are read for a sequence, behind those that it has in memory."""
+    """The reading of blocks for a sequence, after those that are in memory."""
 
     chain: list[int]
     """The serial numbers of the blocks in memory."""
     parent: Parent
     """The parent of the sequence's first block."""
     cached: list[int]
-    """The blocks in memory, with a reference to each."""
+    """The blocks in memory, each with a reference."""
     blocks: list[int]
-    """The blocks that are read to, with a reference to each."""
+    """The blocks into which is read, each with a reference."""
     keys: list[bytes]
-    """The key of each of these on disk."""
+    """The key on disk of each of these blocks."""
     tokens: list[array[int]]
-    """The tokens of each of these."""
+    """The tokens of each of these blocks."""
     slot: int
-    """The slot that the state behind the last block is read to; NO_STATE: none is read."""
+    """The slot into which the state after the last block is read; NO_STATE if none is read."""
     slot_key: bytes
-    """The key of that state on disk."""
+    """The key of this state on disk."""
     until: float
-    """When the sequence goes on without the blocks, by time.monotonic."""
+    """The time by time.monotonic at which the sequence stops waiting for the blocks."""
     read: int = 0
-    """How many blocks were read, in the order of the sequence."""
+    """The number of blocks that were read, in the order of the sequence."""
     state_read: bool = False
     """Whether the state was read."""
     cancelled: bool = False
-    """Whether nobody waits for it any more."""
+    """Whether no sequence waits for the blocks any more."""
     done: threading.Event = field(default_factory=threading.Event)
-    """Set when the thread is done with it."""
+    """The event that is set when the thread is done."""
 
 
 class BlockReader:
@@ -90,16 +91,16 @@ class BlockReader:
         threading.Thread(target=self._run, name="prefix-cache-read", daemon=True).start()
 
     def begin(self, read: BlockRead) -> None:
-        """Has blocks read, after those of earlier calls."""
+        """Queues blocks for reading, after those of earlier calls."""
         self._wanted.put(read)
 
     def wait(self, seconds: float) -> None:
-        """Waits until something has been read since the last call, so many seconds at most."""
+        """Waits until something has been read since the last call, at most `seconds`."""
         self._news.wait(seconds)
         self._news.clear()
 
     def close(self) -> None:
-        """Ends the thread when it has read what is wanted so far."""
+        """Ends the thread after it has read everything that is queued."""
         self._wanted.put(None)
 
     def _run(self) -> None:
@@ -118,7 +119,7 @@ class BlockReader:
             self._news.set()
 
     def _read(self, read: BlockRead) -> int:
-        """Returns how many bytes were read."""
+        """Reads queued blocks, and returns the number of bytes that were read."""
         size = 0
         for key, block in zip(read.keys, read.blocks, strict=True):
             buffers = self._network.block_buffers(block)

@@ -1,8 +1,8 @@
-"""A segment: a file of blocks, and the index beside it that says where each block is. Written once, from its beginning.
+"""A segment: a file of blocks with an index file that says where each block is. It is written once, from its beginning.
 
-The bytes of a block are written before its record in the index, so a record names bytes that were written. Of what a
-crash or a power cut leaves, a checksum over each record and each block finds what is torn. Writer and readers may be
-different processes: the writer has a lock on the index for as long as it writes.
+The bytes of a block are written before its record in the index, so a record refers to bytes that exist. After a crash
+or a power cut, checksums of each record and each block show which of them are torn. Writer and readers may be different
+processes; the writer holds a lock on the index while it writes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Bytes = NDArray[np.uint8]
 
 
 class Damaged(Exception):
-    """Raised for a file that is torn, foreign or changed; the message says how."""
+    """Raised for a file that is torn, foreign or changed; the message says which."""
 
 
 class Place(NamedTuple):
@@ -50,22 +50,22 @@ class Place(NamedTuple):
     segment: DiskSegment
     """The segment."""
     offset: int
-    """The place of its first byte."""
+    """The offset of its first byte."""
     size: int
-    """The bytes."""
+    """The size of the block in bytes."""
     check: int
-    """The checksum."""
+    """The checksum of the block."""
 
 
 class DiskSegment:
     """One data file with its index."""
 
     def __init__(self, path: Path, fingerprint: bytes) -> None:
-        """Keeps the names of the files, and reads nothing yet.
+        """Keeps the names of the files; nothing is read.
 
         Args:
             path: The path of both files, without suffix.
-            fingerprint: What the blocks are valid for.
+            fingerprint: Identifies the network and the machine for which blocks are valid.
         """
         self.path = path
         self.keys: list[bytes] = []
@@ -88,7 +88,7 @@ class DiskSegment:
             os.close(data)
 
     def news(self) -> Iterator[tuple[bytes, Place]]:
-        """Yields the blocks whose records are new since the last call. Raises OSError and Damaged."""
+        """Yields the keys and places of blocks that were added since the last call. Raises OSError and Damaged."""
         if not self.whole or self.path.with_suffix(INDEX).lstat().st_size < self._read + RECORD_BYTES:
             return
         file = open_file(self.path.with_suffix(INDEX), os.O_RDONLY)
@@ -122,7 +122,7 @@ class DiskSegment:
             yield key, Place(self, offset, size, check)
 
     def read(self, key: bytes, place: Place, buffers: Sequence[Bytes]) -> None:
-        """Reads a block into these buffers, which are as long together as it is. Raises OSError and Damaged."""
+        """Reads a block into buffers, which together have its size. Raises OSError and Damaged."""
         if self._data is None:
             self._data = open_file(self.path.with_suffix(DATA), os.O_RDONLY)
         if place.size != nbytes(buffers):
@@ -158,7 +158,7 @@ class SegmentWriter:
             raise
 
     def add(self, key: bytes, buffers: Sequence[Bytes]) -> Place:
-        """Appends a block. Raises OSError; nothing may be added then."""
+        """Appends a block, and returns its place. After an OSError, no further block may be added."""
         place = Place(self.segment, self.size, nbytes(buffers), checksum(key, buffers))
         if not transfer(os.pwritev, self._data, buffers, self.size):
             raise OSError(0, "no bytes could be written")
@@ -170,7 +170,7 @@ class SegmentWriter:
         return place
 
     def close(self) -> None:
-        """Ends the segment; its lock is released."""
+        """Ends the segment, and releases its lock."""
         for file in (self._data, self._index):
             if file >= 0:
                 with contextlib.suppress(OSError):  # of a full disk, again
@@ -179,7 +179,7 @@ class SegmentWriter:
 
 
 def is_written(path: Path) -> bool:
-    """Returns whether a segment is being written, here or in another process."""
+    """Returns whether a segment is being written, by this or another process."""
     try:
         file = open_file(path.with_suffix(INDEX), os.O_RDONLY)
     except OSError:
@@ -196,7 +196,7 @@ def is_written(path: Path) -> bool:
 
 
 def remove(path: Path) -> bool:
-    """Removes a segment unless it is being written. False: it is there still."""
+    """Removes a segment unless it is being written, and returns whether it was removed."""
     if is_written(path):
         return False
     try:
@@ -208,7 +208,7 @@ def remove(path: Path) -> bool:
 
 
 def nbytes(buffers: Sequence[Bytes]) -> int:
-    """Returns how many bytes these buffers have together."""
+    """Returns the size of all buffers together in bytes."""
     return sum(buffer.nbytes for buffer in buffers)
 
 
@@ -220,14 +220,14 @@ def checksum(key: bytes, buffers: Sequence[Bytes]) -> int:
 
 
 def shared_directory(path: Path, option: str) -> None:
-    """Makes a directory for this user alone, if it is not there. One that several users have may not be everybody's.
+    """Creates a directory for this user only, if it is missing. An existing one may be shared, but not with everybody.
 
     Args:
         path: The directory.
         option: The option that names it, for errors.
 
     Raises:
-        StartError: It cannot be made, or everybody may write to it.
+        StartError: The directory cannot be created, or everybody may write to it.
     """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -239,14 +239,14 @@ def shared_directory(path: Path, option: str) -> None:
 
 
 def private_directory(path: Path, option: str) -> None:
-    """Makes a directory, and the one above it, for this user alone, if they are not there.
+    """Creates a directory and its parent for this user only, if they are missing.
 
     Args:
         path: The directory.
         option: The option that names it, for errors.
 
     Raises:
-        StartError: They cannot be made, or others may write to them.
+        StartError: They cannot be created, or others may write to them.
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -259,7 +259,7 @@ def private_directory(path: Path, option: str) -> None:
 
 
 def open_file(path: Path, flags: int) -> int:
-    """Opens a regular file, which may be no link, without waiting; a new one is for this user alone. Raises OSError."""
+    """Opens a regular file, but no link, without blocking. A new file is for this user only. Raises OSError."""
     file = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, 0o600)
     try:
         require_regular(file, path)
@@ -277,13 +277,13 @@ def write_all(file: int, data: bytes) -> None:
 def transfer(
     call: Callable[[int, list[memoryview], int], int], file: int, buffers: Sequence[Bytes], offset: int
 ) -> bool:
-    """Reads or writes all of these buffers.
+    """Reads or writes all buffers with as few calls as possible.
 
     Args:
         call: os.preadv to read, or os.pwritev to write.
         file: The descriptor of the file.
-        buffers: What is read into, or written, one after the other.
-        offset: The place of the first byte in the file.
+        buffers: The buffers to fill or to write, in their order.
+        offset: The offset of the first byte in the file.
 
     Returns:
         False if the file ended before all buffers were read.

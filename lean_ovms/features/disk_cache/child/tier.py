@@ -1,7 +1,7 @@
-"""The prefix cache's tier on disk: what leaves memory is written, and prompts wait for blocks that are read.
+"""The prefix cache's tier on disk: evicted blocks are written, and prompts wait while their blocks are read.
 
-While a sequence waits others go on; then the blocks that were read are blocks of the prefix cache like all others. They
-are read if that takes less time than to compute them, by what reading and computing took lately.
+While a sequence waits, others go on. Blocks that were read are ordinary blocks of the prefix cache. They are read only
+if that takes less time than computing them, by the recent speeds of both.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ MOST_S, LEAST_S = 30.0, 0.5
 class DiskTier(StepHook):
     """The blocks of one engine that are kept on disk.
 
-    It is called around the steps of the engine, and watches which blocks the prefix cache adds and drops
-    (block_manager.Watcher).
+    It is called around the steps of the engine, and is told which blocks the prefix cache adds and drops.
     """
 
     def __init__(self, store: BlockStore, network: Network, blocks: BlockManager, states: StateCache) -> None:
@@ -65,7 +64,7 @@ class DiskTier(StepHook):
         self._computing = Speed()
 
     def join(self, hooks: list[StepHook]) -> None:
-        """Becomes part of an engine with these hooks."""
+        """Adds itself to the hooks of an engine."""
         hooks.append(self)
         self._blocks.watchers.append(self)
         self._states.replaced = self.state_evicted
@@ -104,7 +103,7 @@ class DiskTier(StepHook):
             self.writer.discard(state_key(key))
 
     def state_evicted(self, serial: int) -> None:
-        """Is told that the state behind a block, if there is one, leaves memory."""
+        """Handles the eviction of the state after a block, if there is one."""
         key, slot = self._keys.get(serial), self._states.checkpoint(serial)
         if key is not None and slot != NO_STATE and (key := state_key(key)) not in self.store:
             self.writer.copy(key, self._network.state_buffers(slot))
@@ -116,7 +115,7 @@ class DiskTier(StepHook):
     # --- StepHook
 
     def handle(self, command: Record) -> bool:
-        """Has blocks written or found; the answer comes from `poll`."""
+        """Starts saving or finding blocks for a command, whose answer comes from `poll`."""
         if isinstance(command, ResetPrefixCache) and command.external:
             self.writer.clear()
         elif isinstance(command, DiskCacheAction):
@@ -125,27 +124,27 @@ class DiskTier(StepHook):
         return False
 
     def close(self, seconds: float = CLOSE_S) -> None:
-        """Writes what is in memory alone, in so many seconds at most, and ends the threads."""
+        """Writes the blocks that are only in memory, for at most `seconds`, and ends the threads."""
         self.reader.close()
         self.writer.close(seconds)
 
     def begin_step(self) -> None:
-        """Notes when the step began."""
+        """Notes the time at which a step begins."""
         self._began = time.monotonic()
         self.writer.busy = True
 
     def end_step(self, tokens: int) -> None:
-        """Notes how long computing so many tokens took."""
+        """Notes the time in which a step has computed `tokens` tokens."""
         self._computing.add(tokens, time.monotonic() - self._began)
 
     def rest(self) -> None:
-        """Has new blocks written, and waits for those that are read."""
+        """Lets new blocks be written while nothing is computed, and waits for blocks that are being read."""
         self.writer.rest()
         if self.working:
             self.reader.wait(READ_WAIT_S)
 
     def give_back(self) -> None:
-        """Gives the blocks back that are allocated for reading: a running sequence needs them."""
+        """Frees the blocks that are allocated for reading, since a running sequence needs them."""
         if self.reading:
             self.abandon_all()
 
@@ -157,11 +156,11 @@ class DiskTier(StepHook):
 
     @property
     def working(self) -> bool:
-        """Whether something is being read, or what was called for is being written."""
+        """Whether blocks are being read, or a command to save blocks is being carried out."""
         return self.reading or bool(self.writer.calls or self.writer.answers)
 
     def must_wait(self, sequence: Sequence, root: Parent | None) -> bool:
-        """Returns whether a sequence waits for blocks that are read; begins to read those that are worth it."""
+        """Returns whether a sequence waits for blocks from disk, and begins to read them if that saves time."""
         if (read := self._reading.get(sequence)) is not None:
             if read.done.is_set() or time.monotonic() < read.until:
                 return True  # `poll` ends what is read
@@ -198,7 +197,7 @@ class DiskTier(StepHook):
                 self._end(read)
 
     def abandon_all(self) -> None:
-        """Gives the blocks back that are allocated for reading: a running sequence needs them."""
+        """Frees the blocks that are allocated for reading, since a running sequence needs them."""
         for sequence in list(self._reading):
             self._abandon(sequence)
         until = time.monotonic() + LEAST_S
@@ -278,7 +277,8 @@ class DiskTier(StepHook):
         return next((n for n in range(len(ends), usable, -1) if state_key(ends[n - 1]) in self.store), usable)
 
     def _worth(self, tokens: int, size: int) -> float:
-        """Returns how long a sequence may wait for so many bytes instead of computing so many tokens; 0: not at all."""
+        """Returns the seconds for which a sequence may wait to read `size` bytes instead of computing tokens; 0: not at
+        all."""
         computing, reading = self._computing.seconds(tokens), self.reader.speed.seconds(size)
         if computing is not None and reading is not None and reading >= computing:
             self.reader.speed.decay()
@@ -286,7 +286,7 @@ class DiskTier(StepHook):
         return MOST_S if computing is None else max(LEAST_S, computing)
 
     def _end(self, read: BlockRead) -> None:
-        """Puts the blocks that were read into the prefix cache, and gives up the references to all."""
+        """Adds the blocks that were read to the prefix cache, and releases all references."""
         chain = list(read.chain)
         for block, tokens in zip(read.blocks[: read.read], read.tokens, strict=False):
             chain.append(self._blocks.register(block, tokens, chain[-1] if chain else read.parent))

@@ -1,8 +1,8 @@
-"""The thread that writes blocks to disk, beside the steps.
+"""The thread that writes blocks to disk beside the engine's steps.
 
-It writes copies of blocks that have left memory; before that, those that will leave it next; all that are new when
-nothing has been computed for a while; and the rest at the end. What it reads of memory it reads without a lock: a block
-that is still in the prefix cache afterwards has not changed meanwhile.
+It writes copies of blocks that were evicted, blocks that will be evicted next, all new blocks when nothing has been
+computed for a while, and the rest at the end. It reads blocks in memory without a lock: one that is still in the prefix
+cache afterwards has not changed meanwhile.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class BlockWriter:
     # --- in the engine's thread
 
     def copy(self, key: bytes, buffers: Sequence[Bytes]) -> None:
-        """Copies what leaves memory, to be written."""
+        """Copies a block that is being evicted, and queues the copy for writing."""
         size, queued = nbytes(buffers), self._copied - self._written
         if queued and queued + size > QUEUED_BYTES:
             self.dropped += 1
@@ -95,29 +95,29 @@ class BlockWriter:
         self._copies.put((key, np.concatenate(buffers)))
 
     def discard(self, key: bytes) -> None:
-        """Removes a block with wrong content from disk, also if its copy waits to be written."""
+        """Removes a block with wrong content from disk and from the queue of copies."""
         self._copies.put((key, NO_BYTES))
 
     def evicted(self, serial: int) -> None:
-        """Is told of a block that is not in memory any more."""
+        """Notes that a block is not in memory any more."""
         self._offered -= {(serial, False), (serial, True)}
 
     def written(self, serial: int) -> None:
-        """Is told of a block that is in memory and on disk."""
+        """Notes that a block in memory is also on disk."""
         self._offered.add((serial, False))
 
     def rest(self) -> None:
-        """Notes that there is nothing to compute."""
+        """Notes that the engine has nothing to compute."""
         if self.busy:
             self.busy, self._rested_since = False, time.monotonic()
 
     def call(self, action: DiskCacheAction) -> None:
-        """Has all blocks written that are in memory, or those found that others have written, without a wait."""
+        """Starts writing all blocks in memory, or finding those that others have written, without waiting for it."""
         self.calls.append((action, self._counts()))
         self._copies.put(NOTHING)
 
     def clear(self) -> None:
-        """Removes all blocks from disk, with those that wait to be written. Raises EngineFailure."""
+        """Removes all blocks from disk and from the queue. Raises EngineFailure."""
         self._cleared.clear()
         self._clearing = True
         self._copies.put(NOTHING)
@@ -125,7 +125,7 @@ class BlockWriter:
             raise EngineFailure("The prefix cache on disk could not be removed in time.")
 
     def close(self, seconds: float) -> None:
-        """Writes what is in memory alone, in so many seconds at most, and ends the thread."""
+        """Writes the blocks that are only in memory, for at most `seconds`, and ends the thread."""
         self.rest()
         self._closing = True
         self._copies.put(NOTHING)
@@ -170,7 +170,7 @@ class BlockWriter:
         self._cleared.set()
 
     def _write_new(self) -> None:
-        """Does what was called for; without a call, writes blocks that are in memory."""
+        """Carries out the called action, or without one writes blocks that are in memory."""
         calls, save = len(self.calls), any(call.action == "save" for call, _ in self.calls)
         self._store.refresh()
         if self._write_memory(save=save) or not save:
@@ -195,11 +195,10 @@ class BlockWriter:
         self.seconds += time.monotonic() - begin
 
     def _write_memory(self, *, save: bool) -> bool:
-        """Writes blocks that are in memory: those that will leave it next, and all of them while nothing is computed.
+        """Writes blocks that are in memory: those that will be evicted next, and all while nothing is computed.
 
         Args:
-            save: Whether all are written in any case. Else blocks that have left memory are written before the rest of
-                these.
+            save: Whether all blocks are written in any case; otherwise copies of evicted blocks take precedence.
         """
         before, urgent = self._store.written_blocks, save or self._closing
         resting = not self.busy and time.monotonic() > self._rested_since + REST_S
@@ -223,7 +222,7 @@ class BlockWriter:
         return True
 
     def _write_cached(self, key: bytes, serial: int, block: int, slot: int) -> None:
-        """Writes a block, or the state behind it in a slot, if it is in the prefix cache after it was read, too."""
+        """Writes a block, or the state after it in a slot, unless it was evicted while it was copied."""
         if key in self._store:
             return
         buffers = self._network.block_buffers(block) if slot == NO_STATE else self._network.state_buffers(slot)

@@ -1,1 +1,1 @@
-"""Drafts tokens by a draft model, a head of the model, or the text itself."""
+"""Proposes draft tokens by a draft model, a head of the model, or the text itself."""

@@ -1,4 +1,4 @@
-"""Decides how many draft tokens a sequence gets in a step, by how many of its last ones were accepted."""
+"""Decides how many draft tokens a sequence gets in a step, by how many of its last draft tokens were accepted."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class DraftLength:
-    """Lengthens drafts that are accepted, shortens others, and pauses where single draft tokens are rejected."""
+    """Lengthens drafts that are accepted, shortens others, and pauses when even single draft tokens are rejected."""
 
     length: int
     """The tokens of the next draft."""
     growth: int = 2
-    """How much longer it gets where all tokens were accepted."""
+    """The number of tokens by which a draft grows if all its tokens were accepted."""
     first_pause: int = 1
-    """The steps without a draft after the first draft of a single token that is rejected."""
+    """The number of steps without a draft after a draft of a single token is rejected for the first time."""
     longest_pause: int = 16
     """The most steps between two drafts of a sequence whose draft tokens are never accepted."""
     pause: int = 0
     """The steps of the last pause."""
     remaining: int = 0
-    """The steps of it that are still to come."""
+    """The remaining steps of the current pause."""
 
     def next(self, most: int) -> int:
-        """Returns how many tokens to draft in this step, at most `most`."""
+        """Returns the number of draft tokens for this step, at most `most`."""
         if self.remaining:
             self.remaining -= 1
             return 0
         return min(most, self.length)
 
     def compare(self, proposed: Seq[int], sampled: Seq[int]) -> None:
-        """Updates the length from a draft and the tokens that were sampled in its place, as far as they decide on it.
+        """Updates the length by comparing a draft with the tokens that were sampled in its place.
 
-        They do not where the draft was cut short, and all that was left of it was accepted.
+        If the draft was cut short and the rest of it was accepted, nothing is known and the length stays.
         """
         decided = min(len(proposed), len(sampled))
         accepted = next((n for n in range(decided) if proposed[n] != sampled[n]), decided)
@@ -41,7 +41,8 @@ class DraftLength:
             self.learn(len(proposed), accepted)
 
     def learn(self, drafted: int, accepted: int) -> None:
-        """Updates the length from the last draft: `drafted` tokens, of which the first `accepted` were accepted."""
+        """Updates the length by the result of the last draft: the first `accepted` of `drafted` tokens
+        were accepted."""
         if accepted:
             self.pause //= 2
             whole = accepted == drafted

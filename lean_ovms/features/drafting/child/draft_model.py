@@ -1,9 +1,8 @@
-"""A draft model as the proposer: a smaller network that reads the same tokens and proposes draft tokens.
+"""Proposes draft tokens with a draft model, a smaller network that reads the same tokens.
 
-The draft model has a KV cache, blocks and a prefix cache of its own. It computes a sequence once the main model has
-computed its prompt, so drafts never delay a first token; it computes a long prompt in chunks, and drafts nothing for
-the sequence until it has all of it. What a step rejects is overwritten: keys and values are valid up to the first wrong
-draft token.
+The draft model has a KV cache, blocks and a prefix cache of its own. It begins with a sequence after the main model has
+computed its prompt, so drafts never delay a first token. It computes a long prompt in chunks, and proposes nothing for
+the sequence until it has computed all of it. Keys and values of rejected tokens are overwritten.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ class DraftModel(Drafter):
         self._tables.free(draft.text.row)
 
     def _copied(self, sequence: Sequence) -> Sequence:
-        """Returns a copy of a sequence with a row, and what the draft model's prefix cache has of it."""
+        """Returns a copy of a sequence for the draft model, with a row and the blocks that its prefix cache has."""
         text = forked(sequence, sequence.index)
         if self._caching:
             cached = self.blocks.match(text.ids, 0, len(text.ids) - 1, text.params.salt)
@@ -88,7 +87,8 @@ class DraftModel(Drafter):
         return text
 
     def _roll_back(self, draft: Draft) -> None:
-        """Implements Drafter._roll_back. At least the newest token is computed again, for its logits."""
+        """Keeps what the cache has of accepted tokens, except the newest one, which is computed again
+        for its logits."""
         text, ids = draft.text, draft.sequence.ids
         computed = min(int(self._tables.computed[text.row]), len(ids) - 1)
         valid = min(draft.base, computed)
@@ -99,7 +99,10 @@ class DraftModel(Drafter):
             self.blocks.register_all(text.blocks, ids, valid, text.chain, text.params.salt)
 
     def _catch_up(self, drafts: list[Draft]) -> tuple[list[Draft], Logits]:
-        """Implements Drafter._catch_up: the sequence that lacks the fewest tokens is first."""
+        """Computes the tokens that the cache lacks, sequences that lack the fewest tokens first, within one step.
+
+        Returns the drafts that are complete now, with the logits of their last tokens.
+        """
         computed, budget = self._tables.computed, self._step_tokens
         chunks: list[Chunk] = []
         complete: list[Draft] = []
@@ -133,7 +136,7 @@ class DraftModel(Drafter):
         return logits
 
     def _grow(self, text: Sequence, tokens: int) -> bool:
-        """Allocates blocks for so many tokens; False, and none, if there are not enough."""
+        """Allocates blocks for `tokens` tokens. Returns False, and allocates none, if there are not enough."""
         known = len(text.blocks)
         need = self.blocks.blocks(tokens) - known
         if need > self.blocks.available:

@@ -1,7 +1,7 @@
-"""Drafts tokens with a network: samples a draft token of each sequence, computes it, and goes on.
+"""Proposes draft tokens with a network: samples a draft token for each sequence, computes it, and so on.
 
-Draft tokens are sampled as the main model's are, with the same parameters, grammar and random numbers, so that the same
-token is likely to come out. A sequence whose draft tokens are often wrong gets shorter drafts, and at last few.
+Draft tokens are sampled as those of the main model, with the same parameters, grammar and random numbers, so that they
+are likely to be equal. A sequence whose draft tokens are often wrong gets shorter and fewer drafts.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ NO_ROWS = np.zeros(0, np.int64)
 
 @dataclass(slots=True)
 class Draft:
-    """A sequence that gets draft tokens, as the cache of a drafter has it."""
+    """A sequence that gets draft tokens, with its state in a drafter."""
 
     sequence: Sequence
     """The sequence of the main model."""
     text: Sequence
-    """A copy of the sequence with the draft tokens behind it, and with the row, the blocks and the chain of the
-    drafter's cache."""
+    """A copy of the sequence to which the draft tokens are appended, with the row and the blocks of the drafter's
+    cache."""
     length: DraftLength
     """The length of the next draft, which depends on how many of the last draft tokens were accepted."""
     base: int = 0
-    """How many tokens of the copy come before the draft tokens."""
+    """The number of tokens of the copy before the draft tokens."""
     most: int = 0
     """The most tokens to draft in this step."""
     branching: bool = False
@@ -56,10 +56,7 @@ class Draft:
 
 
 class Drafter:
-    """A paged.parts.Proposer that runs a network.
-
-    A drafter whose network fails is not used any more. No completion depends on it.
-    """
+    """Proposes draft tokens with a network. If the network fails, the drafter is no longer used, and requests go on."""
 
     name: str
     """The name of this kind of drafter, for the log."""
@@ -75,12 +72,12 @@ class Drafter:
         main: Network,
         prepare: Prepare,
     ) -> None:
-        """Begins without any draft.
+        """Keeps the parts; there is no draft yet.
 
         Args:
             network: The network that computes draft tokens.
-            inputs: Writes the inputs of this network.
-            blocks: The blocks of the cache that the network uses.
+            inputs: Writes the input tensors of this network.
+            blocks: The blocks of the KV cache that the network uses.
             tables: The rows of this cache, with the blocks of each sequence.
             context: The most tokens of a sequence with its draft tokens.
             main: The network of the main model.
@@ -102,7 +99,7 @@ class Drafter:
     # --- paged.parts.Proposer
 
     def computed(self, decoding: int, chunks: list[Chunk]) -> None:
-        """Implements Proposer.computed: a drafter with a network of its own needs nothing of a step."""
+        """Does nothing after a step of the main model, since a network of its own does not need the step's results."""
 
     def propose(self, wanted: list[tuple[Sequence, int]]) -> None:
         for sequence, _ in wanted:
@@ -128,19 +125,19 @@ class Drafter:
 
     @abstractmethod
     def _begin(self, sequence: Sequence) -> Draft | None:
-        """Returns the draft of a sequence that had none; None if there is no room for it."""
+        """Begins the draft of a sequence. Returns None if there is no room for it."""
 
     @abstractmethod
     def _roll_back(self, draft: Draft) -> None:
-        """Keeps what the cache has of the sequence's own tokens, and of draft tokens up to the first wrong one."""
+        """Keeps what the cache has of the sequence's tokens, including draft tokens up to the first wrong one."""
 
     @abstractmethod
     def _release(self, draft: Draft) -> None:
-        """Frees what a draft has, whose sequence is over or preempted."""
+        """Frees the row and the blocks of a draft whose sequence has ended or is preempted."""
 
     @abstractmethod
     def _catch_up(self, drafts: list[Draft]) -> tuple[list[Draft], Logits]:
-        """Computes the tokens that the cache lacks of these sequences, within one step.
+        """Computes the tokens of sequences that the cache lacks, within one step.
 
         Returns the drafts that are complete now, with the logits of their last tokens.
         """
@@ -151,7 +148,7 @@ class Drafter:
 
         Args:
             drafting: The drafts.
-            changed: Whether these are other drafts than before.
+            changed: Whether the drafts are not those of the call before.
         """
 
     def _propose(self, wanted: list[tuple[Sequence, int]]) -> None:
@@ -209,7 +206,7 @@ class Drafter:
         return draft
 
     def _sample(self, drafting: list[Draft], logits: Logits, batch: SamplingBatch) -> list[Draft]:
-        """Samples one more draft token for each draft; returns the drafts that go on."""
+        """Samples the next draft token of each draft, and returns the drafts that continue."""
         self._prepare([draft.text.matcher for draft in drafting if draft.text.matcher is not None])
         unsure = _Confidence(drafting, logits)
         sampled = sample(logits, batch)
@@ -232,7 +229,7 @@ class Drafter:
         return [draft for place, draft in enumerate(drafting) if place not in ended] if ended else drafting
 
     def _infer(self, prompts: bool) -> Logits:
-        """Runs the network; returns its logits, as wide as the main model's, which may be padded differently."""
+        """Runs the network, and returns its logits, cut or padded to the width of the main model's."""
         self.steps += 1
         logits = self._network.infer(prompts)
         missing = self._width - logits.shape[1]
@@ -242,21 +239,21 @@ class Drafter:
 
 
 class _Confidence:
-    """The drafter's own probabilities, for requests whose drafts end where these are low."""
+    """The drafter's own probabilities, for requests whose drafts end at an improbable token."""
 
     def __init__(self, drafting: list[Draft], logits: Logits) -> None:
-        """Computes how sure the network is of its tokens.
+        """Computes the probabilities of tokens.
 
         Args:
             drafting: The drafts.
-            logits: The logits [drafts, vocabulary], which nothing has changed yet.
+            logits: The logits [drafts, vocabulary], before sampling parameters and grammars change them.
         """
         self._least = {i: d.text.params.confidence for i, d in enumerate(drafting) if d.text.params.confidence > 0}
         self._logits = logits[list(self._least)] if self._least else logits[:0]
         self._sums = log_sum_exp(self._logits) if self._least else np.zeros(0)
 
     def below(self, tokens: NDArray[np.int64]) -> set[int]:
-        """Returns the places whose tokens are less likely than their requests permit."""
+        """Returns the indices of drafts whose tokens are less likely than their requests allow."""
         found = set()
         for number, (place, least) in enumerate(self._least.items()):
             if np.exp(self._logits[number, tokens[place]] - self._sums[number]) < least:

@@ -1,10 +1,11 @@
-"""A head as the proposer: one more layer, for multi-token prediction (MTP) or Eagle-3, on the model's hidden states.
+"""Proposes draft tokens with a head: one more layer on the model's hidden states, for MTP or Eagle-3.
 
-From the hidden state behind a token the main model makes the logits of the next token. From the same state and the next
-token the head makes those of the token after it, and so on from its own hidden states. Its keys and values are in the
-blocks of the main model, so that the prefix cache, copies and the disk have them with the model's: at a token's place,
-those of its hidden state and the token behind it. The last place of a cached block may have been computed with another
-next token, or not at all where a sequence ended; that makes a draft worse, and no answer.
+From the hidden state of a token, the main model computes the logits of the next token. From the same state and the next
+token, the head computes the logits of the token after that, and continues from its own hidden states. Its keys and
+values are in the blocks of the main model, so the prefix cache, copies and the disk contain them as well. The position
+of a token has the key and value for its hidden state and the token after it. For the last position of a cached block
+they may have been computed with another next token, or not at all if a sequence ended there. That makes drafts worse,
+but changes no answer.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ MOST_PENDING = 32
 
 @dataclass(slots=True)
 class Pending:
-    """The main model's hidden states of a sequence that the head has not computed yet."""
+    """Hidden states of a sequence from the main model that the head has not processed yet."""
 
     start: int
-    """The place in the sequence of the token whose state is the first."""
+    """The position in the sequence of the first state's token."""
     rows: NDArray[np.float32]
-    """The states [tokens, width]; those of rejected draft tokens may be the last ones."""
+    """The states [tokens, width]; the last ones may belong to rejected draft tokens."""
 
 
 class Head(Drafter):
-    """A Drafter on the hidden states and the blocks of the main model."""
+    """A drafter that uses the hidden states and the blocks of the main model."""
 
     name = "head"
 
@@ -55,7 +56,7 @@ class Head(Drafter):
         context: int,
         prepare: Prepare,
     ) -> None:
-        """Makes the inputs of the head, which has no cache of its own.
+        """Makes the inputs of the head; it has no cache of its own.
 
         Args:
             network: The network of the head.
@@ -74,7 +75,7 @@ class Head(Drafter):
     # --- proposer.Proposer
 
     def computed(self, decoding: int, chunks: list[Chunk]) -> None:
-        """Implements Proposer.computed: keeps the hidden states of sequences that may have draft tokens."""
+        """Keeps the hidden states of a step of the main model for the sequences that may get draft tokens."""
         if self._failed:
             return
         hidden, at = self._main.hidden, decoding
@@ -101,9 +102,9 @@ class Head(Drafter):
         return Draft(sequence, forked(sequence, sequence.index), DraftLength(*LENGTHS))
 
     def _roll_back(self, draft: Draft) -> None:
-        """Implements Drafter._roll_back: hidden states of the main model replace those of all draft tokens.
+        """Replaces the hidden states of all draft tokens by those of the main model.
 
-        That of an alternative that was accepted is the last of its step, behind those of the draft tokens.
+        If an alternative was accepted, its state is the last one of its step, after those of the draft tokens.
         """
         pending, sequence = self._pending[draft.sequence], draft.sequence
         place = len(sequence.ids) - 2 - pending.start
@@ -111,10 +112,13 @@ class Head(Drafter):
             pending.rows[place] = pending.rows[-1]
 
     def _release(self, draft: Draft) -> None:
-        """Implements Drafter._release: row and blocks are the sequence's."""
+        """Frees nothing, since row and blocks belong to the sequence."""
 
     def _catch_up(self, drafts: list[Draft]) -> tuple[list[Draft], Logits]:
-        """Implements Drafter._catch_up; long prompts are computed too, while the main model computes them."""
+        """Processes the pending states, also those of long prompts that the main model is still computing.
+
+        Returns the drafts that are complete now, with the logits of their last tokens.
+        """
         drafts = [draft for draft in drafts if self._known(draft.sequence)]  # others had no room in the step
         drafting = [draft.sequence for draft in drafts]
         waiting = [s for s, pending in self._pending.items() if len(pending.rows) > MOST_PENDING and s not in drafting]
@@ -135,13 +139,13 @@ class Head(Drafter):
         return self._run(chunks, [self._hidden[draft.sequence] for draft in drafting], drafting)
 
     def _known(self, sequence: Sequence) -> int:
-        """Returns the number of a sequence's pending tokens that were accepted, and whose next tokens are known."""
+        """Returns the number of a sequence's pending tokens that were accepted and whose next tokens are known."""
         decoding = sequence.state == "decode"
         known = len(sequence.ids) - 1 if decoding else int(self._tables.computed[sequence.row])
         return known - self._pending[sequence].start
 
     def _grow(self, text: Sequence, tokens: int) -> int:
-        """Allocates blocks for so many tokens, or as many as there are; returns how many tokens have room then."""
+        """Allocates blocks for up to `tokens` tokens, and returns the number of tokens for which there is room."""
         need = min(self.blocks.blocks(tokens) - len(text.blocks), self.blocks.available)
         new = [self.blocks.allocate() for _ in range(need)]
         text.blocks += new
@@ -149,7 +153,7 @@ class Head(Drafter):
         return min(tokens, len(text.blocks) * self.blocks.block_size)
 
     def _run(self, chunks: list[Chunk], rows: list[NDArray[np.float32]], drafting: list[Draft]) -> Logits:
-        """Computes chunks with these hidden states; returns the logits of the drafts, whose chunks are the first."""
+        """Computes chunks with their hidden states, and returns the logits of the drafts, whose chunks come first."""
         if not chunks:
             return np.zeros((0, self._width), np.float32)
         self._inputs.write(NO_ROWS, chunks, True)

@@ -1,8 +1,9 @@
-"""The end of a model's network and of its head's: hidden states of all tokens, logits of those that are wanted.
+"""Connects the network of a head to that of its model: adds outputs of hidden states, and shares weights.
 
-A head for multi-token prediction (MTP) goes on from what the model's last projection gets. An Eagle-3 head goes on from
-what enters three layers of the model, and after that from what its own layer makes, before the norm. The projection of
-the three is moved to the model's network, so that hidden states have one width. It knows a part of the vocabulary.
+A head for multi-token prediction (MTP) takes the input of the model's last projection. An Eagle-3 head takes the inputs
+of three layers of the model, and after that the result of its own layer before the norm. The projection of the three is
+moved to the model's network, so that all hidden states have one width. An Eagle-3 head knows only a part of the
+vocabulary.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ OFFSETS = "d2t"
 
 
 class HeadTap:
-    """A network.NetworkEdit: the network also has every hidden state that its head goes on from."""
+    """An edit of a model's network that adds the hidden states for its head as an output."""
 
     def __init__(self, head: Path) -> None:
         """Keeps the file of the head."""
         self._head = head
 
     def __call__(self, core: Any, model: Any) -> None:
-        """Adds the output that the head reads to a network. Raises NotPageable where the network has none."""
+        """Adds the output that the head reads to a network. Raises NotPageable if the hidden states cannot be found."""
         hidden = last_projection(model)[0].input_value(0)
         if self._head.name != MTP_HEAD:
             states = _layer_inputs(model, _tapped(self._head))
@@ -54,17 +55,17 @@ class HeadTap:
 
 
 class HeadWeights:
-    """A network.WeightsSource: the network of a head."""
+    """The source of the network of a head."""
 
     def __init__(self, file: Path, target: Path) -> None:
-        """Keeps the file of the head, and that of its model's network."""
+        """Keeps the file of the head and the file of its model's network."""
         self._file = file
         self._target = target
 
     def read(self, core: Any) -> Any:
-        """Returns a head's network with paged attention, and logits and hidden states of wanted tokens.
+        """Reads the head's network with paged attention, which computes logits and hidden states of selected tokens.
 
-        Raises NotPageable.
+        Raises NotPageable if the networks are not built as expected.
         """
         model = paged(core, self._file)
         if self._file.parent == self._target.parent:
@@ -75,14 +76,14 @@ class HeadWeights:
 
 
 def _finish(core: Any, model: Any, file: Path, target: Path) -> Any:
-    """Returns a head's network that computes the logits and its own hidden states of the wanted tokens.
+    """Completes a head's network, so that it computes the logits and its own hidden states of selected tokens.
 
     Args:
         core: The OpenVINO core.
         model: The network of the head with paged attention, which is changed.
         file: The file of the head.
         target: The file of its model's network. An MTP head takes the last projection from it. An Eagle-3 head takes
-            the embeddings: its checkpoint has none, and a file that was made of the checkpoint has others.
+            the embeddings from it, since its checkpoint has none, and a file that was made from that has others.
 
     Raises:
         NotPageable: The networks are not built as expected.
@@ -109,7 +110,7 @@ def _finish(core: Any, model: Any, file: Path, target: Path) -> Any:
 
 
 def _tapped(head: Path) -> list[int] | None:
-    """Returns the layers whose inputs a head was trained with, if its config.json names them as vLLM's do."""
+    """Returns the layers of the model whose inputs a head takes, if its config.json names them as vLLM's does."""
     config = model_config.read(head.parent)
     inner = config.get("eagle_config")
     found = {**(inner if isinstance(inner, dict) else {}), **config}.get("eagle_aux_hidden_state_layer_ids")
@@ -117,7 +118,8 @@ def _tapped(head: Path) -> list[int] | None:
 
 
 def _layer_inputs(model: Any, layers: list[int] | None) -> list[Any]:
-    """Returns what enters these layers of a model whose attention is paged; None: those of the method's own code."""
+    """Returns the inputs of layers of a model with paged attention; None: those layers that Eagle-3's
+    own code takes."""
     if any(STATES in node.get_friendly_name() for node in model.get_parameters()):
         raise NotPageable("Eagle-3 heads are not tested with models that have layers without attention")
     attentions = [node for node in model.get_ordered_ops() if node.get_type_name() == ATTENTION]
@@ -129,7 +131,7 @@ def _layer_inputs(model: Any, layers: list[int] | None) -> list[Any]:
 
 
 def _sum_before(output: Any) -> Any:
-    """Returns the last sum of a layer's input and output that an attention's values, or logits, are made of."""
+    """Returns the last residual sum before an attention's values or the logits."""
     found, waiting, seen = [], [output], set()
     while waiting:
         output = waiting.pop()
@@ -151,7 +153,7 @@ def _sum_before(output: Any) -> Any:
 
 
 def _projection_of_three(head: Any) -> Any:
-    """Returns the MatMul by which a head makes one hidden state of three."""
+    """Returns the MatMul with which a head projects three hidden states to one."""
     [reader, *others] = _input(head, HIDDEN_INPUT).output(0).get_target_inputs()
     if others or reader.get_node().get_type_name() != "MatMul":
         raise NotPageable("it is no Eagle-3 head: it has no projection of three hidden states")
@@ -159,7 +161,7 @@ def _projection_of_three(head: Any) -> Any:
 
 
 def _share_embeddings(core: Any, head: Any, target: Path) -> None:
-    """Gives a head the embeddings of its model, if they are as wide."""
+    """Gives a head the embeddings of its model, if they have the same width."""
     apart = target.parent / TEXT_EMBEDDINGS
     own, shared = _embedding(head), _embedding(core.read_model(apart if apart.is_file() else target))
     if own.input_value(0).get_partial_shape()[-1] == shared.input_value(0).get_partial_shape()[-1]:
@@ -179,7 +181,8 @@ def _embedding(model: Any) -> Any:
 
 
 def _widen(model: Any) -> None:
-    """Gives a head's logits the places of the model's token ids; those of other tokens are infinitely small."""
+    """Maps a head's logits to the model's token ids; the logits of tokens that the head does not know are minus
+    infinity."""
     offsets = next((output for output in model.outputs if OFFSETS in output.get_names()), None)
     if offsets is None:
         return

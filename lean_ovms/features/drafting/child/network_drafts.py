@@ -1,4 +1,4 @@
-"""Drafts of a network: a draft model, or a head of the model."""
+"""Loads the network that proposes draft tokens: a draft model, or a head of the model."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ log = logging.getLogger(__name__)
 
 
 class NetworkDrafts:
-    """The parts.DraftPlan of a model for which a network drafts tokens."""
+    """The plan of a model for which a network proposes draft tokens."""
 
     ngrams = False
 
     def __init__(self, settings: PipelineSettings) -> None:
-        """Keeps the settings, and loads nothing yet.
+        """Keeps the settings; nothing is loaded.
 
         Args:
             settings: The settings that were made from the options.
@@ -39,7 +39,7 @@ class NetworkDrafts:
         self._pad_to = 1
 
     def load(self, main: PagedModel, file: Path) -> int:
-        """Implements DraftPlan.load."""
+        """Loads the draft model or the head. Returns the additional bytes for each KV block of the main model."""
         settings = self._settings
         if settings.head is not None:
             head = heads.HeadWeights(settings.head, file)
@@ -52,7 +52,7 @@ class NetworkDrafts:
         return 0
 
     def proposer_factory(self, main: PagedModel, sizes: EngineSizes, prepare: Prepare) -> ProposerFactory | None:
-        """Implements DraftPlan.proposer_factory."""
+        """Returns a function that makes the proposer of an engine, or None if nothing proposes draft tokens."""
         network, drafts = self._network, self._settings.drafts
         if network is None:
             return None
@@ -77,7 +77,7 @@ class NetworkDrafts:
         return new
 
     def _draft_network(self, file: Path) -> PagedModel:
-        """Compiles the draft model. Raises NotPageable."""
+        """Compiles the draft model. Raises NotPageable if paged attention is not possible with it."""
         self._pad_to = TILE if (small := is_small(file)) else 1
         try:
             draft = PagedModel(

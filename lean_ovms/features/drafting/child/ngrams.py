@@ -1,8 +1,8 @@
-"""Draft tokens without a model: what followed an earlier occurrence of a sequence's newest tokens.
+"""Proposes draft tokens without a model: those that followed an earlier occurrence of a sequence's newest tokens.
 
-An n-gram is a run of n tokens. An index has the last place of each n-gram of the sequence, prompt and completion, and
-from each place the one before with the same n-gram, as in LZ77. It grows with the sequence, so a step costs the same
-at any length.
+An n-gram is a run of n tokens. An index has the last position of each n-gram in prompt and completion, and for each
+position the one before with the same n-gram, as in LZ77. It grows with the sequence, so a step takes the same time at
+any length.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ what it takes with another than in the step before is 12 ms, of 18 for eight row
 
 
 def nearest(count: int) -> int:
-    """Returns the one of LENGTHS that is nearest to a number, the larger of two."""
+    """Returns the number in LENGTHS that is nearest to `count`, or the larger of two."""
     return min(LENGTHS, key=lambda length: (abs(length - count), -length))
 
 
 class NgramProposer:
-    """A sequence.TextProposer that proposes draft tokens for one sequence, whose token ids only grow."""
+    """Proposes draft tokens for one sequence, to which tokens are only appended."""
 
     def __init__(self, longest: int) -> None:
         """Begins without tokens.
 
         Args:
-            longest: The most tokens of a match that are compared; of two matches as long as that, the newer one is
-                taken.
+            longest: The most tokens of a match that are compared. Of two matches of at least this length, the newer one
+                is used.
         """
         self._longest = longest
         self._size = min(INDEXED, longest)
@@ -58,11 +58,11 @@ class NgramProposer:
         self._base = 0  # tokens before the last draft; 0: there was none
 
     def propose(self, ids: array[int], most: int, few: bool) -> list[int]:
-        """Returns draft tokens to follow these ids; none if no earlier occurrence of the last ones is long enough.
+        """Returns draft tokens to follow the ids, or [] if no earlier occurrence of the last ones is long enough.
 
         Args:
             ids: The tokens of the sequence so far.
-            most: The most draft tokens that are wanted.
+            most: The most draft tokens to return.
             few: Whether few sequences decode, so that a wrong draft token costs little and a short match is used as
                 well.
         """
@@ -86,7 +86,8 @@ class NgramProposer:
         return list(self._proposed)
 
     def _match(self, ids: array[int]) -> tuple[int, int]:
-        """Returns the place behind the longest match of the newest tokens, and its tokens; both 0 if there is none."""
+        """Returns the position after the longest match of the newest tokens, and its length; both are 0 if there is
+        none."""
         best = longest = 0
         for place in islice(self._places(ids), MAX_CANDIDATES):
             matched = self._matched(ids, place)
@@ -97,7 +98,8 @@ class NgramProposer:
         return best, longest
 
     def _places(self, ids: array[int]) -> Iterator[int]:
-        """Yields where the text may go on: behind the last match and its continuation, then from the newest place."""
+        """Yields positions after possible matches: the continuation of the last match first, then from the newest one
+        on."""
         ngram = self._index(ids)
         if self._distance:
             yield len(ids) - self._distance
@@ -107,7 +109,7 @@ class NgramProposer:
             place = self._previous[place - self._size]
 
     def _index(self, ids: array[int]) -> bytes:
-        """Adds the n-grams that have a token behind them now; returns the newest, which has none."""
+        """Adds the n-grams that are followed by a token now, and returns the newest one, which is not."""
         size, last, previous = self._size, self._last, self._previous
         for end in range(size + len(previous), len(ids)):
             ngram = ids[end - size : end].tobytes()
@@ -116,7 +118,7 @@ class NgramProposer:
         return ids[len(ids) - size :].tobytes() if len(ids) >= size else b""
 
     def _matched(self, ids: array[int], place: int) -> int:
-        """Returns how many tokens before the place are those at the end."""
+        """Returns how many tokens before a position are equal to those at the end of the sequence."""
         end, most = len(ids), min(self._longest, place)
         matched = 0
         while matched < most and ids[place - 1 - matched] == ids[end - 1 - matched]:

@@ -1,4 +1,4 @@
-"""Reads the options of drafts, and makes what drafts tokens for a model; its network is imported if there is one."""
+"""Reads the options of drafts, and makes the plan of a model's drafts. Code for networks is imported only if needed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..feature import DraftOptions
 
 
 def settings(config: EngineConfig) -> Drafts:
-    """Returns what drafts tokens by the options."""
+    """Returns the source of draft tokens that the options name."""
     options = config.of(DraftOptions)
     return Drafts(
         model=Path(options.draft_model_path) if options.draft_model_path else None,
@@ -33,25 +33,26 @@ NETWORKS = ("draft", "mtp", "eagle3")
 
 
 class TextDrafts(NoDrafts):
-    """The DraftPlan of a model whose drafts are n-grams of texts, or that gets none."""
+    """The plan of a model whose draft tokens come from n-grams of texts, or that gets none."""
 
     def __init__(self, kind: str, *, ngrams: bool) -> None:
-        """Has nothing to load.
+        """Keeps the settings; there is nothing to load.
 
         Args:
-            kind: "prompt_lookup" where requests may ask for such drafts, else "".
-            ngrams: Whether requests get them without asking.
+            kind: "prompt_lookup" if requests may ask for drafts from n-grams, else "".
+            ngrams: Whether requests get such drafts without asking.
         """
         self.kind = kind
         self.ngrams = ngrams
 
 
 def draft_plan(settings: PipelineSettings, *, small: bool) -> DraftPlan:
-    """Returns what drafts tokens for a model. Nothing is loaded yet.
+    """Returns the plan of a model's drafts. Nothing is loaded yet.
 
     Args:
-        settings: What was resolved from the options.
-        small: Whether a step of the model's network is short, so that another number of tokens would take longer.
+        settings: The settings that were made from the options.
+        small: Whether a step of the model's network is so short that changing its number of tokens takes longer than
+            drafts gain.
     """
     if settings.speculative in NETWORKS:
         from .network_drafts import NetworkDrafts

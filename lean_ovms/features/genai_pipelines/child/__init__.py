@@ -1,1 +1,1 @@
-"""The pipelines, and what keeps them from what they cannot do."""
+"""The pipelines of openvino_genai in the engine process, and the guard that avoids their faults."""

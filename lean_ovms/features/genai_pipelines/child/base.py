@@ -1,4 +1,4 @@
-"""Holds what openvino_genai's pipelines share: their model, its tokenizer, and how a request is given to them."""
+"""The parts that all pipelines of openvino_genai share: the model, its tokenizer, and the form of requests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GREEDY = SamplingParams(temperature=0.0)
 
 
 class GenAiPipeline:
-    """The part of a pipeline.Pipeline that does not depend on how requests are computed."""
+    """The base of the pipelines: everything that does not depend on how requests are computed."""
 
     recoverable = True
     image_token_counter: ImageTokenCounter | None = None
@@ -36,14 +36,14 @@ class GenAiPipeline:
     _speculative = ""
     """How the model drafts tokens: "draft", "prompt_lookup", "mtp", "eagle3", or "" if it does not."""
     grammars: Any
-    """The grammars that texts can be held to, with their `native` form."""
+    """The grammar compiler of the pipeline, with the `native` form of grammars."""
 
     def describe(self, config: EngineConfig, settings: PipelineSettings, blocks: int, defaults: Any) -> None:
-        """Sets what is known of a loaded model: its description, vocabulary, encoder and grammars.
+        """Sets the attributes of a loaded model: its description, vocabulary, encoder and grammars.
 
         Args:
             config: The options of the engine.
-            settings: The sizes of the pipeline, of which the most tokens of a step are kept.
+            settings: The settings of the pipeline, of which the most tokens of a step are used.
             blocks: The number of blocks in its KV cache.
             defaults: The pipeline's own GenerationConfig.
         """
@@ -76,16 +76,16 @@ class GenAiPipeline:
         return config
 
     def _short_config(self, max_tokens: int) -> Any:
-        """Returns a greedy request's GenerationConfig, to be used while loading."""
+        """Returns the GenerationConfig of a greedy request, for warming up."""
         return self._config(PipelineRequest(tokens=[], sampling=GREEDY, max_tokens=max_tokens))
 
 
 def generation_config(request: PipelineRequest, eos: int, speculative: str) -> Any:
-    """Returns the GenerationConfig of a request without its grammar, not validated.
+    """Returns the GenerationConfig of a request without its grammar.
 
-    It is built field by field from values that the front end has checked; nothing else that a client sent reaches the
-    binding. stop_strings, num_beam_groups, tree_depth, adapters and the like are never set, and n is never more than 1:
-    GenAI handles these wrongly, or crashes.
+    It is built field by field from values that the front end has checked, and nothing else that a client sent reaches
+    the binding. Fields such as stop_strings, num_beam_groups, tree_depth and adapters are never set, and n is never
+    more than 1, since GenAI handles these wrongly or crashes.
 
     Args:
         request: The request.
@@ -130,7 +130,8 @@ def _set_sampling(config: Any, request: PipelineRequest) -> None:
 
 
 def _set_assistant(config: Any, request: PipelineRequest, speculative: str) -> None:
-    """Sets the draft parameters, which every request of a speculative pipeline needs; in others they would hang it."""
+    """Sets the draft parameters, which every request of a speculative pipeline needs, but which would hang other
+    pipelines."""
     sampling = request.sampling
     if speculative == "draft" and sampling.assistant_confidence_threshold:
         config.assistant_confidence_threshold = sampling.assistant_confidence_threshold

@@ -1,7 +1,6 @@
-"""Decides which of openvino_genai's pipelines serves a model, and says why; `factory` is imported to load one.
+"""Decides which pipeline of openvino_genai serves a model, and why.
 
-As in OVMS: a model with vision gets a VLM pipeline and no text pipeline, and a model without one continuous batching,
-except on an NPU.
+As in OVMS, a model with vision gets a VLM pipeline, and any other model continuous batching, except on an NPU.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ with its stateful pipeline."""
 
 
 class GenAiPipelines:
-    """The pipelines of openvino_genai for one model, an engine.worker.text_model.OtherPipelines."""
+    """Chooses and loads the pipeline of openvino_genai for one model."""
 
     def __init__(self, config: EngineConfig, available: Sequence[str]) -> None:
-        """Loads nothing yet.
+        """Keeps the options; nothing is loaded.
 
         Args:
             config: The options of the engine.
@@ -49,18 +48,21 @@ class GenAiPipelines:
         self._vision = has_vision(config.model_dir)
 
     def choose(self, obstacle: str) -> Choice:
-        """Implements OtherPipelines."""
+        """Chooses the pipeline that should serve the model. Raises StartError if none can.
+
+        `obstacle` says why AUTO does not choose the paged engine; "" if --pipeline_type names a pipeline.
+        """
         return self._loadable(self._by_auto(obstacle) if obstacle else self._as_asked())
 
     def without_paged(self, reason: str, *, miscounts: bool) -> Choice:
-        """Implements OtherPipelines."""
+        """Chooses a pipeline for a model that the paged engine cannot load, for the given reason."""
         reason = f"the paged engine cannot serve this model: {reason}"
         if self._vision:
             return Choice(VISION, reason)
         return self._loadable(Choice(STATEFUL, reason) if miscounts else self._batching(reason))
 
     def load(self, choice: Choice) -> GuardedPipeline:
-        """Implements OtherPipelines, and says in the log what has no effect."""
+        """Loads the chosen pipeline, and logs which options and fields have no effect with it."""
         from .factory import load_guarded  # openvino_genai, and all of its pipelines
 
         found = load_guarded(self._config, choice.pipeline, self._available)
@@ -96,31 +98,32 @@ class GenAiPipelines:
         return Choice(STATEFUL, f"{obstacle}, and LM_CB would give all tokens of a step the same position")
 
     def _proven(self) -> bool:
-        """Returns whether the model was tested with paged attention, or is a file, of which another one tells."""
+        """Returns whether the model was tested with paged attention, or is a single file, which is
+        checked elsewhere."""
         model_dir = self._config.model_dir
         return model_file.is_one(model_dir) or model_config.read(model_dir).get("model_type") in PROVEN
 
     def _batching(self, reason: str) -> Choice:
-        """Returns continuous batching, unless its tokens are wrong."""
+        """Returns the choice of continuous batching, unless this is known to compute wrong tokens for the model."""
         wrong = self._miscomputed()
         return Choice(STATEFUL, f"{reason}, and {wrong}") if wrong else Choice(CONTINUOUS, reason)
 
     def _miscomputed(self) -> str:
-        """Returns what is wrong with continuous batching for this model; "" if nothing is known."""
+        """Returns what is wrong with continuous batching for this model, or "" if nothing is known."""
         if model_file.is_one(self._config.model_dir):
             return ""
         kind = model_config.read(self._config.model_dir).get("model_type")
         return f"LM_CB generates wrong tokens with models of the type {kind}" if kind in MISCOMPUTED else ""
 
     def _loadable(self, choice: Choice) -> Choice:
-        """Returns the choice. Raises StartError for a model file that the pipeline does not load."""
+        """Returns the choice. Raises StartError if the pipeline cannot load the model's file."""
         file = model_file.of(self._config.model_dir)
         if file is not None and (wrong := file.only_paged()):
             raise StartError(f"{self._config.model_dir}: {wrong}; {choice.reason}; {TRY_PAGED}")
         return choice
 
     def _say_what_is_lost(self, choice: Choice, capabilities: Collection[str]) -> None:
-        """Names the options and request fields that have no effect without the paged engine."""
+        """Logs the options and request fields that have no effect without the paged engine."""
         config, pipeline = self._config, choice.pipeline
         for option in (name for row in config.composition.engine_rows for name in row.options):
             if config.value(option):
@@ -132,7 +135,7 @@ class GenAiPipelines:
             log.warning("%s instead of PAGED, as %s: %s have no effect", *choice, ", ".join(fields))
 
     def lost_fields(self, choice: Choice, capabilities: Collection[str]) -> list[str]:
-        """Returns the request fields without effect, because AUTO did not choose the paged engine.
+        """Returns the request fields that have no effect because AUTO did not choose the paged engine.
 
         Args:
             choice: The pipeline that was chosen.

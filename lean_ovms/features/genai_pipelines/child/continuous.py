@@ -1,4 +1,4 @@
-"""openvino_genai's continuous batching as a pipeline.Pipeline."""
+"""openvino_genai's continuous batching as a Pipeline."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PROBE_TOKENS = 33
 
 
 class ContinuousPipeline(GenAiPipeline):
-    """A pipeline.Pipeline on openvino_genai.ContinuousBatchingPipeline."""
+    """A Pipeline that uses openvino_genai.ContinuousBatchingPipeline."""
 
     NETWORK = TEXT_MODEL
 
@@ -95,7 +95,7 @@ class ContinuousPipeline(GenAiPipeline):
         return "lost" if status == genai.GenerationStatus.IGNORED else "finished"
 
     def _run(self, prompts: list[list[int]], max_tokens: int) -> None:
-        """Generates, and drops the outputs; only while loading."""
+        """Generates for prompts and drops the outputs. It is called only while the model is loaded."""
         sampling = SamplingParams(
             temperature=0.0,
             num_assistant_tokens=ASSISTANT_TOKENS if self._speculative else 0,
@@ -108,7 +108,8 @@ class ContinuousPipeline(GenAiPipeline):
             self._pipe.step()
 
     def _measure(self, settings: PipelineSettings) -> int:
-        """Returns how many KV blocks the cache has, by the share of it that a known number of blocks fills."""
+        """Returns the number of blocks in the KV cache, measured by the share of it that a known number of blocks
+        fills."""
         self._run([[i % 32 for i in range(PROBE_TOKENS)]], 1)
         share = self._pipe.get_metrics().cache_usage / 100
         used = -(-PROBE_TOKENS // settings.block_size)
@@ -146,6 +147,6 @@ def _draft(config: EngineConfig, settings: PipelineSettings) -> Any:
 
 
 def _draft_dir(settings: PipelineSettings) -> Path:
-    """Returns the directory of the draft model, which there is."""
+    """Returns the directory of the draft model, which must be set."""
     assert settings.drafts.model is not None
     return settings.drafts.model

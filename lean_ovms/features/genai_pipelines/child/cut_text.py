@@ -1,4 +1,4 @@
-"""Long texts for openvino_genai's tokenizer of a GGUF file, which is asked for them in parts."""
+"""Tokenizes long texts in parts with openvino_genai's tokenizer of a GGUF file."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _BREAK = re.compile(r"\S\n\S")
 
 
 def encode_cut(tokenizer: Any, text: str, add_special_tokens: bool) -> list[int]:
-    """Encodes by a tokenizer that silently drops all but the last 8192 tokens.
+    """Encodes a text with a tokenizer that silently drops all but the last 8192 tokens.
 
-    Longer texts are tokenized in parts, which end after a line break between two characters that are not blank: there
+    Longer texts are tokenized in parts. A part ends after a line break between two characters that are not blank, where
     the pre-tokenizers of all these models split anyway. Raises BadRequest for a text without such places.
     """
     ids = encode(tokenizer, text, add_special_tokens)

@@ -23,11 +23,11 @@ STATEFUL: dict[str, type[StatefulPipeline]] = {"LM": StatefulPipeline, "VLM": Vl
 
 
 def load_guarded(config: EngineConfig, kind: str, available: Sequence[str]) -> GuardedPipeline:
-    """Loads a pipeline, as a generation.backend.Backend.
+    """Loads a pipeline as a backend of the engine.
 
     Args:
         config: The options.
-        kind: A value of --pipeline_type but AUTO and PAGED.
+        kind: A value of --pipeline_type other than AUTO and PAGED.
         available: OpenVINO's devices.
 
     Raises:
@@ -37,7 +37,7 @@ def load_guarded(config: EngineConfig, kind: str, available: Sequence[str]) -> G
 
 
 def load(config: EngineConfig, kind: str, available: Sequence[str]) -> Pipeline:
-    """Returns the pipeline itself. Raises StartError as `load_guarded` does."""
+    """Loads a pipeline without its guard. Raises StartError if the model cannot be loaded."""
     if kind in BATCHED:
         return BATCHED[kind](config, resolve(config, free_memory_bytes(), available))
     return STATEFUL[kind](config, resolve_stateful(config, available))

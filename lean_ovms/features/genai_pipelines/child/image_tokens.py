@@ -1,7 +1,7 @@
-"""Estimates how many tokens an image takes, which GenAI reports only when a request is finished.
+"""Estimates the number of an image's tokens, which GenAI reports only when a request is finished.
 
-Most models give every image the same number; Qwen's families count patches of the size that they scale an image to.
-For others a few sizes are measured while loading, and the exact count of a finished request corrects the estimate.
+Most models have the same number for every image. Qwen's models scale an image and count its patches. For other models a
+few sizes are measured while the model is loaded, and the exact count of a finished request corrects the estimate.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ MAX_KNOWN = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patches:
-    """Qwen's rule: an image is scaled to multiples of `unit` pixels, and each square of a unit is a token."""
+    """Qwen's rule: the sides of an image are scaled to multiples of `unit` pixels, and each square of that size is a
+    token."""
 
     unit: int
-    """The pixels of a side of what becomes a token."""
+    """The side of a token's square in pixels."""
     least: int
     """The fewest pixels of a scaled image."""
     most: int
@@ -49,7 +50,8 @@ class Patches:
             return None
 
     def tokens(self, size: Size) -> int:
-        """Returns the tokens of an image, without those around it: openvino_genai's smart_resize, halves rounded up."""
+        """Returns the number of an image's tokens without those around it, as openvino_genai's smart_resize computes
+        it."""
         height, width = size
         unit = self.unit
         rows, columns = (math.floor(side / unit + 0.5) * unit for side in size)
@@ -63,12 +65,12 @@ class Patches:
 
 
 class GenAiImageTokens:
-    """A guard.pipeline.ImageTokenCounter for openvino_genai's pipelines."""
+    """Counts the tokens of images for openvino_genai's pipelines."""
 
     takes_ids = False
     parse = staticmethod(image_prompts.parse)
     audio_tokens: Callable[[bytes], int] | None = None
-    """Returns the number of tokens of audio, those around it included; None if the model takes no audio."""
+    """Returns the number of tokens of audio, including those around it; None if the model takes no audio."""
 
     def __init__(
         self,
@@ -77,8 +79,7 @@ class GenAiImageTokens:
         measure: Callable[[list[Size]], list[int]],
         prompt_tokens: Callable[[Handle], int],
     ) -> None:
-        """Measures a few sizes of images, or more of them if the number of tokens depends on the size by an unknown
-        rule.
+        """Measures a few sizes of images, or more if the number of tokens depends on the size by an unknown rule.
 
         Args:
             model_dir: The directory of the model.
@@ -106,7 +107,10 @@ class GenAiImageTokens:
         return None if around else lambda size: rule.tokens(size) + frame
 
     def tokens(self, size: Size) -> int:
-        """Returns the tokens of an image; for an unknown size the most of the known ones that are not much larger."""
+        """Returns the number of an image's tokens.
+
+        For an unknown size, it is the most of known sizes that are not much larger.
+        """
         if self.fixed:
             return self.fixed
         if self.patches is not None:

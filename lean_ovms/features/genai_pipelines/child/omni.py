@@ -1,8 +1,8 @@
-"""openvino_genai's OmniPipeline as a pipeline.Pipeline: it reads text, images and audio, one request at a time.
+"""openvino_genai's OmniPipeline as a Pipeline: it reads text, images and audio, one request at a time.
 
-openvino_genai would put audio before the prompt. Here it is where its tag is, as the model was trained: the tag becomes
-the model's own tokens, which openvino_genai fills in order. The encoder gets at most one of its windows at once: what
-is behind the first one it encodes twice (2026.4.1).
+openvino_genai would put audio before the prompt. Here it is at the place of its tag, as the model was trained: the tag
+becomes the model's own tokens, which openvino_genai fills in order. The encoder gets at most one window of audio at
+once, since it encodes everything after the first window twice (2026.4.1).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ NO_AUDIO = np.zeros(0, np.float32)
 
 
 class _LastTokenStreamer(Streamer):
-    """Keeps the last tokens: with them an answer ends, which is when all of it is spoken."""
+    """A streamer that holds back the last tokens until the whole answer is spoken."""
 
     def __init__(self, pipeline: StatefulPipeline, handle: StatefulHandle) -> None:
         super().__init__(pipeline, handle)
@@ -62,7 +62,7 @@ class _LastTokenStreamer(Streamer):
 
 
 class OmniPipeline(VlmStateful):
-    """A pipeline.Pipeline with a pipeline.ImageTokenCounter that counts audio, too."""
+    """A Pipeline with a counter of the tokens of images and audio."""
 
     def __init__(self, config: EngineConfig, settings: PipelineSettings) -> None:
         thinker = files.read_object(config.model_dir / "config.json").get("thinker_config") or {}
@@ -132,25 +132,25 @@ class OmniPipeline(VlmStateful):
         )
 
     def _audio_tokens(self, samples: bytes) -> int:
-        """Returns the tokens of audio, those around it included."""
+        """Returns the number of tokens of audio, including those around it."""
         whole, rest = divmod(len(samples) // SAMPLE_BYTES, self._window)
         return 2 + whole * _tokens(self._window) + (_tokens(max(rest, SHORTEST)) if rest else 0)
 
     def _parts(self, samples: bytes) -> list[npt.NDArray[np.float32]]:
-        """Returns audio as the encoder takes it, no part longer than a window."""
+        """Splits audio into parts for the encoder, none of which is longer than a window."""
         signal = np.frombuffer(samples, "<i2").astype(np.float32) / 32768
         parts = [signal[start : start + self._window] for start in range(0, len(signal), self._window)]
         return [np.pad(part, (0, max(0, SHORTEST - len(part)))) for part in parts]
 
 
 def _samples(chunk: Any) -> bytes:
-    """Returns new audio as samples of 16 bits, little-endian, mono."""
+    """Converts new audio to samples of 16 bits, little-endian, mono."""
     signal = np.clip(np.asarray(chunk.data).reshape(-1), -1, 1)
     return bytes((signal * 32767).round().astype("<i2").tobytes())
 
 
 def _tokens(samples: int) -> int:
-    """Returns the tokens of a part of so many samples: three convolutions halve the frames, rounded up."""
+    """Returns the number of tokens of a part of audio: three convolutions halve its frames, rounded up."""
     length = samples // FRAME
     for _ in range(3):
         length = (length + 1) // 2

@@ -1,4 +1,4 @@
-"""The options of the KV cache and the scheduler as GenAI's SchedulerConfig."""
+"""Converts the options of the KV cache and the scheduler to GenAI's SchedulerConfig."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ def scheduler(config: EngineConfig, settings: PipelineSettings) -> Any:
 
 
 def draft_scheduler(config: EngineConfig, settings: PipelineSettings) -> Any:
-    """Returns the draft model's: as the main one's, except for the draft_ options.
+    """Returns the draft model's SchedulerConfig, which differs from the main model's by the draft_ options.
 
-    dynamic_split_fuse stays as resolved: GenAI answers wrongly if a draft gets prompts in parts.
+    dynamic_split_fuse is the main model's, since GenAI gives wrong answers if a draft model gets prompts in parts.
     """
     result = scheduler(config, settings)
     drafts = settings.drafts
@@ -109,7 +109,7 @@ def _sparse(text: str) -> Any:
 
 
 def _typed(option: str, given: Json, kinds: dict[str, Any]) -> Json:
-    """Returns the values as the binding takes them. Raises StartError for unknown names and wrong values."""
+    """Converts values to the types of the binding. Raises StartError for unknown names and wrong values."""
     return {name: _value(f"--{option}: {name}", value, kinds.get(name)) for name, value in given.items()}
 
 
@@ -129,7 +129,7 @@ def _value(name: str, value: Any, kind: Any) -> Any:
 
 @contextmanager
 def eviction_errors(config: EngineConfig) -> Iterator[None]:
-    """Names --cache_eviction_config in a StartError where an error of the binding is about it."""
+    """Converts errors of the binding about --cache_eviction_config to a StartError that names the option."""
     try:
         yield
     except (RuntimeError, TypeError, ValueError) as error:

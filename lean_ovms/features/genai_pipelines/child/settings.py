@@ -17,7 +17,7 @@ NPU_PROMPT, NPU_ANSWER = 1024, 128
 
 
 def resolve_stateful(config: EngineConfig, available: Sequence[str] = ("CPU",)) -> PipelineSettings:
-    """Returns the settings for one text at a time, where options of the scheduler have no effect. Raises StartError."""
+    """Returns the settings of such a pipeline, for which options of the scheduler have no effect. Raises StartError."""
     settings = resolve(config.replace(cache_size=0), 0, available)
     if settings.speculative:
         raise StartError("a draft model and prompt lookup need continuous batching: --pipeline_type LM_CB")
@@ -39,7 +39,7 @@ def resolve_stateful(config: EngineConfig, available: Sequence[str] = ("CPU",)) 
 
 
 def _npu_length(properties: dict[str, Any], name: str, default: int) -> int:
-    """Returns a length that a model is compiled for, given by itself or among the properties of the device."""
+    """Returns a length for which an NPU compiles the model: that of the device's properties, or the default."""
     per_device = properties.get("DEVICE_PROPERTIES")
     own = per_device.get("NPU", {}) if isinstance(per_device, dict) else {}
     try:

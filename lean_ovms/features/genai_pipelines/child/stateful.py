@@ -1,8 +1,8 @@
-"""openvino_genai's LLMPipeline as a pipeline.Pipeline: one text at a time, for devices without paged attention (NPU).
+"""openvino_genai's LLMPipeline as a Pipeline: one text at a time, for devices without paged attention (NPU).
 
-generate() blocks and releases the GIL, so it runs in a thread of its own; its streamer keeps the tokens until `step`
-collects them. Requests that are added while another runs wait here, first come, first served. Cancelling works from
-the streamer, so it takes effect with the next token: a prompt that is being computed is computed to its end.
+generate() blocks and releases the GIL, so it runs in a thread; its streamer keeps the tokens until `step` collects
+them. Requests that are added while another one runs wait, first come, first served. A request is cancelled in the
+streamer, that is, at the next token, so a prompt that is being computed is computed to its end.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ STEP_S = 0.02
 
 @dataclass(slots=True, eq=False)
 class StatefulHandle:
-    """One request. The generating thread writes `new_…`, `finished` and `error`, under the pipeline's lock."""
+    """A request to the pipeline.
+
+    The generating thread writes `new_…`, `finished` and `error` under the pipeline's lock.
+    """
 
     request: PipelineRequest
     config: Any
@@ -66,7 +69,7 @@ class StatefulHandle:
 
 
 class Streamer(genai.StreamerBase):  # type: ignore[misc]  # the binding has no types
-    """Receives the tokens of one generate(). Must not raise: the pipeline would be dead for ever."""
+    """Receives the tokens of one generate(). It must not raise an error, after which the pipeline would be unusable."""
 
     def __init__(self, pipeline: StatefulPipeline, handle: StatefulHandle) -> None:
         super().__init__()
@@ -81,7 +84,7 @@ class Streamer(genai.StreamerBase):  # type: ignore[misc]  # the binding has no 
 
 
 class StatefulPipeline(GenAiPipeline):
-    """A pipeline.Pipeline on openvino_genai.LLMPipeline with its state in the device."""
+    """A Pipeline that uses openvino_genai.LLMPipeline, with its state in the device."""
 
     NETWORK = TEXT_MODEL
 
@@ -178,7 +181,8 @@ class StatefulPipeline(GenAiPipeline):
     # --- the thread that generates
 
     def receive(self, handle: StatefulHandle, tokens: list[int], audio: bytes = b"") -> Any:
-        """Takes new tokens or audio of a handle from the streamer; returns whether to continue."""
+        """Adds new tokens or audio from the streamer to a handle, and returns GenAI's status, which continues or
+        cancels."""
         with self._changed:
             handle.new_tokens += tokens
             handle.new_audio += audio
@@ -209,14 +213,14 @@ class StatefulPipeline(GenAiPipeline):
         return None
 
     def _compute(self, handle: StatefulHandle) -> list[int]:
-        """Returns all generated ids; most have come through the streamer before."""
+        """Generates, and returns all generated ids, most of which the streamer has received before."""
         result = self._pipe.generate(_tensor(handle.request.tokens), handle.config, Streamer(self, handle))
         return list(result.tokens[0])
 
     def _repair(self, error: Exception) -> None:
-        """Generates one token. An exception may leave a request's sampler behind, which the next request would use.
+        """Generates one token after an exception, which removes the failed request's sampler.
 
-        A request that generates a token ends with an orderly clean-up of it.
+        Otherwise the next request might use this sampler.
         """
         log.warning("a request failed: %s", last_line(error))
         try:
@@ -226,7 +230,7 @@ class StatefulPipeline(GenAiPipeline):
             self.recoverable = False
 
     def _probe(self, length: int) -> None:
-        """Generates one token after a prompt of this length."""
+        """Generates one token after a prompt of `length` tokens."""
         tokens = [(i + 1) % 32 for i in range(length)]
         self._pipe.generate(_tensor(tokens), self._short_config(1))
 

@@ -1,7 +1,8 @@
-"""openvino_genai's continuous batching of models with vision, as a pipeline.Pipeline.
+"""openvino_genai's continuous batching of models with vision, as a Pipeline.
 
-Such a pipeline takes text and images, never token ids: those throw inside a step, wedge the pipeline and then kill the
-process. It encodes the images while a request is added, without releasing the GIL: no other request gets a token then.
+Such a pipeline takes text and images, never token ids: these fail inside a step, block the pipeline and then crash the
+process. It encodes the images while a request is added, without releasing the GIL, so no other request gets a token
+meanwhile.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ WARM_WORDS = (4, 30, 200)
 
 
 class VlmContinuous(ContinuousPipeline):
-    """A pipeline.Pipeline with a pipeline.ImageTokenCounter."""
+    """A Pipeline for models with vision, with a counter of image tokens."""
 
     NETWORK = LANGUAGE_MODEL
 
@@ -69,7 +70,7 @@ class VlmContinuous(ContinuousPipeline):
         return handle
 
     def _measure(self, settings: PipelineSettings) -> int:
-        """Measures the cache as ContinuousPipeline does, with a text of more than one block."""
+        """Returns the number of blocks in the KV cache, measured with a text of more than one block."""
         self._template = self._tokenizer.get_original_chat_template()
         self._tokenizer.set_chat_template(IDENTITY_TEMPLATE)
         text, words = "", 0
@@ -93,9 +94,9 @@ class VlmContinuous(ContinuousPipeline):
             self._pipe.step()
 
     def _measure_images(self, sizes: list[tuple[int, int]]) -> list[int]:
-        """Returns the prompt tokens of "a", a black image of each height and width, and "b". Only while loading.
+        """Returns the number of prompt tokens of "a", a black image and "b", for each height and width, while loading.
 
-        A request that is cancelled at once is never computed, and has its length with the next step.
+        Each request is cancelled at once, so that it is never computed; its length is known with the next step.
         """
         handles: list[Any] = []
         for size in sizes:
@@ -107,18 +108,18 @@ class VlmContinuous(ContinuousPipeline):
 
 
 def with_black_image(height: int, width: int) -> ImagePrompt:
-    """Returns "a", an image of this size, and "b"."""
+    """Returns a prompt of "a", a black image of this size, and "b"."""
     image = Image(height, width, bytes(3 * height * width))
     return ImagePrompt(f"a{IMAGE_TAG.format(0)}b", False, (image,))
 
 
 def tensor(image: Image) -> Any:
-    """Returns height x width x RGB in 8 bits, the only form that GenAI reads correctly, which it does not check."""
+    """Converts an image to a tensor [height, width, RGB] of 8 bits, the only form that GenAI reads correctly."""
     return ov.Tensor(np.frombuffer(image.pixels, np.uint8).reshape(image.height, image.width, 3))
 
 
 def prompt_tokens(handle: Any) -> int:
-    """Returns the prompt tokens of a finished request, 0 while it runs."""
+    """Returns the number of prompt tokens of a finished request, 0 while it runs."""
     if handle.get_status() == genai.GenerationStatus.RUNNING:
         return 0
     try:

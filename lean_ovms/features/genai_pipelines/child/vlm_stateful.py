@@ -1,6 +1,6 @@
-"""openvino_genai's VLMPipeline as a pipeline.Pipeline: one request at a time, for devices without paged attention.
+"""openvino_genai's VLMPipeline as a Pipeline: one request at a time, for devices without paged attention.
 
-Images are encoded in the generating thread, so commands are handled meanwhile.
+Images are encoded in the generating thread, so the engine handles commands meanwhile.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .vlm_continuous import IDENTITY_TEMPLATE, tensor, with_black_image
 
 
 class VlmStateful(StatefulPipeline):
-    """A pipeline.Pipeline with a pipeline.ImageTokenCounter."""
+    """A Pipeline for models with vision, with a counter of image tokens."""
 
     NETWORK = LANGUAGE_MODEL
 
@@ -68,7 +68,7 @@ class VlmStateful(StatefulPipeline):
         self._generate_with_images(ImagePrompt("a" + " and" * length, False), self._short_config(1))
 
     def _measure_images(self, sizes: list[Size]) -> list[int]:
-        """Returns the prompt tokens of "a", a black image of each size, and "b". Only while loading."""
+        """Returns the number of prompt tokens of "a", a black image and "b", for each size, while loading."""
         results = [self._generate_with_images(with_black_image(*size), self._short_config(1)) for size in sizes]
         return [int(result.perf_metrics.get_num_input_tokens()) for result in results]
 

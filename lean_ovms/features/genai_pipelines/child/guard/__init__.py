@@ -1,1 +1,1 @@
-"""Keeps openvino_genai's pipelines from what they cannot do."""
+"""Guards openvino_genai's pipelines against situations in which they fail."""

@@ -1,6 +1,6 @@
-"""A pipeline of openvino_genai as a generation.backend.Backend: requests are added to it in their order, and stepped.
+"""A pipeline of openvino_genai as a backend of the engine, to which requests are added in their order.
 
-The pipeline preempts sequences by itself when its KV cache is short. Three things in it must not happen:
+The pipeline preempts sequences by itself if its KV cache is too small. Three things must not happen in it:
 
 1. It preempts a beam search, which ends without output then; only the status of the handle shows it (IGNORED). So the
    whole life of each running sequence has to fit the cache while one of these runs. Or it preempts a sequence with
@@ -54,15 +54,15 @@ DRAIN_STEPS = 8
 
 
 class GuardedPipeline:
-    """A Backend that keeps a pipeline from what it cannot do."""
+    """A backend that guards a pipeline against situations in which it fails."""
 
     def __init__(self, pipeline: Pipeline, max_running: int, *, priority_across_clients: bool = False) -> None:
-        """Makes a guard of a loaded pipeline.
+        """Makes the guard of a loaded pipeline.
 
         Args:
             pipeline: The pipeline, which has no other user.
             max_running: The most sequences in the pipeline at once.
-            priority_across_clients: Whether a request's priority counts against those of other clients, too.
+            priority_across_clients: Whether a request's priority also counts against requests of other clients.
         """
         self.pipeline = pipeline
         self.info, self.vocabulary, self.grammars = pipeline.info, pipeline.vocabulary, pipeline.grammars
@@ -84,9 +84,10 @@ class GuardedPipeline:
 
     @classmethod
     def from_config(cls, pipeline: Pipeline, config: EngineConfig) -> GuardedPipeline:
-        """Takes the limits of the options.
+        """Makes the guard of a pipeline with the limits of the options.
 
-        A draft model that takes fewer sequences than the main one would keep the others waiting inside GenAI for ever.
+        If the draft model takes fewer sequences than the main one, its limit holds, since further sequences would wait
+        inside GenAI for ever.
         """
         limits = (config.max_num_seqs, drafts_of(config).max_sequences, pipeline.info.max_sequences)
         return cls(
@@ -112,8 +113,10 @@ class GuardedPipeline:
         return self.pipeline.decode(tokens, skip_special_tokens)
 
     def check(self, request: GenerationRequest) -> None:
-        """Refuses what GenAI cannot combine: beams ignore a grammar and do not go with drafts, min_tokens is filled
-        with token 0 at the end of a grammar, and a prompt that is found in the prefix cache has no logits.
+        """Raises BadRequest for combinations that GenAI cannot handle.
+
+        Beam search ignores a grammar and does not work with drafts, min_tokens is filled with token 0 at the end of a
+        grammar, and a prompt that is found in the prefix cache has no logits.
         """
         sampling, info = request.sampling, self.info
         if sampling.beams > 1 and info.speculative:
@@ -137,7 +140,7 @@ class GuardedPipeline:
         self.waiting.add(request)
 
     def _sequences(self, request: GenerationRequest) -> list[GuardedSequence]:
-        """Returns one sequence for each choice that is still waited for; a beam search is one sequence."""
+        """Returns one sequence for each choice that is not cancelled; a beam search is one sequence."""
         sampling, indices, blocks = request.sampling, sorted(request.unfinished), 0
         drafted = sampling.num_assistant_tokens or (ASSISTANT_TOKENS if self.info.speculative else 0)
         if sampling.beams > 1:
@@ -172,13 +175,13 @@ class GuardedPipeline:
             sequence.drop_images()
 
     def handle(self, command: Record) -> None:
-        """Implements Backend.handle: openvino_genai has no call for any of them."""
+        """Refuses a command, since openvino_genai has no call for any of the engine's further commands."""
         if isinstance(command, ResetPrefixCache):
             raise BadRequest("this pipeline cannot forget its prefix cache; PAGED can")
         raise NotSupported(command.unhandled)
 
     def close(self) -> None:
-        """Implements Backend.close: there is nothing to keep."""
+        """Does nothing, since there is nothing to save."""
 
     def stats(self) -> EngineStats:
         return EngineStats(
@@ -196,7 +199,7 @@ class GuardedPipeline:
     # --- into the pipeline and out of it
 
     def admit(self, *, compiling: bool = False) -> None:
-        """Starts waiting sequences in the order of the queue; behind one that has to wait none starts."""
+        """Starts waiting sequences in the order of the queue. If one has to wait, none after it starts."""
         images_added = False
         while len(self.running) < self.waiting.slots and (group := self.waiting.next_group()) is not None:
             sequence = self.waiting.pop(group)
@@ -209,10 +212,10 @@ class GuardedPipeline:
             self._start(sequence)
 
     def _fits(self, sequence: GuardedSequence) -> bool:
-        """Returns whether a sequence may start beside those that run.
+        """Returns whether a sequence may start beside the running ones.
 
-        One with an echo starts alone: GenAI returns other tokens' log probabilities as the prompt's if any sequence is
-        before it in the batch; those after it do no harm.
+        A sequence with echo starts alone: if any sequence is before it in the batch, GenAI returns log probabilities of
+        other tokens as those of the prompt. Sequences after it do no harm.
         """
         together = [sequence, *self.running]
         if not self.running or sequence.echo:
@@ -244,10 +247,10 @@ class GuardedPipeline:
                 self._fail(sequence.request, EngineFailure(OUT_OF_CACHE))
 
     def _half_computed(self, sequence: GuardedSequence) -> bool:
-        """Returns whether some of a prompt may be in the prefix cache, and not all.
+        """Returns whether a prompt may be partly in the prefix cache, but not completely.
 
-        Prompts are computed in the order in which they were added, each with the tokens that the one before leaves of a
-        step: behind one that is not finished, none is started.
+        Prompts are computed in the order in which they were added, each with the tokens of a step that the one before
+        does not use. So after a prompt that is not finished, none has been started.
         """
         prefilling = sequence.handle is not None and self._steps > sequence.last_output_step
         if not self.info.prefix_caching or not prefilling or sequence.has_output:
@@ -259,11 +262,11 @@ class GuardedPipeline:
 
     @property
     def used_blocks(self) -> int:
-        """The blocks of the running sequences, as far as is known from outside."""
+        """The number of blocks of the running sequences, as far as it is known from outside of GenAI."""
         return min(self.total_blocks, sum(self._blocks(s.length) for s in self.running))
 
     def _abort(self, sequence: GuardedSequence) -> None:
-        """Takes a sequence out of the queue or out of the pipeline, whatever its state."""
+        """Removes a sequence from the queue or from the pipeline, whatever its state."""
         if sequence.handle is not None:
             sequence.handle.cancel()
             self._cleanup_due = True
@@ -291,7 +294,7 @@ class GuardedPipeline:
         sequence.drop_images()
 
     def _fail(self, request: GenerationRequest, error: RequestError) -> None:
-        """Ends a request with an error, all its sequences."""
+        """Ends all sequences of a request with an error."""
         if self.requests.get(request.id) is request:
             self.out.append(Failed(request.id, error.to_wire()))
             self.cancel(request.id, None)
@@ -316,7 +319,7 @@ class GuardedPipeline:
             self._after_empty_step()
 
     def _collect(self) -> bool:
-        """Reads the outputs of all sequences; returns whether there was any."""
+        """Reads the outputs of all sequences, and returns whether there was any."""
         ready = [s for s in self.running if s.handle is not None and s.handle.can_read()]
         empty: list[GuardedSequence] = []
         for sequence in ready:
@@ -326,14 +329,14 @@ class GuardedPipeline:
         return bool(ready)
 
     def _read(self, sequence: GuardedSequence, empty: list[GuardedSequence]) -> bool:
-        """Reads one output of a sequence, after can_read.
+        """Reads one output of a sequence, after `can_read` has returned True.
 
         Args:
             sequence: A sequence in the pipeline.
-            empty: Gets the sequence if the output has nothing in it.
+            empty: A list to which the sequence is added if the output is empty.
 
         Returns:
-            Whether that was its last output; the caller removes it then.
+            Whether it was the sequence's last output, after which the caller removes the sequence.
         """
         assert sequence.handle is not None
         outputs = sequence.handle.read()
@@ -362,7 +365,7 @@ class GuardedPipeline:
         return finished
 
     def _count_prompt(self, sequence: GuardedSequence) -> None:
-        """Sends the exact number of prompt tokens; a VLM pipeline knows it when the request is finished."""
+        """Sends the exact number of prompt tokens, which a VLM pipeline knows only when the request is finished."""
         counter, request = self.pipeline.image_token_counter, sequence.request
         assert counter is not None
         assert request.image_prompt is not None
@@ -387,7 +390,7 @@ class GuardedPipeline:
             self._recover(TimeoutError("the pipeline schedules nothing"))
 
     def _check_status(self, sequences: list[GuardedSequence]) -> None:
-        """Removes those of these sequences without output that the pipeline does not compute any more."""
+        """Removes those of the sequences without output that the pipeline does not compute any more."""
         for sequence in sequences:
             handle = sequence.handle
             if handle is None or handle.can_read() or (status := self.pipeline.status(handle)) == "running":
@@ -402,9 +405,9 @@ class GuardedPipeline:
                 self._fail(sequence.request, EngineFailure(OUT_OF_CACHE))
 
     def _recover(self, error: Exception) -> None:
-        """Repairs the pipeline after a failed step. Its requests have failed; those that wait go on.
+        """Repairs the pipeline after a failed step. The running requests fail, and waiting ones go on.
 
-        Raises errors.EngineLost when that is impossible, with every request failed.
+        Raises errors.EngineLost if that is not possible, after all requests have failed.
         """
         self._recoveries += 1
         log.error("a step failed: %s", last_line(error))
@@ -424,7 +427,7 @@ class GuardedPipeline:
             self._fail(sequence.request, EngineFailure("The engine failed while it computed this request."))
 
     def _drain(self) -> bool:
-        """Steps until the pipeline is idle; returns whether that was possible."""
+        """Steps until the pipeline is idle, and returns whether that was possible."""
         try:
             for _ in range(DRAIN_STEPS):
                 if not self.pipeline.busy():

@@ -1,7 +1,7 @@
-"""One output of the pipeline to records for the front end, once per token.
+"""Converts outputs of the pipeline to records for the front end.
 
-Whether a token is the last is decided here from ids and counts. GenAI reports it too, but reading an enum of its
-binding costs 1.4 to 5.5 us, and its handling of stop ids with ignore_eos differs from ours.
+Whether a token is the last one is decided here by ids and counts. GenAI reports it as well, but reading an enum of its
+binding takes 1.4 to 5.5 us, and it handles stop ids with ignore_eos differently.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .sequence import GuardedSequence
 
 
 def emit(sequence: GuardedSequence, outputs: Mapping[int, GuardedOutput], out: list[Record]) -> bool:
-    """Appends the new tokens of a sequence to `out`; returns whether they were its last."""
+    """Appends the new tokens of a sequence to `out`, and returns whether they were its last."""
     if sequence.beams:
         _emit_beams(sequence, outputs, out)
         return True
@@ -40,7 +40,7 @@ def emit(sequence: GuardedSequence, outputs: Mapping[int, GuardedOutput], out: l
 
 
 def _cut(sequence: GuardedSequence, ids: list[int]) -> str | None:
-    """Cuts the tokens of a step where the sequence ends; returns the finish reason, None if it does not end."""
+    """Cuts the tokens of a step where the sequence ends. Returns the finish reason, or None if it does not end."""
     sampling, generated = sequence.request.sampling, sequence.generated
     before = len(generated) - len(ids)
     for count, token in enumerate(ids, before + 1):
@@ -58,7 +58,7 @@ def _cut(sequence: GuardedSequence, ids: list[int]) -> str | None:
 
 
 def _emit_beams(sequence: GuardedSequence, outputs: Mapping[int, GuardedOutput], out: list[Record]) -> None:
-    """Appends the n best results of a beam search, or all there are, best first; they all come with its end."""
+    """Appends the n best results of a finished beam search to `out`, best first, or fewer if there are fewer."""
     request, sampling = sequence.request, sequence.request.sampling
     ranked = sorted(outputs.values(), key=lambda output: output.score, reverse=True)
     for rank, output in enumerate(ranked[: sampling.n]):

@@ -1,8 +1,8 @@
-"""One of openvino_genai's pipelines as the guard sees it: the interface between scheduling and what computes tokens.
+"""The interface between the guard and openvino_genai's pipelines.
 
-`genai.continuous.ContinuousPipeline`, `genai.stateful.StatefulPipeline` and the fake of the tests implement it, and
-one test suite runs on all. A handle and its outputs have the names of openvino_genai's own objects, so that the hot
-loop needs no wrapper. No openvino here.
+`ContinuousPipeline`, `StatefulPipeline` and the fake of the tests implement it, and one test suite runs on all. The
+members of a handle and its outputs have the names of openvino_genai's own objects, so that the hot loop needs no
+wrapper.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ Status = Literal["running", "finished", "lost"]
 
 @dataclass(slots=True, kw_only=True)
 class PipelineRequest:
-    """One request to a pipeline, complete."""
+    """A complete request to a pipeline."""
 
     tokens: list[int]
     """The ids of the prompt, each below the size of the vocabulary."""
     sampling: SamplingParams
-    """How tokens are sampled. Its n, max_tokens, min_tokens, seeds and stop_token_ids are not read."""
+    """The sampling parameters, of which n, max_tokens, min_tokens, seeds and stop_token_ids are ignored."""
     max_tokens: int
     """The most tokens to generate."""
     min_tokens: int = 0
-    """The number of first tokens among which no token that ends the text is generated."""
+    """The number of tokens before which the text must not end."""
     seed: int = 0
-    """The seed."""
+    """The seed of sampling."""
     stops: frozenset[int] = frozenset()
-    """Every id that ends the text."""
+    """All token ids that end the text."""
     echo: bool = False
     """Whether the first output starts with the prompt's ids and log probabilities."""
     constraint: str = ""
-    """A structural tag that the generated tokens match from the first on; empty: there is none."""
+    """The structural tag that the generated tokens must match; "" if there is none."""
     image_prompt: ImagePrompt | None = None
-    """What a model with vision computes instead of the tokens."""
+    """The prompt with images that a model with vision computes instead of the tokens."""
 
 
 @dataclass(slots=True)
@@ -50,27 +50,27 @@ class GuardedOutput:
     generated_ids: list[int]
     """The new ids."""
     generated_log_probs: list[float] = field(default_factory=list)
-    """Their log probabilities, if these are wanted."""
+    """The log probabilities of these ids, if they are requested."""
     score: float = 0.0
-    """The cumulative log probability; that of beams is divided by the length penalty."""
+    """The cumulative log probability, which in a beam search is divided by the length penalty."""
     audio: bytes = b""
-    """New samples of the spoken answer: 16 bits, little-endian, mono."""
+    """New samples of the spoken answer, 16 bits, little-endian, mono."""
 
 
 class Handle(Protocol):
     """One request inside a pipeline. Deleting the handle stops the request."""
 
     def can_read(self) -> bool:
-        """Returns whether there is an output to read; it is always False after cancel."""
+        """Returns whether there is an output to read, which is never the case after `cancel`."""
 
     def read(self) -> Mapping[int, GuardedOutput]:
-        """Returns the outputs of one step: {0: ...}; any keys in a beam search; {} when the request is lost.
+        """Returns the outputs of one step: {0: ...}, with any keys in a beam search, or {} if the request is lost.
 
-        Never call it when can_read is False: GenAI would block for ever or raise.
+        It must not be called if `can_read` is False, since GenAI would block for ever or raise an error.
         """
 
     def cancel(self) -> None:
-        """Stops; unread outputs are lost, the KV blocks are free at the next step."""
+        """Stops the request. Unread outputs are lost, and the KV blocks are freed by the next step."""
 
 
 class ImageTokenCounter(ImagePlaceholders, Protocol):
@@ -84,29 +84,29 @@ class ImageTokenCounter(ImagePlaceholders, Protocol):
 
 
 class Pipeline(LoadedModel, Protocol):
-    """Continuous batching. Not thread-safe; it has one user."""
+    """A pipeline with continuous batching. It is not thread-safe and has one user."""
 
     image_token_counter: ImageTokenCounter | None
-    """None: a text model."""
+    """The counter of image tokens; None for a model without vision."""
     recoverable: bool
-    """After an exception from `step`, cancelling all requests and stepping until idle repairs it."""
+    """Whether cancelling all requests and stepping until it is idle repairs it after an exception from `step`."""
     step_tokens: int
-    """Most tokens of one step, prefill and decode together."""
+    """The most tokens of one step, prefill and decode together."""
 
     def check(self, request: PipelineRequest) -> None:
-        """Raises errors.BadRequest for what `add` would refuse. Changes nothing."""
+        """Raises errors.BadRequest if `add` would refuse the request. It changes nothing."""
 
     def add(self, request: PipelineRequest) -> Handle:
-        """Adds a request to the next steps. Raises errors.BadRequest, without effect on others."""
+        """Adds a request, which the next steps compute. Raises errors.BadRequest, without effect on other requests."""
 
     def step(self) -> None:
-        """Computes once for every request that can be scheduled. Any exception leaves the pipeline poisoned."""
+        """Computes one step for each request that can be scheduled. After any exception the pipeline is unusable."""
 
     def busy(self) -> bool:
-        """Returns whether requests are unfinished, or cancelled and not yet freed by a step."""
+        """Returns whether there are requests that are unfinished, or cancelled but not yet freed by a step."""
 
     def scheduled(self) -> int:
-        """Returns how many requests the last step computed for."""
+        """Returns the number of requests that the last step has computed."""
 
     def status(self, handle: Handle) -> Status:
         """Returns the state of a request that has no output."""

@@ -1,4 +1,4 @@
-"""A sequence of one of openvino_genai's pipelines: one request to the pipeline, from the queue to its last token."""
+"""A sequence: one request to a pipeline of openvino_genai, from the queue to its last token."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ class GuardedSequence(QueuedSequence):
     """One choice of a request, or its beam search."""
 
     blocks: int
-    """KV blocks that it has at its end, at most."""
+    """The most KV blocks that it may have at its end."""
     headroom: int = 1
-    """Tokens that the next step may write."""
+    """The number of tokens that the next step may write."""
     echo: bool = False
     """Whether log probabilities of the prompt are still to be sent."""
     generated: list[int] = field(default_factory=list)
-    """The tokens so far."""
+    """The tokens that were generated so far."""
     handle: Handle | None = None
-    """What the pipeline knows it by, while it runs."""
+    """The pipeline's handle of it while it runs; None if it does not run."""
     last_output_step: int = 0
     """The step of its last output, or before its first."""
     cancel_pending: bool = False
-    """Whether it was cancelled, and is removed when its prompt is computed."""
+    """Whether it was cancelled, and will be removed when its prompt is computed."""
 
     @property
     def length(self) -> int:
@@ -52,9 +52,10 @@ class GuardedSequence(QueuedSequence):
         )
 
     def drop_images(self) -> None:
-        """Keeps no pixels once nobody waits for the request and the pipeline has left it.
+        """Drops the images when nobody waits for the request and the pipeline does not use it any more.
 
-        A request and its sequences refer to each other, so that they stay in memory until garbage is collected.
+        A request and its sequences refer to each other, so the pixels would otherwise stay in memory until the garbage
+        collection.
         """
         request = self.request
         if request.image_prompt is None or request.unfinished:
