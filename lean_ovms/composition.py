@@ -127,10 +127,15 @@ class Composition:
     """The reasons why the other features are left out, by name."""
 
     @cached_property
+    def _names(self) -> set[str]:
+        """The names of the features, and the empty one of rows that go with no other feature."""
+        return {"", *(one.name for one in self.features)}
+
+    @cached_property
     def options(self) -> tuple[type[Any], ...]:
         """The option classes of the features, and of the libraries that they use."""
         kinds = (kind for one in self.features for kind in (*one.libraries, one.options))
-        return tuple(dict.fromkeys(kind for kind in kinds if kind is not None))
+        return tuple(dict.fromkeys(kind for kind in kinds if kind is not None and kind.beside in self._names))
 
     @cached_property
     def option_owners(self) -> dict[str, type[Any]]:
@@ -192,8 +197,7 @@ class Composition:
     @cached_property
     def routes(self) -> tuple[Route, ...]:
         """The routes of the features."""
-        names = {"", *(one.name for one in self.features)}
-        return self._rows(lambda one: [row for row in one.routes if row.beside in names])
+        return self._rows(lambda one: [row for row in one.routes if row.beside in self._names])
 
     @cached_property
     def tasks(self) -> tuple[TaskRow, ...]:

@@ -530,7 +530,7 @@ class Feature:
     options: type[Any] | None = None
     """The class of its options, derived from `config.options.Options`."""
     libraries: tuple[type[Any], ...] = ()
-    """The option classes of libraries that it uses; other features may use the same ones."""
+    """The option classes of libraries that it uses, which others may use, too, and its own that go with a feature."""
     flags: str = ""
     """The file in its folder that lists flags of other servers on its subject; empty for none."""
     commands: tuple[Command, ...] = ()

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from lean_ovms.cli.arguments import parse
 from lean_ovms.composition import TEXT_GENERATION, compose, manifests
-from lean_ovms.config import Config
+from lean_ovms.config import Config, listed
+from lean_ovms.errors import StartError
+from lean_ovms.features.responses.feature import ResponseSocketOptions
 
 
 def test_by_a_name_that_a_feature_has_taken_in_the_whole_is_left_out() -> None:
@@ -24,6 +27,13 @@ def test_a_route_that_needs_another_feature_goes_with_it(without: str, path: tup
     other, some = ({(row.method, row.path) for row in compose(name).routes} for name in (without, ""))
     assert path in some - other
     assert {("POST", "/responses"), ("POST", "/messages")} <= other
+
+
+def test_an_option_that_needs_another_feature_goes_with_it() -> None:
+    assert Config(max_response_websockets=3).of(ResponseSocketOptions).max_response_websockets == 3
+    assert not [row.name for row in listed("websocket") if "websocket" in row.name]
+    with pytest.raises(StartError, match="unrecognized arguments: --max_response_websockets"):
+        parse(["--max_response_websockets", "3", "--without", "websocket"], {})
 
 
 def engine_features(**options: Any) -> list[str]:

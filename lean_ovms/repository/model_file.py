@@ -46,6 +46,16 @@ class FilePooling:
     """The texts of its special tokens, by their names in tokenizer_config.json."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileWeights:
+    """A summary of the weights of a file, for people."""
+
+    parameters: int
+    """Their number."""
+    precision: str
+    """The type of most of them, as such files name it; empty if unknown."""
+
+
 class ModelFile(Protocol):
     """A model that is one file. Nothing of it is read before a method is called."""
 
@@ -60,6 +70,9 @@ class ModelFile(Protocol):
 
     def pooling(self) -> FilePooling:
         """Returns how the model pools. Raises StartError."""
+
+    def weights(self) -> FileWeights:
+        """Returns a summary of the weights. Raises StartError."""
 
     def only_paged(self) -> str:
         """Returns why openvino_genai cannot load the file; "" if it can. Raises StartError."""

@@ -102,10 +102,19 @@ def resident_bytes(pids: Iterable[int]) -> int | None:
     return sum(found) if found else None
 
 
+def limit_cores(most: int) -> None:
+    """Has `cores` return no more than this from now on."""
+    global _most_cores
+    _most_cores = most
+
+
+_most_cores = sys.maxsize
+
+
 def cores(root: Path = Path("/")) -> int:
     """Returns the number of processors that this process may use at once: a quota of its control groups counts, half a
-    processor as one."""
-    found = allowed_cores()
+    processor as one, and so does `limit_cores`."""
+    found = min(allowed_cores(), _most_cores)
     for group in _groups(root, "cpu"):
         for numbers in (
             _numbers(group / "cpu.max"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from lean_ovms.config import Config
 from lean_ovms.engine.loading import settings
+from lean_ovms.engine.worker.__main__ import limit_threads
 from lean_ovms.util import resources
 from lean_ovms.util.resources import cores, free_memory_bytes, thread_limit
 
@@ -81,6 +83,28 @@ def test_a_quota_limits_the_cores(
     root = write(tmp_path, files)
     assert cores(root) == found
     assert thread_limit(root) == ({} if found == 64 else {"INFERENCE_NUM_THREADS": found})
+
+
+@pytest.mark.parametrize(
+    ("value", "found"), [("", 64), ("{}", 64), (3, 3), ("'3'", 3), (100, 64), (0, 64), (-1, 64), ("'x'", 64), (2.5, 64)]
+)
+def test_our_threads_are_no_more_than_those_that_openvino_may_have(
+    monkeypatch: pytest.MonkeyPatch, value: object, found: int
+) -> None:
+    monkeypatch.setattr(resources, "allowed_cores", lambda: 64)
+    monkeypatch.setattr(resources, "_most_cores", 1000)
+    plain = f'{{"INFERENCE_NUM_THREADS": {value}}}'.replace("'", '"')
+    limit_threads(Config(plugin_config=plain if value not in ("", "{}") else str(value)))
+    assert cores(Path("/none")) == found
+
+
+def test_nobody_counts_the_processors_but_where_a_quota_is_known() -> None:
+    """`allowed_cores` is for what needs the processors of the machine, not a number of threads."""
+    package = Path(resources.__file__).parents[1]
+    users = {
+        path.name for path in package.rglob("*.py") if re.search(r"\b(cpu_count|allowed_cores)\b", path.read_text())
+    }
+    assert users == {"resources.py", "assemble.py"}
 
 
 def test_a_quota_limits_the_threads_of_a_model_unless_the_operator_says_how_many(

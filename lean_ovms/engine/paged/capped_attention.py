@@ -37,7 +37,6 @@ PRODUCTS = 1 << 20
 """The most products of queries and keys that a thread keeps in memory, unless one token alone has more."""
 SHARED = 1 << 19
 """Work is shared by several threads from this size: the number of key elements that all tokens of a step attend to."""
-THREADS = cores()
 
 
 def insert(model: Any, cap: float) -> None:
@@ -188,7 +187,7 @@ def _compute(attention: LayerAttention, parts: list[SequencePart]) -> None:
     groups, shared, size = attention.queries.shape[1:]
     pieces = [piece for part in parts for piece in _pieces(part, groups * shared)]
     elements = sum((last - first) * (part.start + last) for part, first, last in pieces) * groups * size
-    threads = THREADS if elements >= SHARED else 1
+    threads = most_threads() if elements >= SHARED else 1
     slices = min(groups, -(-threads // max(len(pieces), 1)))
     edges = [groups * number // slices for number in range(slices + 1)]
     tasks: list[Callable[[], None]] = [
@@ -248,5 +247,11 @@ def _hidden(start: int, tokens: int, begin: int, window: int) -> NDArray[np.bool
 
 
 @cache
+def most_threads() -> int:
+    """Returns the number of threads that share the work of a step."""
+    return cores()
+
+
+@cache
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(THREADS, "attention")
+    return ThreadPoolExecutor(most_threads(), "attention")

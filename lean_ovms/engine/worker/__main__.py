@@ -17,6 +17,7 @@ import threading
 
 from ...composition import keep_only, records_of
 from ...config import EngineConfig
+from ...config.options import read_object
 from ...errors import StartError
 from ...manifest import named
 from ...observability import logging as logs
@@ -31,6 +32,8 @@ from .loop import Transport, Worker
 
 log = logging.getLogger("lean_ovms.engine.worker")  # __name__ is "__main__" here, whose INFO lines nobody writes
 
+THREADS = "INFERENCE_NUM_THREADS"
+"""OpenVINO's property for the number of its threads; ours count with them."""
 EXIT_CLOSED, EXIT_NOT_LOADED, EXIT_BROKEN = 0, 3, 4
 
 
@@ -76,6 +79,7 @@ def serve(transport: Transport, log_fd: int | None = None) -> int:
                 log_fd,
                 text=logs.PRINTED if log_fd is None else "",
             )
+        limit_threads(config)
         row = config.composition.task(command.task)
         transport.know(records_of(row, *config.engine_rows))
         with weight_pages.dropping():
@@ -99,6 +103,13 @@ def serve(transport: Transport, log_fd: int | None = None) -> int:
         log.error("the engine is lost: %s", error)
         return EXIT_BROKEN
     return EXIT_CLOSED
+
+
+def limit_threads(config: EngineConfig) -> None:
+    """Has our own threads keep to the number of OpenVINO's. Raises StartError."""
+    count = str(read_object("plugin_config", config.plugin_config).get(THREADS))
+    if count.isdecimal() and int(count):  # OpenVINO says what is wrong with others
+        resources.limit_cores(int(count))
 
 
 def require_weights() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ...errors import StartError
 from ...repository import model_file
-from ...repository.model_file import FileDefaults, FilePooling
+from ...repository.model_file import FileDefaults, FilePooling, FileWeights
 from ...types import Json
 from . import header
 from .architectures import ARCHITECTURES, ENCODERS
@@ -29,6 +30,32 @@ SAMPLING = {
 """Keys behind "general.sampling.", and the request fields of which they are defaults."""
 LLAMA_CPP_DEFAULTS = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}
 """What llama.cpp samples with where neither the file nor the request says it."""
+
+
+FILE_TYPES = {
+    0: "F32",
+    1: "F16",
+    2: "Q4_0",
+    3: "Q4_1",
+    7: "Q8_0",
+    8: "Q5_0",
+    9: "Q5_1",
+    10: "Q2_K",
+    11: "Q3_K_S",
+    12: "Q3_K_M",
+    13: "Q3_K_L",
+    14: "Q4_K_S",
+    15: "Q4_K_M",
+    16: "Q5_K_S",
+    17: "Q5_K_M",
+    18: "Q6_K",
+    21: "Q2_K_S",
+    25: "IQ4_NL",
+    30: "IQ4_XS",
+    32: "BF16",
+    38: "MXFP4_MOE",
+}
+"""The names of files by "general.file_type", from llama_ftype of llama.cpp's include/llama.h."""
 
 
 class GgufFile:
@@ -86,6 +113,13 @@ class GgufFile:
         found = self.header
         tokens = {f"{name}_token": found.token(name) for name in ("bos", "eos")}
         return FilePooling(mode=POOLING_MODES.get(found.number("pooling_type"), ""), tokens=tokens)
+
+    def weights(self) -> FileWeights:
+        found = self.header
+        return FileWeights(
+            parameters=sum(map(math.prod, found.tensors.values())),
+            precision=FILE_TYPES.get(found.metadata.get("general.file_type", -1), ""),
+        )
 
     def only_paged(self) -> str:
         return header.only_paged(self.header)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ...config.options import Options, option
 from ...errors import WrongOptions
@@ -16,9 +16,7 @@ _responses = partial(option, group="responses")
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class ResponseOptions(Options):
-    """The place where responses are stored, the most that are stored, and the most WebSockets that are open."""
-
-    max_response_websockets: int = option(64, "most open WebSockets of /responses; more: 429", group="realtime", low=1)
+    """The place where responses are stored, and the most that are stored."""
 
     response_store: str = _responses(
         "",
@@ -54,6 +52,15 @@ class ResponseOptions(Options):
             raise WrongOptions(f"--response_store {store}: there is no directory {Path(store).absolute().parent}")
 
 
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class ResponseSocketOptions(Options):
+    """The most WebSockets of responses that are open at once."""
+
+    beside: ClassVar[str] = "websocket"
+
+    max_response_websockets: int = option(64, "most open WebSockets of /responses; more: 429", group="realtime", low=1)
+
+
 FEATURE = Feature(
     name="responses",
     summary="OpenAI's Responses API: stored and background responses, conversations, a WebSocket",
@@ -63,6 +70,7 @@ FEATURE = Feature(
     needs=("chat",),
     packages=("cryptography", "psycopg"),
     options=ResponseOptions,
+    libraries=(ResponseSocketOptions,),
     start=StartRow(prepare="api.create:prepare", options=("response_store", "reasoning_key_file")),
     harmless=("access_programs", "background_options", "image", "prompt_cache_options", "client_metadata"),
     routes=(

@@ -84,7 +84,7 @@ def test_parts_of_texts_have_the_results_of_the_formula(window, spread, small, m
     if small:
         monkeypatch.setattr(capped_attention, "PRODUCTS", 1000)
         monkeypatch.setattr(capped_attention, "SHARED", 1)
-        monkeypatch.setattr(capped_attention, "THREADS", 3)
+        monkeypatch.setattr(capped_attention, "most_threads", lambda: 3)
     attention, texts, at = compiled(), Texts([70, 33, 5], spread), [0, 0, 0]
     for ends in ([40, 31, 2], [68, 32, 3], [69, 33, 4]):
         found = texts.step(attention, ends, at, window)
@@ -95,7 +95,7 @@ def test_parts_of_texts_have_the_results_of_the_formula(window, spread, small, m
 
 def test_what_fails_in_a_thread_fails_the_step(monkeypatch):
     monkeypatch.setattr(capped_attention, "SHARED", 1)
-    monkeypatch.setattr(capped_attention, "THREADS", 2)
+    monkeypatch.setattr(capped_attention, "most_threads", lambda: 2)
 
     def fail(*given):
         raise ValueError("no numbers")

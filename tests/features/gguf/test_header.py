@@ -112,6 +112,14 @@ def test_a_file_that_ends_before_its_tensors_is_refused(read):
         read(file()[:-1])
 
 
+@pytest.mark.parametrize(("number", "name"), [(15, "Q4_K_M"), (32, "BF16"), (9999, ""), (None, "")])
+def test_a_file_says_how_many_weights_it_has_and_of_what_type(read, tmp_path, number, name):
+    entries = {} if number is None else {"general.file_type": (4, struct.pack("<I", number))}
+    wide = ("output.weight", [64, 8], 8, 64 * 3 * 2)
+    read(file(entries, tensors=(EMBEDDING, wide), data=64 * 3 * 2 + 8 * 64 // 32 * 34))
+    assert GgufFile(tmp_path / "x.gguf").weights() == model_file.FileWeights(parameters=64 * 11, precision=name)
+
+
 def test_a_header_is_read_in_pieces(read, monkeypatch, tmp_path):
     whole = read(file())
     for size in (1, 7, 64):

@@ -414,7 +414,7 @@ def test_a_call_at_once_takes_little_of_the_fuel(monkeypatch):
 
 @pytest.mark.parametrize("cores", [1, 4])
 def test_masks_of_several_texts_are_those_of_each_alone(guidance, monkeypatch, cores):
-    monkeypatch.setattr(guidance_module, "allowed_cores", lambda: cores)
+    monkeypatch.setattr(guidance_module, "_most_threads", lambda: cores)
     monkeypatch.setattr(guidance, "_executor", None)
     sources = ['root ::= "a" [b-f]', "root ::= [0-9]{3}", 'root ::= "x" | "y"', 'root ::= "a"?', 'root ::= "q"']
     made = [guidance.matcher(grammar(source), frozenset({EOS})) for source in sources]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -10,8 +11,10 @@ from lean_ovms.config import DEMO_MODEL, Config
 from lean_ovms.features.ollama.api.models import capabilities, human
 from lean_ovms.features.ollama.api.weights import weights_of
 from lean_ovms.models.text_model import TextModel
+from lean_ovms.repository import model_file
 from lean_ovms.repository.model_dir import ModelDir
-from lean_ovms.types import Request
+from lean_ovms.repository.model_file import FileWeights
+from lean_ovms.types import Json, Request
 from tests.api.conftest import MakeApp, MakePooling, get, post, whole
 from tests.fakes import FakeEngine, say
 from tests.features.ollama.test_chat import PARSING, error
@@ -90,6 +93,34 @@ async def test_what_files_tell_of_a_model_that_is_not_loaded() -> None:
     assert re.fullmatch("[0-9a-f]{64}", weights.digest)
     model.config = config.replace(tool_parser="none")
     assert await capabilities(model) == ["completion", "thinking"]
+
+
+class OneFile:
+    """A model that is one file."""
+
+    def config(self) -> Json:
+        return {"model_type": "gemma3"}
+
+    def weights(self) -> FileWeights:
+        return FileWeights(parameters=268_098_176, precision="Q4_K_M")
+
+
+async def test_what_lists_and_show_say_of_a_model_that_is_one_file(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(model_file, "of", lambda path: OneFile())
+    (tmp_path / "m.gguf").touch()
+    app, _ = await make_app()
+    model = app.registry.get("m", TextModel)
+    model.config = model.config.replace(model_path=str(tmp_path / "m.gguf"), fake_engine=False)
+    [row] = (await whole(await get(app, "/api/tags")))["models"]
+    [running] = (await whole(await get(app, "/api/ps")))["models"]
+    shown = await whole(await post(app, "/api/show", {"model": "m"}))
+    for details in (row["details"], running["details"], shown["details"]):
+        assert (details["format"], details["family"], details["families"]) == ("gguf", "gemma3", ["gemma3"])
+        assert (details["parameter_size"], details["quantization_level"]) == ("268.10M", "Q4_K_M")
+    assert shown["model_info"]["general.architecture"] == "gemma3"
+    assert shown["model_info"]["general.parameter_count"] == 268_098_176
 
 
 @pytest.mark.parametrize(

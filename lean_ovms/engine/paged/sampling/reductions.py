@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -35,10 +36,13 @@ LOWEST, HIGHEST = -40, 70
 exp(-40 - 40) is still represented with full precision."""
 
 
-THREADS = min(4, cores())
-
 _local = threading.local()
 _pool: ThreadPoolExecutor | None = None
+
+
+@cache
+def _most_threads() -> int:
+    return min(4, cores())
 
 
 def in_parts(count: int, vocab: int, work: Callable[[slice], None]) -> None:
@@ -49,13 +53,13 @@ def in_parts(count: int, vocab: int, work: Callable[[slice], None]) -> None:
         vocab: The size of the vocabulary.
         work: The function, called with each slice.
     """
-    threads = min(THREADS, count) if count * vocab >= SHARED else 1
+    threads = min(_most_threads(), count) if count * vocab >= SHARED else 1
     if threads == 1:
         work(slice(0, count))
         return
     global _pool
     if _pool is None:
-        _pool = ThreadPoolExecutor(THREADS - 1, "sampler")
+        _pool = ThreadPoolExecutor(_most_threads() - 1, "sampler")
     edges = [count * i // threads for i in range(threads + 1)]
     parts = [slice(a, b) for a, b in pairwise(edges)]
     rest = [_pool.submit(work, part) for part in parts[1:]]

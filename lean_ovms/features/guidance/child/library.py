@@ -26,7 +26,7 @@ from ....engine.paged.sequence import Matcher
 from ....errors import GrammarInvalid, GrammarTooComplex
 from ....types import Json
 from ....types.engine import Vocabulary
-from ....util.resources import allowed_cores
+from ....util.resources import cores
 from ...structured_output.child import limits
 from ...structured_output.child.checker import CheckerSettings, ProcessGrammarChecker
 from ...structured_output.child.limits import GrammarBounds, GrammarCost
@@ -65,7 +65,7 @@ _COSTLY = ('"allOf"', '"multipleOf"', '"patternProperties"', "%json", "::=")
 """A tag of at most INLINE_BYTES with none of these in it is read in a thread here, in milliseconds: others may take
 seconds, or any memory, and are read first in a process that can be killed."""
 PARALLEL, MASK_THREADS = 4, 8
-"""Masks of a step from which on several threads share them, and how many threads."""
+"""Masks of a step from which on several threads share them, and how many threads at most."""
 COST_BYTES = 256 << 10
 _PLACE = re.compile(r"^(at )?\d+\(\d+\): (failed to compile JSON schema: )?")
 _EXCERPT = re.compile(r"\n\s*\d+ \| ")
@@ -174,11 +174,11 @@ class Guidance:
     def prepare(self, matchers: Sequence[Matcher]) -> None:
         """Computes the masks of a step like `prepare` of each matcher, several at a time where that pays."""
         ready = [one for one in matchers if isinstance(one, GuidanceMatcher) and one.needs_mask]
-        if len(ready) < PARALLEL or allowed_cores() == 1:
+        if len(ready) < PARALLEL or (threads := _most_threads()) == 1:
             one_by_one(ready)
             return
         if self._executor is None:
-            self._executor = llguidance.LLExecutor(min(MASK_THREADS, allowed_cores()))
+            self._executor = llguidance.LLExecutor(threads)
         masks = np.zeros((len(ready), len(ready[0].mask)), np.uint32)
         states = [(one.state, place) for place, one in enumerate(ready)]
         self._executor.unsafe_compute_mask_ptr(states, masks.ctypes.data, masks.strides[0], len(masks))
@@ -314,6 +314,11 @@ def _error(message: str) -> GrammarInvalid | GrammarTooComplex:
     if any(word in text for word in ("too many", "too complex", "too deep", "fuel", "limit", "too big", "too large")):
         return GrammarTooComplex(f"The grammar is too complex: {text}")
     return GrammarInvalid(text)
+
+
+@cache
+def _most_threads() -> int:
+    return min(MASK_THREADS, cores())
 
 
 class GuidanceMatcher:

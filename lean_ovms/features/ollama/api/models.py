@@ -129,7 +129,7 @@ async def _shown(name: str, model: Model) -> Json:
 
 async def _details(model: Model) -> Json:
     weights = await weights_of(model)
-    family = model.directory.config.get("model_type")
+    family = model.directory.config.get("model_type") or weights.family
     family = family if isinstance(family, str) else ""
     width = model.own_pooling.dimensions if isinstance(model, PoolingModel) and model.known else 0
     return {

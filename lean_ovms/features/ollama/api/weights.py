@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
+from ....errors import StartError
 from ....models.model import Model
 from ....repository import model_file
 from ....repository.weights import bytes_by_type, most_used
@@ -26,9 +28,11 @@ class WeightsSummary:
     bytes: int = 0
     """Their size."""
     precision: str = ""
-    """The type that most of the bytes have, as `precision` returns it; empty: not known."""
+    """The type that most of the bytes have, such as u8 or Q4_K_M; empty: not known."""
     parameters: int = 0
     """Their number, scales of quantized ones included; 0: not known."""
+    family: str = ""
+    """The kind of its network as a model that is one file names it, such as qwen3; empty: not known."""
     modified: float = 0.0
     """When a file was last changed, in seconds since 1970."""
     digest: str = ""
@@ -47,11 +51,19 @@ def _summary(path: Path) -> WeightsSummary:
     """Returns what is known of a model directory or model file; it reads no weights, but the networks."""
     files = model_file.parts(path) if path.is_file() else sorted(filter(_is_weights, path.glob("*")))
     found = [(file.name, stat.st_size, stat.st_mtime) for file in files if (stat := _stat(file))]
-    sizes = bytes_by_type(path)
+    family, number, precision = "", 0, ""
+    with suppress(StartError):  # a file that cannot be served, whose load says what is wrong
+        if (file := model_file.of(path)) is not None:
+            family, number, precision = file.config().get("model_type", ""), *astuple(file.weights())
+        else:
+            sizes = bytes_by_type(path)
+            number = sum(8 * size // BITS[kind] for kind, size in sizes.items() if kind in BITS)
+            precision = most_used(sizes)
     return WeightsSummary(
         bytes=sum(size for name, size, _ in found if not name.endswith(".xml")),
-        precision=most_used(sizes),
-        parameters=sum(8 * size // BITS[kind] for kind, size in sizes.items() if kind in BITS),
+        precision=precision,
+        parameters=number,
+        family=family,
         modified=max((modified for _, _, modified in found), default=0.0),
         digest=hashlib.sha256(repr(found).encode()).hexdigest(),
     )

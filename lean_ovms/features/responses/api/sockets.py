@@ -31,7 +31,7 @@ from ....util.concurrency import INLINE_CHARACTERS
 from ...websocket.endpoint import OpenWebSockets, no_upgrade, read_event
 from ...websocket.feature import WebSocketOptions
 from ...websocket.types import GOING_AWAY, NORMAL, Close, WebSocket, WebSocketMessage
-from ..feature import ResponseOptions
+from ..feature import ResponseSocketOptions
 from ..items import is_usable, read_input, without_logprobs
 from ..response import counts
 
@@ -60,7 +60,7 @@ class ResponseSockets(OpenWebSockets["ResponseSocket"]):
 
     def __init__(self, config: Config) -> None:
         super().__init__(
-            config.of(ResponseOptions).max_response_websockets,
+            config.of(ResponseSocketOptions).max_response_websockets,
             "too many WebSockets of /responses: --max_response_websockets",
         )
         self._most_kept = (config.max_body_memory_mb << 20) // KEPT_SHARE
