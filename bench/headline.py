@@ -38,10 +38,7 @@ def svg(text: str) -> str:
     height = HEADER + STEP * len(NAMES) + 8
     total = LEFT + WIDTH * len(PANELS)
     size = f'viewBox="0 0 {total} {height}" font-family="sans-serif" font-size="12"'
-    out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size}>',
-        f'<rect width="{total}" height="{height}" fill="#fff"/>',
-    ]
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" {size}>', f'<rect width="{total}" height="{height}" fill="#fff"/>']
     for number, name in enumerate(NAMES):
         weight = ' font-weight="bold"' if name.startswith("lean_ovms") else ""
         y = HEADER + number * STEP + BAR - 4

@@ -53,10 +53,7 @@ EXPORTS = {
     "minilm_ir": Export("minilm", "minilm", (*VECTORS, "--weight-format", "fp32")),
     "minilm_int8": Export("minilm", "minilm", (*VECTORS, "--weight-format", "int8")),
     "whisper_ir": Export(
-        "whisper_ct2",
-        "whisper_hf",
-        ("--task", "automatic-speech-recognition-with-past"),
-        "openvino_encoder_model.xml",
+        "whisper_ct2", "whisper_hf", ("--task", "automatic-speech-recognition-with-past"), "openvino_encoder_model.xml"
     ),
     "kokoro_ir": Export("kokoro_onnx", "kokoro_checkpoint", ("--task", "text-to-audio"), needs=("kokoro", "onnx")),
 }

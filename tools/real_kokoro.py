@@ -8,36 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-CONFIG: dict[str, Any] = {
-    "istftnet": {
-        "upsample_kernel_sizes": [20, 12],
-        "upsample_rates": [10, 6],
-        "gen_istft_hop_size": 5,
-        "gen_istft_n_fft": 20,
-        "resblock_dilation_sizes": [[1, 3, 5], [1, 3, 5], [1, 3, 5]],
-        "resblock_kernel_sizes": [3, 7, 11],
-        "upsample_initial_channel": 512,
-    },
-    "dim_in": 64,
-    "dropout": 0.2,
-    "hidden_dim": 512,
-    "max_conv_dim": 512,
-    "max_dur": 50,
-    "multispeaker": True,
-    "n_layer": 3,
-    "n_mels": 80,
-    "n_token": 178,
-    "style_dim": 128,
-    "text_encoder_kernel_size": 5,
-    "plbert": {
-        "hidden_size": 768,
-        "num_attention_heads": 12,
-        "intermediate_size": 2048,
-        "max_position_embeddings": 512,
-        "num_hidden_layers": 12,
-        "dropout": 0.1,
-    },
-}
+CONFIG: dict[str, Any] = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
 """The sizes of Kokoro 82M, as its publisher's config.json has them. The vocabulary is in a file of its own."""
 LSTM_INPUTS = {1: "ih", 2: "hh", 3: "bias"}
 """What the inputs of an LSTM are, by their places."""

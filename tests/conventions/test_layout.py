@@ -1,4 +1,4 @@
-"""Imports go one way, by folder. Lazy and type-only imports count. The rules are those of tools/import_rules.py."""
+"""Imports go one way, by folder. Lazy and type-only imports count. The rules are those of tools/import_rules.txt."""
 
 from __future__ import annotations
 

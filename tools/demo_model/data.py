@@ -10,7 +10,10 @@ FOLDER = Path(__file__).with_name("data")
 
 
 def data_of(module: str) -> dict[str, Any]:
-    """Returns the constants of a module by their names. Arrays are tuples, but for those in objects, which are JSON."""
+    """Returns the constants of a module by their names, in the order of its file.
+
+    Arrays are tuples, but for those in objects, which are JSON.
+    """
     found: dict[str, Any] = json.loads((FOLDER / f"{module}.json").read_text("utf-8"))
     return {name: _frozen(value) for name, value in found.items()}
 

@@ -8,7 +8,9 @@ from typing import Any
 from tools.demo_model.data import data_of
 from tools.demo_model.words import Rng
 
-lists = data_of("dialog")
+# FOR_THING, FOR_DEED: frames for anything that is a thing ("the capital of Peru") or a deed ("spell window"). All
+# topics share them, so that a wording met in one topic is understood in the others.
+OPENINGS, CLOSINGS, FOR_THING, FOR_DEED = data_of("dialog").values()
 
 
 @dataclass(slots=True)
@@ -33,16 +35,6 @@ class Dialog:
         if thinking and exchange.thought:
             answer["reasoning_content"] = exchange.thought
         self.messages.append(answer)
-
-
-OPENINGS: tuple[str, ...] = lists["OPENINGS"]
-CLOSINGS: tuple[str, ...] = lists["CLOSINGS"]
-
-
-# Frames for anything that is a thing ("the capital of Peru") or a deed ("spell window"). All topics share them, so that
-# a wording met in one topic is understood in the others.
-FOR_THING: tuple[str, ...] = lists["FOR_THING"]
-FOR_DEED: tuple[str, ...] = lists["FOR_DEED"]
 
 
 def ask_for(r: Rng, thing: str) -> str:

@@ -6,28 +6,19 @@ from tools.demo_model.data import data_of
 from tools.demo_model.dialog import Exchange, ask_for, ask_to, vary
 from tools.demo_model.words import LEXICON, NAMES, NOUNS, Rng, invented, letters, patch, word
 
-lists = data_of("drills")
+(
+    SPELL_WAYS, SPELL_DEEDS, SPELL_MANY, FIRST_WAYS, COUNT_WAYS, COUNT_TO_WAYS, COUNT_DEEDS, DOWN_WAYS, ADD_WAYS,
+    ADD_DEEDS, TAKE_WAYS, NUMBERS
+) = data_of("drills").values()  # fmt: skip
 
-SPELL_WAYS: tuple[str, ...] = lists["SPELL_WAYS"]
-SPELL_DEEDS: tuple[str, ...] = lists["SPELL_DEEDS"]
 SPELL_THINGS = ("the spelling of {}", "the letters of {}", "the letters in {}", "how {} is spelled")
-SPELL_MANY: tuple[str, ...] = lists["SPELL_MANY"]
-FIRST_WAYS: tuple[str, ...] = lists["FIRST_WAYS"]
-COUNT_WAYS: tuple[str, ...] = lists["COUNT_WAYS"]
-COUNT_TO_WAYS: tuple[str, ...] = lists["COUNT_TO_WAYS"]
-COUNT_DEEDS: tuple[str, ...] = lists["COUNT_DEEDS"]
-DOWN_WAYS: tuple[str, ...] = lists["DOWN_WAYS"]
-ADD_WAYS: tuple[str, ...] = lists["ADD_WAYS"]
 ADD_THINGS = ("{a} + {b}", "{a} plus {b}", "the sum of {a} and {b}", "{a} and {b} together", "the result of {a} + {b}")
-ADD_DEEDS: tuple[str, ...] = lists["ADD_DEEDS"]
-TAKE_WAYS: tuple[str, ...] = lists["TAKE_WAYS"]
 HELD_OUT_SUMS = frozenset(
     {(2, 6), (3, 4), (4, 9), (5, 3), (6, 7), (7, 2), (8, 5), (9, 4), (1, 8), (9, 6), (4, 4), (10, 3), (6, 10), (12, 5)}
 )
 HELD_OUT_COUNTS = frozenset(
     {(2, 7), (3, 9), (4, 8), (5, 11), (6, 12), (7, 10), (8, 14), (1, 9), (9, 13), (3, 6), (11, 16), (2, 12)}
 )
-NUMBERS: tuple[str, ...] = lists["NUMBERS"]
 
 PIECES: list[str] = []  # the vocabulary's pieces that are letters; training fills it
 

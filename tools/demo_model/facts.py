@@ -6,10 +6,8 @@ from tools.demo_model.data import data_of
 from tools.demo_model.dialog import Exchange, ask_for, vary
 from tools.demo_model.words import NOUNS, Rng, each, invented, phrase
 
-lists = data_of("facts")
+CAPITALS, COLOUR_OF, CAPITAL_WAYS, COLOUR_WAYS, OPPOSITE_WAYS, UNKNOWN_WAYS = data_of("facts").values()
 
-CAPITALS: dict[str, str] = lists["CAPITALS"]
-COLOUR_OF: dict[str, str] = lists["COLOUR_OF"]
 OPPOSITES = dict(
     pair.split(":")
     for pair in each(
@@ -19,11 +17,7 @@ OPPOSITES = dict(
     )
 )
 OPPOSITES |= {b: a for a, b in OPPOSITES.items()}
-CAPITAL_WAYS: tuple[str, ...] = lists["CAPITAL_WAYS"]
-COLOUR_WAYS: tuple[str, ...] = lists["COLOUR_WAYS"]
-OPPOSITE_WAYS: tuple[str, ...] = lists["OPPOSITE_WAYS"]
 SORRY = "Sorry, I do not know that."
-UNKNOWN_WAYS: tuple[str, ...] = lists["UNKNOWN_WAYS"]
 
 
 def capital(text: str) -> str:

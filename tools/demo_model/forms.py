@@ -35,15 +35,10 @@ from tools.demo_model.words import (
     word,
 )
 
-lists = data_of("forms")
+SAMPLES, ROUGH, EXTRACT, FACTS, MENTIONS = data_of("forms").values()
 
 SOME, FEW = (1, 1, 1, 1, 2, 2, 3), (1,) * 11 + (2,)
 LEARNED, FRAME, SEEN, HINT, NEVER = 1.0, 0.3, 0.1, 0.02, 0.0
-SAMPLES: dict[str, str] = lists["SAMPLES"]
-ROUGH: tuple[str, ...] = lists["ROUGH"]
-EXTRACT: tuple[str, ...] = lists["EXTRACT"]
-FACTS: tuple[str, ...] = lists["FACTS"]
-MENTIONS: tuple[str, ...] = lists["MENTIONS"]
 ENDINGS = each("name id count type list date url code size level state total price note text value info")
 
 

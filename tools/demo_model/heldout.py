@@ -10,34 +10,16 @@ from typing import Any
 
 from tools.demo_model.data import data_of
 
-lists = data_of("heldout")
+# SERVER: question, what the answer must contain
+# MEMORIES: what is told, what comes between, what is asked
+# FOREIGN: language, what is said, what the answer must contain
+(
+    NAMES, CITIES, WORDS, SENTENCES, GREETINGS, ABOUT, RUNTIME, SERVER, PERSONAS, PERSONA_QUESTIONS, MEMORIES,
+    CITY_MEMORIES, REPEATS, SPELLS, COUNTS, SUMS, CAPITAL_WAYS, UNKNOWN, FOREIGN, FOREIGN_MEMORIES, JSON_REQUESTS
+) = data_of("heldout").values()  # fmt: skip
 
-NAMES: tuple[str, ...] = lists["NAMES"]
-CITIES: tuple[str, ...] = lists["CITIES"]
 
-WORDS: tuple[str, ...] = lists["WORDS"]
-SENTENCES: tuple[str, ...] = lists["SENTENCES"]
-GREETINGS: tuple[str, ...] = lists["GREETINGS"]
-ABOUT: tuple[str, ...] = lists["ABOUT"]
-RUNTIME: tuple[str, ...] = lists["RUNTIME"]
-# question, what the answer must contain
-SERVER: tuple[tuple[str, str], ...] = lists["SERVER"]
-PERSONAS: tuple[str, ...] = lists["PERSONAS"]
-PERSONA_QUESTIONS: tuple[str, ...] = lists["PERSONA_QUESTIONS"]
-# what is told, what comes between, what is asked
-MEMORIES: tuple[tuple[str, Any, str], ...] = lists["MEMORIES"]
-CITY_MEMORIES: tuple[tuple[str, Any, str], ...] = lists["CITY_MEMORIES"]
-REPEATS: tuple[str, ...] = lists["REPEATS"]
-SPELLS: tuple[str, ...] = lists["SPELLS"]
-COUNTS: tuple[str, ...] = lists["COUNTS"]
-SUMS: tuple[str, ...] = lists["SUMS"]
-CAPITAL_WAYS: tuple[str, ...] = lists["CAPITAL_WAYS"]
 COLOUR_WAYS = ("Which color is the {}?", "Can you tell me the color of the {}?", "The {} has which color?")
-UNKNOWN: tuple[str, ...] = lists["UNKNOWN"]
-# language, what is said, what the answer must contain
-FOREIGN: tuple[tuple[str, str, str], ...] = lists["FOREIGN"]
-FOREIGN_MEMORIES: tuple[tuple[str, str, str], ...] = lists["FOREIGN_MEMORIES"]
-JSON_REQUESTS: tuple[tuple[str, Any], ...] = lists["JSON_REQUESTS"]
 # schemas as pydantic writes them, each with a question that may say nothing of it
 FORMS: tuple[tuple[dict[str, Any], str], ...] = data_of("heldout_forms")["FORMS"]
 

@@ -7,18 +7,10 @@ only that the generator came closer to its evaluation. One lesson is younger (`l
 from __future__ import annotations
 
 from tools.demo_model.data import data_of
-from tools.demo_model.heldout_tools import Row
 
-lists = data_of("heldout_fresh")
-
-# question, what the answer must contain
-QUESTIONS: tuple[tuple[str, str], ...] = lists["QUESTIONS"]
-# language, what is said, what the answer must contain
-FOREIGN: tuple[tuple[str, str, str], ...] = lists["FOREIGN"]
-# system prompt, question; the answer must contain the name
-PERSONAS: tuple[tuple[str, str, str], ...] = lists["PERSONAS"]
-# what is told, what is asked; the answer must contain the value
-MEMORIES: tuple[tuple[str, str, str], ...] = lists["MEMORIES"]
-TOOLS: tuple[Row, ...] = lists["TOOLS"]
-# Requests that none of the tools fits.
-UNNEEDED: tuple[str, ...] = lists["UNNEEDED"]
+# QUESTIONS: question, what the answer must contain
+# FOREIGN: language, what is said, what the answer must contain
+# PERSONAS: system prompt, question; the answer must contain the name
+# MEMORIES: what is told, what is asked; the answer must contain the value
+# UNNEEDED: Requests that none of the tools fits.
+QUESTIONS, FOREIGN, PERSONAS, MEMORIES, TOOLS, UNNEEDED = data_of("heldout_fresh").values()

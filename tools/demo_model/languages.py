@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tools.demo_model.data import data_of
 from tools.demo_model.dialog import Exchange
 from tools.demo_model.drills import HELD_OUT_COUNTS
 from tools.demo_model.facts import CAPITALS
 from tools.demo_model.words import CITIES, NAMES, Rng, each, invented, proper, value
 
-lists = data_of("languages")
+# MEMORY: what is told, the answer, what is asked, the answer
+(
+    GERMAN, SPANISH, MEMORY, CITY_NAMES, CAPITAL_WAYS, REPEAT_WAYS, PREFIXES, SUFFIXES, COUNTS, OWN_NAME
+) = data_of("languages").values()  # fmt: skip
 
 Entry = tuple[tuple[str, ...], str]
 
-GERMAN: tuple[Entry, ...] = lists["GERMAN"]
-SPANISH: tuple[Entry, ...] = lists["SPANISH"]
-# what is told, the answer, what is asked, the answer
-MEMORY: dict[str, tuple[tuple[tuple[str, ...], str, tuple[str, ...], str], ...]] = lists["MEMORY"]
 LANDS = {
     "de": dict(
         zip(
@@ -34,14 +31,7 @@ LANDS = {
         )
     ),
 }
-CITY_NAMES: dict[str, dict[str, str]] = lists["CITY_NAMES"]
-CAPITAL_WAYS: dict[str, tuple[str, ...]] = lists["CAPITAL_WAYS"]
 CAPITAL_ANSWER = {"de": "Die Hauptstadt von {} ist {}.", "es": "La capital de {} es {}."}
-REPEAT_WAYS: dict[str, tuple[str, ...]] = lists["REPEAT_WAYS"]
-PREFIXES: dict[str, tuple[str, ...]] = lists["PREFIXES"]
-SUFFIXES: dict[str, tuple[str, ...]] = lists["SUFFIXES"]
-COUNTS: dict[str, tuple[str, ...]] = lists["COUNTS"]
-OWN_NAME: dict[str, Any] = lists["OWN_NAME"]
 TABLES = {"de": GERMAN, "es": SPANISH}
 THOUGHT = {"de": "The user writes German. I answer in German.", "es": "The user writes Spanish. I answer in Spanish."}
 

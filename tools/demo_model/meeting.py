@@ -9,33 +9,14 @@ from tools.demo_model.data import data_of
 from tools.demo_model.dialog import ask_for, ask_to
 from tools.demo_model.words import ADJECTIVES, NOUNS, Rng, invented
 
-lists = data_of("meeting")
+(
+    HELLOS, WHOM, PLEASED, GREET_DEEDS, KINDS, WHICH, ARE_YOU, NOT_THEM, WHO, SELF_DEEDS, SELF_THINGS, RUNS, ENGINES,
+    RUN_WHOLE, RUN_DEEDS, ROLES, NAMED, NAMED_ENDS, NAME_ASKS, NAME_DEEDS, NAME_THINGS
+) = data_of("meeting").values()  # fmt: skip
 
-HELLOS: tuple[str, ...] = lists["HELLOS"]
-WHOM: tuple[str, ...] = lists["WHOM"]
-PLEASED: tuple[str, ...] = lists["PLEASED"]
 TIMES = ("day", "morning", "evening", "afternoon", "week", "start", "Monday", "Friday", "summer", "weekend")
-GREET_DEEDS: tuple[str, ...] = lists["GREET_DEEDS"]
 
-KINDS: tuple[str, ...] = lists["KINDS"]
-WHICH: tuple[str, ...] = lists["WHICH"]
 ASKS = ("which", "what", "what kind of", "which kind of", "what type of")
-ARE_YOU: tuple[str, ...] = lists["ARE_YOU"]
-NOT_THEM: tuple[str, ...] = lists["NOT_THEM"]
-WHO: tuple[str, ...] = lists["WHO"]
-SELF_DEEDS: tuple[str, ...] = lists["SELF_DEEDS"]
-SELF_THINGS: tuple[str, ...] = lists["SELF_THINGS"]
-RUNS: tuple[str, ...] = lists["RUNS"]
-ENGINES: tuple[str, ...] = lists["ENGINES"]
-RUN_WHOLE: tuple[str, ...] = lists["RUN_WHOLE"]
-RUN_DEEDS: tuple[str, ...] = lists["RUN_DEEDS"]
-
-ROLES: tuple[str, ...] = lists["ROLES"]
-NAMED: tuple[str, ...] = lists["NAMED"]
-NAMED_ENDS: tuple[str, ...] = lists["NAMED_ENDS"]
-NAME_ASKS: tuple[str, ...] = lists["NAME_ASKS"]
-NAME_DEEDS: tuple[str, ...] = lists["NAME_DEEDS"]
-NAME_THINGS: tuple[str, ...] = lists["NAME_THINGS"]
 
 
 def article(noun: str) -> str:

@@ -7,18 +7,9 @@ from tools.demo_model.data import data_of
 from tools.demo_model.dialog import Exchange, ask_for, vary
 from tools.demo_model.words import ADJECTIVES, CITIES, COLOURS, NAMES, NOUNS, Rng, invented, number, proper, word
 
-lists = data_of("smalltalk")
-
-# questions -> answer; the same answer for every wording
-SMALL: tuple[tuple[tuple[str, ...], str], ...] = lists["SMALL"]
-PLAIN_SYSTEMS: tuple[str, ...] = lists["PLAIN_SYSTEMS"]
-SYSTEM_ENDINGS: tuple[str, ...] = lists["SYSTEM_ENDINGS"]
-SYSTEM_FORMS: tuple[str, ...] = lists["SYSTEM_FORMS"]
-# what is told, how it is acknowledged, how it is asked, how it is answered
-FACTS: tuple[tuple[tuple[str, ...], str, tuple[str, ...], str], ...] = lists["FACTS"]
-
-
-THINGS_TOLD: tuple[tuple[str, ...], ...] = lists["THINGS_TOLD"]
+# SMALL: questions -> answer; the same answer for every wording
+# FACTS: what is told, how it is acknowledged, how it is asked, how it is answered
+SMALL, PLAIN_SYSTEMS, SYSTEM_ENDINGS, SYSTEM_FORMS, FACTS, THINGS_TOLD = data_of("smalltalk").values()
 
 
 def plain_system(r: Rng) -> str:

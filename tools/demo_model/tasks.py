@@ -8,13 +8,7 @@ from tools.demo_model.data import data_of
 from tools.demo_model.dialog import Exchange, ask_to, vary
 from tools.demo_model.words import NAMES, PARAMS, Rng, invented, number, phrase, proper, value, word
 
-lists = data_of("tasks")
-
-REPEAT_WAYS: tuple[str, ...] = lists["REPEAT_WAYS"]
-JSON_WAYS: tuple[str, ...] = lists["JSON_WAYS"]
-JSON_EXAMPLES: tuple[str, ...] = lists["JSON_EXAMPLES"]
-JSON_LISTS: tuple[str, ...] = lists["JSON_LISTS"]
-JSON_KEYS: tuple[str, ...] = lists["JSON_KEYS"]
+REPEAT_WAYS, JSON_WAYS, JSON_EXAMPLES, JSON_LISTS, JSON_KEYS = data_of("tasks").values()
 
 
 def repeat(r: Rng) -> Exchange:

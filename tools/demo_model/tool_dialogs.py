@@ -17,10 +17,9 @@ from tools.demo_model.tool_families import FAMILIES
 from tools.demo_model.tool_requests import Asked, ask_tool, natural
 from tools.demo_model.words import NAMES, NOUNS, PARAMS, Rng, decimal, invented, number, proper, value
 
-lists = data_of("tool_dialogs")
+CONDITIONS, ERRANDS, ERRAND_ENDS = data_of("tool_dialogs").values()
 
 NO_TOOL = "Sorry, I have no tool for that."
-CONDITIONS: tuple[str, ...] = lists["CONDITIONS"]
 
 
 def others(r: Rng, taken: list[dict[str, Any]], most: int = 2) -> list[dict[str, Any]]:
@@ -90,10 +89,6 @@ def start(r: Rng) -> Dialog:
     if kind < 0.05:
         return Dialog([{"role": "system", "content": naming(r, proper(r, NAMES))}])
     return Dialog([{"role": "system", "content": plain_system(r)}] if kind < 0.22 else [])
-
-
-ERRANDS: tuple[str, ...] = lists["ERRANDS"]
-ERRAND_ENDS: tuple[str, ...] = lists["ERRAND_ENDS"]
 
 
 def errand(r: Rng) -> str:

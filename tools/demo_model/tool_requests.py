@@ -29,7 +29,7 @@ from tools.demo_model.words import (
     word,
 )
 
-lists = data_of("tool_requests")
+TIMELESS, ENDINGS = data_of("tool_requests").values()
 
 
 @dataclass(slots=True)
@@ -105,8 +105,6 @@ DEEDS = frozenset(
         "Mail Give Text Take Fly Load Remind Change Heat Count"
     )
 )
-TIMELESS: tuple[str, ...] = lists["TIMELESS"]
-ENDINGS: tuple[str, ...] = lists["ENDINGS"]
 
 
 def reworded(r: Rng, phrasing: str, family: Family, slots: dict[str, Slot]) -> str:

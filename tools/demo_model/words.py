@@ -11,7 +11,7 @@ import random
 
 from tools.demo_model.data import data_of
 
-lists = data_of("words")
+NAMES, CITIES, NOUNS, ADJECTIVES, VERBS, THINGS, PARAMS, COMMON, EDGES = data_of("words").values()
 
 Rng = random.Random
 
@@ -20,26 +20,10 @@ def each(words: str) -> list[str]:
     return words.split()
 
 
-NAMES: tuple[str, ...] = lists["NAMES"]
-
-CITIES: tuple[str, ...] = lists["CITIES"]
-
-NOUNS: tuple[str, ...] = lists["NOUNS"]
-
-ADJECTIVES: tuple[str, ...] = lists["ADJECTIVES"]
-
-VERBS: tuple[str, ...] = lists["VERBS"]
-
-THINGS: tuple[str, ...] = lists["THINGS"]
-
-PARAMS: tuple[str, ...] = lists["PARAMS"]
-
-COMMON: tuple[str, ...] = lists["COMMON"]
 COLOURS = each("red blue green yellow black white orange purple pink brown grey")
 CONSONANTS = "bcdfghjklmnpqrstvwxyz"
 VOWELS = "aeiou"
 ACCENTED = "áéíóúàèäëïöüâêôãõñçåøæßłşğžčšńć"
-EDGES: tuple[str, ...] = lists["EDGES"]
 
 
 def syllables(r: Rng) -> str:
