@@ -134,8 +134,8 @@ async def attempt(handle: Handle, line: Line, client: str, error_forms: ErrorFor
     Returns:
         The outcome of the line, and whether the request failed.
 
-        Raises:
-            Busy: The server is too busy.
+    Raises:
+        Busy: The server is too busy.
     """
     request = Request("POST", line.url, body=line.body, on_behalf_of=client)
     if line.unsupported:

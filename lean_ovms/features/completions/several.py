@@ -127,8 +127,8 @@ async def start_prompts(body: GenerationBody, prompts: Iterable[Prompt], *, echo
         prompts: The prompts of the request.
         echo: Whether the generations keep the token ids of their prompts.
 
-        Raises:
-            RequestError: A generation cannot start.
+    Raises:
+        RequestError: A generation cannot start.
     """
     most = body.model.config.max_queued_tokens_per_client
     if body.truncate is None and isinstance(prompts, Sequence) and len(prompts) > 1:

@@ -326,8 +326,8 @@ class RepositoryPulls(Protocol):
             unserve: Stops serving the model; it is awaited after the model's folder is moved away, before its files are
                 deleted.
 
-            Raises:
-                RequestError: The model cannot be deleted.
+        Raises:
+            RequestError: The model cannot be deleted.
         """
 
 

@@ -193,8 +193,8 @@ def read(alias: Alias, typed: str, text: str) -> dict[str, str]:
         typed: Its name as the user has written it, for errors.
         text: Its value.
 
-        Raises:
-            StartError: The value is not allowed.
+    Raises:
+        StartError: The value is not allowed.
     """
     try:
         found = alias.read(text)

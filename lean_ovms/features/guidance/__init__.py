@@ -1,1 +1,1 @@
-"""Grammars in the paged engine by llguidance."""
+"""The grammar library of the paged engine, llguidance."""

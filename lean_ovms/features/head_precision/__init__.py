@@ -1,1 +1,1 @@
-"""A language model's output head in fewer bits than its file has."""
+"""Quantizes a language model's output head to fewer bits than its file has."""

@@ -10,7 +10,7 @@ from ...manifest import CHANGED_WEIGHTS, Feature, PartRow
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class HeadOptions(Options):
-    """In how many bits a model's output head is."""
+    """The option for the number of bits of a model's output head."""
 
     in_engine = True
 

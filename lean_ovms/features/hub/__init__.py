@@ -1,1 +1,1 @@
-"""Pulling models from a Hugging Face hub into a model repository. Knows nothing of serving, asyncio or engines."""
+"""Pulls models from a Hugging Face hub into a model repository."""

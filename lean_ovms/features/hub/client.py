@@ -1,8 +1,8 @@
-"""A client of a Hugging Face hub over huggingface_hub, with its errors as PullError. Imports it on first use.
+"""A client of a Hugging Face hub that uses huggingface_hub and raises its errors as PullError.
 
-The library lists repositories, finds token and proxy, and transfers bytes. Its snapshot_download is not used: in
-version 2.4 what it received before an interruption is lost, as each download writes to a new name, and it checks sizes,
-not contents.
+The library is imported at the first use. It lists repositories, finds token and proxy, and transfers bytes. Its
+snapshot_download is not used: in version 2.4 each download writes to a new name, so the bytes before an interruption
+are lost, and it checks sizes but not contents.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class PullError(StartError):
 
         Args:
             message: The text for the operator.
-            reason: The text for clients; empty: the message.
+            reason: The text for clients; "": the same as the message.
             temporary: Whether the same pull may succeed later.
         """
         super().__init__(message, reason=reason or message, temporary=temporary)
@@ -59,13 +59,13 @@ class RemoteFile:
     size: int
     """The size in bytes."""
     sha256: str = ""
-    """The hash of a large file; empty for a small one."""
+    """The SHA-256 of a large file; "" for a small one."""
     blob: str = ""
-    """Git's name of a small file, which is a hash of its content; empty for a large one."""
+    """The Git object id of a small file, which is a hash of its content; "" for a large one."""
 
     @property
     def digest(self) -> str:
-        """The hash of the content; "" if the hub gives none."""
+        """The hash of the content; "" if the hub does not give it."""
         return self.sha256 or self.blob
 
 
@@ -76,32 +76,32 @@ class Listing:
     repo: str
     """The name of the repository."""
     commit: str
-    """The commit's name."""
+    """The id of the commit."""
     files: tuple[RemoteFile, ...]
-    """All of its files."""
+    """All files of the commit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """When a request is sent again."""
+    """The rules for sending a request again."""
 
     attempts: int = 5
-    """Attempts without progress before giving up."""
+    """The number of attempts without progress before giving up."""
     interval_s: float = 2.0
-    """Seconds between two attempts."""
+    """The seconds between two attempts."""
     sleep: Callable[[float], None] = time.sleep
-    """What waits."""
+    """Waits for a number of seconds."""
 
 
 class HubClient:
-    """A client of one hub. Token and proxies are found as huggingface_hub does."""
+    """A client of one hub. Token and proxies are those that huggingface_hub finds."""
 
     def __init__(self, endpoint: str = "", retries: RetryPolicy | None = None) -> None:
         """Imports the library of the hub.
 
         Args:
             endpoint: The hub's address; "": the public one.
-            retries: When and how often a request is repeated.
+            retries: The rules for repeating a request; None: the default ones.
         """
         self.endpoint = endpoint.rstrip("/") or PUBLIC_ENDPOINT
         self._retries = retries or RetryPolicy()
@@ -113,7 +113,7 @@ class HubClient:
         self._raised: tuple[type[BaseException], ...] = (*foreign, OSError, ValueError)
 
     def listing(self, repo: str) -> Listing:
-        """Returns the files of repo now. Raises PullError."""
+        """Returns the current files of a repository. Raises PullError."""
         api = self._library.HfApi(endpoint=self.endpoint, library_name=AGENT)
         info = self._retry(lambda: api.model_info(repo, files_metadata=True, timeout=LISTING_TIMEOUT_S), repo)
         files = tuple(_remote_file(entry) for entry in info.siblings or ())
@@ -124,18 +124,18 @@ class HubClient:
     def fetch(
         self, listing: Listing, file: RemoteFile, part: Path, received: Callable[[int], None] = lambda _: None
     ) -> None:
-        """Downloads a file, and goes on where one of an earlier attempt ends. The content is not checked here.
+        """Downloads a file, continuing after the bytes of an earlier attempt. The content is not checked.
 
-        Each attempt follows redirects again, since signed addresses expire.
+        Each attempt follows redirects again, since signed URLs expire.
 
         Args:
             listing: The files of the repository.
-            file: The one to download.
-            part: Where it is written to.
-            received: Is called with the size of `part` when it grows. What it raises ends the download.
+            file: The file to download.
+            part: The path to which it is written.
+            received: Is called with the size of `part` when it grows. An error that it raises ends the download.
 
         Raises:
-            PullError: The hub or the disk does not work; what was received stays.
+            PullError: The hub or the disk fails; the received bytes are kept.
         """
         transfer = importlib.import_module("huggingface_hub.file_download").http_get
         headers = importlib.import_module("huggingface_hub.utils").build_hf_headers(library_name=AGENT)
@@ -154,15 +154,15 @@ class HubClient:
         self._retry(once, listing.repo, progress=lambda: part.stat().st_size if part.exists() else 0)
 
     def _retry(self, act: Callable[[], Any], repo: str, progress: Callable[[], int] = lambda: 0) -> Any:
-        """Calls a function, again after a failure that may pass.
+        """Calls a function, and repeats the call after temporary failures.
 
         Args:
             act: The function.
-            repo: The repository, for messages.
-            progress: Returns what has been received: attempts that add to it do not count.
+            repo: The name of the repository, for messages.
+            progress: Returns the number of received bytes. Attempts that increase it are not counted.
 
         Raises:
-            PullError: The failure does not pass.
+            PullError: The failure is permanent, or all attempts have failed.
         """
         left = self._retries.attempts
         while True:
@@ -183,7 +183,7 @@ class HubClient:
 
     @contextmanager
     def _translate_errors(self, repo: str) -> Iterator[None]:
-        """Turns the library's errors into a PullError, or _Transient if another attempt may succeed."""
+        """Converts the library's errors to a PullError, or to _Transient if another attempt may succeed."""
         try:
             yield
         except self._errors.GatedRepoError:
@@ -222,7 +222,10 @@ class HubClient:
 
 
 def open_hub() -> HubClient:
-    """Returns the hub that the environment names, with the retries of OVMS's variables. Raises StartError."""
+    """Returns a client of the hub that the environment names, with the retries of OVMS's variables.
+
+    Raises StartError.
+    """
     retries = RetryPolicy()
     try:
         retries = RetryPolicy(
@@ -251,7 +254,7 @@ class _Watched:
 
 
 class _Transient(Exception):
-    """A failure that may pass."""
+    """Raised for a temporary failure."""
 
     def __init__(self, message: str, wait_s: float = 0.0) -> None:
         """Keeps the message, and the seconds that the hub asks to wait."""

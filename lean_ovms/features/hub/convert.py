@@ -1,6 +1,6 @@
-"""Convert checkpoints of other frameworks with the tools of optimum-intel, if they are installed.
+"""Converts checkpoints of other frameworks with the tools of optimum-intel, if they are installed.
 
-The tools run in processes of their own: they import torch, and what they change in it must not reach the server.
+The tools run in separate processes, since they import torch and patch it, which must not affect the server.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def available() -> bool:
 def convert(repo: str, directory: Path, weight_format: str, extra: str, *, task: str = "") -> None:
     """Exports a model of the hub to OpenVINO's format with optimum-cli.
 
-    Code in the repository runs only if extra has --trust-remote-code (OVMS always gives it).
+    Code in the repository runs only if `extra` contains --trust-remote-code, which OVMS always sets.
 
     Args:
-        repo: The name of the model: organisation/name.
-        directory: Where the files are written; it must not exist.
-        weight_format: The format of the weights, such as "int4"; empty: int8.
-        extra: More arguments of optimum-cli, written as for a shell.
-        task: The task of the model by its name in this server; empty: optimum-cli finds it.
+        repo: The name of the model, organisation/name.
+        directory: The directory for the files, which must not exist.
+        weight_format: The format of the weights, such as "int4"; "": int8.
+        extra: Further arguments of optimum-cli, quoted as for a shell.
+        task: The task of the model by its name in this server; "": optimum-cli detects it.
 
     Raises:
         PullError: The arguments cannot be read, or the export fails.
@@ -59,7 +59,7 @@ def convert(repo: str, directory: Path, weight_format: str, extra: str, *, task:
 
 
 def make_tokenizers(directory: Path) -> None:
-    """Makes the tokenizers of a model that has only its tokenizer.json. Raises PullError."""
+    """Converts the tokenizer.json of a model to OpenVINO's tokenizers. Raises PullError."""
     try:
         with TemporaryDirectory(dir=directory, prefix=".tokenizers-") as made:
             _run("convert_tokenizer", [str(directory), "--with-detokenizer", "-o", made])
@@ -82,6 +82,6 @@ def _run(name: str, arguments: list[str]) -> None:
 
 
 def find_program(name: str) -> str | None:
-    """Returns a program of this Python environment, even if it is not activated, or one on PATH."""
+    """Returns the path of a program in this Python environment, even if that is not activated, or on PATH, or None."""
     sibling = Path(sys.executable).with_name(name)
     return str(sibling) if sibling.exists() else shutil.which(name)

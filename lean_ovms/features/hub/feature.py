@@ -13,7 +13,7 @@ _repository = partial(option, group="repository")
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class HubOptions(Options):
-    """The models that are pulled, their conversion, and whether clients may pull."""
+    """The options for pulling and converting models."""
 
     pull: bool = _repository(False, "command: pull source_model and exit")
     overwrite_models: bool = _repository(False, "pull a model again even if it is there")

@@ -1,4 +1,4 @@
-"""Shows how far a download is: a bar on a terminal, and a line of the log each ten seconds elsewhere."""
+"""Shows the progress of a download: as a bar on a terminal, and otherwise as a line in the log every ten seconds."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ CLEAR = "\r\x1b[K"
 
 
 class DownloadProgress:
-    """A thread that reports while the block runs."""
+    """A context manager with a thread that reports the progress of a download."""
 
     def __init__(
         self, name: str, total: int, read: Callable[[], int], *, bar: bool = False, out: TextIO | None = None
     ) -> None:
-        """Reports nothing yet.
+        """Keeps the settings; reporting begins with the block.
 
         Args:
-            name: What is downloaded.
-            total: Its bytes.
-            read: Returns how many bytes have been received.
-            bar: Whether a terminal shows a bar instead of lines of the log.
-            out: Where the bar is shown; None: at stderr.
+            name: The name of the downloaded model or file.
+            total: The size of the download in bytes.
+            read: Returns the number of received bytes.
+            bar: Whether to show a bar on a terminal instead of lines in the log.
+            out: The file to which the bar is written; None: stderr.
         """
         self._name, self._total, self._read = name, total, read
         self._out = sys.stderr if out is None else out
@@ -59,7 +59,7 @@ class DownloadProgress:
             self._print(CLEAR)
 
     def report(self, now: float) -> None:
-        """Shows how far the download is.
+        """Reports the progress.
 
         Args:
             now: The time by time.monotonic.
@@ -86,12 +86,12 @@ class DownloadProgress:
 
 
 def describe(done: int, total: int, speed: float) -> str:
-    """Returns the progress of a download as a text: percent, size, speed and time left.
+    """Describes the progress of a download: percent, size, speed and remaining time.
 
     Args:
-        done: The bytes that are here.
-        total: The bytes of the whole download.
-        speed: The bytes a second; below SLOWEST no time is told.
+        done: The number of received bytes.
+        total: The size of the whole download in bytes.
+        speed: The bytes per second; below SLOWEST no remaining time is given.
     """
     text = f"{100 * done // max(total, 1)} % of {human_size(total)}, {speed / 1e6:.1f} MB/s"
     if speed < SLOWEST:

@@ -1,4 +1,4 @@
-"""Pull a model into a directory if it is missing. The directory holds the whole model or does not exist."""
+"""Pulls a model into a directory if it is missing. The directory contains the whole model or does not exist."""
 
 from __future__ import annotations
 
@@ -28,45 +28,47 @@ NAME = re.compile(r"[A-Za-z0-9_][\w.-]*(/[A-Za-z0-9_][\w.-]*)?", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullRequest:
-    """A model that is to be pulled."""
+    """A model to pull."""
 
     source: str
     """The model's name at the hub."""
     repository: Path
     """The directory under which unfinished pulls are, on the same file system as the target."""
     target: Path
-    """The model's directory."""
+    """The directory for the model."""
     file: str = ""
-    """The model file to pull; empty: the whole model."""
+    """The model file to pull; "": the whole model."""
     images: bool = False
-    """Whether the file that reads images for a model file is pulled with it."""
+    """Whether the mmproj file of a model file is pulled as well."""
     overwrite: bool = False
-    """Whether a model that is there is pulled anew."""
+    """Whether an existing model is replaced."""
     weight_format: str = ""
-    """The weight format of a conversion; empty: the usual one."""
+    """The weight format of a conversion; "": the default one."""
     extra: str = ""
-    """Further arguments of a conversion, as a shell would read them."""
+    """Further arguments of a conversion, quoted as for a shell."""
     task: str = ""
-    """The model's task; empty: by its files."""
+    """The model's task; "": it is detected by the files."""
     converts: bool = True
     """Whether a checkpoint is converted."""
     bar: bool = False
-    """Whether a terminal shows a bar instead of lines of the log."""
+    """Whether to show a progress bar on a terminal instead of lines in the log."""
     progress: Callable[[str, str, int, int], None] = lambda path, digest, size, there: None
-    """Is called with the path of a file, its SHA-256 (empty for a small one), its size and how much of it is there.
-    What it raises ends the pull."""
+    """Is called with the path of a file, its SHA-256 ("" for a small one), its size and the number of its received
+    bytes. An error that it raises ends the pull."""
 
 
 def check_name(source: str) -> str:
-    """Returns source, if it is a model name that stays below a directory. Raises PullError."""
+    """Returns a model name if it is a path that stays below a directory. Raises PullError if it does not."""
     if not NAME.fullmatch(source) or ".." in source:
         raise PullError(f"{safe(source)} is not a model name: organisation/name")
     return source
 
 
 def file_name(source: str, target: Path, wanted: str, open_hub: Callable[[], HubClient]) -> str:
-    """Returns the name of a model file of which the name or the quantization is wanted, or which is all that there is;
-    "" for a model of another kind. Asks the hub only for what the directory target does not have. Raises PullError."""
+    """Returns the name of the model file for a name or a quantization, or of the only one; "" for other models.
+
+    The hub is asked only if the directory `target` does not have the file. Raises PullError.
+    """
     if model_file.is_one(Path(wanted)):
         return wanted
     if not wanted and target.exists():
@@ -83,7 +85,7 @@ def file_name(source: str, target: Path, wanted: str, open_hub: Callable[[], Hub
 
 
 def pull(request: PullRequest, open_hub: Callable[[], HubClient]) -> bool:
-    """Makes sure that the model is in request.target. Returns whether it had to be pulled. Raises PullError."""
+    """Pulls a model unless its directory exists. Returns whether it was pulled. Raises PullError."""
     try:
         if not request.overwrite and _is_present(request):
             log.info("%s is in %s already (--overwrite_models pulls it anew)", request.source, request.target)
@@ -102,8 +104,10 @@ def pull(request: PullRequest, open_hub: Callable[[], HubClient]) -> bool:
 
 
 def prepare(path: Path, task: str, weight_format: str, extra: str) -> Path:
-    """Returns a directory that can be served: path itself, whose missing tokenizers are made, or the directory next to
-    it to which a checkpoint is converted. Raises PullError; what it cannot repair, loading reports."""
+    """Returns a directory that can be served: `path` itself, or the directory to which its checkpoint is converted.
+
+    Missing tokenizers are made. Raises PullError. Problems that cannot be repaired are reported by loading the model.
+    """
     missing = model_dir.missing_in(path, task)
     if missing and set(missing) <= set(weights.TOKENIZERS):
         if (path / "tokenizer.json").is_file() and convert.find_program("convert_tokenizer"):
@@ -199,7 +203,7 @@ def _download(
 def _fetch(
     hub: HubClient, listing: Listing, file: RemoteFile, staging: Staging, received: Callable[[int], None]
 ) -> None:
-    """Downloads a file, once more if its content is another one. Raises PullError."""
+    """Downloads a file, and once more if its content is wrong. Raises PullError."""
     received(0)
     hub.fetch(listing, file, staging.part(file), received)
     if staging.accept(file):

@@ -1,7 +1,7 @@
-"""Models that clients pull into the model repository, and delete from it, with --allow_runtime_pull.
+"""Lets clients pull models into the model repository and delete them from it, with --allow_runtime_pull.
 
-A pull runs in a thread and ends, to be resumed by the next one, when nobody waits for it any more. Nothing is
-converted: a client says which hub's files are read, and a conversion would run a checkpoint's code.
+A pull runs in a thread, and ends when no client waits for it any more; the next pull resumes it. Nothing is converted,
+since a conversion would run code of a checkpoint that a client chose.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ REMOVED = ".removed"
 
 
 class NotChanged(RequestError):
-    """500: a model could not be pulled or deleted."""
+    """The error 500 of a model that could not be pulled or deleted."""
 
     status = 500
     kind = "server_error"
@@ -34,7 +34,7 @@ class NotChanged(RequestError):
 
 
 class HubPulls:
-    """Pulls and deletions in one directory of models, a `deployment.desired.RepositoryPulls`."""
+    """Pulls and deletes models in one directory of models."""
 
     def __init__(self, config: Config) -> None:
         self._repository = Path(config.model_repository_path)
@@ -42,7 +42,10 @@ class HubPulls:
         self._stopped = False
 
     async def pull(self, name: str, report: Report, serve: Reload) -> None:
-        """Pulls a model; `report` is called on the event loop, `serve` when all is there. Raises RequestError."""
+        """Pulls a model.
+
+        `report` is called on the event loop, and `serve` when all files are there. Raises RequestError.
+        """
         if self._stopped:
             raise Unavailable("the server is shutting down", code="shutting_down")
         loop, abandoned = asyncio.get_running_loop(), False
@@ -77,10 +80,11 @@ class HubPulls:
 
         Args:
             name: The name of the model.
-            unserve: Is awaited between taking the model out and deleting its files.
+            unserve: Stops serving the model; it is awaited after the model's folder is moved away, before its files are
+                deleted.
 
         Raises:
-            RequestError: It cannot be deleted.
+            RequestError: The model cannot be deleted.
         """
         try:
             removed = await asyncio.to_thread(_take_out, self._repository, name)
@@ -90,24 +94,24 @@ class HubPulls:
         await asyncio.to_thread(_delete, removed)
 
     async def drain(self, timeout_s: float) -> None:
-        """Pulls are requests that run: the server waits for them."""
+        """Does nothing, since pulls are running requests, for which the server waits anyway."""
 
     async def close(self) -> None:
-        """Ends the pulls. Idempotent."""
+        """Cancels the pulls. Idempotent."""
         self._stopped = True
         if self._threads is not None:
             self._threads.shutdown(wait=False)
 
 
 def _delete(removed: Path) -> None:
-    """Deletes a model that is taken out, and the directory where it is if it is empty then."""
+    """Deletes a model that was moved away, and its parent directory if that is empty then."""
     shutil.rmtree(removed, ignore_errors=True)
     with contextlib.suppress(OSError):
         removed.parent.rmdir()
 
 
 def _take_out(repository: Path, name: str) -> Path:
-    """Moves a model to where it is no model any more. Returns the place. Raises StartError."""
+    """Moves a model's folder to a hidden directory, and returns its new path. Raises StartError."""
     source, removed = repository / name, repository / REMOVED / name.replace("/", "--")
     try:
         if not listing.is_model(source):

@@ -1,4 +1,4 @@
-"""Finds the files of a repository that make a model that can be served, or says what to do instead. Pure."""
+"""Selects the files of a repository that make a model that can be served, or says what to do instead."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ SHOWN = 24
 
 
 class NotOpenVino(PullError):
-    """The repository holds no OpenVINO model."""
+    """Raised for a repository without an OpenVINO model."""
 
     def __init__(self, message: str, *, checkpoint: bool) -> None:
         """Keeps the reason.
 
         Args:
             message: The reason.
-            checkpoint: Whether it holds a model that optimum-cli can convert.
+            checkpoint: Whether the repository has a model that optimum-cli can convert.
         """
         super().__init__(message)
         self.checkpoint = checkpoint
@@ -58,13 +58,13 @@ def model_files(listing: Listing) -> list[RemoteFile]:
 
 
 def pooling_files(listing: Listing) -> list[RemoteFile]:
-    """Returns the files of sentence-transformers, which say how an embeddings model pools; exporters leave them out."""
+    """Returns sentence-transformers' files about pooling, which exporters leave out."""
     named = (file for file in listing.files if file.path in SENTENCE_FILES or SENTENCE_MODULE.fullmatch(file.path))
     return [file for file in _with_safe_names(named) if file.size <= MAX_SENTENCE_BYTES]
 
 
 def single_file(listing: Listing, name: str) -> list[RemoteFile]:
-    """Returns the model file of that name, with its other parts if it is the first of several. Raises PullError."""
+    """Returns the model file with a name, and its other parts if it is the first of several. Raises PullError."""
     there = {file.path: file for file in listing.files if model_file.is_one(PurePosixPath(file.path))}
     wanted = shards(name)
     missing = [part for part in wanted if part not in there]
@@ -76,13 +76,13 @@ def single_file(listing: Listing, name: str) -> list[RemoteFile]:
 
 
 def beside(listing: Listing, name: str) -> list[RemoteFile]:
-    """Returns the file that reads images for the model file of that name; []: the repository has none."""
+    """Returns the mmproj file for the model file with a name in a list, or [] if the repository has none."""
     there = {file.path: file for file in listing.files}
     return _with_safe_names(there[found] for found in model_file.beside(there, name)[:1])
 
 
 def usual_of(listing: Listing) -> str:
-    """Returns the name of the model file to pull of a repository that has nothing else to serve; "" for another one."""
+    """Returns the name of the model file to pull from a repository that has only model files, or "" for other ones."""
     try:
         model_files(listing)
     except NotOpenVino as missing:
@@ -93,7 +93,10 @@ def usual_of(listing: Listing) -> str:
 
 
 def shards(name: str) -> list[str]:
-    """Returns the names of all parts of a split model file, or just name. Raises PullError for a part but the first."""
+    """Returns the names of all parts of a model file, or the name alone if it is not split.
+
+    Raises PullError for a part that is not the first.
+    """
     path = PurePosixPath(name)
     form = compose().format_of(path)
     if form is not None and not model_file.whole_or_first([name]):
@@ -107,7 +110,10 @@ def _is_needed(path: str) -> bool:
 
 
 def _with_safe_names(files: Iterable[RemoteFile]) -> list[RemoteFile]:
-    """Returns files, if no name leads out of the target directory: the names come from the hub. Raises PullError."""
+    """Returns the files if no name leads out of the target directory, since the hub chooses the names.
+
+    Raises PullError.
+    """
     chosen = list(files)
     for file in chosen:
         parts = file.path.split("/")
@@ -145,7 +151,7 @@ def no_such_file(listing: Listing, wanted: str) -> PullError:
 
 
 def _model_files(there: Iterable[str]) -> str:
-    """Returns the names that can be given: whole files and first parts."""
+    """Returns a list, for messages, of the model files that can be named: whole files and first parts."""
     names = model_file.whole_or_first(there)
     if not names:
         return f"it has no {' or '.join(form.name for form in compose().formats)} files"

@@ -1,4 +1,4 @@
-"""The command line's source of models: source_model is pulled, and a checkpoint at model_path is converted."""
+"""The hub as the source of the command line's models: source_model is pulled, and a checkpoint is converted."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ CONVERSION = ("weight_format", "extra_quantization_params")
 
 
 class HubSource:
-    """A `deployment.desired.ModelSource` of the hub that the environment names."""
+    """A source of models: the hub that the environment names."""
 
     def check(self, config: Config, command: str) -> None:
-        """Implements ModelSource."""
+        """Checks the options of the hub for a command. Raises WrongOptions."""
         pulled = config.source_model or command == "pull"
         if pulled:
             require(config.source_model or config.model_name, "--pull needs --source_model ORGANISATION/NAME")
@@ -36,7 +36,7 @@ class HubSource:
             require(pulled or converted or not config.given(name), f"--{name} needs --source_model")
 
     def fetch(self, config: Config) -> Config:
-        """Implements ModelSource."""
+        """Pulls source_model, unless it is there, and returns the options that serve it. Raises StartError."""
         prestart.discard()  # a download takes minutes
         options = config.of(HubOptions)
         source = pulls.check_name(config.source_model or config.model_name)
@@ -68,7 +68,7 @@ class HubSource:
         return write_settings(config, target, companions, name=config.model_name or source)
 
     def prepare(self, config: Config) -> Config:
-        """Implements ModelSource."""
+        """Converts the model at model_path, if necessary, and returns the options that serve it. Raises StartError."""
         path, options = config.model_dir, config.of(HubOptions)
         if not path.is_dir() or not model_dir.missing_in(path, config.task):
             given = [name for name in CONVERSION if config.value(name)]
@@ -81,7 +81,7 @@ class HubSource:
 
 
 def run_pull(config: Config) -> None:
-    """Runs the command that pulls a model, and prints where it is. Raises StartError."""
+    """Runs the command that pulls a model, and prints the model's path. Raises StartError."""
     found = HubSource().fetch(config)
     name = config.source_model or config.model_name
     if sys.stdout.isatty():
@@ -93,13 +93,13 @@ def run_pull(config: Config) -> None:
 
 
 def reads_images(config: Config) -> bool:
-    """Returns whether a model file may have another file read images for it, which no option names or leaves out."""
+    """Returns whether the mmproj file of a model file should be found, as no option names or excludes it."""
     named = [row.beside for row in config.composition.formats if row.beside and config.value(row.beside)]
     return INPUT_EMBEDDINGS in config.composition.parts and not named
 
 
 def _arguments(options: HubOptions) -> str:
-    """Returns the arguments of optimum-cli: those given, and the vocoder's."""
+    """Returns the arguments of optimum-cli: those of the options, and that of the vocoder."""
     given = options.extra_quantization_params
     if not options.vocoder:
         return given

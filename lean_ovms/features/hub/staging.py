@@ -1,7 +1,7 @@
-"""A hidden directory in the repository for each model that is being pulled, locked by one process.
+"""Staging directories: hidden directories in the repository, one for each model that is being pulled.
 
-Nothing exists under the model's own name before every byte has been checked. The directory outlives the process, so
-that the next pull resumes. Knows of hubs only their files, with sizes and hashes.
+Nothing exists under the model's own name before every byte has been checked. A staging directory is locked by one
+process, and outlives it, so that the next pull resumes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ POLL_S = 0.5
 
 
 class Staging:
-    """The staging directory of one model, made by `locked`."""
+    """The staging directory of one model, which `locked` makes."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -41,7 +41,7 @@ class Staging:
         self._parts = root / "parts"
 
     def prepare(self, files: Iterable[RemoteFile]) -> list[RemoteFile]:
-        """Deletes what does not belong to files. Returns the files that still have to be fetched, wholly or partly."""
+        """Deletes everything that does not belong to `files`. Returns the files that are not complete yet."""
         files = list(files)
         self.ready.mkdir(exist_ok=True)
         self._parts.mkdir(exist_ok=True)
@@ -53,7 +53,10 @@ class Staging:
         return [file for file in files if not matches(self.ready / file.path, file)]
 
     def part(self, file: RemoteFile) -> Path:
-        """Returns where file is downloaded to. The name is of its content: another commit's file is never resumed."""
+        """Returns the path to which a file is downloaded.
+
+        The name is a hash, so another commit's file is never resumed.
+        """
         name = hashlib.sha256(f"{file.path}\0{file.size}\0{file.digest}".encode()).hexdigest()
         return self._parts / name[:32]
 
@@ -62,7 +65,7 @@ class Staging:
         return sum(file.size - min(file.size, _size(self.part(file))) for file in files)
 
     def accept(self, file: RemoteFile) -> bool:
-        """Moves a complete part to its place; if its content is another one, deletes it and returns False."""
+        """Moves a complete file to its place. If its content is wrong, it is deleted, and the method returns False."""
         part, place = self.part(file), self.ready / file.path
         if not matches(part, file):
             part.unlink(missing_ok=True)
@@ -73,7 +76,7 @@ class Staging:
         return True
 
     def publish(self, target: Path) -> None:
-        """Renames the whole tree to target at once, replacing what is there."""
+        """Renames the whole directory to `target` atomically, and replaces an existing one."""
         target.parent.mkdir(parents=True, exist_ok=True)
         for directory in [self.ready, *(path for path in self.ready.rglob("*") if path.is_dir())]:
             _sync(directory)
@@ -85,7 +88,10 @@ class Staging:
         _sync(target.parent)
 
     def publish_files(self, target: Path, names: list[str]) -> None:
-        """Moves single files into target, the first name last: its presence means that all are there."""
+        """Moves single files into `target`.
+
+        The first name is moved last, so that its presence means that all are there.
+        """
         for name in reversed(names):
             place = target / name
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -95,9 +101,9 @@ class Staging:
 
 @contextlib.contextmanager
 def locked(repository: Path, source: str) -> Iterator[Staging]:
-    """Yields the staging of that model, locked; it is kept after a failure and removed after success.
+    """Locks and yields the staging directory of a model, which is kept after a failure and removed after success.
 
-    The kernel frees the lock when the process that holds it ends.
+    The kernel releases the lock when the process ends.
     """
     root = repository / HIDDEN / source.replace("/", "--")
     lock = _lock(root, source)
@@ -111,7 +117,7 @@ def locked(repository: Path, source: str) -> Iterator[Staging]:
 
 
 def _lock(root: Path, source: str) -> int:
-    """Returns an open, locked descriptor of the directory root, which exists."""
+    """Opens and locks the existing directory `root`, and returns its descriptor."""
     import fcntl  # POSIX only
 
     notified = False
@@ -137,7 +143,7 @@ def _lock(root: Path, source: str) -> int:
 
 
 def _same(descriptor: int, path: Path) -> bool:
-    """Returns whether the directory was not removed, and perhaps created again, while this process waited."""
+    """Returns whether a path still leads to the open directory, which another process may have removed or replaced."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
@@ -145,7 +151,7 @@ def _same(descriptor: int, path: Path) -> bool:
 
 
 def check_free_space(directory: Path, missing_bytes: int, what: str) -> None:
-    """Raises PullError unless missing_bytes fit on the disk."""
+    """Raises PullError if the disk does not have room for `missing_bytes`."""
     free = shutil.disk_usage(directory).free
     if missing_bytes + SPARE_BYTES > free:
         needed = f"{what} needs {human_size(missing_bytes)}"
@@ -154,7 +160,7 @@ def check_free_space(directory: Path, missing_bytes: int, what: str) -> None:
 
 
 def matches(path: Path, file: RemoteFile) -> bool:
-    """Returns whether the content of path is that of file: its size, and the hash that is known."""
+    """Returns whether the file at `path` has the size and the hash of `file`."""
     if not path.is_file() or path.stat().st_size != file.size:
         return False
     if not file.digest:

@@ -1,1 +1,1 @@
-"""Layers with states compute prompts by chunks of tokens, and decoding tokens as products."""
+"""Faster layers with states: prompts are computed in chunks of tokens, and decoding tokens by matrix products."""

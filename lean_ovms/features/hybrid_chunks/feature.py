@@ -1,4 +1,4 @@
-"""The manifest of hybrid networks by chunks."""
+"""The manifest of computing hybrid networks in chunks."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Image models: they make images of texts, and edit images."""
+"""Image models, which generate images from texts and edit images."""

@@ -1,4 +1,4 @@
-"""POST …/images/generations, …/images/edits and …/images/variations: images of a text, and of another image.
+"""POST …/images/generations, …/images/edits and …/images/variations: images from a text or from another image.
 
 https://platform.openai.com/docs/api-reference/images, .../images-streaming and OVMS's /v3/images.
 """
@@ -41,7 +41,10 @@ async def handle_variations(request: Request, services: Services) -> Response:
 
 
 async def _edit(request: Request, services: Services, fields: FieldSet) -> Response:
-    """Raises RequestError. The body's memory is given back once its images are decoded: an edit takes long."""
+    """Serves a request to edit an image. Raises RequestError.
+
+    The memory of the body is freed once its images are decoded, since an edit takes long.
+    """
     work = lambda: parse(fields, body_of(fields, read_form(request)), services)  # noqa: E731
     parsed = await services.offload_when_known(request.size, work, inline_below=INLINE_BYTES)
     sources, lease = await services.get(ImageLoader).load(parsed.files)
@@ -57,11 +60,11 @@ async def _edit(request: Request, services: Services, fields: FieldSet) -> Respo
 
 @dataclass(frozen=True, slots=True)
 class _Images:
-    """The images of a request, which are made while they are pushed."""
+    """The source of a request's images, which are generated while they are pushed."""
 
     parsed: ImageGenerationRequest
     sources: list[Image]
-    """The image to edit, and its mask, if there are any."""
+    """The image to edit and its mask, if there are any."""
     params: list[ImageParams]
 
     async def push_to(self, sink: Sink[ImageFile]) -> None:
@@ -107,7 +110,7 @@ async def _events(images: _Images, services: Services) -> AsyncGenerator[bytes, 
 
 
 class _Renderer(sse.Renderer[bytes]):
-    """Events that are bytes."""
+    """A renderer for events that are bytes already."""
 
     def deltas(self, deltas: list[bytes]) -> bytes:
         return b"".join(deltas)

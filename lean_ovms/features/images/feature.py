@@ -20,7 +20,7 @@ _SIZE = re.compile(r"([1-9][0-9]{0,4})x([1-9][0-9]{0,4})")
 
 
 def image_size(text: str) -> tuple[int, int]:
-    """Returns width and height of an image. Raises ValueError with the form that is wanted."""
+    """Parses the width and the height of an image. Raises ValueError with the expected form."""
     if found := _SIZE.fullmatch(text):
         return int(found[1]), int(found[2])
     raise ValueError("WIDTHxHEIGHT in pixels, such as 512x512")

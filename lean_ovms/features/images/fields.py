@@ -1,4 +1,4 @@
-"""The fields of …/images/generations, edits and variations, and what a body of one of them requests."""
+"""The request fields of …/images/generations, edits and variations, and their parsing."""
 
 from __future__ import annotations
 
@@ -128,23 +128,26 @@ VARIATIONS = FieldSet((MODEL, replace(EDITS.named("image"), help="the image to v
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageGenerationRequest:
-    """The body of a request for images."""
+    """A parsed request for images."""
 
     model: ImageModel
     """The model."""
     prompt: str
-    """What they show."""
+    """The description of the images."""
     images: list[ImageParams]
     """The parameters of each image; a width of 0 means the size of the first file."""
     files: list[ImageRequest]
     """The image to edit, if there is one, and its mask."""
     stream: bool
-    """Whether each image is an event."""
+    """Whether each image is sent as an event of a stream."""
     headers: list[tuple[str, str]]
-    """The Warning headers."""
+    """The Warning headers of the response."""
 
     def sized(self, sources: Sequence[Image]) -> list[ImageParams]:
-        """Returns the parameters of each image, of which none has a width of 0. Raises BadRequest."""
+        """Returns the parameters of each image, with the size of the source where no size is requested.
+
+        Raises BadRequest.
+        """
         if self.images[0].width:
             return self.images
         width, height = (max(SIDE_STEP, side - side % SIDE_STEP) for side in (sources[0].width, sources[0].height))
@@ -208,7 +211,7 @@ def parse(fields: FieldSet, body: Json, services: Services) -> ImageGenerationRe
 
 
 def _files(values: Values, model: ImageModel) -> list[ImageRequest]:
-    """Returns the image to edit, if the endpoint has one, and its mask. Raises BadRequest."""
+    """Returns the files of the image to edit and its mask, if there are any. Raises BadRequest."""
     info, mask = model.images, values.get("mask")
     if "image" not in values:
         if not info.texts:
@@ -227,7 +230,7 @@ def _files(values: Values, model: ImageModel) -> list[ImageRequest]:
 
 
 def _one_of(values: Values, name: str, other: str) -> Any:
-    """Returns the value of a field with two names. Raises BadRequest for both."""
+    """Returns the value of a field with two names. Raises BadRequest if both are set."""
     if values[name] is not None and values[other] is not None:
         raise BadRequest(f"{name} and {other} exclude each other", param=other)
     return values[other] if values[name] is None else values[name]
@@ -239,7 +242,10 @@ def _check_limit(name: str, value: int, most: int) -> None:
 
 
 def _size(values: Values, model: ImageModel, *, own: bool) -> tuple[int, int]:
-    """Returns the width and the height; 0 if they are an image's own. Raises BadRequest."""
+    """Returns the requested width and height, or 0 for both if they are those of the source image.
+
+    Raises BadRequest.
+    """
     options, given = model.config.of(ImageOptions), values["size"]
     if given is not None and (values["width"] or values["height"]):
         raise BadRequest("size and width or height exclude each other", param="size")

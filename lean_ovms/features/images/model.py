@@ -1,4 +1,4 @@
-"""A model that makes and edits images. Knows no HTTP."""
+"""The front end's side of a model that generates and edits images."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .records import GenerateImage, PartialImage
 
 
 class ImageModel(Model):
-    """A model that makes images. Each method that serves a request holds the model until the request ends (`hold`)."""
+    """A served image model. Each method that serves a request holds the model until the request ends (`hold`)."""
 
     task = "image generation"
     endpoints = ("/v1/images/generations", "/v1/images/edits", "/v1/images/variations")
@@ -28,7 +28,7 @@ class ImageModel(Model):
 
     @property
     def images(self) -> ImageInfo:
-        """What the model makes without further wishes. Raises RequestError if it is not loaded."""
+        """The description and defaults of the model. Raises RequestError if it is not loaded."""
         return ImageInfo(**self.serving().info.of_task)
 
     @property
@@ -42,10 +42,10 @@ class ImageModel(Model):
     async def generate(
         self, prompt: str, wanted: Sequence[ImageParams], images: Sequence[Image], sink: Sink[ImageFile]
     ) -> None:
-        """Makes images one after the other, and pushes each as soon as it is finished.
+        """Generates images one after the other, and pushes each as soon as it is finished.
 
-        An unfinished image is pushed without waiting for the reader. When the task is cancelled, the engine stops after
-        the step that it computes.
+        An unfinished image is pushed without waiting for the reader. If the calling asyncio task is cancelled, the
+        engine stops after its current step.
 
         Args:
             prompt: The description of the images.

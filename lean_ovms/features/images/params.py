@@ -1,4 +1,4 @@
-"""Declares what an image model can do, how an image is made, and the image. Both processes use these classes."""
+"""Declares the description of an image model, the parameters of an image, and the image, for both processes."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ class ImageInfo:
     """The properties of an image model."""
 
     width: int
-    """The width of an image where a request says nothing."""
+    """The width of an image if the request does not set it."""
     height: int
-    """The height of such an image."""
+    """The height of an image if the request does not set it."""
     steps: int
-    """The steps of such an image."""
+    """The number of denoising steps if the request does not set it."""
     texts: bool = True
-    """Whether it makes images of texts alone."""
+    """Whether it generates images from texts only."""
     edits: bool = False
     """Whether it edits images."""
     masks: bool = False
-    """Whether it edits the places of a mask only."""
+    """Whether it can edit only the parts of an image that a mask selects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageParams:
-    """The parameters of one image. Complete and in range, except for what depends on the model's networks."""
+    """The parameters of one image. They are checked, except for limits that depend on the model's networks."""
 
     width: int
     """The width in pixels."""
     height: int
     """The height in pixels."""
     steps: int
-    """The number of steps."""
+    """The number of denoising steps."""
     seed: int
-    """The seed."""
+    """The random seed."""
     format: str = "png"
-    """png, jpeg or webp."""
+    """The file format: "png", "jpeg" or "webp"."""
     compression: int = 100
     """The quality of a jpeg or webp, from 0 to 100."""
     partial_images: int = 0
-    """How often the unfinished image is sent, too."""
+    """The number of unfinished images that are sent as well."""
     more: dict[str, Any] = field(default_factory=dict)
     """Further arguments of openvino_genai's pipelines by their names, such as negative_prompt."""
 
     def due(self, done: int, steps: int) -> int:
-        """Returns how many unfinished images are due after so many of the steps; 0 after the last."""
+        """Returns how many unfinished images are due after `done` of the steps; 0 after the last one."""
         return done * (self.partial_images + 1) // steps if done < steps else 0
 
 
@@ -57,6 +57,6 @@ class ImageFile:
     data: bytes
     """The bytes of the file."""
     params: ImageParams
-    """How it is made."""
+    """The parameters of the image."""
     partial: int | None = None
-    """The number of an unfinished image, from 0; None: it is finished."""
+    """The number of an unfinished image, from 0; None if the image is finished."""

@@ -10,7 +10,11 @@ from ...engine.record import ANSWER, COMMAND, PARTIAL, DataRecord, PixelsRecord
 
 @dataclass(slots=True)
 class GenerateImage(PixelsRecord):
-    """Make one image. Answered by PartialImages, if it has some, and then one GeneratedImage, Refused or Failed."""
+    """The command to generate one image.
+
+    It is answered by the requested PartialImages, and then by one GeneratedImage, Refused or
+    Failed.
+    """
 
     role = COMMAND
     id: int
@@ -18,18 +22,18 @@ class GenerateImage(PixelsRecord):
     params: dict[str, Any]
     """The fields of an ImageParams."""
     begun: bool
-    """Whether its request has an image already, so that it is not refused where too many wait."""
+    """Whether its request has an image already, so that it is not refused if too many images wait."""
     client: str = ""
-    """Who sends it; clients take turns."""
+    """The name of the client; clients take turns."""
     images: list[list[int]] = field(default_factory=list)
-    """Height and width of the image to edit, if there is one, and of its mask."""
+    """The height and the width of the image to edit and of its mask, if there are any."""
     pixels: list[bytes] = field(default_factory=list, metadata={"attached": True})
-    """The bytes of these images, sent as attachments."""
+    """The pixels of these images, sent as attachments."""
 
 
 @dataclass(slots=True)
 class PartialImage(DataRecord):
-    """The unfinished image of a GenerateImage."""
+    """An unfinished image of a GenerateImage command."""
 
     role = PARTIAL
     id: int
@@ -39,11 +43,11 @@ class PartialImage(DataRecord):
 
 @dataclass(slots=True)
 class GeneratedImage(DataRecord):
-    """The answer to GenerateImage."""
+    """The answer to GenerateImage, with the finished image."""
 
     role = ANSWER
     id: int
     computed_s: float
-    """The time that it took, in seconds."""
+    """The seconds that generating the image took."""
     data: bytes = field(default=b"", metadata={"attached": True})
     """The file, sent as an attachment."""

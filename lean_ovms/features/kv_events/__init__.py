@@ -1,1 +1,1 @@
-"""KV cache events: what enters and leaves the prefix cache, as vLLM publishes it."""
+"""KV cache events about blocks that enter and leave the prefix cache, as vLLM publishes them."""

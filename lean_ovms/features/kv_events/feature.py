@@ -12,7 +12,7 @@ from ...manifest import EngineRow, Feature
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class KvEventOptions(Options):
-    """The way in which the events are published."""
+    """The option for publishing events."""
 
     in_engine = True
 
@@ -26,7 +26,7 @@ class KvEventOptions(Options):
 
 
 def of_process(config: Any, number: int) -> dict[str, str]:
-    """Returns the option of one of several processes: its number is vLLM's rank. Raises StartError."""
+    """Returns the option for one of several processes, whose number becomes vLLM's rank. Raises StartError."""
     settings = read_object("kv_events_config", config.of(KvEventOptions).kv_events_config)
     return {"kv_events_config": json.dumps({**settings, "data_parallel_rank": number})}
 

@@ -1,7 +1,7 @@
-"""The fields of llama.cpp's own completion endpoints, in the words of OpenAI's completions.
+"""The fields of llama.cpp's own completion endpoints, and their translation to those of OpenAI's completions.
 
-https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md. Defaults of sampling are the model's, as
-everywhere here, and not llama.cpp's.
+https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md. Defaults of sampling are the model's, as in
+all APIs of this server, and not llama.cpp's.
 """
 
 from __future__ import annotations
@@ -60,7 +60,10 @@ def _extra(value: list[Any]) -> list[tuple[str, str]]:
 
 
 def _bias(value: Any) -> list[tuple[int | str, float]]:
-    """Reads pairs of a token id, or a text for all its tokens, and a bias. False bans. Raises BadRequest."""
+    """Reads pairs of a token id, or a text that stands for all its tokens, and a bias. The bias False bans a token.
+
+    Raises BadRequest.
+    """
     wrong = BadRequest("logit_bias must be pairs of a token id or text and a number or false", param="logit_bias")
     if isinstance(value, dict):
         value = [[_key(key), bias] for key, bias in value.items()]
@@ -75,7 +78,7 @@ def _bias(value: Any) -> list[tuple[int | str, float]]:
 
 
 def _key(text: str) -> int | str:
-    """Returns the name of a member, as a token id if it is one."""
+    """Returns the name of a member of logit_bias, as an integer if it is a token id."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS else text
 
 
@@ -90,7 +93,7 @@ def _strings(value: list[Any]) -> list[str]:
 
 
 def _like(theirs: str, name: str = "") -> Field:
-    """Returns a field of completions under its name here. It is only checked, and read of the translated body."""
+    """Declares a field of completions under llama.cpp's name. It is only checked, since the translated body is read."""
     field: Field = next(field for field in (*SAMPLING, *STRUCTURED) if field.name == theirs)
     return replace(field, name=name or theirs, read=None)
 
@@ -151,14 +154,14 @@ AS_COMPLETION = GenerationFields((MODEL, STREAM, KEEP_ALIVE, *TIMINGS, RESPONSE_
 
 
 def values_of(fields: FieldSet, body: Json) -> Values:
-    """Returns every field's value. Raises BadRequest."""
+    """Reads the value of every field. Raises BadRequest."""
     values: Values = read(fields, body)
     require(fields, values, "is required")
     return values
 
 
 def translated(values: Values) -> Json:
-    """Returns the body of the same request for completions."""
+    """Translates a request to a body of OpenAI's completions."""
     body = {name: values[name] for name in (*SAME, "model", "stream", "ignore_eos", "keep_alive", "return_progress")}
     body["repetition_penalty"] = values["repeat_penalty"]
     if (temperature := values["temperature"]) is not None:

@@ -1,6 +1,7 @@
-"""Fields that llama.cpp's clients send to OpenAI's chat and completions, in the words of these.
+"""Translates fields that llama.cpp's clients send to OpenAI's chat and completions.
 
-https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md. Some are other names of fields: that one wins.
+https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md. If a body has a field under both names,
+OpenAI's name counts.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ PRECEDENCE = (*((limit, "n_predict") for limit in LIMITS), ("repetition_penalty"
 
 
 def rewrite(given: ReadableBody, names: Collection[str]) -> ReadableBody:
-    """Returns a body without these fields, whose values have the names that all servers know.
+    """Renames llama.cpp's fields in a body to those of OpenAI's API.
 
     Args:
         given: The body of a client.
-        names: The fields of the endpoint.
+        names: The names of the endpoint's fields.
 
     Raises:
-        BadRequest: A value is not one of its field.
+        BadRequest: A value is not allowed for its field.
     """
     values = read(FIELDS, given.body)
     body: Json = {name: value for name, value in given.body.items() if name not in FIELDS.places}

@@ -85,8 +85,8 @@ def _with_tools(
         combines: Whether grammars work together with beam search and min_tokens. GenAI ignores grammars in beam search,
             and min_tokens breaks them; if False, calls in such requests are constrained only if one is required.
 
-        Returns:
-            The constraint, or None if neither content nor calls are constrained.
+    Returns:
+        The constraint, or None if neither content nor calls are constrained.
 
     Raises:
         BadRequest: A strict constraint of the answer excludes a call that is required.

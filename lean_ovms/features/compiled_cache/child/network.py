@@ -57,11 +57,11 @@ def compile_and_write(core: Any, model: Any, device: str, properties: dict[str, 
         properties: OpenVINO's properties for the network.
         folder: The empty folder.
 
-        Returns:
-            The openvino.CompiledModel.
+    Returns:
+        The openvino.CompiledModel.
 
-        Raises:
-            RuntimeError: OpenVINO cannot compile the network.
+    Raises:
+        RuntimeError: OpenVINO cannot compile the network.
     """
 
     def write(text: bytes) -> bytes:

@@ -107,8 +107,8 @@ class Tensors:
             header: The header of the file.
             exact: Whether matrices must keep their values, instead of being requantized where that is faster.
 
-            Raises:
-                OSError: A file cannot be read.
+        Raises:
+            OSError: A file cannot be read.
         """
         self._header = header
         self._exact = exact
@@ -181,8 +181,8 @@ class Tensors:
             names: The tensors, of one type and shape; the rows of several tensors alternate.
             half: The half of each expert's rows that is used, 0 or 1; None: all rows are used.
 
-            Raises:
-                ValueError: The tensors have different types or shapes.
+        Raises:
+            ValueError: The tensors have different types or shapes.
         """
         kind, (count, rows, columns) = self.kind(names[0]), self.shape(names[0])
         if any((self.kind(name), self.shape(name)) != (kind, [count, rows, columns]) for name in names):

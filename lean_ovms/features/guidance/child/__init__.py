@@ -1,1 +1,1 @@
-"""Grammars in the engine process."""
+"""Compiling and matching grammars in the engine process."""

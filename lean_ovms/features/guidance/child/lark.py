@@ -1,8 +1,8 @@
-"""Structural tags (formats.py) in llguidance's Lark, which compiles a JSON schema in it by itself (%json).
+"""Translates structural tags (formats.py) to llguidance's Lark, in which a JSON schema is one expression (%json).
 
-llguidance cuts text into the longest lexemes that a grammar allows, which takes other texts than a format does where
-lexemes overlap. So what is regular becomes one lexeme, however it is put together; only a schema, a client's grammar
-and what contains one are rules.
+llguidance splits text into the longest lexemes that a grammar allows. If lexemes overlap, it then accepts other texts
+than the format does. So every regular part becomes one lexeme, however it is composed; only schemas, clients' grammars
+and the parts that contain them become rules.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ TERMINALS = ("ANY: ~/[^\\s\\S]/", 'SOME: (ANY & ~"")', "TEXT: /(?s:.)*/")
 
 
 class Converters(NamedTuple):
-    """The library's converters of notations other than its own; all raise GrammarInvalid."""
+    """Converters to llguidance's notation, all of which raise GrammarInvalid."""
 
     regex: Callable[[str], str]
-    """Writes a regular expression as Lark's, between slashes."""
+    """Converts a regular expression to Lark's form, between slashes."""
     ebnf: Callable[[str], str]
-    """Translates XGrammar's and llama.cpp's notation."""
+    """Translates a grammar in XGrammar's or llama.cpp's EBNF."""
     match: Match
-    """Matches the pattern of a schema with names."""
+    """Matches the pattern of a schema against names of properties."""
 
 
 class Translated(NamedTuple):
-    """A grammar in the form that llguidance compiles, and the keywords of its schemas that are not imposed."""
+    """A grammar in the form that llguidance compiles, and the keywords of its schemas that are not enforced."""
 
     text: str
     """The grammar."""
     notices: list[str]
-    """The keywords."""
+    """The keywords that are not enforced."""
 
 
 def translate(tag: Any, converters: Converters) -> Translated:
-    """Returns a structural tag as llguidance takes it. Raises GrammarInvalid and GrammarTooComplex."""
+    """Translates a structural tag. Raises GrammarInvalid and GrammarTooComplex."""
     form = tag.get("format") if isinstance(tag, dict) else None
     if not isinstance(form, dict):
         raise GrammarInvalid("The structural tag is not a JSON object with a format")
@@ -72,13 +72,13 @@ class Expression(NamedTuple):
     """A part of a grammar."""
 
     text: str
-    """Lark's text."""
+    """The text of the part in Lark."""
     regular: bool
-    """Whether it may stand in a terminal."""
+    """Whether the part is regular, so that it may be in a terminal."""
 
 
 class RuleWriter(GrammarRules):
-    """Writes the formats of a structural tag as rules."""
+    """Translates the formats of a structural tag to rules."""
 
     def __init__(self, converters: Converters) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ class RuleWriter(GrammarRules):
         return self.named("T", part.text) if part.regular else part.text
 
     def grammar_of(self, form: Json) -> str:
-        """Returns a client's grammar in Lark."""
+        """Translates a client's grammar to Lark."""
         text = _text(form, "grammar")
         if not is_lark(text):
             return HEADER + self.converters.ebnf(text)
@@ -165,7 +165,7 @@ class RuleWriter(GrammarRules):
         return self._series([self.write(content, depth), Expression(_any_of(texts), True)])
 
     def _triggered_tags(self, form: Json, depth: int) -> Expression:
-        """Frees text in which a tag follows wherever one of the triggers, with which tags begin, is written."""
+        """Translates free text in which each trigger must be the beginning of one of the tags."""
         triggers, excluded = _texts(form, "triggers"), _texts(form, "excludes")
         if not triggers:
             raise GrammarInvalid("triggers of the format triggered_tags is not a list with something in it")
@@ -202,7 +202,7 @@ class RuleWriter(GrammarRules):
     # --- expressions
 
     def _series(self, parts: Sequence[Expression]) -> Expression:
-        """Returns one after the other: neighbours that are regular are one lexeme."""
+        """Joins parts that follow each other; adjacent regular parts become one lexeme."""
         parts = [part for part in parts if part.text != _EMPTY] or [Expression(_EMPTY, True)]
         if all(part.regular for part in parts):
             return Expression(" ".join(part.text for part in parts), True)
@@ -242,13 +242,13 @@ _KINDS = (
 
 
 def until(ends: Sequence[str], excluded: Sequence[str] = (), others: Sequence[str] = (), *, inside: str = "ANY") -> str:
-    """Writes any text up to the first of some ends.
+    """Returns an expression of any text up to the first of some ends.
 
     Args:
-        ends: Texts of which one has to follow.
-        excluded: Texts that may not be in the text.
-        others: Ends of other kinds, which may not come before.
-        inside: The terminal of the text.
+        ends: The texts of which one has to follow.
+        excluded: Texts that must not be in the text.
+        others: Ends of other kinds, which must not come before.
+        inside: The terminal of the text's characters.
     """
     every = _any_of((*ends, *(text for text in others if text not in ends)))
     without = f" & ~(ANY {_any_of(excluded)} ANY)" if excluded else ""
@@ -256,12 +256,12 @@ def until(ends: Sequence[str], excluded: Sequence[str] = (), others: Sequence[st
 
 
 def _inside(form: Json) -> str:
-    """Returns the terminal of a format of any text: TEXT has no place for special tokens (formats.py)."""
+    """Returns the terminal for the characters of a free-text format: TEXT if it must not contain special tokens."""
     return "TEXT" if form.get("special") is False else "ANY"
 
 
 def literal(text: str) -> str:
-    """Returns exactly this text."""
+    """Returns an expression that matches exactly this text."""
     return json.dumps(text) if text else _EMPTY
 
 
@@ -270,7 +270,7 @@ def _any_of(texts: Sequence[str]) -> str:
 
 
 def _begins(tag: Any, trigger: str, triggers: Sequence[str]) -> bool:
-    """Returns whether this is the first of the triggers with which a tag begins. Raises GrammarInvalid if none is."""
+    """Returns whether a trigger is the first one with which a tag begins. Raises GrammarInvalid if none is."""
     begin = _text(tag, "begin")
     found = next((one for one in triggers if begin.startswith(one)), None)
     if found is None:

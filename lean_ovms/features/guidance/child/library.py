@@ -1,4 +1,4 @@
-"""Grammars compiled and matched by llguidance, which only this module imports, by the first grammar of a model."""
+"""Compiles and matches grammars with llguidance, which is imported for the first grammar of a model."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ _KEYS = re.compile(r"\[(.*)\]")
 
 
 def load(config: EngineConfig, words: Vocabulary, width: int, eos: Sequence[int]) -> Guidance:
-    """Returns the library for options, the texts of the tokens, the width of logits and the tokens that end a text."""
+    """Makes the library for a vocabulary; `width` is the number of logits, and `eos` are the tokens that end a text."""
     reader = ProcessGrammarChecker(CheckerSettings.of(config, width), PROCESS)
     return Guidance(words.pieces, width, eos, reader, special=words.special)
 
@@ -84,7 +84,7 @@ class Reading(NamedTuple):
     text: str
     """The grammar."""
     notices: tuple[str, ...]
-    """Sentences for the client about what of its request the grammar does not impose."""
+    """Sentences for the client about parts of its request that the grammar does not enforce."""
 
 
 def read(tag: Any) -> Reading:
@@ -101,9 +101,10 @@ def validate(text: str) -> None:
 
 
 class Guidance:
-    """A queue.Compiler and GrammarChecker: compiling takes milliseconds here and needs no process of its own.
+    """The grammar library llguidance with a vocabulary. It is thread-safe.
 
-    Thread-safe. The vocabulary is read when the first grammar comes (0.5 s for 150,000 tokens).
+    Compiling takes milliseconds and needs no separate process. The vocabulary is read for the first grammar, which
+    takes 0.5 s for 150,000 tokens.
     """
 
     def __init__(
@@ -119,10 +120,10 @@ class Guidance:
 
         Args:
             pieces: The bytes of each token.
-            width: Of the logits.
-            eos: Tokens that end a text.
-            reader: Of grammars that may be costly to compile (process.py); None reads them here.
-            special: Tokens that an answer does not show.
+            width: The width of the logits.
+            eos: The tokens that end a text.
+            reader: The process in which grammars are compiled first that may be costly; None: all are compiled here.
+            special: The special tokens, which an answer does not show.
         """
         self._reader = reader
         self._read: dict[str, Reading] = {}
@@ -135,7 +136,7 @@ class Guidance:
         self._tokens = GrammarTokens(padded(pieces, width), self._eos, special)
 
     def compile(self, tag: str) -> None:
-        """Makes a grammar ready for `matcher`. Raises GrammarInvalid and GrammarTooComplex."""
+        """Compiles a grammar for `matcher`. Raises GrammarInvalid and GrammarTooComplex."""
         if tag not in self._compiled:
             self._compiled[tag] = self._built(tag)[0], self._tokens.special.needed(_parsed(tag))
 
@@ -161,18 +162,18 @@ class Guidance:
             self._reader.stop()
 
     def matcher(self, tag: str, stops: frozenset[int]) -> GuidanceMatcher:
-        """Returns a matcher that stands at the beginning of a grammar.
+        """Returns a matcher at the beginning of a grammar.
 
         Args:
             tag: The grammar.
-            stops: The tokens that may end the text where the grammar can end.
+            stops: The tokens with which a text may end where the grammar allows the end.
         """
         self.compile(tag)
         built, needed = self._compiled[tag]
         return GuidanceMatcher(built.deep_copy(), stops | frozenset(self._eos), self._tokens, needed)
 
     def prepare(self, matchers: Sequence[Matcher]) -> None:
-        """Computes the masks of a step like `prepare` of each matcher, several at a time where that pays."""
+        """Computes the masks of a step for several matchers, in threads if there are enough of them."""
         ready = [one for one in matchers if isinstance(one, GuidanceMatcher) and one.needs_mask]
         if len(ready) < PARALLEL or (threads := _most_threads()) == 1:
             one_by_one(ready)
@@ -186,7 +187,7 @@ class Guidance:
             one.set_mask(mask)
 
     def _built(self, tag: str) -> tuple[Any, tuple[str, ...]]:
-        """Compiles a grammar; returns llguidance's matcher, and what it does not impose."""
+        """Compiles a grammar, and returns llguidance's matcher and notices of what it does not enforce."""
         reading = self._read.get(tag) or read(_parsed(tag))
         with self._lock:
             if self._tokenizer is None:
@@ -197,7 +198,7 @@ class Guidance:
         return built, (*reading.notices, *map(_notice, built.get_grammar_warnings()))
 
     def _keep(self, tag: str, reading: Reading) -> None:
-        """Keeps a grammar that was read in the process; the others are dropped when they have too many bytes."""
+        """Keeps a grammar that the other process has read. If all have too many bytes, the others are dropped."""
         with self._lock:
             if self._read_bytes > TEXT_BYTES:
                 self._read.clear()
@@ -206,7 +207,7 @@ class Guidance:
             self._read_bytes += len(tag) + len(reading.text)
 
     def _try(self, built: Any, long: bool) -> float:
-        """Matches random texts for a while; returns the CPU time of the slowest mask. Raises GrammarTooComplex."""
+        """Matches random texts for a while, and returns the CPU time of the slowest mask. Raises GrammarTooComplex."""
         end = time.monotonic() + TRIAL_S
         slowest = max(self._walk(built.deep_copy(), random.Random(i), TRIAL_TOKENS, end) for i in range(TRIAL_TEXTS))
         if long:
@@ -234,7 +235,8 @@ class Guidance:
         return slowest
 
     def _any_token(self, mask: bytes, rng: random.Random) -> int | None:
-        """Returns a random token of a mask that does not end the text; not all of them need be equally likely."""
+        """Returns a random token that a mask allows and that does not end the text, not necessarily uniformly
+        distributed."""
         allowed = np.frombuffer(mask, np.uint8)[: self._width // 8 + 1].copy()
         for end in self._eos:
             allowed[end >> 3] &= ~np.uint8(1 << (end & 7))
@@ -253,7 +255,7 @@ def _parsed(tag: str) -> Any:
 
 
 def _regex(pattern: str) -> str:
-    """Translates a regular expression into Lark. Its digits are the ASCII ones, which is what they are for XGrammar."""
+    """Translates a regular expression to Lark. Its digits are the ASCII ones, as for XGrammar."""
     return f"(/{llguidance.regex_to_lark(pattern, 'd')}/)"
 
 
@@ -267,7 +269,7 @@ def _ebnf(grammar: str) -> str:
 
 
 def _match(pattern: str, names: Sequence[str]) -> PatternNames:
-    """Matches the pattern of a schema with names, and tells whether there is another name that it matches."""
+    """Returns which of the names a schema's pattern matches, and whether it matches other names as well."""
     one = _in_bytes({"type": "string", "pattern": pattern})
     declared = tuple(name for name in names if _fits(one, json.dumps(name, ensure_ascii=False)))
     rest = dict.fromkeys(names, False)
@@ -288,13 +290,13 @@ def _bytes() -> Any:
 
 
 def _fits(matcher: Any, text: str) -> bool:
-    """Returns whether the whole text is one of the grammar."""
+    """Returns whether a grammar accepts the whole text."""
     state, ids = matcher.deep_copy(), _bytes().tokenize_str(text)
     return bool(state.validate_tokens(ids) == len(ids) and state.consume_tokens(ids) and state.is_accepting())
 
 
 def _notice(warning: str) -> str:
-    """Returns the keywords of a warning, as a client reads them."""
+    """Converts a warning of llguidance to a text for clients with the keywords that it names."""
     if warning.startswith("oneOf"):
         return "oneOf (it is taken as anyOf)"
     if warning.startswith("Unknown format: "):
@@ -309,7 +311,7 @@ def _raise_for(state: Any) -> None:
 
 
 def _error(message: str) -> GrammarInvalid | GrammarTooComplex:
-    """Returns llguidance's error, without the place in a text that the client has not written."""
+    """Converts an error message of llguidance; positions are removed, since they are not in the client's text."""
     text = _PLACE.sub("", " ".join(_EXCERPT.split(message)[0].split()))[:300]
     if any(word in text for word in ("too many", "too complex", "too deep", "fuel", "limit", "too big", "too large")):
         return GrammarTooComplex(f"The grammar is too complex: {text}")
@@ -322,7 +324,7 @@ def _most_threads() -> int:
 
 
 class GuidanceMatcher:
-    """An engine.paged.sequence.Matcher: the state of a sequence in its grammar, and the mask of what may come next."""
+    """The state of a sequence in its grammar, with the mask of the tokens that may come next."""
 
     __slots__ = ("_needed", "_ready", "_slow", "_stops", "_tokens", "mask", "state")
 
@@ -336,11 +338,11 @@ class GuidanceMatcher:
 
     @property
     def needs_mask(self) -> bool:
-        """Whether the mask is not computed yet, and the text is not over."""
+        """Whether the mask has to be computed, since it is missing and the text has not ended."""
         return not self._ready and not self.state.is_stopped()
 
     def set_mask(self, mask: NDArray[np.uint32]) -> None:
-        """Takes the mask of the next token, computed outside."""
+        """Sets the mask of the next token, which was computed for several matchers at once."""
         self.mask = mask
         self._ready = True
 
@@ -362,7 +364,7 @@ class GuidanceMatcher:
             forbid(row, self.mask, ends, self._tokens.special.forbidden(self.mask, self._needed))
 
     def consume(self, token: int) -> bool:
-        """Takes the next token; True for an end token, which ends the grammar (and the text, by its stops)."""
+        """Adds the next token. Returns True for an end token, which ends the grammar."""
         self._ready = False
         if token in self._stops:
             return True

@@ -1,6 +1,7 @@
-"""Patterns of names that only declared or required properties have: `properties` k beside `patternProperties` "^k$".
+"""Merges `patternProperties` that match only declared or required properties into these, such as "^k$" beside k.
 
-llguidance imposes both on k, but where nothing else is allowed it lets a comma follow for a name that cannot come.
+llguidance enforces both schemas on k. But if no other property is allowed, it accepts a comma after which no name is
+possible.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ class PatternNames(NamedTuple):
     """The names that a pattern matches."""
 
     declared: tuple[str, ...]
-    """Those of a given list that it matches."""
+    """The names of a given list that the pattern matches."""
     others: bool
-    """Whether it matches any other name."""
+    """Whether the pattern matches any other name."""
 
 
 Match = Callable[[str, Sequence[str]], PatternNames]
@@ -26,7 +27,7 @@ Match = Callable[[str, Sequence[str]], PatternNames]
 
 
 def merged(schema: Schema, match: Match) -> Schema:
-    """Returns the schema with each pattern that matches declared or required properties only written into these."""
+    """Merges each pattern that matches only declared or required properties into their schemas."""
     done: Schema = _merged(schema, match)
     return done
 
@@ -65,7 +66,7 @@ def _write_in(done: Json, match: Match, patterns: Json, properties: Json) -> Non
 
 
 def _both(one: Schema, other: Schema) -> Schema:
-    """Returns a schema of the values that both allow."""
+    """Returns a schema of the values that two schemas allow."""
     if one is True or one == other:
         return other
     return one if other is True else {"allOf": [one, other]}

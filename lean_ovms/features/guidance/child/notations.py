@@ -1,7 +1,7 @@
-"""Rules of JSON values as some model families write arguments (grammar/notations.py), in llguidance's Lark.
+"""Rules in llguidance's Lark for the notations in which some model families write arguments (grammar/notations.py).
 
-Numbers, and in Python strings, are written as in JSON: their schemas go to the library as they are. Only words, quotes,
-keys and brackets are other ones.
+Numbers, and strings in Python's notation, are written as in JSON, so the library gets their schemas as they are. Only
+words, quotes, keys and brackets differ.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def write(style: str, schema: Schema, writer: GrammarRules) -> str:
 
 
 class _Values:
-    """The rules of values in a notation: objects, arrays and words are those of Python."""
+    """Writes the rules of values in Python's notation; other notations are derived from it."""
 
     words = ("True", "False", "None")
     comma = "/, ?/"
@@ -48,7 +48,7 @@ class _Values:
         self._any = ""
 
     def value(self, schema: Schema) -> str:
-        """Returns the name of a rule."""
+        """Returns the name of a rule for values of a schema."""
         if not isinstance(schema, dict):
             return self.any_value()
         ref = schema.get("$ref")
@@ -74,7 +74,7 @@ class _Values:
         return self._either([self._of(kind, whole) for kind in (kinds if isinstance(kinds, list) else [kinds])])
 
     def arguments(self, schema: Schema) -> str:
-        """Returns the members of an object as arguments with names."""
+        """Returns the name of a rule for the members of an object, written as keyword arguments."""
         whole = flat(self.root, schema)
         if not isinstance(whole, dict):
             raise GrammarInvalid("a tool's parameters are not an object")
@@ -90,7 +90,7 @@ class _Values:
         return self._members(members, '", "', other)
 
     def any_value(self) -> str:
-        """Returns any value of the notation."""
+        """Returns the name of a rule for any value in the notation."""
         if not self._any:
             self._any = f"any_{len(self.writer.rules)}"
             self.writer.rules.append(f"{self._any}: {' | '.join([self._of(kind, {}) for kind in _TYPES])}")
@@ -138,9 +138,10 @@ class _Values:
         return self.writer.named("r", f'"{{" {self._members(members, self.comma, other)} "}}"')
 
     def _members(self, members: Sequence[tuple[str, bool]], comma: str, other: str) -> str:
-        """Returns members in order, optional ones possibly left out, then any number of others.
+        """Returns an expression of members in order, of which optional ones may be missing, and then of any others.
 
-        Two rules a member, so that the grammar grows with their number and not with the number of their choices.
+        It needs two rules for each member, so the grammar grows with the number of members, not with that of
+        combinations.
         """
         after = f"({comma} {other})*" if other else '""'
         start = f"({other} {after})?" if other else '""'
@@ -156,7 +157,7 @@ class _Values:
     # --- what notations differ in
 
     def string(self, schema: Any) -> str:
-        """Returns the rule of a string, with only the escapes that Python and JSON share."""
+        """Returns the name of a rule for a string, with only the escapes that Python and JSON share."""
         kept = {key: schema[key] for key in ("minLength", "maxLength", "pattern", "format") if key in schema}
         return self.writer.json({"type": "string", **kept}, json_allowed_escapes='nrt"\\')
 

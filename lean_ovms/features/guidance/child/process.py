@@ -1,7 +1,8 @@
-"""Reads and compiles grammars that may take seconds or much memory: `python -m` this module <fd>.
+"""The process that compiles grammars that may take seconds or much memory.
 
-It answers with llguidance's text of a grammar, what is not imposed, and the time that took
-(structured_output/child/answers.py). The process that started it kills it when no answer comes.
+It is run by `python -m` with the number of its end of a socket pair. It answers (structured_output/child/answers.py)
+with the text of a grammar for llguidance, notices of what is not enforced, and the time. The process that started it
+kills it if no answer comes.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from . import library
 
 
 def load(message: dict[str, Any]) -> Check:
-    """Returns what reads a grammar, and limits the memory of this process from here on."""
+    """Limits the memory of this process from now on, and returns the function that compiles a grammar."""
     library.validate('start: "a"')
     limit_memory(message["memory_bytes"])
     return read
 
 
 def read(tag: str, bounds: GrammarBounds) -> dict[str, Any]:
-    """Translates a structural tag into Lark and compiles it. Raises GrammarInvalid and GrammarTooComplex."""
+    """Translates a structural tag to Lark and compiles it. Raises GrammarInvalid and GrammarTooComplex."""
     began = time.process_time()
     reading = library.read(limits.check(tag, bounds))
     library.validate(reading.text)

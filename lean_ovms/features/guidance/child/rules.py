@@ -1,4 +1,4 @@
-"""The rules of a grammar in llguidance's Lark, which what writes formats and what writes values add to."""
+"""Collects the rules of a grammar in llguidance's Lark, to which the writers of formats and of values add."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class GrammarRules:
         self._names: dict[str, str] = {}
 
     def named(self, prefix: str, body: str) -> str:
-        """Returns the name of a rule, or, with a capital prefix, of a terminal; equal ones are written once."""
+        """Adds a rule, or with a capital prefix a terminal, and returns its name. Equal ones are added once."""
         key = f"{prefix}: {body}"
         if key not in self._names:
             self._names[key] = f"{prefix}{len(self._names)}"
@@ -31,11 +31,11 @@ class GrammarRules:
         return self._names[key]
 
     def json(self, schema: Any, *, one_line: bool = False, **more: Any) -> str:
-        """Returns the name of a rule for values of a schema.
+        """Adds a rule for the JSON values of a schema, and returns its name.
 
         Args:
             schema: The JSON Schema.
-            one_line: Whether there is one blank behind a colon and a comma, and no other.
+            one_line: Whether the only white space is one blank after each colon and comma.
             **more: Further settings of llguidance for JSON.
         """
         blanks: Json = _ONE_LINE if one_line else {"whitespace_pattern": WHITESPACE}

@@ -1,1 +1,1 @@
-"""Makes a network's output head smaller."""
+"""Quantizes the output head of a network in the engine process."""

@@ -1,6 +1,6 @@
-"""A network's output head in 4 or 8 bits: the matrix that makes logits of hidden states.
+"""Quantizes a network's output head, the matrix that projects hidden states to logits, to 4 or 8 bits.
 
-Embeddings stay as they are, also where the file has one matrix for both: the head gets numbers of its own.
+Embeddings stay as they are: if the file has one matrix for both, the head gets a quantized copy.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ ARITHMETIC = {"Multiply": np.multiply, "Subtract": np.subtract, "Add": np.add}
 
 
 class SmallHead:
-    """A network.WeightsSource: another one's network, with its output head in fewer bits."""
+    """A source of networks that quantizes the output head of another source's network."""
 
     def __init__(self, config: EngineConfig, source: WeightsSource) -> None:
-        """Keeps what to change, and into how many bits."""
+        """Keeps the source, and the number of bits from the options."""
         self._source = source
         self._bits = int(config.of(HeadOptions).head_precision.removeprefix("int"))
 
     def read(self, core: Any) -> Any:
-        """Implements WeightsSource.read. Raises StartError for a head of an unknown form."""
+        """Reads the network and quantizes its head. Raises StartError for a head of an unknown form."""
         model = self._source.read(core)
         compress(model, self._bits)
         return model
 
 
 def compress(model: Any, bits: int) -> None:
-    """Puts a network's output head into 4 or 8 bits, unless it has as few already. Raises StartError."""
+    """Quantizes a network's output head to `bits` bits, unless it has as few already. Raises StartError."""
     projection, _ = last_projection(model)
     weights = projection.input_value(1)
     shape = [size.get_length() for size in weights.get_partial_shape()]
@@ -66,10 +66,10 @@ def compress(model: Any, bits: int) -> None:
 
 
 class _Rows:
-    """The rows of a matrix that constants and simple operations on them make."""
+    """The rows of a matrix that is computed from constants by simple operations."""
 
     def __init__(self, output: Any, count: int) -> None:
-        """Keeps the matrix and the number of its rows. Raises StartError for one that other operations make."""
+        """Keeps the matrix and the number of its rows. Raises StartError if other operations compute it."""
         self._output = output
         self._count = count
         self.bits = self._known(output)
@@ -78,7 +78,7 @@ class _Rows:
         return np.asarray(self._floats(self._output, part), np.float32).reshape(part.stop - part.start, -1)
 
     def _known(self, output: Any) -> int:
-        """Returns the bits of the numbers of a matrix, the first of the constants that it is made of."""
+        """Returns the number of bits of the matrix's first constant, which has its numbers."""
         node = output.get_node()
         kind = node.get_type_name()
         if kind == "Constant":
@@ -88,7 +88,7 @@ class _Rows:
         return self._known(node.input_value(0))
 
     def _floats(self, output: Any, part: slice) -> Any:
-        """Returns some rows of an output of the matrix, or a constant that is the same for all rows."""
+        """Returns rows of an operation in the matrix's graph as floats, or a constant that all rows share."""
         node = output.get_node()
         kind = node.get_type_name()
         if kind == "Constant":
@@ -103,18 +103,19 @@ class _Rows:
 
 
 class _Numbers(NamedTuple):
-    """A piece of a matrix [rows, groups, elements]: (number - zero) * scale is an element."""
+    """A quantized part of a matrix [rows, groups, elements]; an element is (number - zero) * scale."""
 
     numbers: NDArray[np.uint8]
-    """A whole number for each element."""
+    """The integer of each element."""
     zeros: NDArray[np.uint8]
-    """The number of each group that stands for 0."""
+    """The zero point of each group."""
     scales: NDArray[np.float16]
-    """The distance of two numbers of each group."""
+    """The scale of each group."""
 
 
 def _rounded(elements: Floats, bits: int) -> _Numbers:
-    """Returns groups of elements [rows, groups, elements] as numbers of so many bits, those that are least wrong."""
+    """Quantizes groups of elements [rows, groups, elements] to `bits` bits, with the scales that give
+    the least error."""
     most = 2**bits - 1
     least = np.minimum(elements.min(-1, keepdims=True), 0)
     width = np.maximum(elements.max(-1, keepdims=True), 0) - least
@@ -129,13 +130,13 @@ def _rounded(elements: Floats, bits: int) -> _Numbers:
 
 
 def _numbered(elements: Floats, least: Floats, step: Floats, most: int) -> tuple[_Numbers, Floats]:
-    """Returns groups of elements as numbers from 0 to `most`, and the sum of the squares of what is wrong in each.
+    """Quantizes groups of elements to integers from 0 to `most`, and returns the sum of squared errors of each group.
 
     Args:
         elements: The elements [rows, groups, elements].
-        least: What the number 0 of each group is to stand for.
-        step: The distance of two numbers.
-        most: The greatest number.
+        least: The value that the integer 0 of each group should represent.
+        step: The difference of the values of consecutive integers.
+        most: The greatest integer.
     """
     scales = step.astype(np.float16)
     scales[scales == 0] = 1
@@ -147,7 +148,7 @@ def _numbered(elements: Floats, least: Floats, step: Floats, most: int) -> tuple
 
 
 def _compressed(rows: _Rows, shape: list[int], bits: int) -> Any:
-    """Returns a matrix as 32-bit floats, which OpenVINO makes of numbers of so many bits within its products."""
+    """Returns a quantized matrix as an output of 32-bit floats; OpenVINO converts its integers within products."""
     count, columns = shape
     group, kind = next(size for size in GROUPS if columns % size == 0), ov.Type.u4 if bits == 4 else ov.Type.u8
     groups = columns // group
@@ -168,13 +169,13 @@ def _compressed(rows: _Rows, shape: list[int], bits: int) -> Any:
 
 
 def _bytes(tensor: Any) -> NDArray[np.uint8]:
-    """Returns the memory of a tensor, of which openvino has no shape where two numbers are in a byte."""
+    """Returns the memory of a tensor as bytes; OpenVINO has no array for tensors with two numbers in a byte."""
     found: NDArray[np.uint8] = tensor.data.reshape(-1).view(np.uint8)
     return found
 
 
 def _packed(numbers: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
-    """Returns numbers in memory's order: those of 4 bits two in a byte, the first one in its lower half."""
+    """Packs numbers: of 4 bits two in a byte, the first one in the lower half, and of 8 bits one in a byte."""
     if bits == 8:
         return numbers.reshape(-1)
     flat = np.append(numbers.reshape(-1), np.zeros(numbers.size % 2, np.uint8))

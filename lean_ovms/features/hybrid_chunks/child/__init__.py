@@ -1,1 +1,1 @@
-"""The parts of hybrid networks that compute by chunks, in the engine process."""
+"""Replaces parts of hybrid networks by computation in chunks, in the engine process."""

@@ -1,14 +1,15 @@
-"""The gated delta rule of prompts as products of matrices, with the short convolution before it (Qwen3.5, Qwen3-Next).
+"""Computes the gated delta rule of prompts, with the short convolution before it, by matrix products (Qwen3.5).
 
-openvino's operation PagedGatedDeltaNet computes token by token: with a head's state S [value, key], for each token
-S = exp(gate) S; S = S + beta (v - S k) k^T; output = S q. It still does so for decoding sequences and draft tokens. The
-parts of prompts are cut into chunks of CHUNK tokens, each computed at once: what its tokens add to the state depends on
-those before them by a triangular matrix A, as (I - A)^-1 says. A loop takes the state from chunk to chunk.
+OpenVINO's operation PagedGatedDeltaNet computes token by token. With a head's state S [value, key], it computes for
+each token S = exp(gate) S; S = S + beta (v - S k) k^T; output = S q. It is still used for decoding sequences and draft
+tokens. Prompts are cut into chunks of CHUNK tokens, each of which is computed at once: the tokens of a chunk depend on
+those before them by a triangular matrix A, and (I - A)^-1 gives what they add to the state. A loop passes the state
+from chunk to chunk.
 
-All of it is computed in f32, also where the rest of the network is in bf16: the decays and the inverse would err by
-several percent. The outputs leave the loop in f32, too: openvino 2026.4 mixes up the rows of more than two chunks in
-bf16. Tokens and states go in as they are kept, since openvino copies them; so a step has parts of MOST_PROMPTS prompts
-at most (StateCheckpoints).
+Everything is computed in f32, even if the rest of the network is in bf16, in which the decays and the inverse would
+have errors of several percent. The outputs leave the loop in f32 as well, since OpenVINO 2026.4 mixes up the rows of
+more than two chunks in bf16. Tokens and states enter in their stored type, since OpenVINO copies them; so a step has
+parts of at most MOST_PROMPTS prompts (StateCheckpoints).
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ tokens are added."""
 
 
 def compute_in_chunks(model: Any, precision: Callable[[], Any]) -> None:
-    """Adds the computation of prompts by chunks to each gated delta rule of a network that has any.
+    """Adds the computation of prompts in chunks to each gated delta rule of a network, if it has any.
 
-    The network gets the inputs CHUNK_*, and for each table of states an output with the states behind the ends of
-    chunks that are wanted.
+    The network gets the inputs CHUNK_*, and for each table of states an output with the states after the requested
+    chunks.
 
     Args:
         model: The openvino.Model, with paged attention.
@@ -88,7 +89,7 @@ def _sizes(node: Any) -> Sizes:
 
 
 def _replace(convolution: Any, node: Any, inputs: dict[str, Any], kind: Any) -> list[Any]:
-    """Lets a network read what is computed by chunks in the place of an operation's values for the tokens of prompts.
+    """Makes a network use the results of chunks instead of an operation's results for the tokens of prompts.
 
     Args:
         convolution: The convolution before the operation.
@@ -97,7 +98,7 @@ def _replace(convolution: Any, node: Any, inputs: dict[str, Any], kind: Any) -> 
         kind: The element type in which states are kept.
 
     Returns:
-        The results with the states of both.
+        The results with the states of convolution and operation.
     """
     readers, step_slots = list(node.output(0).get_target_inputs()), inputs[network.STEP_SLOTS]
     part = exact(_part(_sizes(node), ShortConvolution(convolution, _values(node)), kind))
@@ -124,19 +125,20 @@ def _replace(convolution: Any, node: Any, inputs: dict[str, Any], kind: Any) -> 
 
 
 def _part(sizes: Sizes, convolution: ShortConvolution, kind: Any) -> Any:
-    """Returns the network that computes one chunk.
+    """Makes the loop body, a network that computes one chunk.
 
     Args:
         sizes: The sizes of the delta rule.
         convolution: The convolution before it.
-        kind: The element type of tokens and states outside.
+        kind: The element type of tokens and states outside of the loop.
 
     Returns:
-        An openvino.Model. Its parameters are the inputs of the convolution, gates and betas of CHUNK tokens, how many
-        of these are tokens and no padding, the sequence that begins with the chunk or -1, whether its states are
-        wanted; the states of sequences, those behind the chunk before, and those that were wanted until now, each of
-        the convolution and of the delta rule. Its results are True, the outputs, the states behind the chunk, and those
-        that were wanted.
+        An openvino.Model. Its parameters are the inputs of the convolution, the gates and the betas of CHUNK tokens,
+            the
+        number of these that are not padding, the sequence that begins with the chunk or -1, and whether the states
+        after the chunk are requested; then, each for the convolution and the delta rule, the states of sequences, the
+        states after the chunk before, and the requested states so far. Its results are True, the outputs, the states
+        after the chunk, and the requested states.
     """
     key_heads, heads, key_size, size, query_eps, key_eps = sizes
     rows = ops.parameter([1, CHUNK, convolution.channels], kind)
@@ -156,15 +158,15 @@ def _part(sizes: Sizes, convolution: ShortConvolution, kind: Any) -> Any:
     owners = np.arange(heads) // (heads // key_heads)
 
     def turned(values: Any) -> Any:
-        """Returns values as [1, heads, CHUNK, numbers]."""
+        """Transposes values to [1, heads, CHUNK, numbers]."""
         return ops.transpose(values, _int64([0, 2, 1, 3]))
 
     def scalars(values: Any, axis: int) -> Any:
-        """Returns a number of each head and token, [1, heads, CHUNK] and one more axis, with zero for padding."""
+        """Returns a number for each head and token [1, heads, CHUNK] with one more axis, and zeros for padding."""
         return ops.unsqueeze(ops.transpose(ops.multiply(values, real), _int64([0, 2, 1])), _int64(axis))
 
     def repeated(values: Any) -> Any:
-        """Returns values of key heads for each head."""
+        """Repeats the values of each key head for the heads that share it."""
         return values if heads == key_heads else ops.gather(values, _int64(owners), _int64(1))
 
     q = ops.multiply(normalized(turned(query), query_eps), _float32(key_size**-0.5))
@@ -193,11 +195,11 @@ def _part(sizes: Sizes, convolution: ShortConvolution, kind: Any) -> Any:
 
 
 def _inverse(lower: Any) -> Any:
-    """Returns (I - A)^-1 of matrices A [CHUNK, CHUNK] with numbers below the diagonal alone.
+    """Returns (I - A)^-1 for strictly lower triangular matrices A [CHUNK, CHUNK].
 
-    It is known for blocks of one on the diagonal. From two neighbours on it, D and E, and the block B of A beside them
-    follows the inverse of both together: its parts are D^-1, E^-1 and E^-1 B D^-1. As a sum of powers of A it would be
-    lost among numbers of 10^18 where keys are alike.
+    It is computed by blocks. For diagonal blocks of size 1 the inverse is known. For two adjacent diagonal blocks D and
+    E, and the block B of A below D, the inverse of both together has the parts D^-1, E^-1 and E^-1 B D^-1. A sum of
+    powers of A would lose its precision among numbers of 10^18 if keys are similar.
     """
     at = np.arange(CHUNK)
     inverse = _float32(np.eye(CHUNK))

@@ -1,10 +1,10 @@
-"""A decoding token of gated delta rules as products of matrices (Qwen3.5, Qwen3-Next).
+"""Computes decoding tokens of gated delta rules by matrix products (Qwen3.5, Qwen3-Next).
 
-openvino's operation PagedGatedDeltaNet prepares query and key anew for each of a state's columns. Here both are
-multiplied by the state at once, and the state behind the token is one sum. It is an output of the network, since no
-operation of openvino writes into a table; so there is memory for MOST_STEPS sequences (PagedModel copies it).
+OpenVINO's operation PagedGatedDeltaNet prepares query and key again for each column of a state. Here both are
+multiplied by the state at once, and the new state is one sum. It is an output of the network, since no operation of
+OpenVINO writes into a table, and PagedModel copies it; there is memory for MOST_STEPS sequences.
 
-All of it is computed in f32, also where the rest of the network is in bf16: the decay is too near to 1 to be rounded.
+Everything is computed in f32, even if the rest of the network is in bf16, as the decay is too near to 1 to be rounded.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ class Sizes(NamedTuple):
     """The sizes of a delta rule."""
 
     key_heads: int
-    """The heads of queries and keys."""
+    """The number of heads of queries and keys."""
     heads: int
-    """The heads of values and states; each key head is for as many of them."""
+    """The number of heads of values and states; equally many of them share a key head."""
     key_size: int
-    """The numbers of a key."""
+    """The size of a key."""
     size: int
-    """The numbers of a value."""
+    """The size of a value."""
     query_eps: float | None
-    """What is added to the squares of queries when they are normalized; None: they are not."""
+    """The epsilon of normalizing queries; None if they are not normalized."""
     key_eps: float | None
-    """The same of keys."""
+    """The epsilon of normalizing keys; None if they are not normalized."""
 
 
 def computed(node: Any, sizes: Sizes, slots: Any, kind: Any) -> tuple[list[Any], Any]:
-    """Returns what is computed of the tokens of sequences with these slots, and of others, and the former's states.
+    """Computes the tokens of sequences with slots by products, and leaves other tokens to the operation.
 
-    The operation computes the others, for which its inputs are cut.
+    Returns the results of both kinds of tokens, and the new states of the sequences with slots.
 
     Args:
         node: The operation.
@@ -75,12 +75,12 @@ def computed(node: Any, sizes: Sizes, slots: Any, kind: Any) -> tuple[list[Any],
 
 
 def normalized(values: Any, eps: float | None) -> Any:
-    """Returns vectors of length 1.
+    """Normalizes vectors to length 1.
 
     Args:
         values: The vectors, along the last axis.
-        eps: A number that is added to the sum of squares, so that it is not 0; None: the vectors are returned as they
-            are.
+        eps: The number that is added to the sum of squares, so that it is not 0; None: the vectors are returned
+            unchanged.
     """
     if eps is None:
         return values
@@ -89,18 +89,18 @@ def normalized(values: Any, eps: float | None) -> Any:
 
 
 def _rows(values: Any, start: Any, end: Any) -> Any:
-    """Returns the rows of values from one number to another."""
+    """Slices rows of values from `start` to `end`."""
     return ops.slice(values, start, end, np.array([1], np.int32), np.array([0], np.int32))
 
 
 def _part(sizes: Sizes) -> Any:
-    """Returns the network of one token of each sequence.
+    """Makes the network that computes one token of each sequence.
 
     Returns:
         An openvino.Model. Its parameters are the queries and keys [sequences, key heads, key size], values
         [sequences, heads, size], gates and betas [sequences, heads], and states [sequences, heads, size, key size].
-        Its results are what the outputs have of the states before, their share of the value [sequences, heads, 1], and
-        the states behind.
+        Its results are the part of the outputs from the old states, the factor of the value in the outputs
+        [sequences, heads, 1], and the new states.
     """
     key_heads, heads, key_size, size, query_eps, key_eps = sizes
     shapes = [[key_heads, key_size]] * 2 + [[heads, size], [heads], [heads], [heads, size, key_size]]

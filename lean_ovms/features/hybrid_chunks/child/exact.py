@@ -1,7 +1,7 @@
-"""Networks that are computed in the precision that they have, as a part of others that are computed in bf16.
+"""Marks networks that must be computed in f32 as part of others that are computed in bf16.
 
-What says so to openvino is a mark on each operation. Python cannot set it, but the reader of network files can. In
-openvino 2026.4 some operations are replaced by others without the mark: most that move numbers, and Subtract.
+OpenVINO reads this from a mark on each operation. Python cannot set it, but the reader of network files can. OpenVINO
+2026.4 replaces some operations by others without the mark: most of those that move numbers, and Subtract.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ UNMARKED = ("Const", "Parameter", "Result")
 
 
 def exact(model: ov.Model) -> ov.Model:
-    """Returns a network with the mark on each of its operations, and on those of its loops."""
+    """Returns a copy of a network in which each operation, including those of loops, has the mark."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "part.xml"
         ov.serialize(model, path)

@@ -1,4 +1,4 @@
-"""Networks with layers that keep states: each kind of layer has its own way to compute by chunks."""
+"""Adds the computation in chunks to networks with states, for each kind of layer in its own way."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from . import delta_chunks, state_space_chunks
 
 
 def compute_in_chunks(model: Any, precision: Callable[[], Any]) -> None:
-    """Adds the computation of prompts by chunks to a network with states: an `engine.paged.network.HybridEdit`.
+    """Adds the computation of prompts in chunks to a network with states.
 
-    The results with states come first: openvino computes results in their order, and keeps until then what they are
-    made of, which of all layers together is several times the states.
+    The results with states are put first. OpenVINO computes results in their order, and keeps the inputs of each until
+    then, which for all layers together are several times as large as the states.
     """
     delta_chunks.compute_in_chunks(model, precision)
     state_space_chunks.compute_in_chunks(model, precision)

@@ -1,10 +1,10 @@
-"""The frame in which layers with states compute prompts by chunks of CHUNK tokens.
+"""The common part of layers with states that compute prompts in chunks of CHUNK tokens.
 
-The parts of prompts in a step are cut into chunks, as the inputs CHUNK_* say. A layer has a network that computes one
-chunk of them, and a loop that takes its states from chunk to chunk. The layer's operation of openvino, which computes
-token by token, is left the tokens of decoding sequences.
+The parts of prompts in a step are cut into chunks, which the inputs CHUNK_* describe. Each layer has a network that
+computes one chunk, and a loop that passes its states from chunk to chunk. OpenVINO's operation of the layer, which
+computes token by token, only gets the tokens of decoding sequences.
 
-openvino keeps copies of what goes into each layer's loop and comes out of it. So there must be memory for them.
+OpenVINO keeps copies of the inputs and outputs of each layer's loop, for which there must be memory.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ def new_inputs() -> dict[str, Any]:
 
 
 def fits(tables: Sequence[Any], times: int) -> bool:
-    """Returns whether there is memory enough to compute prompts by chunks; if there is not, the log says so.
+    """Returns whether there is enough memory for computing prompts in chunks, and logs if there is not.
 
     Args:
         tables: The table of states of each layer, [slots, ...].
-        times: The memory that a layer takes, in so many times that of one state in f32.
+        times: The memory of a layer, as a multiple of the size of one state in f32.
     """
     needed = sum(times * 4 * math.prod(sizes(table)) for table in tables)
     if needed <= free_memory_bytes() * MEMORY_SHARE:
@@ -63,19 +63,20 @@ def fits(tables: Sequence[Any], times: int) -> bool:
 
 
 def in_branch(count: Any, part: Any, values: Sequence[Any], *, sliced: int, states: int) -> list[Any]:
-    """Returns the outputs of all chunks, and for each kind of state those behind chunks where they are wanted.
+    """Returns the outputs of all chunks, and for each kind of state the requested states after chunks.
 
-    The loop is in a branch: in a step without chunks it would still take time, to copy what it computed last.
+    The loop is inside a conditional branch, since in a step without chunks it would still take time to copy its last
+    results.
 
     Args:
         count: The number of chunks.
-        part: The network of one chunk. Its parameters are the values of a chunk, values that are the same for each, of
-            which the last are the states of sequences, the states behind the chunk before, and the states that were
-            wanted until now. Its results are True, the outputs, the states behind the chunk, and the states that were
-            wanted. The first chunk begins a sequence, so what it gets for the states before is of no account.
-        values: The values of all chunks, and those that are the same for each.
-        sliced: How many of these have something for each chunk.
-        states: How many kinds of states there are.
+        part: The network of one chunk. Its parameters are the values of a chunk, the values that all chunks share, of
+            which the last ones are the states of sequences, the states after the chunk before, and the requested states
+            so far. Its results are True, the outputs, the states after the chunk, and the requested states. The first
+            chunk begins a sequence, so its states before are ignored.
+        values: The values of all chunks, and the values that all chunks share.
+        sliced: The number of values that have a part for each chunk.
+        states: The number of kinds of states.
     """
     parameters = part.get_parameters()
     given, last, kept = parameters[: -2 * states], parameters[-2 * states : -states], parameters[-states:]
@@ -108,13 +109,13 @@ def in_branch(count: Any, part: Any, values: Sequence[Any], *, sliced: int, stat
 
 
 def join(readers: Sequence[Any], others: Sequence[Any], outputs: Any, places: Any) -> None:
-    """Puts what is computed by chunks behind what is computed of other tokens.
+    """Concatenates the results of other tokens and those of chunks.
 
     Args:
-        readers: What reads both.
-        others: What is computed of other tokens, one behind the other, each [tokens, ...].
+        readers: The inputs of operations that read the results.
+        others: The results of other tokens, in their order, each [tokens, ...].
         outputs: The outputs of all chunks.
-        places: The places of the prompts' tokens in them.
+        places: The indices of the prompts' tokens in these outputs.
     """
     outputs = ops.reshape(outputs, np.array([-1, *sizes(others[0])]), False)
     outputs = ops.gather(outputs, places, ZERO)
@@ -124,12 +125,12 @@ def join(readers: Sequence[Any], others: Sequence[Any], outputs: Any, places: An
 
 
 def states_result(table: Any, states: Any, kind: str = NEW_STATES) -> Any:
-    """Returns the result of a network by which states get into a table.
+    """Returns a result of a network from which the engine copies states into a table.
 
     Args:
         table: The table.
-        states: The states that are wanted.
-        kind: What the result's name has in the place of STATES in the table's.
+        states: The requested states.
+        kind: The text in the result's name that replaces STATES in the table's name.
     """
     [name] = [name for name in table.get_names() if STATES in name]
     states.get_tensor().set_names({name.replace(STATES, kind)})
@@ -147,5 +148,5 @@ def sizes(value: Any) -> list[int]:
 
 
 def _nothing(value: Any) -> Any:
-    """Returns what has the type and sizes of a value, of no chunk or sequence."""
+    """Returns an empty value with the type and the other sizes of a value, for no chunk or sequence."""
     return ops.constant(np.zeros([0, *sizes(value)], np.float32), value.get_element_type()).output(0)

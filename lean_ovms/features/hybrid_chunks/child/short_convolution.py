@@ -1,6 +1,6 @@
-"""The short convolution before a gated delta rule, for a chunk of a prompt, as plain operations.
+"""Computes the short convolution before a gated delta rule with plain operations, for a chunk of a prompt.
 
-openvino's operation PagedCausalConv1D takes ten times as long for a prompt as a convolution by groups of one channel.
+OpenVINO's operation PagedCausalConv1D takes ten times as long for a prompt as a grouped convolution.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ ROWS, ROW_TABLE, WEIGHTS, BIAS, ROW_BEGINS = range(5)
 
 
 def activate_rows(convolution: Any) -> None:
-    """Applies the activation behind a short convolution to rows, [tokens, channels].
+    """Moves the activation function after a short convolution, so that it is applied to rows [tokens, channels].
 
-    Exports have it behind an Unsqueeze to [tokens, channels, 1], where openvino takes ten times as long.
+    Exports have it after an Unsqueeze to [tokens, channels, 1], where OpenVINO takes ten times as long.
     """
     found = [convolution]
     for kind in ("Unsqueeze", ACTIVATION):
@@ -40,13 +40,13 @@ def activate_rows(convolution: Any) -> None:
 
 
 def convolution_before(node: Any, values: Sequence[Any]) -> Any:
-    """Returns the convolution that an operation's values are made of.
+    """Returns the convolution from which an operation's values are computed.
 
-    None: there is no single one, or something else is made of its results, other than of their shapes.
+    It returns None if there is no single one, or if its results (not only their shapes) are used elsewhere as well.
 
     Args:
         node: The operation.
-        values: Those of its inputs.
+        values: The queries, keys and values among its inputs.
     """
     seen = {node.get_friendly_name(): node}
     left = [value.get_node() for value in values]
@@ -75,11 +75,11 @@ def convolution_before(node: Any, values: Sequence[Any]) -> Any:
 
 
 def _read_shape(node: Any, user: Any, tokens: Any) -> None:
-    """Lets the user of a value's shape take it as that of all tokens' values.
+    """Makes a user of a value's shape read the shape of all tokens' values instead.
 
     Args:
-        node: What makes the value, or the shape.
-        user: What makes the shape, or uses it.
+        node: The operation that computes the value, or the shape.
+        user: The operation that computes the shape, or uses it.
         tokens: The values of all tokens, [tokens, ...].
     """
     shape = node if node.get_type_name() == "ShapeOf" else user
@@ -93,14 +93,14 @@ def _read_shape(node: Any, user: Any, tokens: Any) -> None:
 
 
 class ShortConvolution:
-    """A short convolution with what is computed of its results alone."""
+    """A short convolution with the operations that depend only on its results."""
 
     def __init__(self, convolution: Any, values: Sequence[Any]) -> None:
-        """Copies what is needed of a network. Raises RuntimeError if the values are made of other inputs, too.
+        """Copies the needed operations of a network. Raises RuntimeError if the values depend on other inputs as well.
 
         Args:
-            convolution: The operation.
-            values: What is computed of its results, [tokens, ...].
+            convolution: The operation of the convolution.
+            values: The values that are computed from its results, [tokens, ...].
         """
         shape = convolution.input_value(ROW_TABLE).get_partial_shape()
         self.channels, self.length = (shape[axis].get_length() for axis in (1, 2))
@@ -116,12 +116,14 @@ class ShortConvolution:
                 reader.replace_source_output(convolution.output(0))
 
     def computed(self, rows: Any, state: Any, length: Any) -> tuple[list[Any], Any]:
-        """Returns the values of some tokens, each [1, tokens, ...], and the state behind them. It is called once.
+        """Returns the values of a chunk's tokens, each [1, tokens, ...], and the state after them.
+
+        It may be called once.
 
         Args:
             rows: The inputs of the tokens, [1, tokens, channels].
             state: The inputs of the tokens before, [1, channels, length].
-            length: How many are tokens, and no padding, [1].
+            length: The number of tokens that are not padding, [1].
         """
         before = ops.transpose(state, _int64([0, 2, 1]))
         before = ops.slice(before, _int64([1]), _int64([self.length]), _int64([1]), _int64([1]))

@@ -1,13 +1,13 @@
-"""The selective state spaces of prompts as products of matrices (Mamba-2, as in Granite 4's hybrids).
+"""Computes the selective state spaces of prompts by matrix products (Mamba-2, as in Granite 4's hybrids).
 
-openvino's operation PagedSelectiveSSM computes token by token: with a head's state S [size of the head, size of the
-state], for each token S = exp(a d) S + d x b^T; output = S c, where the decay a is the head's and the step d the head's
-and the token's. It still does so for decoding sequences. The parts of prompts are cut into chunks (prompt_chunks).
-In a chunk the output of a token is the sum over those before it and itself of (c b) d x, as much of it as is left by
-then, and what is left of the state before the chunk (arXiv:2405.21060, section 6). A loop takes the state from chunk to
+OpenVINO's operation PagedSelectiveSSM computes token by token. With a head's state S [size of the head, size of the
+state], it computes for each token S = exp(a d) S + d x b^T; output = S c, where the decay a belongs to the head, and
+the step d to the head and the token. It is still used for decoding sequences. Prompts are cut into chunks
+(prompt_chunks). In a chunk, the output of a token is the decayed sum of (c b) d x over the tokens up to itself, plus
+what has not decayed of the state before the chunk (arXiv:2405.21060, section 6). A loop passes the state from chunk to
 chunk.
 
-All of it is computed in f32, also where the rest of the network is in bf16.
+Everything is computed in f32, even if the rest of the network is in bf16.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ step and the sizes of Granite-4.0-H-350M (36) and 1B (42)."""
 
 
 def compute_in_chunks(model: Any, precision: Callable[[], Any]) -> None:
-    """Adds the computation of prompts by chunks to each state space of a network that has any.
+    """Adds the computation of prompts in chunks to each state space of a network, if it has any.
 
-    The network gets the inputs CHUNK_*, and for each table of states an output with the states behind the ends of
-    chunks that are wanted.
+    The network gets the inputs CHUNK_*, and for each table of states an output with the states after the requested
+    chunks.
 
     Args:
         model: The openvino.Model, with paged attention.
@@ -58,11 +58,11 @@ def compute_in_chunks(model: Any, precision: Callable[[], Any]) -> None:
 
 
 def _replace(node: Any, part: Any, inputs: dict[str, Any], kind: str) -> Any:
-    """Lets a network read what is computed by chunks in the place of an operation's values for the tokens of prompts.
+    """Makes a network use the results of chunks instead of an operation's results for the tokens of prompts.
 
     Args:
         node: The operation.
-        part: The network of one chunk, as of `_part`.
+        part: The network of one chunk, which `_part` makes.
         inputs: The inputs CHUNK_*.
         kind: The element type in which states are kept.
 
@@ -86,13 +86,13 @@ def _replace(node: Any, part: Any, inputs: dict[str, Any], kind: str) -> Any:
 
 
 def _part(node: Any) -> Any:
-    """Returns the network that computes one chunk of an operation.
+    """Makes the loop body, a network that computes one chunk for an operation.
 
     Returns:
-        An openvino.Model. Its parameters are the operation's ROWS of CHUNK tokens, how many of these are tokens and no
-        padding, the sequence that begins with the chunk or -1, whether its state is wanted, the decays, the states of
-        sequences, the state behind the chunk before, and the states that were wanted until now. Its results are True,
-        the outputs, the state behind the chunk, and the states that were wanted.
+        An openvino.Model. Its parameters are the operation's ROWS of CHUNK tokens, the number of these that are not
+        padding, the sequence that begins with the chunk or -1, whether the state after the chunk is requested, the
+        decays, the states of sequences, the state after the chunk before, and the requested states so far. Its results
+        are True, the outputs, the state after the chunk, and the requested states.
     """
     rows = [ops.parameter([1, CHUNK, *sizes(node.input_value(port))], np.float32) for port in ROWS]
     length, start, write = (ops.parameter([1], np.int32) for _ in range(3))
@@ -110,14 +110,14 @@ def _part(node: Any) -> Any:
 
 
 def scan(rows: list[Any], decays: Any, before: Any, real: Any) -> tuple[Any, Any]:
-    """Returns the outputs of a chunk [1, CHUNK, heads, size], and the state behind it.
+    """Returns the outputs of a chunk [1, CHUNK, heads, size], and the state after it.
 
     Args:
-        rows: The steps [1, CHUNK, heads], inputs of the state [1, CHUNK, groups, size of the state], values
-            [1, CHUNK, heads, size], and outputs of the state, as its inputs.
-        decays: The decays [heads].
+        rows: The steps d [1, CHUNK, heads], b [1, CHUNK, groups, size of the state], x [1, CHUNK, heads, size], and c,
+            which has the shape of b.
+        decays: The decays a [heads].
         before: The state before the chunk [1, heads, size, size of the state].
-        real: Which of the tokens are no padding [CHUNK, 1].
+        real: The mask of the tokens that are not padding [CHUNK, 1].
     """
     step, given, value, taken = rows
     _, _, groups, width = given.get_output_shape(0)
@@ -130,7 +130,7 @@ def scan(rows: list[Any], decays: Any, before: Any, real: Any) -> tuple[Any, Any
         return ops.reshape(values, np.array([1, *shape]), False)
 
     def turned(values: Any, *shape: int) -> Any:
-        """Returns values with the second and the third axis exchanged, and in another shape if one is given."""
+        """Exchanges the second and the third axis of values, and reshapes them if a shape is given."""
         _, first, second, *others = values.get_output_shape(0)
         if 1 in (first, second):
             return shaped(values, *(shape or (second, first, *others)))

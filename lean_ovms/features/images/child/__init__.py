@@ -1,1 +1,1 @@
-"""The engine child's task for models that make and edit images, on openvino_genai's pipelines."""
+"""The task of the engine process for models that generate and edit images, with openvino_genai's pipelines."""

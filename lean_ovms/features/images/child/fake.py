@@ -1,4 +1,4 @@
-"""Makes images of one color, which depends on all that is requested, where --fake_engine is set."""
+"""A fake image model for --fake_engine: images of one color, which depends on all parameters of the request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MULTIPLE = 8
 
 
 class FakeImagePipeline:
-    """A task.ImagePipeline without a model."""
+    """An ImagePipeline without a model."""
 
     def __init__(self) -> None:
         images = ImageInfo(width=64, height=64, steps=4, edits=True, masks=True)

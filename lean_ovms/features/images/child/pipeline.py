@@ -1,11 +1,11 @@
-"""An ImagePipeline on openvino_genai's pipelines: Stable Diffusion, its successors, Flux and others.
+"""Generates images with openvino_genai's pipelines: Stable Diffusion, its successors, Flux and others.
 
-What GenAI 2026.4 does (measured): its callback is called for each step, in order and in another thread, while the next
-steps are computed; calls that come late, after the last step, are left out, and that thread has ended before the image
-is decoded. Returning True ends the work with an empty result; an exception in it ends the process; arguments that the
-model cannot have are a RuntimeError before the first step, whose last line says why; rng_seed is the same for each
-request that has none. A pipeline that is made of another one has no scheduler in some families, and ends the process.
-A T5 encoder keeps the shape of its first prompt, and every other one is refused from then on.
+GenAI 2026.4 was found to behave as follows. Its callback is called for each step, in order and in another thread, while
+the next steps are computed. Late calls, after the last step, are dropped, and the thread has ended before the image is
+decoded. Returning True ends the work with an empty result; an exception in it crashes the process. Arguments that the
+model does not support are a RuntimeError before the first step, whose last line says why. rng_seed is the same for all
+requests without a seed. In some families, a pipeline that is made from another one has no scheduler and crashes the
+process. A T5 encoder keeps the shape of its first prompt, and every other shape is refused from then on.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ ENCODER = "vae_encoder"
 
 
 class GenAiImagePipeline:
-    """The pipeline runs in a thread of its own, which decodes no image before the last call of its callback returns."""
+    """An ImagePipeline that runs openvino_genai's pipeline in a thread."""
 
     def __init__(self, config: EngineConfig) -> None:
         """Loads a model. Raises StartError."""
@@ -143,7 +143,7 @@ class GenAiImagePipeline:
 
 
 def _refusal(message: str, params: ImageParams) -> BadRequest:
-    """Returns the error with what a pipeline says of its arguments, and the field that it means."""
+    """Converts the pipeline's message about its arguments to an error for the client that names the field."""
     if "target shape" in message:
         message = f"this model makes no images of width {params.width} and height {params.height}; multiples of 64 work"
     named = message.lower().replace(" ", "_")
@@ -153,10 +153,11 @@ def _refusal(message: str, params: ImageParams) -> BadRequest:
 
 
 def _load(config: EngineConfig, properties: dict[str, Any]) -> dict[int, Any]:
-    """Returns the pipelines of one loaded model, by the number of images that they take: none, one to edit, its mask.
+    """Loads a model, and returns its pipelines by the number of images that they take.
 
-    A model without an encoder of images, or of a family that cannot be edited, or whose pipelines do not share their
-    networks, has only the first; one that was made for inpainting has only the last. Raises RuntimeError.
+    0 is for generating, 1 for editing an image, and 2 for an image and its mask. A model without an image encoder, or
+    of a family that cannot edit, or whose pipelines do not share their networks, has only the first. A model for
+    inpainting has only the last. Raises RuntimeError.
     """
     kinds = [genai.Text2ImagePipeline, genai.Image2ImagePipeline, genai.InpaintingPipeline]
     if not Path(config.model_dir, ENCODER).is_dir():

@@ -1,7 +1,7 @@
-"""Generating images as a task of the worker: one image at a time, one denoising step in each step of the worker.
+"""The engine task that generates images: one image at a time, one denoising step in each step of the loop.
 
-Between two steps the worker reads its commands, so a cancelled image ends there. A request sends for its next image
-once it has the one before. Clients take turns by the work that was done for them. Knows no openvino.
+The loop reads commands between two steps, so a cancelled image ends there. A request orders its next image once it has
+the one before. Clients take turns, by the work that was done for each.
 """
 
 from __future__ import annotations
@@ -26,36 +26,36 @@ log = logging.getLogger(__name__)
 
 
 class ImagePipeline(Protocol):
-    """A loaded model that makes images. Only the task calls it, from one thread."""
+    """A loaded image model. Only the task calls it, from one thread."""
 
     info: ModelInfo
 
     def generate(
         self, prompt: str, params: ImageParams, images: Sequence[Image] = ()
     ) -> Generator[bytes | None, None, bytes]:
-        """Makes an image, or edits one. Closing the generator ends the work.
+        """Generates or edits an image. Closing the generator cancels the work.
 
         Args:
             prompt: The description of the image.
             params: The size, the number of steps and the other parameters.
-            images: Nothing, or the image to edit, or this image and its mask, which is white where the image is to
+            images: Nothing, or the image to edit, or this image and its mask, which is white where the image should
                 change.
 
         Yields:
-            After each denoising step the pixels of the unfinished image if one more of these is due by now
-                (params.due), and else None.
+            After each denoising step the pixels of the unfinished image, if another one is due (params.due), else
+                None.
 
         Returns:
-            The pixels of the finished image: height x width x RGB, a byte each.
+            The pixels of the finished image [height, width, RGB], a byte each.
 
         Raises:
-            BadRequest: The model cannot do what is wanted.
+            BadRequest: The model does not support the parameters.
             RuntimeError: The pipeline fails.
         """
 
 
 def load(config: EngineConfig, _: Callable[[], None]) -> ImageTask:
-    """Returns the task on the model of the options. Raises StartError."""
+    """Loads the model that the options name, or the fake one, and returns its task. Raises StartError."""
     if importlib.util.find_spec("PIL") is None:
         raise StartError(f"image generation needs Pillow: {install_command('vision')}")
     pipeline: ImagePipeline
@@ -71,7 +71,7 @@ def load(config: EngineConfig, _: Callable[[], None]) -> ImageTask:
 
 
 class ImageTask(Task):
-    """Makes images with one pipeline."""
+    """Generates images with one pipeline."""
 
     def __init__(self, pipeline: ImagePipeline, max_queued: int, max_queued_per_client: int) -> None:
         """Keeps the pipeline.
@@ -129,7 +129,8 @@ class ImageTask(Task):
         self._queue.append(command)
 
     def _next(self) -> GenerateImage:
-        """Takes the oldest image of the waiting client that was charged the least, and charges it."""
+        """Removes and returns the oldest image of the waiting client that was charged the least, and charges the
+        client."""
         command = min(self._queue, key=lambda one: self._work[one.client])
         self._queue.remove(command)
         least = self._work[command.client]
@@ -140,7 +141,7 @@ class ImageTask(Task):
         return command
 
     def step(self) -> None:
-        """Makes one step of an image; after the last one the image is sent."""
+        """Computes one denoising step of an image, and sends the image after the last one."""
         if self._running is None or self._steps_of_image is None:
             command = self._running = self._next()
             self._began_at = time.monotonic()
@@ -162,7 +163,7 @@ class ImageTask(Task):
             self._refuse(command, error)
 
     def close(self) -> None:
-        """Ends the image that is being made."""
+        """Cancels the image that is being generated."""
         if self._steps_of_image is not None:
             self._steps_of_image.close()
         self._running = self._steps_of_image = None

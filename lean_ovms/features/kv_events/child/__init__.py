@@ -1,1 +1,1 @@
-"""The part of the engine process: the events, and their publisher."""
+"""KV cache events in the engine process, and their publisher."""

@@ -1,8 +1,7 @@
-"""Writes what enters and leaves the prefix cache as vLLM's KV cache events: for routers that send a prompt to the
-server that has most of it cached.
+"""Writes vLLM's KV cache events, by which routers send a prompt to the server that has most of it cached.
 
-https://docs.vllm.ai/en/stable/api/vllm/distributed/kv_events/, of vLLM 0.28. The hash of a block is of its tokens and
-all before, of the cache salt and of the adapter, so that servers of one model have the same.
+https://docs.vllm.ai/en/stable/api/vllm/distributed/kv_events/, of vLLM 0.28. The hash of a block covers its tokens and
+all tokens before, the cache salt and the adapter, so that servers of one model have the same hashes.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ MEDIUM = "GPU"
 
 
 class KvEvents(StepHook):
-    """The events since the last batch; a block_manager.Watcher."""
+    """Collects the events since the last batch; it is told of changes in the prefix cache."""
 
     def __init__(self, block_size: int, publisher: KvEventPublisher, adapter_name: Callable[[str], str]) -> None:
         """Begins without events.
 
         Args:
-            block_size: Tokens of a KV block.
+            block_size: The number of tokens in a KV block.
             publisher: Sends the batches.
-            adapter_name: Returns the name of an adapter for its key.
+            adapter_name: Returns the name of an adapter, given its key.
         """
         self._block_size = block_size
         self._publisher = publisher
@@ -97,7 +96,7 @@ class KvEvents(StepHook):
     # --- StepHook
 
     def changed(self) -> None:
-        """Publishes the events, if there are any."""
+        """Publishes the collected events, if there are any."""
         if self._events:
             events, self._events = self._events, []
             self._publisher.publish(time.time(), events)
@@ -114,7 +113,7 @@ class KvEvents(StepHook):
         return event
 
     def _root(self, parent: str | tuple[str, str]) -> tuple[bytes, str | None]:
-        """Returns what comes before a sequence's first block."""
+        """Returns the hash before a sequence's first block, and the name of its adapter or None."""
         adapter = parent[0] if isinstance(parent, tuple) else ""
         before = next_key(next_key(b"", adapter.encode()), _salt(parent).encode("utf-8", "surrogatepass"))
         return before, self._adapter_name(adapter) if adapter else None

@@ -1,4 +1,4 @@
-"""Publishes KV cache events of an engine that is asked for them."""
+"""Adds KV cache events to an engine, if the options ask for them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def install(parts: Parts) -> None:
-    """Has what enters and leaves the prefix cache published. Raises StartError for settings that cannot be used."""
+    """Adds the publishing of events to an engine. Raises StartError if the settings cannot be used."""
     text = parts.config.of(KvEventOptions).kv_events_config
     if sender := publisher(text, caching=parts.settings.prefix_caching):
         events = KvEvents(parts.settings.block_size, sender, parts.adapter_name)
@@ -23,10 +23,10 @@ def install(parts: Parts) -> None:
 
 
 def publisher(text: str, *, caching: bool) -> KvEventPublisher | None:
-    """Returns the publisher that a value of the option asks for; None if it asks for no events.
+    """Makes the publisher for the value of the option, or returns None if it asks for no events.
 
     Args:
-        text: The value.
+        text: The value of the option.
         caching: Whether there is a prefix cache, without which there are no events.
 
     Raises:

@@ -1,7 +1,8 @@
-"""KV cache events over ZeroMQ, as vLLM publishes them: a PUB socket, and a ROUTER socket that repeats what was sent.
+"""Publishes KV cache events over ZeroMQ, as vLLM does: on a PUB socket, and on a ROUTER socket that repeats messages.
 
-A message is topic, sequence number (8 bytes) and batch (MessagePack). Who has missed some asks for them by the first
-number, and gets an end mark behind the last. What cannot be sent is dropped: a number is missing then.
+A message has a topic, a sequence number (8 bytes) and a batch (MessagePack). A client that has missed messages asks for
+them by the first number, and gets an end mark after the last one. A message that cannot be sent is dropped, so that its
+number is missing.
 """
 
 from __future__ import annotations
@@ -41,29 +42,29 @@ REPLAY_TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvEventsConfig:
-    """The settings of events, which are vLLM's."""
+    """The settings of events, with vLLM's names."""
 
     enable_kv_cache_events: bool = False
-    """Whether there are events at all."""
+    """Whether events are published."""
     publisher: str = ""
-    """How they are published: "zmq", or "" for the same; "null": not at all."""
+    """The way of publishing: "zmq" or "" for ZeroMQ, "null" for none."""
     endpoint: str = "tcp://*:5557"
     """The address of the socket with the events."""
     replay_endpoint: str = ""
-    """The address of the socket that repeats batches; empty: there is none."""
+    """The address of the socket that repeats batches; "" if there is none."""
     buffer_steps: int = 10_000
-    """The batches that can be repeated."""
+    """The number of batches that can be repeated."""
     hwm: int = 100_000
-    """The batches that wait for one slow subscriber."""
+    """The most batches that wait for one slow subscriber."""
     max_queue_size: int = 100_000
-    """The batches that wait for the thread that sends them."""
+    """The most batches that wait for the thread that sends them."""
     topic: str = ""
     """The first part of each message, by which routers choose servers."""
     data_parallel_rank: int = 0
-    """The number of the engine among several of one model; the port of each address is higher by so much."""
+    """The number of the engine among several of one model, which is added to the port of each address."""
 
     def address(self, endpoint: str) -> str:
-        """Returns the address of this engine, where `endpoint` is that of the first one. Raises StartError."""
+        """Returns the address of this engine, given that of the first one. Raises StartError."""
         rank = self.data_parallel_rank
         if not rank or not endpoint:
             return endpoint
@@ -76,7 +77,7 @@ class KvEventsConfig:
 
 
 def read_config(text: str) -> KvEventsConfig:
-    """Returns the value of the option. Raises StartError."""
+    """Parses the value of the option. Raises StartError."""
     given = {name: value for name, value in read_object(OPTION, text).items() if value is not None}
     kinds = {one.name: type(one.default) for one in fields(KvEventsConfig)}
     for name, value in given.items():
@@ -94,7 +95,7 @@ class KvEventPublisher:
     """Sends batches. A thread owns the sockets, and gets batches through a queue of limited size."""
 
     def __init__(self, config: KvEventsConfig) -> None:
-        """Raises StartError for an endpoint that cannot be used."""
+        """Opens the sockets and starts the thread. Raises StartError for an endpoint that cannot be used."""
         self._config = config
         endpoint, replay_endpoint = config.address(config.endpoint), config.address(config.replay_endpoint)
         self._context = zmq.Context()
@@ -117,7 +118,7 @@ class KvEventPublisher:
         self._thread.start()
 
     def _open(self, socket: zmq.Socket[bytes], endpoint: str) -> None:
-        """Binds a socket; as in vLLM one of events connects to a router where the address is not one of its own."""
+        """Binds a socket. As in vLLM, the socket of events connects instead if its address is that of a router."""
         own = any(part in endpoint for part in ("*", "::", "ipc://", "inproc://"))
         try:
             if own or socket.type == zmq.ROUTER:
@@ -129,7 +130,7 @@ class KvEventPublisher:
             raise StartError(f"--{OPTION}: {endpoint}: {error.strerror}") from None
 
     def publish(self, at: float, events: list[Any]) -> None:
-        """Sends a batch of events soon.
+        """Queues a batch of events for sending.
 
         Args:
             at: The Unix time of the batch.
@@ -146,7 +147,7 @@ class KvEventPublisher:
             self.dropped += 1
 
     def close(self) -> None:
-        """Ends the thread; what waits is not sent."""
+        """Ends the thread. Waiting batches are not sent."""
         self._queue.close(linger=0)
         self._context.term()  # once the thread has closed its sockets, for which this wakes it
 
@@ -175,9 +176,9 @@ class KvEventPublisher:
 
 
 class Replays:
-    """Repeats batches to the clients that ask for them.
+    """Repeats batches for the clients that ask for them.
 
-    Each client gets them as fast as it reads, and few clients are served at once, so that the memory for it is limited.
+    Each client gets them as fast as it reads, and few clients are served at once, so that the memory is limited.
     """
 
     def __init__(self, topic: bytes, sent: deque[list[bytes]], clock: Callable[[], float] = time.monotonic) -> None:
@@ -185,8 +186,8 @@ class Replays:
 
         Args:
             topic: The first part of each message.
-            sent: The batches that can be repeated, the oldest first, each with its sequence number before it; the
-                publisher adds to them.
+            sent: The batches that can be repeated, oldest first, each after its sequence number. The publisher adds to
+                them.
             clock: Returns the time in seconds.
         """
         self._topic = topic
@@ -199,7 +200,7 @@ class Replays:
         return bool(self._waiting or self._left)
 
     def add(self, request: list[bytes]) -> None:
-        """Takes a request: what was sent from a number on, as far as it is kept, and the end mark."""
+        """Adds a request for the kept batches from a sequence number on, and the end mark."""
         if len(request) != 3 or len(request[2]) != SEQUENCE_BYTES:
             logger.warning("a request on the replay endpoint of KV events is not valid")
             return
@@ -214,7 +215,7 @@ class Replays:
         asked.append(first)
 
     def send(self, socket: zmq.Socket[bytes]) -> None:
-        """Sends what clients have room for."""
+        """Sends requested batches to clients that can receive them without blocking."""
         for client in [*self._waiting, *self._left]:
             if client not in self._left and client in self._waiting:
                 self._begin(client)

@@ -1,4 +1,4 @@
-"""POST /apply-template of llama.cpp's server: a conversation as the text that the model continues.
+"""POST /apply-template of llama.cpp's server: renders a conversation as the text that the model continues.
 
 https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md. The text can be changed and sent
 to /completion.

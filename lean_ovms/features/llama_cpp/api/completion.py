@@ -1,7 +1,8 @@
-"""POST /completion (and /completions) and POST /infill of llama.cpp's server, for front ends, llama.vim, llama.vscode.
+"""POST /completion, /completions and /infill of llama.cpp's server, for front ends, llama.vim and llama.vscode.
 
-https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md. /infill is for models with the tokens for it.
-Several prompts are as many generations: a list of answers, or their events mixed, by `index`.
+https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md. /infill is for models with tokens for filling
+in. Each of several prompts is a generation: the response is a list of answers, or a stream of their events, told apart
+by `index`.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def _read_completion(body: Json, services: Services) -> tuple[Values, Generation
 
 
 async def _with_words(values: Values, generation: GenerationBody) -> GenerationBody:
-    """Returns the request with logit_bias also for the tokens of its texts. Raises RequestError."""
+    """Adds the tokens of texts in logit_bias to the request's logit bias. Raises RequestError."""
     words = [(token, bias) for token, bias in values["logit_bias"] or [] if isinstance(token, str)]
     if not words:
         return generation
@@ -106,7 +107,10 @@ async def _respond(
 
 
 async def _collect(group: DeltaStream, prompts: int, most_ms: int | None) -> list[CompletedChoice]:
-    """Returns the choices, or what of them came in this time after the first token, if each has a line break."""
+    """Collects the choices.
+
+    With `most_ms`, generation ends so many milliseconds after the first token, once each choice has a line break.
+    """
     collector, started, without_line = Collector(prompts), 0.0, set(range(prompts))
 
     def add(deltas: list[Delta]) -> None:

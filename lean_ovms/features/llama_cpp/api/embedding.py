@@ -1,7 +1,7 @@
 """POST /embedding and /embeddings of llama.cpp's server: a list of objects with `index` and `embedding`.
 
-https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md. An embedding is a list of vectors, here of one
-vector. OpenAI's form is that of /v1/embeddings.
+https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md. An embedding is a list of vectors, which has
+one vector here. OpenAI's form is that of /v1/embeddings.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ async def handle(request: Request, services: Services) -> Response:
 
 
 def _read(body: Json, services: Services) -> tuple[PoolingRequest, list[Pieces]]:
-    """Returns the request, and contents of which each becomes one vector."""
+    """Reads a body, and returns the request and its contents, each of which becomes one vector."""
     call = parse(body, services, fields=FIELDS)
     values = call.values
     name = "input" if values["content"] is None else "content"

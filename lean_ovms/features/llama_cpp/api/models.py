@@ -1,7 +1,7 @@
-"""POST /models/load and POST /models/unload of llama.cpp's router: models into memory and out of it, by hand.
+"""POST /models/load and POST /models/unload of llama.cpp's router: load and unload models by hand.
 
-https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md. Other than there the answer comes when it is
-done, and a model that is where it should be is no error. GET …/models has each model's `status`.
+https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md. Unlike there, the response is sent when the
+work is done, and loading a loaded model is not an error. GET …/models has each model's `status`.
 """
 
 from __future__ import annotations

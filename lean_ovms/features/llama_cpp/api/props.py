@@ -1,8 +1,7 @@
-"""GET /props of llama.cpp's server: context, default settings, chat template; front ends start with it. And
-/lora-adapters: the adapters of a model.
+"""GET /props and GET /lora-adapters of llama.cpp's server: the properties of a model, and its adapters.
 
-https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md. model_path is the model's name: no path leaves
-this server. Several models without one named are llama.cpp's router.
+https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md. model_path is the model's name, since no path
+leaves this server. If there are several models and none is named, the response is that of llama.cpp's router.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ QUERY = FieldSet((MODEL,))
 
 
 def model_of(request: Request, services: Services) -> str:
-    """Returns the name of the model that the query names, else of the default one; "" if there is none."""
+    """Returns the name of the model in the query, or of the default model, or "" if there is none."""
     return read_query(QUERY, request.query)["model"] or services.registry.default_of(TextModel)
 
 
@@ -77,7 +76,7 @@ def _props(model: Model, services: Services) -> Json:
 
 
 def _defaults(model: Model) -> Json | None:
-    """Returns how a request without settings samples; None for a model that generates no text."""
+    """Returns the settings of a request without sampling fields, or None for a model that generates no text."""
     if not isinstance(model, TextModel):
         return None
     sampling = build_sampling(SAMPLING.defaults, Defaults(model.directory.generation_config), model.config)
@@ -86,9 +85,9 @@ def _defaults(model: Model) -> Json | None:
 
 @RouteDoc("The adapters of a model, in llama.cpp's form", query=QUERY, errors=(404,), answer="array")
 async def handle_lora_adapters(request: Request, services: Services) -> Response:
-    """Returns the adapters.
+    """Returns the list of a model's adapters.
 
-    A request takes one as its `model`, so the scale of each is 0: none is added to the model itself. A path is the
+    A request selects one as its `model`. None is applied to the model itself, so the scale of each is 0. A path is the
     adapter's name.
     """
     model = services.registry.get(model_name({"model": model_of(request, services)}))

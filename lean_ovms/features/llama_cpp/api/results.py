@@ -1,4 +1,4 @@
-"""The objects of llama.cpp's own completion endpoints, of unary responses and of events."""
+"""The objects of llama.cpp's own completion endpoints, for responses and events."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from ....types import Json, SamplingParams, TextPrompt, TokenLogprob, TokenPromp
 
 @dataclass(frozen=True, slots=True)
 class CompletionCall:
-    """A request for completions as llama.cpp's server takes it."""
+    """A parsed request of llama.cpp's completion endpoints."""
 
     values: Values
     """The fields of the request, by llama.cpp's names."""
     generation: GenerationBody
-    """What the generations of all prompts have in common."""
+    """The parameters that the generations of all prompts share."""
     prompts: Sequence[TextPrompt | TokenPrompt]
     """The prompts; one generation of each is started."""
 
     @property
     def hidden(self) -> bool:
-        """Whether nothing is to be generated, but for the one token that the engine always generates."""
+        """Whether the request asks for no tokens, so that the one that the engine always generates is hidden."""
         return bool(self.values["n_predict"] == 0)
 
 
 def head(parsed: CompletionCall, generation: Generation, index: int) -> Json:
-    """Returns the members that every object has, without its text."""
+    """Returns the members that every object has, except for its text."""
     usage = generation.usage
     counts = {"tokens_predicted": usage.completion_tokens, "tokens_evaluated": usage.prompt_tokens}
     return {"index": index, "id_slot": parsed.generation.sampling.id_slot, **counts}
@@ -46,7 +46,7 @@ def last(parsed: CompletionCall, generation: Generation, index: int, choice: Com
         generation: The generation of this prompt.
         index: The number of the prompt, from 0.
         choice: The finished text, with its tokens and log probabilities.
-        text: The part of the text that this object has: all of it, or what was not streamed before.
+        text: The text of this object: the whole text, or the part that was not streamed before.
     """
     values, prompt = parsed.values, parsed.prompts[index]
     word = choice.stop if isinstance(choice.stop, str) else ""
@@ -94,7 +94,7 @@ def _entry(token: TokenLogprob, plain: bool) -> Json:
 
 
 def selected(body: Json, paths: list[str] | None) -> Json:
-    """Returns the members of these paths, such as timings/prompt_n, each under its path; all of them without paths."""
+    """Selects members of an object by paths such as timings/prompt_n, each under its path; None: all members."""
     if not paths:
         return body
     found: Json = {}
@@ -126,8 +126,9 @@ def settings(
     n_probs: int = 0,
     post_sampling: bool = False,
 ) -> Json:
-    """Returns how a request samples: generation_settings of /completion, params of /props. n_predict -1: as many as
-    fit.
+    """Returns a request's settings, for generation_settings of /completion and params of /props.
+
+    n_predict is -1 if as many tokens are generated as fit.
     """
     most = -1 if sampling.max_tokens is None else sampling.max_tokens
     return {
