@@ -487,3 +487,7 @@ class WrongOptions(StartError):
     @property
     def exit_status(self) -> ExitStatus:
         return ExitStatus.USAGE
+
+
+class CommandFailed(Exception):
+    """Reports that a command failed: a server cannot be reached, or it answers with an error."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from ..engine.client import prestart
-from ..errors import ExitStatus, StartError
+from ..errors import CommandFailed, ExitStatus, StartError
 from ..util import child_process
 
 if TYPE_CHECKING:
@@ -81,7 +81,6 @@ def _command(argv: Sequence[str]) -> Config:
 def run_command(row: Command, argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Runs a command that has a function. Returns the exit status, and prints the reason of a failure to stderr."""
     from ..manifest import named
-    from .client import CommandFailed  # late: a server needs no HTTP client
 
     try:
         status: int = named(row.package, row.reader)(argv, environ)

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ...cli.arguments import parse
-from ...cli.client import READY, ServerClient, address
 from ...cli.command_table import parser
 from ...cli.completion import NAMES
 from ...errors import ExitStatus, StartError
+from .client import READY, ServerClient, address
 
 TIMEOUT_S = 4.0
 PROC = Path("/proc")

@@ -15,10 +15,9 @@ import orjson
 from ...api.app import App
 from ...api.keys import without_keys
 from ...cli.arguments import own, parse
-from ...cli.client import CommandFailed
 from ...cli.command_table import CommandParser, parser
 from ...config import Config
-from ...errors import BadRequest, ExitStatus, StartError, counted
+from ...errors import BadRequest, CommandFailed, ExitStatus, StartError, counted
 from ...observability import logging as log
 from ...server.opened import opened
 from ...types import Json

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import urlencode
 
 from ...cli.arguments import own, parse
-from ...cli.client import connect, is_url
 from ...cli.command_table import parser
 from ...errors import ExitStatus, StartError
+from ..admin.client import connect, is_url
 
 NOTES = """The server has the documentation of its own version, and needs no internet for it. Without URL: the server
 with these options on this machine, such as --rest_port 9000. With words, the sections that have all of them are

@@ -8,6 +8,7 @@ FEATURE = Feature(
     name="docs_page",
     summary="serves the documentation, and describes the API as an OpenAPI document with a page to read and try it",
     title="The documentation",
+    needs=("admin",),
     flags="flags.txt",
     commands=(Command("docs", "[URL] [WORD ...]", "open the documentation, or search in it", "command:main"),),
     routes=(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ...cli.arguments import own, parse
-from ...cli.client import connect, is_url
 from ...cli.command_table import parser
 from ...errors import ExitStatus, StartError
+from ..admin.client import connect, is_url
 
 NOTES = """The model's running requests may finish, and the next request loads it again. Without URL: of the server with
 these options on this machine, such as --rest_port 9000. The server itself is stopped by Ctrl-C or SIGTERM."""

@@ -14,9 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from ...cli.arguments import own, parse
-from ...cli.client import CommandFailed, ServerClient, connect, is_url, url_of
 from ...cli.command_table import CommandParser, add_json, parser, print_json
-from ...errors import ExitStatus, StartError
+from ...errors import CommandFailed, ExitStatus, StartError
+from ..admin.client import ServerClient, connect, is_url, url_of
 
 NOTES = """MODEL: a name that the server has; its first model otherwise. Without URL: of the server with these options
 on this machine, such as --rest_port 9000. TTFT: time to the first token. TPOT: time per token after the first, of a

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from ...cli.arguments import own, parse
-from ...cli.client import CommandFailed, ServerClient, connect, is_url
 from ...cli.command_table import CommandParser, hint, parser, value_of
 from ...config.options import read_object
-from ...errors import BadRequest, ExitStatus, StartError, counted
+from ...errors import BadRequest, CommandFailed, ExitStatus, StartError, counted
+from ..admin.client import ServerClient, connect, is_url
 
 PROMPT, MORE = ">>> ", "... "
 TEXTS = ("content", "reasoning_content", "reasoning")

@@ -19,7 +19,7 @@ FEATURE = Feature(
     name="terminal",
     summary="chats with a model in the terminal, lists, explains and deletes models, measures a server, starts agents",
     formerly=("bench", "launch"),
-    needs=("deployment",),
+    needs=("admin", "deployment"),
     options=ListOptions,
     commands=(
         Command(

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from ...cli.arguments import own, parse
-from ...cli.client import CommandFailed, connect, is_url
 from ...cli.command_table import hint, parser, table
-from ...errors import ExitStatus, StartError
+from ...errors import CommandFailed, ExitStatus, StartError
 from ...server.checks import checked
+from ..admin.client import connect, is_url
 
 AGENTS: Mapping[str, dict[str, Any]] = json.loads(Path(__file__).with_name("agents.json").read_text("utf-8"))
 """What is known of each agent, by the name of its program: how to install it, about how many tokens its first prompt

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...cli.arguments import own, parse
-from ...cli.client import CommandFailed, connect, url_of
 from ...cli.command_table import add_json, parser, print_json, table
-from ...errors import ExitStatus, counted
+from ...errors import CommandFailed, ExitStatus, counted
+from ..admin.client import connect, url_of
 
 NOTES = "Without URL: of the server with these options on this machine, such as --rest_port 9000."
 HEAD = ("NAME", "STATE", "TASK", "CONTEXT", "ENGINE")

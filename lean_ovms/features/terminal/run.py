@@ -14,13 +14,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ...cli.arguments import names_model, own, parse
-from ...cli.client import READY, CommandFailed, ServerClient, is_url
 from ...cli.commands import set_up_log
 from ...composition import compose
-from ...errors import ExitStatus, StartError
+from ...errors import CommandFailed, ExitStatus, StartError
 from ...manifest import ENCRYPTION
 from ...server.checks import checked
 from ...util import child_process
+from ..admin.client import READY, ServerClient, is_url
 from ..deployment.desired import ServedModels, fetched
 from ..terminal import chat
 

@@ -13,13 +13,12 @@ from typing import Any
 import pytest
 
 from lean_ovms.api import router
-from lean_ovms.cli import client
-from lean_ovms.cli.client import address as address_of
 from lean_ovms.cli.command_table import commands
 from lean_ovms.cli.main import run_command
 from lean_ovms.composition import compose, manifests
 from lean_ovms.config import Config
-from lean_ovms.features.admin import healthcheck
+from lean_ovms.features.admin import client, healthcheck
+from lean_ovms.features.admin.client import address as address_of
 
 READY = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 TLS = Path(__file__).parents[2] / "transports" / "http11" / "tls"

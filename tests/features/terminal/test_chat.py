@@ -18,9 +18,10 @@ from pathlib import Path
 
 import pytest
 
-from lean_ovms.cli.client import CommandFailed, ServerClient
 from lean_ovms.cli.command_table import commands
 from lean_ovms.cli.main import run_command
+from lean_ovms.errors import CommandFailed
+from lean_ovms.features.admin.client import ServerClient
 from lean_ovms.features.terminal.chat import Conversation, _command
 from tests.cli.scripted import ScriptedServer
 

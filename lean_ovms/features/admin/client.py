@@ -11,11 +11,11 @@ from contextlib import closing, contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-from ..config import Config
-from ..errors import StartError
-from ..manifest import ENCRYPTION
-from ..observability.logging import safe
-from ..server.checks import checked
+from ...config import Config
+from ...errors import CommandFailed, StartError
+from ...manifest import ENCRYPTION
+from ...observability.logging import safe
+from ...server.checks import checked
 
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1", "*": "127.0.0.1", "": "127.0.0.1"}
 """The addresses by which this machine reaches a server that listens on all addresses."""
@@ -24,10 +24,6 @@ READY = "/health"
 TIMEOUT_S = 10.0
 SHOWN = 500
 """The number of characters that are shown of a response that is not an error object."""
-
-
-class CommandFailed(Exception):
-    """Reports that a command failed: the server cannot be reached, or it answers with an error."""
 
 
 class ServerClient:
