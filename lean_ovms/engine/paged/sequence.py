@@ -15,6 +15,7 @@ from ..generation import sequence as generation
 from .params import Params
 
 if TYPE_CHECKING:
+    from ..record import Record
     from .sampling.logit_state import ThinkingState, TokenCounts
     from .sampling.logprobs import TokenLogprobs
 
@@ -73,35 +74,6 @@ class LogitArrays(NamedTuple):
     """The bias of each of these tokens."""
 
 
-class Continuation(NamedTuple):
-    """A candidate of a beam search: a beam with one more token."""
-
-    parent: Sequence
-    """The beam that is extended."""
-    token: int
-    """The new token."""
-    score: float
-    """The log probability of the whole text."""
-    logprob: float
-    """The token's log probability, from the model's unprocessed logits."""
-    detail: TokenLogprobs | None
-    """The token's log probability, rank and alternatives; None if the request does not ask for log probabilities."""
-
-
-class Hypothesis(NamedTuple):
-    """A completed text of a beam search."""
-
-    ids: list[int]
-    """The ids of the tokens."""
-    logprobs: list[float]
-    """The log probabilities of these tokens."""
-    score: float
-    """The log probability of the text, divided by length ** length_penalty."""
-    details: list[TokenLogprobs]
-    """The log probability, rank and alternatives of each token; empty if the request does not ask for log
-    probabilities."""
-
-
 class Search(Protocol):
     """A beam search for one request."""
 
@@ -113,8 +85,8 @@ class Search(Protocol):
     def begin_again(self) -> Sequence:
         """Discards everything except the prompt, and returns the sequence that computes it."""
 
-    def advance(self, beams: Seq[Sequence], logits: NDArray[np.float32]) -> list[Continuation]:
-        """Returns the next beams, best first; an empty list if the search has ended.
+    def choose(self, beams: list[Sequence], logits: NDArray[np.float32]) -> None:
+        """Chooses the next beams.
 
         Args:
             beams: The current beams.
@@ -124,12 +96,16 @@ class Search(Protocol):
             NoToken: No beam can continue, and none is complete.
         """
 
-    def close(self, beams: Seq[Sequence]) -> list[Hypothesis]:
-        """Ends the search, and returns at most `width` hypotheses, best first.
+    def advance(self, leave: Callable[[Sequence], None], fork: Callable[[Sequence, Sequence], None]) -> bool:
+        """Replaces the beams by the chosen ones; returns whether the search is over.
 
         Args:
-            beams: The beams that are still running, which cannot grow any more.
+            leave: Ends a beam.
+            fork: Makes the second beam continue from where the first is; there is room for `width` beams.
         """
+
+    def records(self) -> list[Record]:
+        """Returns the records of the texts that were found and are still wanted, best first, and of those missing."""
 
 
 SearchFactory = Callable[["Sequence"], Search]

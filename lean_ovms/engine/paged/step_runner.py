@@ -14,7 +14,6 @@ from ..errors import last_line
 from ..generation.backend import SpecDecodeStats
 from ..generation.sequence import GenerationRequest, repeats
 from ..protocol import (
-    ABSENT,
     REPETITION,
     DetailedTokens,
     Drafted,
@@ -33,7 +32,7 @@ from .sampling import reductions
 from .sampling.reductions import Logits
 from .sampling.sampler import Sampled, SamplingBatch, sample
 from .scheduler import Scheduler, Step
-from .sequence import JUMP_FORWARD_SCORE, Continuation, Hypothesis, Matcher, Sequence, forked
+from .sequence import JUMP_FORWARD_SCORE, Matcher, Search, Sequence
 
 if TYPE_CHECKING:
     from .sampling.logprobs import TokenLogprobs
@@ -56,8 +55,6 @@ class Outputs:
         """The records. It is always the same list object."""
         self.changed: list[Sequence] = []
         """The sequences with results for which no record has been made yet."""
-        self.hypotheses: dict[Sequence, list[Hypothesis]] = {}
-        """The texts of finished beam searches, best first, by the first sequence of the search."""
         self._requests = requests
 
     def prompt(self, sequence: Sequence, tokens: int, taken_ms: float, *, complete: bool) -> None:
@@ -89,16 +86,16 @@ class Outputs:
         changed, self.changed, out = self.changed, [], self.out
         for sequence in changed:
             request = sequence.request
+            if sequence.search is not None:
+                self._emit_texts(sequence, sequence.search)
             if sequence.index not in request.unfinished or not sequence.new_ids:
-                if sequence in self.hypotheses:
-                    self._emit_hypotheses(sequence, self.hypotheses.pop(sequence))
                 continue
             ids, sequence.new_ids = sequence.new_ids, []
             if sequence.echo:
                 self._emit_prompt(sequence, sequence.prompt_details)
             if sequence.reason is not None and sequence.params.lookahead:
                 out.append(Drafted(request.id, sequence.drafted, sequence.accepted))
-            out.append(_tokens(request, sequence.index, ids, sequence.new_details, sequence.reason))
+            out.append(tokens_record(request, sequence.index, ids, sequence.new_details, sequence.reason))
             if sequence.new_details:
                 sequence.new_details = []
             if sequence.reason is not None:
@@ -106,33 +103,34 @@ class Outputs:
                 if not request.unfinished:
                     self._requests.pop(request.id, None)
 
+    def _emit_texts(self, first: Sequence, search: Search) -> None:
+        """Makes the records of a beam search that is over."""
+        request = first.request
+        if first.echo and request.unfinished:
+            self._emit_prompt(first, first.prompt_details)
+        self.out += search.records()
+        request.unfinished.clear()
+        self._requests.pop(request.id, None)
+
     def _emit_prompt(self, sequence: Sequence, details: list[TokenLogprobs]) -> None:
         sequence.echo = False
         record = PromptLogprobs(sequence.request.id, [None, *(detail.logprob for detail in details)])
         record.ranks, record.top = [detail.rank for detail in details], [detail.top for detail in details]
         self.out.append(record)
 
-    def _emit_hypotheses(self, first: Sequence, found: list[Hypothesis]) -> None:
-        """Makes the records of the n best completions of a finished beam search, or of all if there are fewer, best
-        first.
-        """
-        request = first.request
-        if first.echo and request.unfinished:
-            self._emit_prompt(first, first.prompt_details)
-        for rank, text in enumerate(found[: request.sampling.n]):
-            if rank not in request.unfinished:
-                continue
-            reason = "stop" if text.ids and text.ids[-1] in first.stops else "length"
-            self.out.append(_tokens(request, rank, text.ids, text.details, reason))
-        absent = request.unfinished.intersection(range(len(found), request.sampling.n))
-        self.out += [Tokens(request.id, rank, [], None, ABSENT) for rank in sorted(absent)]
-        request.unfinished.clear()
-        self._requests.pop(request.id, None)
 
-
-def _tokens(
+def tokens_record(
     request: GenerationRequest, index: int, ids: list[int], details: list[TokenLogprobs], reason: str | None
 ) -> Tokens:
+    """Returns the record of new tokens of a choice.
+
+    Args:
+        request: The request.
+        index: The index of the choice.
+        ids: The tokens.
+        details: Their log probabilities, if the request asks for them.
+        reason: Why the choice ends with them; None if it does not end.
+    """
     if not request.sampling.logprobs:
         return Tokens(request.id, index, ids, None, reason)
     values = [detail.logprob for detail in details]
@@ -476,41 +474,17 @@ class StepRunner:
         if any(beam.row < 0 for beam in beams) or not self._scheduler.make_room(beams[0], search.width):
             return
         try:
-            following = search.advance(beams, logits)
+            search.choose(beams, logits)
         except Exception as error:  # one request's fault must not end the step of all
             self._scheduler.fail(request, _as_request_error(error))
             return
-        search.beams = self._continued(beams, following)
-        full = [beam for beam in search.beams if len(beam.ids) >= beam.limit]
-        if full or not following:
+        over = search.advance(self._scheduler.leave, self._scheduler.batch.fork)
+        for beam in search.beams:
+            self._tables.newest[beam.row] = beam.ids[-1]
+        if over:
             [first] = request.sequences
-            self._outputs.hypotheses[first] = search.close(full)
             self._outputs.changed.append(first)
             self._scheduler.end(first)
-
-    def _continued(self, beams: list[Sequence], following: list[Continuation]) -> list[Sequence]:
-        """Returns the next beams: one continuation of each parent replaces it, further ones are forked."""
-        parents = {id(one.parent) for one in following}
-        for beam in beams:
-            if id(beam) not in parents:
-                self._scheduler.leave(beam)
-        number, pairs = max(beam.index for beam in beams), []
-        for place, one in enumerate(following):
-            beam = one.parent
-            if any(later.parent is beam for later in following[place + 1 :]):
-                number += 1
-                beam = forked(one.parent, number)
-                self._scheduler.batch.fork(one.parent, beam)
-            pairs.append((beam, one))
-        for beam, one in pairs:  # after all forks: a parent that goes on is another by then
-            beam.ids.append(one.token)
-            beam.score = one.score
-            beam.logprobs.append(one.logprob)
-            if one.detail is not None:
-                beam.new_details.append(one.detail)
-            self._tables.newest[beam.row] = one.token
-            beam.follow(one.token)
-        return [beam for beam, _ in pairs]
 
 
 def _repeats(sequence: Sequence) -> bool:

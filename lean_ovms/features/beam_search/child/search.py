@@ -13,7 +13,9 @@ with fewer beams, down to none, so it may find fewer hypotheses than its width.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Sequence as Seq
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +23,39 @@ from numpy.typing import NDArray
 from ....engine.paged.params import NO_LOGPROBS, NoToken
 from ....engine.paged.sampling.logits_processors import FORBIDDEN, NONE_LEFT, edit
 from ....engine.paged.sampling.logprobs import TokenLogprobs, log_sum_exp, top
-from ....engine.paged.sequence import Continuation, Hypothesis, Sequence
+from ....engine.paged.sequence import Sequence, forked
+from ....engine.paged.step_runner import tokens_record
+from ....engine.protocol import ABSENT, Tokens
+from ....engine.record import Record
+
+
+class Continuation(NamedTuple):
+    """A candidate of a beam search: a beam with one more token."""
+
+    parent: Sequence
+    """The beam that is extended."""
+    token: int
+    """The new token."""
+    score: float
+    """The log probability of the whole text."""
+    logprob: float
+    """The token's log probability, from the model's unprocessed logits."""
+    detail: TokenLogprobs | None
+    """The token's log probability, rank and alternatives; None if the request does not ask for log probabilities."""
+
+
+class Hypothesis(NamedTuple):
+    """A completed text of a beam search."""
+
+    ids: list[int]
+    """The ids of the tokens."""
+    logprobs: list[float]
+    """The log probabilities of these tokens."""
+    score: float
+    """The log probability of the text, divided by length ** length_penalty."""
+    details: list[TokenLogprobs]
+    """The log probability, rank and alternatives of each token; empty if the request does not ask for log
+    probabilities."""
 
 
 class BeamSearch:
@@ -39,6 +73,8 @@ class BeamSearch:
         self.beams = [first]
         self.finished: list[Hypothesis] = []
         """The hypotheses so far."""
+        self._best: list[Hypothesis] = []  # once the search is over
+        self._following: list[Continuation] = []
 
     def begin_again(self) -> Sequence:
         """Forgets everything but the prompt, and returns the sequence that computes it."""
@@ -50,7 +86,53 @@ class BeamSearch:
         self.beams = [first]
         return first
 
-    def advance(self, beams: Seq[Sequence], logits: NDArray[np.float32]) -> list[Continuation]:
+    def choose(self, beams: list[Sequence], logits: NDArray[np.float32]) -> None:
+        """Chooses the next beams. Raises NoToken if no beam can continue, and none is complete."""
+        self._following = self._continuations(beams, logits)
+
+    def advance(self, leave: Callable[[Sequence], None], fork: Callable[[Sequence, Sequence], None]) -> bool:
+        """Replaces each beam by one of its continuations, and forks it for others; returns whether the search is
+        over."""
+        following, self._following = self._following, []
+        parents = {id(one.parent) for one in following}
+        for beam in self.beams:
+            if id(beam) not in parents:
+                leave(beam)
+        number, pairs = max(beam.index for beam in self.beams), []
+        for place, one in enumerate(following):
+            beam = one.parent
+            if any(later.parent is beam for later in following[place + 1 :]):
+                number += 1
+                beam = forked(one.parent, number)
+                fork(one.parent, beam)
+            pairs.append((beam, one))
+        for beam, one in pairs:  # after all forks: a parent that goes on is another by then
+            beam.ids.append(one.token)
+            beam.score = one.score
+            beam.logprobs.append(one.logprob)
+            if one.detail is not None:
+                beam.new_details.append(one.detail)
+            beam.follow(one.token)
+        self.beams = [beam for beam, _ in pairs]
+        full = [beam for beam in self.beams if len(beam.ids) >= beam.limit]
+        if following and not full:
+            return False
+        self._best = self._close(full)
+        return True
+
+    def records(self) -> list[Record]:
+        """Returns the records of the texts that were found and are still wanted, best first, and of those missing."""
+        request, stops, found = self._first.request, self._first.stops, list[Record]()
+        for rank in sorted(request.unfinished):
+            if rank >= len(self._best):
+                found.append(Tokens(request.id, rank, [], None, ABSENT))
+                continue
+            text = self._best[rank]
+            reason = "stop" if text.ids and text.ids[-1] in stops else "length"
+            found.append(tokens_record(request, rank, text.ids, text.details, reason))
+        return found
+
+    def _continuations(self, beams: list[Sequence], logits: NDArray[np.float32]) -> list[Continuation]:
         """Returns the next beams, best first, or [] when the search is over. The logits are changed in place."""
         width, vocab = self._params.beams, logits.shape[1]
         raw = scores = np.subtract(logits, log_sum_exp(logits)[:, None], dtype=np.float32)
@@ -91,7 +173,7 @@ class BeamSearch:
             return top(raw, np.zeros(len(raw)), self._params.logprobs)
         return [[] for _ in raw] if self._params.logprobs != NO_LOGPROBS else []
 
-    def close(self, beams: Seq[Sequence]) -> list[Hypothesis]:
+    def _close(self, beams: list[Sequence]) -> list[Hypothesis]:
         """Ends the search, and returns the best hypotheses, best first; running beams count as hypotheses."""
         for beam in beams:
             ids = beam.ids[beam.prompt :].tolist()
