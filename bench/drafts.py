@@ -126,7 +126,7 @@ def simulated(config: Config) -> PagedPipeline:
     ngrams.NgramProposer = SimulatedNgrams  # type: ignore[misc]
     config = config.replace(enable_prefix_caching=False, ngram_speculation=True)
     pipe = assemble.load(config, replace(settings.resolve(config, 1 << 30, paged=True), blocks=1000))
-    if (proposer := pipe.scheduler.speculation.proposer) is not None:
+    if (proposer := pipe.scheduler.speculation.source.drafter) is not None:
         proposer.__class__ = type("Simulated", (SimulatedDrafter, type(proposer)), {})
     return pipe
 
@@ -150,7 +150,7 @@ def once(pipe: PagedPipeline, texts: list[list[list[int]]], longest: int) -> tup
 def compare(report: Report, pipe: PagedPipeline, streams: int, args: argparse.Namespace) -> None:
     """A row for each acceptance. Its first round with drafts is not counted."""
     dice, last = random.Random(streams), min(LAST, pipe.info.vocab_size)
-    proposer = pipe.scheduler.speculation.proposer
+    proposer = pipe.scheduler.speculation.source.drafter
     texts = [
         [[dice.randrange(FIRST, last) for _ in range(size)] for size in (PROMPT, args.tokens)] for _ in range(streams)
     ]

@@ -24,9 +24,9 @@ EVERYWHERE = (*BASES, "")
 """The same, and without a prefix as well, as in vLLM or in llama.cpp's server."""
 SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 1800)
 """Buckets for times of anything that is computed, in seconds."""
-DRAFT_SETTINGS, DRAFT_PLAN, TEXT_PROPOSER = "draft settings", "draft plan", "text proposer"
+DRAFT_SETTINGS, DRAFT_PLAN, TEXT_DRAFTS = "draft settings", "draft plan", "drafts of texts"
 """Seams of speculative decoding. A function from an EngineConfig to `engine.loading.drafts.Drafts`; one from settings
-to an `engine.paged.parts.DraftPlan`; and one from the most tokens to compare to a TextProposer."""
+to an `engine.paged.parts.DraftPlan`; and a DraftSourceFactory of that module for drafts without a network."""
 TEXT_SEARCH = "search of texts"
 """The seam of beam search: a function from the sequence that computes the prompt to an
 `engine.paged.sequence.Search`."""

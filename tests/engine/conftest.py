@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from lean_ovms.engine.paged import speculation
+from lean_ovms.features.drafting.child import draft_budget
 from tests.engine import rig
 from tests.engine.real import load
 from tests.features.genai_pipelines.guard.fake_pipeline import FakePipeline, Script
@@ -14,7 +14,7 @@ from tests.features.genai_pipelines.guard.fake_pipeline import FakePipeline, Scr
 def steady_drafts(request, monkeypatch):
     """How many tokens are drafted does not depend on what steps cost, but in the tests of that."""
     if "draft_budget" not in request.module.__name__:
-        monkeypatch.setattr(speculation, "LEAST_S", math.inf)
+        monkeypatch.setattr(draft_budget, "LEAST_S", math.inf)
 
 
 @pytest.fixture(scope="session")

@@ -25,7 +25,7 @@ from ...manifest import (
     HYBRID_NETWORKS,
     INPUT_EMBEDDINGS,
     NETWORK_COMPILER,
-    TEXT_PROPOSER,
+    TEXT_DRAFTS,
     TEXT_SEARCH,
     named,
 )
@@ -152,10 +152,10 @@ def load(
             adapters = inputs.provider(model)
         # A hybrid network writes a state for each draft token, where cached prefixes have theirs.
         drafting = Drafting(kind=drafts.kind, ngrams=drafts.ngrams and not model.hybrid)
+        new_source = drafts.source_factory(model, sizes, grammars.prepare)
         parts = PipelineParts(
             grammars=grammars,
-            new_proposer=drafts.proposer_factory(model, sizes, grammars.prepare),
-            new_text_proposer=config.part(TEXT_PROPOSER) if drafting.possible else None,
+            new_draft_source=new_source or (config.part(TEXT_DRAFTS) if drafting.possible else None),
             # Few requests ask for one: it is imported with the first.
             new_search=(lambda first: config.part(TEXT_SEARCH)(first)) if config.wants(TEXT_SEARCH) else None,
             adapters=adapters,

@@ -62,11 +62,11 @@ class Engine:
         self.out = self.outputs.out
         checkpoints = StateCheckpoints(self.states, network, self.blocks, tables, sizes.interval)
         batch = BatchState(network, self.blocks, tables, checkpoints, parts.adapters)
-        proposer = parts.new_proposer(self.blocks, tables) if parts.new_proposer is not None else None
+        source = parts.new_draft_source(self.blocks, tables) if parts.new_draft_source is not None else None
         self.scheduler = Scheduler(
             batch,
             PrefixCache(self.blocks, tables, checkpoints, caching=sizes.caching, hooks=self.hooks),
-            Speculation(batch, proposer, parts.new_text_proposer),
+            Speculation(batch, source),
             chunk_sizes=ChunkSizes(
                 sizes.step_tokens, sizes.block_size, sizes.most_step_tokens, step_s=STEP_S * sizes.threads
             ),

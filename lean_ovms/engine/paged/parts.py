@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .block_manager import BlockManager, BlockTables, Parent
     from .model import PagedModel
     from .model_inputs import Chunk
-    from .sequence import Matcher, SearchFactory, Sequence, TextProposer
+    from .sequence import Matcher, SearchFactory, Sequence
     from .state_checkpoints import StateCache
 
 CAPABILITIES = ("alternatives", "beam_control", "cache_salt", "cached_tokens", "logit_edits", "progress")
@@ -179,15 +179,31 @@ class EncodingQueue(WaitingRequests, Protocol):
         """Returns the requests whose images have been encoded or cannot be."""
 
 
-class Proposer(Protocol):
-    """Proposes draft tokens for all sequences of an engine at once, by a draft model or a draft head of the model.
+class DraftSource(Protocol):
+    """Drafts tokens for the sequences of an engine, by a network or from their own texts.
 
     `step_runner` verifies a draft token when the model's own logits are known: it is accepted if it is the token that
     would have been sampled anyway, so completions are the same with and without drafts.
     """
 
+    asks_network: bool
+    """Whether sequences get draft tokens of a network, by `propose`."""
+
+    def copy(self, sequences: list[Sequence], decoding: int, *, few: bool, room: Callable[[Sequence], int]) -> None:
+        """Sets draft tokens from the texts of those sequences that have none yet.
+
+        Args:
+            sequences: The sequences.
+            decoding: The number of all decoding sequences.
+            few: Whether these are so few that a wrong draft token costs little.
+            room: Returns how many draft tokens a sequence may have.
+        """
+
+    def most(self, decoding: int) -> int:
+        """Returns the most draft tokens of each decoding sequence in the next step, if all of them have some."""
+
     def propose(self, wanted: list[tuple[Sequence, int]]) -> None:
-        """Sets the draft tokens of these sequences, at most the given number for each.
+        """Sets the network's draft tokens of these sequences, at most the given number for each.
 
         Any may be wrong. Raises nothing.
         """
@@ -200,14 +216,26 @@ class Proposer(Protocol):
             chunks: The chunks after them.
         """
 
+    def learn(self, sequences: int, drafted: int, accepted: int, seconds: float) -> None:
+        """Takes the measurement of a step without prompts.
+
+        Args:
+            sequences: The number of decoding sequences.
+            drafted: The number of draft tokens.
+            accepted: The number of accepted draft tokens.
+            seconds: The duration of the step, including drafting.
+        """
+
+    def forget(self) -> None:
+        """Discards the measurements."""
+
     def leave(self, sequence: Sequence) -> None:
         """Frees what is kept for a sequence that has ended or was preempted."""
 
 
-ProposerFactory = Callable[["BlockManager", "BlockTables"], Proposer]
-"""A function that creates the proposer, from the KV blocks of an engine and the block tables of its sequences."""
-TextProposerFactory = Callable[[int], "TextProposer"]
-"""A function that creates a TextProposer for one sequence, from the most tokens of an n-gram."""
+DraftSourceFactory = Callable[["BlockManager", "BlockTables"], DraftSource]
+"""A function that creates the source of drafts, from the KV blocks of an engine and the block tables of its
+sequences."""
 
 
 class DraftPlan(Protocol):
@@ -238,8 +266,8 @@ class DraftPlan(Protocol):
             NotPageable: This engine cannot compute the network.
         """
 
-    def proposer_factory(self, main: PagedModel, sizes: EngineSizes, prepare: Prepare) -> ProposerFactory | None:
-        """Returns a function that creates the proposer of an engine; None if no network drafts tokens.
+    def source_factory(self, main: PagedModel, sizes: EngineSizes, prepare: Prepare) -> DraftSourceFactory | None:
+        """Returns a function that creates an engine's source of drafts; None if no network drafts tokens.
 
         Args:
             main: The main model.
@@ -259,8 +287,8 @@ class NoDrafts:
         """Loads nothing, and returns 0."""
         return 0
 
-    def proposer_factory(self, main: PagedModel, sizes: EngineSizes, prepare: Prepare) -> ProposerFactory | None:
-        """Returns None, since there is no proposer."""
+    def source_factory(self, main: PagedModel, sizes: EngineSizes, prepare: Prepare) -> DraftSourceFactory | None:
+        """Returns None, since there are no drafts."""
         return None
 
 
@@ -270,11 +298,8 @@ class EngineParts:
 
     grammars: PagedGrammars = field(default_factory=NoGrammars)
     """The grammars that can constrain texts."""
-    new_proposer: ProposerFactory | None = None
-    """Creates the proposer of draft tokens; None if they only come from the texts themselves."""
-    new_text_proposer: TextProposerFactory | None = None
-    """Creates the proposer that drafts tokens from a sequence's own text if nothing else does; None for no such
-    drafts."""
+    new_draft_source: DraftSourceFactory | None = None
+    """Creates the source of draft tokens; None if only grammars draft."""
     new_search: SearchFactory | None = None
     """Creates the beam searches; None if requests cannot have any."""
     adapters: AdapterProvider = field(default_factory=AdapterProvider)

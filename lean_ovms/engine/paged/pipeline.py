@@ -166,6 +166,7 @@ class PagedPipeline(Engine):
             self.out.clear()
         self.blocks.clear_cache()
         self.scheduler.chunk_sizes.forget()
-        self.scheduler.speculation.budget.forget()
+        if self.scheduler.speculation.source is not None:
+            self.scheduler.speculation.source.forget()
         self.scheduler.steps = 0
         self.runner.drafts = SpecDecodeStats(drafted=0 if self._speculative else None)

@@ -28,19 +28,6 @@ NO_STATE = -1
 """The value of a state slot if there is no state."""
 
 
-class TextProposer(Protocol):
-    """Proposes draft tokens for one sequence from its own text, to which tokens are only appended."""
-
-    def propose(self, ids: array[int], most: int, few: bool) -> list[int]:
-        """Returns tokens that may follow a text. Any of them may be wrong.
-
-        Args:
-            ids: The tokens of the text.
-            most: The most draft tokens.
-            few: Whether few sequences decode, so that a wrong draft token costs little.
-        """
-
-
 class Matcher(Protocol):
     """The state of one text with respect to its grammar."""
 
@@ -170,8 +157,6 @@ class Sequence(generation.QueuedSequence):
     """Alternatives to the first draft token."""
     drafting: bool = False
     """Whether it may have draft tokens in the next step, in which it is computed as a chunk."""
-    copies: TextProposer | None = None
-    """The proposer of draft tokens from its own text; None until it is needed."""
     jump_forward: bool = False
     """Whether its draft tokens are those that the grammar forces."""
     jump_forward_score: int = JUMP_FORWARD_SCORE

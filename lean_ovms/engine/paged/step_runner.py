@@ -223,8 +223,9 @@ class StepRunner:
             for hook in self._hooks:
                 hook.end_step(len(step.decoding) + sum(chunk.length for chunk in step.chunks))
         scheduler.steps += 1
-        if scheduler.speculation.proposer is not None:
-            scheduler.speculation.proposer.computed(len(step.decoding), step.chunks)
+        source = scheduler.speculation.source
+        if source is not None:
+            source.computed(len(step.decoding), step.chunks)
         self.remove_cancelled()
         finite = reductions.finite(logits)
         unsure = set() if finite.all() else self._end_spoiled(step, logits, finite)
@@ -236,10 +237,10 @@ class StepRunner:
         else:
             self._append_tokens(self._batch, sample(logits, self._batch))
             self._outputs.changed += step.decoding
-        if drafting and scheduler.batch.speculating:
+        if source is not None and drafting and scheduler.batch.speculating:
             drafted, accepted = (self.drafts.drafted or 0) - counted[0], self.drafts.accepted - counted[1]
             sequences = len(step.decoding) + len(step.chunks)
-            scheduler.speculation.budget.learn(sequences, drafted, accepted, self._clock() - self._chosen_at)
+            source.learn(sequences, drafted, accepted, self._clock() - self._chosen_at)
 
     def _schedule(self) -> Step | None:
         """Returns the next step after writing its inputs; None if there is nothing to compute."""

@@ -13,7 +13,7 @@ from ...manifest import (
     DRAFT_SETTINGS,
     GENERATION_METRICS,
     MODEL_SOURCE,
-    TEXT_PROPOSER,
+    TEXT_DRAFTS,
     Companion,
     Feature,
     Metric,
@@ -108,7 +108,7 @@ FEATURE = Feature(
     parts=(
         PartRow(seam=DRAFT_SETTINGS, make="child.plan:settings"),
         PartRow(seam=DRAFT_PLAN, make="child.plan:draft_plan"),
-        PartRow(seam=TEXT_PROPOSER, make="child.ngrams:NgramProposer"),
+        PartRow(seam=TEXT_DRAFTS, make="child.draft_source:of_texts"),
         PartRow(seam=GENERATION_METRICS, make="metrics:of_generation", options=("per_request_spec_decode_metrics",)),
     ),
 )

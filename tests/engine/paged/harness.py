@@ -22,8 +22,8 @@ from lean_ovms.engine.protocol import (
 )
 from lean_ovms.features.beam_search.child.search import BeamSearch
 from lean_ovms.features.disk_cache.records import BlocksOnDisk
+from lean_ovms.features.drafting.child.draft_source import BudgetedDrafts
 from lean_ovms.features.drafting.child.head import Head
-from lean_ovms.features.drafting.child.ngrams import NgramProposer
 from lean_ovms.types import SamplingParams
 
 
@@ -150,12 +150,11 @@ class Driver(Engine):
         self.on_disk = []
         proposer, of_parts = options.pop("proposer", None), {one.name for one in fields(EngineParts)}
         parts = {name: options.pop(name) for name in [*options] if name in of_parts}
-        parts.setdefault("new_text_proposer", NgramProposer)
         parts.setdefault("new_search", BeamSearch)
-        if proposer is not None:
-            parts["new_proposer"] = lambda *_: proposer
-        elif getattr(network, "head", None) is not None:
-            parts["new_proposer"] = partial(Head, network.head, network, context=options["context"], prepare=one_by_one)
+        parts["new_draft_source"] = lambda *_: BudgetedDrafts(proposer)
+        if proposer is None and getattr(network, "head", None) is not None:
+            head = partial(Head, network.head, network, context=options["context"], prepare=one_by_one)
+            parts["new_draft_source"] = lambda *given: BudgetedDrafts(head(*given))
         self.network = network
         grammars = Matchers(self._by_request)
         super().__init__(network, EngineSizes(**options), EngineParts(grammars=grammars, **parts))

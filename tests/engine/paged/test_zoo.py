@@ -18,6 +18,7 @@ from lean_ovms.engine.paged.model import PagedModel
 from lean_ovms.engine.paged.network import TREE_MASK, Miscounting, NotPageable
 from lean_ovms.engine.worker.text_model import load_text_model
 from lean_ovms.errors import StartError
+from lean_ovms.features.drafting.child.draft_source import BudgetedDrafts
 from lean_ovms.features.genai_pipelines.child import factory
 from tests.archives import extract
 from tests.engine.real import EXACT, load
@@ -132,7 +133,7 @@ def test_tokens_and_log_probabilities_are_openvino_genais(name, tmp_path):
 
 
 class Oracle:
-    """A proposer.Proposer of torch's next tokens, of which every third draft has a wrong one in the middle.
+    """A drafter of torch's next tokens, of which every third draft has a wrong one in the middle.
 
     alternatives: to so many draft tokens, right where the draft token is wrong.
     """
@@ -176,7 +177,7 @@ def test_alternatives_to_draft_tokens_change_nothing(name, tmp_path):
     accepted = []
     for number in (0, 3 + len(name) % 2):
         before = pipe.stats().accepted
-        pipe.scheduler.speculation.proposer = Oracle(texts, number)
+        pipe.scheduler.speculation.source = BudgetedDrafts(Oracle(texts, number))
         found = answers(pipe, num_assistant_tokens=4)
         accepted.append(pipe.stats().accepted - before)
         assert [ids for ids, _ in found] == [ids for ids, _ in RECORDED[name]]
@@ -219,7 +220,7 @@ def assert_torchs_in_any_order(name, pipe, *, drafts):
     preemptions, dice = pipe.scheduler.preemptions, random.Random(5)
     prompts = [[dice.randrange(3, VOCAB) for _ in range(length)] for length in (3, 40, 100)]
     texts = [ids + answer for ids, (answer, _) in zip(prompts, RECORDED[name], strict=True)]
-    pipe.scheduler.speculation.proposer = Oracle(texts if drafts else [])
+    pipe.scheduler.speculation.source = BudgetedDrafts(Oracle(texts if drafts else []))
     asked = [(which, len(prompts[which]) + more) for which in range(3) for more in (0, 5, 12, 19)]
     cached = 0
     for _ in range(3):

@@ -6,13 +6,13 @@ from itertools import product
 import numpy as np
 import pytest
 
-from lean_ovms.engine.paged.speculation import (
+from lean_ovms.features.drafting.child import head
+from lean_ovms.features.drafting.child.draft_budget import (
     LONGEST,
     REFRESH,
     SHARE,
     DraftBudget,
 )
-from lean_ovms.features.drafting.child import head
 from lean_ovms.features.drafting.child.draft_length import DraftLength
 from lean_ovms.features.drafting.child.draft_model import FIRST_LENGTH
 from tests.engine.paged.harness import Params

@@ -55,7 +55,7 @@ def drafting(kind, blocks=64, wrong=0, **options):
         made = engine(blocks, kind=lambda size: FakeNetwork(size, head))
     else:
         made = engine(blocks, proposer=draft(wrong, **options))
-    return made, made.scheduler.speculation.proposer
+    return made, made.scheduler.speculation.source.drafter
 
 
 def assert_empty(proposer):
@@ -251,7 +251,7 @@ def test_the_distribution_is_the_models_own():
     made = engine(blocks=300, step_tokens=64, proposer=draft(blocks=300))
     line = logits_after([1, 2, 3])
     made.network.after = lambda text: line
-    made.scheduler.speculation.proposer._network.after = lambda text: line + np.roll(line, 7) / 2
+    made.scheduler.speculation.source.drafter._network.after = lambda text: line + np.roll(line, 7) / 2
     asked = Params(max_tokens=50, temperature=1.3, **LOOK)
     texts = run(made, *(made.add(prompt(4, i), replace(asked, seed=i)) for i in range(12)))
     found = np.bincount(np.concatenate(texts), minlength=VOCAB)

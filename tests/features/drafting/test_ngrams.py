@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from lean_ovms.engine.paged import assemble
-from lean_ovms.engine.paged.speculation import DraftBudget, Speculation
+from lean_ovms.engine.paged.speculation import Speculation
+from lean_ovms.features.drafting.child.draft_budget import DraftBudget
 from lean_ovms.features.drafting.child.draft_length import DraftLength
 from lean_ovms.features.drafting.child.ngrams import (
     FIRST_LENGTH,
@@ -237,10 +238,11 @@ def test_the_index_of_a_sequence_is_freed_when_it_ends():
     [sequence] = request.sequences
     for _ in range(3):
         made.step()
-    assert sequence.copies is not None
+    texts = made.scheduler.speculation.source.texts
+    assert sequence in texts
     while made.busy():
         made.step()
-    assert sequence.copies is None
+    assert not texts
 
 
 def test_a_sequence_without_draft_tokens_is_one_of_the_plain_ones():

@@ -96,8 +96,6 @@ class Drafter:
         self._drafts: dict[Sequence, Draft] = {}
         self._failed = False
 
-    # --- paged.parts.Proposer
-
     def computed(self, decoding: int, chunks: list[Chunk]) -> None:
         """Does nothing after a step of the main model, since a network of its own does not need the step's results."""
 

@@ -72,8 +72,6 @@ class Head(Drafter):
         self._pending: dict[Sequence, Pending] = {}
         self._hidden: dict[Sequence, NDArray[np.float32]] = {}  # the head's own, of the newest token of each draft
 
-    # --- proposer.Proposer
-
     def computed(self, decoding: int, chunks: list[Chunk]) -> None:
         """Keeps the hidden states of a step of the main model for the sequences that may get draft tokens."""
         if self._failed:

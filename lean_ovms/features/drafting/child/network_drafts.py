@@ -12,9 +12,10 @@ from ....engine.paged.block_manager import BlockManager, BlockTables
 from ....engine.paged.ir_weights import open_weights
 from ....engine.paged.model import PagedModel
 from ....engine.paged.network import NetworkEdit, NotPageable
-from ....engine.paged.parts import TILE, EngineSizes, Prepare, ProposerFactory
+from ....engine.paged.parts import TILE, DraftSourceFactory, EngineSizes, Prepare
 from . import heads
 from .draft_model import DraftModel
+from .draft_source import BudgetedDrafts
 from .head import Head
 
 log = logging.getLogger(__name__)
@@ -51,17 +52,17 @@ class NetworkDrafts:
             return 0 if settings.drafts.cache_gb else self._network.block_bytes
         return 0
 
-    def proposer_factory(self, main: PagedModel, sizes: EngineSizes, prepare: Prepare) -> ProposerFactory | None:
-        """Returns a function that makes the proposer of an engine, or None if nothing proposes draft tokens."""
+    def source_factory(self, main: PagedModel, sizes: EngineSizes, prepare: Prepare) -> DraftSourceFactory | None:
+        """Returns a function that makes an engine's source of drafts, or None if no network drafts tokens."""
         network, drafts = self._network, self._settings.drafts
         if network is None:
             return None
 
-        def new(blocks: BlockManager, tables: BlockTables) -> Head | DraftModel:
+        def new(blocks: BlockManager, tables: BlockTables) -> BudgetedDrafts:
             if self._settings.head is not None:
-                return Head(network, main, blocks, tables, context=sizes.context, prepare=prepare)
+                return BudgetedDrafts(Head(network, main, blocks, tables, context=sizes.context, prepare=prepare))
             own = drafts.cache_gb << 30
-            return DraftModel(
+            model = DraftModel(
                 network,
                 blocks=max(1, own // network.block_bytes) if own else sizes.blocks,
                 block_size=sizes.block_size,
@@ -73,6 +74,7 @@ class NetworkDrafts:
                 prepare=prepare,
                 pad_to=self._pad_to,
             )
+            return BudgetedDrafts(model)
 
         return new
 

@@ -20,7 +20,7 @@ from ....engine.paged.parts import CAPABILITIES, EngineParts, EngineSizes
 from ....engine.paged.sequence import Sequence
 from ....engine.protocol import Failed, Submit
 from ....errors import EngineFailure
-from ....manifest import TEXT_PROPOSER, TEXT_SEARCH
+from ....manifest import TEXT_DRAFTS, TEXT_SEARCH
 from .network import ScriptedNetwork
 from .script import Script, answer, from_config, model_info
 
@@ -113,7 +113,7 @@ class ScriptedEngine(Engine):
         # With this clock, what runs at once depends on no measured time.
         parts = EngineParts(
             grammars=AnyGrammar(),
-            new_text_proposer=compose().part(TEXT_PROPOSER) if script.speculative else None,
+            new_draft_source=compose().part(TEXT_DRAFTS) if script.speculative else None,
             new_search=compose().part(TEXT_SEARCH),
             clock=lambda: 0.0,
         )
