@@ -1,1 +1,1 @@
-"""Files of models on disk: each format is read and written here, and nowhere else."""
+"""Reads and writes the files of models on disk. No other package knows these formats."""

@@ -1,7 +1,7 @@
-"""A model's config.json: context length, vocabulary size, and size of its KV cache.
+"""Reads a model's config.json: context length, vocabulary size, and the size of its KV cache.
 
-Vision models nest the numbers of their language model in text_config. The numbers are estimates that loading needs: the
-size of the cache is measured after loading.
+Vision models have the values of their language model in text_config. The sizes are estimates for loading; the actual
+size of the cache is measured afterwards.
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ from ..util import files
 from . import model_file
 
 CONTEXT_NAMES = ("max_position_embeddings", "n_positions", "seq_len", "seq_length", "n_ctx")
-"""Fields that may hold the context length. OVMS reads sliding_window too, which is an attention span and does not limit
-the context."""
+"""The fields that may hold the context length. OVMS also reads sliding_window, which is the span of attention and does
+not limit the context."""
 KEY_BYTES = {"u4": 0.75, "u8": 1.25, "f16": 2, "bf16": 2, "f32": 4}
 VALUE_BYTES = {"u4": (0.5, 8), "u8": (1, 8), "f16": (2, 0), "bf16": (2, 0), "f32": (4, 0)}
-"""Bytes of a token's key per element of a head; of its value per element and per head. Scales are included: those of
-keys are for a channel of a block, those of values for a token (the CPU plugin's inputs of PagedAttention)."""
+"""The size in bytes of a key per element of a head, and of a value per element and additionally per head, by precision.
+Scales are included: a key has one per channel of a block, a value one per token (the CPU plugin's inputs of
+PagedAttention)."""
 
 STATE_LAYERS = ("conv", "linear_attention", "mamba")
-"""Values of layer_types whose layers have a state of one size for each sequence, and no keys and values."""
+"""The values of layer_types for layers that keep a state of fixed size per sequence instead of keys and values."""
 
 
 def read(model_dir: Path) -> Json:
-    """Returns config.json with the fields of text_config over those of the top level; {} if there is none.
+    """Returns the content of config.json, with the fields of text_config merged over it; {} if there is none.
 
-    A model that is one file has the same fields in itself; raises StartError for one that cannot be served.
+    A single-file model has the same fields inside. Raises StartError if such a model cannot be served.
     """
     if (file := model_file.of(model_dir)) is not None:
         return file.config()
@@ -35,7 +36,10 @@ def read(model_dir: Path) -> Json:
 
 
 def flat(config: Json) -> Json:
-    """Returns config.json with the fields of text_config over those of the top level. Omni models have it inside."""
+    """Returns a config.json with the fields of text_config merged over it.
+
+    Omni models have text_config at a deeper level.
+    """
     thinker = config.get("thinker_config")
     inner = (thinker if isinstance(thinker, dict) else config).get("text_config")
     return {**config, **inner} if isinstance(inner, dict) else config
@@ -45,13 +49,13 @@ PROCESSORS = {"image": "preprocessor_config.json", "video": "video_preprocessor_
 
 
 def processor(model_dir: Path, media: str) -> Json:
-    """Returns the fields of a model's processor of images or videos.
+    """Returns the settings of a model's processor of images or videos.
 
-    They are in a file of their own, or in processor_config.json, where transformers 5 writes them.
+    They are in a separate file, or in processor_config.json, where transformers 5 writes them.
 
     Args:
         model_dir: The directory of the model.
-        media: What is processed: a key of PROCESSORS.
+        media: The kind of input, a key of PROCESSORS.
     """
     if fields := files.read_object(model_dir / PROCESSORS[media]):
         return fields
@@ -60,30 +64,32 @@ def processor(model_dir: Path, media: str) -> Json:
 
 
 def model_type(model_dir: Path) -> object:
-    """Returns the architecture, of the whole model where a language model is part of it; None: unknown."""
+    """Returns the architecture (model_type), that of the whole model if it contains a language model; None if
+    unknown.
+    """
     if model_file.is_one(model_dir):
         return read(model_dir).get("model_type")
     return files.read_object(model_dir / "config.json").get("model_type")
 
 
 def is_head(model_dir: Path, method: str) -> bool:
-    """Returns whether the model is a head that drafts tokens for another by a method: "eagle3" or "dflash"."""
+    """Returns whether the model is a draft head for another model, of the method "eagle3" or "dflash"."""
     architectures = files.read_object(model_dir / "config.json").get("architectures")
     return isinstance(architectures, list) and any(method in str(name).lower() for name in architectures)
 
 
 def context_length(config: Json) -> int:
-    """Returns the context length in tokens; 0: unknown."""
+    """Returns the context length in tokens; 0 if unknown."""
     return next((value for name in CONTEXT_NAMES if (value := _count(config, name))), 0)
 
 
 def vocab_size(config: Json) -> int:
-    """Returns the rows of the embedding table; 0: unknown."""
+    """Returns the number of rows of the embedding table; 0 if unknown."""
     return _count(config, "vocab_size")
 
 
 def kv_bytes_per_token(config: Json, keys: str, values: str) -> int:
-    """Returns the bytes of the keys and values of one token in all layers, in these precisions; 0: unknown."""
+    """Returns the size in bytes of a token's keys and values in all layers, in these precisions; 0 if unknown."""
     layers = _attention_layers(config) or _count(config, "num_hidden_layers") or _count(config, "n_layer")
     heads = _count(config, "num_attention_heads") or _count(config, "n_head")
     kv_heads = _count(config, "num_key_value_heads") or heads
@@ -95,7 +101,7 @@ def kv_bytes_per_token(config: Json, keys: str, values: str) -> int:
 
 
 def _attention_layers(config: Json) -> int:
-    """Returns the number of attention layers of a model whose other layers keep a state; 0: unknown."""
+    """Returns the number of attention layers in a model whose other layers keep a state; 0 if unknown."""
     kinds = config.get("layer_types")
     return sum(kind not in STATE_LAYERS for kind in kinds) if isinstance(kinds, list) else 0
 

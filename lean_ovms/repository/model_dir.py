@@ -1,7 +1,7 @@
-"""The files of a model directory besides weights and tokenizer: generation defaults, chat templates, special tokens.
+"""Reads the files of a model directory other than weights: generation defaults, chat templates, special tokens.
 
-The front end reads them once, at the start. A wrong path is the most common mistake of a first start, so the errors
-name what is missing and what is there instead. Imports neither the engine nor jinja2.
+The front end reads them once, at the start. A wrong path is the most common mistake at the first start, so errors name
+what is missing and what is there instead. Imports neither the engine nor jinja2.
 """
 
 from __future__ import annotations
@@ -25,54 +25,54 @@ from . import model_file
 from .weights import TEXT_NETWORKS, TOKENIZERS, networks
 
 HUB_NAME = re.compile(r"[\w.-]*\w[\w.-]*/[\w.-]+")
-"""Matches ORGANISATION/NAME, for a directory that is not there."""
+"""Matches ORGANISATION/NAME, if a path that does not exist may be meant as a name on a hub."""
 
 MISSING = "Its files are missing or incomplete."
 UNREADABLE = "Its files cannot be read."
-"""Reasons that a client may know."""
+"""Reasons of errors that clients may see."""
 
 SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-"""The names under which transformers gives special tokens to a chat template."""
+"""The names under which transformers passes special tokens to a chat template."""
 TOKENIZER = (
     *("tokenizer_class", "add_bos_token", "add_eos_token", "add_prefix_space", "clean_up_tokenization_spaces"),
     *("split_special_tokens", "added_tokens_decoder", "errors"),
 )
-"""What is kept of tokenizer_config.json for clients that tokenize themselves."""
+"""The members of tokenizer_config.json that are kept for clients that tokenize themselves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelDir:
-    """The files of a model besides its networks."""
+    """The content of a model's files other than its networks."""
 
     path: Path | None = None
-    """The directory, or the file of a model that is one file; None: there is no model at all."""
+    """The directory, or the file of a single-file model; None if there is no model at all."""
     generation_config: dict[str, Any] = field(default_factory=dict)
-    """The members of generation_config.json, or what a model file says of sampling."""
+    """The members of generation_config.json, or the sampling defaults in a single-file model."""
     config: dict[str, Any] = field(default_factory=dict)
-    """The members of config.json; empty for a model that is one file."""
+    """The members of config.json; empty for a single-file model."""
     chat_template: str = ""
-    """The text of chat_template.jinja; empty: there is none."""
+    """The content of chat_template.jinja; empty if there is none."""
     fallback_template: str = ""
-    """The template in the JSON files, before which the tokenizer's own counts; empty: there is none."""
+    """The template in the JSON files, used if the tokenizer has none; empty if there is none."""
     tool_template: str = ""
-    """The template of requests with tools; empty: they have no other one."""
+    """The template for requests with tools; empty if it is the same."""
     special_tokens: dict[str, str] = field(default_factory=dict)
-    """The texts of special tokens by their names, such as "bos_token"."""
+    """The texts of special tokens by name, such as "bos_token"."""
     tokenizer: dict[str, Any] = field(default_factory=dict)
-    """The members TOKENIZER of tokenizer_config.json, and additional_special_tokens as texts."""
+    """The members of tokenizer_config.json named in TOKENIZER, and additional_special_tokens as texts."""
 
 
 def read(path: Path, *, generation_config: str = "", override: str = "", task: str = "") -> ModelDir:
-    """Returns what the files of a model say.
+    """Reads the files of a model.
 
     Args:
-        path: The directory, or the file of a model that is one file.
+        path: The directory, or the file of a single-file model.
         generation_config: The value of --generation_config_path.
         override: The value of --override_generation_config.
-        task: The model's task; empty: it is that of its files.
+        task: The model's task; empty to detect it from the files.
 
     Raises:
-        StartError: There is no model, or a file of it is not valid.
+        StartError: There is no model, or one of its files is not valid.
     """
     above = read_object("override_generation_config", override)
     if os.path.isfile(path) and (file := model_file.of(path)) is not None:
@@ -95,16 +95,13 @@ def read(path: Path, *, generation_config: str = "", override: str = "", task: s
 
 
 def _of_file(path: Path, file: model_file.ModelFile, generation_config: str, above: dict[str, Any]) -> ModelDir:
-    """Returns the templates and defaults of a model that is one file.
+    """Returns the templates and defaults of a single-file model.
 
     Args:
-        path: Its path.
+        path: The path of the file.
         file: The model.
-        generation_config: A file in its folder whose defaults are taken instead; "none": none are.
-        above: Defaults that win over those.
-
-    Returns:
-        the model.
+        generation_config: The file with defaults to use instead of the model's; "none" for no defaults.
+        above: Defaults that take precedence over these.
 
     Raises:
         StartError: The file with defaults is missing or not valid.
@@ -136,13 +133,13 @@ def _generation_config(path: Path, other: str) -> dict[str, Any]:
 
 
 def single_files(path: Path) -> list[Path]:
-    """Returns the model files that a folder can be served by: none of a folder with an OpenVINO model."""
+    """Returns the model files in a folder that can be served; none if the folder has an OpenVINO model."""
     other = not os.path.isdir(path) or any((path / name).is_file() for name in networks())
     return [] if other else model_file.models_in(path)
 
 
 def check(path: Path, task: str = "") -> None:
-    """Raises StartError unless path is a directory with an OpenVINO text model and its tokenizer."""
+    """Raises StartError unless the path is a directory with an OpenVINO model for the task and a tokenizer."""
     try:
         _check(path, task)
     except OSError as error:
@@ -154,7 +151,7 @@ def detect_task(path: Path, composition: Composition | None = None) -> str:
 
     Args:
         path: The directory or file.
-        composition: The features whose tasks are known; None: all.
+        composition: The features whose tasks are considered; None for all features.
     """
     if (file := model_file.of(path)) is not None:
         return file.task()
@@ -180,7 +177,7 @@ def _check(path: Path, task: str) -> None:
 
 
 def missing_in(path: Path, task: str = "") -> list[str]:
-    """Returns the files that a model directory lacks. Raises OSError."""
+    """Returns the names of the files that a model directory lacks. Raises OSError."""
     names = {entry.name for entry in path.iterdir() if entry.is_file()}
     # A folder that may not be read, such as a volume's lost+found, has nothing of the model: glob passes over it.
     names |= {f"{file.parent.name}/{file.name}" for file in path.glob("*/*")}
@@ -188,16 +185,16 @@ def missing_in(path: Path, task: str = "") -> list[str]:
 
 
 def is_checkpoint(path: Path) -> bool:
-    """Returns whether the directory has weights as the libraries save them whose models optimum-cli converts."""
+    """Returns whether a directory has weights in the formats of the libraries whose models optimum-cli can convert."""
     return any(any(path.glob(form)) for form in ("*.safetensors", "pytorch_model*.bin", "*.pth"))
 
 
 def missing_files(names: Collection[str], task: str = "") -> list[str]:
-    """Returns which files a model lacks.
+    """Returns the names of the files that a model lacks.
 
     Args:
-        names: The files that it has, some with their folder.
-        task: Its task; "": the one that the files show.
+        names: The names of its files, some with their folder.
+        task: Its task; "" to detect it from the files.
     """
     for row in compose().tasks:
         if row.missing is not None and (row.name == task or _shows(names, row)):
@@ -207,14 +204,16 @@ def missing_files(names: Collection[str], task: str = "") -> list[str]:
 
 
 def _shows(names: Collection[str], row: TaskRow) -> bool:
-    """Returns whether a task shows by the names of a model's files."""
+    """Returns whether the names of a model's files reveal a task."""
     if row.shown_by:
         return any(re.fullmatch(row.shown_by, name) for name in names)
     return bool(row.networks) and row.networks[0] in names
 
 
 def _require_regular_files(path: Path) -> None:
-    """Raises StartError for a FIFO, a socket or a device in the directory: the engine's libraries would wait for it."""
+    """Raises StartError if there is a FIFO, socket or device in the directory, for which the engine's libraries would
+    wait.
+    """
     with os.scandir(path) as entries:
         for entry in entries:
             if os.path.exists(entry.path) and not (entry.is_file() or entry.is_dir()):
@@ -222,7 +221,7 @@ def _require_regular_files(path: Path) -> None:
 
 
 def _describe(path: Path) -> str:
-    """Returns what the directory holds instead, with the usual reasons."""
+    """Describes what a directory contains instead of a model, with the usual reasons."""
     if (path / "model_index.json").is_file():
         return "it looks like an image generation pipeline that was not exported to OpenVINO"
     if any(path.glob("[0-9]*/*.xml")):
@@ -241,7 +240,7 @@ def _describe(path: Path) -> str:
 
 
 def _text(file: Path) -> str:
-    """Returns a file's text; "" if there is no such file."""
+    """Returns the content of a text file; "" if it does not exist."""
     try:
         return read_text(file, "utf-8-sig")
     except (FileNotFoundError, NotADirectoryError):
@@ -253,7 +252,7 @@ def _text(file: Path) -> str:
 
 
 def _json(file: Path) -> dict[str, Any]:
-    """Returns a file's JSON object; {} if there is no such file."""
+    """Returns the object in a JSON file; {} if it does not exist."""
     text = _text(file)
     if not text:
         return {}
@@ -267,8 +266,9 @@ def _json(file: Path) -> dict[str, Any]:
 
 
 def _template(entry: Any, name: str, alone: bool = True) -> str:
-    """Returns a chat template: a string if alone allows that, or the entry of that name in a list of {name,
-    template}."""
+    """Returns a chat template: a string if `alone` is set, or the item with this name in a list of {name,
+    template}.
+    """
     if isinstance(entry, str):
         return entry if alone else ""
     rows = entry if isinstance(entry, list) else []
@@ -277,6 +277,6 @@ def _template(entry: Any, name: str, alone: bool = True) -> str:
 
 
 def _content(token: Any) -> str:
-    """Returns the text of a special token, which is a string or an object with content."""
+    """Returns the text of a special token, which is a string or an object with the member `content`."""
     text = token.get("content") if isinstance(token, dict) else token
     return text if isinstance(text, str) else ""

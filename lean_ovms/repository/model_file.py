@@ -1,6 +1,6 @@
-"""Models that are one file, or several of which the first stands for all: what the core asks of them.
+"""Models that consist of a single file, or of several parts represented by the first: the interface for the core.
 
-The forms of such files are rows of the features' manifests, and known by the ends of their names.
+Features declare the formats of such files in their manifests. A format is recognized by the ending of the file name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..manifest import named
 from ..types import Json
 
 PART = re.compile(r"(?P<stem>.*)-(?P<part>\d{5})-of-(?P<count>\d{5})(?P<suffix>\.[^.]+)")
-"""The name of a part of a split file, as llama-gguf-split and transformers write it."""
+"""Matches the name of a part of a split file, as llama-gguf-split and transformers write it."""
 HALF = re.compile(r"(?<!b)f16", re.IGNORECASE)
 """What names of files with numbers in 16 bits have: F16, and not BF16."""
 P = TypeVar("P", bound=PurePath)
@@ -26,24 +26,24 @@ P = TypeVar("P", bound=PurePath)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileDefaults:
-    """The defaults of requests that a file has."""
+    """The defaults for requests in a model file."""
 
     sampling: dict[str, Any] = field(default_factory=dict)
-    """Defaults of sampling by the names of request fields."""
+    """The sampling defaults by the names of the request fields."""
     chat_template: str = ""
-    """The chat template; empty: there is none."""
+    """The chat template; empty if there is none."""
     tool_template: str = ""
-    """The template of requests with tools; empty: there is none of their own."""
+    """The template for requests with tools; empty if there is no separate one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilePooling:
-    """The pooling of a file's model."""
+    """The pooling settings of a model file."""
 
     mode: str
-    """The mode, such as MEAN; empty: the file does not say."""
+    """The pooling mode, such as MEAN; empty if the file does not say."""
     tokens: dict[str, str]
-    """The texts of its special tokens, by their names in tokenizer_config.json."""
+    """The texts of special tokens, by their names in tokenizer_config.json."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,31 +57,38 @@ class FileWeights:
 
 
 class ModelFile(Protocol):
-    """A model that is one file. Nothing of it is read before a method is called."""
+    """A model that consists of a single file. The file is not read before a method is called."""
 
     def config(self) -> Json:
-        """Returns the fields of a config.json that `model_config` reads. Raises StartError if it cannot be served."""
+        """Returns the values of the config.json fields that `model_config` reads.
+
+        Raises StartError if the file cannot be served.
+        """
 
     def task(self) -> str:
         """Returns the name of the model's task; "" if the file cannot be read."""
 
     def defaults(self) -> FileDefaults:
-        """Returns what the file says of requests; of one that cannot be read its engine says why."""
+        """Returns the defaults for requests in the file; empty for a file that cannot be read, since its engine reports
+        that.
+        """
 
     def pooling(self) -> FilePooling:
-        """Returns how the model pools. Raises StartError."""
+        """Returns the pooling settings of the model. Raises StartError."""
 
     def weights(self) -> FileWeights:
         """Returns a summary of the weights. Raises StartError."""
 
     def only_paged(self) -> str:
-        """Returns why openvino_genai cannot load the file; "" if it can. Raises StartError."""
+        """Returns the reason why openvino_genai cannot load the file; "" if it can. Raises StartError."""
 
     def logits_width(self) -> int:
-        """Returns the number of logits of a token, padding included. Raises StartError."""
+        """Returns the number of logits per token, including padding. Raises StartError."""
 
     def user_defined(self) -> frozenset[int]:
-        """Returns the ids of tokens that are one token each, and visible text. Raises StartError."""
+        """Returns the ids of user-defined tokens, whose text is visible and always a single token. Raises
+        StartError.
+        """
 
 
 _known: ContextVar[dict[Path, ModelFile] | None] = ContextVar("known", default=None)
@@ -89,7 +96,7 @@ _known: ContextVar[dict[Path, ModelFile] | None] = ContextVar("known", default=N
 
 @contextmanager
 def reading_once() -> Iterator[None]:
-    """Returns a context in which each file is read once: while a model is loaded, its file does not change."""
+    """Caches the content of each file inside the `with` block; a model's file does not change while it is loaded."""
     token = _known.set({})
     try:
         yield
@@ -98,12 +105,12 @@ def reading_once() -> Iterator[None]:
 
 
 def is_one(path: PurePath) -> bool:
-    """Returns whether a path is that of such a file, by its name."""
+    """Returns whether a path names a model file, by its ending."""
     return compose().format_of(path) is not None
 
 
 def of(path: Path) -> ModelFile | None:
-    """Returns the model that a file is; None: it is a directory, or a file of an unknown form."""
+    """Returns the model in a file; None for a directory, or a file of an unknown format."""
     known = _known.get()
     if known is not None and path in known:
         return known[path]
@@ -117,12 +124,12 @@ def of(path: Path) -> ModelFile | None:
 
 
 def _part(name: str) -> re.Match[str] | None:
-    """Returns the match of a name with PART; None: it is not that of a part of a model file."""
+    """Matches the name of a part of a model file with PART; returns None for any other name."""
     return PART.fullmatch(name) if is_one(PurePath(name)) else None
 
 
 def parts(path: P) -> list[P]:
-    """Returns the paths of all parts of a split file, by the name of the first; of another file just its own."""
+    """Returns the paths of all parts of a split file, given the first one; the path itself for any other file."""
     found = _part(path.name)
     if found is None or int(found["part"]) != 1 or not int(found["count"]):
         return [path]
@@ -131,19 +138,19 @@ def parts(path: P) -> list[P]:
 
 
 def absent(path: PurePath) -> str:
-    """Returns what is not at a path that should have been a model: its name says which kind was meant."""
+    """Returns the message for a missing model. The name of the path shows whether a directory or a file was meant."""
     return "no such file" if is_one(PurePath(path.name.lower())) else "no such directory"
 
 
 def models_in(folder: Path) -> list[Path]:
-    """Returns the models of a folder that are files, also of those in it: whole files and first parts."""
+    """Returns the model files in a folder and its subfolders: whole files, and first parts of split files."""
     suffixes = [row.suffix for row in compose().formats]
     found = (file for suffix in suffixes for below in ("", "*/") for file in folder.glob(f"{below}*{suffix}"))
     return [folder / name for name in models_among(str(file.relative_to(folder)) for file in found)]
 
 
 def models_among(names: Iterable[str]) -> list[str]:
-    """Returns the names of files that are models, sorted: of whole files and of first parts."""
+    """Returns the names of whole model files and of first parts, sorted."""
     beside = [row.beside for row in compose().formats if row.beside]
     return [name for name in whole_or_first(names) if not any(word in name for word in beside)]
 
@@ -165,21 +172,22 @@ def beside(names: Iterable[str], model: str) -> list[str]:
 
 
 def whole_or_first(names: Iterable[str]) -> list[str]:
-    """Returns the names of model files, sorted: of whole ones and of first parts."""
+    """Returns the names of whole files and of first parts among model files, sorted."""
     whole = (name for name in sorted(names) if is_one(PurePath(name)))
     return [name for name in whole if (part := _part(name)) is None or int(part["part"]) == 1]
 
 
 def quantized(names: Iterable[str], quantization: str) -> str:
     """Returns the shortest name of a whole file or first part with this quantization, such as Q4_K_M; "" if there is
-    none."""
+    none.
+    """
     word = re.compile(rf"(.*[-_./])?{re.escape(quantization)}(-\d{{5}}-of-\d{{5}}|/[^/]*)?\.[^.]+", re.IGNORECASE)
     found = [name for name in models_among(names) if word.fullmatch(name)]
     return min(found, key=lambda name: (len(name), name), default="")
 
 
 def usual(names: Iterable[str]) -> str:
-    """Returns the name of the file that is meant if none is named, or the first one; "" if there is none."""
+    """Returns the name of the file to use by default, or else the first one; "" if there is none."""
     found = models_among(names)
     words = (row.usual for row in compose().formats if row.usual)
     return next((name for word in words if (name := quantized(found, word))), next(iter(found), ""))

@@ -1,4 +1,4 @@
-"""Files in the safetensors format: their header, and single tensors of float32 or of the two halves.
+"""Reads files in the safetensors format: their header, and single tensors of float32, float16 or bfloat16.
 
 https://huggingface.co/docs/safetensors/index#format
 """
@@ -16,36 +16,38 @@ from ..util.files import open_regular
 
 MAX_HEADER_BYTES = 64 << 20
 FLOATS = {"F32": 4, "F16": 2, "BF16": 2}
-"""Bytes of a number by the name of its type."""
+"""The size in bytes of a number, by the name of its type."""
 PART_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """One tensor of a file."""
+    """A tensor in a file."""
 
     kind: str
     """The type of the numbers, one of FLOATS."""
     shape: tuple[int, ...]
     """The shape."""
     data: bytes
-    """The numbers, little-endian, row by row."""
+    """The numbers in little-endian order, row by row."""
 
 
 def header(file: Path) -> dict[str, Any]:
-    """Returns the header's rows by the name of their tensor; they lie within the file, and those of FLOATS have as many
-    bytes as their shapes say. Raises OSError, ValueError."""
+    """Returns the header's rows by the name of the tensor. Raises OSError and ValueError.
+
+    Every row is within the file, and the size of a tensor with a type in FLOATS matches its shape.
+    """
     with open_regular(file) as data:
         return _header(data, file.stat().st_size)[0]
 
 
 def tensor(file: Path, name: str) -> TensorInfo:
-    """Returns one tensor. Raises OSError, ValueError, KeyError: there is none of this name."""
+    """Returns the tensor of this name. Raises OSError, ValueError, and KeyError if there is none."""
     return dict(tensors(file, lambda each: each == name))[name]
 
 
 def tensors(file: Path, wanted: Callable[[str], object]) -> Iterator[tuple[str, TensorInfo]]:
-    """Returns the tensors whose names are wanted. Raises OSError, ValueError."""
+    """Yields the tensors for whose names `wanted` is true. Raises OSError and ValueError."""
     with open_regular(file) as data:
         rows, start = _header(data, file.stat().st_size)
         for name, row in rows.items():
@@ -54,8 +56,11 @@ def tensors(file: Path, wanted: Callable[[str], object]) -> Iterator[tuple[str, 
 
 
 def parts(file: Path, wanted: Callable[[str], object]) -> Iterator[tuple[str, bytes]]:
-    """Returns the bytes of the tensors of FLOATS whose names are wanted, some whole numbers at a time, with the name of
-    their type. Raises OSError, ValueError."""
+    """Yields pieces of the tensors with types in FLOATS for whose names `wanted` is true, each with the name of the
+    type.
+
+    A piece consists of whole numbers. Raises OSError and ValueError.
+    """
     with open_regular(file) as data:
         rows, start = _header(data, file.stat().st_size)
         for name, row in rows.items():
@@ -76,7 +81,7 @@ def _tensor(data: Any, start: int, name: str, row: dict[str, Any]) -> TensorInfo
 
 
 def _header(data: Any, file_size: int) -> tuple[dict[str, Any], int]:
-    """Returns the rows, and where the tensors begin."""
+    """Returns the rows of the header, and the offset at which the tensors begin."""
     size = int.from_bytes(data.read(8), "little")
     if not 2 <= size <= min(MAX_HEADER_BYTES, file_size - 8):
         raise ValueError("its header is longer than the file")
@@ -93,7 +98,7 @@ def _header(data: Any, file_size: int) -> tuple[dict[str, Any], int]:
 
 
 def _check_row(name: str, row: Any, size: int) -> None:
-    """Raises ValueError for a tensor that is not of so many bytes of tensors, or whose shape is of another size."""
+    """Raises ValueError if a tensor is not within `size` bytes, or if its shape does not match its size."""
     row = row if isinstance(row, dict) else {}
     kind, shape, offsets = row.get("dtype"), row.get("shape"), row.get("data_offsets")
     if not isinstance(kind, str) or not _counts(shape) or not _counts(offsets) or len(offsets) != 2:
@@ -106,5 +111,5 @@ def _check_row(name: str, row: Any, size: int) -> None:
 
 
 def _counts(values: Any) -> bool:
-    """Returns whether this is a list of numbers that can count something."""
+    """Returns whether a value is a list of non-negative integers."""
     return isinstance(values, list) and all(type(value) is int and value >= 0 for value in values)

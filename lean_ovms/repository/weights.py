@@ -1,6 +1,6 @@
-"""The networks of an OpenVINO model: their files, precision and size of their weights, and files that are too short.
+"""Reads the networks of an OpenVINO model: their file names, the precision and size of their weights, truncated files.
 
-A network (.xml) names for each constant its type, and its place and size in the .bin file of the same name.
+A network (.xml) lists the type, offset and size of each constant in the .bin file of the same name.
 https://docs.openvino.ai/2026/documentation/openvino-ir-format.html
 """
 
@@ -14,33 +14,33 @@ from . import model_file
 
 LANGUAGE_MODEL = "openvino_language_model.xml"
 TEXT_EMBEDDINGS = "openvino_text_embeddings_model.xml"
-"""The files of a model with vision: its language model, which takes embeddings, and what makes these of token ids."""
+"""The file of the network that computes the embeddings of token ids, in a model with vision."""
 TALKER = "openvino_talker_model.xml"
-"""The file of such a model's speech, which shows an omni model."""
+"""The file of the network for speech, which identifies an omni model."""
 MTP_HEAD = "openvino_mtp_model.xml"
-"""The file of such a model's head for multi-token prediction, which drafts tokens."""
+"""The file of a model's multi-token prediction head, which drafts tokens."""
 TEXT_NETWORKS = ("openvino_model.xml", LANGUAGE_MODEL)
-"""The network of a text model, or the text part of a vision model."""
+"""The file of a text model's network, or of the language model in a model with vision."""
 TOKENIZERS = ("openvino_tokenizer.xml", "openvino_detokenizer.xml")
-"""The networks of a tokenizer, and of its inverse."""
+"""The files of the tokenizer and the detokenizer."""
 _CONSTANT = re.compile(rb'<data element_type="(\w+)"[^>]*? offset="(\d+)" size="(\d+)"')
 GIGA = 1e9
 EDGE_BYTES = 1024
-"""Bytes of a network's file in which its begin and its end are looked for."""
+"""The number of bytes at the beginning and at the end of a network's file that are examined."""
 
 
 def networks() -> tuple[str, ...]:
-    """Returns names of files of which each shows that its directory is a model."""
+    """Returns the names of files each of which shows that its directory is a model."""
     return (*TEXT_NETWORKS, *(row.networks[0] for row in compose().tasks if row.networks))
 
 
 def needed_networks() -> tuple[str, ...]:
-    """Returns names of the files of networks that no model of their task does without."""
+    """Returns the names of networks that every model of the respective task needs."""
     return (*TEXT_NETWORKS, *(name for row in compose().tasks for name in row.networks))
 
 
 def precision(directory: Path) -> str:
-    """Returns the element type of most bytes of the model's weights, such as u4 or f16; "" if that is not known."""
+    """Returns the element type of most of the weights, such as u4 or f16; "" if unknown."""
     return most_used(bytes_by_type(directory))
 
 
@@ -50,7 +50,7 @@ def most_used(sizes: dict[str, int]) -> str:
 
 
 def bytes_by_type(directory: Path) -> dict[str, int]:
-    """Returns the size of the constants of each element type; {} if the network is not known."""
+    """Returns the total size in bytes of the constants of each element type; {} if the network cannot be read."""
     network = next((directory / name for name in TEXT_NETWORKS if (directory / name).is_file()), None)
     sizes: dict[str, int] = {}
     once = {place: (kind, size) for kind, place, size in _constants(network)} if network else {}  # places are shared
@@ -60,11 +60,11 @@ def bytes_by_type(directory: Path) -> dict[str, int]:
 
 
 def short_file(directory: Path, *, needed_only: bool = False) -> str:
-    """Returns a sentence about a file that ends too early, as after a copy that broke off; "" if there is none.
+    """Returns a message about a truncated file, for instance after an interrupted copy; "" if there is none.
 
     Args:
         directory: The directory of the model.
-        needed_only: Whether only the networks are looked at that no model does without.
+        needed_only: Whether to examine only the networks that every model needs.
     """
     needed = {*needed_networks(), *TOKENIZERS}
     for network in sorted(directory.glob("*.xml")):
@@ -84,7 +84,7 @@ def short_file(directory: Path, *, needed_only: bool = False) -> str:
 
 
 def _is_cut(network: Path) -> bool:
-    """Returns whether a network's file has a begin and no end."""
+    """Returns whether a network's file has a beginning but no end."""
     try:
         with open(network, "rb") as file:
             begin = file.read(EDGE_BYTES)
@@ -95,7 +95,7 @@ def _is_cut(network: Path) -> bool:
 
 
 def weights_bytes(path: Path) -> int:
-    """Returns the size of the weights of a model directory or model file; 0 if they cannot be read."""
+    """Returns the size in bytes of the weights of a model directory or model file; 0 if they cannot be read."""
     try:
         files = [*path.iterdir(), *path.glob("*/openvino_model.bin")] if path.is_dir() else model_file.parts(path)
         return sum(file.stat().st_size for file in files if file.suffix == ".bin" or model_file.is_one(file))
@@ -104,22 +104,22 @@ def weights_bytes(path: Path) -> int:
 
 
 def memory(directory: Path, free: int) -> str:
-    """Returns what the weights need and what is free, in words.
+    """Describes how much memory the weights need, and how much is free.
 
     Args:
         directory: The directory of the model.
-        free: The free bytes.
+        free: The free memory in bytes.
     """
     return f"its weights take {weights_bytes(directory) / GIGA:.1f} GB, {free / GIGA:.1f} GB of memory are free"
 
 
 def too_large(directory: Path, free: int) -> bool:
-    """Returns whether the weights alone are larger than the free memory, in bytes."""
+    """Returns whether the weights alone are larger than the free memory, given in bytes."""
     return weights_bytes(directory) > free
 
 
 def _constants(network: Path) -> list[tuple[str, int, int]]:
-    """Returns type, place and size in bytes of each constant; [] for a file that cannot be read."""
+    """Returns the type, offset and size in bytes of each constant; [] for a file that cannot be read."""
     try:
         text = network.read_bytes()
     except OSError:

@@ -1,1 +1,1 @@
-"""One server process: build, listen, drain, stop."""
+"""The server process: build, listen, drain, stop."""

@@ -1,4 +1,4 @@
-"""Options that cannot work, found before a model is pulled or loaded. Imports nothing heavy."""
+"""Detects options that cannot work before a model is pulled or loaded. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from ..errors import BadRequest, WrongOptions
 
 
 def checked(config: Config) -> Config:
-    """Returns the options with the key that the program's own commands send. Raises WrongOptions for what would
-    otherwise be found by requests, or after the models are pulled and loaded."""
+    """Checks the options as a whole, and returns them with the API key that the program's own commands send.
+
+    Raises WrongOptions for errors that would otherwise appear only with requests, or after the models were pulled and
+    loaded.
+    """
     for row in listed(config.without):
         path = config.value(row.name) if row.metadata["path"] == PRESENT_DIRECTORY else ""
         if path and not os.path.isdir(path):  # Path.is_dir() raises where a directory above it cannot be read

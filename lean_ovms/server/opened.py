@@ -1,8 +1,9 @@
-"""An app with its models loaded, for the length of a block: what every program that has a server in it begins with.
+"""Opens an app with its models loaded for the duration of a block, which is how every program that embeds the server
+begins.
 
-Nothing here touches signals, the event loop's policy or the process: those are the program's. Engines are child
-processes; they end with the block that started them, and with the thread that entered it (Linux signals a child at the
-end of the thread that started it, not of the process).
+Nothing here changes signals, the event loop's policy or the process, which belong to the program. Engines are child
+processes. They end with the block that started them, and with the thread that entered it, since Linux signals a child
+at the end of the thread that started it, not of the process.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ P = ParamSpec("P")
 
 
 class _Block(Protocol[P, T_co]):
-    """A function of a Config, or of its options by name."""
+    """A function that takes a Config, or options by name."""
 
     @overload
     def __call__(self, config: Config, /) -> T_co: ...
@@ -33,7 +34,7 @@ class _Block(Protocol[P, T_co]):
 
 
 class OfOptions(Generic[P]):
-    """Types the keywords of a function as those of this class."""
+    """Declares the types of a function's keyword arguments as those of this class."""
 
     def __init__(self, _: Callable[P, Config]) -> None: ...
 
@@ -44,13 +45,14 @@ class OfOptions(Generic[P]):
 @OfOptions(Config)
 @contextlib.asynccontextmanager
 async def opened(config: Config | None = None, **options: Any) -> AsyncIterator[App]:
-    """Yields an app with its models loaded: `await app.handle(request)`, or behind `asgi`.
+    """Yields an app with its models loaded, whose requests are answered by `await app.handle(request)` or through
+    `asgi`.
 
-    At the end of the block running requests are cancelled and engines stopped.
+    At the end of the block, running requests are cancelled and engines stopped.
 
     Args:
-        config: The options; None: they follow.
-        **options: The options by the names that they have in a command line.
+        config: The options; None if they are given by name.
+        **options: The options, with the names of the command line.
 
     Raises:
         StartError: A model cannot be served.

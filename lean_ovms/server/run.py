@@ -1,4 +1,4 @@
-"""The server process: build the app, listen, load, drain, stop. Only here are signals handled."""
+"""Runs the server process: builds the app, listens, loads, drains and stops. Only this module handles signals."""
 
 from __future__ import annotations
 
@@ -34,14 +34,15 @@ from .checks import checked
 logger = logging.getLogger("lean_ovms")
 
 OWN_FILES = 256
-"""File descriptors in addition to --max_connections: connections that get a 503, listening sockets, engines."""
+"""File descriptors needed in addition to --max_connections: connections that get a 503, listening sockets, engines."""
 
 TWICE_S = 0.5
-"""Seconds within which two Ctrl-C are one: a terminal signals all processes, and a wrapper (uv run, npm) repeats it."""
+"""Seconds within which two Ctrl-C count as one: a terminal signals all processes, and a wrapper (uv run, npm) repeats
+it."""
 
 
 def run(config: Config) -> int:
-    """Serves until SIGTERM or SIGINT; returns the exit status."""
+    """Serves until SIGTERM or SIGINT, and returns the exit status."""
     try:
         log.setup(config.log_level, config.log_format, config.log_path)
     except OSError as error:
@@ -64,12 +65,13 @@ def run(config: Config) -> int:
 
 
 def build(config: Config, make: Callable[[Config], Model] = make_model) -> App:
-    """Returns the app with its models, which are not loaded. To serve it: `await load(app)`, `app.handle`, `await
-    close(app)`.
+    """Returns the app with its models, which are not loaded.
+
+    It is served by `await load(app)`, `app.handle` and `await close(app)`.
 
     Args:
         config: All options.
-        make: Makes a model of its options.
+        make: Creates a model from its options.
 
     Raises:
         WrongOptions: The options cannot work.
@@ -87,7 +89,7 @@ def build(config: Config, make: Callable[[Config], Model] = make_model) -> App:
 
 
 def _prepared(app: App, model: Model) -> Model:
-    """Returns the model with what features do for it before requests may use it."""
+    """Returns the model with the features' preparations for it added."""
     for row in model.config.composition.model_rows:
         if model.config.any_set(row.options) and (found := named(row.package, row.install)(app.services, model)):
             model.preparations.append(found)
@@ -95,7 +97,7 @@ def _prepared(app: App, model: Model) -> Model:
 
 
 async def load(app: App) -> None:
-    """Opens what features need, and loads all models. Raises StartError."""
+    """Starts the features' services, and loads all models. Raises StartError."""
     await app.open()
     if app.services.manager is not None:
         await asyncio.gather(app.services.manager.load(), app.preload())
@@ -103,7 +105,7 @@ async def load(app: App) -> None:
 
 
 async def close(app: App) -> None:
-    """Releases what load acquired: engines, and what features have opened. Idempotent."""
+    """Stops everything that `load` has started: engines, and services of features. Idempotent."""
     await app.close()
     if app.services.manager is not None:
         await app.services.manager.stop()
@@ -111,8 +113,11 @@ async def close(app: App) -> None:
 
 
 async def serve(app: App, notifier: SystemdNotifier | None = None) -> int:
-    """Listens at once (health says when models are ready), or with reuse_port once the models are loaded; serves until
-    a signal, drain, stop."""
+    """Serves until a signal, then drains and stops; returns the exit status.
+
+    The server listens at once, and its health check reports when models are ready. With reuse_port it listens only once
+    the models are loaded.
+    """
     notifier = notifier or SystemdNotifier()
     signals = Signals()
     server = Server(app.config, app.handle, app.is_vital, app.check_head)
@@ -155,7 +160,7 @@ async def _listen(server: Server, *, keys: ApiKeys) -> None:
 
 
 def _log_if_open(config: Config, addresses: Sequence[str], keys: ApiKeys) -> None:
-    """Warns of a server without a key that other machines can reach."""
+    """Logs a warning if other machines can reach the server and it needs no key."""
     hosts = [urlsplit(address).hostname for address in addresses if not address.startswith("unix:")]
     if not keys.required and not all(ip_address(host or "").is_loopback for host in hosts):
         row = config.composition.parts.get(API_KEYS)
@@ -177,11 +182,11 @@ def _log_ready(app: App, addresses: Sequence[str]) -> None:
 
 RETRIED = "models are loaded again when the configuration or their files change"
 RELOAD = "/v1/config/reload"
-"""The path at which a server may be asked to load its models again."""
+"""The path at which a server can be asked to reload its models."""
 
 
 def _entry_points(addresses: Sequence[str], config: Config) -> str:
-    """Returns where clients and people find the API, for the log. An address of all interfaces shows as localhost."""
+    """Returns the URLs of the API for the log. An address of all interfaces is shown as localhost."""
     if addresses[0].startswith("unix:"):
         return (
             f"try curl --unix-socket {addresses[0].removeprefix('unix:')} http://localhost{config.root_path}/v1/models"
@@ -192,13 +197,13 @@ def _entry_points(addresses: Sequence[str], config: Config) -> str:
 
 
 class Signals:
-    """The signals that end a server."""
+    """The signals that stop a server."""
 
     def __init__(self) -> None:
         self.stop = asyncio.Event()
-        """Is set by SIGTERM, by Ctrl-C, or where the terminal was closed."""
+        """Set by SIGTERM, by Ctrl-C, or when the terminal is closed."""
         self.force = asyncio.Event()
-        """Is set by another Ctrl-C, which ends the draining."""
+        """Set by another Ctrl-C, which ends the draining."""
         self._loop = asyncio.get_running_loop()
         self._stopped_at = 0.0
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -217,23 +222,23 @@ class Signals:
 
 
 async def drain(app: App, server: Server) -> None:
-    """Lets running requests finish, for drain_timeout_s at most."""
+    """Waits until running requests have finished, at most drain_timeout_s seconds."""
     timeout_s = app.config.drain_timeout_s
     await asyncio.gather(server.drain(timeout_s), app.drain(timeout_s))
 
 
 def _freeze_gc() -> None:
-    """Excludes all objects made so far from garbage collection.
+    """Excludes all existing objects from garbage collection.
 
-    A full collection over them would stop every stream for 10 ms (32,000 objects, measured 2026-11), and none of them
-    ever becomes garbage.
+    They never become garbage, and a full collection would stop every stream for 10 ms (32,000 objects, measured
+    2026-11).
     """
     gc.collect()
     gc.freeze()
 
 
 async def watch(app: App) -> None:
-    """Reloads changed configurations and API keys; runs until cancelled."""
+    """Reloads changed configurations and API keys until it is cancelled."""
     if period_s := app.config.file_system_poll_wait_seconds:
         manager = app.services.manager
         models = [manager.watch(period_s)] if manager is not None else []
@@ -242,7 +247,7 @@ async def watch(app: App) -> None:
 
 
 async def _until(working: Coroutine[Any, Any, None], stopping: asyncio.Event) -> None:
-    """Runs work to its end, or cancels it at the event."""
+    """Runs a coroutine to its end, or cancels it when the event is set."""
     work = asyncio.create_task(working)
     stop = asyncio.create_task(stopping.wait())
     try:
@@ -256,7 +261,7 @@ async def _until(working: Coroutine[Any, Any, None], stopping: asyncio.Event) ->
 
 
 def _run(main: Coroutine[Any, Any, int]) -> int:
-    """Runs in uvloop, or, where that is not installed, in asyncio's own loop, which is slower."""
+    """Runs the main coroutine in uvloop, or in asyncio's slower loop if uvloop is not installed."""
     try:
         import uvloop
     except ImportError:
@@ -266,10 +271,10 @@ def _run(main: Coroutine[Any, Any, int]) -> int:
 
 
 def _max_connections(configured: int) -> int:
-    """Returns the connections that the limit of open files allows, at most those configured; the soft limit is raised
-    for them.
+    """Returns the number of connections that the limit of open files allows, at most the configured one.
 
-    More would leave no descriptors for a restarted engine or the files of features.
+    The soft limit of open files is raised if necessary. Descriptors are reserved for a restarted engine and the files
+    of features.
     """
     files = configured + OWN_FILES
     limit = resources.raise_open_files(files)
@@ -287,32 +292,33 @@ READY, STOPPING, ALIVE = "READY=1", "STOPPING=1", "WATCHDOG=1"
 
 
 class SystemdNotifier:
-    """Tells systemd, or another supervisor with its protocol, that the server is ready, alive or stopping.
+    """Notifies systemd, or another supervisor with the same protocol, that the server is ready, alive or stopping.
 
-    See sd_notify(3). Without NOTIFY_SOCKET in the environment nothing happens.
+    See sd_notify(3). Without NOTIFY_SOCKET in the environment it does nothing.
     """
 
     def __init__(self, address: str = "", watchdog_s: float = 0.0) -> None:
-        """Keeps where systemd listens, and sends nothing yet.
+        """Creates a notifier, which sends nothing yet.
 
         Args:
-            address: The address of its socket; "": there is none.
-            watchdog_s: WatchdogSec of the unit in seconds; 0: it has none.
+            address: The address of systemd's socket; "" for none.
+            watchdog_s: The unit's WatchdogSec in seconds; 0 for no watchdog.
         """
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self.watchdog_s = watchdog_s
 
     @classmethod
     def from_environ(cls, environ: MutableMapping[str, str]) -> SystemdNotifier:
-        """Returns the notifier that the environment configures. Removes its variables: children must not inherit
-        them."""
+        """Returns the notifier that the environment configures, and removes its variables, which child processes must
+        not inherit.
+        """
         address = environ.pop("NOTIFY_SOCKET", "")
         period, pid = environ.pop("WATCHDOG_USEC", ""), environ.pop("WATCHDOG_PID", "")
         ours = period.isdecimal() and pid in ("", str(os.getpid()))
         return cls(address, int(period) / 1e6 if ours else 0.0)
 
     def notify(self, *lines: str) -> None:
-        """Sends a notification. A failure is logged only: the server runs without a supervisor, too."""
+        """Sends a notification. A failure is only logged, since the server also works without a supervisor."""
         if not self._address:
             return
         try:
@@ -326,7 +332,7 @@ class SystemdNotifier:
             )
 
     async def keep_alive(self) -> None:
-        """Notifies twice per watchdog period that the event loop runs, until it is cancelled."""
+        """Reports twice per watchdog period that the event loop is running, until it is cancelled."""
         while self._address and self.watchdog_s:
             self.notify(ALIVE)
             await asyncio.sleep(self.watchdog_s / 2)

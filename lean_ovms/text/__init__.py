@@ -1,1 +1,1 @@
-"""Words to numbers and back: templates, detokenizing, stop strings. No sockets, no engine."""
+"""Text processing: chat templates, detokenizing, and stop strings. Independent of sockets and of the engine."""

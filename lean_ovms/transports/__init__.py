@@ -1,1 +1,3 @@
-"""Brings requests to the API. Transports know Request, Response and a handler, and nothing of the API."""
+"""Transports, which receive requests for the API. They know Request, Response and a handler, but nothing of the
+API.
+"""

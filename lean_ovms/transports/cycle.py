@@ -1,9 +1,10 @@
-"""One request and its response, the same for every transport: receive, call the handler, send, close exactly once.
+"""One request and its response, for every transport: receive, call the handler, send, close exactly once.
 
-The transport contract, to which tests/transports holds every transport: the handler runs in a task of its own; when the
-client leaves, that task is cancelled; whatever happened, the response is closed exactly once.
+All transports keep this contract, which tests/transports checks: the handler runs in a separate task; if the client
+leaves, the task is cancelled; in any case the response is closed exactly once.
 
-This is where a bug in the handler or in a body ends: it is logged, and the client gets a 500 or a broken-off body.
+An unexpected exception of the handler or of a body is caught here: it is logged, and the client gets a 500 or a
+truncated body.
 """
 
 from __future__ import annotations
@@ -25,24 +26,25 @@ log = logging.getLogger("lean_ovms.transports")
 
 FORM = "multipart/form-data"
 SPOOLED_FROM = 262_144
-"""Bytes of a form from which on it is in a file."""
+"""The size in bytes from which a form is stored in a file."""
 GROWING_BODY_BYTES, RESERVED_BODY_BYTES = 1 << 19, 64 << 20
-"""A body of more bytes gets all its memory at once, up to so many: growing a block may copy it. The pages are taken
-from the system as they are written, so that a client that announces a large body and sends little takes little."""
+"""The sizes in bytes between which the memory for a body is allocated at once, since growing a block may copy it. The
+system provides the pages only when they are written, so a client that announces a large body but sends little uses
+little."""
 
 
 class RequestBody:
-    """A request's body while it arrives: in memory, or, a large form, in a file that the reader of its file gets.
+    """The body of a request that is being received, in memory or, for a large form, in a file.
 
-    `tell` returns how many bytes have been written.
+    `tell` returns the number of bytes written so far.
     """
 
     def __init__(self, headers: Mapping[str, str] | None = None, expected: int = 0) -> None:
-        """Makes an empty body.
+        """Creates an empty body.
 
         Args:
             headers: The headers of the request, with names in lower case.
-            expected: Roughly how many bytes it will have.
+            expected: The expected size in bytes.
         """
         self._form = (headers or {}).get("content-type", "").lower().lstrip().startswith(FORM)
         self._expected = expected
@@ -51,7 +53,7 @@ class RequestBody:
         self._failed = False
 
     def write(self, data: bytes | bytearray | memoryview) -> int:
-        """Appends bytes. Returns how many there were. A failure is raised by `check`."""
+        """Appends bytes, and returns their number. A failure is raised later, by `check`."""
         with memoryview(data) as view:
             if self._form and self._spool is None and self._memory.tell() + len(view) > SPOOLED_FROM:
                 self._move()
@@ -97,12 +99,15 @@ class RequestBody:
             self._failed = True
 
     def check(self) -> None:
-        """Raises Unavailable if something could not be stored."""
+        """Raises Unavailable if part of the body could not be stored."""
         if self._failed:
             raise Unavailable("no room for this request's body", code="too_many_large_requests")
 
     def into(self, request: Request) -> Request:
-        """Makes it the body of this request. Raises as `check`."""
+        """Hands the body over to a request, and returns the request.
+
+        Raises Unavailable if part of it could not be stored.
+        """
         self.check()
         if self._spool is None:
             request.body = self.getvalue()
@@ -111,23 +116,25 @@ class RequestBody:
         return request
 
     def getvalue(self) -> bytes:
-        """Returns what is in memory, without a copy."""
+        """Returns the part in memory without a copy."""
         self._memory.truncate()
         return self._memory.getvalue()
 
     def close(self) -> None:
-        """Frees it: it becomes no request's."""
+        """Frees a body that is not handed over to a request."""
         self._memory = BytesIO()
         if self._spool is not None:
             self._spool.close()
 
 
 FRAMING_HEADERS = frozenset({"content-length", "transfer-encoding", "connection"})
-"""How a body ends, and whether the connection does, is decided by the transport; the response's own are dropped."""
+"""The headers that delimit a body or end the connection. The transport sets them, and drops those of the response."""
 
 
 def request_headers(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Returns the headers of a request as Request has them: with lower-case names, the values of equal ones joined."""
+    """Returns the headers of a request in the form of Request: lower-case names, with the values of repeated headers
+    joined.
+    """
     headers: dict[str, str] = {}
     for raw_name, raw_value in pairs:
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
@@ -136,37 +143,42 @@ def request_headers(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 class RequestResponseCycle:
-    """Base of a transport's cycle, which implements `send` and `send_failure`. Cancel it through `cancel`."""
+    """The base class of a transport's request cycle; a subclass implements `send` and `send_failure`.
+
+    `cancel` stops it.
+    """
 
     def __init__(self, handle: Handle, error_response: Callable[[RequestError], Response] = error_response) -> None:
-        """Keeps what answers.
+        """Creates the cycle of a request.
 
         Args:
             handle: Answers a request.
-            error_response: Returns the response for an error, in the form that the client reads.
+            error_response: Returns the response for an error, in the form that the client expects.
         """
         self.cancelled = False
-        """Whether the client has left, or the transport shuts down."""
+        """Whether the client has left, or the transport is shutting down."""
         self.error_response = error_response
         self._handle = handle
         self._task: asyncio.Task[None] | None = None
         self._closing = False
 
     async def send(self, response: Response) -> None:
-        """Sends a response; returns early when `cancelled` is set."""
+        """Sends a response. Returns early if `cancelled` is set."""
         raise NotImplementedError
 
     async def send_failure(self) -> None:
-        """Makes the failure visible: a 500, or, once the head is out, a body that visibly does not end."""
+        """Reports a failure to the client: by a 500, or after the head by a body that is visibly truncated."""
         raise NotImplementedError
 
     def start(self, loop: asyncio.AbstractEventLoop, request: Request) -> asyncio.Task[None]:
-        """Answers the request in a task, which raises what `send_failure` raises, or CancelledError."""
+        """Starts the task that answers the request. The task raises CancelledError, or an exception of
+        `send_failure`.
+        """
         self._task = loop.create_task(self._run(request))
         return self._task
 
     def cancel(self) -> None:
-        """Stops, once: a second cancellation would interrupt the cleaning up after the first."""
+        """Cancels the task, but only once, since a second cancellation would interrupt the cleanup after the first."""
         if not self.cancelled and not self._closing and self._task is not None:
             self._task.cancel()
         self.cancelled = True
@@ -192,7 +204,7 @@ class RequestResponseCycle:
             await _close(response)
 
     async def _call(self, request: Request) -> Response:
-        """Returns the handler's response, or the one for its error."""
+        """Returns the handler's response, or the response for its error."""
         try:
             return await self._handle(request)
         except RequestError as error:

@@ -1,1 +1,1 @@
-"""Helpers that know nothing of models or HTTP."""
+"""Helpers that are independent of models and HTTP."""

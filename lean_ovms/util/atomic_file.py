@@ -1,4 +1,4 @@
-"""Replacing a file at once: a reader sees the old text or the new one, also after a crash."""
+"""Replaces a file atomically: a reader sees either the old or the new text, even after a crash."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEFAULT_MODE = 0o644
 
 
 def write(path: Path, text: str) -> None:
-    """Replaces the text of path at once, keeping its permissions. Raises OSError."""
+    """Replaces the text of a file atomically, keeping its permissions. Raises OSError."""
     target = path.resolve()  # a symbolic link stays, the file behind it is replaced
     with contextlib.suppress(FileNotFoundError):
         if read_bytes(target) == text.encode():
@@ -43,7 +43,9 @@ def _mode(path: Path) -> int:
 
 @contextlib.contextmanager
 def lock(directory: Path) -> Iterator[None]:
-    """Holds an exclusive lock on the directory, for a read-modify-write cycle. Raises OSError."""
+    """Holds an exclusive lock on a directory inside the `with` block, for a read-modify-write cycle. Raises
+    OSError.
+    """
     import fcntl  # POSIX only
 
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)

@@ -1,4 +1,7 @@
-"""An amount that requests share, such as memory: who asks for more than is left waits, in order, for a limited time."""
+"""A limited amount that requests share, such as memory.
+
+A request for more than is left waits in order, for a limited time.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +12,23 @@ from collections.abc import Callable
 from ..errors import Unavailable
 
 MAX_WAIT_S = 30.0
-"""Seconds to wait for room in a budget; then a 503 with Retry-After."""
+"""The most seconds to wait for room in a budget; after that the request gets a 503 with Retry-After."""
 
 
 class Budget:
-    """An amount that is lent, and given back; `used` says how much of it is lent now."""
+    """A limited amount that is lent and returned; `used` is the amount on loan."""
 
     def __init__(
         self, most: int, most_waiting: int, refusal: str, code: str, on_idle: Callable[[], None] | None = None
     ) -> None:
-        """Lends nothing yet.
+        """Creates a budget of which nothing is lent.
 
         Args:
-            most: The most that is lent at once. More than that is lent only when nothing else is.
-            most_waiting: The sum of the amounts that may wait; beyond it the answer is a 503 at once.
-            refusal: The message of that 503.
-            code: Its code.
-            on_idle: Is called when everything is given back.
+            most: The most that is lent at once. A larger amount is lent only if nothing else is.
+            most_waiting: The most that may wait in total. A further request gets a 503 at once.
+            refusal: The message of the 503.
+            code: The code of the 503.
+            on_idle: Called when everything has been returned.
         """
         self.used = 0
         self.waiting = 0
@@ -37,7 +40,7 @@ class Budget:
         self._queue: deque[tuple[int, asyncio.Future[bool]]] = deque()
 
     async def acquire(self, amount: int) -> Lease:
-        """Takes an amount, waiting for room. Raises Unavailable."""
+        """Borrows an amount, waiting for room if necessary. Raises Unavailable."""
         amount = min(amount, self._most)
         if self._queue or self.used + amount > self._most:
             await self._wait(amount)
@@ -67,7 +70,7 @@ class Budget:
             raise self._unavailable()
 
     def _end_wait(self, amount: int, turn: asyncio.Future[bool]) -> None:
-        """Ends a wait without a grant: the time is over, or the client has left."""
+        """Ends a wait without success, because of the time limit or because the client has left."""
         if (amount, turn) in self._queue:
             self._queue.remove((amount, turn))
             self.waiting -= amount
@@ -94,7 +97,7 @@ class Budget:
 
 
 class Lease:
-    """The amount that one request has taken of a budget."""
+    """The amount that one request has borrowed from a budget."""
 
     __slots__ = ("_amount", "_budget")
 
@@ -103,11 +106,11 @@ class Lease:
         self._amount = amount
 
     def shrink(self, amount: int) -> None:
-        """Keeps only this amount, if it is less."""
+        """Returns a part to the budget, so that at most this amount is kept."""
         if amount < self._amount:
             rest, self._amount = self._amount - amount, amount
             self._budget.release(rest)
 
     def release(self) -> None:
-        """Gives everything back. Idempotent."""
+        """Returns the whole amount to the budget. Idempotent."""
         self.shrink(0)

@@ -1,7 +1,4 @@
-"""Child processes: spawn one with a socket to its parent, the parent's import path, and an end with the parent.
-
-Knows neither the parents nor the children.
-"""
+"""Child processes that have a socket to their parent and its import path, and that end together with it."""
 
 from __future__ import annotations
 
@@ -32,11 +29,11 @@ def spawn_with_socket(
 ) -> tuple[subprocess.Popen[bytes], socket.socket]:
     """Starts a command with one end of a socket pair; returns the process and the other end.
 
-    The descriptor's number is appended to the command's arguments.
+    The number of the child's file descriptor is appended to the command's arguments.
 
     Args:
         command: The command and its arguments.
-        keep: The descriptors that it inherits, under the same numbers; it inherits no others.
+        keep: The file descriptors that the child inherits under the same numbers; it inherits no others.
         **options: Further arguments of subprocess.Popen.
 
     Raises:
@@ -57,12 +54,12 @@ def spawn_with_socket(
 
 
 def not_posix() -> bool:
-    """Returns whether children cannot be started here as this project does it."""
+    """Returns whether this system is Windows, where child processes cannot be started in this way."""
     return sys.platform == "win32"
 
 
 def wait_unreaped(pid: int) -> None:
-    """Waits until a child has exited, and leaves its status to be read. Raises ChildProcessError if there is none."""
+    """Waits until a child has exited, without reading its status. Raises ChildProcessError if there is none."""
     if hasattr(os, "waitid"):
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         return
@@ -77,7 +74,7 @@ def wait_unreaped(pid: int) -> None:
 
 
 def die_with_parent() -> None:
-    """Asks Linux for SIGKILL when the parent dies: a long computation does not read its socket."""
+    """Asks Linux for SIGKILL when the parent dies, since a child in a long computation does not read its socket."""
     import ctypes  # 4 ms, needed by children only
 
     try:
@@ -87,7 +84,9 @@ def die_with_parent() -> None:
 
 
 def write_lines_at_once() -> None:
-    """Writes each line of stdout as it is printed, by Python or C and C++ code: a buffer would be lost at a crash."""
+    """Makes stdout line-buffered for Python, C and C++ code, since the content of a buffer would be lost in a
+    crash.
+    """
     import ctypes
 
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -104,15 +103,15 @@ def write_lines_at_once() -> None:
 def inherit_socket(module: str, argv: Sequence[str]) -> socket.socket | None:
     """Returns a child's end of a socket pair, and ties the child to its parent.
 
-    The child dies with its parent, and ignores SIGINT and SIGTERM, which are sent to a whole group: the parent ends it
-    when it ends itself.
+    The child dies with its parent. It ignores SIGINT and SIGTERM, which are sent to a whole process group: the parent
+    ends the child when it ends itself.
 
     Args:
-        module: The child's module, for the usage.
-        argv: The arguments of the child, of which the only one is the number of the socket.
+        module: The child's module, for the usage message.
+        argv: The arguments of the child; the only one is the number of the socket.
 
     Returns:
-        The socket; None for other arguments, after the usage was written to stderr.
+        The socket; None for other arguments, after writing the usage message to stderr.
     """
     if len(argv) != 1 or not argv[0].isdigit():
         print(f"usage: python -m {module} <fd>   (the server starts this by itself)", file=sys.stderr)
@@ -124,9 +123,11 @@ def inherit_socket(module: str, argv: Sequence[str]) -> socket.socket | None:
 
 
 def import_path() -> dict[str, str]:
-    """Returns environment variables that give a child this process's import path, in the same order, and nothing else.
+    """Returns the environment variables that give a child this process's import path, in the same order, and nothing
+    else.
 
-    PYTHONOPTIMIZE is reset: openvino reads its docstrings while it is imported, and fails where level 2 removed them.
+    PYTHONOPTIMIZE is reset, since openvino reads its docstrings while it is imported, and fails if level 2 removed
+    them.
     """
     path = [entry or os.getcwd() for entry in sys.path]
     return {"PYTHONPATH": os.pathsep.join(path), "PYTHONSAFEPATH": "1", "PYTHONOPTIMIZE": ""}

@@ -1,12 +1,13 @@
-"""Large JSON, read and written in pieces, so that no call into C holds the interpreter for long.
+"""Reads and writes large JSON in pieces, so that no call into C holds the interpreter for long.
 
 orjson does not let other threads run while it reads or writes: 32 MiB of text take 33 to 65 ms, 262,144 values 40 ms
-(2026-11). `loads` gives it members of the outer containers until they make up PIECE_BYTES, and long strings in slices;
-`dumps` likewise. They return what orjson does. Between two pieces a thread yields to the event loop.
+(2026-11). `loads` passes it members of the outer containers in pieces of up to PIECE_BYTES, and long strings in slices;
+`dumps` does likewise. The results are the same as orjson's. Between two pieces a thread yields to the event loop.
 
-What no client sends is refused, because it could not be split: names longer than a piece, a piece of white space
-between two values, and texts longer than MAX_TEXT_CHARS. Each operation on a string of 30 MB takes 25 ms where memory
-is new (2026-11). Base64, as of images, may be as long as the document: little is done with it.
+Some documents that no client sends are refused, because they could not be divided: names longer than a piece, a piece
+of white space between two values, and texts longer than MAX_TEXT_CHARS. Each operation on a string of 30 MB takes 25 ms
+if the memory is new (2026-11). Base64 data, such as images, may be as long as the document, since little is done with
+it.
 """
 
 from __future__ import annotations
@@ -20,18 +21,19 @@ from typing import Any
 import orjson
 
 PIECE_BYTES = 65536
-"""Bytes that are parsed in one call: small values of this size take 3 ms, a text 0.1 ms."""
+"""The number of bytes that are parsed in one call: small values of this size take 3 ms, a text 0.1 ms."""
 FLAT_BYTES = 8192
-"""Bytes of short members that are searched for their ends in one call: as many bytes of empty objects take 1.5 ms."""
+"""The number of bytes of short members whose end is searched in one call: empty objects of this size take 1.5 ms."""
 FREED_MEMBERS = 1024
-"""Members of a container that are freed in one call."""
+"""The number of members of a container that are freed in one call."""
 MEMBERS = 1024
-"""Members of a list that are written in one call where they are short."""
+"""The number of short members of a list that are written in one call."""
 SLICE_BYTES, ESCAPED_SLICE_BYTES = 65_536, 32_768
-"""Bytes of a long string, and of one with escapes, in one call. orjson allocates 15 times as much for a call: beyond 1
-MB that would be memory of its own from the system each time, and take one and a half times as long (2026-11)."""
+"""The number of bytes of a long string, without and with escapes, processed in one call. orjson allocates 15 times as
+much: beyond 1 MB the system would provide new memory each time, which takes one and a half times as long (2026-11)."""
 MAX_TEXT_CHARS, MAX_WIDE_TEXT_CHARS = 10 << 20, 4 << 20
-"""The most characters of a text in ASCII (OpenAI's limit), and of others, with up to four bytes a character."""
+"""The most characters of a text in ASCII (OpenAI's limit), and of any other text, with up to four bytes per
+character."""
 MAX_LEVELS = 120
 
 _SPACE = b" \t\r\n"
@@ -40,13 +42,14 @@ _COLON = re.compile(rb"[ \t\r\n]*:")
 _FLAT = re.compile(
     rb'(?:(?:(?:"[^"\\]*"|[\[{][^"\[\]{}]*(?:"[^"\\]*"[^"\[\]{}]*)*[\]}])[^"\[\]{},]*){1,2},[^"\[\]{}]*)+'
 )
-"""Members and their commas: texts without escapes, containers of such texts and of numbers, names with either."""
+"""Matches members with their commas: texts without escapes, containers of such texts and numbers, and names with
+either."""
 _ESCAPED = re.compile(
     rb'[^"\\]*(?:\\(?:u(?:[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?![dD][89abAB])[0-9a-fA-F]{4})'
     rb'|[^u])[^"\\]*)*',
     re.DOTALL,
 )
-"""Matches as much of a string as can be cut off: no half of an escape, nor of a pair of surrogates."""
+"""Matches the part of a string that can be cut off without dividing an escape or a surrogate pair."""
 
 
 _BOM = b"\xef\xbb\xbf"
@@ -55,15 +58,18 @@ _DATA_URL = re.compile(rb"data:[^,\x00-\x1f\x80-\xff]{0,200},")
 
 
 class TooDeep(ValueError):
-    """JSON that is nested too deeply."""
+    """Raised for JSON that is nested too deeply."""
 
 
 class TextTooLong(ValueError):
-    """JSON with a text that is too long."""
+    """Raised for JSON with a text that is too long."""
 
 
 def loads(data: bytes) -> Any:
-    """Parses as orjson.loads, but ignores a byte order mark. Raises ValueError, TooDeep beyond MAX_LEVELS levels."""
+    """Parses JSON like orjson.loads, but ignores a byte order mark.
+
+    Raises ValueError, and TooDeep beyond MAX_LEVELS levels.
+    """
     if len(data) <= PIECE_BYTES:
         return orjson.loads(data.removeprefix(_BOM))
     reader = _Reader(data)
@@ -75,9 +81,9 @@ def loads(data: bytes) -> Any:
 
 
 def free(value: Any) -> None:
-    """Empties the containers of a large value that nobody needs, a few members at a time.
+    """Empties the containers of a large value that is no longer used, a few members at a time.
 
-    Its last reference would free everything in one call: 250,000 texts take 15 ms (2026-11).
+    Dropping the last reference would free everything in one call: 250,000 texts take 15 ms (2026-11).
     """
     left = [value] if isinstance(value, (list, dict)) else []
     while left:
@@ -93,7 +99,7 @@ def free(value: Any) -> None:
 
 
 class Written:
-    """A list that grows and is written as it does, so that whatever has it among its values shares its text."""
+    """A list that is serialized as it grows, so that all values that contain it share its JSON."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -101,7 +107,7 @@ class Written:
         self._rest = bytearray()
 
     def extend(self, members: bytes) -> None:
-        """Adds members: the JSON of a list of them."""
+        """Appends members, given as the JSON of a list."""
         if len(members) > 2:
             self._rest += b"," if self.size else b""
             self._rest += memoryview(members)[1:-1]
@@ -111,12 +117,12 @@ class Written:
             self._rest.clear()
 
     def pieces(self) -> list[bytes]:
-        """Returns the list as JSON; its larger parts are no copies."""
+        """Returns the list as pieces of JSON. Large pieces are not copied."""
         return [b"[", *self._pieces, bytes(self._rest) + b"]"]
 
 
 class _Pieces:
-    """The pieces that are written: large parts as they come, small ones joined."""
+    """Collects the written pieces: large ones unchanged, small ones joined."""
 
     def __init__(self) -> None:
         self.found: list[bytes] = []
@@ -138,7 +144,7 @@ class _Pieces:
 
 
 def dumps(value: Any) -> bytes:
-    """Writes JSON values, and lists that are Written, as orjson.dumps does, large ones in pieces."""
+    """Serializes JSON values, and lists of the type Written, like orjson.dumps. Large values are written in pieces."""
     if is_small(value):
         return _dumped(value)
     out = BytesIO()  # its buffer becomes the result without being copied
@@ -147,7 +153,7 @@ def dumps(value: Any) -> bytes:
 
 
 def pieces(value: Any) -> list[bytes]:
-    """Writes as `dumps` does, and returns the pieces. What is Written is not copied, however large it is."""
+    """Serializes like `dumps`, and returns the pieces. A Written list is not copied, however large it is."""
     if is_small(value):
         return [_dumped(value)]
     out = _Pieces()
@@ -157,7 +163,7 @@ def pieces(value: Any) -> list[bytes]:
 
 
 def is_small(value: Any) -> bool:
-    """Returns whether a value can be written in one call."""
+    """Returns whether a value is small enough to be written in one call."""
     return _is_small(value, PIECE_BYTES)
 
 
@@ -166,7 +172,7 @@ def _dumped(value: Any) -> bytes:
 
 
 def _fragment(value: Any) -> orjson.Fragment:
-    """Returns a value that orjson does not know, for it. Raises TypeError for any but a Written."""
+    """Returns the JSON of a Written list for orjson. Raises TypeError for any other value."""
     if not isinstance(value, Written):
         raise TypeError(f"Type is not JSON serializable: {type(value).__name__}")
     return orjson.Fragment(b"".join(value.pieces()))
@@ -206,7 +212,7 @@ def _write_list(value: list[Any], out: BytesIO | _Pieces) -> None:
 
 
 def _is_small(value: Any, limit: int) -> bool:
-    """Returns whether a value has no more than about so many characters."""
+    """Returns whether a value has at most about `limit` characters."""
     left = [value]
     while left and limit >= 0:
         inner = left.pop()
@@ -230,25 +236,25 @@ class _Container:
     """An array or object whose end has not been read."""
 
     opened_at: int
-    """Where it begins in the document."""
+    """The offset in the document at which it begins."""
     begin: int
-    """Where what is not in `value` starts."""
+    """The offset of the part that is not in `value` yet."""
     is_object: bool
     """Whether it is an object."""
     comma: int = -1
-    """The place behind the last complete member after `begin`; -1: there is none."""
+    """The offset after the last complete member after `begin`; -1 if there is none."""
     value: Any = None
-    """The members so far; None while it is small."""
+    """The members read so far; None while the container is small."""
     name: str | None = None
     """The name of the member that is being read."""
     filled: bool = False
-    """Whether `value` ends with a member that was read apart, and no comma has followed yet."""
+    """Whether the last member in `value` was read separately, and no comma has followed yet."""
     started: bool = False
-    """Whether a comma has been read, so that a member must follow."""
+    """Whether a comma has been read, so that another member must follow."""
 
 
 class _Reader:
-    """One document. The outermost containers of the stack have a value; the others are small so far."""
+    """Parses one document. The outermost containers on the stack have a value; the others are small so far."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -278,14 +284,16 @@ class _Reader:
         free(self._result)
 
     def _flat(self, at: int) -> int:
-        """Returns where the short members end that start here, commas included; 0 if there are none."""
+        """Returns the end of the short members that start at an offset, including commas; 0 if there are none."""
         if not self._stack or not (match := _FLAT.match(self._data, at, at + FLAT_BYTES)):
             return 0
         self._stack[-1].comma = self._data.rfind(b",", at, match.end())
         return match.end()
 
     def _at_mark(self, mark: int) -> int:
-        """Reads what starts or ends with this mark; returns where it ends."""
+        """Reads the value or container that starts or ends with the bracket or quote at `mark`; returns the offset
+        after it.
+        """
         byte = self._data[mark]
         if byte == 0x22:
             return self._string(mark)
@@ -296,7 +304,7 @@ class _Reader:
         return mark + 1
 
     def _next_mark(self, at: int) -> int:
-        """Returns the next bracket or quote, -1 at the end. Notes commas on the way."""
+        """Returns the offset of the next bracket or quote, -1 at the end. Commas before it are noted."""
         data = self._data
         while True:
             stop = at + PIECE_BYTES
@@ -336,7 +344,7 @@ class _Reader:
         self._read = at + 1
 
     def _finished(self, container: _Container, at: int) -> Any:
-        """Returns the value of a container that ends here."""
+        """Returns the value of a container that ends at an offset."""
         if container.value is None:
             return self._parse(container, self._data[container.begin : at])
         self._take(container, at)
@@ -345,7 +353,7 @@ class _Reader:
     # --- pieces
 
     def _flush(self, at: int) -> None:
-        """Reads all complete members before `at`, of every container that has not ended."""
+        """Reads all complete members before an offset, in every container that has not ended."""
         stack = self._stack
         for level, container in enumerate(stack):
             if container.value is None:
@@ -359,7 +367,7 @@ class _Reader:
         self._read = at
 
     def _take(self, container: _Container, end: int) -> None:
-        """Reads the members up to `end`, where a comma or the container's bracket is."""
+        """Reads the members of a container up to `end`, the offset of a comma or of the closing bracket."""
         piece = self._data[container.begin : end]
         if not container.filled:
             self._extend(container, piece)
@@ -372,7 +380,10 @@ class _Reader:
             self._extend(container, piece)
 
     def _extend(self, container: _Container, piece: bytes) -> None:
-        """Adds the members of a piece: there must be some, but for an empty container."""
+        """Adds the members in a piece of JSON to a container.
+
+        There must be at least one, unless the container is empty.
+        """
         members = self._parse(container, piece)
         if not members and (container.started or container.value or self._data[container.begin + len(piece)] == 0x2C):
             raise self._invalid("a value is missing", container.begin)
@@ -388,7 +399,7 @@ class _Reader:
             raise self._invalid(error.msg, container.begin) from None
 
     def _name_member(self, container: _Container, at: int) -> None:
-        """Reads what stands before a member that is read apart: its name, in an object."""
+        """Reads what precedes a member that is read separately, which is its name in an object."""
         if container.name is not None or container.begin > at:
             return
         before = self._data[container.begin : at]
@@ -407,7 +418,7 @@ class _Reader:
         container.begin, container.comma = at, -1
 
     def _add(self, container: _Container, value: Any, end: int) -> None:
-        """Adds a member that was read apart and ends here."""
+        """Adds a member that was read separately, and that ends at `end`, to a container."""
         if container.is_object:
             container.value[container.name] = value
         else:
@@ -419,7 +430,10 @@ class _Reader:
     # --- strings
 
     def _string(self, at: int) -> int:
-        """Returns where the string that starts here ends, the quote included. A long one is added to its container."""
+        """Returns the end of the string that starts at an offset, including the quote.
+
+        A long string is added to its container.
+        """
         data, stack = self._data, self._stack
         end = data.find(b'"', at + 1, at + PIECE_BYTES)
         if end >= 0 and data[end - 1] != 0x5C:
@@ -454,7 +468,9 @@ class _Reader:
         return end + 1
 
     def _cut(self, at: int) -> int:
-        """Returns the string's closing quote, or a place up to a slice ahead where it can be cut."""
+        """Returns the offset of a string's closing quote, or one up to a slice ahead at which the string can be
+        cut.
+        """
         data, stop = self._data, at + SLICE_BYTES
         quote = data.find(b'"', at, stop)
         if data.find(b"\\", at, quote if quote >= 0 else stop) < 0:
@@ -500,6 +516,6 @@ class _Reader:
 
 
 def _prefix(piece: bytes) -> int:
-    """Returns the length of the beginning of a data URL."""
+    """Returns the length of the prefix of a data URL."""
     match = _DATA_URL.match(piece)
     return match.end() if match else 0

@@ -1,4 +1,4 @@
-"""Slots that clients share: who finds none free waits, and the clients that wait take turns."""
+"""Slots that clients share. A client that finds none free waits, and waiting clients take turns."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ from .round_robin import RoundRobin
 
 
 def share(most: int) -> int:
-    """Returns how many of so many slots, each held for a long time, one client may have: others find one at once."""
+    """Returns how many of `most` slots that are held for a long time one client may have, so that others find one at
+    once.
+    """
     return max(1, most - most // 4)
 
 
 class ClientSlots:
-    """A number of slots. A client that has its share of them waits, whatever is free."""
+    """A number of slots. A client that holds its share of them waits even if others are free."""
 
     def __init__(self, most: int, most_of_client: int | None = None) -> None:
-        """Begins with all slots free.
+        """Creates slots that are all free.
 
         Args:
             most: The number of slots.
-            most_of_client: The most slots of one client; None: all of them.
+            most_of_client: The most slots of one client; None for all slots.
         """
         self.free = most
         self._share = most if most_of_client is None else most_of_client
@@ -31,11 +33,11 @@ class ClientSlots:
         self._waiting: RoundRobin[tuple[str, asyncio.Future[None]]] = RoundRobin()
 
     def at_share(self, client: Hashable) -> bool:
-        """Returns whether a client has as many slots as it may."""
+        """Returns whether a client holds as many slots as it may."""
         return self._held[client] >= self._share
 
     async def acquire(self, client: str) -> None:
-        """Takes a slot for a client, waiting for its turn; `release` gives it back."""
+        """Acquires a slot for a client, waiting for its turn. It must be returned by `release`."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.add(client, (client, turn))
         self._grant()
@@ -49,14 +51,14 @@ class ClientSlots:
             raise
 
     def release(self, client: str) -> None:
-        """Gives a slot of a client back."""
+        """Releases a slot of a client."""
         self.free += 1
         self._held -= Counter((client,))  # keeps no zero
         self._grant()
 
     @contextlib.asynccontextmanager
     async def held(self, client: str) -> AsyncIterator[None]:
-        """Holds a slot inside the block."""
+        """Holds a slot inside the `with` block."""
         await self.acquire(client)
         try:
             yield

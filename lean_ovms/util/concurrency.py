@@ -1,11 +1,11 @@
-"""Concurrency helpers: `Offload` runs long Python work in one thread outside the event loop, `InFlight` counts uses.
+"""Helpers for concurrency: `Offload` runs long Python work in a thread outside the event loop, `InFlight` counts uses.
 
-Offload's thread belongs to this interpreter: while it runs Python, the event loop gets its turn within the switch
-interval; a single long call into C blocks the loop, so callers limit the input of such calls.
+While Offload's thread runs Python code, the event loop gets its turn within the switch interval. A single long call
+into C would block the loop, so callers limit the input of such calls.
 
-Short work is done at once, on the event loop, which saves the change of threads. What a request may do there is one
-budget, whatever the number of its parts, and so is what all requests may do in one turn of the loop: beyond it, short
-work goes to the thread, too. There the clients take turns, and the requests of a client.
+Short work is done at once on the event loop, which saves the change of threads. There each request has a time budget
+for all its work, and so have all requests together in one iteration of the loop. When it is used up, short work goes to
+the thread, too, where clients take turns, and so do the requests of a client.
 """
 
 from __future__ import annotations
@@ -26,41 +26,43 @@ from .round_robin import RoundRobin
 T = TypeVar("T")
 
 SWITCH_INTERVAL_S = 0.001
-"""For sys.setswitchinterval: seconds the loop waits for the thread each time both want to run (Python: 5 ms)."""
+"""The value for sys.setswitchinterval, in seconds: how long the loop waits for the thread if both want to run. Python's
+default is 5 ms."""
 
 INLINE_CHARACTERS = 1 << 20
-"""Characters of a conversation; work on a longer one is never run on the event loop."""
+"""The most characters of a conversation for work on the event loop. Work on a longer one always goes to the thread."""
 
 INLINE_S = 0.01
-"""CPU time of a request's work on the event loop, and of all in one turn of it; a template takes 0.1 to 0.5 ms."""
+"""The CPU seconds that a request may use on the event loop, and all requests in one iteration of it. A template takes
+0.1 to 0.5 ms."""
 
 
 class TooSlowInline(Exception):
-    """Raised by work that has used up its request's time on the event loop: start it again in the thread."""
+    """Raised by work that has used up its request's time on the event loop, and must be repeated in the thread."""
 
 
 class InlineTime:
-    """The CPU time that is left to one request on the event loop."""
+    """The CPU time that one request has left on the event loop."""
 
     __slots__ = ("_clock", "client", "left_s")
 
     def __init__(self, client: str = "", *, clock: Callable[[], float] = time.thread_time) -> None:
-        """Begins with all of it.
+        """Begins with the full budget.
 
         Args:
-            client: The client in whose turns the request's other work is done.
-            clock: Returns the CPU time of the thread in seconds.
+            client: The name of the client, whose turns in the thread the request uses.
+            clock: Returns the CPU time of the current thread in seconds.
         """
         self.client = client
         self.left_s = INLINE_S
         self._clock = clock
 
     def run(self, work: Callable[[], T], most_s: float = INLINE_S) -> T:
-        """Runs work, and returns or raises what it does.
+        """Runs work and measures its time; returns its result or raises its exception.
 
         Args:
             work: The work.
-            most_s: The seconds that it may take at most.
+            most_s: The most CPU seconds that it may use.
         """
         began, token = self._clock(), inline_left_s.set(min(self.left_s, most_s))
         try:
@@ -71,13 +73,14 @@ class InlineTime:
 
 
 inline_time: ContextVar[InlineTime | None] = ContextVar("inline_time", default=None)
-"""The inline time of the request which this task serves; None: each piece of work is a request of its own."""
+"""The time budget of the request that the current task serves; None if each piece of work counts as a separate
+request."""
 inline_left_s: ContextVar[float | None] = ContextVar("inline_left_s", default=None)
-"""CPU time for the work that is running, if it runs on the event loop."""
+"""The CPU seconds for the work that is running, if it runs on the event loop; otherwise None."""
 
 
 class _Job(Generic[T]):
-    """Work for the thread."""
+    """A piece of work for the thread."""
 
     def __init__(self, work: Callable[[], T]) -> None:
         self.future: Future[T] = Future()
@@ -97,13 +100,13 @@ class _Job(Generic[T]):
 
 
 class Offload:
-    """One worker thread, started by the first work, and its queue: for large bodies, templates and schemas."""
+    """Runs work with large bodies, templates and schemas in one thread, which is started by the first work."""
 
     def __init__(self, max_bytes: int) -> None:
-        """Begins without work.
+        """Creates an empty queue, without starting the thread.
 
         Args:
-            max_bytes: The most bytes of input that may wait or be worked on. More is refused, or many large requests
+            max_bytes: The most bytes of input that may be queued or in work. More is refused, since many large requests
                 would fill the memory.
         """
         self._max_bytes = max_bytes
@@ -114,18 +117,18 @@ class Offload:
         self._waiting: OrderedDict[str, RoundRobin[_Job[Any]]] = OrderedDict()  # by client, and then by request
 
     async def run(self, size: int, work: Callable[[], T], *, inline_below: int = 0) -> T:
-        """Returns what work returns, which is done in the thread or, if it is small, at once.
+        """Runs work in the thread or, if its input is small, at once; returns its result.
 
-        Cancelling the caller removes queued work from the queue; work that is running runs to its end.
+        If the caller is cancelled, queued work is dropped, but running work is finished.
 
         Args:
-            size: About how many bytes its input has.
-            work: The work; it may raise anything, which the caller gets.
-            inline_below: Work on a smaller input runs at once, in the caller's thread, while its request has time for
-                it.
+            size: The approximate size of its input in bytes.
+            work: The work. Its exceptions are raised in the caller.
+            inline_below: Work on a smaller input runs at once on the event loop, as long as its request has time left
+                there.
 
         Raises:
-            Unavailable: Too much input waits already.
+            Unavailable: Too much input is queued.
         """
         request = inline_time.get() or InlineTime()
         if size < inline_below and request.left_s > 0 and self._turn_left_s > 0:
@@ -160,7 +163,7 @@ class Offload:
         self._turn_left_s = INLINE_S
 
     def _run_next(self) -> None:
-        """Runs the work whose turn it is: of as many calls as works each runs one."""
+        """Runs the work whose turn it is, in the thread. It is called once for each piece of work."""
         if (job := self._next()) is not None:
             job.run()
         del job  # as in _Job.run
@@ -180,18 +183,18 @@ class Offload:
             self._bytes -= size
 
     def close(self) -> None:
-        """Accepts no more work; queued work is dropped."""
+        """Refuses further work, and drops queued work."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         while (job := self._next()) is not None:
             job.future.cancel()
 
 
 class InFlight:
-    """A count of current uses, and an event for none. As a context manager, one use."""
+    """Counts current uses, with an event for when there are none. As a context manager it is one use."""
 
     def __init__(self) -> None:
         self.on_none: Callable[[], None] | None = None
-        """Is called when the last use has ended."""
+        """Called when the last use has ended."""
         self._count = 0
         self._none: asyncio.Event | None = None  # while somebody waits for it
 

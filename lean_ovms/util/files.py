@@ -1,6 +1,6 @@
-"""Reading files that an operator names or replaces: regular ones only, opened without waiting.
+"""Reads files that an operator names or replaces: regular files only, opened without blocking.
 
-Opening a FIFO waits for a writer, for ever, and in a thread that a shutdown waits for; a device may never end.
+Opening a FIFO would wait for a writer forever, in a thread for which a shutdown would wait; a device may have no end.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 FileStat = tuple[int, int, int] | None
-"""Modification time (ns), size and inode, to detect a changed file; None: no such file."""
+"""The modification time (ns), size and inode of a file, by which a change is detected; None if there is no such
+file."""
 NOT_REGULAR = "it is not a regular file"
 
 
 def file_stat(path: Path) -> FileStat:
-    """Returns the FileStat of a file; None also where it may not be read."""
+    """Returns the FileStat of a file; None also if it may not be read."""
     try:
         found = path.stat()
     except (OSError, ValueError):  # ValueError: no file can have such a name
@@ -27,9 +28,9 @@ def file_stat(path: Path) -> FileStat:
 
 
 def exists(path: Path) -> bool:
-    """Returns whether there is such a file or directory. Raises OSError where that cannot be told.
+    """Returns whether a file or directory exists. Raises OSError if that cannot be determined.
 
-    Path.exists() of Python 3.14 says then that there is none.
+    In that case Path.exists() of Python 3.14 returns False.
     """
     try:
         path.stat()
@@ -41,13 +42,14 @@ def exists(path: Path) -> bool:
 
 
 def open_regular(path: Path | str) -> BinaryIO:
-    """Opens the file to read it. Raises OSError, also for what is no regular file, and ValueError for an impossible
-    name."""
+    """Opens a regular file for reading. Raises OSError, also for anything else, and ValueError for an impossible
+    name.
+    """
     return open(path, "rb", opener=opener)
 
 
 def opener(path: str, flags: int) -> int:
-    """Opens a file for `open`, whose opener it is, as open_regular does. Raises OSError."""
+    """Opens a regular file as the `opener` of `open`. Raises OSError."""
     descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, 0o666)
     try:
         require_regular(descriptor, path)
@@ -58,14 +60,14 @@ def opener(path: str, flags: int) -> int:
 
 
 def require_regular(descriptor: int, path: Path | str) -> None:
-    """Checks that a descriptor is that of a regular file.
+    """Checks that a file descriptor belongs to a regular file.
 
     Args:
-        descriptor: The descriptor.
+        descriptor: The file descriptor.
         path: The path of the file, for the error.
 
     Raises:
-        OSError: It is not.
+        OSError: It belongs to something else.
     """
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISDIR(mode):
@@ -75,28 +77,39 @@ def require_regular(descriptor: int, path: Path | str) -> None:
 
 
 OTHERS = stat.S_IWGRP | stat.S_IWOTH
-"""The permissions by which others than the owner write."""
+"""The permissions by which anyone but the owner may write."""
 
 
 def is_private_directory(found: os.stat_result) -> bool:
-    """Returns whether it is a directory of this user, in which nobody else may write."""
+    """Returns whether a path's status is that of a directory of this user in which nobody else may write."""
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & OTHERS
 
 
 def read_bytes(path: Path | str) -> bytes:
-    """Returns a file's bytes. Raises as open_regular."""
+    """Returns the content of a regular file.
+
+    Raises OSError, also for anything else, and ValueError for an impossible name.
+    """
     with open_regular(path) as file:
         return file.read()
 
 
 def read_text(path: Path | str, encoding: str = "utf-8", errors: str = "strict") -> str:
-    """Returns a file's text, its line ends as "\\n". Raises as open_regular, and UnicodeDecodeError."""
+    """Returns the text of a regular file with Unix line ends. Raises OSError, ValueError and UnicodeDecodeError.
+
+    Args:
+        path: The path of the file.
+        encoding: The encoding of the text.
+        errors: The treatment of invalid bytes, as in bytes.decode.
+    """
     text = read_bytes(path).decode(encoding, errors)
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def read(path: Path) -> Any:
-    """Returns the value in the file. Raises OSError, or ValueError for a text that is not JSON or nested too deeply."""
+    """Returns the value in a JSON file. Raises OSError, and ValueError if the text is not JSON or is nested too
+    deeply.
+    """
     try:
         return json.loads(read_bytes(path))
     except RecursionError as error:
@@ -104,13 +117,13 @@ def read(path: Path) -> Any:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Returns the object in the file; {} if the file is missing, cannot be read, or holds something else."""
+    """Returns the object in a JSON file; {} if the file is missing, cannot be read, or contains something else."""
     value = read_or_none(path)
     return value if isinstance(value, dict) else {}
 
 
 def read_or_none(path: Path) -> Any:
-    """Returns the value in the file; None if the file is missing, or cannot be read. Others report that."""
+    """Returns the value in a JSON file; None if the file is missing or cannot be read, which other code reports."""
     try:
         return read(path)
     except (OSError, ValueError):

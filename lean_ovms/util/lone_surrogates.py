@@ -1,6 +1,6 @@
-"""Halves of surrogate pairs in JSON, which is no Unicode: U+FFFD takes their place.
+"""Replaces unpaired surrogates in JSON, which are not valid Unicode, by U+FFFD.
 
-Programs in JavaScript write one where they have cut a text inside an emoji, as agents cut what a tool returns.
+Programs in JavaScript produce one when they cut a text inside an emoji, as agents do with the results of tools.
 """
 
 from __future__ import annotations
@@ -8,21 +8,22 @@ from __future__ import annotations
 import re
 
 MOST = 1000
-"""Halves that are replaced; what has more is refused, since finding each takes a turn of a loop in Python."""
+"""The most surrogates that are replaced. JSON with more is refused, since each takes an iteration of a loop in
+Python."""
 PIECE_BYTES = 1 << 18
-"""Bytes that are searched in one call, during which no other thread runs: up to 5 ms (2026-11)."""
+"""The number of bytes that are searched in one call, during which no other thread runs: up to 5 ms (2026-11)."""
 _LONGEST = len(rb"\ud83d\ude00")
 _WHOLE = re.compile(
     rb"[^\\]*(?:\\(?:u(?:[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?![dD][89a-fA-F])[0-9a-fA-F]{4})"
     rb"|[^u])[^\\]*)*",
     re.DOTALL,
 )
-"""Matches text up to an escape that is half of a pair, or none."""
+"""Matches text up to an escape that is an unpaired surrogate, or up to the end."""
 _HALF = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 
 
 def replaced(data: bytes) -> bytes:
-    """Returns the JSON with U+FFFD in place of up to MOST halves of surrogate pairs."""
+    """Returns the JSON with up to MOST unpaired surrogates replaced by U+FFFD."""
     found, place, halves = [], 0, 0
     while place < len(data):
         limit = place + PIECE_BYTES

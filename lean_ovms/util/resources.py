@@ -1,8 +1,8 @@
-"""The memory, processors and threads that this process may use, as the machine and its control groups limit them; and
-memory that it gives back.
+"""The memory, processors and threads that this process may use, and functions that return memory to the system.
 
-Control groups of Linux: version 2, and version 1 of older hosts; https://docs.kernel.org/admin-guide/cgroup-v2.html. A
-container sees its own group as the root, a service of systemd its whole path; the limits of every level hold.
+The limits are those of the machine and of Linux's control groups, version 2, and version 1 on older hosts;
+https://docs.kernel.org/admin-guide/cgroup-v2.html. A container sees its own group as the root, a service of systemd its
+whole path; the limits of every level apply.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NO_THREAD = ("resource temporarily unavailable", "can't start new thread")
 
 
 def with_memory_limit(text: str) -> str:
-    """Returns an error's text with the limit of this process's address space, and what sets it, if there is one."""
+    """Appends the limit of this process's address space, and what sets it, to an error's text if there is a limit."""
     return _with_bounds(text, [_address_space()])
 
 
@@ -39,7 +39,7 @@ def lacks_thread(text: str) -> bool:
 
 
 def with_thread_limits(text: str, root: Path = Path("/")) -> str:
-    """Returns an error's text with what bounds the number of threads, and what sets it."""
+    """Appends the limits of the number of threads, and what sets them, to an error's text."""
     user = _limit("RLIMIT_NPROC")
     groups = [number for group in _groups(root, "pids") for number in _numbers(group / "pids.max")]
     found = [
@@ -66,7 +66,9 @@ def _limit(name: str) -> int | None:
 
 
 def raise_open_files(wanted: int) -> int:
-    """Returns how many files this process may have open, `wanted` at most; a lower soft limit is raised to them."""
+    """Raises the soft limit of open files to at most `wanted` if it is lower; returns the resulting limit, at most
+    `wanted`.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return wanted
@@ -76,10 +78,10 @@ def raise_open_files(wanted: int) -> int:
 
 
 def free_memory_bytes(root: Path = Path("/")) -> int:
-    """Returns the memory that this process may still allocate: the machine's available memory, or what its control
-    groups leave.
+    """Returns how many bytes this process may still allocate: the machine's available memory, or less by its control
+    groups.
 
-    Elsewhere than on Linux 4 GB is assumed.
+    On systems other than Linux 4 GB is assumed.
     """
     found = [_meminfo(root / "proc/meminfo")]
     for group in _groups(root, "memory"):
@@ -94,7 +96,9 @@ def free_memory_bytes(root: Path = Path("/")) -> int:
 
 
 def resident_bytes(pids: Iterable[int]) -> int | None:
-    """Returns the memory of other processes together; None if /proc has none of them (10 us for one on Linux)."""
+    """Returns the total resident memory of other processes in bytes; None if /proc has none of them (10 us each on
+    Linux).
+    """
     found = []
     for pid in pids:
         with suppress(OSError, IndexError, ValueError), open(f"/proc/{pid}/statm", "rb") as file:
@@ -103,7 +107,7 @@ def resident_bytes(pids: Iterable[int]) -> int | None:
 
 
 def limit_cores(most: int) -> None:
-    """Has `cores` return no more than this from now on."""
+    """Limits the result of `cores` to this number from now on."""
     global _most_cores
     _most_cores = most
 
@@ -112,8 +116,10 @@ _most_cores = sys.maxsize
 
 
 def cores(root: Path = Path("/")) -> int:
-    """Returns the number of processors that this process may use at once: a quota of its control groups counts, half a
-    processor as one, and so does `limit_cores`."""
+    """Returns the number of processors that this process may use at once, limited by the quota of its control groups.
+
+    A fraction of a processor counts as one. `limit_cores` sets another limit.
+    """
     found = min(allowed_cores(), _most_cores)
     for group in _groups(root, "cpu"):
         for numbers in (
@@ -127,21 +133,22 @@ def cores(root: Path = Path("/")) -> int:
 
 
 def thread_limit(root: Path = Path("/")) -> dict[str, int]:
-    """Returns OpenVINO's property for the threads of a quota, which it does not know: it would start one for each
-    processor of the machine, and all would stand still for most of each period. Without a quota nothing, so that
-    OpenVINO decides.
+    """Returns the OpenVINO property that limits the threads to the quota of processors; {} without a quota.
+
+    OpenVINO does not know the quota. It would start one thread for each processor of the machine, and all would be
+    stopped for most of each period.
     """
     found = cores(root)
     return {"INFERENCE_NUM_THREADS": found} if found < allowed_cores() else {}
 
 
 def allowed_cores() -> int:
-    """Returns how many CPU cores this process may use, a quota apart."""
+    """Returns how many CPU cores this process may use, ignoring quotas."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _groups(root: Path, controller: str) -> Iterator[Path]:
-    """Returns the folders of the control groups that this process is in, at every level that can be seen."""
+    """Yields the folders of the control groups of this process, at every visible level."""
     lines = _lines(root / "proc/self/cgroup") or ["0::/"]
     for line in lines:
         number, controllers, path = line.split(":", 2)
@@ -155,7 +162,9 @@ def _groups(root: Path, controller: str) -> Iterator[Path]:
 
 
 def _reclaimable(path: Path) -> int:
-    """Returns the bytes of files' pages that a group counts as used, and that make room when memory is needed."""
+    """Returns the bytes of file pages that a control group counts as used, but that are freed when memory is
+    needed.
+    """
     found = dict(line.split(" ", 1) for line in _lines(path))
     return int(found.get("total_inactive_file", found.get("inactive_file", 0)))
 
@@ -166,7 +175,7 @@ def _meminfo(path: Path) -> int:
 
 
 def _numbers(path: Path) -> list[int]:
-    """Returns the numbers of a file's first line; none if it has a word, such as "max"."""
+    """Returns the numbers in the first line of a file; none if it contains a word such as "max"."""
     try:
         return [int(word) for line in _lines(path)[:1] for word in line.split()]
     except ValueError:
@@ -181,7 +190,7 @@ def _lines(path: Path) -> list[str]:
 
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
-"""Options of mallopt in malloc.h; https://man7.org/linux/man-pages/man3/mallopt.3.html."""
+"""The options of mallopt in malloc.h; https://man7.org/linux/man-pages/man3/mallopt.3.html."""
 MMAP_BYTES = 1 << 20
 TRIM_BYTES = 8 << 20
 ARENAS = 2
@@ -189,11 +198,12 @@ TRIM_AFTER_S = 0.5
 
 
 def configure_allocator() -> None:
-    """Lets glibc return large blocks to the system: fixed thresholds for this process, once, before threads allocate.
+    """Makes glibc return large blocks to the system, by fixed thresholds. It is called once, before threads allocate
+    memory.
 
-    By default glibc raises its threshold for blocks of their own (mmap) up to 32 MB after the first of them is freed,
-    and keeps what is freed between smaller blocks: after 50 bodies of 30 MB a process kept 1.2 GB for good. Does
-    nothing with other C libraries.
+    By default glibc raises its threshold for separately mapped blocks to up to 32 MB after the first of them is freed,
+    and keeps free memory between smaller blocks: after 50 bodies of 30 MB a process kept 1.2 GB for good. With other C
+    libraries it does nothing.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -205,15 +215,15 @@ def configure_allocator() -> None:
 
 
 def reserve(size: int) -> BytesIO:
-    """Returns a stream to write `size` bytes to; its getvalue() copies nothing, and it does not grow, which may copy.
+    """Returns a stream with room for `size` bytes. Its getvalue() copies nothing, and it never grows, which might copy.
 
-    The bytes are calloc's: the system gives the pages one by one as they are written.
+    The memory comes from calloc, so the system provides each page only when it is written.
     """
     return BytesIO(bytes(size))
 
 
 def trim() -> None:
-    """Returns the free memory of all arenas to the system; a few ms, in C, without the interpreter's lock."""
+    """Returns the free memory of all arenas to the system. It takes a few ms in C, without the interpreter lock."""
     try:
         ctypes.CDLL(None).malloc_trim(0)
     except (OSError, AttributeError):
@@ -221,13 +231,13 @@ def trim() -> None:
 
 
 class Trimmer:
-    """Returns freed memory to the system, in a thread, a moment after the last of several calls."""
+    """Returns freed memory to the system in a thread, a moment after the last of several calls."""
 
     def __init__(self) -> None:
         self._timer: asyncio.TimerHandle | None = None
 
     def soon(self) -> None:
-        """Is called when large blocks were freed."""
+        """Schedules the work; called when large blocks have been freed."""
         import asyncio  # late: engine processes, which have no event loop, import this module too
 
         if self._timer is not None:

@@ -1,4 +1,4 @@
-"""Who is next, when several wait with any number of items each."""
+"""A queue in which several owners, each with any number of items, take turns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class RoundRobin(Generic[T]):
-    """Items of several owners; the owners take turns."""
+    """The items of several owners, who take turns."""
 
     def __init__(self) -> None:
         self._items: OrderedDict[Hashable, deque[T]] = OrderedDict()
@@ -19,7 +19,7 @@ class RoundRobin(Generic[T]):
         return bool(self._items)
 
     def of(self, owner: Hashable) -> int:
-        """Returns how many items an owner has."""
+        """Returns the number of an owner's items."""
         return len(self._items.get(owner, ()))
 
     def add(self, owner: Hashable, item: T) -> None:
@@ -29,7 +29,7 @@ class RoundRobin(Generic[T]):
         """Removes and returns the first item of the owner whose turn it is.
 
         Args:
-            may: Returns whether an owner may have its turn now; None: each may.
+            may: Returns whether an owner may have its turn now; None if every owner may.
         """
         owner = next((one for one in self._items if may is None or may(one)), None) if self._items else None
         if owner is None:
@@ -41,7 +41,7 @@ class RoundRobin(Generic[T]):
         return item
 
     def remove(self, owner: Hashable, item: T) -> None:
-        """Removes an item that `next` may have returned already; then it does nothing."""
+        """Removes an item. It does nothing if `next` has returned the item already."""
         items = self._items.get(owner, deque())
         if item in items:
             items.remove(item)

@@ -1,10 +1,10 @@
-"""Numbers of bytes as people read them."""
+"""Formats numbers of bytes for people."""
 
 from __future__ import annotations
 
 
 def human_size(count: int) -> str:
-    """Returns a number of bytes with its unit, to read."""
+    """Returns a number of bytes with a suitable unit."""
     value, unit = float(count), "B"
     for unit in ("B", "kB", "MB", "GB"):
         if value < 1000 or unit == "GB":

@@ -1,7 +1,7 @@
-"""Files without a name, for what is too large to be held in this process. Another process reads them by descriptor.
+"""Unnamed files for data that is too large for the memory of this process. Another process can read them by descriptor.
 
 On Linux they are memory of the machine that belongs to no process (memfd_create): a write never waits for a disk, and
-what a client sent is on none. Elsewhere they are temporary files.
+no client's data is on a disk. On other systems they are temporary files.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import tempfile
 
 
 class Spool:
-    """Bytes in a temporary file, which are written once and read at any place. Its methods raise OSError."""
+    """A temporary file that is written sequentially, and can be read at any offset. Its methods raise OSError."""
 
     def __init__(self) -> None:
-        """Makes an empty file that has no name."""
+        """Creates an empty file without a name."""
         self.size = 0
         """The number of bytes that have been written."""
         self._descriptor = -1
@@ -25,21 +25,21 @@ class Spool:
         return self._descriptor < 0
 
     def write(self, data: memoryview) -> None:
-        """Appends. Raises OSError."""
+        """Appends bytes. Raises OSError."""
         while data:
             written = os.write(self._descriptor, data)
             self.size += written
             data = data[written:]
 
     def read(self, start: int, size: int) -> bytes:
-        """Returns at most `size` bytes from a place on. Raises OSError."""
+        """Returns at most `size` bytes, beginning at `start`. Raises OSError."""
         return os.pread(self._descriptor, size, start)
 
     def fileno(self) -> int:
         return self._descriptor
 
     def close(self) -> None:
-        """Frees it, unless another process has it. Idempotent."""
+        """Closes the file, which frees it unless another process has it open. Idempotent."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)

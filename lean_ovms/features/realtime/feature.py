@@ -13,7 +13,7 @@ _realtime = partial(option, group="realtime")
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class RealtimeOptions(Options):
-    """Limits of the sessions of /realtime, and of what they are sent."""
+    """The limits of the sessions of /realtime, and of what is sent to them."""
 
     max_realtime_message_bytes: int = _realtime(
         1 << 20, "most bytes of one WebSocket message; more: the connection is closed with code 1009", low=1 << 12
@@ -29,7 +29,7 @@ class RealtimeOptions(Options):
 
 
 SESSIONS = "lean_ovms_realtime_sessions"
-"""The gauge of open sessions."""
+"""The name of the gauge of open sessions."""
 
 FEATURE = Feature(
     name="realtime",

@@ -1,6 +1,6 @@
-"""Live audio of telephony and browsers as 16 bit samples at another rate: G.711, and soxr between rates.
+"""Converts live audio of telephones and browsers to 16 bit samples at another rate: G.711, and soxr between rates.
 
-Imports numpy: import this module lazily in the front end (0.1 s, 15 MB).
+It imports numpy, so the front end must import it lazily (0.1 s, 15 MB).
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class LiveDecoder:
-    """Decodes the bytes of a format to 16-bit little-endian samples at another rate.
+    """Decodes audio of one format to 16-bit little-endian samples at another rate.
 
-    Any cut of the input between samples gives the same output: soxr computes with floats here, as it dithers integers.
+    The output does not depend on where the input is divided between samples: soxr computes with floats here, since it
+    dithers integers.
     """
 
     def __init__(self, encoding: str, source_rate: int, target_rate: int) -> None:
@@ -28,11 +29,11 @@ class LiveDecoder:
 
         Args:
             encoding: "pcm", "pcmu" or "pcma".
-            source_rate: The samples a second of the input.
-            target_rate: The samples a second of the output.
+            source_rate: The samples per second of the input.
+            target_rate: The samples per second of the output.
 
         Raises:
-            BadRequest: The rates differ, and soxr is missing.
+            BadRequest: The rates differ, and soxr is not installed.
         """
         self._table = None if encoding == "pcm" else (mu_law() if encoding == "pcmu" else a_law())
         self._stream = None
@@ -45,14 +46,14 @@ class LiveDecoder:
             self._stream = soxr.ResampleStream(source_rate, target_rate, 1, dtype="float32", quality="HQ")
 
     def feed(self, data: bytes) -> bytes:
-        """Decodes whole samples of the format; the resampler keeps back up to 0.1 s."""
+        """Decodes whole samples of the format. The resampler holds back up to 0.1 s."""
         samples = np.frombuffer(data, PCM) if self._table is None else self._table[np.frombuffer(data, np.uint8)]
         if self._stream is not None:
             samples = _rounded(self._stream.resample_chunk(samples.astype(np.float32)))
         return samples.astype(PCM).tobytes()
 
     def flush(self) -> bytes:
-        """Returns what the resampler has kept; the stream then begins anew."""
+        """Returns the samples that the resampler holds back, and begins a new stream."""
         if self._stream is None:
             return b""
         rest = _rounded(self._stream.resample_chunk(np.zeros(0, np.float32), last=True))

@@ -1,1 +1,1 @@
-"""Replicas of an engine: several processes compute one model, and each request goes to one of them."""
+"""Replicas of an engine: several processes that compute the same model, of which each request uses one."""

@@ -10,7 +10,7 @@ from ...manifest import ENGINE, Feature, Metric, PartRow
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class ReplicaOptions(Options):
-    """The number of processes that compute a model."""
+    """The option for the number of processes that compute a model."""
 
     engine_replicas: int = option(
         0,
@@ -23,9 +23,9 @@ class ReplicaOptions(Options):
 
 
 METRIC = "lean_ovms_replica_"
-"""The beginning of the names of its metrics."""
+"""The prefix of the names of the feature's metrics."""
 LABELS = ("model_name", "replica")
-"""The labels of its metrics."""
+"""The labels of the feature's metrics."""
 
 FEATURE = Feature(
     name="replicas",

@@ -1,4 +1,4 @@
-"""The metrics of replicas, at a scrape."""
+"""Returns the metrics of replicas at a scrape."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .pool import EnginePool
 
 
 def samples(services: Services, served: Iterable[tuple[Model, EngineStats | None]]) -> Iterator[Sample]:
-    """Yields what each replica of a model does, with what it has just reported."""
+    """Yields the metrics of each replica of a model, from the statistics that it reported last."""
     for model, _ in served:
         if model.parent or not model.loaded or not isinstance(model.engine, EnginePool):
             continue

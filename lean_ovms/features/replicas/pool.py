@@ -1,6 +1,6 @@
-"""Several engines of one model as one: which of them computes a request, and what is asked of all.
+"""Combines several engines of one model into one, and chooses the one that computes a request.
 
-Each is an EngineClient, which restarts its process by itself. While one restarts, the others serve; the model is ready
+Each is an EngineClient, which restarts its process by itself. Meanwhile the others serve, and the model counts as ready
 as long as one of them is.
 """
 
@@ -39,23 +39,25 @@ log = logging.getLogger("lean_ovms.engine")
 
 T = TypeVar("T")
 _only: ContextVar[int | None] = ContextVar("replica", default=None)
-"""The number of the replica that gets what a task asks; None: any."""
+"""The number of the replica that receives the current task's requests; None for any."""
 STATES = ("ready", "restarting", "loading", "failed", "stopped")
-"""The states of engines; that of several is the first one that any has."""
+"""The states of engines. The state of several engines is the first of these that any of them has."""
 PINNED = (sys.executable, "-m", f"{__package__}.child.pinned")
-"""The command that starts a module on some of the processors; these and the module follow."""
+"""The command that runs a module on some processors; the processors and the module are appended."""
 THREADS = "INFERENCE_NUM_THREADS"
-"""OpenVINO's property for the number of its threads."""
+"""The name of OpenVINO's property for the number of threads."""
 
 SUMMED = (
     *("running", "queued", "steps", "kv_blocks_used", "kv_blocks_total", "preemptions", "recoveries", "state_bytes"),
     *("drafts", "accepted"),
 )
-"""The fields that are sums over the engines."""
+"""The statistics that are summed over the engines."""
 
 
 def make(config: Config) -> ModelEngine:
-    """Returns the engine of a model: as many replicas as its options say. Raises StartError for too many."""
+    """Returns the engine of a model, with as many replicas as the options say. Raises StartError if these are too
+    many.
+    """
     count = config.of(ReplicaOptions).engine_replicas
     if count == 1:
         return EngineClient(config)
@@ -71,7 +73,7 @@ def make(config: Config) -> ModelEngine:
 
 
 def _numbered(config: Config, number: int) -> Config:
-    """Returns the options of a replica, with those that features change by its number. Raises StartError."""
+    """Returns the options of one replica, with the changes that features make for its number. Raises StartError."""
     changes: dict[str, Any] = {}
     for row in config.engine_rows:
         if row.of_process:
@@ -80,7 +82,7 @@ def _numbered(config: Config, number: int) -> Config:
 
 
 def _of_one(config: Config, count: int) -> Config:
-    """Returns the options of each of so many replicas: what limits the model is shared among them."""
+    """Returns the options of each of `count` replicas. The limits of the model are divided among them."""
     return config.replace(
         max_num_seqs=-(-config.max_num_seqs // count),
         cache_memory_percent=max(1, config.cache_memory_percent // count),
@@ -95,20 +97,20 @@ def _idlest(loads: Mapping[int, float]) -> int:
 
 
 class EnginePool:
-    """An `ModelEngine` of several processes."""
+    """A ModelEngine that consists of several processes."""
 
     def __init__(self, replicas: Sequence[EngineClient], gauges: set[str], *, first_alone: bool = False) -> None:
-        """Starts nothing yet.
+        """Prepares a pool; `start` starts the processes.
 
         Args:
-            replicas: The engines, alike but for where they run.
-            gauges: Metrics of features that are no counters.
-            first_alone: Whether the first one is loaded before the others: it writes files that these read.
+            replicas: The engines, which differ only in the processors on which they run.
+            gauges: The names of features' metrics that are gauges.
+            first_alone: Whether the first one is loaded before the others, because it writes files that these read.
         """
         self.replicas = replicas
-        """The engines, by their numbers."""
+        """The engines, in the order of their numbers."""
         self.latest: list[EngineStats | None] = [None] * len(replicas)
-        """The counts of each that were reported last; None while it does not serve."""
+        """The statistics that each engine reported last; None while it does not serve."""
         self._gauges = gauges
         self._first_alone = first_alone
         self._before: list[EngineStats | None] = [None] * len(replicas)  # of the processes that ended
@@ -119,7 +121,7 @@ class EnginePool:
 
     @property
     def state(self) -> str:
-        """The state of the one that serves best, and "loading" until all have been loaded."""
+        """The best state of any engine; "loading" until all have been loaded."""
         states = {one.state for one in self.replicas}
         if not self._started and "ready" in states:
             return "loading"
@@ -127,12 +129,12 @@ class EnginePool:
 
     @property
     def restarts(self) -> int:
-        """The restarts of all."""
+        """The number of restarts of all engines."""
         return sum(one.restarts for one in self.replicas)
 
     @property
     def on_restart(self) -> Callable[[], Awaitable[None]]:
-        """Is awaited before one that was started in place of one that died gets requests."""
+        """Awaited before a process that replaces one that died gets requests."""
         return self.replicas[0].on_restart
 
     @on_restart.setter
@@ -142,18 +144,19 @@ class EnginePool:
 
     @property
     def processes(self) -> int:
-        """The number of the replicas."""
+        """The number of replicas."""
         return len(self.replicas)
 
     @property
     def pids(self) -> list[int]:
-        """The process ids of those that live."""
+        """The ids of the living processes."""
         return [pid for one in self.replicas for pid in one.pids]
 
     @property
     def info(self) -> ModelInfo:
-        """The properties of the model in the replica with the smallest KV cache: a request that fits there fits in
-        all."""
+        """The properties of the model in the replica with the smallest KV cache, since a request that fits there fits
+        everywhere.
+        """
         return min((one.info for one in self.replicas), key=lambda info: info.kv_blocks * info.block_size)
 
     @property
@@ -162,7 +165,7 @@ class EnginePool:
         return self.replicas[0].vocabulary
 
     async def start(self) -> ModelInfo:
-        """Starts all. Raises StartError if one cannot be loaded, when the others may be loading still."""
+        """Starts all engines. Raises StartError if one cannot be loaded, while others may still be loading."""
         prestart.discard()  # it runs on all processors
         if self._first_alone:
             await self.replicas[0].start()
@@ -172,7 +175,7 @@ class EnginePool:
         return self.info
 
     async def stop(self) -> None:
-        """Ends all."""
+        """Stops all engines."""
         await asyncio.gather(*(one.stop() for one in self.replicas))
 
     # --- requests
@@ -186,7 +189,17 @@ class EnginePool:
         adapter: str = "",
         **others: Any,
     ) -> ReplyStream:
-        """Implements ModelEngine.submit. One whose queue is full passes the request on; the last one refuses it."""
+        """Starts a generation in the replica that the router chooses. If its queue is full, the others are tried.
+
+        ModelEngine.submit describes the parameters. Raises RequestError.
+
+        Args:
+            prompt: A text or token ids.
+            sampling: The parameters of the request.
+            images: The images for the tags in the prompt.
+            adapter: The adapters in the notation of the model; "" for none.
+            **others: The other parameters of ModelEngine.submit.
+        """
         seen = prefixes((adapter, sampling.cache_salt, images[0].digest if images else ""), prompt)
 
         def choose(loads: Mapping[int, float]) -> int:
@@ -199,29 +212,43 @@ class EnginePool:
         )
 
     def open_lasting(self, make: Callable[[int, Send, Close], L]) -> L:
-        """Implements ModelEngine.open_lasting, in the replica with the fewest requests."""
+        """Sends a new request that survives restarts to the replica with the fewest requests, and returns its reply.
+
+        Raises Unavailable.
+        """
         return self._idlest().open_lasting(make)
 
     async def encode(self, texts: list[str], add_special_tokens: bool, client: str = "") -> list[list[int]]:
-        """Implements ModelEngine.encode, in the replica with the fewest requests."""
+        """Returns the token ids of each text from the replica with the fewest requests. Raises RequestError.
+
+        Args:
+            texts: The texts.
+            add_special_tokens: Whether the tokenizer adds special tokens to each of them.
+            client: The name of the client that sends them.
+        """
         return await self._idlest().encode(texts, add_special_tokens, client)
 
     async def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
-        """Implements ModelEngine.decode, in the replica with the fewest requests."""
+        """Returns the text of token ids from the replica with the fewest requests. Raises RequestError."""
         return await self._idlest().decode(tokens, skip_special_tokens)
 
     async def call(self, make: Callable[[int], protocol.Record], on_partial: OnPartial = None) -> Any:
-        """Implements ModelEngine.call, in the replica with the fewest requests. One whose queue is full passes it on;
-        the last one refuses it."""
+        """Sends a record to the replica with the fewest requests, and returns the reply.
+
+        If its queue is full, the others are tried. Raises RequestError.
+        """
         return await self._passed_on(_idlest, lambda one: one.call(make, on_partial))
 
     async def call_each(self, make: Callable[[int], protocol.Record]) -> list[Any]:
-        """Implements ModelEngine.call_each. What restarts begins with nothing, and need not be asked."""
+        """Sends a record to each replica that is ready, and returns the replies. Raises RequestError.
+
+        A replica that is restarting need not be asked, since it begins with an empty state.
+        """
         return [await self.replicas[number].call(make) for number in self._loads()]
 
     @contextmanager
     def only(self, process: int) -> Iterator[None]:
-        """Implements ModelEngine.only."""
+        """Directs the current task's requests to one replica, given by its number, inside the `with` block."""
         token = _only.set(process)
         try:
             yield
@@ -229,13 +256,13 @@ class EnginePool:
             _only.reset(token)
 
     def unavailable(self) -> Unavailable:
-        """Returns the error of the replica that will serve first."""
+        """Returns the error of the replica that will be ready first."""
         waiting = [one.unavailable() for one in self.replicas if one.state == self.state]
         waiting = waiting or [one.unavailable() for one in self.replicas]
         return min(waiting, key=lambda error: error.retry_after_s or 0)
 
     def _loads(self) -> dict[int, float]:
-        """Returns the requests of each replica that is ready. Raises Unavailable if none is."""
+        """Returns the number of requests of each replica that is ready. Raises Unavailable if none is."""
         only = _only.get()
         if only is not None and self.replicas[only].state != "ready":
             raise self.replicas[only].unavailable()
@@ -256,18 +283,18 @@ class EnginePool:
     async def _passed_on(
         self, choose: Callable[[Mapping[int, float]], int], ask: Callable[[EngineClient], Awaitable[T]]
     ) -> T:
-        """Asks one replica after the other until one does not refuse for its limits.
+        """Asks replicas one after the other until one does not refuse because of its limits.
 
         Args:
-            choose: Returns the number of the next one, from the loads of those that have not refused.
-            ask: Asks one.
+            choose: Returns the number of the next replica, given the loads of those that have not refused.
+            ask: Sends the request to a replica.
 
         Returns:
-            What the replica has answered.
+            The result of `ask`.
 
         Raises:
-            TooManyRequests: Each has refused; it is the error of the last one.
-            RequestError: One has refused for another reason, or none is ready.
+            TooManyRequests: All have refused; it is the error of the last one.
+            RequestError: A replica has refused for another reason, or none is ready.
         """
         refused: dict[int, TooManyRequests] = {}
         while True:
@@ -283,8 +310,10 @@ class EnginePool:
     # --- counts
 
     async def stats(self) -> EngineStats:
-        """Returns the counts of all together, those of processes that have ended included. Raises Unavailable if none
-        serves."""
+        """Returns the combined statistics of all replicas, including processes that have ended.
+
+        Raises Unavailable if none serves.
+        """
         self._loads()
         await asyncio.gather(*map(self._update, range(len(self.replicas))))
         known = [one for one in (*self._before, *self.latest) if one is not None]
@@ -302,11 +331,11 @@ class EnginePool:
 
 
 def total(found: Sequence[EngineStats], gauges: Collection[str]) -> EngineStats:
-    """Returns the counts of several engines together.
+    """Combines the statistics of several engines.
 
     Args:
-        found: The counts of each.
-        gauges: The metrics of features that count what the engines share, such as files.
+        found: The statistics of each engine.
+        gauges: The names of features' metrics for what the engines share, such as files.
     """
     drafted = [one.drafted for one in found if one.drafted is not None]
     by_position = zip_longest(*(one.accepted_by_position for one in found), fillvalue=0)
@@ -325,7 +354,7 @@ def total(found: Sequence[EngineStats], gauges: Collection[str]) -> EngineStats:
 
 
 def ended(last: EngineStats, gauges: Collection[str]) -> EngineStats:
-    """Returns what remains of the counts of an engine that has ended: those that only grow."""
+    """Returns the part of an ended engine's statistics that remains: the counters."""
     return replace(
         last,
         running=0,

@@ -1,9 +1,9 @@
-"""Chooses which of several equal engines a prompt goes to: the one that has computed most of it, unless it is busy.
+"""Chooses a replica for a prompt: the one that has computed the longest prefix of it, unless that replica is busy.
 
-A prefix cache works only where the next turn of a conversation goes to the engine that computed the turns before.
+A prefix cache works only if the next turn of a conversation goes to the engine that computed the previous turns.
 Routers such as SGLang's, vLLM production-stack's and Ray's PrefixCacheAffinityRouter remember which engine saw which
-beginnings, and give the load precedence once it is uneven. This one remembers hashes of whole blocks of a prompt, each
-with all that is before it: these are the nodes of the tree of all prompts, and none of the text is kept.
+prefixes, and prefer the load once it is uneven. This router remembers hashes of a prompt's blocks, each including all
+text before it. They are the nodes of a tree of all prompts; the text itself is not kept.
 """
 
 from __future__ import annotations
@@ -14,22 +14,23 @@ from itertools import takewhile
 from typing import Generic, TypeVar
 
 BLOCK = 64
-"""Characters of a text, or bytes, in one block: about as many as the tokens of a block of a KV cache have."""
+"""The number of characters or bytes in a block, about as many as the tokens in a block of a KV cache have."""
 BLOCK_IDS = 16
-"""Token ids in one block: a prompt may be a list of them."""
+"""The number of token ids in a block, for prompts that are lists of ids."""
 MAX_BLOCKS = 2048
-"""Blocks of one prompt that are looked at (131,072 characters): making their hashes takes half a millisecond."""
+"""The number of blocks of a prompt that are considered (131,072 characters). Computing their hashes takes half a
+millisecond."""
 KNOWN_BLOCKS = 32768
-"""Blocks that are remembered of each replica, two million characters: they take 5 MB."""
+"""The number of blocks remembered for each replica: two million characters, which take 5 MB."""
 MOST_AHEAD = 4
-"""Requests by which the replica that knows a prompt may be ahead of the one with the fewest: to wait behind so many
-costs less than to compute a conversation anew, and more of them would leave others idle."""
+"""The number of requests by which the replica that knows a prompt may exceed the least loaded one. Waiting for this
+many costs less than computing a conversation again; with more, others would be idle."""
 LEAST_SHARE = 0.25
-"""A replica that knows a smaller share of a prompt than this is chosen as if it knew nothing: what all prompts of an
-application begin with must not bring all of them to one replica."""
+"""A replica that knows a smaller share of a prompt than this counts as knowing nothing, since the common beginning of
+all prompts of an application must not send all of them to one replica."""
 AHEAD_SHARE = 0.25
-"""The chosen replica may be ahead by this share of the least load, where that is more than its fixed limit: among many
-requests a difference of a few is none."""
+"""The load of the chosen replica may exceed the least load by this fraction of it, if that is more than the fixed
+limit: among many requests a difference of a few does not matter."""
 
 R = TypeVar("R", bound=Hashable)
 Prefixes = Sequence[int]
@@ -37,12 +38,12 @@ Prefixes = Sequence[int]
 
 
 def prefixes(namespace: Hashable, prompt: str | bytes | Sequence[int]) -> Prefixes:
-    """Returns the hashes of the prefixes of a prompt that end with a whole block; a short prompt has none.
+    """Returns the hashes of the prefixes of a prompt that end at a block boundary; none for a short prompt.
 
-    They hold in this process alone, as Python's hashes of texts do.
+    Like Python's hashes of strings, they are valid in this process only.
 
     Args:
-        namespace: What keeps the caches of equal prompts apart, such as the model, its adapter and a salt.
+        namespace: A value that differs if equal prompts are cached separately, such as the model, adapter and salt.
         prompt: A text, bytes, or token ids.
     """
     size = BLOCK if isinstance(prompt, str | bytes) else BLOCK_IDS
@@ -56,15 +57,15 @@ def prefixes(namespace: Hashable, prompt: str | bytes | Sequence[int]) -> Prefix
 
 
 class PrefixRouter(Generic[R]):
-    """Remembers which replica saw which prompts, and chooses one for the next prompt."""
+    """Remembers which replica has seen which prompts, and chooses one for the next prompt."""
 
     def __init__(self, most_ahead: float, known_blocks: int = KNOWN_BLOCKS) -> None:
-        """Makes a router that knows of no prompt.
+        """Creates a router that knows no prompts.
 
         Args:
-            most_ahead: By how much the load of the chosen replica may exceed the least load, in the unit of the loads,
-                if AHEAD_SHARE of that is not more.
-            known_blocks: The most blocks that are remembered of each replica; those used last are kept.
+            most_ahead: How much the load of the chosen replica may exceed the least load, in the unit of the loads,
+                unless AHEAD_SHARE of the least load is more.
+            known_blocks: The most blocks remembered for each replica; the most recently used are kept.
         """
         self._most_ahead = most_ahead
         self._known_blocks = known_blocks
@@ -78,17 +79,17 @@ class PrefixRouter(Generic[R]):
         return 0 if seen is None else sum(1 for _ in takewhile(seen.__contains__, prompt))
 
     def choose(self, prompt: Prefixes, loads: Mapping[R, float], told: Callable[[R], int] = lambda replica: 0) -> R:
-        """Returns the replica for a prompt, which is not remembered by this.
+        """Returns the replica for a prompt. `record` must be called to remember the choice.
 
-        It is the one that knows most of the prompt among those whose load is not too far above the least; where several
-        know the same, and where none knows LEAST_SHARE of it, the one with the least load, and of several, the one that
-        knows the fewest other prompts.
+        Among the replicas whose load is not too far above the least one, it is the one that knows most of the prompt.
+        If several know the same, or none knows LEAST_SHARE of it, it is the one with the least load, and among several
+        the one that knows the fewest other prompts.
 
         Args:
             prompt: The hashes of the prompt's prefixes.
-            loads: The load of each replica that can be chosen, at least one.
-            told: Returns how many blocks of the prompt a replica has said to know, which may be more than this knows
-                of it.
+            loads: The load of each available replica, of which there must be at least one.
+            told: Returns how many blocks of the prompt a replica has reported, which may be more than this router
+                knows.
         """
         least_load = min(loads.values())
         limit = least_load + max(self._most_ahead, least_load * AHEAD_SHARE)
@@ -101,7 +102,7 @@ class PrefixRouter(Generic[R]):
         return min((one for one, load in loads.items() if load <= limit), key=rank)
 
     def record(self, prompt: Prefixes, replica: R) -> None:
-        """Remembers that a replica computes a prompt; what it has not used for longest may be forgotten."""
+        """Records that a replica computes a prompt. The least recently used blocks may be forgotten."""
         seen = self._known.setdefault(replica, OrderedDict())
         for prefix in reversed(prompt):
             seen[prefix] = None
@@ -110,5 +111,5 @@ class PrefixRouter(Generic[R]):
             seen.popitem(last=False)
 
     def remove(self, replica: R) -> None:
-        """Forgets all that a replica saw: it has ended, or its cache is empty."""
+        """Forgets everything about a replica that has ended, or whose cache is empty."""
         self._known.pop(replica, None)

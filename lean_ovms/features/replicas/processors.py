@@ -1,6 +1,6 @@
-"""Divides the processors among replicas: whole NUMA nodes, or parts of one, with no core shared.
+"""Divides the processors among replicas: whole NUMA nodes or parts of one, without shared cores.
 
-Linux alone says where its processors are: /sys/devices/system/node has them by NUMA node, and
+Only Linux reveals the topology: /sys/devices/system/node has the processors by NUMA node, and
 /sys/devices/system/cpu/cpuN/topology says which are threads of the same core, and on which socket.
 """
 
@@ -17,15 +17,15 @@ from ...util.resources import cores
 
 T = TypeVar("T")
 Core = list[int]
-"""The processors of a core: two with hyper-threading."""
+"""The processors of one core, of which hyper-threading gives two."""
 
 
 def shares(count: int, root: Path = Path("/")) -> list[list[int]]:
-    """Returns the processors of each of so many replicas; an empty list where they cannot be told apart.
+    """Returns the processors for each of `count` replicas; empty lists if the processors cannot be assigned.
 
-    They cannot be where the system does not say it, and where a quota, as of a container, limits the time of the
-    processors, and not which ones: fixed ones might be those that others are fixed to as well.
-    Raises StartError for more replicas than cores.
+    They cannot if the system does not reveal the topology, or if a quota, as of a container, limits the processor time
+    without fixing the processors: the same ones might be assigned to others. Raises StartError for more replicas than
+    cores.
     """
     if cores(root) < count:
         raise StartError(f"--engine_replicas {count}: this process may use {cores(root)} processors")
@@ -41,7 +41,7 @@ def shares(count: int, root: Path = Path("/")) -> list[list[int]]:
 
 
 def nodes_of(allowed: Collection[int], root: Path) -> list[list[Core]]:
-    """Returns the cores of each NUMA node that has some of these processors, those of one socket together."""
+    """Returns the cores of each NUMA node that has any of these processors; nodes of the same socket come together."""
     system = root / "sys/devices/system"
     found = sorted(system.glob("node/node[0-9]*"), key=lambda path: int(path.name.removeprefix("node")))
     members = [[one for one in _list(path / "cpulist") if one in allowed] for path in found]
@@ -71,13 +71,13 @@ def _split(nodes: list[list[Core]], count: int) -> list[list[Core]]:
 
 
 def _parts(items: list[T], number: int) -> list[list[T]]:
-    """Returns so many neighbouring parts of a list, of the same length as far as possible."""
+    """Divides a list into contiguous parts of nearly equal length."""
     ends = [part * len(items) // number for part in range(number + 1)]
     return [items[start:end] for start, end in pairwise(ends)]
 
 
 def _list(path: Path) -> list[int]:
-    """Returns the numbers of a list such as 0-3,8; none where there is no such file."""
+    """Returns the numbers in a file with a list such as 0-3,8; [] if there is no such file."""
     try:
         text = path.read_text("ascii")
     except OSError:

@@ -1,1 +1,1 @@
-"""Amazon SageMaker's path for every request."""
+"""The path that Amazon SageMaker uses for every request."""

@@ -1,7 +1,7 @@
-"""POST /invocations, where Amazon SageMaker sends every request: the body shows which endpoint it is for.
+"""POST /invocations, to which Amazon SageMaker sends every request; the body shows for which endpoint it is.
 
-https://docs.aws.amazon.com/sagemaker/latest/dg/your-algorithms-inference-code.html, and vLLM's rules: what the model
-does, and then the members of the body decide. The other endpoint that SageMaker needs is /ping.
+https://docs.aws.amazon.com/sagemaker/latest/dg/your-algorithms-inference-code.html. As in vLLM, the model's task
+decides, and then the members of the body. The other endpoint that SageMaker needs is /ping.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ GENERATING = (
     (("query", "items"), "/generative_scoring"),
     (("input",), "/v1/responses"),
 )
-"""Where a body with these members goes, if the model generates text. The first that fits."""
+"""The endpoints of models that generate text: a body goes to the first one whose members it has."""
 
 FIELDS = (
     Field("model", "string",
@@ -57,10 +57,10 @@ def endpoint(body: Json, services: Services, name: str = "") -> str:
     Args:
         body: The body of the request.
         services: The options, and the models that are served.
-        name: The model that a header names, before the body's own; "": no header names one.
+        name: The model named by a header, which takes precedence over the body's; "" if there is none.
 
     Raises:
-        RequestError: The body is for no endpoint of the model, or there is no such model.
+        RequestError: The body suits no endpoint of the model, or the model does not exist.
     """
     named = name or body.get("model")
     only = services.registry.default_of(Model)

@@ -1,1 +1,1 @@
-"""An engine that answers by a script, without a model."""
+"""An engine without a model, whose answers follow a script."""

@@ -10,7 +10,7 @@ from ...manifest import ANSWERS_WITHOUT_MODEL, Feature, PartRow
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class ScriptOptions(Options):
-    """The option by which a script answers."""
+    """The option that replaces the model by a script."""
 
     in_engine = True
 

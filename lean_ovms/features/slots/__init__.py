@@ -1,1 +1,1 @@
-"""Slots: what is cached of one text, in a file, as in llama.cpp's server."""
+"""Slots as in llama.cpp's server: the cached blocks of a text are saved to a file, and restored."""

@@ -1,8 +1,9 @@
-"""GET /slots of llama.cpp's server: how many sequences run. POST /slots/{id}: what is cached of a text, in a file.
+"""GET /slots, which lists the running sequences, and POST /slots/{id}, which saves or restores what is cached of a
+text.
 
-https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md. Sequences share the KV cache here and have no
-place of their own: of --max_num_seqs slots the first ones are those that run, and nothing of a request is shown. What
-is saved of a slot is the text that named it last as id_slot, and slot 0 is that of requests that name none.
+https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md. Sequences share the KV cache here, and have no
+slot of their own: of --max_num_seqs slots the first ones are shown as running, without anything of their requests. What
+is saved of a slot is the text that named it last as id_slot; requests that name none use slot 0.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from .feature import SlotOptions
 from .records import SlotAction, SlotDone
 
 TIMEOUT_S = 10.0
-"""The engine answers between two steps."""
+"""The seconds that a request waits for the engine, which answers between two steps."""
 MAX_NAME = 200
-"""Bytes of a file's name."""
+"""The most bytes of a file's name."""
 ACTIONS = ("save", "restore", "erase")
 FILENAME = Field("filename", "string", "name of the file in the directory of `--slot_save_path`; not for erase")
 FIELDS = FieldSet((MODEL, FILENAME))
@@ -80,9 +81,9 @@ async def handle_action(request: Request, services: Services) -> Response:
 
 
 async def _done(model: TextModel, action: str, slot: int, file: str) -> SlotDone:
-    """Returns what an action has done in the model's processes. Raises RequestError.
+    """Performs an action in all processes of the model, and returns its result. Raises RequestError.
 
-    What is restored or erased is so in each. What is saved is the text that used the slot last in any.
+    Each process restores or erases. Only the process in which a text used the slot last saves.
     """
     engine = model.engine
     if action == "save":
@@ -96,7 +97,7 @@ async def _done(model: TextModel, action: str, slot: int, file: str) -> SlotDone
 
 
 async def _last_user(engine: ModelEngine, slot: int) -> int:
-    """Returns the number of the process in which a text has used a slot last. Raises Unavailable."""
+    """Returns the number of the process in which a text used a slot last. Raises Unavailable."""
     used_s: dict[int, float] = {}
     for process in range(engine.processes):
         with suppress(Unavailable), engine.only(process):  # what restarts has nothing
@@ -106,7 +107,7 @@ async def _last_user(engine: ModelEngine, slot: int) -> int:
 
 
 def _checked(name: str | None) -> str:
-    """Returns the name of a file, which has no path. Raises BadRequest."""
+    """Returns the name of a file after checking that it contains no path. Raises BadRequest."""
     if not name or name[0] == "." or "/" in name or "\\" in name or not name.isprintable():
         raise BadRequest("Invalid filename", param="filename")
     if len(name.encode()) > MAX_NAME:

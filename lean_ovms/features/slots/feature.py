@@ -10,7 +10,7 @@ from ...manifest import EngineRow, Feature, Route
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class SlotOptions(Options):
-    """The directory in which slots are saved."""
+    """The option for the directory in which slots are saved."""
 
     in_engine = True
 

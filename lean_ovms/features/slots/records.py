@@ -1,4 +1,4 @@
-"""Declares what the front end asks of a slot, and the answer."""
+"""The records for actions on slots that the front end and the engine process exchange."""
 
 from __future__ import annotations
 
@@ -9,33 +9,34 @@ from ...engine.record import ANSWER, COMMAND, Record
 
 @dataclass(slots=True)
 class SlotAction(Record):
-    """Asks for what a slot has in the prefix cache to be saved, restored or erased. Answered by one SlotDone or
-    Refused."""
+    """Asks for the cached part of a slot's text to be saved, restored or erased. The answer is one SlotDone or
+    Refused.
+    """
 
     role = COMMAND
     unhandled = "no slots are kept: that needs PAGED, its prefix cache and --slot_save_path"
 
     id: int
     action: str
-    """"save", "restore" or "erase"; or "look", which does nothing."""
+    """The action: "save", "restore", "erase", or "look", which does nothing."""
     slot: int
     file: str
     """The name of the file in the directory of slots; empty for "erase"."""
     process: int = 0
-    """The number of the engine's process that is asked: several may write the same file at the same time."""
+    """The number of the process that is asked, since several processes may write the same file at the same time."""
 
 
 @dataclass(slots=True)
 class SlotDone(Record):
-    """Says that a slot was saved, restored, erased or looked at."""
+    """Reports that an action on a slot is done."""
 
     role = ANSWER
     id: int
     tokens: int
-    """Tokens of the text that were."""
+    """The number of tokens that were saved, restored or erased."""
     bytes: int
-    """Bytes of the file; 0 for "erase"."""
+    """The size of the file in bytes; 0 for "erase"."""
     ms: float
-    """Milliseconds that it took."""
+    """The duration of the action in milliseconds."""
     used_s: float = 0.0
-    """When a text has used the slot last, in seconds of the machine's monotonic clock; 0: none has."""
+    """The time at which a text used the slot last, in seconds of the machine's monotonic clock; 0 if none has."""

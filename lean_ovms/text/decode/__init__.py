@@ -1,1 +1,1 @@
-"""Token ids to text."""
+"""Converts token ids to text."""

@@ -1,9 +1,9 @@
-"""Streaming detokenization: token ids to text, never half a character and never a character late.
+"""Streaming detokenization: token ids to text, without incomplete characters and without delay.
 
-Detokenizer looks ids up in the model's table; only incomplete UTF-8 waits for its other bytes (and, for models with
-clean-up, a space that may be removed). WindowDetokenizer is for models whose table is not exact: it chooses the ids
-that the engine decodes and turns the texts into deltas. One object per choice. Neither knows the engine, stop strings
-or tags.
+Detokenizer looks ids up in the model's vocabulary. Only incomplete UTF-8 waits for its remaining bytes and, for models
+with clean-up, a space that may be removed. WindowDetokenizer is for models whose vocabulary is not exact: it chooses
+the ids that the engine decodes, and turns the texts into deltas. There is one object per choice. Neither knows the
+engine, stop strings or tags.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from ...types.engine import CLEAN_UP, Vocabulary
 
 SLICE = 4096
-"""Ids that are turned into text in one call: 0.4 ms."""
+"""The number of ids that are converted in one call, which takes 0.4 ms."""
 _UTF8 = codecs.getincrementaldecoder("utf-8")
 
 
 class Detokenizer:
-    """Decodes one sequence by table: 0.3 us for a token of ASCII alone, 0.5 us for others, 0.1 us for each additional
-    one of a feed."""
+    """Decodes one sequence with the vocabulary.
+
+    A call takes 0.3 us for a token of ASCII alone, 0.5 us for others, and 0.1 us for each additional token.
+    """
 
     __slots__ = ("_clean", "_decode", "_hidden", "_pieces", "_plain", "_strip", "_unfinished")
 
@@ -35,7 +37,7 @@ class Detokenizer:
         self._plain = self._clean is None and not self._strip  # the text depends on the token alone
 
     def feed(self, tokens: Sequence[int]) -> str:
-        """Returns the text that is complete with these tokens. Ids outside the table have no text."""
+        """Takes tokens, and returns the text that is complete with them. Ids outside the vocabulary have no text."""
         pieces, hidden = self._pieces, self._hidden
         if len(tokens) == 1 and self._plain and 0 <= (token := tokens[0]) < len(pieces):
             data = pieces[token]
@@ -53,39 +55,42 @@ class Detokenizer:
         return text if self._clean is None else self._clean.feed(text)
 
     def flush(self) -> str:
-        """Returns the rest at the end: an incomplete character, as U+FFFD."""
+        """Returns the rest at the end of the text: U+FFFD for an incomplete character."""
         text = self._decode(b"", True)
         return text if self._clean is None else self._clean.feed(text) + self._clean.flush()
 
     def piece(self, token: int) -> bytes:
-        """Returns the bytes of one token alone, special tokens too (for log probabilities); b"" outside the table."""
+        """Returns the bytes of a single token, also of special ones, for log probabilities; b"" for ids outside the
+        vocabulary.
+        """
         return self._pieces[token] if 0 <= token < len(self._pieces) else b""
 
 
 def decode_slices(tokens: list[int], detokenizer: Detokenizer) -> str:
-    """Returns the text of many ids; in a thread, other threads get their turns."""
+    """Returns the text of many ids. When called in a thread, other threads can run in between."""
     texts = [detokenizer.feed(tokens[start : start + SLICE]) for start in range(0, len(tokens), SLICE)]
     return "".join([*texts, detokenizer.flush()])
 
 
 Decode = Callable[[list[int], bool], Awaitable[str]]
-"""(ids, skip_special_tokens) to text, by the model's own detokenizer."""
+"""The type of a function from ids and skip_special_tokens to text, by the model's own detokenizer."""
 
 _WINDOW, _MAX_WINDOW = 64, 128
-"""Ids decoded again with each step before the window moves: if nothing is held back, and in any case."""
+"""The number of ids decoded again in each step before the window moves: if nothing is held back, and in any case."""
 
 _CONTEXT = 8
-"""Ids kept before a new window: a token's text depends on its neighbours (spaces, bytes of a character)."""
+"""The number of ids kept before a new window, since a token's text depends on its neighbours (spaces, bytes of a
+character)."""
 
 _UNSTABLE = re.compile(r"(?:\ufffd{1,3}| (?:n'?)?)\Z")
-"""An end that more tokens may change: up to three bytes of a character, or a space that clean-up may remove
-(openvino_tokenizers' clean_up_tokenization_spaces removes it before .,?! and in " n't")."""
+"""Matches an end of the text that further tokens may change: up to three bytes of a character, or a space that clean-up
+may remove (openvino_tokenizers' clean_up_tokenization_spaces removes it before .,?! and in " n't")."""
 
 
 class WindowDetokenizer:
-    """Text of one sequence by the engine's decode, for models whose table is not exact.
+    """Decodes one sequence with the engine's decoder, for models whose vocabulary is not exact.
 
-    The engine's decode costs 0.2 ms for any length up to 128 ids.
+    The engine's decoder takes 0.2 ms for any length up to 128 ids.
     """
 
     __slots__ = ("_ids", "_pending", "_printed")
@@ -96,7 +101,15 @@ class WindowDetokenizer:
         self._pending = ""  # the text after it, which may still change
 
     async def feed(self, tokens: Sequence[int], final: bool, skip_special_tokens: bool, decode: Decode) -> str:
-        """Returns the new text with these tokens; with final, also the text held back. Raises what decode raises."""
+        """Takes tokens, and returns the new text; if `final` is set, also the text held back. Exceptions of `decode`
+        are passed on.
+
+        Args:
+            tokens: The new tokens.
+            final: Whether they are the last ones.
+            skip_special_tokens: Whether special tokens are omitted from the text.
+            decode: The engine's decoder.
+        """
         text = await self._new_text(tokens, skip_special_tokens, decode) if tokens else ""
         if final:
             text, self._pending = text + self._pending, ""
@@ -116,7 +129,9 @@ class WindowDetokenizer:
 
 
 def _common_length(printed: str, text: str) -> int:
-    """Returns the length of the common prefix: all of printed, unless a decode changes some of it."""
+    """Returns the length of the common prefix of both texts, which is all of `printed` unless decoding again changed
+    it.
+    """
     if text.startswith(printed):
         return len(printed)
     return next((i for i, (a, b) in enumerate(zip(printed, text, strict=False)) if a != b), len(text))
@@ -130,10 +145,10 @@ _PARTIAL = re.compile(r" (?:'[rv]?|n'?)?\Z")
 class CleanUp:
     """Removes spaces before punctuation from a stream of text, as some models' detokenizers do.
 
-    openvino_tokenizers' clean_up_tokenization_spaces, which models exported with older versions have (Llama 3, Phi 2,
+    openvino_tokenizers' clean_up_tokenization_spaces, used by models exported with older versions (Llama 3, Phi 2,
     StarCoder), is one regular expression over the whole text: " ." becomes ".", " n't" becomes "n't". Doing the same
-    here saves these models a decode in the engine for each step. The filter holds back a space at the end of the text,
-    and what may follow it in a match.
+    here saves a decode in the engine for each step. A space at the end of the text is held back, together with what may
+    follow it in a match.
     """
 
     __slots__ = ("_pending",)
@@ -142,7 +157,7 @@ class CleanUp:
         self._pending = ""
 
     def feed(self, text: str) -> str:
-        """Returns the text that cannot change any more."""
+        """Takes new text, and returns the text that cannot change any more."""
         if not self._pending and " " not in text:
             return text
         text = self._pending + text
@@ -157,6 +172,6 @@ class CleanUp:
         return "".join(done) + text[at:end]
 
     def flush(self) -> str:
-        """Returns, at the end of the text, what was held back."""
+        """Returns the text held back, at the end of the text."""
         pending, self._pending = self._pending, ""
         return pending

@@ -1,11 +1,11 @@
-"""Stop strings in a stream of text, to the character, however the stream is cut.
+"""Finds stop strings in a stream of text, to the character, however the stream is divided.
 
-The rule: the stop string that is complete first ends the text; of those that are complete at the same character, the
-longest. So the result depends on the text alone and nothing is ever taken back. (OpenAI's API leaves the choice open;
-vLLM's depends on the order of the list and on token borders, GenAI's on how the model tokenizes the stop string.)
-Only an end of the text that may still become a stop string is held back.
+The rule: the stop string that is completed first ends the text; of those completed at the same character, the longest
+counts. So the result depends on the text alone, and nothing that was shown is taken back. (OpenAI's API leaves this
+open; vLLM's result depends on the order of the list and on token boundaries, GenAI's on how the model tokenizes the
+stop string.) Only an end of the text that may still become a stop string is held back.
 
-An Aho-Corasick automaton reads each character once, for any number of stop strings. Knows no tokens.
+An Aho-Corasick automaton reads each character once, for any number of stop strings.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class StopMatcher:
     __slots__ = ("_first", "_include", "_node", "_root")
 
     def __init__(self, stop: tuple[str, ...], include: bool) -> None:
-        """Begins a text.
+        """Begins with an empty text.
 
         Args:
             stop: The stop strings.
-            include: Whether a stop string stays in the text; then nothing is ever held back.
+            include: Whether a stop string stays in the text, so that nothing needs to be held back.
         """
         words = tuple(word for word in stop if word)
         self._root = _automaton(words)
@@ -36,7 +36,10 @@ class StopMatcher:
         self._include = include
 
     def feed(self, text: str) -> tuple[str, str | None]:
-        """Returns text that is safe to show, and the stop string found or None. After a find nothing more comes."""
+        """Takes new text; returns the text that can be shown, and the stop string if one was found, else None.
+
+        After a stop string was found, further calls return nothing.
+        """
         before = self._node
         if before is None or self._first is None:
             return ("", None) if before is None else (text, None)
@@ -48,12 +51,18 @@ class StopMatcher:
         return self._shown(before, text[:end], len(after.stop)), after.stop
 
     def flush(self) -> str:
-        """Returns the text held back, at an end without a stop string."""
+        """Returns the text held back, if the text ends without a stop string."""
         node, self._node = self._node, None
         return "" if node is None or self._include else node.word[: node.depth]
 
     def _walk(self, node: _Node, first: re.Pattern[str], text: str) -> tuple[_Node, int]:
-        """Returns the node after the text, or after the first stop string in it, and the index reached."""
+        """Returns the automaton's node after the text or after the first stop string in it, and the index in the text.
+
+        Args:
+            node: The node to start from.
+            first: Matches the first characters of the stop strings.
+            text: The text.
+        """
         root, at, size = self._root, 0, len(text)
         while at < size:
             if node is root:  # jump to the next character that can begin a stop string
@@ -71,7 +80,7 @@ class StopMatcher:
         return node, at
 
     def _shown(self, before: _Node, text: str, withheld: int) -> str:
-        """Returns `before` and text, except the last `withheld` characters; without copying what stays held."""
+        """Returns the text held back at `before` followed by `text`, without the last `withheld` characters."""
         if self._include:
             return text
         shown = before.depth + len(text) - withheld
@@ -81,7 +90,7 @@ class StopMatcher:
 
 
 class _Node:
-    """A beginning of stop strings: word[:depth]."""
+    """A node of the automaton: a prefix of stop strings, word[:depth]."""
 
     __slots__ = ("depth", "fail", "next", "stop", "word")
 
@@ -90,14 +99,17 @@ class _Node:
         self.depth = depth
         self.next: dict[str, _Node] = {}
         self.fail: _Node = self
-        """The longest other beginning that it ends with."""
+        """The node of the longest proper suffix of this prefix that is also a prefix of a stop string."""
         self.stop: str | None = None
-        """The longest stop string that it ends with."""
+        """The longest stop string that is a suffix of this prefix; None if there is none."""
 
 
 @lru_cache(maxsize=2)
 def _automaton(words: tuple[str, ...]) -> _Node:
-    """Returns the root. A request's other choices share it: 3 us and 300 bytes for each character of the words."""
+    """Returns the root of the automaton.
+
+    All choices of a request share it: 3 us and 300 bytes per character of the words.
+    """
     root = _Node("", 0)
     for word in words:
         node = root

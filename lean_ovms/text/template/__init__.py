@@ -1,1 +1,1 @@
-"""Chat templates: messages to a prompt."""
+"""Renders messages with chat templates to prompts."""

@@ -1,9 +1,10 @@
-"""Arrange a conversation so that a chat template shows all of it.
+"""Rearranges a conversation so that a chat template renders all of it.
 
-Templates refuse or drop messages by their roles and places: a second system message, one behind the first turn, the
-role developer, two users in a row, a result without its call. For each order of roles a short conversation of that
-order is rendered, with a word of its own in each message; if some are missing, changes are looked for with which all
-are there. Orders are remembered, and long ones are shortened by the turns that they repeat. Knows no jinja2.
+Templates refuse or drop messages because of their roles and places: a second system message, one after the first turn,
+the role developer, two user messages in a row, a tool result without its call. For each sequence of roles a short
+example is rendered that has a unique word in each message. If some words are missing, the code looks for changes with
+which all are shown. The results are cached by the sequence of roles, and long sequences are shortened by omitting
+repeated turns.
 """
 
 from __future__ import annotations
@@ -20,31 +21,31 @@ from ...util.concurrency import TooSlowInline
 from .messages import Capabilities, joined_contents, prepare, with_blanks
 
 Render = Callable[[list[Json], bool, bool], str]
-"""(messages, with a tool, add_generation_prompt) to text; may raise anything."""
+"""The type of a function that renders messages, given whether there is a tool and add_generation_prompt. It may raise
+anything."""
 Change = Callable[[list[Json]], list[Json]]
 
 ORDERS = 512
-"""Orders that are remembered of one template: a client's next turn is a new one at most."""
+"""The number of role sequences cached for one template. A client's next turn adds at most one."""
 KINDS = 64
-"""Conversations whose order is remembered by the kinds of their messages: most requests have a system prompt and a
-question."""
+"""The number of conversations whose role sequence is cached by the kinds of their messages; most requests have a system
+prompt and a question."""
 MAX_ORDER = 64
-"""Messages of the conversation that is rendered for an order: some templates take the square of their number in time.
-Of a longer one the middle is left out."""
+"""The most messages in an example, since some templates take quadratic time. The middle of a longer one is omitted."""
 MAX_EXACT_ORDER = 1000
-"""Messages of the longest conversation whose own order is rendered if the shortened one has not helped."""
+"""The most messages in an example of full length, which is rendered if the shortened one did not help."""
 _FIRST = ("system", "developer")
 
 
 class Arranger:
-    """Arranges the conversations of one template."""
+    """Rearranges the conversations for one template."""
 
     def __init__(self, render: Render, capabilities: Capabilities) -> None:
-        """Keeps the template.
+        """Prepares for a template.
 
         Args:
             render: Renders short conversations, without media.
-            capabilities: What the template can express.
+            capabilities: The capabilities of the template.
         """
         self._render = render
         self._capabilities = capabilities
@@ -56,16 +57,21 @@ class Arranger:
         Args:
             messages: The conversation as `prepare` returns it.
             tools: Whether the request has tools.
-            add: Whether the prompt ends with the beginning of an answer.
+            add: Whether the prompt ends with the header of an answer.
         """
         for change in self._changes(_order(_kinds(messages)), tools, add):
             messages = change(messages)
         return with_blanks(messages, self._capabilities)
 
     def arrange_exactly(self, messages: list[Json], *, tools: bool, add: bool) -> list[Json] | None:
-        """Returns what `arrange` returns, by an example as long as the conversation; None if it was by such a one.
+        """Returns the rearranged messages, using an example of full length; None if `arrange` has used one already.
 
-        For a conversation that the template refuses after `arrange`. Raises TooSlowInline.
+        It is for a conversation that the template refuses even after `arrange`. Raises TooSlowInline.
+
+        Args:
+            messages: The conversation as `prepare` returns it.
+            tools: Whether the request has tools.
+            add: Whether the prompt ends with the header of an answer.
         """
         order = _kinds(messages)
         if len(order) > MAX_EXACT_ORDER or order == _order(order):
@@ -75,11 +81,17 @@ class Arranger:
         return with_blanks(messages, self._capabilities)
 
     def example(self, messages: list[Json]) -> str:
-        """Returns the rendering of a short conversation as it is; "" if that fails. Raises TooSlowInline."""
+        """Renders a short conversation without changes; returns "" if that fails. Raises TooSlowInline."""
         return self._try(prepare(messages, self._capabilities), False, True)
 
     def _find_changes(self, order: tuple[str, ...], tools: bool, add: bool) -> tuple[Change, ...]:
-        """Returns changes with which most messages of this order are shown, and none of which can be left out."""
+        """Returns the smallest set of changes with which the most messages of this role sequence are shown.
+
+        Args:
+            order: The kinds of the messages.
+            tools: Whether the request has tools.
+            add: Whether the prompt ends with the header of an answer.
+        """
         messages, words = _example(order)
         trial = _Trial(lambda changed: self._try(changed, tools, add), prepare(messages, self._capabilities), words)
         return trial.needed(trial.best())
@@ -94,15 +106,15 @@ class Arranger:
 
 
 class _Trial:
-    """Tries changed messages of one example."""
+    """Tests changes on one example conversation."""
 
     def __init__(self, render: Callable[[list[Json]], str], messages: list[Json], words: list[str]) -> None:
-        """Keeps the example.
+        """Prepares for an example.
 
         Args:
             render: Renders the changed messages.
             messages: The messages of the example.
-            words: The words that its rendering should have.
+            words: The words that should be in the result.
         """
         self._render = render
         self._messages = messages
@@ -110,7 +122,9 @@ class _Trial:
         self._known: list[tuple[list[Json], int]] = []
 
     def best(self) -> tuple[Change, ...]:
-        """Returns changes with which most words are shown; none if they show no more than without."""
+        """Returns the changes with which the most words are shown; none if they show no more words than without
+        changes.
+        """
         best: tuple[Change, ...] = ()
         most = self._shown(best)
         for candidate in (CHANGES, *((change,) for change in CHANGES)):
@@ -121,7 +135,7 @@ class _Trial:
         return best
 
     def needed(self, changes: tuple[Change, ...]) -> tuple[Change, ...]:
-        """Returns those changes without which fewer words are shown."""
+        """Returns those of the changes without which fewer words are shown."""
         most, before = self._shown(changes), len(changes) + 1
         while len(changes) < before:  # one that has to stay may be needless without another one
             before = len(changes)
@@ -132,7 +146,7 @@ class _Trial:
         return changes
 
     def _shown(self, changes: tuple[Change, ...]) -> int:
-        """Returns the number of words that are shown with these changes."""
+        """Returns how many words are shown with these changes."""
         messages = self._messages
         for change in changes:
             messages = change(messages)
@@ -149,7 +163,7 @@ class _Trial:
 
 @lru_cache(KINDS)
 def _order(kinds: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns the kinds of messages, without turns and steps of turns that repeat an earlier one."""
+    """Returns the kinds of messages without turns, or steps of turns, that repeat earlier ones."""
     order: list[str] = []
     for turn in _different(_pieces(kinds, "user")):
         for step in _different(_pieces(turn, "calls")):
@@ -161,7 +175,7 @@ def _order(kinds: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _pieces(kinds: Sequence[str], start: str) -> list[tuple[str, ...]]:
-    """Returns the kinds in pieces, each of which but the first begins with this kind."""
+    """Divides the kinds of messages into pieces, each of which, except the first, begins with the kind `start`."""
     pieces: list[list[str]] = [[]]
     for kind in kinds:
         if kind == start and pieces[-1] and pieces[-1][-1] != start:
@@ -171,12 +185,14 @@ def _pieces(kinds: Sequence[str], start: str) -> list[tuple[str, ...]]:
 
 
 def _different(pieces: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Returns the pieces that differ, in their order, and the last one, at which templates look most closely."""
+    """Returns the distinct pieces in their order, and the last piece, which templates treat specially."""
     return [*dict.fromkeys(pieces[:-1]), pieces[-1]]
 
 
 def _kinds(messages: list[Json]) -> tuple[str, ...]:
-    """Returns the kind of each message: its role, "calls", or "stray" for a result behind calls of other ids."""
+    """Returns the kind of each message: its role, "calls", or "stray" for a result whose id is not that of a call
+    before it.
+    """
     kinds = []
     ids: set[str] = set()
     for message in messages:
@@ -195,7 +211,7 @@ def _kind(message: Json) -> str:
 
 
 def _example(order: tuple[str, ...]) -> tuple[list[Json], list[str]]:
-    """Returns a conversation of this order, and the words that its rendering should have."""
+    """Returns an example conversation for a role sequence, and the words that should be in its rendering."""
     messages: list[Json] = []
     words = [f"word{place}probe" for place in range(len(order))]
     calls: list[Json] = []
@@ -230,7 +246,7 @@ def _with_role(message: Json, role: str) -> Json:
 
 
 def _names_in_results(messages: list[Json]) -> list[Json]:
-    """Returns the messages, each result with the name of the function that was called: the last one for other ids."""
+    """Adds the name of the called function to each tool result; that of the last call if the id is unknown."""
     names: dict[str, Any] = {}
     last = None
     found = []
@@ -244,12 +260,12 @@ def _names_in_results(messages: list[Json]) -> list[Json]:
 
 
 def _developer_as_system(messages: list[Json]) -> list[Json]:
-    """Returns the messages of developers as system messages: OpenAI's newer clients send the former."""
+    """Changes developer messages to system messages. OpenAI's newer clients send developer messages."""
     return [_with_role(m, "system") if m["role"] == "developer" else m for m in messages]
 
 
 def _first_joined(messages: list[Json]) -> list[Json]:
-    """Returns the system and developer messages at the beginning as one."""
+    """Joins the system and developer messages at the beginning into one."""
     number = _number_of_first(messages)
     if number < 2:
         return messages
@@ -259,19 +275,24 @@ def _first_joined(messages: list[Json]) -> list[Json]:
 
 
 def _late_as_user(messages: list[Json]) -> list[Json]:
-    """Returns system and developer messages behind the first turn as a user's: Claude Code and Codex send such."""
+    """Changes system and developer messages after the first turn to user messages.
+
+    Claude Code and Codex send such messages.
+    """
     number = _number_of_first(messages)
     return messages[:number] + _first_as_user(messages[number:])
 
 
 def _first_as_user(messages: list[Json]) -> list[Json]:
-    """Returns all system and developer messages as a user's."""
+    """Changes all system and developer messages to user messages."""
     return [_with_role(m, "user") if m["role"] in _FIRST else m for m in messages]
 
 
 def _texts_behind_calls(messages: list[Json]) -> list[Json]:
-    """Returns the assistant's texts before calls within the next text of the same turn, behind the results: Mistral's
-    templates take one text in a turn."""
+    """Moves the assistant's texts before calls into the next text of the same turn, after the results.
+
+    Mistral's templates accept only one text per turn.
+    """
     found: list[Json] = []
     held: list[Json] = []
     following = chain(messages[1:], [{}])
@@ -287,7 +308,7 @@ def _texts_behind_calls(messages: list[Json]) -> list[Json]:
 
 
 def _speaks_later(messages: list[Json]) -> list[bool]:
-    """Returns of each message whether the assistant has a text without calls behind it in the same turn."""
+    """Returns for each message whether a later message in the same turn has a text of the assistant without calls."""
     found = []
     speaks = False
     for message in reversed(messages):
@@ -297,7 +318,7 @@ def _speaks_later(messages: list[Json]) -> list[bool]:
 
 
 def _turns_joined(messages: list[Json]) -> list[Json]:
-    """Returns messages of a user, or of the assistant, that follow each other as one."""
+    """Joins consecutive messages of a user, or of the assistant, into one."""
     found: list[Json] = []
     for role, run in groupby(messages, key=lambda message: message["role"]):
         turn = list(run)
@@ -306,7 +327,7 @@ def _turns_joined(messages: list[Json]) -> list[Json]:
 
 
 def _opened_by_user(messages: list[Json]) -> list[Json]:
-    """Returns the messages with an empty one of a user before an assistant's first."""
+    """Inserts an empty user message before the first message if that is the assistant's."""
     number = _number_of_first(messages)
     if number == len(messages) or messages[number]["role"] == "user":
         return messages
@@ -314,7 +335,7 @@ def _opened_by_user(messages: list[Json]) -> list[Json]:
 
 
 def _calls_closed(messages: list[Json]) -> list[Json]:
-    """Returns the messages with an empty answer where a user speaks behind calls or their results."""
+    """Inserts an empty answer where a user message follows calls or their results."""
     found: list[Json] = []
     for message in messages:
         last = found[-1] if found else {}
@@ -325,7 +346,7 @@ def _calls_closed(messages: list[Json]) -> list[Json]:
 
 
 def _strays_as_user(messages: list[Json]) -> list[Json]:
-    """Returns results that follow no call as a user's texts: a client may have cut the conversation there."""
+    """Changes results without a call to user messages; a client may have cut off the call."""
     found: list[Json] = []
     called = False
     for message in messages:
@@ -335,12 +356,12 @@ def _strays_as_user(messages: list[Json]) -> list[Json]:
 
 
 def _calls_as_text(messages: list[Json]) -> list[Json]:
-    """Returns calls as texts of the assistant."""
+    """Changes tool calls to texts of the assistant."""
     return [_call_as_text(m) if m.get("tool_calls") else m for m in messages]
 
 
 def _results_as_user(messages: list[Json]) -> list[Json]:
-    """Returns the results of calls as a user's texts."""
+    """Changes tool results to user messages."""
     return [_with_role(m, "user") if m["role"] == "tool" else m for m in messages]
 
 
@@ -365,7 +386,7 @@ CHANGES: tuple[Change, ...] = (
     _opened_by_user,
     _calls_closed,
 )
-"""What may be changed, in the order in which it is done."""
+"""All possible changes, in the order in which they are applied."""
 NEEDLESS_FIRST: tuple[Change, ...] = (
     _calls_as_text,
     _results_as_user,
@@ -380,7 +401,7 @@ NEEDLESS_FIRST: tuple[Change, ...] = (
     _developer_as_system,
     _names_in_results,
 )
-"""The same, those first that change the conversation most: they are left out if another one helps as well."""
+"""All possible changes, those that alter the conversation most first. These are omitted if others help as well."""
 
 
 def _number_of_first(messages: list[Json]) -> int:
@@ -389,12 +410,12 @@ def _number_of_first(messages: list[Json]) -> int:
 
 
 def _like(message: Json, role: str) -> Json:
-    """Returns an empty message, with the form of content of another one."""
+    """Returns an empty message with the same form of content as another one."""
     return {"role": role, "content": [{"type": "text", "text": ""}] if isinstance(message.get("content"), list) else ""}
 
 
 def _joined(messages: list[Json]) -> Json:
-    """Returns messages of one role as one, with all calls. Texts that follow each other have an empty line between."""
+    """Joins messages of the same role into one with all calls. An empty line separates consecutive texts."""
     contents = [message.get("content") for message in messages]
     whole: Json = {}
     for message in messages:
@@ -409,7 +430,8 @@ def _joined(messages: list[Json]) -> Json:
 
 
 CallsWriter = Callable[[list[tuple[str, Any]]], str]
-"""The text of the calls of one message, each with its name and arguments, as the model's parser reads them."""
+"""A function that returns the text of a message's calls, given as names and arguments, in the notation of the model's
+parser."""
 
 _TOOLS = """# Tools
 
@@ -428,20 +450,21 @@ _EXAMPLE = [("NAME_OF_FUNCTION", {"NAME_OF_ARGUMENT": "VALUE"})]
 
 
 def plain_calls(calls: list[tuple[str, Any]]) -> str:
-    """Returns calls as JSON objects: a CallsWriter where no parser is known."""
+    """Returns calls as JSON objects. This is the CallsWriter for a model without a known parser."""
     return "\n".join(json.dumps({"name": name, "arguments": value}, ensure_ascii=False) for name, value in calls)
 
 
 def with_tool_texts(
     messages: list[Json], tools: list[Json], capabilities: Capabilities, write_calls: CallsWriter
 ) -> tuple[list[Json], list[Json]]:
-    """Returns the messages and tools that the template gets: what it would not show is in the messages as text.
+    """Returns the messages and tools to render; tools and calls that the template would not show are written into
+    texts.
 
     Args:
         messages: The conversation, prepared for the template.
         tools: The tools that the model may call, in OpenAI's nested form.
-        capabilities: What the template was found to read.
-        write_calls: How the model writes calls.
+        capabilities: The capabilities of the template.
+        write_calls: Writes calls in the model's notation.
     """
     told = bool(tools) and not capabilities.tools
     given = [] if told else tools
@@ -455,7 +478,7 @@ def with_tool_texts(
 
 
 def _with_system(messages: list[Json], text: str, capabilities: Capabilities) -> list[Json]:
-    """Returns the messages with a text behind the first system message, or as one."""
+    """Appends a text to the first system message, or adds a system message with the text."""
     content = _content(text, capabilities)
     if messages and messages[0].get("role") in ("system", "developer"):
         joined = joined_contents([messages[0].get("content"), content], "\n\n")
@@ -464,9 +487,9 @@ def _with_system(messages: list[Json], text: str, capabilities: Capabilities) ->
 
 
 def _calls_in_texts(messages: list[Json], capabilities: Capabilities, write_calls: CallsWriter) -> list[Json]:
-    """Returns the messages with calls in the text of the assistant, and results in the text of the user.
+    """Writes calls into the texts of the assistant, and results into user messages.
 
-    Results in a row are one message. Whether it is joined to what the user says next is for arrange.py.
+    Consecutive results become one message. Arranger decides whether it is joined with the next user message.
     """
     if not any(message.get("role") == "tool" or message.get("tool_calls") for message in messages):
         return messages
@@ -493,14 +516,16 @@ def _is_result(message: Json) -> bool:
 
 
 def _result_as_text(message: Json, names: dict[Any, str]) -> Any:
-    """Returns the content of a result between its tags, with the name of its call."""
+    """Returns the content of a tool result between tags, with the name of its call."""
     name = names.get(message.get("tool_call_id")) or message.get("name")
     start = f'<tool_response name="{name}">\n' if name else "<tool_response>\n"
     return joined_contents([start, message.get("content"), "\n</tool_response>"], "")
 
 
 def _read(call: Any, names: dict[Any, str]) -> tuple[str, Any]:
-    """Returns a call's name, which its id then has in `names`, and its arguments, an object where they are one."""
+    """Returns a call's name and arguments, as an object if possible, and stores the name under the call's id in
+    `names`.
+    """
     function = call.get("function") if isinstance(call, dict) else None
     function = function if isinstance(function, dict) else {}
     name, arguments = str(function.get("name") or ""), function.get("arguments")
@@ -513,5 +538,5 @@ def _read(call: Any, names: dict[Any, str]) -> tuple[str, Any]:
 
 
 def _content(content: Any, capabilities: Capabilities) -> Any:
-    """Returns a content as the template reads it."""
+    """Returns content in the form that the template reads."""
     return [{"type": "text", "text": content}] if isinstance(content, str) and not capabilities.strings else content

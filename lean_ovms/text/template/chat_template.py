@@ -1,7 +1,7 @@
-"""Chat template: messages and tools to the text of a prompt, equal to Hugging Face transformers' rendering.
+"""Renders messages and tools with a model's chat template, with the same result as Hugging Face transformers.
 
-A template is compiled and probed once; rendering a short conversation takes 0.1 ms. Every error of a template is a
-BadRequest of one line, without paths. Knows no token ids and no parsers, and of files only their order of preference.
+A template is compiled and probed once; rendering a short conversation takes 0.1 ms. Every error of a template becomes a
+BadRequest of one line, without paths.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from .messages import NO_PARAMETERS, Capabilities, prepare, prepare_tools
 from .probe import probe, probe_tools, reads_no_tools
 
 DEFAULT_RENDER_S = 10.0
-"""CPU time of a rendering where no limit is given."""
+"""The CPU seconds for rendering if no limit is given."""
 DEFAULT_PROBE_S, REQUEST_PROBE_S = 60.0, 1.0
-"""CPU time of all probes of one template, and of one that a request brings along: nobody waits for a model's own."""
+"""The CPU seconds for all probes of a model's template, which no request waits for, and of a template in a request."""
 MAX_REQUEST_TEMPLATE = 1 << 17
-"""Characters of a request's template: several times those of the longest models' templates."""
+"""The most characters of a template in a request, several times those of the longest models' templates."""
 REQUEST_TEMPLATES = 8
-"""Templates of requests that stay compiled: a client that has one sends it with every request."""
+"""The number of templates of requests that stay compiled; a client that has one sends it with every request."""
 NO_TEMPLATE = "Error: Chat template not loaded correctly, so it cannot be applied"
 
 _OWN = ("messages", "tools", "bos_token", "eos_token", "continue_final_message")
 _TRANSFORMERS = ("chat_template", "tokenize", "conversation", "conversations", "tokenizer_kwargs", "padding")
 _TRANSFORMERS_MORE = ("truncation", "max_length", "return_dict", "return_tensors", "return_assistant_tokens_mask")
 RESERVED = frozenset((*_OWN, *_TRANSFORMERS, *_TRANSFORMERS_MORE))
-"""What chat_template_kwargs may not set: the server's own arguments, and those of transformers' apply_chat_template,
-with which a client of other servers could change how a template is run (CVE-2025-61620, CVE-2025-62426)."""
+"""Names that chat_template_kwargs must not set: the server's own arguments and those of transformers'
+apply_chat_template. Setting them would let a client change how a template is run (CVE-2025-61620, CVE-2025-62426)."""
 
 
 class ChatTemplate:
-    """A model's chat template, with the one for tools if that is a separate one.
+    """A model's chat template, with the separate one for tools if there is one.
 
-    `write_calls` says how the model writes calls, for what the template does not show; it is set by who knows the
-    model's parser.
+    `write_calls` writes calls in the model's notation, for templates that do not render calls. It must be set by the
+    code that knows the model's parser.
     """
 
     def __init__(
@@ -63,21 +63,21 @@ class ChatTemplate:
         variables: Mapping[str, Any] | None = None,
         probe_s: float = DEFAULT_PROBE_S,
     ) -> None:
-        """Compiles the templates and finds out what they read; one that is invalid is an error of prompts that need it.
+        """Compiles the templates, and probes what they can read. If one is invalid, prompts that need it fail.
 
         Args:
             source: The template.
-            tool_source: The template for prompts with tools; "": it is the same one.
-            special_tokens: The text of special tokens by name, which templates get.
-            content_format: The form of contents that the template reads: "string", "openai" (a list of parts), or
-                "auto" to find it out.
-            directory: The directory of templates that it includes.
-            escaper: Changes what looks like a special token in texts of users and tools.
-            variables: The chat_template_kwargs of every prompt; those of a prompt itself have precedence.
-            probe_s: The CPU time, in seconds, to find out what the template reads.
+            tool_source: The template for prompts with tools; "" if it is the same.
+            special_tokens: The texts of special tokens by name, as variables for the template.
+            content_format: The form of content that the template reads: "string", "openai" (a list of parts), or "auto"
+                to find it out.
+            directory: The directory of templates that can be included.
+            escaper: Escapes special tokens in the texts of users and tools.
+            variables: The chat_template_kwargs of every prompt; a prompt's own take precedence.
+            probe_s: The CPU seconds for probing.
 
         Raises:
-            WrongOptions: There are variables that chat_template_kwargs may not set.
+            WrongOptions: There are variables that chat_template_kwargs must not set.
         """
         self._variables = dict(variables or {})
         if refused := sorted(RESERVED & self._variables.keys()):
@@ -115,23 +115,23 @@ class ChatTemplate:
     ) -> ChatTemplate:
         """Returns the template of a model.
 
-        The first that there is of these counts: override, chat_template.jinja, the tokenizer's, the JSON files', the
-        one for tools.
+        The first that exists is used: override, chat_template.jinja, the tokenizer's, the JSON files', the one for
+        tools.
 
         Args:
             directory: The files of the model.
             override: A template, or the path of its file; "" for none.
             from_tokenizer: The template of the engine's tokenizer; "" for none.
-            bos_token: The engine's token at the begin of a text; "": that of the model's files counts.
-            eos_token: The engine's token at the end of a text; "": that of the model's files counts.
-            content_format: The form of contents that the template reads: "string", "openai" (a list of parts), or
-                "auto" to find it out.
-            escaper: Changes what looks like a special token in texts of users and tools.
-            variables: The chat_template_kwargs of every prompt; those of a prompt itself have precedence.
+            bos_token: The engine's BOS token; "" to use the one in the model's files.
+            eos_token: The engine's EOS token; "" to use the one in the model's files.
+            content_format: The form of content that the template reads: "string", "openai" (a list of parts), or "auto"
+                to find it out.
+            escaper: Escapes special tokens in the texts of users and tools.
+            variables: The chat_template_kwargs of every prompt; a prompt's own take precedence.
 
         Raises:
-            WrongOptions: The override is no template, or there are variables that chat_template_kwargs may not set. A
-                broken template of the model only makes chats impossible.
+            WrongOptions: The override is not a template, or there are variables that chat_template_kwargs must not set.
+                A broken template of the model only makes chats impossible.
         """
         override = _override(override)
         found = override or directory.chat_template or from_tokenizer or directory.fallback_template
@@ -151,9 +151,9 @@ class ChatTemplate:
         return template
 
     def of_request(self, source: str) -> ChatTemplate:
-        """Returns the template that a request brings along, as this one but without its files. Raises BadRequest.
+        """Returns a request's own template, with the settings of this one but without its files. Raises BadRequest.
 
-        Compiling and probing takes a few milliseconds, so it is work for a thread.
+        Compiling and probing take a few milliseconds, so it should be called in a thread.
         """
         if len(source) > MAX_REQUEST_TEMPLATE:
             raise BadRequest(f"chat_template is longer than {MAX_REQUEST_TEMPLATE} characters", param="chat_template")
@@ -165,24 +165,24 @@ class ChatTemplate:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the template was found to read."""
+        """The capabilities of the template, found by probing."""
         return self._main.capabilities
 
     @property
     def problem(self) -> str:
-        """Why chat does not work with this model, or ""; every request gets it as its error."""
+        """The reason why the model cannot chat, which is the error of every chat request; "" if it can."""
         return self._main.error or self._tool.error if self.source else NO_TEMPLATE
 
     def render(self, prompt: ChatPrompt, seconds: float = DEFAULT_RENDER_S) -> str:
-        """Returns the prompt's text.
+        """Returns the rendered text of a prompt.
 
         Args:
             prompt: The conversation.
-            seconds: The CPU time that the template may take.
+            seconds: The most CPU seconds that the template may take.
 
         Raises:
-            BadRequest: The template refuses the conversation, or takes longer.
-            TooSlowInline: It takes longer on the event loop than a request may there.
+            BadRequest: The template refuses the conversation, or takes too long.
+            TooSlowInline: The request has used up its time on the event loop.
         """
         if not self.source:
             raise BadRequest(NO_TEMPLATE)
@@ -193,7 +193,7 @@ class ChatTemplate:
 
 
 def _override(option: str) -> str:
-    """Returns the template that --chat_template means."""
+    """Returns the template that --chat_template names or contains."""
     if not option or "{" in option or "\n" in option:
         return option
     try:
@@ -203,13 +203,13 @@ def _override(option: str) -> str:
 
 
 class _CompiledTemplate:
-    """One template and its capabilities."""
+    """A compiled template and its capabilities."""
 
     def __init__(
         self, env: jinja2.Environment, source: str, tokens: Mapping[str, str], content_format: str, probe_s: float
     ) -> None:
         self.error = ""
-        """Why it cannot be used; "": it can."""
+        """The reason why the template cannot be used; "" if it can."""
         self._no_tools: list[Json] | None = None
         self._tokens = tokens
         self._template = env.from_string("")
@@ -232,7 +232,7 @@ class _CompiledTemplate:
         self._arranger = Arranger(self._call_example, self.capabilities)
 
     def _call_example(self, messages: list[Json], tools: bool, add: bool) -> str:
-        """Returns the rendering of a short conversation of our own."""
+        """Renders a short example conversation."""
         return self._call(messages, self._prepared_tools([EXAMPLE_TOOL]) if tools else [], add, {}, EXAMPLE_S)
 
     def _prepared_tools(self, tools: list[Json]) -> list[Json]:
@@ -267,12 +267,12 @@ class _CompiledTemplate:
         """Returns the text of a prompt.
 
         Args:
-            prompt: How it ends.
-            messages: Its conversation as the template reads it.
-            tools: Its tools, in the same way.
-            kwargs: The other template arguments.
-            seconds: CPU time.
-            add: Whether it ends with the beginning of an answer.
+            prompt: The prompt, which says how the text ends.
+            messages: The conversation, in the form that the template reads.
+            tools: The tools, in the form that the template reads.
+            kwargs: Further template variables.
+            seconds: The most CPU seconds.
+            add: Whether the prompt ends with the header of an answer.
 
         Raises:
             BadRequest: The template fails.
@@ -287,7 +287,7 @@ class _CompiledTemplate:
         return self._continued(messages, tools, kwargs, seconds)
 
     def _continued(self, messages: list[Json], tools: list[Json], kwargs: Json, seconds: float) -> str:
-        """Returns the prompt up to the end of the last message's content, which a mark after the content finds."""
+        """Returns the prompt up to the end of the last message's content, which is found by a mark inserted there."""
         last, content = _marked(messages[-1] if messages else {})
         text = self._translate_errors(lambda: self._call([*messages[:-1], last], tools, False, kwargs, seconds))
         at = text.rfind(_MARK)
@@ -301,7 +301,7 @@ class _CompiledTemplate:
 
     @staticmethod
     def _translate_errors(call: Callable[[], str]) -> str:
-        """Returns the result of call; its errors become a BadRequest of one line."""
+        """Returns the result of `call`; an exception becomes a BadRequest of one line."""
         try:
             return _without_surrogates(call())
         except TooSlowInline:
@@ -316,8 +316,18 @@ class _CompiledTemplate:
     def _call(
         self, messages: list[Json], tools: list[Json], add: bool, kwargs: Json, seconds: float = DEFAULT_RENDER_S
     ) -> str:
-        """Renders as transformers does, which gives tools and documents always, as none when there are none; templates
-        test for that. Those that only know requests with tools get an empty list."""
+        """Renders the template as transformers does.
+
+        transformers always passes tools and documents, as None if there are none, and templates test for that.
+        Templates that only work with tools get an empty list.
+
+        Args:
+            messages: The conversation, in the form that the template reads.
+            tools: The tools, in the form that the template reads.
+            add: Whether the prompt ends with the header of an answer.
+            kwargs: Further template variables.
+            seconds: The most CPU seconds.
+        """
         variables = {"documents": None, **self._tokens, **kwargs}
         return sandbox.render(
             self._template,
@@ -327,18 +337,18 @@ class _CompiledTemplate:
 
 
 EXAMPLE_S = 0.2
-"""CPU time of the rendering of an example, which shows how a conversation must be arranged."""
+"""The CPU seconds for rendering an example conversation for Arranger."""
 EXAMPLE_TOOL: Json = {
     "type": "function",
     "function": {"name": "example", "description": "", "parameters": NO_PARAMETERS},
 }
 
 _MARK, _SPACE = "CONTINUE-HERE-6f1e0c", " "
-"""Put after the content to be continued. The space shows whether the template trims content."""
+"""Texts inserted after the content to be continued. The space shows whether the template strips content."""
 
 
 def _marked(message: Json) -> tuple[Json, str]:
-    """Returns (the message with the mark after its content or its last text part, the content without it)."""
+    """Returns the message with a mark after its content or its last text part, and the content without the mark."""
     content = message.get("content")
     if isinstance(content, str):
         return {**message, "content": content + _MARK + _SPACE}, content
@@ -354,7 +364,7 @@ def _marked(message: Json) -> tuple[Json, str]:
 
 
 def _arguments(prompt: ChatPrompt) -> tuple[bool, Json]:
-    """Returns (add_generation_prompt, the other template arguments). Raises BadRequest for reserved names."""
+    """Returns add_generation_prompt and the other template variables. Raises BadRequest for reserved names."""
     kwargs = prompt.template_kwargs
     if reserved := sorted(RESERVED.intersection(kwargs)):
         raise BadRequest(f"chat_template_kwargs must not set {', '.join(reserved)}", param="chat_template_kwargs")
@@ -368,8 +378,8 @@ def _arguments(prompt: ChatPrompt) -> tuple[bool, Json]:
 
 
 def _without_surrogates(text: str) -> str:
-    """Returns the text without lone surrogates: JSON in earlier calls' arguments may have \\u escapes of half a
-    pair.
+    """Returns a text without unpaired surrogates, which Unicode escapes in the JSON arguments of earlier calls may
+    contain.
     """
     try:
         text.encode()
@@ -379,7 +389,7 @@ def _without_surrogates(text: str) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Returns what went wrong, in one line, without the template's text or the server's paths."""
+    """Describes an error in one line, without the template's text or the server's paths."""
     if isinstance(error, jinja2.TemplateNotFound):
         return f"it includes {error.name}, which the model does not have"
     if isinstance(error, jinja2.TemplateSyntaxError):
@@ -397,19 +407,19 @@ _WORD = "word9probe"
 
 
 class Roles:
-    """The roles that one template knows: those of OpenAI, and those that its source names and it does not drop."""
+    """The roles that a template knows: those of OpenAI, and those that its source names and that it renders."""
 
     def __init__(self, source: str) -> None:
         self._source = source
         self._known = dict.fromkeys(ROLES, True)
 
     def check(self, messages: list[Json], own: frozenset[str], render: Callable[[list[Json]], str]) -> None:
-        """Raises BadRequest for a role that the template does not know.
+        """Raises BadRequest if a message has a role that the template does not know.
 
         Args:
             messages: The conversation.
-            own: Roles of the server's own messages.
-            render: Renders a short conversation; "" if that fails.
+            own: The roles of the server's own messages, which are always allowed.
+            render: Renders a short conversation; returns "" if that fails.
         """
         for place, message in enumerate(messages):
             role = message.get("role")
@@ -431,15 +441,15 @@ class Roles:
 
 ZERO_WIDTH_SPACE = "\u200b"
 _TRUSTED = ("system", "developer")
-"""Roles whose messages are written by the application."""
+"""The roles whose messages the application writes."""
 
 
 class SpecialTokenEscaper:
     """Escapes special tokens in the texts of users and tools (--neutralize_special_tokens).
 
-    A prompt is tokenized as one text, so "<|im_end|>" in a message becomes the same token that ends messages in the
-    template, and can forge a role. Here every such text gets a zero-width space (U+200B) after its first character: it
-    looks the same and is tokenized as ordinary text. Knows no templates, and is given the special texts.
+    A prompt is tokenized as one text, so "<|im_end|>" in a message would become the token that ends messages in the
+    template, and could forge a role. Each such text gets a zero-width space (U+200B) after its first character: it
+    looks the same, but is tokenized as ordinary text.
     """
 
     def __init__(self, special: Iterable[str]) -> None:
@@ -448,14 +458,14 @@ class SpecialTokenEscaper:
         self._pattern = re.compile(f"(?={'|'.join(map(re.escape, words))})(.)", re.DOTALL) if words else None
 
     def messages(self, messages: list[Json]) -> list[Json]:
-        """Returns the conversation with escaped texts, except those of the application. The argument is not changed."""
+        """Returns a copy of the conversation with escaped texts, except those of the application."""
         return [
             message if message.get("role") in _TRUSTED else self.value(message)  # a role is text of the prompt, too
             for message in messages
         ]
 
     def value(self, value: Any) -> Any:
-        """Returns a JSON value with all its strings and keys escaped."""
+        """Returns a JSON value with all strings and keys escaped."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):

@@ -1,11 +1,11 @@
-"""Convert a client's messages to the form that a chat template reads.
+"""Converts a client's messages to the form that a chat template reads.
 
-The fields that are kept follow OVMS; what one template needs beyond that is in its Capabilities. Messages are copied
-where they change, never written to. Knows no jinja2.
+The fields that are kept are those of OVMS; Capabilities describe what else a template needs. Changed messages are
+copies.
 
-Notations of reasoning are taken out of the text of earlier answers for templates that refuse them there: clients send
-back what another server, or this one without its parsers, has left in the content. A template that shows such a text is
-given it as it is.
+Reasoning tags are removed from the text of earlier answers if the template refuses them there. Clients send back what
+another server, or this one without its parsers, has left in the content. A template that renders such a text gets it
+unchanged.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class ReasoningMarks:
     start: str
     """The tag before the reasoning."""
     end: str
-    """The tag behind it."""
+    """The tag after the reasoning."""
 
 
 HARMONY = ReasoningMarks("<|channel|>analysis<|message|>", "<|end|>")
-"""gpt-oss: every text has a channel, so that the tags of the answer go as well."""
+"""The marks of gpt-oss. Every text there has a channel, so the tags of the answer are removed, too."""
 NOTATIONS = (
     HARMONY,
     ReasoningMarks("<think>", "</think>"),
@@ -49,7 +49,9 @@ _BETWEEN = re.compile(r"(?:<\|(?:end|return|call)\|>\s*)?(?:<\|start\|>[^<>]*)?$
 
 
 def taken_apart(message: Json, notations: tuple[ReasoningMarks, ...]) -> Json:
-    """Returns an assistant's message, its reasoning in `reasoning_content` and its content without these tags."""
+    """Returns an assistant's message with the reasoning moved from the content to `reasoning_content`, without the
+    tags.
+    """
     content, thought = message.get("content"), message.get("reasoning_content")
     reasoning: list[str] = []
     if isinstance(thought, str):
@@ -82,8 +84,11 @@ def _taken(text: str, notations: tuple[ReasoningMarks, ...]) -> tuple[list[str],
 
 
 def _split(text: str, notation: ReasoningMarks) -> tuple[str, str]:
-    """Returns (reasoning, answer). A start without an end opens the rest, an end without a start closes the beginning,
-    as templates write the start into the prompt."""
+    """Divides a text into reasoning and answer.
+
+    A start tag without an end begins reasoning up to the end. An end tag without a start ends reasoning from the
+    beginning, since templates write the start tag into the prompt.
+    """
     if notation is HARMONY:
         return _channels(text)
     if notation.start not in text and notation.end not in text:
@@ -95,7 +100,9 @@ def _split(text: str, notation: ReasoningMarks) -> tuple[str, str]:
 
 
 def _channels(text: str) -> tuple[str, str]:
-    """Returns (the texts of analysis, those of all other channels); calls keep the name of their function."""
+    """Returns the texts of the analysis channel, and those of all other channels; calls keep the name of their
+    function.
+    """
     headers = list(_HEADER.finditer(text))
     if not headers:
         return "", text
@@ -112,53 +119,53 @@ def _channels(text: str) -> tuple[str, str]:
 
 _TEXT_FIELDS = ("tool_call_id", "name", "reasoning_content")
 WRAPPER = "arguments"
-"""The name under which a template that needs an object gets arguments that are none."""
+"""The key under which a template that needs an object gets arguments that are not an object."""
 _NESTED = 3
-"""How often an object of arguments may have been written as a JSON text in a JSON text."""
+"""The number of times that arguments may have been encoded as JSON inside a JSON string."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """The parts of conversations that a template can read, found by rendering probes."""
+    """The capabilities of a chat template, found by probing."""
 
     parts: frozenset[str] = frozenset()
-    """The roles whose content it reads as a list of parts."""
+    """The roles for which it reads content as a list of parts."""
     strings: bool = True
-    """Whether it reads content as a string; if not, every content must be parts."""
+    """Whether it reads content as a string. If not, all content must be parts."""
     null: str = "null"
-    """What stands for no content beside calls: "null" (None), "missing" or "empty"."""
+    """The form of missing content in a message with calls: "null" (None), "missing" or "empty"."""
     arguments: str = "any"
-    """What the arguments of earlier tool calls are: an "object", a "string" (of JSON; what clients send), or "any"."""
+    """The form of the arguments of earlier calls: "object", "string" (JSON, as clients send it), or "any"."""
     thinking: bool = False
-    """Whether it reads reasoning from a field of that name."""
+    """Whether it reads reasoning from a field of this name."""
     raw_arguments: bool = True
-    """Arguments that are no object are shown as they are; if not, they must be put into one."""
+    """Whether arguments that are not an object are rendered unchanged. If not, they must be wrapped in an object."""
     short_ids: bool = False
-    """Ids of calls must be nine letters and digits, as Mistral's are."""
+    """Whether the ids of calls must have nine letters and digits, as Mistral's have."""
     several_calls: bool = True
-    """All calls of one message are shown."""
+    """Whether all calls of a message are rendered."""
     text_with_calls: bool = True
-    """The text beside calls and the calls are both shown."""
+    """Whether both the text and the calls of a message are rendered."""
     reasoning_with_text: bool = True
-    """A message with calls may have reasoning and a text."""
+    """Whether a message with calls may have both reasoning and text."""
     blanks: Mapping[str, Any] = field(default_factory=dict)
-    """What stands for an empty text in messages of roles in which the template refuses that."""
+    """The replacements of an empty text in messages of those roles for which the template refuses it."""
     markup: tuple[ReasoningMarks, ...] = ()
-    """Notations of reasoning that it refuses in the text of an earlier answer."""
+    """The notations of reasoning that it refuses in the text of an earlier answer."""
     tools: bool = True
-    """Tools are shown."""
+    """Whether tools are rendered."""
     calls: bool = True
-    """Earlier calls and their results are shown in a prompt without tools."""
+    """Whether earlier calls and their results are rendered in a prompt without tools."""
     calls_with_tools: bool = True
-    """The same in a prompt with tools."""
+    """Whether earlier calls and their results are rendered in a prompt with tools."""
 
     def shows_calls(self, tools: list[Json]) -> bool:
-        """Returns whether earlier calls and their results are shown in a prompt with these tools."""
+        """Returns whether earlier calls and their results are rendered in a prompt with these tools."""
         return self.calls_with_tools if tools else self.calls
 
 
 def prepare(messages: list[Json], capabilities: Capabilities) -> list[Json]:
-    """Returns the messages for one rendering."""
+    """Returns the messages in the form that the template reads."""
     messages = with_ids(messages)
     if capabilities.short_ids:
         messages = with_short_ids(messages)
@@ -169,7 +176,9 @@ def prepare(messages: list[Json], capabilities: Capabilities) -> list[Json]:
 
 
 def joined_contents(contents: Iterable[Any], between: str) -> Any:
-    """Returns contents as one: a text, or parts if one of them has parts; texts in a row are one part then."""
+    """Joins contents into one: a text, or a list of parts if any of them has parts. Consecutive texts become one
+    part.
+    """
     said = [content for content in contents if content]
     if all(isinstance(content, str) for content in said):
         return between.join(said)
@@ -181,7 +190,7 @@ def joined_contents(contents: Iterable[Any], between: str) -> Any:
 
 
 def with_blanks(messages: list[Json], capabilities: Capabilities) -> list[Json]:
-    """Returns the messages, those without a text and calls with what the template takes for an empty text."""
+    """Replaces the content of messages without text and calls by what the template accepts as an empty text."""
     if not capabilities.blanks:
         return messages
     return [_with_blank(message, capabilities.blanks) for message in messages]
@@ -218,13 +227,20 @@ def _message(message: Json, capabilities: Capabilities) -> Json:
 
 
 def _said(message: Json) -> Any:
-    """Returns the content, or the refusal that OpenAI's clients send back in a field of its own instead of it."""
+    """Returns the content of a message, or the refusal that OpenAI's clients send back in another field instead."""
     content, refusal = message.get("content", ""), message.get("refusal")
     return refusal if not content and isinstance(refusal, str) else content
 
 
 def _content(content: Any, parts: bool, strings: bool) -> Any:
-    """Returns content as the template reads it: None and [] become None, text a string or parts; other parts stay."""
+    """Returns content as the template reads it: None and [] become None, text a string or parts; other parts are
+    unchanged.
+
+    Args:
+        content: The content.
+        parts: Whether the template reads a list of parts for this role.
+        strings: Whether the template reads strings.
+    """
     if content is None or content == []:
         return None
     if isinstance(content, str):
@@ -238,7 +254,7 @@ def _content(content: Any, parts: bool, strings: bool) -> Any:
 
 
 def _without_refusal(part: Any) -> Any:
-    """Returns a part, a refusal as the text that it is: no template knows that type."""
+    """Returns a part; a refusal becomes a text, since no template knows that type."""
     if isinstance(part, dict) and part.get("type") == "refusal":
         return {"type": "text", "text": str(part.get("refusal") or "")}
     return part
@@ -254,8 +270,10 @@ def _tool_call(call: Any, capabilities: Capabilities) -> Any:
 
 
 def _arguments(given: Any, capabilities: Capabilities) -> Any:
-    """Returns the arguments of a call. None and blanks are no arguments; what is no object stays the text that it is,
-    or is put into an object."""
+    """Returns the arguments of a call in the form that the template reads.
+
+    None and blanks mean no arguments. Arguments that are not an object remain a text, or are wrapped in an object.
+    """
     found, form = _parsed(given), capabilities.arguments
     if found is None:
         raw = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
@@ -269,9 +287,9 @@ def _arguments(given: Any, capabilities: Capabilities) -> Any:
 
 
 def _parsed(arguments: Any) -> Json | None:
-    """Returns the object that arguments stand for; None if there is none.
+    """Returns the object that the arguments represent; None if there is none.
 
-    Some clients send null, "" or "null" for no arguments, and some write the text of an object as a JSON text again.
+    Some clients send null, "" or "null" for no arguments, and some encode the JSON text of an object as a string again.
     """
     for _ in range(_NESTED):
         if arguments is None or (isinstance(arguments, str) and not arguments.strip()):
@@ -291,7 +309,7 @@ def _parsed(arguments: Any) -> Json | None:
 
 
 def _text_apart(message: Json) -> list[Json]:
-    """Returns a message with calls and a text as two: the text, and the calls."""
+    """Splits a message with calls and a text into two messages: the text, and the calls."""
     if not message.get("tool_calls") or not message.get("content"):
         return [message]
     text = {name: value for name, value in message.items() if name != "tool_calls"}
@@ -300,7 +318,7 @@ def _text_apart(message: Json) -> list[Json]:
 
 
 def _one_call_each(messages: list[Json]) -> list[Json]:
-    """Returns the messages with one call in each, followed by the results that name it."""
+    """Splits messages so that each has one call, followed by the results for it."""
     found: list[Json] = []
     place = 0
     while place < len(messages):
@@ -325,7 +343,7 @@ def _one_call_each(messages: list[Json]) -> list[Json]:
 
 
 def _reasoning_in_text(message: Json) -> Json:
-    """Returns a message with calls, its reasoning in front of its text."""
+    """Returns a message with calls in which the reasoning is at the beginning of the text."""
     content = message.get("content")
     if not isinstance(content, str) or not content or not message.get("reasoning_content"):
         return message
@@ -338,11 +356,11 @@ _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 def with_ids(messages: list[Json]) -> list[Json]:
-    """Returns the messages, each call with an id that is a text, and each result with that of its call.
+    """Gives every call an id that is a text, and every result the id of its call.
 
-    A call without an id gets one of its place, and one without a type is one of a function. A result that names none of
-    the calls before it answers the first one of them that no other result names, of its own name if it has one. Where
-    there is none, or no call, its id stays.
+    A call without an id gets one made of its position, and one without a type becomes a function call. A result that
+    names no call before it is assigned to the first call without a result that has the same name, if the result has
+    one. If there is no such call, its id is unchanged.
     """
     if not any(message.get("tool_calls") or message.get("role") == "tool" for message in messages):
         return messages
@@ -365,14 +383,14 @@ def with_ids(messages: list[Json]) -> list[Json]:
 
 
 class _Calls:
-    """The calls of one message, each of which has an id and a name."""
+    """The calls of one message, with their ids and names."""
 
     def __init__(self, calls: list[tuple[str, Any]], named: set[str]) -> None:
-        """Keeps the calls.
+        """Prepares the calls for being answered.
 
         Args:
-            calls: The calls.
-            named: The ids that the results behind the message name.
+            calls: The id and the name of each call.
+            named: The ids that the results after the message name.
         """
         self._ids = {call_id for call_id, _ in calls}
         self._last = calls[-1][0] if calls else ""
@@ -384,7 +402,9 @@ class _Calls:
             self._of_name[_text(name)].append(call_id)
 
     def answered_by(self, given: str, name: Any) -> str:
-        """Returns the id of the call that a result answers, which no longer waits then; its own id if there is none."""
+        """Returns the id of the call that a result answers, and marks the call as answered; the result's own id if
+        there is none.
+        """
         if not self._ids or given in self._ids:
             return given
         found = (name and self._first(self._of_name[_text(name)])) or self._first(self._waiting) or given or self._last
@@ -392,7 +412,7 @@ class _Calls:
         return found
 
     def _first(self, waiting: deque[str]) -> str:
-        """Returns the first id that no result names, and drops those before it."""
+        """Returns the first id that no result names, and removes those before it."""
         while waiting and waiting[0] in self._answered:
             waiting.popleft()
         return waiting[0] if waiting else ""
@@ -416,7 +436,7 @@ def _answering(result: Json, calls: _Calls) -> Json:
 
 
 def _results(messages: list[Json], place: int) -> Iterator[Json]:
-    """Yields the results from a place on that follow each other."""
+    """Yields the consecutive results that begin at an index."""
     while place < len(messages) and messages[place].get("role") == "tool":
         yield messages[place]
         place += 1
@@ -430,12 +450,12 @@ def _called(call: Any) -> tuple[str, Any]:
 
 
 def _text(given: Any) -> str:
-    """Returns an id as a text; some servers number their calls."""
+    """Returns an id as a text, since some servers use numbers."""
     return "" if given is None else str(given)
 
 
 def with_short_ids(messages: list[Json]) -> list[Json]:
-    """Returns messages of with_ids with ids of nine letters and digits, different ones for different ids."""
+    """Replaces ids by ones with nine letters and digits, which differ for different ids."""
     taken = {given for given in _given(messages) if _FITS.fullmatch(given)}
     known: dict[str, str] = {}
 
@@ -466,7 +486,7 @@ def _renamed(message: Json, rename: Callable[[str], str]) -> Json:
 
 
 def _derived(given: str) -> Iterator[str]:
-    """Yields short ids of an id, the first one of them for wherever no other id has it."""
+    """Yields candidates for the short form of an id, the preferred one first."""
     attempt = 0
     while True:
         digest = hashlib.sha256(f"{attempt}:{given}".encode("utf-8", "surrogatepass")).digest()
@@ -476,24 +496,24 @@ def _derived(given: str) -> Iterator[str]:
 
 NO_PARAMETERS: Json = {"type": "object", "properties": {}}
 _NULLABLE = ("default", "const")
-"""Keywords of JSON Schema whose value may be null."""
+"""The keywords of JSON Schema whose value may be null."""
 _MAPS = (*SCHEMA_MAPS, "dependentSchemas")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolNeeds:
-    """The properties of tools that a template needs, found by rendering probes."""
+    """The requirements of a chat template for the definitions of tools, found by probing."""
 
     members: Json = field(default_factory=dict)
-    """Members of each function, and of its parameters, for those that do not have them."""
+    """The members to add to each function, and to its parameters, if they are missing."""
     properties: Json = field(default_factory=dict)
-    """Members of each parameter's schema."""
+    """The members to add to each parameter's schema."""
     default_texts: bool = False
-    """Whether it reads default values as texts only."""
+    """Whether default values must be texts."""
 
 
 def prepare_tools(tools: list[Json], needs: ToolNeeds) -> list[Json]:
-    """Returns OpenAI's tools for one rendering; members that are null are absent."""
+    """Returns OpenAI's tools in the form that the template reads. Members that are null are removed."""
     return [_tool(tool, needs) for tool in tools]
 
 
@@ -510,7 +530,7 @@ def _tool(tool: Any, needs: ToolNeeds) -> Any:
 
 
 def _schema(schema: Any, needs: ToolNeeds) -> Any:
-    """Returns a schema without the members that are null, which stand for nothing; templates write them as `None`."""
+    """Returns a schema without members that are null, which templates would write as `None`."""
     if isinstance(schema, list):
         return [_schema(one, needs) for one in schema]
     if not isinstance(schema, dict):

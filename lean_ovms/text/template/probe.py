@@ -1,7 +1,6 @@
-"""Find out what a chat template can read by rendering small probes when it is loaded.
+"""Finds out what a chat template can render, by rendering small examples when it is loaded.
 
-Its output is more reliable than its source: macros, filters and renamed variables all count. Rendering is a function
-that is passed in.
+The result is more reliable than reading the template's source, in which macros, filters and renamed variables matter.
 """
 
 from __future__ import annotations
@@ -14,7 +13,8 @@ from ...types import Json
 from .messages import HARMONY, NO_PARAMETERS, NOTATIONS, Capabilities, ReasoningMarks, ToolNeeds
 
 Render = Callable[[list[Json], list[Json], bool, Json], str]
-"""(messages, tools, add_generation_prompt, template arguments) to text; may raise anything."""
+"""The type of a function that renders messages, given tools, add_generation_prompt and template variables. It may raise
+anything."""
 
 _NEEDLE = "probe9needle"
 _NEEDLES = (_NEEDLE, "second9needle")
@@ -34,23 +34,23 @@ _MARKED: Json = {
 }
 _TOOL_FIELDS: dict[str, Json] = {"tool": {"tool_call_id": "call00001", "name": "test_tool"}}
 _NO_CONTENT: dict[str, Json] = {"null": {"content": None}, "missing": {}, "empty": {"content": ""}}
-"""A message without content, by Capabilities.null."""
+"""Messages without content, by the value of Capabilities.null."""
 _ARGUMENTS: dict[str, object] = {"object": {_NEEDLE: "value"}, "string": json.dumps({_NEEDLE: "value"})}
 _NOTHING = ("None", "null", "Undefined")
-"""What a template writes for a member that is missing or null."""
+"""The texts that a template writes for a member that is missing or null."""
 _THINKING = re.compile(r"\.thinking\b|\[['\"]thinking['\"]\]|get\(['\"]thinking['\"]")
 _NATIVE = ('"{}": "', '"{}":"', "<parameter={}>", '<atem:parameter name="{}">', '<param name="{}">', "{}:<|", "{}=")
-"""How the model families write an argument of a call that their template read as an object."""
+"""The notations in which templates of the model families write an argument that they read as an object."""
 
 
 def probe(source: str, render: Render, content_format: str) -> Capabilities:
-    """Returns what a template can read, found by rendering short chats.
+    """Returns the capabilities of a template, found by rendering short chats.
 
     Args:
         source: The template.
         render: Renders a chat.
-        content_format: The form of contents that it reads: "string" or "openai" where the operator knows, "auto" to
-            find it out.
+        content_format: The form of content that it reads: "string" or "openai" if the operator knows it, "auto" to find
+            it out.
     """
     if content_format == "auto":
         parts = _is_shown(render, [{"role": "user", "content": _PARTS}])
@@ -89,7 +89,7 @@ def _shows_calls(render: Render, begun: list[Json], strings: bool, tools: list[J
     Args:
         render: Renders a chat.
         begun: A chat that ends with a call.
-        strings: Whether contents are strings, and not lists of parts.
+        strings: Whether content is a string rather than a list of parts.
         tools: The tools of the prompt.
     """
     content = _NEEDLES[1] if strings else _PARTS[1:]
@@ -98,13 +98,19 @@ def _shows_calls(render: Render, begun: list[Json], strings: bool, tools: list[J
 
 
 def _is_shown(render: Render, messages: list[Json]) -> bool:
-    """Returns whether all of the content is rendered as text, and not as the dump of a list."""
+    """Returns whether all content is rendered as text, and not as the dump of a list."""
     text = _try(render, messages)
     return all(needle in text and not _DUMPED.search(text.partition(needle)[0][-40:]) for needle in _NEEDLES)
 
 
 def _roles_with_parts(render: Render, hey: Json, calls: list[Json]) -> frozenset[str]:
-    """Returns the roles whose content may be parts: some templates read them in a user's message only (Devstral)."""
+    """Returns the roles whose content may be parts; some templates read parts only in user messages (Devstral).
+
+    Args:
+        render: Renders a chat.
+        hey: A user message.
+        calls: A call in the form that the template reads.
+    """
     return frozenset(
         role
         for role, (before, after) in _around(hey, calls).items()
@@ -113,7 +119,7 @@ def _roles_with_parts(render: Render, hey: Json, calls: list[Json]) -> frozenset
 
 
 def _around(hey: Json, calls: list[Json]) -> dict[str, tuple[list[Json], list[Json]]]:
-    """Returns the messages before and after one of each role in a short conversation."""
+    """Returns for each role the messages before and after a message of that role in a short conversation."""
     call: Json = {"role": "assistant", "content": "", "tool_calls": calls}
     return {
         "system": ([], [hey]),
@@ -125,7 +131,13 @@ def _around(hey: Json, calls: list[Json]) -> dict[str, tuple[list[Json], list[Js
 
 
 def _blanks(render: Render, hey: Json, calls: list[Json]) -> dict[str, object]:
-    """Returns what stands for an empty text in the roles in which the template refuses one but no other text."""
+    """Returns replacements of an empty text, for the roles for which the template refuses only an empty text.
+
+    Args:
+        render: Renders a chat.
+        hey: A user message.
+        calls: A call in the form that the template reads.
+    """
     found: dict[str, object] = {}
     for role, (before, after) in _around(hey, calls).items():
 
@@ -142,10 +154,15 @@ def _blanks(render: Render, hey: Json, calls: list[Json]) -> dict[str, object]:
 
 
 def _null_form(render: Render, hey: Json, calls: list[Json]) -> str:
-    """Returns the form of "no content" in a message with calls that the template renders best.
+    """Returns the form of missing content in a message with calls that the template renders best.
 
-    Among equals in the order of the contract (OVMS leaves null), of transformers from 5.20 on (the key is missing), and
-    the empty string. A template may fail only later in a conversation (QwQ).
+    Of equally good ones the first is used: null, as OVMS sends it; a missing key, as transformers from 5.20 on; an
+    empty string. A template may fail only later in a conversation (QwQ).
+
+    Args:
+        render: Renders a chat.
+        hey: A user message.
+        calls: A call in the form that the template reads.
     """
 
     def score(way: str) -> int:
@@ -164,10 +181,10 @@ def _null_form(render: Render, hey: Json, calls: list[Json]) -> str:
 
 
 def _arguments(render: Render, hey: Json) -> str:
-    """Returns the form that the arguments of earlier calls must have. A template that reads both forms gets objects.
+    """Returns the form that the arguments of earlier calls must have; "object" if the template reads both forms.
 
-    First by how the model families write arguments, then by which form does not fail. Some templates write calls only
-    when there are tools (Falcon 3).
+    It is recognized by the notation of arguments in the model families, or else by which form does not fail. Some
+    templates write calls only if there are tools (Falcon 3).
     """
     for tools in ([], [_TOOL]):
         texts = {
@@ -184,22 +201,29 @@ def _arguments(render: Render, hey: Json) -> str:
 
 
 class _Talk:
-    """Asks a template how it writes earlier calls and answers."""
+    """Tests how a template renders earlier calls and answers."""
 
     def __init__(self, render: Render, hey: Json, calls: list[Json]) -> None:
-        """Keeps the conversation.
+        """Prepares a conversation.
 
         Args:
             render: Renders a conversation.
             hey: The user message that it begins with.
-            calls: One call, in the form that the template reads.
+            calls: A call in the form that the template reads.
         """
         self._render, self._hey, self._calls = render, hey, calls
         self._parts = isinstance(hey["content"], list)
         self._tools = next((tools for tools in ([], [_TOOL]) if self._text(calls, tools=tools)), [])
 
     def _text(self, calls: list[Json], content: str = "", *, tools: list[Json] | None = None, **more: object) -> str:
-        """Returns the text of a conversation with a message with these calls, and with their results."""
+        """Renders a conversation with a message with these calls, and with their results.
+
+        Args:
+            calls: The calls.
+            content: The text beside the calls.
+            tools: The tools of the prompt.
+            **more: Further members of the message.
+        """
         results = [
             {
                 "role": "tool",
@@ -216,18 +240,18 @@ class _Talk:
         return [{"type": "text", "text": text}] if self._parts else text
 
     def shows_raw_arguments(self) -> bool:
-        """Returns whether arguments that are no object are shown, with no loss."""
+        """Returns whether arguments that are not an object are rendered completely."""
         raw = (f'{{"a": "{_NEEDLE}', f'["{_NEEDLE}"]', f'"{_NEEDLE}"', _NEEDLE)
         return all(_NEEDLE in self._text([_call(text)]) for text in raw)
 
     def needs_short_ids(self) -> bool:
-        """Returns whether it refuses ids of other forms than nine letters and digits."""
+        """Returns whether the template refuses ids that do not have nine letters and digits."""
         if not self._text(self._calls):
             return False
         return not all(self._text([{**self._calls[0], "id": given}]) for given in ("c1", "call_0123456789abcdef-0123"))
 
     def shows_several_calls(self) -> bool:
-        """Returns whether it shows two calls of one message; also if it shows not even one."""
+        """Returns whether the template renders two calls of one message; also True if it renders no call at all."""
         names = "first9probe", "second9probe"
         first, second = [
             {**self._calls[0], "id": f"call0000{i}", "function": {**self._calls[0]["function"], "name": name}}
@@ -239,18 +263,22 @@ class _Talk:
         return all(name in text for name in names)
 
     def shows_text_with_calls(self) -> bool:
-        """Returns whether it shows a text and the calls beside it; also if it shows no calls without one."""
+        """Returns whether the template renders both a text and its calls; also True if it renders no calls without a
+        text.
+        """
         name = self._calls[0]["function"]["name"]
         text = self._text(self._calls, _NEEDLES[1])
         return name not in self._text(self._calls) or (name in text and _NEEDLES[1] in text)
 
     def bears_reasoning_with_text(self) -> bool:
-        """Returns whether it does not refuse a message with calls, a text, and reasoning."""
+        """Returns whether the template accepts a message with calls, text and reasoning."""
         both = self._text(self._calls, "so", reasoning_content="because", thinking="because")
         return bool(both) or not self._text(self._calls, "so")
 
     def refuses(self, notation: ReasoningMarks) -> bool:
-        """Returns whether it refuses a notation of reasoning in the text of an earlier answer, or in its reasoning."""
+        """Returns whether the template refuses a notation of reasoning in the text of an earlier answer, or in its
+        reasoning.
+        """
         answer = f"{notation.start}why{notation.end}so"
         if notation is HARMONY:
             answer = f"{notation.start}why{notation.end}<|start|>assistant<|channel|>final<|message|>so"
@@ -262,12 +290,12 @@ class _Talk:
 
 
 def reads_no_tools(render: Render) -> bool:
-    """Returns whether the template can be rendered with none in place of tools, as transformers does."""
+    """Returns whether the template can be rendered with None instead of tools, as transformers does."""
     return bool(_try(render, [{"role": "user", "content": "Hey"}]))
 
 
 def probe_tools(render: Render) -> ToolNeeds:
-    """Returns what the template needs of tools."""
+    """Returns what the template needs in the definitions of tools."""
     hey: list[Json] = [{"role": "user", "content": "Hey"}]
 
     def text(members: Json) -> str:
@@ -302,7 +330,7 @@ def _call(arguments: object) -> Json:
 
 
 def _try(render: Render, messages: list[Json], tools: list[Json] | None = None) -> str:
-    """Returns a probe's text; "" if the template raises."""
+    """Renders an example; returns "" if the template raises an exception."""
     try:
         return render(messages, tools or [], False, {})
     except Exception:  # a template is a program: it can fail in every way that Python can

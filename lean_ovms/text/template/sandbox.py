@@ -1,10 +1,8 @@
-"""jinja2 for chat templates: the environment of transformers, in a sandbox with limits.
+"""The jinja2 environment for chat templates: that of transformers, in a sandbox with limits.
 
-Templates come with models and are written for Hugging Face transformers: its options, globals and filters are the
-standard, byte for byte (transformers.utils.chat_template_utils, 4.51 to 5.23). A template sees plain data, cannot
-change it, cannot reach Python's internals (jinja2's immutable sandbox), and is stopped by limits.
-
-Knows no messages.
+Templates come with models, and are written for Hugging Face transformers, whose options, globals and filters are
+reproduced exactly (transformers.utils.chat_template_utils, 4.51 to 5.23). A template sees plain data, cannot change it,
+cannot reach Python's internals (jinja2's immutable sandbox), and is stopped by limits.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ from ...util.concurrency import TooSlowInline, inline_left_s
 
 
 class TemplateRaised(jinja2.TemplateError):
-    """The template called raise_exception: its message says what is wrong with the conversation."""
+    """Raised if the template calls raise_exception; the message says what is wrong with the conversation."""
 
 
 def render(template: jinja2.Template, variables: dict[str, Any], seconds: float) -> str:
@@ -40,11 +38,11 @@ def render(template: jinja2.Template, variables: dict[str, Any], seconds: float)
     Args:
         template: The template.
         variables: Its variables by name.
-        seconds: The CPU time that it may take.
+        seconds: The most CPU seconds that it may take.
 
     Raises:
-        LimitExceeded: The template takes too long, or makes too much.
-        Exception: Whatever else the template raises.
+        LimitExceeded: The template takes too long, or builds a value that is too large.
+        Exception: Any other exception that the template raises.
     """
     env = template.environment
     assert isinstance(env, ChatEnvironment)
@@ -60,15 +58,15 @@ def render(template: jinja2.Template, variables: dict[str, Any], seconds: float)
 
 
 class ChatEnvironment(ImmutableSandboxedEnvironment):
-    """The environment of one model's templates. Each thread renders one at a time."""
+    """The jinja2 environment of one model's templates. Each thread renders one template at a time."""
 
     intercepted_binops = frozenset(("*", "**", "%"))
 
     def __init__(self, directory: Path | None = None) -> None:
-        """Makes the environment.
+        """Creates the environment.
 
         Args:
-            directory: The directory of the templates that one may include; None: it may include none.
+            directory: The directory of templates that can be included; None for none.
         """
         super().__init__(
             trim_blocks=True,
@@ -84,12 +82,12 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         del self.globals["lipsum"]
 
     def compile(self, source: Any, *args: Any, **kwargs: Any) -> Any:
-        """Compiles with limits; all templates are compiled here, included ones too."""
+        """Compiles a template, also an included one, with limits added."""
         tree = self.parse(source) if isinstance(source, str) else source
         return super().compile(LimitsInserter().visit(tree), *args, **kwargs)
 
     def make_globals(self, d: Any) -> dict[str, Any]:
-        """Returns the globals of a template in one dict; every rendering walks the chain that jinja2 makes."""
+        """Returns the globals of a template in one dict, which is faster to search than jinja2's chain of dicts."""
         return {**self.globals, **(d or {})}
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805 - as jinja2's
@@ -112,7 +110,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
 
 
 class _Generation(Extension):
-    """{% generation %} marks the model's output for training; here it only renders its body."""
+    """The block {% generation %}, which marks the model's output for training. Here only its body is rendered."""
 
     tags = {"generation"}  # noqa: RUF012 - jinja2 declares it so
 
@@ -136,38 +134,40 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """Writes JSON with the signature and result of transformers' filter; jinja2's own would escape HTML."""
+    """Serializes a value as JSON, with the signature and result of transformers' filter; jinja2's own would escape
+    HTML.
+    """
     return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
 MAX_CHARS = 64 << 20
-"""The most characters of a prompt and of any value: beyond every context, and the default limit of a request body."""
+"""The most characters of a prompt and of any value: more than any context, and the default limit of a request body."""
 
 MAX_STEPS = 5_000_000
-"""The most steps of one rendering: seconds at 0.2 us for a loop round, one step, and 6 us for a macro's call."""
+"""The most steps of one rendering. A loop iteration is one step of 0.2 us, a macro call takes 6 us."""
 
 CHECK_EVERY = 64
-"""Steps between two readings of the clock, which cost 0.3 us each."""
+"""The number of steps between two readings of the clock, each of which takes 0.3 us."""
 
 CALL_STEPS = 20
 
 MAX_WIDTH = 10_000
-"""Largest number that pads, repeats or rounds."""
+"""The greatest number by which a value may be padded, repeated or rounded."""
 
 
 class LimitExceeded(jinja2.TemplateError):
-    """The template takes too long or builds a value that is too large."""
+    """Raised if the template takes too long, or builds a value that is too large."""
 
 
 class TemplateBudget:
     """The steps and the time that one rendering has left.
 
-    jinja2's sandbox protects Python's internals, but permits `'x' * 10**9` and nested loops. Steps are loop rounds and
-    calls; time is CPU time of the thread, checked between steps. A rendering on the event loop has the time that its
-    request has there (util/concurrency.py), and then starts again in a thread. Values are measured where they can grow
-    by more than their operands: products, padding, joins, and where they are stored (as one doubled in a loop is). A
-    model's files are trusted like its weights, so this is for accidents and for what a client's arguments could do; one
-    operation on a value within the limits is not interrupted.
+    jinja2's sandbox protects Python's internals, but permits `'x' * 10**9` and nested loops. Steps are loop iterations
+    and calls; time is CPU time of the thread, checked between steps. A rendering on the event loop has the time that
+    its request has left there (util/concurrency.py), and is repeated in a thread if that does not suffice. Values are
+    measured where they can grow by more than their operands: in products, padding and joins, and when they are stored
+    (for instance one that is doubled in a loop). A model's files are trusted like its weights, so the limits are for
+    accidents, and for the arguments of clients. A single operation on a value within the limits is not interrupted.
     """
 
     __slots__ = ("_inline", "_next_check", "_seconds", "_until", "steps")
@@ -181,7 +181,7 @@ class TemplateBudget:
         self._next_check = max(-1, MAX_STEPS - CHECK_EVERY)
 
     def spend(self, steps: int) -> None:
-        """Counts steps of a rendering. Raises LimitExceeded or TooSlowInline."""
+        """Counts steps of the rendering. Raises LimitExceeded or TooSlowInline."""
         self.steps -= steps
         if self.steps <= self._next_check:
             self._check_clock()
@@ -197,7 +197,7 @@ class TemplateBudget:
 
 
 class Budgets(threading.local):
-    """The budget of the rendering that runs in the current thread."""
+    """Holds the budget of the rendering in the current thread."""
 
     now = TemplateBudget(0.0)
 
@@ -211,11 +211,11 @@ class Budgets(threading.local):
 # --- in the template's tree ----------------------------------------------------------------------------------------
 
 COUNTED, MEASURED = "counted loop", "measured value"
-"""Filters that a template cannot name."""
+"""Filters under names that a template cannot use."""
 
 
 class LimitsInserter(NodeTransformer):
-    """Applies COUNTED to what every loop runs over, and MEASURED to every value that is stored."""
+    """Inserts the filter COUNTED around the iterable of every loop, and MEASURED around every value that is stored."""
 
     def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802 - jinja2 looks for this name
         node.iter = _filtered(node.iter, COUNTED)
@@ -238,14 +238,14 @@ def _filtered(node: Any, name: str) -> nodes.Expr:
 
 
 def checked_size(value: Any) -> Any:
-    """Returns the value. Raises LimitExceeded."""
+    """Returns the value unchanged. Raises LimitExceeded if it is too large."""
     if isinstance(value, (str, list, tuple)):
         _check_size(len(value))
     return value
 
 
 def check_binop(operator: str, left: Any, right: Any) -> None:
-    """Raises LimitExceeded for a product, a power or a %-format that is too large."""
+    """Raises LimitExceeded if the result of a product, a power or a %-format would be too large."""
     if operator == "%":
         check_format(left)
     elif operator == "**":
@@ -260,7 +260,7 @@ def check_binop(operator: str, left: Any, right: Any) -> None:
 
 
 def check_method(method: Any, args: tuple[Any, ...]) -> None:
-    """Raises LimitExceeded for a method of str that would build a value that is too large."""
+    """Raises LimitExceeded if a method of str would build a value that is too large."""
     text, name = method.__self__, method.__name__
     if name in ("center", "expandtabs", "ljust", "rjust", "zfill"):
         _check_widths(args)
@@ -271,17 +271,18 @@ def check_method(method: Any, args: tuple[Any, ...]) -> None:
 
 
 _WIDE = re.compile(r"%[^a-zA-Z%]*(?:\*|\d{5})|\{[^}]*\d{5}|\{[^{}]+\{")
-"""A format with a width of five digits, or with one that is an argument: %99999d, %*d, {:99999}, {:{width}}."""
+"""Matches a format with a width of at least five digits, or one given by an argument: %99999d, %*d, {:99999},
+{:{width}}."""
 
 
 def check_format(template: Any) -> None:
-    """Raises LimitExceeded for a %- or {}-format that asks for a huge width."""
+    """Raises LimitExceeded if a %- or {}-format has a huge width."""
     if isinstance(template, str) and _WIDE.search(template):
         raise LimitExceeded("a format that is too wide")
 
 
 def limited_filters(filters: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
-    """Returns jinja2's filters that can make a short value huge, with a check before them."""
+    """Returns those of jinja2's filters that can make a short value huge, with a check of their arguments."""
     narrow = {name: _with_checked_widths(filters[name]) for name in ("batch", "center", "indent", "round", "slice")}
     format_, join, replace = filters["format"], filters["join"], filters["replace"]
 

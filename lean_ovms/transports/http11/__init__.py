@@ -1,1 +1,1 @@
-"""HTTP/1.1 on uvloop, parsed with h11."""
+"""HTTP/1.1 on uvloop, with requests parsed by h11."""

@@ -1,9 +1,9 @@
-"""A ServerProtocol on an asyncio transport: timeouts, flow control, and one task per request. Knows no handler.
+"""Runs a ServerProtocol on an asyncio transport, with timeouts, flow control, and one task per request.
 
-The client has left when the connection is lost, and also at end of file while a response is due: a client that closed
-its socket and one that only shut down its sending side look the same until something is written to them, and nothing is
-written during a long prefill. Go's net/http, nginx as a proxy and uvicorn do the same. So a client must keep its
-sending side open until it has the response; all HTTP libraries do (nc -N does not).
+The client counts as gone if the connection is lost, and also at end of file while a response is due. A client that
+closed its socket and one that only shut down its sending side look the same until something is written to them, and
+nothing is written during a long prefill. Go's net/http, nginx as a proxy and uvicorn do the same. So a client must keep
+its sending side open until it has the response; all HTTP libraries do (nc -N does not).
 
 Reading continues while a handler runs, since only a read reports that the client has left. It pauses beyond
 MAX_AHEAD_BYTES.
@@ -32,14 +32,17 @@ log = logging.getLogger("lean_ovms.transports")
 
 NEVER = float("inf")
 LATE_S = 0.5
-"""A timer that fires this much too late means that the process was stopped (SIGSTOP, a paused machine)."""
+"""If a timer fires this many seconds too late, the process was stopped meanwhile (SIGSTOP, a paused machine)."""
 GRACE_S = 0.1
-"""Seconds after the deadline to read what arrived meanwhile, which would else get a 408 or no response at all."""
+"""Seconds after a deadline in which data that arrived in time is still read, instead of answering 408 or nothing."""
 
 
 class Deadline:
-    """A lazy timer: postponing it sets two attributes (0.1 us), where a new timer costs 0.4 us on uvloop, 1.1 us on
-    asyncio, and leaves a cancelled one in asyncio's heap. When it fires too early it is armed again."""
+    """A timer that is cheap to postpone.
+
+    Postponing sets two attributes (0.1 us). A new timer would cost 0.4 us on uvloop or 1.1 us on asyncio, and leave a
+    cancelled one in asyncio's heap. If the timer fires too early, it is armed again.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -49,7 +52,7 @@ class Deadline:
         self._timer_time = NEVER
 
     def set(self, delay_s: float, action: Callable[[], None]) -> None:
-        """Calls action after delay_s, in place of the action set before."""
+        """Calls `action` after delay_s seconds, replacing the action set before."""
         self._action = action
         self._time = self._loop.time() + delay_s
         if self._time < self._timer_time:
@@ -58,12 +61,12 @@ class Deadline:
             self._arm()
 
     def clear(self) -> None:
-        """Calls nothing."""
+        """Cancels the action; the timer of the loop keeps running."""
         self._time = NEVER
         self._action = None
 
     def stop(self) -> None:
-        """Calls nothing, and cancels the loop's timer. It can be set again."""
+        """Cancels the action and the timer of the loop. It can be set again."""
         self.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -90,24 +93,25 @@ class Deadline:
 
 
 MAX_AHEAD_BYTES = 65536
-"""Pipelined bytes kept during a response before reading pauses (uvicorn: the same)."""
+"""The most pipelined bytes kept during a response before reading pauses, the same as in uvicorn."""
 
 SMALL_BYTES = 262_144
-"""Unfinished requests up to this size are always accepted, however much memory large ones take."""
+"""The size in bytes up to which unfinished requests are always accepted, however much memory large ones use."""
 
 LARGE_READ_BYTES, TURN_BYTES = 65_536, 1 << 18
-"""Only reads of this size are counted; bytes of one connection that are read in one turn of the loop."""
+"""The size in bytes from which reads are counted, and the most bytes of one connection read in one iteration of the
+loop."""
 
 LINGER_S = 2.0
-"""How long, after the last response, what still comes is read and dropped: closing at once with unread bytes makes the
+"""Seconds after the last response in which further data is read and dropped. Closing at once with unread data makes the
 kernel send a reset, which can destroy the response before the client has read it (RFC 9112 9.6; nginx: 5 to 30 s)."""
 
 SURPLUS_S = 2.0
-"""Seconds that a connection beyond the limits has for its only request to arrive whole."""
+"""Seconds in which the only request of a connection beyond the limits must arrive completely."""
 
 
 class HttpConnection(asyncio.Protocol):
-    """One client's connection. Its one deadline is for the next step, of the peer or of the server."""
+    """The connection of one client. It has a single deadline, for the next step of the peer or of the server."""
 
     def __init__(self, server: ServerState, loop: asyncio.AbstractEventLoop) -> None:
         # for its lifetime
@@ -165,9 +169,10 @@ class HttpConnection(asyncio.Protocol):
             self._limit_turn(len(data))
 
     def _limit_turn(self, size: int) -> None:
-        """Pauses reading from a sender that is faster than the loop, until others have had their turn.
+        """Pauses reading from a client that sends faster than the loop processes, until other connections have had
+        their turn.
 
-        uvloop reads up to 32 times in a row: 8 MB, 25 ms where memory is new.
+        uvloop reads up to 32 times in a row: 8 MB, which take 25 ms if the memory is new.
         """
         if not self._read_in_turn:
             self._loop.call_soon(self._end_turn)
@@ -185,7 +190,7 @@ class HttpConnection(asyncio.Protocol):
             self.set_reading(self._discarding or not self._protocol.has_more)
 
     def eof_received(self) -> None:
-        """Closes the transport: the peer will send nothing more, so it has left (see above)."""
+        """Closes the transport at end of file, since the client counts as gone (see the module's docstring)."""
         self._discarding = True
         if self._cycle is not None:
             self._cycle.cancel()
@@ -218,24 +223,30 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def idle_since(self) -> float | None:
-        """Since when the peer could begin a request, by the loop's clock; None if it did, or may not."""
+        """The loop time since when the peer could have begun a request; None if it has begun one, or must not."""
         if self._cycle is not None or self._discarding or self._protocol.phase is not Phase.IDLE:
             return None
         return self._idle_since
 
     def restrict(self) -> None:
-        """Serves a single request, which the limits' check_head accepts and which comes soon."""
+        """Restricts the connection to a single request, which must pass the limits' check_head and arrive soon."""
         self._surplus = True
         self._protocol.check_heads(self._server.limits.check_head)
         self._deadline.set(SURPLUS_S, lambda: self.refuse(too_many_connections()))
 
     def _check_head(self, head: RequestHead) -> None:
-        """Raises RequestError for a request whose body need not be read; one without a body is the handler's alone."""
+        """Raises RequestError for a request whose body should not be read.
+
+        A request without a body is left to the handler.
+        """
         if head.length != 0:
             self._server.check_head(Request(head.method, head.path, head.query, head.headers, b"", self._peer))
 
     def drain(self) -> None:
-        """Closes if idle. A running request is finished first, and its response announces the close."""
+        """Closes the connection if it is idle.
+
+        Otherwise the running request is finished, and its response announces the close.
+        """
         if self._cycle is not None:
             self._protocol.closing = True
         elif not self._discarding and self._protocol.phase is Phase.IDLE:
@@ -244,14 +255,14 @@ class HttpConnection(asyncio.Protocol):
             self._deadline.set(LINGER_S, self.abort)
 
     def cancel(self) -> None:
-        """Cancels the running request and closes. A request without a response yet gets a 503."""
+        """Cancels the running request, and closes the connection. If there is no response yet, a 503 is sent."""
         if self._cycle is None:
             self._close()
         else:
             self._cycle.cancel()
 
     def refuse(self, error: RequestError) -> None:
-        """Responds with an error to a request that did not arrive whole, or was not read at all, and closes."""
+        """Answers an incomplete or unread request with an error, and closes the connection."""
         self._protocol.refuse(error)
         self._writer.write(self._protocol.take_outgoing())
         self._linger()
@@ -259,7 +270,7 @@ class HttpConnection(asyncio.Protocol):
     # --- reading
 
     def _advance(self) -> None:
-        """Parses what was fed: answers a request, or sets the timeout for the rest of one."""
+        """Parses the received data: starts to answer a request, or sets the timeout for the rest of one."""
         protocol = self._protocol
         request = protocol.next_request()
         self._writer.write(protocol.take_outgoing())
@@ -277,7 +288,11 @@ class HttpConnection(asyncio.Protocol):
                 self._server.parse_later(self._loop, self._continue_reading)
 
     def reserve_memory(self, size: int) -> bool:
-        """Reports this connection's unfinished body, in bytes; returns whether all exceed the limit (small: never)."""
+        """Reports the size in bytes of this connection's unfinished body; returns whether the memory of all exceeds the
+        limit.
+
+        It returns False for a small body.
+        """
         if size < SMALL_BYTES:
             size = 0
         if size == self._reserved:
@@ -287,19 +302,19 @@ class HttpConnection(asyncio.Protocol):
         return size > 0 and not fits
 
     def _continue_reading(self) -> None:
-        """Parses the rest of the buffer when other connections have had their turn."""
+        """Parses the rest of the buffer after other connections have had their turn."""
         if not self._discarding and self._cycle is None:
             self._advance()
 
     def _limit_ahead(self) -> None:
-        """Pauses reading during a response while the pipelined bytes are many, however many requests are answered.
+        """Pauses reading during a response while there are many pipelined bytes.
 
-        A single read brings up to 256 KiB (asyncio's and uvloop's size), so a connection holds that much more at most.
+        A single read brings up to 256 KiB (asyncio's and uvloop's size), so a connection holds at most that much more.
         """
         self.set_reading(self._protocol.pipelined_bytes <= MAX_AHEAD_BYTES)
 
     def _set_phase_timeout(self, phase: Phase) -> None:
-        """Starts the phase's timeout: it counts from the start of the phase, not from the last byte."""
+        """Starts the timeout of a phase, which counts from the start of the phase, not from the last byte."""
         if phase is self._timed_phase or (phase is Phase.IDLE and self._timed_phase is None) or self._surplus:
             return
         self._timed_phase = phase
@@ -342,7 +357,7 @@ class HttpConnection(asyncio.Protocol):
         self._limit_ahead()
 
     def switch(self, make: MakeConnection, response: Switch) -> SwitchedConnection:
-        """Returns the other protocol's side of the connection, which gets what the client sends from now on."""
+        """Returns the other protocol's object for the connection, which receives what the client sends from now on."""
         switched = make(response, self._loop, self._writer, self, self._config.body_timeout_s)
         if not self._lost:
             self._switched = switched
@@ -350,7 +365,7 @@ class HttpConnection(asyncio.Protocol):
         return switched
 
     def _cycle_done(self, task: asyncio.Task[None]) -> None:
-        """Closes the connection when the response is closed, or reads the next request."""
+        """Closes the connection after the response is closed, or reads the next request."""
         self._server.request_finished()
         cycle, self._cycle, self._switched = self._cycle, None, None
         if self._discarding or cycle is None:
@@ -375,7 +390,7 @@ class HttpConnection(asyncio.Protocol):
         self._close()
 
     def _truncate(self) -> None:
-        """Closes in the middle of a body so that the peer notices."""
+        """Closes the connection in the middle of a body, in a way that the peer notices."""
         if self._protocol.body_end_is_framed:
             self._close()
         else:
@@ -384,7 +399,7 @@ class HttpConnection(asyncio.Protocol):
     # --- closing
 
     def _check_stall(self) -> None:
-        """Aborts if the client read nothing since the last check; a client that is only slow is left alone."""
+        """Aborts the connection if the client has read nothing since the last check. A slow client is left alone."""
         if self._writer.progressed():
             self._deadline.set(self._config.stream_stall_timeout_s, self._check_stall)
         else:
@@ -392,7 +407,9 @@ class HttpConnection(asyncio.Protocol):
             self.abort()
 
     def _linger(self) -> None:
-        """Closes so that the peer can read the last response although it may still be sending."""
+        """Closes the connection in a way that lets the peer read the last response although it may still be
+        sending.
+        """
         self._protocol.discard()
         self.reserve_memory(0)
         if self._protocol.client_closes or self._lost:
@@ -405,20 +422,22 @@ class HttpConnection(asyncio.Protocol):
         self._deadline.set(LINGER_S, self._close)
 
     def _close(self) -> None:
-        """Closes when everything is sent; aborts if the peer does not read it."""
+        """Closes the connection once everything is sent, or aborts it if the peer does not read."""
         self._discarding = True
         self._transport.close()
         if not self._lost:
             self._deadline.set(self._config.stream_stall_timeout_s, self.abort)
 
     def abort(self) -> None:
-        """Drops the connection; a running request is cancelled when the transport reports the loss."""
+        """Drops the connection. A running request is cancelled when the transport reports the loss."""
         self._discarding = True
         self._transport.abort()
 
 
 def tune(sock: socket.socket | None) -> None:
-    """Turns Nagle's delay off (TTFT), and keep-alive probes on that notice a vanished peer in about two minutes."""
+    """Turns off Nagle's delay (for TTFT), and turns on keep-alive probes, which notice a vanished peer in about two
+    minutes.
+    """
     if sock is None or sock.family == socket.AF_UNIX:
         return
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -429,7 +448,7 @@ def tune(sock: socket.socket | None) -> None:
 
 
 def peer_name(peer: Any) -> str:
-    """Returns host:port of an IP peer's address; Unix sockets have no name."""
+    """Returns host:port for the address of an IP peer; "" for a Unix socket."""
     if not isinstance(peer, tuple):
         return "unix"
     host, port = peer[:2]

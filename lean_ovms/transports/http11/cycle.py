@@ -1,7 +1,4 @@
-"""One request and its response over HTTP/1.1. Frames with a ServerProtocol and sends through a ResponseWriter.
-
-Does not know asyncio's transports, nor what becomes of the connection afterwards.
-"""
+"""One request and its response over HTTP/1.1, framed by a ServerProtocol and sent by a ResponseWriter."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Http11Cycle(RequestResponseCycle):
-    """One request and its response over HTTP/1.1. `started` says whether some of the response is sent."""
+    """The cycle of one request over HTTP/1.1. `started` says whether a part of the response has been sent."""
 
     def __init__(
         self,
@@ -30,13 +27,13 @@ class Http11Cycle(RequestResponseCycle):
         writer: ResponseWriter,
         switch: Callable[[MakeConnection, Switch], SwitchedConnection],
     ) -> None:
-        """Makes the cycle of a request.
+        """Creates the cycle of a request.
 
         Args:
             handle: Answers the request.
             protocol: The protocol of the connection.
             writer: Writes the response.
-            switch: Makes the other protocol's side of a connection that is switched.
+            switch: Creates the other protocol's object for a connection that is switched.
         """
         super().__init__(handle, protocol.error_response)
         self.started = False
@@ -61,9 +58,10 @@ class Http11Cycle(RequestResponseCycle):
         await self._writer.drain()  # before the next request is read: responses that are not read must not pile up
 
     async def _send_stream(self, body: ByteStream) -> None:
-        """Sends the chunks. The head goes with the first one if that is ready: one packet, and a failure can be a 500.
+        """Sends the chunks of a stream. The head is sent together with the first chunk if that is ready.
 
-        Else it goes at the end of this turn of the loop: the client learns that its request was accepted.
+        This takes one packet, and a failure before it can be a 500. Otherwise the head is sent at the end of this
+        iteration of the loop, so that the client learns that its request was accepted.
         """
         head_first = asyncio.get_running_loop().call_soon(self._send_pending)
         try:
@@ -72,8 +70,9 @@ class Http11Cycle(RequestResponseCycle):
             head_first.cancel()
 
     def _paused(self) -> asyncio.Future[None] | None:
-        """Returns the writer's pause; for a client that has left a cancelled future, as a body may ignore its
-        cancellation."""
+        """Returns the writer's pause; a cancelled future if the client has left, since a body may ignore its
+        cancellation.
+        """
         if self.cancelled and self._gone is None:
             self._gone = asyncio.get_running_loop().create_future()
             self._gone.cancel()
@@ -93,7 +92,7 @@ class Http11Cycle(RequestResponseCycle):
             self._pending = b""
 
     async def _upgrade(self, response: Switch) -> None:
-        """Switches the connection to another protocol, and serves it to its end."""
+        """Switches the connection to another protocol, and serves it until it ends."""
         other = self._protocol.other_protocol
         assert other is not None  # or no handler could have known the protocol
         try:

@@ -1,13 +1,13 @@
-"""Parses bytes into requests. Knows HTTP's grammar and the size limits; must not know sockets, clocks or responses.
+"""Parses bytes into requests, by HTTP's grammar and the size limits. It knows no sockets, clocks or responses.
 
-h11 parses heads and chunked framing, where a lenient parser lets requests be smuggled past a proxy. Only a head that
-cannot be read in two ways is parsed here (parse_simple_head): 8 us against h11's 28, and five times that when h11's
-functions are not in the processor's caches, as is usual for a single request (measured 2026-11). Limits are checked
-and bodies with Content-Length are read on our own buffer: h11 checks its size limit only while it waits for more, so
-the result would depend on how the bytes were cut, and a body need not be copied through it.
+h11 parses heads and chunked framing, where a lenient parser would let requests be smuggled past a proxy. Only a head
+that cannot be interpreted in two ways is parsed here (parse_simple_head): in 8 us instead of h11's 28, and of five
+times that if h11's functions are not in the processor's caches, as is usual for a single request (measured 2026-11).
+Limits are checked, and bodies with Content-Length read, on a buffer of this module: h11 checks its size limit only
+while it waits for more, so the result would depend on how the bytes were divided, and a body need not be copied through
+it.
 
-The rule of this file: fed any bytes in any cut, `read` returns requests or raises RequestError, nothing else, and the
-same ones for every cut.
+The rule of this module: for any bytes in any division, `read` returns requests or raises RequestError, always the same.
 """
 
 from __future__ import annotations
@@ -24,13 +24,16 @@ from ...types import Request
 from ..cycle import RequestBody, request_headers
 
 MAX_HEADER_LINES = 256
-"""More is a 431 (Apache allows 100). h11 takes 1.4 us a line: 64 KiB of the shortest would hold the loop 23 ms."""
+"""The most header lines; more are a 431 (Apache allows 100). h11 takes 1.4 us per line, so 64 KiB of the shortest lines
+would hold the loop for 23 ms."""
 
 MAX_CHUNKS_PER_READ = 64
-"""A chunk costs h11 5 to 17 us whatever its size (2026-11); after this many, `read` returns for other connections."""
+"""The number of chunks after which `read` lets other connections run. A chunk takes h11 5 to 17 us whatever its size
+(2026-11)."""
 
 LARGE_BODY_BYTES = 262_144
-"""Bodies of more bytes get a buffer of their own: copying a body of 30 MB would hold the loop for 25 ms."""
+"""The size in bytes from which bodies get a separate buffer, since copying a body of 30 MB would hold the loop for 25
+ms."""
 
 _HEAD_END = re.compile(rb"\n\r?\n")
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
@@ -38,31 +41,32 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SIMPLE_HEAD = re.compile(
     r"([A-Z]+) (/[!-~]*) HTTP/1\.1\r\n((?:[-!#$%&'*+.^_`|~0-9A-Za-z]+:[\t -~\x80-\xff]*\r\n)+)\r\n"
 )
-"""A head that cannot be read in two ways. Each character class ends where the next one begins: no backtracking."""
+"""Matches a head that cannot be interpreted in two ways. Each character class ends where the next begins, so there is
+no backtracking."""
 _SIMPLE_LENGTH = re.compile(r"[0-9]{1,15}")
 _ABSOLUTE = re.compile(r"https?://[^/?#]*", re.IGNORECASE)
 
 
 def tokens(value: str) -> set[str]:
-    """Returns the members of a comma-separated header, in lower case."""
+    """Returns the members of a comma-separated header value in lower case."""
     return {part.strip() for part in value.lower().split(",")}
 
 
 @dataclass(slots=True)
 class RequestHead:
-    """A request without its body, which does not change once it is read."""
+    """The head of a request. It does not change once it is read."""
 
     method: str
     path: str
     query: str
     headers: dict[str, str]
     length: int | None
-    """The bytes of the body; None: it comes in chunks."""
+    """The length of the body in bytes; None if it is chunked."""
     http_1_1: bool
 
     @property
     def keep_alive(self) -> bool:
-        """Whether the client may send another request: with HTTP/1.0 only if it asks for that (RFC 9112 9.3)."""
+        """Whether the client may send another request; with HTTP/1.0 only if it asks for that (RFC 9112 9.3)."""
         connection = self.headers.get("connection")
         if connection is None:
             return self.http_1_1
@@ -76,7 +80,9 @@ class RequestHead:
 
 
 class HttpRequestParser:
-    """Parses one connection's bytes into requests, in order. After `read` has raised, it must not be called again."""
+    """Parses the bytes of one connection into requests. After `read` has raised an error, it must not be called
+    again.
+    """
 
     def __init__(self, max_header_bytes: int, max_body_bytes: int, peer: str = "") -> None:
         self._max_header_bytes = max_header_bytes
@@ -87,9 +93,9 @@ class HttpRequestParser:
         self.head: RequestHead | None = None
         """The head of the request whose body is being read."""
         self.body_started = False
-        """Whether part of the body came together with the head."""
+        """Whether a part of the body arrived together with the head."""
         self.has_more = False
-        """Whether `read` stopped early: it is to be called again without new bytes."""
+        """Whether `read` stopped early, and should be called again without new bytes."""
         self.check_head: Callable[[RequestHead], None] | None = None
         """Raises RequestError for a request whose body must not be read."""
         self._searched = 0
@@ -98,7 +104,7 @@ class HttpRequestParser:
         self._missing = 0  # bytes of a large body, which are written to _body as they come
 
     def feed(self, data: bytes) -> None:
-        """Takes bytes of the peer, which stand behind those before."""
+        """Appends bytes received from the peer."""
         if self._missing:
             with memoryview(data) as view:
                 written = self._body.write(view[: self._missing])
@@ -114,18 +120,18 @@ class HttpRequestParser:
         self._chunks, self._body, self._missing = None, RequestBody(), 0
 
     def take_buffer(self) -> bytes:
-        """Takes the bytes that are fed and not parsed, which are not read here any more."""
+        """Returns the received bytes that have not been parsed, and removes them."""
         rest = bytes(self.buffer)
         self.buffer.clear()
         return rest
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of memory that unfinished and pipelined requests take, without h11's own buffer."""
+        """The memory in bytes that unfinished and pipelined requests take, without h11's own buffer."""
         return len(self.buffer) + self._body.tell()
 
     def read(self) -> tuple[RequestHead, Request] | None:
-        """Returns the next whole request with its head, or None when bytes are missing. Raises RequestError."""
+        """Returns the next complete request with its head; None if bytes are missing. Raises RequestError."""
         if self.head is None:
             self._read_head()
         if self.head is None:
@@ -169,7 +175,7 @@ class HttpRequestParser:
             self._chunks = connection
 
     def _find_head_end(self) -> int:
-        """Returns the length of the head, 0 while it is incomplete."""
+        """Returns the length of the head; 0 while it is incomplete."""
         buffer = self.buffer
         if buffer.startswith((b"\r", b"\n")):  # RFC 9112 2.2: ignore empty lines before a request
             buffer[:] = buffer.lstrip(b"\r\n")
@@ -195,7 +201,7 @@ class HttpRequestParser:
         return body
 
     def _read_large_body(self, length: int) -> RequestBody | None:
-        """Reads a large body into a buffer of its own, which becomes the body without being copied, or into a file."""
+        """Reads a large body into a separate buffer, which becomes the body without being copied, or into a file."""
         if not self._missing and not self._body.tell():
             with memoryview(self.buffer) as view:
                 self._missing = length - self._body.write(view[:length])
@@ -239,10 +245,10 @@ class HttpRequestParser:
 
 
 def parse_simple_head(raw: bytes) -> RequestHead | None:
-    """Returns a head in the usual form: HTTP/1.1, one Host, at most one Content-Length, no Transfer-Encoding; None for
-    others.
+    """Parses a head in the usual form; returns None for any other.
 
-    Raises BadRequest. Tests compare it with parse_with_h11.
+    The usual form has HTTP/1.1, one Host, at most one Content-Length, and no Transfer-Encoding. Raises BadRequest.
+    Tests compare the result with parse_with_h11.
     """
     match = _SIMPLE_HEAD.fullmatch(raw.decode("latin-1"))
     if match is None:
@@ -263,7 +269,7 @@ _SINGLE = ("host", "content-length")
 
 
 def _join_repeated(headers: dict[str, str], pairs: Iterable[tuple[str, str, str]]) -> bool:
-    """Gives headers the joined values of those that come several times; returns False if one may not."""
+    """Joins the values of repeated headers in `headers`; returns False if a header that must be unique is repeated."""
     values: dict[str, list[str]] = {}
     for name, _, value in pairs:
         values.setdefault(name.lower(), []).append(value.strip(" \t"))
@@ -285,14 +291,17 @@ def _malformed(what: str, status: int = 400) -> BadRequest:
     """Returns the error for a request that cannot be parsed.
 
     Args:
-        what: What is wrong with it.
-        status: 400, or 501 or 505 for a part of HTTP that is not supported.
+        what: What is wrong with the request.
+        status: The status: 400, or 501 or 505 for an unsupported part of HTTP.
     """
     return BadRequest(f"malformed HTTP request: {what}", status=status)
 
 
 def parse_with_h11(raw: bytes, max_header_bytes: int) -> tuple[RequestHead, h11.Connection]:
-    """Returns a complete head, and the h11 connection that parses a chunked body after it. Raises RequestError."""
+    """Parses a complete head with h11; returns it with the h11 connection that parses a chunked body.
+
+    Raises RequestError.
+    """
     connection = h11.Connection(h11.SERVER, max_header_bytes)
     connection.receive_data(raw)
     event = _next_event(connection)
@@ -301,7 +310,7 @@ def parse_with_h11(raw: bytes, max_header_bytes: int) -> tuple[RequestHead, h11.
 
 
 def _head_from_h11(event: h11.Request) -> RequestHead:
-    """Returns the head of h11's request. Raises BadRequest for some that h11 accepts."""
+    """Converts h11's request to a head. Raises BadRequest for some requests that h11 accepts."""
     headers = request_headers(event.headers)
     if not event.http_version.startswith(b"1."):
         raise _malformed("only HTTP/1.0 and HTTP/1.1 are supported", 505)

@@ -1,4 +1,6 @@
-"""The HTTP/1.1 server: listening, limits over all connections, graceful shutdown. No signals: see server/run.py."""
+"""The HTTP/1.1 server: listening, limits over all connections, and graceful shutdown. server/run.py handles
+signals.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,11 @@ from .server_state import ServerState
 from .sockets import bind, bind_unix, close_all, remove_unix, url
 
 BACKLOG = 1024
-"""Connections queued by the kernel, which caps this at net.core.somaxconn (4096 on current Linux)."""
+"""The number of connections that the kernel queues. It caps this at net.core.somaxconn (4096 on current Linux)."""
 
 CLOSING_S = 2.0
-"""Seconds at the end of drain for cancelled requests to close their responses and for last bytes to be sent."""
+"""Seconds at the end of `drain` in which cancelled requests can close their responses, and remaining bytes are
+sent."""
 
 log = logging.getLogger("lean_ovms.transports")
 
@@ -32,30 +35,35 @@ class Encryption(Protocol):
     """Encrypts the connections of a server."""
 
     context: ssl.SSLContext
-    """The context of new connections; open ones keep what they have."""
+    """The TLS context of new connections. Open connections keep the old one."""
 
     async def watch(self) -> None:
-        """Takes up certificates that are replaced, once they are complete; never returns."""
+        """Loads certificates that are replaced, once they are complete; never returns."""
 
     @staticmethod
     def introduce(context: ssl.SSLContext, config: Config) -> None:
-        """Gives a client of this machine's own server the certificate that the server asks of clients, if it does."""
+        """Prepares a client's context for this machine's own server, with the client certificate if the server requires
+        one.
+        """
 
 
 class Server(ServerState):
-    """Serves handle on the addresses of config. Start it once, perhaps after bind; drain it any number of times."""
+    """Serves requests on the configured addresses.
+
+    It may be started once, after `bind` or without, and drained repeatedly.
+    """
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.addresses: list[str] = []
-        """The addresses as URLs, with the real port."""
+        """The addresses as URLs, with the actual port."""
         self._bound: list[socket.socket] = []
         self._listeners: list[asyncio.AbstractServer] = []
         self._reload_task: asyncio.Task[None] | None = None
         self._unix_inode: int | None = None
 
     async def bind(self) -> None:
-        """Takes the addresses, without listening yet. Raises StartError when one of them cannot be had."""
+        """Binds the addresses without listening yet. Raises StartError if an address cannot be bound."""
         if self.config.unix_socket:
             sock, self._unix_inode = bind_unix(Path(self.config.unix_socket))
             self._bound = [sock]
@@ -70,7 +78,7 @@ class Server(ServerState):
                 raise
 
     async def start(self) -> None:
-        """Listens. Raises StartError when an address, a certificate or the Unix socket cannot be used."""
+        """Begins to listen. Raises StartError if an address, a certificate or the Unix socket cannot be used."""
         _check_cors(self.config)
         new_encryption = self.config.part(ENCRYPTION)
         encryption: Encryption | None = new_encryption(self.config) if new_encryption else None
@@ -90,7 +98,10 @@ class Server(ServerState):
             self._reload_task = asyncio.get_running_loop().create_task(encryption.watch())
 
     async def drain(self, timeout_s: float) -> None:
-        """Stops listening, let running requests finish for timeout_s, then cancels them. Returns when all is closed."""
+        """Stops listening, lets requests run for timeout_s seconds, then cancels them.
+
+        Returns once everything is closed.
+        """
         self.draining = True
         self._idle = asyncio.Event()
         self._stop_listening()
@@ -142,7 +153,7 @@ class Server(ServerState):
 
 
 def _hosts(addresses: str) -> list[str]:
-    """Returns the members of a comma-separated list; a superfluous comma must not mean "all addresses"."""
+    """Returns the items of a comma-separated list. Empty items are dropped, since they would mean "all addresses"."""
     hosts = [host.strip().strip("[]") for host in addresses.split(",")]
     return [host for host in hosts if host] or [""]
 

@@ -1,9 +1,8 @@
-"""Keeps what the connections of one server share: its handler, limits, and whose turn it is to be parsed.
+"""The state that all connections of a server share: the handler, the limits, and whose turn it is to be parsed.
 
-There is a limit on all connections, one on those of each client, and a reserve for health checks. At a limit the
-connection that has been idle longest makes room (nginx does the same). Where none is idle, the newcomer is in the
-reserve: only a request that reports on the server itself is served there, any other gets a 503. The limits know
-connections by what they do, and no sockets.
+There is a limit for all connections, one for those of each client, and a reserve for health checks. At a limit, the
+connection that has been idle longest is closed (nginx does the same). If none is idle, the new connection is in the
+reserve: it serves only a request that reports on the server itself, and answers any other with a 503.
 """
 
 from __future__ import annotations
@@ -21,43 +20,46 @@ from ...types import Handle, Request
 from .request_parser import RequestHead
 
 MAX_SURPLUS = 64
-"""Connections beyond the limit that may send a request; for another, the oldest of them is dropped."""
+"""The most connections in the reserve. For a further one, the oldest of them is dropped."""
 
 IDLE_GRACE_S = 1.0
-"""A connection that is idle for less than this is kept: the request of a new one may be in the kernel's buffer."""
+"""Seconds for which an idle connection is kept in any case, since a new one's request may be in the kernel's
+buffer."""
 
 
 class Limited(Protocol):
-    """A connection, as the limits see it."""
+    """The interface of a connection for the limits."""
 
     client: str
 
     @property
     def idle_since(self) -> float | None:
-        """Since when, by the loop's clock, the peer could begin a request; None: it did, or the connection ends."""
+        """The loop time since when the peer could have begun a request; None if it has begun one, or the connection is
+        ending.
+        """
 
     def drain(self) -> None:
-        """Closes if idle."""
+        """Closes the connection if it is idle."""
 
     def abort(self) -> None:
         """Drops the connection."""
 
     def cancel(self) -> None:
-        """Cancels the running request, and closes."""
+        """Cancels the running request, and closes the connection."""
 
     def restrict(self) -> None:
-        """Serves a single request, which `check_head` accepts and which comes soon."""
+        """Restricts the connection to a single request, which must pass `check_head` and arrive soon."""
 
 
 class ConnectionLimits:
-    """The limits of one server."""
+    """Enforces the limits on the connections of one server."""
 
     def __init__(self, config: Config, is_vital: Callable[[str, str], bool]) -> None:
-        """Takes the limits from the options.
+        """Reads the limits from the options.
 
         Args:
             config: All options.
-            is_vital: Returns whether a request (method, path) is served beyond the limits.
+            is_vital: Returns whether a request with this method and path is served beyond the limits.
         """
         self._max = config.max_connections
         self._max_per_client = config.max_connections_per_client or self._max - self._max // 4
@@ -68,7 +70,7 @@ class ConnectionLimits:
         self._surplus: dict[Limited, None] = {}  # by the time of arrival
 
     def opened(self, connection: Limited) -> None:
-        """Counts a connection, and makes room for it."""
+        """Counts a new connection, and makes room for it."""
         client = connection.client
         count = self._clients[client] = self._clients.get(client, 0) + 1
         self._counted.add(connection)
@@ -85,7 +87,7 @@ class ConnectionLimits:
             next(iter(self._surplus)).abort()
 
     def closed(self, connection: Limited) -> None:
-        """Forgets a connection, if it still counts."""
+        """Stops counting a connection, if it still counts."""
         if connection not in self._counted:
             return
         self._counted.remove(connection)
@@ -106,8 +108,10 @@ class ConnectionLimits:
             raise too_many_connections()
 
     def _close_idle(self, newcomer: Limited, client: str = "") -> bool:
-        """Closes the longest idle connection, of this client if one is given. Returns False if none is idle long
-        enough."""
+        """Closes the connection that has been idle longest, of the given client if any.
+
+        Returns False if none has been idle long enough.
+        """
         latest = (newcomer.idle_since or 0.0) - IDLE_GRACE_S
         busy: list[Limited] = []
         found = None
@@ -135,7 +139,9 @@ def too_many_connections() -> Unavailable:
 
 
 def client_of(peer: object) -> str:
-    """Returns whom a peer's address belongs to: an IPv4 address, the /64 of an IPv6 one; "" for Unix sockets."""
+    """Returns the client to which a peer's address belongs: an IPv4 address, the /64 of an IPv6 one; "" for a Unix
+    socket.
+    """
     if not isinstance(peer, tuple):
         return ""
     host = str(peer[0]).partition("%")[0]
@@ -146,16 +152,16 @@ def client_of(peer: object) -> str:
 
 
 MAX_PENDING_BODIES = 4
-"""Memory for all bodies that are not complete yet, in bodies of the largest size: without it, max_connections clients
-could hold 64 GiB."""
+"""The memory for all incomplete bodies, as a multiple of the largest allowed body. Without it, max_connections clients
+could use 64 GiB."""
 
 
 @dataclass(eq=False, repr=False)
 class ServerState:
     """The state that the connections of one server share.
 
-    While it is `draining`, every response closes its connection. `active_requests` are those whose response is not
-    closed; their connections may have closed before. `reserved_bytes` are those of unfinished bodies.
+    While `draining` is set, every response closes its connection. `active_requests` counts the requests whose response
+    is not closed, even if their connection is. `reserved_bytes` is the memory of incomplete bodies.
     """
 
     config: Config
@@ -163,9 +169,10 @@ class ServerState:
     handle: Handle
     """Answers requests."""
     is_vital: Callable[[str, str], bool] = lambda method, path: False
-    """Tells whether a request (method, path) reports on the server, and is served beyond --max_connections."""
+    """Returns whether the request with this method and path reports on the server, and is served beyond
+    --max_connections."""
     check_head: Callable[[Request], None] = lambda request: None
-    """Raises RequestError for a request without its body, which then is not read."""
+    """Raises RequestError for a request whose body should not be read."""
 
     def __post_init__(self) -> None:
         self.limits = ConnectionLimits(self.config, self.is_vital)
@@ -178,7 +185,7 @@ class ServerState:
         self._idle: asyncio.Event | None = None  # while draining: set when nothing is open
 
     def connection_opened(self, connection: Limited) -> None:
-        """Adds a connection, within the limits; drops it while draining."""
+        """Adds a connection within the limits, or drops it while draining."""
         self.connections.add(connection)
         if self.draining:
             connection.abort()
@@ -201,7 +208,10 @@ class ServerState:
             self._idle.set()
 
     def parse_later(self, loop: asyncio.AbstractEventLoop, parse: Callable[[], None]) -> None:
-        """Calls it in a later turn of the loop. One in each turn: 24 bodies of tiny chunks held the loop for 3 s."""
+        """Calls `parse` in a later iteration of the loop, one such call in each.
+
+        Otherwise 24 bodies of tiny chunks would hold the loop for 3 s.
+        """
         self._unparsed.append(parse)
         if len(self._unparsed) == 1:
             loop.call_soon(self._parse_next, loop)
@@ -216,6 +226,6 @@ class ServerState:
                 loop.call_soon(self._parse_next, loop)
 
     def reserve_memory(self, delta: int) -> bool:
-        """Adds to the memory of all unfinished bodies, in bytes; returns False when it exceeds the limit."""
+        """Adds to the memory of all incomplete bodies, in bytes. Returns False if the limit is exceeded."""
         self.reserved_bytes += delta
         return self.reserved_bytes <= self.most_reserved_bytes

@@ -1,4 +1,4 @@
-"""Sockets that listen: binding, names. Every failure is a StartError of one line."""
+"""Creates listening sockets and their names. Every failure is a StartError of one line."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ async def bind(host: str, port: int, *, option: str, reuse: bool = False) -> lis
     An address that this machine lacks is skipped if another works.
 
     Args:
-        host: The name or the address of the host; "" for every address of this machine.
+        host: The name or address of the host; "" for all addresses of this machine.
         port: The port.
-        option: The name of the option that has set the port, for errors.
-        reuse: Whether they share the port with other sockets of this user that allow it, too.
+        option: The option that set the port, for errors.
+        reuse: Whether the port may be shared with other sockets of this user that allow it, too.
 
     Raises:
-        StartError: The host is not known, or a socket cannot be bound.
+        StartError: The host is unknown, or a socket cannot be bound.
     """
     try:
         found = await asyncio.get_running_loop().getaddrinfo(
@@ -54,13 +54,13 @@ async def bind(host: str, port: int, *, option: str, reuse: bool = False) -> lis
 
 
 def _not_bound(host: str, port: int, number: int, option: str, *, reuse: bool = False) -> StartError:
-    """Returns the error for an address that cannot be listened on.
+    """Returns the error for an address that cannot be bound.
 
     Args:
         host: The name or address of the host.
         port: The TCP port.
-        number: The errno of the attempt.
-        option: The option that has set the port.
+        number: The errno of the failure.
+        option: The option that set the port.
         reuse: Whether the port may be shared with other sockets of this user.
     """
     shared = ", which was started without --reuse_port" if reuse else ""
@@ -90,9 +90,9 @@ def _bind_one(family: int, address: Any, *, reuse: bool) -> socket.socket:
 
 
 def bind_unix(path: Path) -> tuple[socket.socket, int]:
-    """Returns a Unix socket at path, and the path's inode.
+    """Returns a Unix socket bound to the path, and the inode of the path.
 
-    A socket without a listener is replaced; anything else at the path is left alone.
+    An existing socket without a listener is replaced. Raises StartError for anything else at the path.
     """
     _remove_stale(path)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -133,7 +133,7 @@ def _unix_error(path: Path, error: OSError) -> StartError:
 
 
 def remove_unix(path: Path, inode: int) -> None:
-    """Removes our socket, unless the path is something else by now."""
+    """Removes the server's own socket, unless something else is at the path by now."""
     try:
         if path.lstat().st_ino == inode:
             path.unlink()
@@ -142,13 +142,13 @@ def remove_unix(path: Path, inode: int) -> None:
 
 
 def close_all(sockets: list[socket.socket]) -> None:
-    """Closes and removes sockets that will not be listened on."""
+    """Closes sockets that will not be used, and removes those of Unix paths."""
     while sockets:
         sockets.pop().close()
 
 
 def url(sock: socket.socket, tls: bool) -> str:
-    """Returns where a listening socket can be reached."""
+    """Returns the URL of a listening socket."""
     if sock.family == socket.AF_UNIX:
         return f"unix:{sock.getsockname()}"
     host, port = sock.getsockname()[:2]

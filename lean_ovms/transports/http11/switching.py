@@ -1,4 +1,4 @@
-"""Declares what HTTP/1.1 asks of another protocol, to which its connections may be switched (RFC 9110, 7.8)."""
+"""The interface of another protocol, to which HTTP/1.1 connections may be switched (RFC 9110, 7.8)."""
 
 from __future__ import annotations
 
@@ -11,42 +11,44 @@ from .writer import ResponseWriter
 
 
 class Link(Protocol):
-    """The part of a connection that the other protocol uses."""
+    """The part of an HTTP connection that the other protocol uses."""
 
     def set_reading(self, wanted: bool) -> None:
         """Pauses or resumes reading."""
 
     def reserve_memory(self, size: int) -> bool:
-        """Reports the bytes of what is unfinished; returns whether all connections exceed the limit."""
+        """Reports the size in bytes of incomplete data; returns whether the memory of all connections exceeds the
+        limit.
+        """
 
 
 class SwitchedConnection(Protocol):
-    """The other protocol's side of a connection."""
+    """The other protocol's object for a connection."""
 
     def feed(self, data: bytes) -> None:
-        """Takes bytes from the client."""
+        """Takes bytes received from the client."""
 
     def resume(self) -> None:
-        """Notes that the client reads again."""
+        """Is called when the client reads again."""
 
     async def serve(self) -> None:
         """Serves the connection until it should be closed."""
 
 
 MakeConnection = Callable[[Switch, asyncio.AbstractEventLoop, ResponseWriter, Link, float], SwitchedConnection]
-"""Makes that side for the response which switches the connection, the event loop, what sends its bytes, the connection
-itself, and the seconds that a large message may take to arrive."""
+"""A function that creates a SwitchedConnection from the response that switches the connection, the event loop, the
+writer, the connection itself, and the seconds in which a large message must arrive."""
 
 
 class OtherProtocol(Protocol):
-    """A protocol to which connections are switched."""
+    """A protocol to which connections can be switched."""
 
     @property
     def name(self) -> str:
-        """The name that the protocol has in the header Upgrade, in small letters."""
+        """The name of the protocol in the Upgrade header, in lower case."""
 
     def accept(self, request: Request) -> None:
-        """Sets `upgrade` of a request that asks for the protocol, if it has all that the protocol wants."""
+        """Sets `upgrade` of a request that asks for the protocol, if the request is complete in this respect."""
 
     async def make_connection(self) -> MakeConnection:
-        """Returns what makes its connections. Raises MissingExtra."""
+        """Returns the function that creates its connections. Raises MissingExtra."""

@@ -1,1 +1,1 @@
-"""Transcription while somebody speaks: WS …/realtime in OpenAI's and vLLM's dialect."""
+"""Live transcription: WS …/realtime in OpenAI's and in vLLM's dialect."""

@@ -1,4 +1,4 @@
-"""The audio of a session: what clients send becomes blocks for the engine, in a queue of bounded length."""
+"""The audio of a session: decodes what a client sends, and passes it to the engine in a queue of limited length."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
     from ..live_decoder import LiveDecoder
 
 RATES = (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000)
-"""Sample rates of PCM that clients may send."""
+"""The sample rates of PCM that clients may use."""
 G711_RATE = 8000
 BYTES_PER_S = SAMPLE_RATE * SAMPLE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class AudioFormat:
-    """The form in which a client sends audio."""
+    """The format in which a client sends audio."""
 
     encoding: str = "pcm"
-    """"pcm" (16 bits, little-endian), "pcmu" or "pcma" (G.711)."""
+    """The encoding: "pcm" (16 bits, little-endian), "pcmu" or "pcma" (G.711)."""
     rate: int = SAMPLE_RATE
 
 
 class AudioReader:
-    """Decodes the base64 audio of one format. Any cut of the audio between samples gives the same samples."""
+    """Decodes base64 audio of one format. The result does not depend on where the audio is divided between samples."""
 
     def __init__(self, audio_format: AudioFormat) -> None:
         self.format = audio_format
@@ -40,17 +40,17 @@ class AudioReader:
 
     @property
     def ready(self) -> bool:
-        """Whether `read` can be called without `prepare`: it has a decoder, or the engine takes the format."""
+        """Whether `read` can be called without `prepare`: there is a decoder, or the engine accepts the format."""
         return self.format == AudioFormat() or self._decoder is not None
 
     def prepare(self) -> None:
-        """Imports and builds the decoder of the format; to be called in a thread."""
+        """Imports and creates the decoder for the format; meant to be called in a thread."""
         from ..live_decoder import LiveDecoder
 
         self._decoder = LiveDecoder(self.format.encoding, self.format.rate, SAMPLE_RATE)
 
     def read(self, text: str) -> bytes:
-        """Decodes base64 to samples for the engine. Raises BadRequest."""
+        """Decodes base64 audio to samples for the engine. Raises BadRequest."""
         try:
             data = base64.b64decode(text, validate=True)
         except (binascii.Error, ValueError):
@@ -62,7 +62,7 @@ class AudioReader:
         return data if self._decoder is None else self._decoder.feed(data)
 
     def flush(self) -> bytes:
-        """Returns the samples that the decoder still has at the end of the audio."""
+        """Returns the samples that are still in the decoder at the end of the audio."""
         return b"" if self._decoder is None else self._decoder.flush()
 
 
@@ -71,9 +71,9 @@ def _invalid(why: str) -> BadRequest:
 
 
 class AudioQueue:
-    """Blocks of one stream of audio between the session and the engine. An async iterator for the engine.
+    """The queue of audio blocks of a stream between the session and the engine, which iterates over it.
 
-    `seconds` is the length of all audio so far. Once it has `ended`, nobody takes blocks any more.
+    `seconds` is the duration of all audio so far. `ended` says that no more blocks are taken.
     """
 
     def __init__(self, ahead_s: float) -> None:
@@ -86,7 +86,7 @@ class AudioQueue:
         self._changed = asyncio.Event()
 
     def put(self, block: bytes) -> None:
-        """Adds audio, which is dropped once nobody takes it."""
+        """Appends audio; it is dropped if no more blocks are taken."""
         self.seconds += len(block) / BYTES_PER_S
         if block and not self.ended:
             self._blocks.append(block)
@@ -95,16 +95,16 @@ class AudioQueue:
 
     @property
     def full(self) -> bool:
-        """Whether the queue has as much audio as may be read ahead."""
+        """Whether the queue holds as much audio as may be read ahead."""
         return self._bytes >= self._most
 
     def close(self) -> None:
-        """Ends the audio: iteration stops after the last block."""
+        """Ends the audio: the iteration stops after the last block."""
         self._closed = True
         self._changed.set()
 
     def end(self) -> None:
-        """Drops all blocks, as nobody takes them any more."""
+        """Drops all blocks, since no more are taken."""
         self.ended = True
         self._blocks.clear()
         self._bytes = 0
@@ -127,9 +127,9 @@ class AudioQueue:
         return block
 
     async def _until(self, condition: Callable[[], bool]) -> None:
-        """Waits until the condition holds.
+        """Waits until a condition is true.
 
-        Two tasks wait at most, for blocks and for room: each checks every change.
+        At most two tasks wait, one for blocks and one for room; each checks its condition after every change.
         """
         while not condition():
             self._changed.clear()

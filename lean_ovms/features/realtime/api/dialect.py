@@ -1,4 +1,4 @@
-"""Declares what the two dialects of a session share: events of the client in, events for it out, as JSON objects."""
+"""The parts that both dialects of a session share: the types of a client's events, and the text sent to the client."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ...speech.api.transcript import entries
 from ...speech.params import TextDelta
 
 EVENTS = ("session.update", "input_audio_buffer.append", "input_audio_buffer.commit", "input_audio_buffer.clear")
-"""Types of a client's events, which both dialects have."""
+"""The types of client events that both dialects have."""
 SPACELESS = ("zh", "ja", "th", "lo", "my", "yue")
-"""Languages without spaces between words."""
+"""The languages without spaces between words."""
 
 
 def audio_of(event: Json) -> str:
@@ -30,15 +30,15 @@ def logprobs(event: TextDelta) -> list[Json] | None:
 
 @dataclass(slots=True)
 class Said:
-    """The text that was sent of a transcript."""
+    """The text of a transcript that has been sent."""
 
     text: str = ""
-    """All of it."""
+    """The whole text."""
     window: str = ""
-    """What there was of the current window."""
+    """The text of the current window."""
 
     def add(self, text: str, language: str) -> str:
-        """Adds the text of a delta. Returns it as it follows the text before, with the space that is needed there."""
+        """Adds the text of a delta; returns it with a space before it if one is needed after the previous text."""
         begins, before = not self.window, self.text[-1:]
         self.window += text
         if begins and not before:
@@ -49,5 +49,5 @@ class Said:
         return text
 
     def rest(self, window: str) -> str:
-        """Returns what no delta had of the text of a window that has ended."""
+        """Returns the part of an ended window's text that was not in any delta."""
         return window[len(self.window) :] if window.startswith(self.window) else ""

@@ -1,7 +1,8 @@
-"""GET …/realtime: a WebSocket that transcribes what it is sent.
+"""GET …/realtime: a WebSocket that transcribes the audio sent to it.
 
-https://platform.openai.com/docs/api-reference/realtime and vLLM's /v1/realtime on one path. It is OpenAI's dialect with
-`intent=transcription` or `model` in the URL, or if the first session.update has a session; else vLLM's.
+It serves https://platform.openai.com/docs/api-reference/realtime and vLLM's /v1/realtime on one path. OpenAI's dialect
+is used with `intent=transcription` or `model` in the URL, or if the first session.update has a session; otherwise
+vLLM's.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ QUERY = FieldSet((
 
 
 class RealtimeService(OpenWebSockets[TranscriptionSession]):
-    """The open transcription sessions of a server: at shutdown each is closed once its text is sent."""
+    """The open transcription sessions of a server. At shutdown each is closed after its text was sent."""
 
     def __init__(self, config: Config) -> None:
         most = config.of(RealtimeOptions).max_realtime_sessions
@@ -74,14 +75,14 @@ async def handle(request: Request, services: Services) -> Response:
 
 
 def dialect_of(event: Json) -> type[Dialect] | None:
-    """Returns the dialect that an event shows, None if it shows none: only OpenAI's session.update has a session."""
+    """Returns the dialect that an event reveals, or None: only OpenAI's session.update has a session."""
     if event["type"] != "session.update":
         return None
     return OpenAi if event.get("session") is not None else Vllm
 
 
 def chosen_model(services: Services, name: str) -> str:
-    """Returns the name of the model in the URL, or of the only one, which must be ready; "" if there are several.
+    """Returns the name of the model in the URL or of the only model, which must be ready; "" if there are several.
 
     Raises RequestError.
     """

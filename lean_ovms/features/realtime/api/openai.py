@@ -1,7 +1,8 @@
-"""OpenAI's dialect: a transcription session (https://platform.openai.com/docs/guides/realtime-transcription).
+"""OpenAI's dialect of a transcription session (https://platform.openai.com/docs/guides/realtime-transcription).
 
-With server_vad an utterance is an item: speech_started, deltas, speech_stopped, committed, completed. Without it an
-item is what was sent between two commits. Text that was sent is never taken back: all deltas make up the transcript.
+With server_vad an item is an utterance, with the events speech_started, deltas, speech_stopped, committed, completed.
+Without it, an item is the audio between two commits. Text that was sent is never revised: the deltas joined are the
+transcript.
 """
 
 from __future__ import annotations
@@ -24,25 +25,27 @@ EMPTY = "Error committing input audio buffer: the buffer is empty"
 
 @dataclass(slots=True)
 class _Item:
-    """One utterance."""
+    """An utterance."""
 
     id: str
-    """The id of its item."""
+    """The id of the item."""
     start: float
-    """When it begins, in seconds of the session."""
+    """The beginning of the utterance, in seconds of the session."""
     end: float = 0.0
-    """When it ends, in seconds of the session."""
+    """The end of the utterance, in seconds of the session."""
     said: Said = field(default_factory=Said)
-    """The text that was sent."""
+    """The text that has been sent."""
     logprobs: list[Json] = field(default_factory=list)
-    """The log probabilities of its tokens."""
+    """The log probabilities of the tokens."""
     committed: bool = False
-    """Whether the client, or voice activity, has ended it."""
+    """Whether the client or voice activity detection has ended it."""
     dropped: bool = False  # by input_audio_buffer.clear
 
 
 class OpenAi:
-    """One client's conversation. items: not completed, in order; the engine's text belongs to the first."""
+    """One client's session. `items` are those that are not completed, in order; the engine's text belongs to the
+    first.
+    """
 
     def __init__(self, session: TranscriptionSession) -> None:
         self._session = session
@@ -86,12 +89,12 @@ class OpenAi:
             raise BadRequest(EMPTY, code="input_audio_buffer_commit_empty")
 
     def _idle_s(self) -> float:
-        """Returns the seconds of silence allowed from now on; 0: no limit, or somebody speaks."""
+        """Returns the seconds of silence that are still allowed; 0 for no limit, or while somebody speaks."""
         idle = self._session.current is not None and not self._items
         return self._session.settings.idle_timeout_ms / 1000 if idle else 0.0
 
     async def _timed_out(self) -> None:
-        """Sends an item without text for the silence."""
+        """Sends an item without text because of the silence."""
         item = _Item(new_id("item"), self._heard_s, self._session.written_s)
         if item.end <= item.start:  # nothing was sent
             return
@@ -109,7 +112,7 @@ class OpenAi:
         self._silence.close()
 
     async def _clear(self) -> None:
-        """Drops the audio that is not committed; utterances that have ended are transcribed."""
+        """Drops the audio that is not committed. Utterances that have ended are still transcribed."""
         stream = self._session.current
         if stream is not None and stream.settings.turns is None:
             self._items = deque(item for item in self._items if item.id != stream.item_id)
@@ -204,7 +207,7 @@ class OpenAi:
             await self._complete(stream)
 
     async def failed(self, stream: Stream, error: RequestError) -> None:
-        """Sends the error for each item without a transcript; if there is none, as an event of its own."""
+        """Sends the error for each item without a transcript, or as a separate event if there is none."""
         waiting = [item for item in self._items if not item.dropped]
         if stream.settings.turns is None:
             waiting = [item for item in waiting if item.id == stream.item_id]

@@ -1,4 +1,4 @@
-"""The session object of a transcription session: read from session.update, and rendered. Pure functions."""
+"""The session object of a transcription session: parses session.update, and renders the object. Pure functions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def defaults(model: str) -> Settings:
 
 
 def updated(settings: Settings, session: Any) -> Settings:
-    """Returns the settings as a session object changes them: what is absent stays as it is. Raises BadRequest."""
+    """Returns the settings with the changes of a session object; absent members change nothing. Raises BadRequest."""
     if session is None:
         raise _no_object("session")
     values = _object(session, "session")
@@ -82,7 +82,7 @@ def _transcription(settings: Settings, given: Any) -> Settings:
 
 
 def _turns(given: Any) -> tuple[TurnDetection | None, int]:
-    """Returns (turn detection, None for none; idle_timeout_ms). Raises BadRequest."""
+    """Returns the turn detection (None for none) and idle_timeout_ms. Raises BadRequest."""
     if given is None:
         return None, 0
     where = f"{INPUT}.turn_detection"
@@ -110,7 +110,7 @@ def _includes(given: Any) -> bool:
 
 
 def _object(given: Any, where: str) -> Json:
-    """Returns the object of a field; null counts as an empty one. Raises BadRequest."""
+    """Returns the object in a field; null counts as an empty object. Raises BadRequest."""
     if not isinstance(given, dict | None):
         raise _no_object(where)
     return given or {}
@@ -147,7 +147,7 @@ def _wrong(where: str, given: Any, allowed: str) -> BadRequest:
 
 
 def rendered(settings: Settings, session_id: str, expires_at: int) -> Json:
-    """Returns the session object that the client gets."""
+    """Returns the session object to send to the client."""
     kind = next((name for name, found in FORMATS.items() if found == settings.format), "audio/pcm")
     turns = settings.turns
     return {

@@ -1,7 +1,7 @@
-"""One client's session: reads its events, hands audio to the engine, sends what the engine finds. Any dialect.
+"""A client's session in any dialect: reads its events, passes audio to the engine, and sends what the engine finds.
 
-Audio between two commits is a Stream, transcribed by one request to the engine. Streams are transcribed one after the
-other, in order, while audio of the next one is already read. What is read ahead of the engine is bounded: then the
+The audio between two commits is a Stream, transcribed by one request to the engine. Streams are transcribed one after
+the other, while audio of the next one is already read. The audio read ahead of the engine is limited: at the limit the
 session receives no further message, and TCP slows the client down.
 """
 
@@ -35,11 +35,11 @@ from .stream import Stream
 logger = logging.getLogger("lean_ovms.api")
 
 MAX_WAITING = 4
-"""Streams that wait to be transcribed, before no further message is received."""
+"""The number of streams waiting for transcription at which no further message is received."""
 FINISH_S = 30.0
-"""The time to transcribe what was said before a session ends by itself."""
+"""Seconds in which the remaining audio is transcribed before a session ends by itself."""
 INLINE_CHARACTERS = 65536
-"""Characters of base64 that are decoded on the event loop; more is decoded and resampled in a thread.
+"""The number of base64 characters that are decoded on the event loop; more is decoded and resampled in a thread.
 
 At 24 kHz 1 MiB takes 25 ms (2026-11).
 """
@@ -50,36 +50,36 @@ STOPPING = Close(GOING_AWAY, "the server is shutting down")
 
 
 class Dialect(Protocol):
-    """One client's conversation. Methods that send wait while the client does not read."""
+    """The dialect of one client's session. Methods that send wait while the client does not read."""
 
     def __init__(self, session: TranscriptionSession) -> None: ...
 
     async def handle(self, event: Json) -> None:
-        """Handles a client's event, of a type in dialect.EVENTS. Raises RequestError."""
+        """Handles a client's event, whose type is in dialect.EVENTS. Raises RequestError."""
 
     async def refuse(self, error: RequestError, event: Json) -> None:
-        """Sends the error of a client's event.
+        """Sends the error for a client's event.
 
         Args:
             error: The error.
-            event: The event; {}: the message could not be read as one.
+            event: The event; {} if the message could not be read as an event.
         """
 
     async def transcribed(self, stream: Stream, event: SpeechEvent) -> None:
-        """Sends what an event of the engine adds to a stream's transcript."""
+        """Sends what an event of the engine adds to the transcript of a stream."""
 
     async def finished(self, stream: Stream) -> None:
-        """Is called when a stream is transcribed to its end."""
+        """Is called when a stream has been transcribed to its end."""
 
     async def failed(self, stream: Stream, error: RequestError) -> None:
-        """Is called when a stream's transcription has ended with an error."""
+        """Is called when the transcription of a stream has failed."""
 
     def close(self) -> None:
         """Is called when the session has ended."""
 
 
 class TranscriptionSession:
-    """One client's WebSocket: its settings, and the streams of audio that are transcribed one after the other."""
+    """One client's WebSocket, with its settings and the streams that are transcribed one after another."""
 
     def __init__(
         self,
@@ -94,17 +94,17 @@ class TranscriptionSession:
         Args:
             services: The services of the server.
             socket: The WebSocket.
-            dialect: The dialect that the URL shows.
-            model_name: The model's name in the URL.
-            dialect_of: Returns the dialect that an event shows; None: that of the URL is spoken.
+            dialect: The dialect that the URL reveals.
+            model_name: The name of the model in the URL.
+            dialect_of: Returns the dialect that an event reveals; None if the URL decides.
         """
         self.id = new_id("sess")
         self.services = services
         self.model_name = model_name
         self.settings = Settings(model=model_name)
-        """The settings of the next stream."""
+        """The settings for the next stream."""
         self.current: Stream | None = None
-        """The stream that takes audio; None: there is none."""
+        """The stream to which audio is added; None if there is none."""
         self._dialect_of = dialect_of
         self._stopping: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.dialect = dialect(self)
@@ -127,7 +127,8 @@ class TranscriptionSession:
         await self._socket.send(orjson.dumps(event))
 
     async def model(self, name: str = "") -> SpeechModel:
-        """Returns the model of this name, else that of the settings, else the only one; loads one that is not known.
+        """Returns the model of this name, or that of the settings, or the only one; loads it if its properties are
+        unknown.
 
         Raises RequestError.
         """
@@ -143,17 +144,19 @@ class TranscriptionSession:
         return self._fed_s + (self.current.audio.seconds if self.current is not None else 0.0)
 
     def described(self) -> Json:
-        """Returns the current configuration as OpenAI's session object."""
+        """Returns the current settings as OpenAI's session object."""
         left_s = max(0.0, self._ends_at - self._clock())
         return rendered(self.settings, self.id.replace("-", "_"), int(time.time() + left_s))
 
     def stop(self) -> None:
-        """Closes the session, as the server stops, once the text of what was said is sent."""
+        """Closes the session, because the server stops, after the text of the received audio was sent."""
         if not self._stopping.done():
             self._stopping.set_result(None)
 
     async def configure(self, settings: Settings) -> None:
-        """Applies settings to audio that arrives from now on. Raises RequestError if the model cannot have them."""
+        """Applies settings to audio that arrives from now on. Raises RequestError if the model does not support
+        them.
+        """
         if settings == self.settings:
             return
         settings.params((await self.model(settings.model)).speech, partials=False)
@@ -166,7 +169,7 @@ class TranscriptionSession:
 
         Args:
             audio: The audio in base64.
-            committed: Whether its text is sent while it is transcribed.
+            committed: Whether the text of a new stream is sent while it is transcribed.
         """
         stream = await self.open()
         if committed:
@@ -184,7 +187,7 @@ class TranscriptionSession:
     async def open(self) -> Stream:
         """Returns the current stream, or a new one without audio.
 
-        A stream that has failed stays current until the client commits it, unless the server finds the turns.
+        A failed stream remains current until the client commits it, unless the server detects the turns.
         """
         stream = self.current
         if stream is not None and stream.audio.ended and stream.settings.turns is not None:
@@ -208,7 +211,7 @@ class TranscriptionSession:
         self._left(stream)
 
     async def drop_stream(self, stream: Stream) -> None:
-        """Drops this stream, its audio and its text."""
+        """Drops a stream with its audio and text."""
         stream.cancel()
         self._left(stream)
 
@@ -220,7 +223,9 @@ class TranscriptionSession:
     # --- its life
 
     async def run(self) -> Close:
-        """Serves the client until it leaves (then this is cancelled) or a limit is reached. Returns how to close."""
+        """Serves the client until a limit is reached, and returns how to close. It is cancelled when the client
+        leaves.
+        """
         transcribing = asyncio.create_task(self._transcribe_all())
         reading = asyncio.create_task(self._read())
         tasks = {transcribing, reading}
@@ -254,11 +259,11 @@ class TranscriptionSession:
                 return IDLE
 
     def _is_busy(self) -> bool:
-        """Returns whether the client waits for the server and need not send anything."""
+        """Returns whether the client is waiting for the server, and so need not send anything."""
         return self._blocked or any(stream.closed for stream in self._unfinished)
 
     async def _finish(self) -> None:
-        """Waits until the text of what has been said is sent, at most FINISH_S."""
+        """Waits at most FINISH_S seconds until the text of the received audio is sent."""
         if self.current is not None:
             await self.close_stream(self.current)
         with contextlib.suppress(asyncio.TimeoutError):
@@ -314,7 +319,7 @@ class TranscriptionSession:
                 self._idle.set()
 
     async def _transcribe(self, stream: Stream) -> None:
-        """Sends the transcription of a stream, from its commit on."""
+        """Sends the transcription of a stream, beginning when it is committed."""
         dialect = self.dialect
         pending: list[SpeechEvent] = []
         try:

@@ -1,4 +1,4 @@
-"""Declares the settings of a session, whatever the dialect, and the fields that set them. No sockets, no tasks."""
+"""The settings of a session in any dialect, and the fields that set them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ...speech.params import SpeechInfo, TranscribeParams, TurnDetection
 from .audio import AudioFormat
 
 LOGPROBS = "item.input_audio_transcription.logprobs"
-"""What clients ask for in `include`."""
+"""The value of `include` that asks for log probabilities."""
 MAX_PROMPT = 10_000
-"""Characters of a prompt; the model's limit in tokens is lower."""
+"""The most characters of a prompt; the model's limit in tokens is lower."""
 MAX_KEYWORDS = 256
 
 
@@ -24,21 +24,21 @@ class Settings:
     model: str = ""
     """The name of the model."""
     language: str = ""
-    """The code of the language; empty: it is detected."""
+    """The code of the language; empty to detect it."""
     prompt: str = ""
-    """The text before the first window."""
+    """The text that precedes the first window, as context for the model."""
     hotwords: str = ""
-    """The text before every window."""
+    """The text that precedes every window, as context for the model."""
     format: AudioFormat = field(default_factory=AudioFormat)
     """The format of the audio."""
     turns: TurnDetection | None = None
-    """How utterances are found; None: the client says where one ends."""
+    """The settings of detecting utterances; None if the client says where one ends."""
     idle_timeout_ms: int = 0
-    """The milliseconds of silence after which the client gets an empty item; 0: never."""
+    """The milliseconds of silence after which the client gets an empty item; 0 for never."""
     joined: bool = False
-    """Whether utterances are found by voice activity, and their texts make up one text between two commits."""
+    """Whether utterances are detected, but their texts are joined to one text between two commits."""
     logprobs: bool = False
-    """Whether log probabilities of tokens are wanted, where the model knows them."""
+    """Whether log probabilities of tokens are requested, if the model reports them."""
 
     def params(self, info: SpeechInfo, *, partials: bool) -> TranscribeParams:
         """Returns the parameters of a transcription for the engine. Raises BadRequest."""
@@ -55,7 +55,7 @@ class Settings:
 
 
 def _known_language(given: str, info: SpeechInfo) -> str:
-    """Returns the model's code of a language that is named as in a form; "" to detect it. Raises BadRequest."""
+    """Returns the model's code of a language; "" to detect it. Raises BadRequest."""
     if not given.strip():
         return ""
     code = find(given, info.languages)

@@ -1,4 +1,4 @@
-"""Notices that nobody has spoken for a while (OpenAI's idle_timeout_ms)."""
+"""Detects that nobody has spoken for a while (OpenAI's idle_timeout_ms)."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable
 
 
 class SilenceTimer:
-    """The timer of one session. Audio begins it again whenever it has run out."""
+    """The timer of a session. If it has expired, new audio starts it again."""
 
     def __init__(self, seconds: Callable[[], float], ended: Callable[[], Awaitable[None]]) -> None:
-        """Begins without waiting.
+        """Creates the timer without starting it.
 
         Args:
-            seconds: Returns how long silence may last at this moment; 0: there is no limit.
-            ended: Is awaited when it has lasted as long as that.
+            seconds: Returns how many seconds of silence are currently allowed; 0 for no limit.
+            ended: Awaited when the silence has lasted that long.
         """
         self._seconds = seconds
         self._ended = ended
@@ -22,12 +22,12 @@ class SilenceTimer:
         self._task: asyncio.Future[None] | None = None
 
     def begin(self) -> None:
-        """Starts the timer unless it runs."""
+        """Starts the timer unless it is running."""
         if self._timer is None and (seconds := self._seconds()):
             self._timer = asyncio.get_running_loop().call_later(seconds, self._fire)
 
     def stop(self) -> None:
-        """Stops the timer, as somebody speaks."""
+        """Stops the timer because somebody is speaking."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -38,7 +38,7 @@ class SilenceTimer:
             self._task = asyncio.ensure_future(self._ended())
 
     def close(self) -> None:
-        """Stops the timer, and what it has started."""
+        """Stops the timer and the call that it has started."""
         self.stop()
         if self._task is not None:
             self._task.cancel()

@@ -1,4 +1,4 @@
-"""One stream of audio, from its first block to its commit, and its transcription by the engine."""
+"""One stream of audio, from its first block to its commit, and its transcription."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class Stream:
     def __init__(
         self, settings: Settings, model: SpeechModel, params: TranscribeParams, offset_s: float, ahead_s: float
     ) -> None:
-        """Begins without audio.
+        """Creates a stream without audio.
 
         Args:
-            settings: What the client has set.
-            model: Transcribes it.
-            params: How it is transcribed.
-            offset_s: The seconds from the beginning of the session to that of the stream.
-            ahead_s: The seconds of audio that may wait for the engine.
+            settings: The settings of the client.
+            model: The model that transcribes it.
+            params: The parameters of the transcription.
+            offset_s: The beginning of the stream, in seconds of the session.
+            ahead_s: The most seconds of audio that may wait for the engine.
         """
         self.settings = settings
         self.model = model
@@ -34,13 +34,13 @@ class Stream:
         self.audio = AudioQueue(ahead_s)
         self.reader = AudioReader(settings.format)
         self.committed = asyncio.Event()
-        """Set once the client has asked for the text; until then it is computed, and not sent."""
+        """Set once the client has asked for the text. Before that the text is computed, but not sent."""
         self.task: asyncio.Task[None] | None = None
-        """The transcription, once it has begun."""
+        """The task of the transcription; None before it has begun."""
         self.closed = self.cancelled = False
 
     def close(self) -> None:
-        """Ends the audio of this stream; its text is sent from now on."""
+        """Ends the audio of the stream; its text may be sent from now on."""
         if not self.closed:
             self.closed = True
             self.audio.put(self.reader.flush())
@@ -48,7 +48,7 @@ class Stream:
         self.committed.set()
 
     def cancel(self) -> None:
-        """Drops the audio and the text of this stream."""
+        """Drops the audio and the text of the stream."""
         self.closed = self.cancelled = True
         self.audio.end()
         self.audio.close()

@@ -1,8 +1,8 @@
 """vLLM's dialect (vllm/entrypoints/speech_to_text/realtime, 0.32): the client commits, then sends audio, then commits.
 
-https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html, and what its tests ask for that came later: the
-confirmation of session.update, language, prompt and include in it, and the refusal of times. Beyond vLLM: sample_rate,
-and no session.update is needed where there is one model.
+https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html, with later additions that vLLM's tests expect: the
+confirmation of session.update, language, prompt and include in it, and the refusal of timestamps. Beyond vLLM, there is
+sample_rate, and no session.update is needed if there is only one model.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ def _include(values: list[str]) -> list[str]:
 
 
 def _granularities(values: list[str]) -> list[str]:
-    """Refuses every granularity: a client that waits for times learns that none will come. The codes are vLLM's."""
+    """Refuses every granularity with vLLM's codes, so that a client that waits for timestamps learns that none will
+    come.
+    """
     if not values:
         return values
     text, code = "this model does not support segment timestamps in a session", "unsupported_timestamp_granularity"
@@ -59,14 +61,14 @@ FINAL = Field("final", "bool", "there is no more audio", default=False)
 
 @dataclass(slots=True)
 class _Text(Said):
-    """The text that was sent of one stream, and its tokens."""
+    """The text of one stream that has been sent, and its tokens."""
 
     prompt_tokens: int = 0
     tokens: int = 0
 
 
 class Vllm:
-    """One client's conversation."""
+    """One client's session."""
 
     def __init__(self, session: TranscriptionSession) -> None:
         self._session = session

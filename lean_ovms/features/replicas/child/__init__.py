@@ -1,1 +1,1 @@
-"""The part of the engine process: on which processors it runs."""
+"""The part that runs in the engine process: restricting it to some processors."""

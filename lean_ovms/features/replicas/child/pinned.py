@@ -1,7 +1,7 @@
-"""python -m …replicas.child.pinned PROCESSORS MODULE …: runs the engine's module on some of the machine's processors.
+"""Runs the engine's module on some processors: python -m …replicas.child.pinned PROCESSORS MODULE ….
 
-It restricts itself before anything is imported that counts processors or starts threads, so that OpenVINO, too, has one
-thread for each core of these alone; and what it allocates from then on is memory of their NUMA node.
+The process restricts itself before it imports anything that counts processors or starts threads. So OpenVINO, too, has
+one thread for each core of these processors only, and all memory is allocated on their NUMA node.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The scripted engine of --fake_engine and of tests: the paged engine on a network that knows its answers."""
+"""The scripted engine of --fake_engine and of tests: the paged engine with a network whose answers are given."""

@@ -25,17 +25,17 @@ from .network import ScriptedNetwork
 from .script import Script, answer, from_config, model_info
 
 BEAMS = 20
-"""Sequences of a request at most, unless --best_of_limit says otherwise."""
+"""The most sequences of a request, unless --best_of_limit sets it."""
 
 
 class AnyText:
-    """A paged.sequence.Matcher that allows everything; it is its own fork, as it has no state."""
+    """A paged.sequence.Matcher that allows everything. It has no state, so a fork is the same object."""
 
     def prepare(self) -> None:
-        """Implements Matcher.prepare: there is no mask."""
+        """Does nothing, since there is no mask."""
 
     def apply(self, row: NDArray[np.float32]) -> None:
-        """Implements Matcher.apply: nothing is forbidden."""
+        """Does nothing, since every token is allowed."""
 
     def consume(self, token: int) -> bool:
         return False
@@ -48,39 +48,39 @@ class AnyText:
 
 
 class AnyGrammar:
-    """A parts.PagedGrammars that takes any, and its queue, in which none waits."""
+    """The PagedGrammars and ConstraintQueue of a scripted engine: every grammar is accepted, and nothing waits."""
 
     waiting = 0
     compiling = False
 
     def new_queue(self, wake: Callable[[], None], config: EngineConfig) -> AnyGrammar:
-        """Implements Grammars."""
+        """Returns itself, since it is also the queue."""
         return self
 
     def matcher(self, sequence: Sequence) -> AnyText:
-        """Implements PagedGrammars."""
+        """Returns a matcher that allows everything."""
         return AnyText()
 
     def prepare(self, matchers: object) -> None:
-        """Implements PagedGrammars: there are no masks."""
+        """Does nothing, since there are no masks."""
 
     def waiting_of(self, client: str) -> int:
         return 0
 
     def add(self, submit: Submit, request: GenerationRequest) -> bool:
-        """Implements ConstraintQueue: every request may run."""
+        """Returns True, since every request may run."""
         return True
 
     def cancel(self, request_id: int, index: int | None) -> None:
-        """Implements ConstraintQueue: nothing waits."""
+        """Does nothing, since nothing waits."""
 
     def poll(self, may_compile: bool) -> tuple[()]:
-        """Implements ConstraintQueue: nothing waits."""
+        """Returns nothing, since nothing waits."""
         return ()
 
 
 class ScriptedEngine(Engine):
-    """Serves requests as PagedPipeline does; what the network would say is in a script."""
+    """Serves requests like PagedPipeline, but with the answers of a script instead of a model."""
 
     def __init__(
         self,
@@ -90,13 +90,13 @@ class ScriptedEngine(Engine):
         beams: int = BEAMS,
         priority_across_clients: bool = False,
     ) -> None:
-        """Makes an engine that is ready at once.
+        """Creates an engine that is ready at once.
 
         Args:
-            script: How it behaves; None for the defaults.
-            max_running: Sequences that run at once.
-            beams: Sequences of one request at most.
-            priority_across_clients: Priorities order the requests of all clients.
+            script: The behaviour; None for the defaults.
+            max_running: The most sequences that run at once.
+            beams: The most sequences of one request.
+            priority_across_clients: Whether priorities are compared across clients.
         """
         self.script = script = script or Script()
         self.network = ScriptedNetwork(script.step_s)
@@ -128,7 +128,7 @@ class ScriptedEngine(Engine):
 
     @classmethod
     def from_config(cls, config: EngineConfig) -> ScriptedEngine:
-        """Returns the engine of --fake_engine. Raises StartError."""
+        """Creates the engine of --fake_engine. Raises StartError."""
         return cls(
             from_config(config),
             max_running=config.max_num_seqs,

@@ -1,4 +1,4 @@
-"""A network.Network without weights: its logits say what a script has as the next token. Knows no openvino."""
+"""A Network without weights, whose logits make the script's next token the likeliest. Independent of openvino."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ....engine.paged.sequence import Sequence
 
 NEVER_S = 1e6
 LONG_INPUTS = ("input_ids", "position_ids", LOGITS_INPUT)
-"""Inputs of 64-bit numbers; the others have 32."""
+"""The inputs with 64-bit numbers; all others have 32 bits."""
 INPUTS = (
     *LONG_INPUTS,
     *("past_lens", "subsequence_begins", "block_indices", "block_indices_begins", "max_context_len"),
@@ -25,7 +25,9 @@ INPUTS = (
 
 
 def _lines() -> NDArray[np.float32]:
-    """Returns [vocab, vocab]: logits with which each token is by far the likeliest, and then those that follow it."""
+    """Returns logits [vocab, vocab]: in each row one token is by far the likeliest, followed by the tokens after
+    it.
+    """
     size = words.VOCAB_SIZE
     lines = np.full((size, size), -40.0, np.float32)
     for token in range(size):
@@ -36,16 +38,16 @@ def _lines() -> NDArray[np.float32]:
 
 @dataclass(slots=True)
 class Tensor:
-    """An input of the network, with its memory: a `paged.network.InferTensor`."""
+    """An input of the network and its memory: a `paged.network.InferTensor`."""
 
     data: NDArray[Any]
     """The memory."""
     shape: Any
-    """The part of it that is in use."""
+    """The shape of the part that is in use."""
 
 
 class ScriptedNetwork(Network):
-    """Answers from `answers`; a prompt with one of fake_tokenizer.TRICKS makes its step fail."""
+    """A Network that returns `answers`. A prompt with one of fake_tokenizer.TRICKS makes its step fail."""
 
     vocab_size = words.VOCAB_SIZE
     image_shape = (0, 0)
@@ -55,21 +57,21 @@ class ScriptedNetwork(Network):
     inputs = frozenset(INPUTS)
 
     def __init__(self, step_s: float) -> None:
-        """Makes a network whose steps take so many seconds."""
+        """Creates a network whose steps take this many seconds."""
         self.adapting = False
         self.new_states: list[int] = []
         self.step_states: list[int] = []
         self.batch: Callable[[], list[Sequence]] = list
-        """Returns the sequences of the step, in the order of the inputs; the engine sets it."""
+        """Returns the sequences of the step in the order of the inputs; set by the engine."""
         self.answers: dict[int, dict[int, list[int]]] = {}
-        """The ids of the answers, by the request's id and the number of the choice; the engine sets them."""
+        """The token ids of the answers, by the request's id and the index of the choice; set by the engine."""
         self._step_s = step_s
         self.lines = _lines()
-        """Logits [vocab, vocab], by the token that comes next."""
+        """The logits [vocab, vocab], by the token that comes next."""
         self._tensors: dict[str, Tensor] = {}
 
     def allocate(self, blocks: int, states: int) -> None:
-        """Implements Network.allocate: there are no keys and values."""
+        """Does nothing, since there are no keys and values."""
 
     def tensor(self, name: str, shape: list[int]) -> Tensor:
         made = Tensor(np.zeros(shape, np.int64 if name in LONG_INPUTS else np.int32), shape)
@@ -108,7 +110,7 @@ class ScriptedNetwork(Network):
         return self.lines[following]
 
     def copy_block(self, source: int, target: int) -> None:
-        """Implements Network.copy_block: there is nothing in it."""
+        """Does nothing, since blocks have no content."""
 
     def block_buffers(self, block: int) -> list[NDArray[np.uint8]]:
         return []
@@ -117,14 +119,14 @@ class ScriptedNetwork(Network):
         return []
 
     def clear_state(self, slot: int) -> None:
-        """Implements Network.clear_state: there are none."""
+        """Does nothing, since there are no states."""
 
     def _input(self, name: str) -> NDArray[Any]:
         tensor = self._tensors[name]
         return tensor.data[: tensor.shape[0]]
 
     def _token(self, sequence: Sequence, place: int) -> int:
-        """Returns the token at a place of a sequence: the prompt's, the answer's, and then <eos>."""
+        """Returns the token at an index of a sequence: of the prompt, then of the answer, and <eos> after it."""
         if place < sequence.prompt:
             return sequence.ids[place]
         ids = self.answers[sequence.request.id][0 if sequence.beams else sequence.index]

@@ -1,7 +1,7 @@
-"""Reads what the scripted engine answers, and how it behaves.
+"""The script of the scripted engine: its answers, and its behaviour.
 
-The answer to a prompt is the last <|user|> message (the whole prompt if there is none), starting at a character that
-the seed chooses, and then <eos>; generation.fake_tokenizer has the vocabulary.
+The answer to a prompt is its last <|user|> message (the whole prompt if there is none), beginning at a character that
+the seed selects, and then <eos>. generation.fake_tokenizer has the vocabulary.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from ....types.engine import ModelInfo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """The behaviour of the scripted engine; for --fake_engine these are the keys of --plugin_config."""
+    """The behaviour of the scripted engine. With --fake_engine these fields are the keys of --plugin_config."""
 
     context: int = 8192
-    """Tokens of a prompt and its answer at most."""
+    """The most tokens of a prompt and its answer together."""
     blocks: int = 4096
-    """Blocks of the KV cache."""
+    """The number of blocks in the KV cache."""
     block_size: int = 32
-    """Tokens of a block."""
+    """The number of tokens in a block."""
     step_tokens: int = 256
-    """Tokens that a step computes at most."""
+    """The most tokens that a step computes."""
     step_s: float = 0.0
-    """Seconds that a step takes."""
+    """The seconds that a step takes."""
     answer: str = ""
-    """The text of every answer, instead of the prompt's own."""
+    """The text of every answer, instead of the prompt's own text."""
     speculative: str = ""
-    """What the model is said to draft tokens with (ModelInfo.speculative); requests get draft tokens then."""
+    """The reported kind of drafting (ModelInfo.speculative); if it is set, requests get draft tokens."""
     prefix_caching: bool = False
-    """Whether what is computed of a prompt is kept for others."""
+    """Whether the prefix cache is used."""
     recoverable: bool = True
-    """Whether a step that failed ends one request only, and not the engine."""
+    """Whether a failed step ends only one request instead of the engine."""
 
 
 def from_config(config: EngineConfig) -> Script:
-    """Returns the script of the options. Raises StartError for a --plugin_config that is none."""
+    """Returns the script that the options define. Raises StartError if --plugin_config is not valid."""
     script = Script(
         context=config.max_model_len or Script().context,
         step_tokens=config.max_num_batched_tokens or Script().step_tokens,
@@ -62,7 +62,7 @@ def from_config(config: EngineConfig) -> Script:
 
 
 def model_info(script: Script) -> ModelInfo:
-    """Returns the ModelInfo of a model that behaves as a script says."""
+    """Returns the ModelInfo of a model that behaves as the script says."""
     return ModelInfo(
         vocab_size=words.VOCAB_SIZE,
         context_length=script.context,
@@ -88,19 +88,19 @@ def answer(
     min_tokens: int,
     max_tokens: int,
 ) -> list[int]:
-    """Returns the tokens of an answer: the text over and over, up to a stop or max_tokens.
+    """Returns the tokens of an answer: the text repeated until a stop token or max_tokens.
 
     Args:
-        text: What is answered, or "" for the last message of the prompt.
-        prompt: Its token ids.
-        sampling: The parameters of the request; of its temperature matters only whether there is one.
-        seed: Chooses the character at which the text starts, when there is a temperature.
-        stops: Every id that ends the answer.
-        min_tokens: The answer does not end before it has so many tokens.
-        max_tokens: The answer has so many tokens at most.
+        text: The text of the answer; "" for the last message of the prompt.
+        prompt: The token ids of the prompt.
+        sampling: The parameters of the request. Only whether the temperature is 0 has an effect.
+        seed: Selects the character at which the text begins, unless the temperature is 0.
+        stops: The ids of the stop tokens.
+        min_tokens: The least number of tokens.
+        max_tokens: The most tokens.
 
     Returns:
-        The ids, with the stop at which they end.
+        The token ids, including the stop token at the end.
     """
     if not text:
         start = max((i for i, token in enumerate(prompt) if token == words.USER), default=-1)

@@ -1,1 +1,1 @@
-"""The part of the engine process: files of slots."""
+"""The part that runs in the engine process: the files of slots."""

@@ -1,8 +1,8 @@
-"""Slots as clients of llama.cpp's server know them: by its number, the text that used a slot last is saved to a file.
+"""Saves slots to files, as clients of llama.cpp's server expect: a slot's number stands for the text that used it last.
 
-Sequences share the prefix cache here, so a slot is no place in it. A file has the tokens of the text, and the blocks
-and states that are cached of it, with one checksum over all. It is written in one part and replaced at once; it is
-used only with the network that its fingerprint names.
+Sequences share the prefix cache here, so a slot is not a place in it. A file has the tokens of the text, and the cached
+blocks and states for them, with one checksum over all. It is replaced atomically, and used only with the network that
+its fingerprint identifies.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ from ...disk_cache.child.segment import Bytes, checksum, nbytes, open_file, priv
 
 MAGIC = b"LOVMSSL1"
 HEAD = struct.Struct("<8s32sIIQQ")
-"""Magic, fingerprint, checksum of what follows, bytes of the cache salt, number of tokens, number of states.
+"""The header of a file: magic, fingerprint, checksum of the rest, size of the cache salt, number of tokens, number of
+states.
 
-Then come the salt, the tokens, behind how many blocks each state is, the blocks and the states.
+It is followed by the salt, the tokens, the number of blocks before each state, the blocks and the states.
 """
 NUMBER_BYTES = 8
-"""Bytes of a token, and of a state's place."""
+"""The size in bytes of a token, and of the number of blocks before a state."""
 MOST_SLOTS = 64
-"""Slots of which it is known what used them last; those used longest ago are forgotten."""
+"""The number of slots whose last text is remembered; those used longest ago are forgotten."""
 MOST_SALT = 1 << 16
 TEMPORARY = ".part"
 WRONG = "the file was not saved with this model and these options, or it is damaged"
@@ -47,16 +48,17 @@ class SlotUse(NamedTuple):
     salt: str
     """The cache salt of its blocks."""
     ids: array[int]
-    """The tokens of the text, which grow while it is generated."""
+    """The tokens of the text, to which generated ones are added."""
     at_s: float
-    """When it began to use the slot, in seconds of the machine's monotonic clock, which all processes share."""
+    """The time at which it began to use the slot, in seconds of the machine's monotonic clock, which all processes
+    share."""
 
 
 UNUSED = SlotUse("", array("q"), 0.0)
 
 
 class SlotFiles:
-    """The slots of one engine, and their files. Only the engine's thread calls it; steps wait meanwhile."""
+    """The slots of one engine, and their files. Only the engine's thread calls it, and steps wait meanwhile."""
 
     def __init__(
         self,
@@ -67,11 +69,11 @@ class SlotFiles:
         blocks: BlockManager,
         states: StateCache,
     ) -> None:
-        """Begins without any slot that was used.
+        """Begins without used slots.
 
         Args:
-            directory: Where the files are.
-            fingerprint: What a file is valid for.
+            directory: The directory of the files.
+            fingerprint: Identifies the network for which a file is valid.
             limit: The most bytes of all files in the directory.
             network: The network, with its cache.
             blocks: The blocks of the KV cache.
@@ -95,7 +97,7 @@ class SlotFiles:
         Args:
             slot: The number of the slot.
             salt: The cache salt of the text's blocks.
-            ids: The tokens of the text; what is added to the array later is part of it, too.
+            ids: The tokens of the text. Tokens that are added to the array later belong to the text, too.
         """
         self._used[slot] = SlotUse(salt, ids, time.monotonic())
         self._used.move_to_end(slot)
@@ -103,11 +105,11 @@ class SlotFiles:
             self._used.popitem(last=False)
 
     def used_s(self, slot: int) -> float:
-        """Returns when a text has used a slot last, in seconds of the machine's monotonic clock; 0: none has."""
+        """Returns when a text used a slot last, in seconds of the machine's monotonic clock; 0 if none has."""
         return self._used.get(slot, UNUSED).at_s
 
     def save(self, slot: int, name: str, process: int = 0) -> tuple[int, int]:
-        """Writes what is cached of a slot's text.
+        """Writes the cached blocks and states of a slot's text to a file.
 
         Args:
             slot: The number of the slot.
@@ -115,7 +117,7 @@ class SlotFiles:
             process: The number of this process among those that write to the directory.
 
         Returns:
-            The tokens of the text, and the bytes of the file.
+            The number of saved tokens, and the size of the file in bytes.
 
         Raises:
             RequestError: The file cannot be written.
@@ -141,8 +143,10 @@ class SlotFiles:
             self._blocks.release([block for block, _ in found])
 
     def restore(self, slot: int, name: str) -> tuple[int, int]:
-        """Reads a file into the prefix cache, as the text that uses a slot. Returns as `save` does. Raises
-        RequestError."""
+        """Reads a file into the prefix cache, and notes that its text uses the slot. Raises RequestError.
+
+        Returns the number of tokens, and the size of the file in bytes.
+        """
         try:
             file = open_file(self._directory / name, os.O_RDONLY)
             try:
@@ -153,15 +157,18 @@ class SlotFiles:
             raise BadRequest(f"the file cannot be read: {error.strerror}", param="filename") from None
 
     def erase(self, slot: int) -> int:
-        """Drops the blocks of a slot's text that no sequence uses from the prefix cache. Returns their tokens."""
+        """Removes the blocks of a slot's text that no sequence uses from the prefix cache.
+
+        Returns their number of tokens.
+        """
         found = [block for block, _ in self._cached(self._used.pop(slot, UNUSED))]
         self._blocks.release(found)
         return self._blocks.drop(found) * self._blocks.block_size
 
     def _cached(self, use: SlotUse) -> list[tuple[int, int]]:
-        """Returns the cached blocks of a text with their serial numbers, each with one more reference.
+        """Returns the cached blocks of a text with their serial numbers, and adds a reference to each.
 
-        Tokens of images are negative, and other images have the same numbers in another process.
+        It stops at images: their tokens are negative, and have other numbers in another process.
         """
         ids = use.ids
         images = np.flatnonzero(np.frombuffer(ids.tobytes(), np.int64) < 0)

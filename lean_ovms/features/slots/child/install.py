@@ -1,4 +1,4 @@
-"""Lets an engine save slots to files."""
+"""Adds slots to an engine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from .files import SlotFiles
 
 
 def install(parts: Parts) -> None:
-    """Lets requests use slots, and commands save them. Raises StartError for a directory that cannot be used."""
+    """Adds the handling of slots and their commands to an engine. Raises StartError if the directory cannot be
+    used.
+    """
     if (valid_for := fingerprint_of(parts)) is None:
         return
     directory = Path(parts.config.of(SlotOptions).slot_save_path)
@@ -25,10 +27,10 @@ def install(parts: Parts) -> None:
 
 
 class Slots(StepHook):
-    """The slots of one engine: which text used them last, and commands about them."""
+    """The slots of one engine: records which text used each last, and handles the commands for them."""
 
     def __init__(self, files: SlotFiles, answer: Callable[[Record], None]) -> None:
-        """Begins without any slot that was used.
+        """Begins without used slots.
 
         Args:
             files: The files of slots.
@@ -38,12 +40,14 @@ class Slots(StepHook):
         self._answer = answer
 
     def added(self, sequence: Sequence) -> None:
-        """Notes that a slot is used by the text of a request, unless an adapter changes what is cached of it."""
+        """Notes that the text of a request uses its slot, unless the request has an adapter, which changes the cached
+        values.
+        """
         if sequence.params.adapter is None:
             self.files.use(sequence.request.sampling.id_slot, sequence.params.salt, sequence.ids)
 
     def handle(self, command: Record) -> bool:
-        """Saves, restores or erases what is cached of a slot's text."""
+        """Saves, restores or erases a slot if the command asks for it; returns whether it did."""
         if not isinstance(command, SlotAction):
             return False
         began, size = time.monotonic(), 0
