@@ -91,7 +91,7 @@ class App:
                 await load(route)
 
     async def drain(self, timeout_s: float) -> None:
-        """Lets the services finish what runs, within timeout_s."""
+        """Waits until the services have finished running work, at most timeout_s seconds."""
         self.services.stopping = True
         await asyncio.gather(*(service.drain(timeout_s) for service in self.services.states.values()))
 

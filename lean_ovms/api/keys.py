@@ -21,13 +21,13 @@ class ApiKey:
     """An API key. This base class is the key that all clients share, without limits."""
 
     name = ""
-    """The name in logs; empty: it has none."""
+    """The name of the key in logs; empty for none."""
     client = ""
-    """The client whose fair share its requests have: no name that an address could have; empty: the address is that."""
+    """The client whose fair share the requests use, a name that no address could have; empty to use the address."""
     models: tuple[str, ...] = ()
     """Patterns of the names of models that the key may use; () for every model."""
     cache_scope = ""
-    """The name of the scope in which it shares cached prompts with other keys; empty: it shares them with all."""
+    """The scope in which prompts are cached, shared by keys of the same scope; empty for the scope of all."""
 
     def __init__(self, digest: bytes) -> None:
         """Creates a key that is known by its hash.

@@ -31,7 +31,7 @@ def too_slow() -> RequestTimeout:
 
 @dataclass(slots=True)
 class UsageRecorder:
-    """Measures a request other than a text generation while it runs."""
+    """Measures a request, other than a text generation, while it runs."""
 
     started: float = field(default_factory=time.monotonic)
     engine_id: int = 0

@@ -24,8 +24,8 @@ from ..services import Services
 PLACE = "messages[{message}].content[{part}].{kind}.url"
 """The pattern for the name of an image's request field, in errors."""
 OF_TOOL = "of_tool"
-"""The member of a part that a tool returned, where it stands in a message of the user: templates have no place for it
-in a tool's message."""
+"""The key that marks a part as returned by a tool, after it was moved to a user message. Templates do not support such
+parts in tool messages."""
 MOST_LEFT_OUT = 16
 """The most parts from tools that are left out of one prompt because they cannot be loaded. They are dropped one by one,
 and each time all other parts are loaded again."""

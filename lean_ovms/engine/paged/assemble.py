@@ -240,7 +240,7 @@ def _install_features(
     config: EngineConfig,
     settings: PipelineSettings,
 ) -> None:
-    """Adds the parts of features that the options enable to a pipeline. Raises StartError."""
+    """Adds the features that the options enable to a pipeline. Raises StartError."""
     parts = Parts(
         config=config,
         settings=settings,

@@ -239,7 +239,7 @@ class BlockManager:
         self._idle.clear()
 
     def drop(self, blocks: Sequence[int]) -> int:
-        """Removes the unreferenced ones of these cached blocks from the prefix cache, and returns their number."""
+        """Removes those of the given blocks that no sequence uses from the prefix cache. Returns their number."""
         idle = [block for block in blocks if block in self._idle]
         for block in idle:
             del self._idle[block]

@@ -293,7 +293,9 @@ class FileTokenizer(Protocol):
 
 
 class VisionFile(Protocol):
-    """The file that reads images for a model which is one file: what an export with vision has besides its text."""
+    """The file with the vision networks of a single-file model, which corresponds to the other files of an export with
+    vision.
+    """
 
     config: Json
     """The members of config.json that say how images are read."""
@@ -301,7 +303,7 @@ class VisionFile(Protocol):
     """The members of preprocessor_config.json."""
 
     def network(self, part: str) -> Any:
-        """Returns a new openvino.Model, which an export has in openvino_PART_model.xml. Raises StartError."""
+        """Returns a new openvino.Model, the same as openvino_PART_model.xml in an export. Raises StartError."""
 
 
 class EngineFile(Protocol):
@@ -311,9 +313,9 @@ class EngineFile(Protocol):
         """Returns the tokenizer. Raises StartError."""
 
     def vision_file(self, config: EngineConfig) -> VisionFile | None:
-        """Returns what reads images for it; None: nothing does, as the options say or what is beside the file.
+        """Returns the file that reads images for the model; None if the options or the folder have none.
 
-        Raises StartError for a file that the options name and that cannot be used.
+        Raises StartError if a file named by the options cannot be used.
         """
 
     def without_images(self, config: EngineConfig, reason: str) -> None:

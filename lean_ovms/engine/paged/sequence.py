@@ -133,7 +133,7 @@ class Sequence(generation.QueuedSequence):
     shared_ends: set[int] = field(default_factory=set)
     """Lengths of prefixes that other prompts share; a checkpoint should be made after each."""
     cached_end: int = 0
-    """The length of a cached prefix that could not be used for want of a checkpoint, so one should be made there; 0 for
+    """The length of a cached prefix that could not be used without a checkpoint at its end, which should be made; 0 for
     none."""
     message_ends: tuple[int, ...] = ()
     """Lengths of prefixes that end with a message of a chat, where checkpoints should be made."""

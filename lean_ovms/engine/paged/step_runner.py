@@ -309,8 +309,8 @@ class StepRunner:
             finite: Whether each row of the logits is finite, [rows].
 
         Returns:
-            The sequences that go on without their draft tokens: the logits behind their newest token are finite, but
-            not those behind a draft token.
+            The sequences that continue without their draft tokens, since only the logits after a draft token are not
+            finite.
         """
         logits[~finite] = 0
         spoiled = [sequence for sequence, good in zip(step.decoding, finite.tolist(), strict=False) if not good]

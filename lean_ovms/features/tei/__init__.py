@@ -1,1 +1,1 @@
-"""Hugging Face's text-embeddings-inference: its endpoint that has no other shape here."""
+"""The endpoint of Hugging Face's text-embeddings-inference that other APIs do not have in the same form."""

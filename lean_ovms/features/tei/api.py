@@ -1,7 +1,7 @@
-"""POST /embed: a vector for each input, in a list and nothing else.
+"""POST /embed: returns the vectors of the inputs as a plain list of lists.
 
 https://huggingface.github.io/text-embeddings-inference/, for its clients (LlamaIndex, huggingface_hub, Haystack). They
-name no model: the only one for embeddings is meant. /v1/embed and /v2/embed are Cohere's.
+name no model, so the only model for embeddings is used. /v1/embed and /v2/embed are Cohere's.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Commands for people: chats with models in the terminal, and what models there are."""
+"""Commands for people: chats with models in the terminal, and lists of models."""

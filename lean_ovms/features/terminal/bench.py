@@ -1,4 +1,4 @@
-"""`lean-ovms bench [URL]`: a small load on a running server, and a report as `vllm bench serve` prints it.
+"""`lean-ovms bench [URL]`: puts a small load on a running server, and prints a report like that of `vllm bench serve`.
 
 https://docs.vllm.ai/en/stable/cli/bench/serve.html. Prompts are random token ids, so that no two share a prefix.
 """
@@ -24,14 +24,15 @@ request. ITL: time between two pieces of a stream."""
 PATIENCE_S = 3600.0
 WIDTH = 50
 IDS = range(100, 1000)
-"""Token ids of the prompts: behind the special tokens of most vocabularies, and in every vocabulary."""
+"""The token ids for prompts, which are after the special tokens of most vocabularies, and exist in every
+vocabulary."""
 COUNTS = {
     "num_prompts": (32, "requests in all"),
     "max_concurrency": (4, "requests at the same time"),
     "random_input_len": (128, "tokens of a prompt"),
     "random_output_len": (64, "tokens of an answer"),
 }
-"""The numbers of a load by vLLM's names: default and help."""
+"""The settings of a load by vLLM's names, with their defaults and help texts."""
 
 TITLES = {
     "completed": "Successful requests",
@@ -53,24 +54,27 @@ TIMES = {
 
 @dataclass
 class Timing:
-    """The times that were measured of one request."""
+    """The times measured for one request."""
 
     first: float = 0.0
-    """Seconds until the first piece."""
+    """The seconds until the first piece of the answer."""
     last: float = 0.0
-    """Seconds until the last piece."""
+    """The seconds until the last piece of the answer."""
     pieces: list[float] = field(default_factory=list)
-    """Seconds between two pieces."""
+    """The seconds between each two pieces."""
     prompt_tokens: int = 0
-    """The tokens of the prompt."""
+    """The number of prompt tokens."""
     tokens: int = 0
-    """The tokens of the answer."""
+    """The number of tokens of the answer."""
     error: str = ""
-    """Why it failed, and nothing else was measured; empty: it did not."""
+    """The reason why the request failed, in which case nothing else was measured; empty if it did not."""
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Prints the report. Returns the exit status: 1 if a request has failed. Raises StartError or CommandFailed."""
+    """Runs the load and prints the report. Returns the exit status, 1 if any request failed.
+
+    Raises StartError or CommandFailed.
+    """
     if argv[:1] == ["serve"]:  # as in vllm bench serve
         argv = argv[1:]
     given, words, options = own(_arguments(), argv)
@@ -110,7 +114,7 @@ def _arguments() -> CommandParser:
 
 
 def _request(client: ServerClient, model: str, prompt: Sequence[int], tokens: int) -> Timing:
-    """Sends one request and times the pieces of its answer."""
+    """Sends one request, and measures the times of the pieces of its answer."""
     body = {"model": model, "prompt": prompt, "max_tokens": tokens, "ignore_eos": True, "temperature": 0,
             "stream_options": {"include_usage": True}}  # fmt: skip
     found = Timing()
@@ -134,12 +138,12 @@ def _request(client: ServerClient, model: str, prompt: Sequence[int], tokens: in
 
 
 def results(timings: Sequence[Timing], seconds: float, concurrency: int) -> dict[str, float]:
-    """Returns what was measured, by the names of vLLM's result files, in the order of the report.
+    """Returns the measurements by the names of vLLM's result files, in the order of the report.
 
     Args:
-        timings: Of all requests.
-        seconds: From the first request to the last answer.
-        concurrency: Requests at the same time at most.
+        timings: The times of all requests.
+        seconds: The seconds from the first request to the last answer.
+        concurrency: The most concurrent requests.
     """
     done = [timing for timing in timings if not timing.error]
     prompt_tokens, tokens = sum(one.prompt_tokens for one in done), sum(one.tokens for one in done)
@@ -170,7 +174,7 @@ def results(timings: Sequence[Timing], seconds: float, concurrency: int) -> dict
 
 
 def report(found: dict[str, float]) -> str:
-    """Returns the results for people."""
+    """Returns the text of the report."""
     lines = [f"{' Serving Benchmark Result ':=^{WIDTH}}", *(_line(text, found[name]) for name, text in TITLES.items())]
     for name, title in TIMES.items():
         lines.append(f"{title:-^{WIDTH}}")
@@ -180,7 +184,7 @@ def report(found: dict[str, float]) -> str:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Returns a percentile of sorted values, between two of them as numpy's default has it."""
+    """Returns a percentile of sorted values, interpolated like numpy's default."""
     place = share * (len(values) - 1)
     low = int(place)
     high = min(low + 1, len(values) - 1)

@@ -1,6 +1,6 @@
 """`lean-ovms chat [URL] [PROMPT]`: a chat in the terminal with a running server.
 
-With a prompt, or with text at stdin, it prints one answer and ends. `talk` is the chat itself, for `run`, too.
+With a prompt, or with text on stdin, it prints one answer and ends. `talk` is the chat itself, which `run` uses, too.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from ..admin.client import ServerClient, connect, is_url
 
 PROMPT, MORE = ">>> ", "... "
 TEXTS = ("content", "reasoning_content", "reasoning")
-"""Parts of a delta that are text."""
+"""The members of a delta that are text."""
 RATED = 32
-"""Tokens of an answer from which on a speed says something."""
+"""The number of tokens of an answer from which on its speed is meaningful."""
 QUOTES = '"""'
 PATIENCE_S = 3600.0
-"""Seconds without a token after which the answer counts as lost: a long prompt on a small machine takes its time."""
+"""Seconds without a token after which the answer counts as lost. A long prompt on a small machine takes its time."""
 MAX_IMAGE_BYTES = 64 << 20
 HISTORY_LINES = 1000
 DIM, PLAIN = "\x1b[2m", "\x1b[0m"
 CONTROLS = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)])
-"""Characters that a terminal may act on: a model's text must not move the cursor or set the window's title."""
+"""The control characters that are not printed: a model's text must not move the cursor or set the window's title."""
 
 HELP = f"""/system TEXT           set the system prompt, and begin anew
 /image PATH [TEXT]     send an image with the next message, or with this text
@@ -58,7 +58,7 @@ Without URL: by the server with these options on this machine, such as --rest_po
 
 
 def arguments(name: str, notes: str) -> CommandParser:
-    """Returns the parser of chat's and run's own arguments."""
+    """Returns the parser of the own arguments of `chat` and `run`."""
     result = parser(name, notes)
     result.add_argument("--verbose", action="store_true", help="say how fast each answer came")
     result.add_argument("--system", default="", metavar="TEXT", help="system prompt")
@@ -66,7 +66,7 @@ def arguments(name: str, notes: str) -> CommandParser:
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Returns the exit status. Raises StartError or CommandFailed."""
+    """Runs the command, and returns the exit status. Raises StartError or CommandFailed."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     chat_parser = arguments("chat", NOTES)
     chat_parser.add_argument("--model", default="", metavar="NAME", help="model of the server; its first one otherwise")
@@ -81,8 +81,10 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def prompt_of(words: Sequence[str]) -> str:
-    """Returns the prompt of these words and of stdin; "" for a chat on a terminal. Raises StartError where neither has
-    a text."""
+    """Returns the prompt in the words or on stdin; "" for a chat on a terminal.
+
+    Raises StartError if neither has a text.
+    """
     prompt = " ".join(words)
     if sys.stdin.isatty():
         return prompt
@@ -93,7 +95,9 @@ def prompt_of(words: Sequence[str]) -> str:
 
 
 def talk(conversation: Conversation, prompt: str, environ: Mapping[str, str]) -> int:
-    """Answers one prompt, or chats without one. Raises CommandFailed or KeyboardInterrupt."""
+    """Answers one prompt, or chats if it is empty. Returns the exit status. Raises CommandFailed or
+    KeyboardInterrupt.
+    """
     conversation.client.timeout_s = PATIENCE_S
     if not prompt:
         print(f"{conversation.model}: /help shows the commands, Ctrl-D ends")
@@ -105,7 +109,7 @@ def talk(conversation: Conversation, prompt: str, environ: Mapping[str, str]) ->
 
 
 class Conversation:
-    """The messages of a chat, with what each request sends beside them."""
+    """The messages of a chat, with the other fields of each request."""
 
     def __init__(
         self, client: ServerClient, model: str, system: str, fields: Mapping[str, Any], *, verbose: bool = False
@@ -120,17 +124,17 @@ class Conversation:
         self.clear(system)
 
     def clear(self, system: str | None = None) -> None:
-        """Forgets all messages.
+        """Removes all messages.
 
         Args:
-            system: The new system prompt; None: it stays as it was.
+            system: The new system prompt; None to keep the current one.
         """
         if system is not None:
             self._system = [{"role": "system", "content": system}] if system else []
         self._messages, self._images, self._asked = [], [], {}
 
     def add_image(self, path: str) -> None:
-        """Adds a file or a URL to the next message. Raises CommandFailed."""
+        """Adds an image, given as a file or a URL, to the next message. Raises CommandFailed."""
         if is_url(path):
             self._images.append(path)
             return
@@ -144,26 +148,32 @@ class Conversation:
         self._images.append(f"data:{kind};base64,{base64.b64encode(data).decode()}")
 
     def ask(self, text: str) -> None:
-        """Sends a message, and prints the answer as it comes. After an error or Ctrl-C without any text, the message is
-        forgotten. Raises CommandFailed or KeyboardInterrupt."""
+        """Sends a message, and prints the answer as it arrives. Raises CommandFailed or KeyboardInterrupt.
+
+        If there is an error or Ctrl-C before any text, the message is removed.
+        """
         images = [{"type": "image_url", "image_url": {"url": url}} for url in self._images]
         content = [*images, {"type": "text", "text": text}] if images else text
         self._send(self._messages, {"role": "user", "content": content})
 
     def retry(self) -> None:
-        """Sends the last message again, also one that was not answered. An answer takes the place of the one before,
-        which stays where none comes. Raises CommandFailed or KeyboardInterrupt."""
+        """Sends the last message again, even if it was not answered. Raises CommandFailed or KeyboardInterrupt.
+
+        The new answer replaces the previous one, which is kept if none comes.
+        """
         if not self._asked:
             raise CommandFailed("nothing was asked yet")
         answered = self._messages[-2:-1] == [self._asked]
         self._send(self._messages[:-2] if answered else self._messages, self._asked)
 
     def request(self) -> dict[str, Any]:
-        """Returns the request that the conversation is so far."""
+        """Returns the body of the request for the conversation so far."""
         return {**self.fields, "model": self.model, "messages": [*self._system, *self._messages]}
 
     def _send(self, before: list[dict[str, Any]], message: dict[str, Any]) -> None:
-        """Sends a message behind these, and prints the answer. With an answer they are the conversation."""
+        """Sends a message after the given ones, and prints the answer. If it is answered, they become the
+        conversation.
+        """
         self._asked = message
         body = {**self.request(), "messages": [*self._system, *before, message]}
         if self._verbose:
@@ -182,7 +192,7 @@ class Conversation:
 
 
 class AnswerSpeed:
-    """The speed of an answer."""
+    """Measures the speed of an answer."""
 
     def __init__(self) -> None:
         self._began = time.perf_counter()
@@ -190,7 +200,7 @@ class AnswerSpeed:
         self._usage: Mapping[str, Any] = {}
 
     def watched(self, events: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """Yields the events, and keeps when they came and what they say of tokens."""
+        """Yields the events, and records when they arrived and their token counts."""
         for event in events:
             if any((choice.get("delta") or {}).get(name) for choice in event.get("choices", ()) for name in TEXTS):
                 self._last = time.perf_counter() - self._began
@@ -199,7 +209,7 @@ class AnswerSpeed:
             yield event
 
     def line(self) -> str:
-        """Returns what was measured, for people."""
+        """Returns the measurements as a line of text."""
         prompt, tokens = self._usage.get("prompt_tokens", 0), self._usage.get("completion_tokens", 0)
         parts = [counted(prompt, "prompt token"), counted(tokens, "token"), f"first after {1000 * self._first:.0f} ms"]
         if tokens >= RATED and self._last > self._first:
@@ -208,8 +218,10 @@ class AnswerSpeed:
 
 
 def _printed(events: Iterator[dict[str, Any]]) -> Iterator[str]:
-    """Prints an answer as it comes, with its reasoning dim on a terminal and not at all elsewhere. Returns its
-    texts."""
+    """Prints an answer as it arrives, and yields its texts.
+
+    The reasoning is dim on a terminal, and omitted elsewhere.
+    """
     terminal = sys.stdout.isatty()
     dim, ended = False, True
     try:
@@ -253,7 +265,7 @@ def _loop(conversation: Conversation) -> None:
 
 
 def _read() -> str:
-    """Returns a message of one or more lines. Raises EOFError or KeyboardInterrupt."""
+    """Reads a message of one or more lines. Raises EOFError or KeyboardInterrupt."""
     line = input(PROMPT)
     if line.startswith(QUOTES):
         text = line.removeprefix(QUOTES)
@@ -266,7 +278,7 @@ def _read() -> str:
 
 
 def _command(conversation: Conversation, line: str) -> str:
-    """Runs a command of the chat. Returns the message to send; "" if there is none. Raises CommandFailed."""
+    """Runs a command of the chat. Returns a message to send; "" if there is none. Raises CommandFailed."""
     name, _, rest = line.partition(" ")
     command = COMMANDS.get(name)
     if command is None:
@@ -275,7 +287,7 @@ def _command(conversation: Conversation, line: str) -> str:
 
 
 def _attach(conversation: Conversation, rest: str) -> str:
-    """Adds an image, and returns the text behind its path."""
+    """Adds an image, and returns the text after its path."""
     try:
         path, *words = shlex.split(rest)
     except ValueError:
@@ -285,7 +297,7 @@ def _attach(conversation: Conversation, rest: str) -> str:
 
 
 def _set(conversation: Conversation, rest: str) -> None:
-    """Sets or unsets a field of further requests, or shows those that are set."""
+    """Sets or removes a field of further requests, or prints the fields that are set."""
     from ...api.fields import FieldSet, read_one  # late: one prompt needs none of these modules
     from ...api.generation.common_fields import TEMPLATE_KWARGS
     from ...api.generation.sampling import SAMPLING
@@ -310,7 +322,7 @@ def _set(conversation: Conversation, rest: str) -> None:
 
 
 def _choose_model(conversation: Conversation, name: str) -> None:
-    """Has another model answer, or lists the models of the server."""
+    """Switches to another model, or lists the models of the server."""
     if name:
         conversation.model = conversation.client.model(name)
         return
@@ -319,7 +331,7 @@ def _choose_model(conversation: Conversation, name: str) -> None:
 
 
 def _save(conversation: Conversation, path: str) -> None:
-    """Writes the conversation to a file that does not exist yet."""
+    """Saves the conversation to a file that must not exist yet."""
     if not path:
         raise CommandFailed("/save FILE")
     try:
@@ -341,12 +353,13 @@ COMMANDS: Mapping[str, Callable[[Conversation, str], str | None]] = {
     "/help": lambda *_: print(HELP),
     "/bye": lambda *_: None,
 }
-"""What is done for each command of a chat, with the text behind it; what it returns is sent as a message."""
+"""The function for each command of a chat. It is called with the text after the command, and returns a message to
+send."""
 
 
 @contextmanager
 def _history(environ: Mapping[str, str]) -> Iterator[None]:
-    """Lets lines that were typed be recalled, also in the next chat, on systems with readline."""
+    """Enables the history of typed lines, also across chats, on systems with readline."""
     try:
         import readline
     except ImportError:

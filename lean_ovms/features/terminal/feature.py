@@ -10,7 +10,7 @@ from ...manifest import Command, Feature
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class ListOptions(Options):
-    """OVMS's option that lists models."""
+    """The option with which OVMS lists models."""
 
     list_models: bool = option(False, "command: print the models in model_repository_path and exit", group="repository")
 

@@ -1,7 +1,7 @@
 """`lean-ovms launch AGENT [URL]`: starts a coding agent that uses a running server.
 
-What each agent needs stands in agents.json. All of it is environment and arguments, which end with the agent: no file
-of its user is read or written.
+agents.json says what each agent needs. All of it is environment variables and arguments, which end with the agent; no
+file of its user is read or written.
 """
 
 from __future__ import annotations
@@ -23,21 +23,22 @@ from ...server.checks import checked
 from ..admin.client import connect, is_url
 
 AGENTS: Mapping[str, dict[str, Any]] = json.loads(Path(__file__).with_name("agents.json").read_text("utf-8"))
-"""What is known of each agent, by the name of its program: how to install it, about how many tokens its first prompt
-has, its environment and arguments, and arguments for models whose context is known. {url}, {model} and {key} stand for
-those of the server, {context} for the tokens of the model's context, and {answer} for those that an answer may have of
-them; 0 where they are unknown. By these an agent shortens a conversation before it is too long."""
+"""The properties of each agent by the name of its program: how to install it, the approximate number of tokens in its
+first prompt, its environment and arguments, and arguments for models whose context length is known. {url}, {model} and
+{key} stand for the server's values, {context} for the model's context length in tokens, and {answer} for the tokens
+that an answer may have; 0 if unknown. With these an agent shortens a conversation before it is too long."""
 ANSWER = 4
-"""An answer may have the context divided by this: agents leave room for it, else for more than small models have."""
+"""The divisor of the context length for the length of an answer. Agents reserve room for an answer; their default may
+be more than a small model has."""
 NO_KEY = "none"
-"""What an agent sends to a server without a key: without any they refuse to start."""
+"""The key that an agent sends to a server without a key, since agents refuse to start without one."""
 NOTES = """What is behind -- goes to the agent: lean_ovms launch claude -- -p "What is in this folder?". The settings
 are the environment and arguments of this one start; no file of yours is changed. Without URL: for the server with
 these options on this machine, such as --rest_port 9000. Without AGENT, all agents are listed."""
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Becomes the agent, or prints what it would be. Raises StartError or CommandFailed."""
+    """Replaces this process by the agent, or prints its command. Raises StartError or CommandFailed."""
     end = argv.index("--") if "--" in argv else len(argv)
     further = argv[end + 1 :]
     launch = parser("launch", NOTES)
@@ -86,8 +87,10 @@ def _state(name: str, environ: Mapping[str, str]) -> str:
 
 
 def _filled(value: Any, places: Mapping[str, str | int]) -> Any:
-    """Returns a JSON value with the server's values in their places, in keys of objects, too; what is nothing but the
-    place of a number becomes one."""
+    """Returns a JSON value with the placeholders replaced by the server's values, also in keys of objects.
+
+    A string that consists only of the placeholder of a number becomes a number.
+    """
     if isinstance(value, dict):
         return {_filled(key, places): _filled(one, places) for key, one in value.items()}
     if isinstance(value, list):

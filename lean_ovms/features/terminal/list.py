@@ -1,4 +1,4 @@
-"""`lean-ovms list`: the models of the repository with their size, precision, task and date."""
+"""`lean-ovms list`: prints the models of the repository with their size, precision, task and date."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def names(config: Config) -> None:
-    """Prints the names alone, as OVMS does."""
+    """Prints only the names, as OVMS does."""
     repository = repository_of(config)
     found = servable(repository)
     for path in found:
@@ -51,7 +51,7 @@ def names(config: Config) -> None:
 
 
 def _facts(repository: Path, name: str) -> dict[str, Any]:
-    """Returns what the table says of a model, in its order; the size in bytes."""
+    """Returns the columns of a model in the order of the table; the size is in bytes."""
     path = repository / name
     changed = time.strftime("%Y-%m-%d", time.localtime(path.stat().st_mtime))
     forms = (row.name for row in compose().formats if any(path.rglob(f"*{row.suffix}")))
@@ -66,5 +66,5 @@ def _facts(repository: Path, name: str) -> dict[str, Any]:
 
 
 def size(path: Path) -> int:
-    """Returns the bytes of all files below a directory."""
+    """Returns the total size in bytes of all files below a directory."""
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())

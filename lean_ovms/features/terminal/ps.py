@@ -1,4 +1,4 @@
-"""`lean-ovms ps [URL]`: the models of a running server, and what it is doing."""
+"""`lean-ovms ps [URL]`: prints the models of a running server, and what it is doing."""
 
 from __future__ import annotations
 

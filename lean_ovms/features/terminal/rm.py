@@ -1,4 +1,4 @@
-"""`lean-ovms rm NAME ...`: deletes models of the repository."""
+"""`lean-ovms rm NAME ...`: deletes models from the repository."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .list import size
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Deletes all of the named models, or none if one does not exist. Raises StartError."""
+    """Deletes all of the named models, or none if any of them does not exist. Raises StartError."""
     notes = "--model_repository_path DIR: from another directory than the user's cache"
     _, names, options = own(parser("rm", notes), argv)
     repository = repository_of(parse(options, environ))
@@ -35,7 +35,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def _delete(path: Path) -> None:
-    """Deletes a model's directory; of a link, the link only. Raises StartError."""
+    """Deletes a model's directory, or only the link if it is a symbolic link. Raises StartError."""
     freed = 0 if path.is_symlink() else size(path)
     try:
         path.unlink() if path.is_symlink() else shutil.rmtree(path)

@@ -1,4 +1,4 @@
-"""`lean-ovms run MODEL [PROMPT]`: a chat in the terminal with a server of its own, which ends with the chat."""
+"""`lean-ovms run MODEL [PROMPT]`: a chat in the terminal with a separate server that ends with the chat."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CLEAR_LINE = "\r\x1b[K"
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Returns the exit status. Raises StartError or CommandFailed."""
+    """Runs the command, and returns the exit status. Raises StartError or CommandFailed."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(ExitStatus.SIGNALLED + number))
     given, words, options = own(chat.arguments("run", NOTES), argv)
@@ -57,9 +57,10 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 
 @contextmanager
 def _server(options: Sequence[str], name: str, api_key: str) -> Iterator[ServerClient]:
-    """Yields a server on a Unix socket in a directory of its own, ready.
+    """Starts a server on a Unix socket in a new directory; yields a client once the server is ready, and stops it at
+    the end.
 
-    Raises CommandFailed with the end of its log.
+    Raises CommandFailed with the end of the server's log.
     """
     with tempfile.TemporaryDirectory(prefix="lean_ovms-") as directory:
         place, file = f"{directory}/s", Path(directory, "log")

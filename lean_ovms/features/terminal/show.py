@@ -1,4 +1,6 @@
-"""`lean-ovms show MODEL`: how a model would be served with these options, and whether it can be. Loads nothing."""
+"""`lean-ovms show MODEL`: prints how a model would be served with these options, and whether it can be. Loads
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +24,13 @@ from ..deployment.desired import repository_of
 NOTES = f"""With the options of the server, such as --cache_size, --target_device or --tool_parser. MODEL is a
 directory, {compose().a_model_file}or the name of a model that was pulled."""
 TEMPLATE = re.compile(r'<(?:original_)?chat_template value="([^"]*)"')
-"""The chat template in a tokenizer's file."""
+"""Matches the chat template in a tokenizer's file."""
 
 Rows = list[tuple[str, str]]
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Prints one fact a line. Raises StartError for what is no model."""
+    """Prints one fact per line. Raises StartError if there is no such model."""
     given, words, options = own(add_json(parser("show", NOTES)), argv)
     config = parse(["serve", *words, *options], environ)
     if not config.model_path:
@@ -46,7 +48,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def facts(config: Config) -> Rows:
-    """Returns the facts with their names. Raises StartError."""
+    """Returns the names and texts of the facts. Raises StartError."""
     path = _file(config)
     config = config.with_model_file("").replace(model_path=str(path))
     directory = model_dir.read(
@@ -70,7 +72,7 @@ def facts(config: Config) -> Rows:
 
 
 def _file(config: Config) -> Path:
-    """Returns the model's directory, or its model file: the one that is asked for, or the first one without others."""
+    """Returns the model's directory, or its model file: the one that is named, or else the first."""
     path, wanted = config.model_dir, config.model_file
     files = {str(file.relative_to(path)): file for file in model_file.models_in(path)}
     if wanted:
@@ -90,7 +92,7 @@ def _architecture(described: Mapping[str, object]) -> str:
 
 
 def _engine(config: Config) -> Rows:
-    """Returns the engine and its memory. Raises StartError."""
+    """Returns the facts about the engine and its memory. Raises StartError."""
     from ...engine.loading import devices, settings  # late: openvino takes 0.3 s to import
     from ...engine.loading.pipeline_choice import PAGED
     from ...engine.worker.text_model import choose
@@ -116,7 +118,9 @@ def _engine(config: Config) -> Rows:
 
 
 def _chat(config: Config, directory: ModelDir) -> Rows:
-    """Returns the chat template and the parsers. Raises WrongOptions for a --chat_template that is none."""
+    """Returns the facts about the chat template and the parsers. Raises WrongOptions if --chat_template is not
+    valid.
+    """
     inside = _template_of_tokenizer(directory.path)
     template = ChatTemplate.load(directory, override=config.chat_template, from_tokenizer=inside)
     sources = {

@@ -1,1 +1,1 @@
-"""TLS."""
+"""TLS, which encrypts connections."""

@@ -1,4 +1,4 @@
-"""TLS: the context for connections, and certificates that are replaced while the server runs."""
+"""The TLS context for connections, and certificates that are replaced while the server is running."""
 
 from __future__ import annotations
 
@@ -14,27 +14,31 @@ from .feature import TlsOptions
 
 NOT_PEM = "they must hold a certificate and a private key without a passphrase, as PEM"
 REASONS = dict.fromkeys(("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH"), "the key belongs to another certificate")
-"""OpenSSL's reasons in plain words."""
+"""OpenSSL's reasons for errors in plain words."""
 OPTIONS = ("ssl_certfile", "ssl_keyfile", "ssl_ca_certs")
 CHECK_S = 60.0
-"""How often the files are checked. A certificate is renewed every few days or months."""
+"""Seconds between two checks of the files. A certificate is renewed every few days or months."""
 
 log = logging.getLogger("lean_ovms.transports")
 
 
 class Certificate:
-    """The certificate and key of the options: a `transports.http11.server.Encryption`."""
+    """The certificate and key that the options name: a `transports.http11.server.Encryption`."""
 
     def __init__(self, config: Config) -> None:
-        """Raises StartError naming the option at fault."""
+        """Loads the certificate and key. Raises StartError naming the option at fault."""
         self._options = config.of(TlsOptions)
         self._files = [Path(name) for option in OPTIONS if (name := getattr(self._options, option))]
         self._seen = self._file_stamps()
         self.context = _context(self._options)
-        """The context of new connections; open ones keep what they have."""
+        """The context of new connections. Open connections keep the old one."""
 
     async def watch(self, period_s: float = CHECK_S) -> None:
-        """Implements Encryption.watch."""
+        """Loads certificates that are replaced, once they are complete; never returns.
+
+        Args:
+            period_s: The seconds between two checks.
+        """
         while True:
             await asyncio.sleep(period_s)
             stamps = self._file_stamps()
@@ -44,7 +48,9 @@ class Certificate:
 
     @staticmethod
     def introduce(context: ssl.SSLContext, config: Config) -> None:
-        """Implements Encryption.introduce."""
+        """Prepares a client's context for this machine's own server, with the client certificate if the server requires
+        one.
+        """
         options = config.of(TlsOptions)
         if options.ssl_ca_certs:
             context.load_cert_chain(options.ssl_certfile, options.ssl_keyfile, password=lambda: "")

@@ -15,7 +15,7 @@ _listen = partial(option, group="listen")
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class TlsOptions(Options):
-    """The files of certificates and keys."""
+    """The options for the files of certificates and keys."""
 
     ssl_certfile: str = _listen("", "file with the chain of TLS certificates (PEM)")
     ssl_keyfile: str = _listen("", "file with the private TLS key (PEM)")
@@ -30,7 +30,7 @@ class TlsOptions(Options):
     )
 
     def check(self, config: Any) -> None:
-        """Raises StartError where one of the files is missing that go together."""
+        """Raises StartError if one of the files that are needed together is missing."""
         if bool(self.ssl_certfile) != bool(self.ssl_keyfile):
             raise StartError("--ssl_certfile and --ssl_keyfile go together")
         if self.ssl_ca_certs and not self.ssl_certfile:

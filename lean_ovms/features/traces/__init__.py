@@ -1,1 +1,1 @@
-"""A span of each request to a model, for an OpenTelemetry collector."""
+"""Sends a span for each request to a model to an OpenTelemetry collector."""

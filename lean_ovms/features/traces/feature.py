@@ -10,7 +10,7 @@ from ...manifest import Feature, ObserverRow
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class TraceOptions(Options):
-    """The server that spans are sent to."""
+    """The option for the server that receives spans."""
 
     otlp_traces_endpoint: str = option(
         "",

@@ -1,8 +1,8 @@
-"""Spans of finished requests, sent to an OpenTelemetry collector; for --otlp_traces_endpoint, with the extra otel.
+"""Sends spans of finished requests to an OpenTelemetry collector (--otlp_traces_endpoint, with the extra otel).
 
-They have the name and the attributes of vLLM's. The SDK reads its own environment variables: OTEL_TRACES_SAMPLER,
-OTEL_SERVICE_NAME, OTEL_EXPORTER_OTLP_HEADERS and so on. Spans wait in a queue, bounded by OTEL_BSP_MAX_QUEUE_SIZE, for
-a thread of the SDK that sends them.
+They have the same name and attributes as vLLM's. The SDK reads its own environment variables, such as
+OTEL_TRACES_SAMPLER, OTEL_SERVICE_NAME and OTEL_EXPORTER_OTLP_HEADERS. Spans wait in a queue, limited by
+OTEL_BSP_MAX_QUEUE_SIZE, for a thread of the SDK that sends them.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from .feature import TraceOptions
 logger = logging.getLogger("lean_ovms.traces")
 
 CLOSE_S = 5.0
-"""How long the end of the server waits for the collector."""
+"""Seconds for which the end of the server waits for the collector."""
 
 
 def make(config: Config) -> Traces:
-    """Returns what makes spans, for the collector of the options. Raises StartError."""
+    """Creates the observer that makes spans for the collector of the options. Raises StartError."""
     try:
         return Traces(config.of(TraceOptions).otlp_traces_endpoint)
     except ValueError as error:  # by the SDK, of a value in the environment
@@ -55,7 +55,7 @@ class Traces:
             library.handlers[:], library.propagate = [_DebugHandler()], False
 
     def add(self, record: RequestRecord) -> None:
-        """Makes the span of a request to a model that has just finished, if its trace is sampled."""
+        """Makes the span of a finished request to a model, if its trace is sampled."""
         if not (record.generations or (record.model and record.error)):
             return
         end = time.time_ns()
@@ -73,7 +73,7 @@ class Traces:
             record.traceparent = f"00-{own.trace_id:032x}-{own.span_id:016x}-{own.trace_flags:02x}"
 
     def close(self) -> None:
-        """Sends the spans that wait, within CLOSE_S. Idempotent."""
+        """Sends the waiting spans within CLOSE_S seconds. Idempotent."""
         closing = threading.Thread(target=self._provider.shutdown, daemon=True)
         closing.start()
         closing.join(CLOSE_S)
@@ -126,7 +126,7 @@ def _otlp_exporter(endpoint: str) -> SpanExporter:
 
 
 class _LoggingExporter(SpanExporter):
-    """Logs when spans cannot be sent, and when they can be sent again, once each."""
+    """Logs once when spans cannot be sent, and once when they can be sent again."""
 
     def __init__(self, exporter: SpanExporter) -> None:
         self._exporter = exporter
@@ -147,7 +147,7 @@ class _LoggingExporter(SpanExporter):
 
 
 class _DebugHandler(logging.Handler):
-    """Logs what the libraries log, which would be a line for each attempt and each span, at the level DEBUG."""
+    """Logs the messages of the libraries at level DEBUG, since they write a line for each attempt and each span."""
 
     def emit(self, record: logging.LogRecord) -> None:
         logger.debug("%s: %s", record.name, record.getMessage())

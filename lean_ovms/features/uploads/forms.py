@@ -1,9 +1,9 @@
-"""The reader of multipart/form-data bodies, and of the strings in them as values of request fields.
+"""Reads multipart/form-data bodies, and converts the strings in them to values of request fields.
 
-https://www.rfc-editor.org/rfc/rfc7578. The body is in memory or in a file, and file parts are slices of it. A field of
-several values is sent as `name` or `name[]` once for each, an object as `name[member]` for each member, as OpenAI's
-client does, or as JSON. Of the files of a field that is no array the last one counts. An empty value of a field that is
-not an array means absent: there is no null.
+https://www.rfc-editor.org/rfc/rfc7578. The body is in memory or in a file, and file parts are slices of it. A field
+with several values is sent as `name` or `name[]` once for each, an object as `name[member]` for each member, as
+OpenAI's client does, or as JSON. If a field that is not an array has several files, the last one counts. An empty value
+of a field that is not an array means absent, since forms have no null.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from ...types import Json, Request
 FORM = "multipart/form-data"
 MAX_PARTS = 64
 MAX_VALUE = 1 << 20
-"""Bytes of a part that is not a file."""
+"""The most bytes of a part that is not a file."""
 MAX_NAME = 200
 PIECE = 1 << 18
-"""Bytes of a body in a file that are read at once; a MB is from new pages each time, which costs more than reading."""
+"""The number of bytes of a stored body that are read at once. A whole MB would come from new pages each time, which
+costs more than reading."""
 _MEMBER = re.compile(r"(?P<name>[^\[\]]+)\[(?P<member>[^\[\]]*)\]")
 
 
@@ -36,12 +37,14 @@ class FilePart:
     """A file in a form."""
 
     data: memoryview | FileSlice = field(repr=False)
-    """The bytes: a slice of the body, in memory or in the body's file."""
+    """The content: a slice of the body in memory, or of the file in which the body is stored."""
     name: str = ""
 
 
 def read_file(value: object, name: str = "file") -> FilePart:
-    """Returns the value of a field for one file. Raises BadRequest for a text, and for several files in an array."""
+    """Returns the file that is the value of a field. Raises BadRequest for a text, and for several files in an
+    array.
+    """
     if isinstance(value, list) and len(value) == 1:
         [value] = value
     if isinstance(value, list):
@@ -56,13 +59,13 @@ class Form:
     """The parts of a multipart body."""
 
     values: list[tuple[str, str]]
-    """The name and the text of each part, in their order."""
+    """The name and the text of each part, in order."""
     files: dict[str, list[FilePart]]
-    """The files of each name, in their order."""
+    """The files of each name, in order."""
 
 
 def read_form(request: Request) -> Form:
-    """Returns the parts of a request's body. Raises UnsupportedMediaType and BadRequest."""
+    """Parses the body of a request. Raises UnsupportedMediaType and BadRequest."""
     from python_multipart.exceptions import FormParserError  # some ms, for the first form
     from python_multipart.multipart import parse_options_header
 
@@ -82,7 +85,7 @@ def _broken(why: str) -> BadRequest:
 
 
 class _Reader:
-    """The callbacks of one MultipartParser. The data of a part are a range of the body, however it is cut."""
+    """The callbacks of a MultipartParser. The data of a part are a range of the body, however the body is divided."""
 
     def __init__(self, boundary: bytes, request: Request) -> None:
         if not boundary:
@@ -139,13 +142,13 @@ class _Reader:
         self._text += data[start:end]
 
     def _add_data(self, data: bytes, start: int, end: int) -> None:
-        """Extends the range of the body that the data of the current part take.
+        """Extends the range of the body that the current part's data occupy.
 
         Args:
             data: The bytes that are parsed: the current piece of the body, or bytes from the end of the piece before
-                it, which were held back as they looked like the begin of a boundary.
-            start: The index in them of the part's first byte.
-            end: The index behind the part's last byte.
+                it, which were held back since they looked like the beginning of a boundary.
+            start: The index in `data` of the part's first byte.
+            end: The index after the part's last byte.
         """
         if data is self._piece:
             start, end = self._place + start, self._place + end
@@ -183,7 +186,7 @@ class _Reader:
 
 
 def _disposition(header: bytes) -> tuple[str, str | None]:
-    """Returns name and file name of a part; None for a part that is not a file."""
+    """Returns the name and the file name of a part; the file name is None for a part that is not a file."""
     from python_multipart.multipart import parse_options_header
 
     kind, options = parse_options_header(header)
@@ -199,10 +202,9 @@ def _disposition(header: bytes) -> tuple[str, str | None]:
 
 
 def body_of(fields: FieldSet, form: Form) -> Json:
-    """Returns the form as the JSON body that `fields.read` takes. A text that is no value of its field's kind stays a
-    text.
+    """Converts a form to the JSON body that `fields.read` takes.
 
-    Names that are no fields keep their texts.
+    A text that is not a valid value of its field remains a text, and so do the texts of unknown names.
     """
     body: Json = {}
     for key, text in form.values:

@@ -1,6 +1,6 @@
 """The response header endpoint-load-metrics: how busy the model's engine is, for gateways that ask for it.
 
-As in vLLM: the native HTTP form of ORCA's load report, in responses that are no streams.
+As in vLLM, it is the native HTTP form of ORCA's load report, in all responses except streams.
 https://github.com/cncf/xds/blob/main/xds/data/orca/v3/orca_load_report.proto
 """
 
@@ -14,11 +14,20 @@ from ...types import Response
 
 NAME = "endpoint-load-metrics"
 TIMEOUT_S = 0.2
-"""The engine answers between two steps; a response does not wait longer, and then has no report."""
+"""The seconds that a response waits for the engine's statistics, which the engine sends between two steps. After that
+it has no report."""
 
 
 async def add(response: Response, form: str, model: Model | None) -> None:
-    """Adds the header in the form TEXT or JSON. Nothing without a model, in another form, and to errors and streams."""
+    """Adds the header to a response in the form TEXT or JSON.
+
+    It adds nothing in any other form, without a model, and to errors and streams.
+
+    Args:
+        response: The response.
+        form: The requested form.
+        model: The model of the request; None if it has none.
+    """
     form = form.strip().upper()
     whole = isinstance(response.body, bytes) or ("Content-Type", "application/json") in response.headers
     if model is None or form not in ("TEXT", "JSON") or response.status != 200 or not whole:

@@ -1,1 +1,1 @@
-"""Text-to-speech models: they speak texts."""
+"""Text-to-speech models."""

@@ -1,7 +1,7 @@
-"""POST …/audio/speech: a text as audio, and GET …/audio/voices.
+"""POST …/audio/speech, which speaks a text, and GET …/audio/voices.
 
 https://platform.openai.com/docs/api-reference/audio/createSpeech and OVMS's /v3/audio/speech. The audio is sent
-sentence by sentence; under OVMS's paths a request without stream_format gets the whole file, with its length.
+sentence by sentence. Under OVMS's paths a request without stream_format gets the whole file, with its length.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from .feature import VoiceOptions
 from .model import VoiceModel
 
 TOKENS_PER_S = 100
-"""What a second of audio counts in usage, as for transcriptions."""
+"""The tokens that a second of audio counts as in the usage, as for transcriptions."""
 INLINE_SAMPLES = 1 << 14
-"""Bytes of samples that are encoded on the event loop."""
+"""The most bytes of samples that are encoded on the event loop."""
 
 
 def _read_format(value: str) -> str:
@@ -63,7 +63,7 @@ FIELDS = FieldSet((
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeechRequest:
-    """A body that was read."""
+    """The parsed body of a request."""
 
     model: VoiceModel
     text: str
@@ -71,12 +71,12 @@ class SpeechRequest:
     format: str
     sse: bool
     whole: bool
-    """Whether the file is sent when it is complete, and not while it is made."""
+    """Whether the file is sent when it is complete, instead of while it is made."""
     headers: list[tuple[str, str]]
 
     @property
     def rate(self) -> int:
-        """Samples a second of the audio."""
+        """The samples per second of the audio."""
         return self.params.sample_rate or self.model.voices.sample_rate
 
 
@@ -96,7 +96,7 @@ async def handle(request: Request, services: Services) -> Response:
 
 
 def parse(body: Json, services: Services) -> SpeechRequest:
-    """Reads the body of a request for speech. Raises RequestError."""
+    """Parses the body of a request for speech. Raises RequestError."""
     values = read(FIELDS, body)
     text = _text(values["input"], services)
     model = services.named_model(values, VoiceModel)
@@ -161,21 +161,21 @@ def _speed(value: float, info: VoiceInfo, notices: list[str]) -> float:
 
 
 async def whole_file(parsed: SpeechRequest, services: Services, blocks: AsyncGenerator[bytes, None]) -> bytes:
-    """Returns the complete file of these blocks of samples. Raises RequestError."""
+    """Returns the complete file for these blocks of samples. Raises RequestError."""
     samples = b"".join([block async for block in blocks])
     encoder = open_encoder(parsed.format, parsed.rate, len(samples) // SAMPLE_BYTES)
     return await _encode(services, encoder, samples) + encoder.finish()
 
 
 async def _encode(services: Services, encoder: Encoder, samples: bytes) -> bytes:
-    """Encodes samples, beside the event loop if it takes long: a second of MP3 takes 5 ms."""
+    """Encodes samples, in the offload thread if it takes long: a second of MP3 takes 5 ms."""
     return await services.offload.run(len(samples), lambda: encoder.encode(samples), inline_below=INLINE_SAMPLES)
 
 
 class SpokenAnswer:
-    """The ByteStream of one answer: pieces of the file as they are, or as events.
+    """The ByteStream of an answer: pieces of the file, unchanged or as events.
 
-    `start` comes first: an error before the first sound has a status of its own.
+    `start` must be called first, so that an error before the first sound has its own status.
     """
 
     def __init__(self, services: Services, parsed: SpeechRequest, blocks: AsyncGenerator[bytes, None]) -> None:
@@ -190,7 +190,7 @@ class SpokenAnswer:
             self._record.stream = True
 
     async def start(self) -> None:
-        """Waits for the first sentence. Raises RequestError."""
+        """Waits for the audio of the first sentence. Raises RequestError."""
         try:
             self._first = await anext(self._blocks, b"")
         except BaseException:
@@ -224,7 +224,7 @@ class SpokenAnswer:
     def _failed(self, error: RequestError) -> bytes:
         """Returns an event with the error.
 
-        A file has no place for one: the body breaks off, so that it is not taken for complete.
+        In a file there is no place for an error, so the body is truncated, and cannot be taken for complete.
         """
         if self._record is not None:
             self._record.error = error.code or error.kind

@@ -14,13 +14,13 @@ from ...manifest import BASES, Feature, PanelRow, Route, TaskRow
 from ..media_files.feature import SpokenTextOptions
 
 TASK = "text2speech"
-"""The task of models that speak texts, by OVMS's name."""
+"""The name of the task of text-to-speech models, as in OVMS."""
 _model = partial(option, group="model", tasks=(TASK,))
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class VoiceOptions(Options):
-    """The voices of a text-to-speech model, and how fast they may speak."""
+    """The options of a text-to-speech model: its voices, and how fast they may speak."""
 
     in_engine = True
     voices: str = _model(
@@ -33,7 +33,7 @@ class VoiceOptions(Options):
     speed_max: float = _model(4.0, "highest speed that a speech request may set", low=0.05, high=20)
 
     def check(self, config: Any) -> None:
-        """Checks the order of the speeds. Raises StartError."""
+        """Checks that the lowest speed is not above the highest. Raises StartError."""
         if self.speed_min > self.speed_max:
             raise StartError("--speed_min must not be above --speed_max")
 
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from ...model_files import ModelFiles
 
 SPEECHT5 = ("openvino_encoder_model.xml", "openvino_decoder_model.xml", "openvino_postnet.xml", "openvino_vocoder.xml")
-"""The networks of SpeechT5; the last one shows it."""
+"""The networks of SpeechT5. The last one identifies such a model."""
 
 KOKORO = "kokoro"
-"""The type of its models."""
+"""The model type of Kokoro in config.json."""
 
 
 def _speaks(files: ModelFiles) -> bool:

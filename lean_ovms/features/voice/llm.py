@@ -1,4 +1,4 @@
-"""Speaking as a method of LLM and AsyncLLM."""
+"""Implements the method of LLM and AsyncLLM that speaks a text."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from .api import FIELDS, parse, whole_file
 
 
 async def speak(llm: Caller, text: str, fields: Json) -> tuple[bytes, int]:
-    """Returns a text as an audio file, and its samples of a second.
+    """Speaks a text; returns an audio file, and its samples per second.
 
     Args:
-        llm: What reads the fields and has the model.
-        text: What is spoken.
-        fields: Fields of a request for speech, by their names.
+        llm: Reads the fields, and finds the model.
+        text: The text to speak.
+        fields: The fields of a request for speech, by name.
 
     Raises:
-        RequestError: For what is wrong with the fields, or with the engine.
-        TypeError: For an unknown field.
+        RequestError: A field is wrong, or the engine fails.
+        TypeError: A field is unknown.
     """
     parsed = await llm.read(parse, FIELDS, {"input": text}, fields)
     blocks = parsed.model.speak(parsed.text, parsed.params)

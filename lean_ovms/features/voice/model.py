@@ -1,4 +1,7 @@
-"""A model that speaks: text in, audio out, sentence by sentence. Knows no HTTP and no file formats."""
+"""A text-to-speech model, as requests use it: text in, audio out, sentence by sentence.
+
+Independent of HTTP and file formats.
+"""
 
 from __future__ import annotations
 
@@ -19,24 +22,24 @@ from ..media_files.audio_models import Speaker
 from .records import Speak
 
 SENTENCE = re.compile(r"[.!?…;:]+[\"'”’)\]]*(?=\s)|[。！？；]+[」』”’]*|\n+")
-"""Where a sentence may end."""
+"""Matches a possible end of a sentence."""
 ABBREVIATION = re.compile(
     r"""(?:^|[\s("'“‘\[-])(?:
     Dr|Mr|Mrs|Ms|Prof|Rev|Hon|St|Sr|Jr|Gen|Col|Maj|Capt|Cmdr|Lt|Sgt|Sen|Rep|Gov|Pres|Mt|Ft|Vol|Figs?|Eq|vs|cf|approx
     |Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec|e\.g|i\.e|(?:[A-Z]\.)*[A-HJ-Z])$""",
     re.VERBOSE,
 )
-"""Words in front of a full stop that ends no sentence: titles, months, initials."""
+"""Matches words before a full stop that does not end a sentence: titles, months, initials."""
 ABBREVIATED = 12
-"""The most characters of such a word, and of what is in front of it."""
+"""The most characters of such a word together with what precedes it."""
 CLAUSE = re.compile(r"[,、，)–—-]+(?=\s|$)|[、，]+")
 SPACE = re.compile(r"\s+")
 SHORT = 24
-"""A piece of fewer characters takes the next sentence with it: "1.", "Oh!" are no pieces."""
+"""The number of characters below which a piece is joined with the next sentence, such as "1." or "Oh!"."""
 
 
 class VoiceModel(Speaker):
-    """Each method that serves a request resolves the model once (`hold`)."""
+    """A text-to-speech model. Each method that serves a request resolves the model once, with `hold`."""
 
     @property
     def reported(self) -> Json:
@@ -48,24 +51,27 @@ class VoiceModel(Speaker):
         return f"{self.task}, {len(info.voices) or 1} voices, {info.sample_rate} Hz"
 
     def pieces(self, text: str) -> list[str]:
-        """Returns what is spoken at once, each in its turn. Raises BadRequest for a text without anything to speak."""
+        """Divides a text into the pieces that are spoken one by one.
+
+        Raises BadRequest for a text without anything to speak.
+        """
         pieces = split(text, self.serving().info.context_length)
         if not pieces:
             raise BadRequest("input is empty", param="input")
         return pieces
 
     async def speak(self, text: str | AsyncGenerator[str, None], params: SpeakParams) -> AsyncGenerator[bytes, None]:
-        """Yields the audio of a text: a block, as types.audio describes it, for each sentence.
+        """Yields the audio of a text, one block for each sentence, in the form of types.audio.
 
-        The next sentence is spoken while the caller has the one before, and no further ones. It ends in the engine,
-        after the sentence that is being spoken, when this is closed.
+        The next sentence is spoken while the caller processes the one before, but no further ones. If this generator is
+        closed, the engine stops after the current sentence.
 
         Args:
-            text: The text. It may still be written; then each sentence is spoken once it has ended.
-            params: The parameters, of which sample_rate is the audio's rate; without one it is VoiceInfo's.
+            text: The text. It may still be generated; each sentence is spoken once it is complete.
+            params: The parameters. sample_rate is the rate of the audio; 0 for the model's rate.
 
         Raises:
-            RequestError: The engine refuses it, or it makes no sound of a whole text.
+            RequestError: The engine refuses the text, or produces no sound for all of it.
         """
         with await self.hold() as model, model.recorded(UsageRecorder()) as usage:
             client, fields = current_client(), asdict(params)
@@ -99,7 +105,10 @@ class VoiceModel(Speaker):
     async def _pieces_of(
         self, text: str | AsyncGenerator[str, None], usage: UsageRecorder
     ) -> AsyncGenerator[str, None]:
-        """Yields what is spoken at once, each in its turn. Counts the characters. Raises as `pieces`."""
+        """Yields the pieces of a text that are spoken one by one, and counts the characters.
+
+        Raises BadRequest for a text without anything to speak.
+        """
         if isinstance(text, str):
             usage.prompt_tokens = len(text)
             for piece in self.pieces(text):
@@ -118,13 +127,15 @@ class VoiceModel(Speaker):
 
 
 def _without_sound(info: VoiceInfo) -> str:
-    """Returns what to say of a text of which a model makes no sound: of an emoji, or of letters of another language."""
+    """Returns the error message for a text for which a model makes no sound, such as an emoji or another language's
+    letters.
+    """
     text = "input has nothing that this model can speak"
     return f"{text}; language is one of {', '.join(info.languages)}" if info.languages else text
 
 
 async def _within(sentence: asyncio.Task[bytes | None], deadline: float | None) -> bytes | None:
-    """Returns what the task returns. Raises RequestTimeout after the deadline, and what it raises."""
+    """Returns the result of the task, or raises its exception. Raises RequestTimeout after the deadline."""
     if deadline is None:
         return await sentence
     try:
@@ -134,10 +145,10 @@ async def _within(sentence: asyncio.Task[bytes | None], deadline: float | None) 
 
 
 def split(text: str, most: int) -> list[str]:
-    """Returns pieces of at most `most` characters; [] for a text without any character that is visible.
+    """Divides a text into pieces of at most `most` characters; returns [] for a text without visible characters.
 
-    The text is brought to the normalization form in which tokenizers have it (NFKC), so that a character that becomes
-    several counts as several.
+    The text is first brought to the normalization form NFKC that tokenizers use, so that a character that becomes
+    several is counted as several.
     """
     text = unicodedata.normalize("NFKC", text)
     pieces: list[str] = []
@@ -151,11 +162,11 @@ def split(text: str, most: int) -> list[str]:
 
 
 def ended(text: str, most: int) -> int:
-    """Returns where the last sentence ends that further text does not change; 0 if none has ended.
+    """Returns the end of the last sentence that further text cannot change; 0 if no sentence has ended.
 
     Args:
         text: The text so far.
-        most: A sentence without an end is cut after so many characters.
+        most: The number of characters after which a sentence without an end is cut.
     """
     end = 0
     for found in _ends(text):
@@ -165,7 +176,7 @@ def ended(text: str, most: int) -> int:
 
 
 def _ends(text: str) -> Iterator[int]:
-    """Yields where the sentences of a text end."""
+    """Yields the index of the end of each sentence in a text."""
     for found in SENTENCE.finditer(text):
         at = found.start()
         if found.group() != "." or not ABBREVIATION.search(text[max(0, at - ABBREVIATED) : at]):
@@ -173,7 +184,7 @@ def _ends(text: str) -> Iterator[int]:
 
 
 def _short_enough(text: str, most: int) -> list[str]:
-    """Returns a sentence in pieces: at the last clause that fits, or the last space, or anywhere."""
+    """Divides a sentence into pieces: at the last clause that fits, or the last space, or anywhere."""
     text = SPACE.sub(" ", text).strip()
     pieces = []
     while len(text) > most:
@@ -184,5 +195,5 @@ def _short_enough(text: str, most: int) -> list[str]:
 
 
 def _last(pattern: re.Pattern[str], text: str, most: int) -> int:
-    """Returns where the last match in the second half of the first `most` characters ends; 0 if there is none."""
+    """Returns the end of the last match in the second half of the first `most` characters; 0 if there is none."""
     return max((found.end() for found in pattern.finditer(text, most // 2, most)), default=0)

@@ -1,4 +1,4 @@
-"""The records of spoken texts between the front end and the engine process."""
+"""The records for spoken texts that the front end and the engine process exchange."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from ...engine.record import ANSWER, COMMAND, DataRecord, Record
 
 @dataclass(slots=True)
 class Speak(Record):
-    """Speaks a text of a sentence or so. Answered by one Spoken, Refused or Failed."""
+    """Asks for the speech of a text of about a sentence. The answer is one Spoken, Refused or Failed."""
 
     role = COMMAND
     id: int
-    """The number of the command."""
+    """The id of the command."""
     text: str
     """The text."""
     params: dict[str, Any]
     """The fields of types.audio.SpeakParams."""
     begun: bool
-    """Whether some of its request has been spoken, so that it is not refused where too many wait."""
+    """Whether an earlier part of its request has been spoken, so that it is not refused if too many texts wait."""
     client: str = ""
-    """Who sends it; clients share the time of the engine."""
+    """The name of the client that sends it. Clients share the engine's time fairly."""
 
 
 @dataclass(slots=True)
 class Spoken(DataRecord):
-    """The speech of a Speak."""
+    """The answer to a Speak."""
 
     role = ANSWER
     id: int
-    """The number of the command."""
+    """The id of the command."""
     data: bytes = field(default=b"", metadata={"attached": True})
     """Samples of 16 bits, little-endian, mono; sent as an attachment."""
 

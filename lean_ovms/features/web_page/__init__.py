@@ -1,1 +1,1 @@
-"""The page for browsers: chats, settings, and what the server does."""
+"""The page for browsers, which has chats, settings, and an overview of the server."""

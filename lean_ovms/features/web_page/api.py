@@ -1,9 +1,9 @@
-"""GET /: a page to talk to the models and to look at the server, for browsers.
+"""GET /: the page for browsers, to use the models and to look at the server.
 
-Its files are in the folder web beside this file, and those of features with a panel in folders web of theirs: the page
-is put together of these. They are served without the API key and hold nothing of this server:
-the page asks the API, with the key that its user enters. The Content-Security-Policy lets it connect to this server
-only, run no script but these files, and make no HTML of text. `--web_page false` takes the page away.
+Its files are in the folder web beside this module, and in the folders web of features with a panel; the page is
+assembled from these. They are served without an API key, since they contain nothing of this server: the page asks the
+API, with the key that its user enters. The Content-Security-Policy allows it to connect to this server only, to run
+only these scripts, and to make no HTML of texts. `--web_page false` removes the page.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FILES = Path(__file__).with_name("web")
 INDEX = "index.html"
 PANEL = "panel.html"
 TABS, PANELS = "<!-- tabs of features -->", "<!-- panels of features -->"
-"""What these are put in place of."""
+"""The placeholders in the page for tabs and panels of features."""
 TYPES = {
     ".html": "text/html",
     ".css": "text/css",
@@ -50,16 +50,16 @@ SAFETY = [
 
 @dataclass(frozen=True, slots=True)
 class WebFile:
-    """A file of the page."""
+    """A file of the page, ready to be served."""
 
     media_type: str
-    """The value of Content-Type."""
+    """The value of the Content-Type header."""
     content: bytes
-    """The bytes of the file."""
+    """The content of the file."""
     compressed: bytes
-    """The same, compressed by gzip."""
+    """The content compressed with gzip."""
     etag: str
-    """The quoted hash of the content, for ETag."""
+    """The quoted hash of the content, for the ETag header."""
 
 
 @RouteDoc("A page for browsers; name and version of the server for other clients")
@@ -100,15 +100,15 @@ def _send(request: Request, file: WebFile) -> Response:
 
 @cache
 def names(folder: Path) -> frozenset[str]:
-    """Returns the files of the page in a folder."""
+    """Returns the names of the page's files in a folder."""
     return frozenset(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.suffix in TYPES)
 
 
 @cache
 def read(path: Path) -> WebFile:
-    """Returns a file of the page, read when it is first asked for.
+    """Returns a file of the page, which is read at its first use.
 
-    A wheel has a compressed copy beside it (setup.py).
+    A wheel contains a compressed copy of it (setup.py).
     """
     copy = path.with_name(f"{path.name}.gz")
     return _file(path.suffix, path.read_bytes(), copy.read_bytes() if copy.is_file() else b"")
@@ -116,7 +116,7 @@ def read(path: Path) -> WebFile:
 
 @cache
 def index(panels: tuple[PanelRow, ...]) -> WebFile:
-    """Returns the page itself, with a tab for each view of these panels."""
+    """Returns the page's HTML with a tab for each view of these panels."""
     views: dict[str, list[PanelRow]] = {}
     for row in panels:
         views.setdefault(row.view, []).append(row)

@@ -10,7 +10,7 @@ from ...manifest import Feature, Route
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class WebPageOptions(Options):
-    """The switch of the page."""
+    """The option that switches the page on or off."""
 
     web_page: bool = option(
         True, "serve a page for browsers at /, to chat and to see the server's load", group="behaviour"

@@ -1,1 +1,1 @@
-"""WebSockets for every transport: the handler's side of a connection, and RFC 6455's frames for http11."""
+"""WebSockets for every transport: the handler's side of a connection, and the frames of RFC 6455 for http11."""

@@ -1,7 +1,7 @@
-"""The handler's side of one WebSocket: a bounded queue of messages, and the handler's task. Knows no frames.
+"""The handler's side of a WebSocket: a bounded queue of messages, and the handler's task. Independent of frames.
 
-The contract of every transport: the handler runs in a task of its own; when the client closes or leaves, and when the
-server stops, that task is cancelled; how the WebSocket is closed follows from how the handler ended.
+All transports keep this contract: the handler runs in a separate task; the task is cancelled when the client closes or
+leaves, and when the server stops; the way in which the handler ends decides how the WebSocket is closed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .types import GOING_AWAY, INTERNAL_ERROR, Close, Serve, WebSocketMessage
 
 MAX_QUEUED_MESSAGES = 64
 MAX_QUEUED_BYTES = 1 << 20
-"""Messages that the handler has not received yet; beyond either limit the transport stops reading."""
+"""The limit of messages that the handler has not received yet. Beyond it the transport stops reading."""
 
 STOPPED = Close(GOING_AWAY, "the server is shutting down")
 
@@ -23,7 +23,7 @@ log = logging.getLogger("lean_ovms.transports")
 
 
 class Channel:
-    """Base of a transport's WebSocket, which implements `send`, and `resume_reading`."""
+    """The base class of a transport's WebSocket; a subclass implements `send` and `resume_reading`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.ended: asyncio.Future[None] = loop.create_future()
@@ -36,7 +36,7 @@ class Channel:
     # --- the handler's calls
 
     async def receive(self) -> WebSocketMessage:
-        """Returns the next message."""
+        """Waits for the next message, and returns it."""
         while not self._messages:
             self._arrival = self._loop.create_future()
             self.resume_reading()
@@ -47,7 +47,7 @@ class Channel:
         return message
 
     async def send(self, *text: bytes) -> None:
-        """Sends a text message, given as UTF-8 in pieces."""
+        """Sends a text message, given as pieces of UTF-8."""
         raise NotImplementedError
 
     # --- the transport's calls
@@ -61,25 +61,29 @@ class Channel:
 
     @property
     def full(self) -> bool:
-        """Whether the transport must stop reading until the handler has received something."""
+        """Whether the queue is full, so that the transport must stop reading until the handler has received a
+        message.
+        """
         return len(self._messages) >= MAX_QUEUED_MESSAGES or self._bytes >= MAX_QUEUED_BYTES
 
     @property
     def awaited(self) -> bool:
-        """Whether the handler waits for a message."""
+        """Whether the handler is waiting for a message."""
         return self._arrival is not None and not self._arrival.done()
 
     def resume_reading(self) -> None:
         """Notes that the handler has received a message, so that there is room for another, or waits for one."""
 
     def end(self) -> None:
-        """Notes that the client has closed or left."""
+        """Notes that the client has closed the WebSocket or left."""
         if not self.ended.done():
             self.ended.set_result(None)
 
     async def run(self, serve: Serve) -> Close:
-        """Runs the handler until it returns or the client has gone; returns how to close. Cancelled when the server
-        stops."""
+        """Runs the handler until it returns or the client is gone; returns how to close the WebSocket.
+
+        It is cancelled when the server stops.
+        """
         task = asyncio.ensure_future(serve(self))
         try:
             waited: set[asyncio.Future[Any]] = {task, self.ended}

@@ -1,8 +1,9 @@
-"""A WebSocket over an HTTP/1.1 connection that was upgraded: frames, flow control, keep-alive, the closing handshake.
+"""A WebSocket on an upgraded HTTP/1.1 connection: frames, flow control, keep-alive, and the closing handshake.
 
-Back-pressure: bytes are parsed only while the handler's queue has room and the client reads what it is sent (a flood of
-pings would else fill the memory with pongs); unparsed bytes pause reading, so TCP slows the client down. A large
-message is read only while the handler waits for one, and like a body: within a time, counted with all others.
+Back-pressure: bytes are parsed only while the handler's queue has room and the client reads what is sent to it
+(otherwise a flood of pings would fill the memory with pongs). Unparsed bytes pause reading, so TCP slows the client
+down. A large message is read only while the handler waits for one; as with a body, its time is limited, and its memory
+is counted together with that of all others.
 """
 
 from __future__ import annotations
@@ -20,21 +21,22 @@ from .types import INTERNAL_ERROR, POLICY_VIOLATION, TRY_AGAIN_LATER, Close, Upg
 PING_S = 20.0
 """Seconds between two pings."""
 MAX_MISSED = 2
-"""Pings in a row without any byte from the client, after which the connection is given up."""
+"""The number of successive pings without any byte from the client after which the connection is given up."""
 CLOSE_S = 5.0
-"""How long, after our close frame, the client's is waited for."""
+"""Seconds for which the client's close frame is awaited after the server's."""
 SLICE = 16384
 MAX_FRAMES_PER_TURN = 512
-"""Bytes parsed at once, and frames before other connections have their turn: a frame costs 5 us, however small."""
+"""The number of bytes parsed at once, and the number of frames after which other connections have their turn: a frame
+takes 5 us, however small it is."""
 AHEAD_BYTES = 65536
-"""Bytes of an unfinished message that are read while the handler does not wait for one."""
+"""The most bytes of an incomplete message that are read while the handler does not wait for one."""
 
 TOO_MANY = Close(TRY_AGAIN_LATER, "too many large messages at once")
 TOO_SLOW = Close(POLICY_VIOLATION, "the message did not arrive in time")
 
 
 class Http11WebSocket(Channel):
-    """One upgraded connection."""
+    """The WebSocket of one upgraded connection."""
 
     def __init__(
         self,
@@ -44,14 +46,14 @@ class Http11WebSocket(Channel):
         link: Link,
         message_timeout_s: float,
     ) -> None:
-        """Makes the WebSocket; `serve` it.
+        """Creates the WebSocket; `serve` runs it.
 
         Args:
-            response: Opens it, an Upgrade.
+            response: The Upgrade that opens it.
             loop: The connection's event loop.
             writer: Sends the bytes of frames.
             link: The connection.
-            message_timeout_s: How many seconds a large message may take to arrive.
+            message_timeout_s: The seconds within which a large message must arrive.
         """
         super().__init__(loop)
         self._response = cast(Upgrade, response)
@@ -70,13 +72,13 @@ class Http11WebSocket(Channel):
     # --- the connection's calls
 
     def feed(self, data: bytes) -> None:
-        """Takes bytes from the client."""
+        """Takes bytes received from the client."""
         self._received = True
         self._backlog += data
         self._parse()
 
     def resume(self) -> None:
-        """Notes that the client reads again."""
+        """Is called when the client reads again."""
         self._parse()
 
     def resume_reading(self) -> None:
@@ -86,7 +88,7 @@ class Http11WebSocket(Channel):
             self._watch_message()
 
     async def serve(self) -> None:
-        """Runs the handler, then closes; returns when the connection should be closed."""
+        """Runs the handler, then closes the WebSocket; returns when the connection should be closed."""
         try:
             close = await self.run(self._response.serve)
             await self._close(close)
@@ -113,7 +115,7 @@ class Http11WebSocket(Channel):
     # ---
 
     async def _close(self, close: Close) -> None:
-        """Sends the close frame, and waits for the client's; pings and messages until then are read and dropped."""
+        """Sends the close frame, and waits for the client's. Pings and messages before that are read and dropped."""
         self._closing = True
         self._frames.close(close)
         self._flush()
@@ -149,7 +151,9 @@ class Http11WebSocket(Channel):
         return self.awaited or not (self.full or self._frames.unfinished_bytes > AHEAD_BYTES)
 
     def _watch_message(self) -> None:
-        """Bounds the memory of unfinished messages, and the time of a large one; it counts while the handler waits."""
+        """Limits the memory of incomplete messages and the time of a large one, which counts while the handler
+        waits.
+        """
         size = self._frames.unfinished_bytes
         if self._link.reserve_memory(size):
             self._give_up(TOO_MANY)
@@ -161,7 +165,7 @@ class Http11WebSocket(Channel):
             self._deadline = self._loop.call_later(self._message_timeout_s, self._give_up, TOO_SLOW)
 
     def _give_up(self, close: Close) -> None:
-        """Closes without waiting for the client."""
+        """Closes the connection without waiting for the client."""
         self._frames.close(close)
         self._flush()
         self._backlog.clear()
@@ -177,7 +181,10 @@ class Http11WebSocket(Channel):
         self._writer.write(self._frames.take_outgoing())
 
     def _tick(self) -> None:
-        """Pings, or gives up a client that has vanished. What we do not read cannot be missed."""
+        """Sends a ping, or gives up a client that has vanished.
+
+        It does not count while the server itself pauses reading.
+        """
         self._timer = self._loop.call_later(PING_S, self._tick)
         self._missed = 0 if self._received or self._backlog else self._missed + 1
         self._received = False

@@ -1,4 +1,4 @@
-"""Holds what the endpoints with WebSockets share: why there is none, how many may be open, how a message is read."""
+"""Helpers for endpoints with WebSockets: refusing one, limiting their number, and reading messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class UpgradeRequired(RequestError):
-    """426: the path is a WebSocket, and this request does not open one."""
+    """Status 426: the path is a WebSocket, and the request does not open one."""
 
     status = 426
     code = "upgrade_required"
@@ -32,7 +32,7 @@ class UpgradeRequired(RequestError):
 
 
 def no_upgrade(request: Request) -> BadRequest | UpgradeRequired:
-    """Returns why this request opens no WebSocket."""
+    """Returns the error that says why a request does not open a WebSocket."""
     headers = request.headers
     if PROTOCOL not in headers.get("upgrade", "").lower() or "upgrade" not in headers.get("connection", "").lower():
         return UpgradeRequired("this path is a WebSocket: send Upgrade: websocket and Connection: Upgrade")
@@ -42,9 +42,9 @@ def no_upgrade(request: Request) -> BadRequest | UpgradeRequired:
 
 
 async def read_event(message: WebSocketMessage, services: Services, read: Callable[[Json], T]) -> T:
-    """Returns what read makes of the event in a message.
+    """Returns the result of `read` for the JSON event in a message. Raises RequestError.
 
-    A large one counts and is parsed as the body of a request: read runs in the offload thread. Raises RequestError.
+    A large message counts toward the memory for bodies, and is parsed like a body, with `read` in the offload thread.
     """
 
     def checked(event: Json, services: Services) -> T:
@@ -62,14 +62,14 @@ async def read_event(message: WebSocketMessage, services: Services, read: Callab
 
 
 class OpenWebSockets(Generic[S]):
-    """The open WebSockets of an endpoint, each with its session: their number is limited, and at shutdown each ends."""
+    """The open WebSockets of an endpoint, each with its session. Their number is limited, and they end at shutdown."""
 
     def __init__(self, most: int, refusal: str) -> None:
-        """Begins without any connection.
+        """Begins without connections.
 
         Args:
-            most: The most connections of all clients together; one client may have three quarters of them.
-            refusal: The message for a connection beyond that.
+            most: The most connections in total; one client may have three quarters of them.
+            refusal: The error message for a further connection.
         """
         self._most, self._refusal = most, refusal
         self._clients: Counter[str] = Counter()
@@ -79,7 +79,7 @@ class OpenWebSockets(Generic[S]):
         self._ended.set()
 
     def upgrade(self, serve: Callable[[WebSocket], Awaitable[Close]], **options: Any) -> Upgrade:
-        """Returns the answer that opens a WebSocket, with Upgrade's options. Raises RequestError."""
+        """Returns the response that opens a WebSocket, created with these options of Upgrade. Raises RequestError."""
         if self.stopping.is_set():
             raise Unavailable("the server is shutting down", code="shutting_down")
         client = current_client()
@@ -95,7 +95,7 @@ class OpenWebSockets(Generic[S]):
 
     @contextlib.contextmanager
     def opened(self, session: S) -> Iterator[None]:
-        """Counts a session as open inside the block."""
+        """Counts a session as open inside the `with` block."""
         self.sessions.add(session)
         self._ended.clear()
         try:
@@ -106,7 +106,7 @@ class OpenWebSockets(Generic[S]):
                 self._ended.set()
 
     async def drain(self, timeout_s: float) -> None:
-        """Lets what runs finish, within timeout_s; the transport ends what is left."""
+        """Waits at most timeout_s seconds until running work is finished. The transport ends what is left."""
         await self.close()
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._ended.wait(), timeout_s)

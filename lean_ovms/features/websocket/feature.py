@@ -10,7 +10,7 @@ from ...manifest import OTHER_PROTOCOL, Feature, PartRow
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class WebSocketOptions(Options):
-    """Limits of the WebSockets of each feature that has some."""
+    """The limits of WebSockets, which apply to each feature that has any."""
 
     max_realtime_session_s: float = option(
         3600.0,

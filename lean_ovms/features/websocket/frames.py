@@ -1,10 +1,10 @@
-"""The server side of RFC 6455's frames, sans-IO: bytes in, whole messages out; texts in, bytes out.
+"""The server side of RFC 6455's frames without I/O: bytes to complete messages, and texts to bytes.
 
-`websockets` parses and masks (in C: 6 us a frame of 4 kB; wsproto 25, Python alone 18; 2026-11). It is the extra
-`realtime`: import this module lazily, at the first upgrade. What `websockets` leaves to its user is done here:
-fragments are joined, and text must be UTF-8. No extension is offered, so nothing is compressed.
+`websockets` parses and masks (in C: 6 us for a frame of 4 kB; wsproto 25 us, Python alone 18 us; 2026-11). It is in the
+extra `realtime`, so this module must be imported lazily, at the first upgrade. What `websockets` leaves to its user is
+done here: fragments are joined, and text is checked for valid UTF-8. No extension is offered, so nothing is compressed.
 
-The rule of this file: any bytes, in any cut, give the same messages and the same close.
+The rule of this module: for any bytes, however divided, the messages and the close are the same.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from ...transports.cycle import RequestBody
 from .types import MAX_REASON_BYTES, Close, WebSocketMessage
 
 PIECE_BYTES = 1 << 15
-"""Bytes of a frame that the parser gets at once; a multiple of the mask's four bytes, and less than 64 KiB."""
+"""The number of bytes of a frame that the parser gets at once; a multiple of the mask's four bytes, and less than 64
+KiB."""
 
 _log = logging.Logger("lean_ovms.transports.frames", logging.ERROR)
-"""A logger without debug lines, which would show what clients say; not registered, so that no host changes its
+"""A logger without debug lines, which would show what clients say. It is not registered, so that no program changes its
 level."""
 _log.parent = logging.getLogger("lean_ovms.transports")
 
@@ -33,7 +34,9 @@ _DATA = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 
 
 class _Cutter:
-    """Makes fragments of large frames: the parser copies and unmasks each in one call, 30 MB in 30 ms (2026-11)."""
+    """Divides large frames into fragments, since the parser copies and unmasks each in one call: 30 MB in 30 ms
+    (2026-11).
+    """
 
     def __init__(self, max_message_bytes: int) -> None:
         self._most = max_message_bytes
@@ -44,7 +47,7 @@ class _Cutter:
         self._left = 0  # bytes that belong to the last head which was returned
 
     def cut(self, data: bytes) -> bytes:
-        """Returns the same messages with large frames in pieces."""
+        """Returns bytes with the same messages, but with large frames divided into fragments."""
         if self._left >= len(data):
             self._left -= len(data)
             return data
@@ -68,13 +71,16 @@ class _Cutter:
         return bytes(out)
 
     def _head_bytes(self) -> int:
-        """Returns the size of the next frame's head, as far as it is known; only a frame that is cut needs its mask."""
+        """Returns the size of the next frame's head as far as it is known.
+
+        The mask is only needed for a frame that is divided.
+        """
         known = len(self._head)
         size = 2 if known < 2 else 2 + {126: 2, 127: 8}.get(self._head[1] & 0x7F, 0)
         return size + 4 if size > 2 and known >= size and self._is_cut(size) else size
 
     def _is_cut(self, size: int) -> bool:
-        """Returns whether the next frame is large and not refused for its length."""
+        """Returns whether the next frame should be divided: it is large, and not refused for its length."""
         return bool(self._head[1] & 0x80) and PIECE_BYTES < int.from_bytes(self._head[2:size], "big") <= self._most
 
     def _begin_frame(self, out: bytearray) -> None:
@@ -99,9 +105,9 @@ class _Cutter:
 
 
 class Frames(Protocol):
-    """Reads the frames of a connection, and makes those that are sent: `feed` takes bytes, `take_outgoing` gives them.
+    """Parses the frames of a connection, and creates frames to send. `feed` takes bytes, `take_outgoing` returns them.
 
-    Frames are joined to messages as they are parsed: so what follows text that is not UTF-8 is not even answered.
+    Frames are joined to messages as they are parsed, so that nothing after a text with invalid UTF-8 is answered.
     """
 
     def __init__(self, max_message_bytes: int) -> None:
@@ -115,21 +121,21 @@ class Frames(Protocol):
 
     @property
     def closing(self) -> bool:
-        """Whether a close frame was sent or received; nothing more is sent then."""
+        """Whether a close frame was sent or received, after which nothing more is sent."""
         return self.state is not State.OPEN
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more is received either, since the client has closed, or broke the protocol."""
+        """Whether nothing more is received, because the client has closed the WebSocket or violated the protocol."""
         return self.eof_sent
 
     @property
     def unfinished_bytes(self) -> int:
-        """Bytes of memory that an unfinished message takes."""
+        """The memory in bytes that an incomplete message takes."""
         return self._parts.tell() + len(self.reader.buffer)
 
     def feed(self, data: bytes) -> tuple[list[WebSocketMessage], int]:
-        """Returns the messages that these bytes complete, and the number of frames, or pieces of large ones."""
+        """Takes bytes; returns the messages that they complete, and the number of frames or fragments parsed."""
         if self._freed:
             return [], 0
         self.receive_data(self._cutter.cut(data))
@@ -137,7 +143,9 @@ class Frames(Protocol):
         return messages, len(self.events_received())
 
     def recv_frame(self, frame: Frame) -> None:
-        """Receives a frame as Protocol does. Raises UnicodeDecodeError, which closes with 1007."""
+        """Processes a frame like the base class. Raises UnicodeDecodeError, which closes the WebSocket with code
+        1007.
+        """
         super().recv_frame(frame)
         opcode = frame.opcode
         if opcode not in _DATA:
@@ -167,13 +175,13 @@ class Frames(Protocol):
             self.send_ping(b"")
 
     def close(self, close: Close) -> None:
-        """Sends a close frame, unless there was one."""
+        """Sends a close frame, unless one has been sent already."""
         if not self.closing:
             reason = close.reason.encode()[:MAX_REASON_BYTES].decode("utf-8", "ignore")
             self.send_close(close.code, reason)
 
     def free(self) -> None:
-        """Frees what was read; what still comes is dropped. Idempotent."""
+        """Frees the received data; any further data is dropped. Idempotent."""
         self._freed = True
         self._messages.clear()
         self._parts.close()

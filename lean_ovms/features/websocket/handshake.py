@@ -9,20 +9,20 @@ import hashlib
 from ...types import Request
 
 PROTOCOL = "websocket"
-"""The name of the protocol in the header Upgrade."""
+"""The name of the protocol in the Upgrade header."""
 VERSION = "13"
 """The version of WebSocket."""
 PROTOCOLS_HEADER = "sec-websocket-protocol"
-"""The request's header with the subprotocols that the client offers, separated by commas."""
+"""The header with the subprotocols that the client offers, separated by commas."""
 KEY_SUBPROTOCOL = "openai-insecure-api-key."
-"""How the subprotocol begins in which OpenAI's clients send a key that opens a WebSocket of a browser."""
+"""The prefix of the subprotocol in which OpenAI's clients send an API key when a browser opens a WebSocket."""
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _KEY_BYTES = 16
-"""Bytes of a Sec-WebSocket-Key."""
+"""The number of bytes in a Sec-WebSocket-Key."""
 
 
 def is_complete(request: Request) -> bool:
-    """Returns whether a request with this Upgrade has all else of an opening handshake."""
+    """Returns whether a request with this Upgrade header has everything else that the opening handshake needs."""
     headers = request.headers
     return (
         request.method == "GET"
@@ -32,8 +32,10 @@ def is_complete(request: Request) -> bool:
 
 
 def mark(request: Request) -> None:
-    """Marks a request as one that may open a WebSocket. A browser's has no Authorization header: an API key is one of
-    its subprotocols."""
+    """Marks a request as one that may open a WebSocket, and takes the API key from its subprotocols.
+
+    A browser cannot send an Authorization header with a WebSocket.
+    """
     request.upgrade = PROTOCOL
     keys = (name for name in offered(request) if name.startswith(KEY_SUBPROTOCOL))
     request.api_key = next(keys, "").removeprefix(KEY_SUBPROTOCOL)
@@ -45,7 +47,7 @@ def offered(request: Request) -> list[str]:
 
 
 def _is_key(key: str) -> bool:
-    """Returns whether it is the base64 of 16 bytes."""
+    """Returns whether a text is the base64 encoding of 16 bytes."""
     try:
         return len(base64.b64decode(key.encode("latin-1"), validate=True)) == _KEY_BYTES
     except (binascii.Error, ValueError):
@@ -53,6 +55,8 @@ def _is_key(key: str) -> bool:
 
 
 def accept_key(key: str) -> str:
-    """Returns Sec-WebSocket-Accept for a Sec-WebSocket-Key: SHA-1 is the protocol's choice and protects nothing."""
+    """Returns Sec-WebSocket-Accept for a Sec-WebSocket-Key. The protocol prescribes SHA-1, which protects nothing
+    here.
+    """
     digest = hashlib.sha1(key.encode("latin-1") + _GUID, usedforsecurity=False).digest()
     return base64.b64encode(digest).decode()

@@ -1,4 +1,4 @@
-"""WebSocket as a protocol to which connections of HTTP/1.1 are switched."""
+"""The WebSocket protocol, to which HTTP/1.1 connections can be switched."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from ...transports.http11.switching import MakeConnection, OtherProtocol
 
 CONNECTION = f"{__package__}.connection"
-"""The module of connections, which needs `websockets`."""
+"""The module with the connections, which needs the package `websockets`."""
 
 
 class WebSocketProtocol:
-    """The protocol, whose connections are imported when the first one is switched."""
+    """The WebSocket protocol. The module with its connections is imported when the first connection is switched."""
 
     name = PROTOCOL
-    """The name in the header Upgrade."""
+    """The name of the protocol in the Upgrade header."""
 
     def accept(self, request: Request) -> None:
         """Marks a request as one that may open a WebSocket, if its handshake is complete."""

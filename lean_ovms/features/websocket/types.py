@@ -1,9 +1,9 @@
-"""A WebSocket between a transport and the api: what a handler answers in place of a body, and what it is then given.
+"""The interface between a transport and the API for WebSockets: a handler's response, and the object that it then uses.
 
     transport --Request(upgrade="websocket")--> api --Upgrade--> transport --WebSocket--> Upgrade.serve
 
-The handler of the request decides, with all headers, whether there is a WebSocket: an Upgrade opens it, any other
-response refuses it.
+The handler of the request, which knows all headers, decides whether there is a WebSocket: an Upgrade opens it, any
+other response refuses it.
 """
 
 from __future__ import annotations
@@ -22,41 +22,44 @@ POLICY_VIOLATION = 1008
 TOO_BIG = 1009
 INTERNAL_ERROR = 1011
 TRY_AGAIN_LATER = 1013
-"""Close codes (RFC 6455 7.4.1)."""
+"""Close codes of RFC 6455, section 7.4.1."""
 
 MAX_REASON_BYTES = 123
-"""The most bytes of a close frame's reason, as UTF-8."""
+"""The most bytes of the reason in a close frame, as UTF-8."""
 
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Tells the client that the server closes the WebSocket, with a code and a reason of at most MAX_REASON_BYTES."""
+    """The way in which the server closes a WebSocket: with a code, and a reason of at most MAX_REASON_BYTES."""
 
     code: int = NORMAL
     reason: str = ""
 
 
 class WebSocketMessage(NamedTuple):
-    """A whole message of a client."""
+    """A complete message of a client."""
 
     data: bytes
-    """The bytes; those of a text are UTF-8, which is valid."""
+    """The bytes of the message; those of a text are valid UTF-8."""
     is_text: bool = True
-    """Whether it is a text."""
+    """Whether the message is a text."""
 
 
 class WebSocket(Protocol):
-    """An open WebSocket, as its handler sees it. When the client closes it or leaves, the handler is cancelled."""
+    """An open WebSocket, as its handler uses it.
+
+    The handler is cancelled when the client closes the WebSocket or leaves.
+    """
 
     async def receive(self) -> WebSocketMessage:
-        """Returns the next message. While nobody receives, little is read ahead."""
+        """Waits for the next message, and returns it. Little is read ahead while the handler does not receive."""
 
     async def send(self, *text: bytes) -> None:
-        """Sends a text message, given as UTF-8, a large one in pieces; waits while the client does not read."""
+        """Sends a text message as UTF-8, a large one in pieces; waits while the client does not read."""
 
 
 Serve = Callable[[WebSocket], Awaitable[Close]]
-"""Serves one WebSocket from its opening to the close that it returns."""
+"""A function that serves one WebSocket, and returns how to close it."""
 
 
 class Upgrade(Switch):
@@ -65,12 +68,12 @@ class Upgrade(Switch):
     __slots__ = ("_serve", "max_message_bytes", "subprotocol")
 
     def __init__(self, serve: Serve, *, subprotocol: str = "", max_message_bytes: int = 1 << 20) -> None:
-        """Makes the response.
+        """Creates the response.
 
         Args:
-            serve: Is called once the WebSocket is open.
-            subprotocol: One of those that the client offered; empty: none.
-            max_message_bytes: Larger messages close the connection with TOO_BIG.
+            serve: Serves the WebSocket once it is open.
+            subprotocol: One of the subprotocols that the client offered; empty for none.
+            max_message_bytes: The most bytes of a message. A larger one closes the connection with TOO_BIG.
         """
         super().__init__(PROTOCOL)
         self._serve = serve
@@ -78,7 +81,7 @@ class Upgrade(Switch):
         self.max_message_bytes = max_message_bytes
 
     async def serve(self, websocket: WebSocket) -> Close:
-        """Serves the WebSocket, which is open, to the close that is returned. Called in a task of its own."""
+        """Serves the open WebSocket in the current task, and returns how to close it."""
         for opened in self.on_open:
             opened()
         return await self._serve(_ObservedWebSocket(websocket, self.on_send))
@@ -89,7 +92,7 @@ class Upgrade(Switch):
 
 
 class _ObservedWebSocket:
-    """A WebSocket that tells how much is sent."""
+    """A WebSocket that reports how many bytes are sent."""
 
     def __init__(self, websocket: WebSocket, on_send: Iterable[Callable[[int], None]]) -> None:
         self.receive = websocket.receive

@@ -1,1 +1,1 @@
-"""XGrammar: grammars of the paged engine matched by its library."""
+"""XGrammar: constrains the paged engine's output with the library of that name."""

@@ -1,7 +1,7 @@
-"""POST …/chat/completions/batch: vLLM's answers to several conversations, a choice for each of them.
+"""POST …/chat/completions/batch: answers several conversations, one choice for each, as in vLLM.
 
-https://docs.vllm.ai/en/stable/serving/online_serving/. All other fields are those of a chat, for each conversation.
-Streams, and several choices of one conversation, are refused, as in vLLM.
+https://docs.vllm.ai/en/stable/serving/online_serving/. All other fields are those of a chat request, and apply to each
+conversation. Streams and several choices for a conversation are refused, as in vLLM.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ async def handle(request: Request, services: Services) -> Response:
 
 
 def parse_batch(body: Json, services: Services) -> tuple[ChatRequest, list[ChatPrompt]]:
-    """Returns the request with its first conversation, and the prompts of all of them. Raises RequestError."""
+    """Returns the request for the first conversation, and the prompts of all conversations. Raises RequestError."""
     conversations = body.get("messages")
     if not isinstance(conversations, list) or not conversations:
         raise BadRequest("messages is not a list of conversations", param="messages")

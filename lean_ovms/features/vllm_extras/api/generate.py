@@ -1,7 +1,7 @@
-"""POST /inference/v1/generate: vLLM's API of token ids in and token ids out.
+"""POST /inference/v1/generate: vLLM's API with token ids as input and output.
 
 https://docs.vllm.ai/en/stable/serving/online_serving/token_in_token_out/. Its bodies are what the render endpoints
-return (render.py). Defaults of sampling are those of completions, and not of vLLM's SamplingParams.
+return (render.py). The defaults of sampling parameters are those of completions, not those of vLLM's SamplingParams.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SAMPLING_PARAMS = FieldSet((
     *(field for field in SAMPLING if field.name not in _NOT_IN_SAMPLING_PARAMS),
     *(NUM_LOGPROBS, PROMPT_LOGPROBS, STRUCTURED[0]),
 ))  # fmt: skip
-"""vLLM's SamplingParams."""
+"""The fields of vLLM's SamplingParams."""
 FIELDS = FieldSet((
     Field("token_ids", "array", "the prompt", required=True, schema=TOKENS | {"minItems": 1}),
     Field("sampling_params", "object",
@@ -62,21 +62,29 @@ _FLAT = GenerationFields((*_OUTSIDE, *SAMPLING_PARAMS))
 
 @dataclass(frozen=True, slots=True)
 class GenerateRequest:
-    """A checked body."""
+    """A parsed body."""
 
     prompt: TokenPrompt
     """The token ids of the prompt."""
     generation: GenerationBody
-    """What is generated."""
+    """The request, without its prompt."""
     id: str
     """The id of the request."""
     text: bool
-    """Whether the answer has text, and log probabilities have the text of their tokens."""
+    """Whether the response has text, and log probabilities have the text of their tokens."""
 
     def choice(
         self, index: int, tokens: list[int], logprobs: list[TokenLogprob], text: str, finish: str | None
     ) -> Json:
-        """Returns a choice of a response or of a chunk."""
+        """Returns a choice of a response, or of a chunk of a stream.
+
+        Args:
+            index: The index of the choice.
+            tokens: The new token ids.
+            logprobs: The log probabilities of the tokens.
+            text: The new text.
+            finish: The finish reason; None while the choice continues.
+        """
         entries = {"content": [self._entry(token) for token in logprobs]} if logprobs else None
         choice = {"index": index, "logprobs": entries, "finish_reason": finish, "token_ids": tokens}
         return choice | {"text": text} if self.text else choice
@@ -88,7 +96,7 @@ class GenerateRequest:
         return entry
 
     def envelope(self, choices: list[Json], counts: Usage | None) -> Json:
-        """Returns the members of a response, and of a chunk."""
+        """Returns the object of a response, or of a chunk of a stream."""
         counted = None if counts is None else usage(counts)
         mode = "text" if self.text else "tokens"
         return {"request_id": self.id, "choices": choices, "usage": counted, "output_mode": mode}

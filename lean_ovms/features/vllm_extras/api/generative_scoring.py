@@ -1,8 +1,8 @@
-"""POST /generative_scoring, as in vLLM: how probable a label is as the next token after a query and each item.
+"""POST /generative_scoring, as in vLLM: how probable a label is as the next token after a query and an item.
 
-An item's prompt is the query and the item, joined as token ids. Its score is the probability of the first label: among
-all labels, or (apply_softmax false) in the whole vocabulary. Needs an engine that reports log probabilities of tokens
-which were not chosen.
+The prompt of an item is the query followed by the item, joined as token ids. Its score is the probability of the first
+label, among all labels, or in the whole vocabulary if apply_softmax is false. It needs an engine that reports log
+probabilities of tokens that were not chosen.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ async def handle(request: Request, services: Services) -> Response:
 
 
 def _parse(body: Json, services: Services) -> tuple[TextModel, Values, list[tuple[str, str]]]:
-    """Returns the model, the values of the fields, and Warning headers. Raises RequestError."""
+    """Parses a body; returns the model, the values of the fields, and Warning headers. Raises RequestError."""
     values = read(FIELDS, body)
     model = services.named_model(values, TextModel)
     _tokens_or_text(values["query"], "query")
@@ -111,9 +111,9 @@ def _tokens_or_text(value: Any, param: str) -> None:
 
 
 async def _prompts(values: Values, model: TextModel) -> Iterator[TokenPrompt]:
-    """Returns the prompts, cut at the end where only one token is left to generate. Raises RequestError.
+    """Yields the prompts, truncated at the end to leave room for one generated token. Raises RequestError.
 
-    Each is made when it is its turn: the query is a part of all of them.
+    Each is made only when it is needed, since all of them contain the query.
     """
     [query] = await _encoded([values["query"]], model, special=values["add_special_tokens"])
     items = await _encoded(values["items"], model, special=False)
@@ -135,7 +135,7 @@ async def _encoded(values: list[Any], model: TextModel, *, special: bool) -> lis
 
 
 def _score(choice: CompletedChoice, *, softmax: bool) -> float:
-    """Returns the probability of the first label, from the log probabilities of all labels."""
+    """Returns the probability of the first label, computed from the log probabilities of all labels."""
     logprobs = [token.logprob for token in choice.logprobs[0].top if token.logprob is not None]
     if not softmax:
         return math.exp(logprobs[0])

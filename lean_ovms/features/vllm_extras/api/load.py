@@ -1,6 +1,7 @@
-"""GET /load: what the models have to do now, as vLLM reports it with --enable-server-load-tracking; for balancers.
+"""GET /load: the number of requests that the models are processing, for load balancers.
 
-Each prompt of a request counts, and each request to a model that generates no text.
+vLLM reports it with --enable-server-load-tracking. Each prompt of a request counts, and so does each request to a model
+that does not generate text.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""POST …/chat/completions/render and …/completions/render: vLLM's bodies for /inference/v1/generate.
+"""POST …/chat/completions/render and …/completions/render: return vLLM's bodies for /inference/v1/generate.
 
-https://docs.vllm.ai/en/stable/serving/online_serving/renderer/. A gateway learns the token ids of a prompt from them.
-Nothing is generated.
+https://docs.vllm.ai/en/stable/serving/online_serving/renderer/. They tell a gateway the token ids of a prompt. Nothing
+is generated.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SAME = (
     *("min_tokens", "stop_token_ids", "ignore_eos", "allowed_token_ids", "bad_words", "logprob_token_ids"),
     "thinking_token_budget",
 )
-"""What SamplingParams have by the name that it has in the body."""
+"""The fields that have the same name in SamplingParams and in the body."""
 
 
 @RouteDoc("A chat request as a body for /inference/v1/generate", body=chat_request.ALL_FIELDS, other_clients=True)
@@ -71,13 +71,13 @@ async def _answer(shown: Json | list[Json], generation: GenerationBody, services
 
 
 async def _rendered(generation: GenerationBody, body: Json, prompt: Prompt, request_id: str) -> Json:
-    """Returns the body for /inference/v1/generate that does what a request does.
+    """Returns the body for /inference/v1/generate that is equivalent to a request.
 
     Args:
         generation: The request, without its prompt.
-        body: The body of the request, whose values are valid.
+        body: The body of the request, which has been checked.
         prompt: The prompt.
-        request_id: The id that the new body has.
+        request_id: The id for the new body.
 
     Raises:
         RequestError: The request uses beam search, or the prompt is too long.
@@ -102,11 +102,11 @@ async def _rendered(generation: GenerationBody, body: Json, prompt: Prompt, requ
 
 
 def _sampling_params(generation: GenerationBody, body: Json, most: int) -> Json:
-    """Returns the fields of vLLM's SamplingParams that have a value.
+    """Returns the fields of vLLM's SamplingParams that are set.
 
     Args:
         generation: The request, with its sampling parameters.
-        body: The body of the request, which tells whether it has a seed.
+        body: The body of the request, which shows whether it sets a seed.
         most: The most tokens that may follow the prompt.
     """
     sampling, output, logprobs = generation.sampling, generation.output, generation.logprobs
@@ -128,7 +128,7 @@ def _sampling_params(generation: GenerationBody, body: Json, most: int) -> Json:
 
 
 def _structured_outputs(constraint: OutputConstraint) -> Json | None:
-    """Returns vLLM's structured_outputs for what the answer must match; None for any text."""
+    """Returns vLLM's structured_outputs for a constraint; None if any text is allowed."""
     match constraint.format:
         case None:
             return None

@@ -1,7 +1,7 @@
-"""POST /sleep, POST /wake_up and GET /is_sleeping: the memory of all models for something else, for a while.
+"""POST /sleep, POST /wake_up and GET /is_sleeping: free the memory of all models for a while, as in vLLM.
 
 https://docs.vllm.ai/en/stable/features/sleep_mode.html. Weights cannot be kept outside of an engine, so levels 1 and 2
-are the same; level 0 only refuses requests. Unlike in vLLM running requests finish first, unless the mode is abort.
+are the same; level 0 only refuses requests. Unlike in vLLM, running requests finish first, unless the mode is abort.
 """
 
 from __future__ import annotations

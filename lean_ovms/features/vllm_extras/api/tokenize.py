@@ -1,11 +1,11 @@
-"""POST …/tokenize and …/detokenize: text to ids and back.
+"""POST …/tokenize and …/detokenize: convert text to token ids and back.
 
-Three bodies in one endpoint: OVMS's (`text`: {"tokens": [...]}), vLLM's (`prompt` or
-`messages`: {"tokens", "count", "max_model_len", "token_strs"}) and llama.cpp's (`content`: {"tokens": [...]}). Also
-served without a prefix, as in vLLM and llama.cpp. The text of ids has vLLM's name and llama.cpp's.
+One endpoint accepts three bodies: OVMS's (`text`: {"tokens": [...]}), vLLM's (`prompt` or `messages`: {"tokens",
+"count", "max_model_len", "token_strs"}) and llama.cpp's (`content`: {"tokens": [...]}). It is also served without a
+prefix, as in vLLM and llama.cpp. The text in a response to detokenize has both vLLM's and llama.cpp's name.
 
-GET /tokenizer_info: what clients need that build prompts themselves, as in vLLM. With it lm-evaluation-harness needs no
-tokenizer of its own (tokenizer_backend=remote).
+GET /tokenizer_info: information for clients that build prompts themselves, as in vLLM. With it lm-evaluation-harness
+needs no local tokenizer (tokenizer_backend=remote).
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from ...chat.messages import text_conversation
 from ...completions.prompt_pieces import MIXED, Pieces, read_one, tokens_of
 
 SOURCES = ("text", "prompt", "messages", "content")
-"""Fields with what is tokenized, of which a request has one."""
+"""The fields for the text to tokenize, of which a request has exactly one."""
 MAX_TEXTS = 2048
 MAX_PADDED = 1 << 20
-"""Tokens of all texts together after padding."""
+"""The most tokens of all texts together after padding."""
 ID_BYTES = 16
-"""The size of a token id in the response, together with its string, roughly."""
+"""The approximate size in bytes of a token id in the response, together with its text."""
 NO_IMAGES = "images have no token ids; responses/input_tokens counts their tokens"
 
 
@@ -100,14 +100,14 @@ async def handle(request: Request, services: Services) -> Response:
 
 
 async def _answer(body: Json, services: Services, strings: Callable[[list[int]], list[str]] | None = None) -> Response:
-    """Returns the response. A large one is written in a thread.
+    """Returns the response. A large one is serialized in a thread.
 
     In the event loop a million token ids would take 14 ms, and their strings 2 s.
 
     Args:
         body: The members of the response, with `tokens`.
-        services: The options, and the thread.
-        strings: Returns the strings of token ids for the member `token_strs`; None: the response has none.
+        services: The services of the server.
+        strings: Returns the texts of token ids for the member `token_strs`; None to omit the member.
     """
     tokens = body["tokens"]
 
@@ -128,7 +128,7 @@ async def handle_detokenize(request: Request, services: Services) -> Response:
 
 
 def _read(body: Json, services: Services) -> tuple[Values, ChatPrompt | None]:
-    """Returns the fields' values, and the conversation if there is one."""
+    """Parses a body; returns the values of the fields, and the conversation if there is one."""
     values: Values = read(FIELDS, body)
     given = [name for name in SOURCES if values[name] is not None]
     if len(given) > 1:
@@ -173,12 +173,11 @@ async def _ovms(values: Values, model: TokenModel) -> Json:
 
 
 def _cut(tokens: list[int], plain: list[int], length: int) -> list[int]:
-    """Returns the tokens of a text, cut to a length; the special tokens around the text stay, if there is room for
-    them.
+    """Cuts the tokens of a text to a length; keeps the special tokens around the text if there is room for them.
 
     Args:
         tokens: The ids of the text, with special tokens around them.
-        plain: The ids of the text alone, which are a part of tokens.
+        plain: The ids of the text alone, which are a part of `tokens`.
         length: The most tokens.
     """
     around = len(tokens) - len(plain)
@@ -221,7 +220,10 @@ async def _vllm(values: Values, conversation: ChatPrompt | None, model: TokenMod
 
 
 async def _llama_cpp(values: Values, model: TokenModel, services: Services) -> Response:
-    """Returns ids, or objects with id and piece; the bytes of a piece that is a part of a character."""
+    """Returns llama.cpp's response: token ids, or objects with id and piece.
+
+    A piece that is a part of a character is given as bytes.
+    """
     pieces: Pieces = values["content"]
     special: bool = values["add_special"]
     tokens = await tokens_of(pieces, special, model.encode) if pieces else []

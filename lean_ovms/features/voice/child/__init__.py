@@ -1,1 +1,1 @@
-"""The engine child's task for models that speak texts, on openvino_genai's Text2SpeechPipeline."""
+"""The engine process's task for text-to-speech models, based on openvino_genai's Text2SpeechPipeline."""

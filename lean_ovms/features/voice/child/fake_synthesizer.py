@@ -1,7 +1,7 @@
-"""Speaks a tone for each character in place of a model, where --fake_engine is set.
+"""A synthesizer without a model, used with --fake_engine: it plays a tone for each character.
 
-A character is 10 ms of a sine whose frequency is its code point's, so tests can tell what was spoken, in which order,
-by which voice (its loudness) and how fast. Some characters make it fail, as in the fake pipeline.
+A character is 10 ms of a sine whose frequency is its code point, so tests can tell what was spoken, in which order, by
+which voice (its loudness) and how fast. Some characters make it fail, as in the fake pipeline.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ RATE = 16_000
 CHARACTER_S = 0.01
 VOICES = {"low": 0.25, "loud": 0.75}
 RAISE, HANG, DIE, BROKEN = "<|raise|>", "<|hang|>", "<|die|>", "<|nan|>"
-"""Failures: raise, never return, kill the process, return a value that is not a number."""
+"""Texts that make it fail: raise an exception, never return, kill the process, or return a value that is not a
+number."""
 MOST_CHARACTERS = 100
 
 

@@ -1,9 +1,9 @@
 """A Synthesizer on openvino_genai's Text2SpeechPipeline: SpeechT5 and Kokoro.
 
-What GenAI 2026.4 does (measured): the GIL is released while it speaks; a pipeline has one infer request, so two threads
-on one get "Infer Request is busy"; the tensor that it returns is overwritten by the next call, so it is copied; text
-beyond the model's positions is a RuntimeError from deep inside the network; SpeechT5 ignores speed and language; Kokoro
-cannot do without a voice.
+Measured with GenAI 2026.4: the GIL is released while it speaks; a pipeline has one infer request, so two threads on one
+get "Infer Request is busy"; the tensor that it returns is overwritten by the next call, so it is copied; text beyond
+the model's positions gives an obscure RuntimeError of the network; SpeechT5 ignores speed and language; Kokoro needs a
+voice.
 """
 
 from __future__ import annotations
@@ -33,27 +33,30 @@ from ....util.resources import cores
 from . import voices
 
 VOCODER = "openvino_vocoder.xml"
-"""What SpeechT5 has and Kokoro has not."""
+"""The network that SpeechT5 has, and Kokoro lacks."""
 SPEECHT5_RATE, KOKORO_RATE = 16_000, 24_000
 KOKORO_PRECISION = "f32"
-"""Kokoro's tones are sines of angles that grow with the time, by thousands in a second: of an angle of 4,000, bf16 has
-every sixteenth, so the tones became others. A sentence takes half as long again as in bf16 (2026-11)."""
+"""The precision in which Kokoro is computed. Its tones are sines of angles that grow by thousands per second. Of angles
+around 4,000, bf16 can represent only every sixteenth, so the tones would change. A sentence takes half as long again as
+in bf16 (2026-11)."""
 POSITIONS = 600
-"""SpeechT5's characters, special tokens included, if config.json does not say."""
+"""The number of positions of SpeechT5, including special tokens, if config.json has none."""
 MOST_CHARACTERS = 240
-"""The most characters of a text: a step is then some seconds, after which a cancelled request stops."""
+"""The most characters of a text, which makes a step take a few seconds; a cancelled request stops after it."""
 BUILT_IN = "default"
-"""The name of the voice that SpeechT5 has without a file, where there are others."""
+"""The name of SpeechT5's built-in voice, if there are other voices."""
 LANGUAGES = ["en-us", "en-gb", "es", "fr-fr", "hi", "it", "pt-br"]
-"""Kokoro's; those after the first two need espeak-ng on the machine."""
+"""The languages of Kokoro. Those after the first two need espeak-ng on the machine."""
 WARM_UP = "Ready."
 
 
 class GenAiSynthesizer:
-    """One pipeline for each text that is spoken at once (--num_streams); each has the weights in memory."""
+    """A Synthesizer with one pipeline for each text that is spoken at once (--num_streams); each keeps the weights in
+    memory.
+    """
 
     def __init__(self, config: EngineConfig) -> None:
-        """Loads a model, once for each stream. Raises StartError."""
+        """Loads the model once for each stream. Raises StartError."""
         config, _ = devices.on_device(config)
         self.slots = config.streams
         self._speecht5 = (config.model_dir / VOCODER).is_file()
@@ -97,7 +100,7 @@ class GenAiSynthesizer:
         )
 
     def _most_characters(self, config: EngineConfig) -> int:
-        """Returns half the positions: a character may be several tokens where the vocabulary lacks it."""
+        """Returns half of the positions, since a character may take several tokens if the vocabulary lacks it."""
         if not self._speecht5:
             return MOST_CHARACTERS
         positions = files.read_object(config.model_dir / "config.json").get("max_text_positions")

@@ -1,7 +1,7 @@
-"""Speaking texts as a task of the worker: the texts in the order of their arrival, some of them a step.
+"""Text-to-speech as a task of the worker. Texts are spoken in the order of their arrival, a few in each step.
 
-A request sends its next sentence once it has the one before, so requests take turns by themselves, and one that is
-cancelled ends with its sentence. Knows no openvino: any Synthesizer will do.
+A request sends its next sentence after it has received the one before, so requests take turns automatically, and a
+cancelled one ends with its sentence. The task works with any Synthesizer, and is independent of openvino.
 """
 
 from __future__ import annotations
@@ -27,22 +27,24 @@ log = logging.getLogger(__name__)
 FAILED = "The engine could not speak this text."
 NOT_A_NUMBER = "The model computed a value that is not a number."
 Samples = NDArray[np.float32]
-"""Mono audio, from -1 to 1: [N]."""
+"""Mono audio with values from -1 to 1: [N]."""
 
 
 class Synthesizer(Protocol):
-    """One loaded model. Only the task calls it, from one thread."""
+    """A loaded text-to-speech model. Only the task calls it, from one thread."""
 
     info: ModelInfo
     slots: int
-    """Texts that are spoken at once."""
+    """The number of texts that are spoken at once."""
 
     def speak(self, jobs: Sequence[tuple[str, SpeakParams]]) -> list[Samples | RuntimeError]:
-        """Returns the speech of each of at most `slots` texts, at the model's own rate, or what it raised."""
+        """Returns the audio of each of at most `slots` texts, at the model's own sample rate, or the exception for
+        it.
+        """
 
 
 def load(config: EngineConfig, _: Callable[[], None]) -> VoiceTask:
-    """Returns the task on the model of the options. Raises StartError."""
+    """Loads the model that the options name, and returns its task. Raises StartError."""
     if config.without_model:
         from .fake_synthesizer import FakeSynthesizer
 
@@ -53,13 +55,13 @@ def load(config: EngineConfig, _: Callable[[], None]) -> VoiceTask:
 
 
 class VoiceTask(Task):
-    """Speaks with one synthesizer."""
+    """Speaks texts with a synthesizer."""
 
     def __init__(self, synthesizer: Synthesizer, max_queued: int) -> None:
-        """Keeps the synthesizer.
+        """Creates the task of a synthesizer.
 
         Args:
-            synthesizer: The synthesizer.
+            synthesizer: The loaded model.
             max_queued: The most texts that may wait.
         """
         super().__init__(synthesizer.info)
@@ -112,7 +114,7 @@ class VoiceTask(Task):
 
 
 def check_rate(rate: int, wanted: int) -> None:
-    """Raises BadRequest where speech cannot be resampled."""
+    """Raises BadRequest if speech cannot be resampled from the model's rate to this one."""
     try:
         import soxr  # noqa: F401
     except ImportError:
@@ -122,7 +124,7 @@ def check_rate(rate: int, wanted: int) -> None:
 
 
 def resampled(samples: Samples, rate: int, wanted: int) -> Samples:
-    """Returns the samples at another rate. Sentences begin and end in silence, so each is resampled alone."""
+    """Converts samples to another rate. Sentences begin and end in silence, so each can be resampled separately."""
     if rate == wanted or not samples.size:
         return samples
     import soxr
@@ -132,5 +134,5 @@ def resampled(samples: Samples, rate: int, wanted: int) -> Samples:
 
 
 def to_bytes(samples: Samples) -> bytes:
-    """Returns signed 16 bit, little-endian; what is louder than full scale is clipped."""
+    """Converts samples to signed 16 bit, little-endian; louder ones are clipped to full scale."""
     return bytes((np.clip(samples, -1.0, 1.0) * 32767.0).round().astype("<i2").tobytes())

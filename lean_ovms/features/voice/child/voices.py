@@ -1,6 +1,7 @@
-"""Voices of a text-to-speech model: files of raw float32 of exactly the shape that the network takes.
+"""The voices of a text-to-speech model: files of raw float32 in exactly the shape that the network takes.
 
-As in OVMS: voices/*.bin in the model's directory by their stem, and those of the options above them.
+As in OVMS, they are the files voices/*.bin in the model's directory, named by their stem, and those of the options,
+which take precedence.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ LEXICON = ("us_gold.json", "us_silver.json", "gb_gold.json", "gb_silver.json")
 
 
 def read(config: EngineConfig, shape: list[int]) -> dict[str, Voice]:
-    """Returns every voice by its name, those of the directory first, by name. Raises StartError."""
+    """Returns the voices by name, first those of the directory in alphabetical order. Raises StartError."""
     files = {path.stem: path for path in sorted((config.model_dir / FOLDER).glob("*.bin"))}
     named = config.of(VoiceOptions).voices
     listed = json.loads(named) if named else {}
@@ -54,7 +55,7 @@ def _read(name: str, path: Path, shape: list[int]) -> Voice:
 
 
 def require_lexicon(model_dir: Path) -> None:
-    """Raises StartError if a Kokoro model cannot speak English, which openvino-genai reports without a name."""
+    """Raises StartError if a Kokoro model lacks the lexicon for English, whose name openvino-genai's error omits."""
     if "MISAKI_DATA_DIR" in os.environ or all((model_dir / "data" / name).is_file() for name in LEXICON):
         return
     raise StartError(

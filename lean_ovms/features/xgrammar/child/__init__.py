@@ -1,1 +1,1 @@
-"""The part of the engine process: what compiles and matches grammars."""
+"""The part that runs in the engine process: compiling and matching grammars."""

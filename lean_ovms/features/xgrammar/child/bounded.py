@@ -1,7 +1,7 @@
-"""Calls that may take for ever, in a thread that is left behind when one does.
+"""Calls that may take forever, in a thread that is abandoned if one does.
 
-What the library computes cannot be interrupted, but needs no interpreter's lock. So a step waits for a while only, and
-goes on; the thread ends after its call.
+The library's computations cannot be interrupted, but do not need the interpreter lock. So a step waits only for a while
+and goes on; the abandoned thread ends after its call.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from queue import SimpleQueue
 
 Item = tuple[Callable[[], None], "Future[None]"]
 WALL_FACTOR = 40
-"""How many times as long as its CPU time a call may take, in a thread that gets no CPU or waits for another."""
+"""The wall time that a call may take, as a multiple of its CPU time limit, in a thread that gets no CPU or waits for
+another."""
 CHECK_EVERY_S = 0.02
 
 
 class CallThread:
-    """A thread that makes one call after the other, and is replaced when one takes too long. It has one user."""
+    """A thread that makes calls one after another, and is replaced if one takes too long. It has one user."""
 
     def __init__(self, name: str) -> None:
-        """Starts nothing yet."""
+        """Prepares for calls; the first one starts the thread."""
         self._name = name
         self._thread: threading.Thread | None = None
         self._queue: SimpleQueue[Item | None] = SimpleQueue()
@@ -30,20 +31,20 @@ class CallThread:
 
     @property
     def left(self) -> int:
-        """How many threads were left behind and still compute."""
+        """The number of abandoned threads that are still computing."""
         self._left = [thread for thread in self._left if thread.is_alive()]
         return len(self._left)
 
     def run(self, call: Callable[[], None], limit_s: float) -> None:
-        """Makes a call.
+        """Makes a call in the thread, and waits for it.
 
         Args:
-            call: The call. One that takes too long goes on, and may still change what it computes.
-            limit_s: The CPU time that it may take.
+            call: The call. If it takes too long it continues in the background, and may still change data.
+            limit_s: The most CPU seconds that it may take.
 
         Raises:
-            TimeoutError: It takes too long.
-            Exception: What the call raised.
+            TimeoutError: The call takes too long.
+            Exception: Any exception of the call.
         """
         if self._thread is None:
             self._queue = SimpleQueue()

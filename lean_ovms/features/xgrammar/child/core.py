@@ -1,7 +1,8 @@
-"""XGrammar's C++ library without its Python package, which imports torch and transformers. Only this module knows it.
+"""Uses XGrammar's C++ library without its Python package, which imports torch and transformers.
 
-The classes are those that the library registers with tvm_ffi (apache-tvm-ffi, its only need); what they are called and
-take is tried when they are loaded, so that another version stops the start and fails no request.
+Only this module knows the library. Its classes are registered with tvm_ffi (apache-tvm-ffi, the only dependency). Their
+names and arguments are tested when they are loaded, so that an incompatible version stops the start instead of failing
+requests.
 """
 
 from __future__ import annotations
@@ -18,21 +19,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 RAW = 0
-"""The kind of a vocabulary whose tokens are their bytes."""
+"""XGrammar's number of the kind of vocabulary whose tokens are plain bytes."""
 
 
 class NotUsable(Exception):
-    """Raised when the library is not installed, or is another version. The message says which."""
+    """Raised if the library is not installed, or is an incompatible version. The message says which."""
 
 
 class Core:
     """The library's classes."""
 
     def __init__(self, registered: Any) -> None:
-        """Finds the classes of the library.
+        """Looks up the classes of the library.
 
         Args:
-            registered: Returns the class with a name.
+            registered: Returns the class registered under a name.
         """
         self._vocabulary = registered("TokenizerInfo")
         self._compiler = registered("GrammarCompiler")
@@ -41,35 +42,35 @@ class Core:
         registered("Grammar")
 
     def vocabulary(self, pieces: Sequence[bytes], ends: Sequence[int]) -> Any:
-        """Makes a vocabulary, in 0.2 s for 150,000 tokens. A token without bytes is in no text."""
+        """Creates a vocabulary, in 0.2 s for 150,000 tokens. A token without bytes never matches."""
         return self._vocabulary(list(pieces), RAW, len(pieces), list(ends), False)
 
     def compiler(self, vocabulary: Any) -> Any:
-        """Makes a compiler with one thread and no cache. What it compiles takes any time and memory."""
+        """Creates a compiler with one thread and no cache. Compiling may take any time and memory."""
         return self._compiler(vocabulary, 1, False, -1)
 
     def compiled(self, text: str, vocabulary: Any) -> Any:
-        """Reads the JSON of a compiled grammar. Raises RuntimeError."""
+        """Returns the compiled grammar that a JSON text describes. Raises RuntimeError."""
         return self._compiled.deserialize_json(text, vocabulary)
 
     def matcher(self, compiled: Any) -> Any:
-        """Makes a matcher at the beginning of a compiled grammar."""
+        """Creates a matcher in the initial state of a compiled grammar."""
         return self._matcher(compiled, None, False, -1, None)
 
 
 def fill(matcher: Any, mask: NDArray[np.int32]) -> None:
-    """Writes the mask [1, vocabulary / 32] of what may come next. Takes any time."""
+    """Writes the bit mask [1, vocabulary / 32] of the tokens that are allowed next. It may take any time."""
     if not matcher.fill_next_token_bitmask(mask, 0, False):
         mask.fill(-1)
 
 
 def accept(matcher: Any, token: int) -> bool:
-    """Takes the next token; False for one that may not come next."""
+    """Advances the matcher by a token. Returns False if the token is not allowed."""
     return bool(matcher.accept_token(token, False))
 
 
 def forced(matcher: Any) -> bytes:
-    """Returns the text that has to come next. Takes any time."""
+    """Returns the text that must come next. It may take any time."""
     try:
         return str(matcher.find_jump_forward_string()).encode()
     except UnicodeDecodeError:
@@ -78,7 +79,10 @@ def forced(matcher: Any) -> bytes:
 
 @cache
 def load() -> Core:
-    """Loads the library: 17 MB and 0.25 s, without torch even where it is installed (2026-11). Raises NotUsable."""
+    """Loads the library, which takes 17 MB and 0.25 s (2026-11), without torch even if that is installed.
+
+    Raises NotUsable.
+    """
     try:
         tvm_ffi, folders = _import(), getattr(importlib.util.find_spec("xgrammar"), "submodule_search_locations", None)
         if folders is None:
@@ -98,7 +102,9 @@ def load() -> Core:
 
 
 def _import() -> Any:
-    """Imports tvm_ffi, and keeps it from importing torch (seconds, and hundreds of MB), which nothing here needs."""
+    """Imports tvm_ffi, but prevents it from importing torch, which takes seconds and hundreds of MB and is not
+    needed.
+    """
     os.environ.setdefault("TVM_FFI_DISABLE_TORCH_C_DLPACK", "1")
     known = "torch" in sys.modules
     sys.modules.setdefault("torch", None)  # type: ignore[arg-type]  # an import of it fails, as where it is not installed
@@ -112,7 +118,7 @@ def _import() -> Any:
 
 
 def _try(core: Core) -> None:
-    """Tries all that is called later with one grammar. Raises RuntimeError."""
+    """Tests all functions of the library that are used, with one grammar. Raises RuntimeError."""
     vocabulary = core.vocabulary((b"", b"a", b"b"), [0])
     tag = '{"type": "structural_tag", "format": {"type": "const_string", "value": "ab"}}'
     compiled = core.compiled(str(core.compiler(vocabulary).compile_structural_tag(tag).serialize_json()), vocabulary)

@@ -1,4 +1,4 @@
-"""XGrammar as the paged engine's grammar library. Imports nothing of it before it is loaded."""
+"""XGrammar as a grammar library for the paged engine. Nothing of it is imported before it is loaded."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from ...structured_output.child.library import Library, NewLibrary
 
 MODULES = ("xgrammar", "tvm_ffi")
 PROCESS = (sys.executable, "-m", f"{__package__}.process")
-"""What starts the process that compiles grammars."""
+"""The command of the process that compiles grammars."""
 
 
 class XGrammarLibrary:
-    """Loads XGrammar, where its package is installed: a `structured_output.child.library.OtherLibrary`."""
+    """Loads XGrammar if its package is installed: a `structured_output.child.library.OtherLibrary`."""
 
     install = "pip install --no-deps xgrammar==0.2.8 apache-tvm-ffi==0.1.15.post2 typing-extensions installs it"
 
     @property
     def missing(self) -> str:
-        """Implements OtherLibrary."""
+        """The reason why the library cannot be used, as a part of a sentence; "" if it can."""
         found = all(importlib.util.find_spec(module) is not None for module in MODULES)
         return "" if found else "--structured_output_backend xgrammar without the package xgrammar"
 
     def load(self) -> NewLibrary:
-        """Implements OtherLibrary."""
+        """Imports the library, and returns the function that creates it for a vocabulary."""
         from . import core
 
         try:

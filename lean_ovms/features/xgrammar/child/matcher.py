@@ -1,8 +1,8 @@
-"""Grammars compiled and matched by XGrammar's library (core.py).
+"""Compiles and matches grammars with XGrammar's library (core.py).
 
-Neither its compilation nor its masks have a limit. So a grammar is compiled and tried in a process that can be killed
-(process.py) and read here from what that process answers, and it is matched in a thread for which a step waits for a
-while only (bounded.py). When the calls of a text have taken too long its request ends with an error, and its grammar is
+Neither its compiler nor its masks have a time limit. So a grammar is compiled and tested in a process that can be
+killed (process.py), and read here from that process's answer. It is matched in a thread for which a step waits only for
+a while (bounded.py). If the calls for a text have taken too long, its request ends with an error, and its grammar is
 refused from then on.
 """
 
@@ -39,31 +39,33 @@ from .bounded import CallThread
 log = logging.getLogger(__name__)
 
 FREE_S, MOST_S = 0.02, 0.5
-"""CPU time of a call that counts as none, and of all others of a text together. After a text that the trial does not
-find, a mask of `s ::= s s | [a-z]` takes 28 s, and accepting a token of 64 letters 6 s: each would hold all steps."""
+"""The CPU seconds of a call that is not counted, and of all counted calls of a text together. After a text that the
+tests do not find, a mask of `s ::= s s | [a-z]` takes 28 s, and accepting a token of 64 letters 6 s, which would block
+all steps."""
 MOST_LEFT = 4
-"""Threads left behind that still compute, from which on no new grammar is taken."""
+"""The number of abandoned threads that are still computing from which new grammars are refused."""
 GUESS_S = 0.005
-"""CPU time of looking ahead, after which a text is no longer guessed: XGrammar follows it to its end."""
+"""The CPU seconds of looking ahead after which a text gets no more forced tokens; XGrammar looks ahead to the end of
+the text."""
 
 
 @dataclass(slots=True)
 class _Compiled:
-    """A grammar that requests may begin with."""
+    """A compiled grammar that requests can use."""
 
     grammar: Any
-    """The library's grammar."""
+    """The library's object for the grammar."""
     needed: Needed
-    """The special tokens that it may write."""
+    """The special tokens that the grammar may produce."""
     slow: bool = False
-    """Whether its masks took too long."""
+    """Whether its masks have taken too long."""
 
 
 class XGrammar:
-    """A `structured_output.child.library.Library` for one vocabulary. Thread-safe.
+    """A `structured_output.child.library.Library` for one vocabulary. It is thread-safe.
 
-    The vocabulary is read when the first grammar comes (0.2 s for 150,000 tokens). What is dropped by `clear` is kept
-    until the next time: a request may have been about to begin with it.
+    The vocabulary is read when the first grammar arrives (0.2 s for 150,000 tokens). Grammars dropped by `clear` are
+    kept until the next `clear`, since a request may be about to start with one.
     """
 
     def __init__(
@@ -79,10 +81,10 @@ class XGrammar:
 
         Args:
             pieces: The bytes of each token.
-            width: The number of logits of a token.
-            eos: The tokens that end a text.
-            checker: Makes what asks process.py, for the pieces that the library is to know.
-            special: The tokens that an answer does not show.
+            width: The number of logits per token.
+            eos: The stop tokens of the model.
+            checker: Creates the client of process.py, for the pieces of a vocabulary.
+            special: The special tokens, which an answer does not show.
 
         Raises:
             NotUsable: The library cannot be loaded.
@@ -100,17 +102,19 @@ class XGrammar:
         self._dropped: dict[str, _Compiled] = {}
 
     def compile(self, tag: str) -> None:
-        """Implements Compiler."""
+        """Compiles a grammar, so that requests can use it. Raises GrammarInvalid and GrammarTooComplex."""
         if self._known(tag) is None:
             self.check(tag, self._bounds)
 
     def clear(self) -> None:
-        """Implements Compiler."""
+        """Drops the compiled grammars. Those that a request may be about to use are kept until the next call."""
         with self._lock:
             self._dropped, self._compiled = self._compiled, {}
 
     def check(self, tag: str, bounds: GrammarBounds) -> GrammarCost:
-        """Implements GrammarChecker; makes the grammar ready for `matcher` as well."""
+        """Compiles a grammar within these bounds, and returns what matching it costs. `matcher` can use it
+        afterwards.
+        """
         if self._thread.left >= MOST_LEFT:
             raise Unavailable("Structured output is not available at the moment.", code="grammar_unavailable")
         self._bounds = bounds
@@ -126,17 +130,20 @@ class XGrammar:
         return GrammarCost(answer["seconds"], len(text), answer["mask_s"], tuple(answer["notices"]))
 
     def stop(self) -> None:
-        """Implements GrammarChecker."""
+        """Stops the process that compiles grammars."""
         with self._asking:
             self._checker.stop()
 
     def prepare(self, matchers: Sequence[Matcher]) -> None:
-        """Implements Library."""
+        """Computes the token masks of these matchers, one after the other."""
         one_by_one(matchers)
 
     def matcher(self, tag: str, stops: frozenset[int]) -> XGrammarMatcher:
-        """Implements Library. Raises GrammarTooComplex for a grammar whose masks took too long before, BadRequest for
-        one that is dropped."""
+        """Returns a matcher in the initial state of a compiled grammar.
+
+        Raises GrammarTooComplex if the grammar's masks took too long before, and BadRequest if the grammar has been
+        dropped.
+        """
         compiled = self._known(tag)
         if compiled is None:
             raise BadRequest("The grammar was dropped for others that came after it; please try again")
@@ -154,19 +161,19 @@ class XGrammar:
 
 
 class XGrammarMatcher:
-    """The state of a sequence in its grammar, by XGrammar: a `paged.sequence.Matcher`."""
+    """The state of a sequence in its grammar, kept by XGrammar: a `paged.sequence.Matcher`."""
 
     def __init__(
         self, state: Any, compiled: _Compiled, stops: frozenset[int], tokens: GrammarTokens, thread: CallThread
     ) -> None:
-        """Begins at a state of the library.
+        """Begins with a matcher of the library.
 
         Args:
             state: The library's matcher.
             compiled: The grammar.
-            stops: The tokens that may end the text where the grammar can end.
+            stops: The tokens that may end the text where the grammar allows it.
             tokens: The vocabulary.
-            thread: What calls the library.
+            thread: The thread in which the library is called.
         """
         self._thread = thread
         self._state = state
@@ -180,28 +187,30 @@ class XGrammarMatcher:
         self._slow_s = 0.0  # CPU time beyond FREE_S
 
     def prepare(self) -> None:
-        """Implements Matcher."""
+        """Computes the token mask early, while the network computes."""
         self._failed = self._failed or self._compiled.slow
         if not self._ready and not self._failed:
             self._run(self._compute)
 
     def _compute(self) -> None:
-        """Computes the mask of the next token; in the thread."""
+        """Computes the mask of the next token; runs in the thread."""
         self._advance()
         core.fill(self._state, self._mask)
         self._ends = bool(self._state.is_completed())
         self._ready = True
 
     def _look_ahead(self) -> None:
-        """Finds the text that has to come next; in the thread."""
+        """Finds the text that must come next; runs in the thread."""
         self._advance()
         began = time.thread_time()
         self._ahead = core.forced(self._state)[:MAX_FORCED_BYTES]
         self._guesses = time.thread_time() - began < GUESS_S
 
     def _run(self, call: Callable[[], None]) -> None:
-        """Makes a call in the thread with what is left of the text's time. The matcher fails where that is too little,
-        or the call raises."""
+        """Makes a call in the thread with the time that the text has left.
+
+        If the time does not suffice, or the call raises an exception, the matcher fails.
+        """
 
         def timed() -> None:
             began = time.thread_time()
@@ -218,7 +227,7 @@ class XGrammarMatcher:
             log.warning("a grammar cannot be matched any more: %s", error)
 
     def apply(self, row: NDArray[np.float32]) -> None:
-        """Implements Matcher."""
+        """Forbids the tokens that the grammar does not allow next, in a logits row [vocab]. Raises params.NoToken."""
         self.prepare()
         if self._failed:
             raise NoToken(TOO_COMPLEX)
@@ -227,7 +236,7 @@ class XGrammarMatcher:
         forbid(row, mask, self._stops if self._ends else (), also)
 
     def consume(self, token: int) -> bool:
-        """Implements Matcher: an end token ends the grammar, and the text by its stops."""
+        """Processes the next token. Returns True if the grammar is complete; a stop token ends the text."""
         if token in self._stops:
             return True
         self._ready = False
@@ -235,7 +244,7 @@ class XGrammarMatcher:
         return False
 
     def forced(self) -> list[int]:
-        """Implements Matcher."""
+        """Returns tokens of the text that must come next, as far as the grammar leaves no choice."""
         if not self._guesses or self._failed or self._compiled.slow:
             return []
         self._run(self._look_ahead)
@@ -245,7 +254,7 @@ class XGrammarMatcher:
             return []
 
     def fork(self) -> XGrammarMatcher:
-        """Implements Matcher."""
+        """Returns a copy of the state for another sequence that continues from here."""
         state = self._state if self._failed else self._state.fork()  # that of a failed one may be in use still
         other = XGrammarMatcher(state, self._compiled, self._stops, self._tokens, self._thread)
         other._pending, other._failed, other._guesses = self._pending[:], self._failed, self._guesses
@@ -253,7 +262,7 @@ class XGrammarMatcher:
         return other
 
     def _advance(self) -> None:
-        """Gives the library the tokens that it does not have yet. Raises ValueError for one that is not allowed."""
+        """Passes the pending tokens to the library. Raises ValueError if one is not allowed."""
         pending, self._pending = self._pending, []
         for token in pending:
             if not core.accept(self._state, token):

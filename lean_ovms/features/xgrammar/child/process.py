@@ -1,7 +1,7 @@
-"""Compiles grammars with XGrammar where that may take too long or crash: `python -m` this module <fd>.
+"""A process that compiles grammars with XGrammar, since that may take too long or crash: `python -m` this module <fd>.
 
-It answers with the compiled grammar as JSON, what that took, and the time of its slowest mask in random texts
-(structured_output/child/answers.py). The process that started it kills it when no answer comes.
+It answers with the compiled grammar as JSON, the cost of compiling, and the time of its slowest mask in random texts
+(structured_output/child/answers.py). The process that started it kills it if no answer comes.
 """
 
 from __future__ import annotations
@@ -25,29 +25,31 @@ from . import core
 
 Choose = Callable[[NDArray[np.int64]], Any]
 TRIAL_TEXTS, TRIAL_TOKENS, LONG_TOKENS, TRIAL_S = 3, 24, 256, 0.5
-"""Random texts of a new grammar, a long one, and the CPU time of each kind after which no further token is tried."""
+"""The number of short random texts with which a new grammar is tested, their length in tokens, the length of one long
+text, and the CPU seconds for each kind, after which testing stops."""
 MASK_S, ALLOWED_SLOW = 0.05, 1
-"""CPU time of a mask. So many over it are put down to the machine, unless one takes as long as several."""
+"""The most CPU seconds of a mask, and the number of slower masks that are attributed to the machine, unless one takes
+several times as long."""
 MAX_COMPILED_BYTES = 16 << 20
-"""The most bytes of a compiled grammar as JSON, which takes 0.4 s to read for each 5 MB."""
+"""The most bytes of a compiled grammar as JSON, which takes 0.4 s to read per 5 MB."""
 
 
 def load(message: dict[str, Any]) -> Check:
-    """Returns what compiles grammars for a vocabulary, and limits the memory of this process from here on."""
+    """Returns the function that compiles grammars for a vocabulary, after limiting the memory of this process."""
     compiler = XGrammarCompiler([piece.encode("latin-1") for piece in message["pieces"]], message["eos"])
     limit_memory(message["memory_bytes"])
     return compiler.check
 
 
 class XGrammarCompiler:
-    """Compiles and tries grammars for one vocabulary."""
+    """Compiles and tests grammars for one vocabulary."""
 
     def __init__(self, pieces: Sequence[bytes], eos: Sequence[int]) -> None:
         """Reads a vocabulary.
 
         Args:
             pieces: The bytes of each token.
-            eos: The tokens that end a text.
+            eos: The stop tokens of the model.
         """
         self._core = core.load()
         self._vocabulary = self._core.vocabulary(pieces, eos)
@@ -57,7 +59,7 @@ class XGrammarCompiler:
         self._x = next((i for i, piece in enumerate(pieces) if piece == b"x"), 0)
 
     def check(self, tag: str, bounds: GrammarBounds) -> dict[str, Any]:
-        """Compiles and tries a grammar; returns the reply. Raises GrammarInvalid and GrammarTooComplex."""
+        """Compiles and tests a grammar, and returns the answer. Raises GrammarInvalid and GrammarTooComplex."""
         began = time.process_time()
         whole = limits.check(tag, bounds)
         try:
@@ -78,7 +80,7 @@ class XGrammarCompiler:
         return {"seconds": seconds, "mask_s": mask_s, "compiled": text, "notices": plain.notices}
 
     def _tried(self, compiled: Any) -> float:
-        """Returns the CPU time of the slowest mask in random texts. Raises GrammarTooComplex."""
+        """Returns the CPU seconds of the slowest mask in random texts. Raises GrammarTooComplex."""
         times: list[float] = []
         end = time.process_time() + TRIAL_S
         for seed in range(TRIAL_TEXTS):
@@ -87,7 +89,9 @@ class XGrammarCompiler:
         return max(times, default=0.0)
 
     def _letter(self, allowed: NDArray[np.int64]) -> int:
-        """Returns an x where one is allowed, so that counted repetitions become long; else the first allowed token."""
+        """Returns the token "x" if it is allowed, so that counted repetitions become long, or else the first allowed
+        token.
+        """
         found = int(np.searchsorted(allowed, self._x))
         return int(allowed[found if found < len(allowed) and allowed[found] == self._x else 0])
 
@@ -108,7 +112,7 @@ class XGrammarCompiler:
 
 
 def _reason(error: Exception) -> str:
-    """Returns XGrammar's message, without the path of its source file."""
+    """Returns XGrammar's error message without the path of its source file."""
     text = last_line(error)
     return (text.partition(".cc:")[2].partition(": ")[2] if ".cc:" in text else text)[:300]
 
