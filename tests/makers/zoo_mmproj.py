@@ -21,21 +21,27 @@ LAYERS = {"num_hidden_layers": 6, "layer_types": ["sliding_attention"] * 5 + ["f
 """Those of Gemma 3: in a file without this every sixth layer sees all tokens."""
 DEEPER = {"depth": 4}
 """The layers of an encoder of Qwen2-VL: of fewer, the converter does not know the names of the projector's tensors."""
+DELTAS = {"full_attention_interval": 2}
+"""What the converter reads of the layers of Qwen3.5, in the place of their kinds."""
 MODELS: dict[str, dict[str, dict[str, Any]]] = {
     "gemma3": {"text_config": LAYERS},
     "qwen2_vl": {"vision_config": DEEPER},
     "qwen2_5_vl": {"vision_config": DEEPER | {"fullatt_block_indexes": [1, 3], "window_size": 112}},
+    "qwen3_5": {"text_config": DELTAS},
+    "qwen3_5_moe": {"text_config": DELTAS},
     "qwen3_vl": {},
     "smolvlm": {"text_config": {"architectures": ["VLlama3ForCausalLM"]}},
 }
 """The models, and what parts of their configurations have beside those of zoo_vision."""
-VIDEOS = "qwen2_vl", "qwen2_5_vl", "qwen3_vl"
+VIDEOS = "qwen2_vl", "qwen2_5_vl", "qwen3_5", "qwen3_5_moe", "qwen3_vl"
 """Those that are asked about a video. Of the first two transformers 4.57 has to answer: in 5.5.4 all frames of a video
 have the time of the first one, against what it documents. It makes other weights, too."""
 RENAMED = {
     "gemma3": {"model.language_model.": "language_model.", "model.vision": "vision", "model.multi": "multi"},
     "qwen2_vl": {"model.visual.": "visual."},
     "qwen2_5_vl": {"model.visual.": "visual."},
+    "qwen3_5": {"model.language_model.visual.": "model.visual."},
+    "qwen3_5_moe": {"model.language_model.visual.": "model.visual."},
 }
 """How names of tensors begin that transformers 5 writes, and how they begin in published models."""
 
@@ -95,6 +101,7 @@ def _converted(source: Path, llama_cpp: Path, *, eyes: bool) -> Path:
     kind = base.ModelType.MMPROJ if eyes else base.ModelType.TEXT
     architecture = base.get_model_architecture(base.ModelBase.load_hparams(source, False), kind)
     made = conversion.get_model_class(architecture, mmproj=eyes)
+    made.no_mtp = True  # Qwen3.5 has no layers that make draft tokens here
     if not eyes:  # the tokenizer is none that it knows
         made.set_vocab = lambda self: self._set_vocab_gpt2()
         made.get_vocab_base_pre = lambda self, tokenizer: "gpt-2"

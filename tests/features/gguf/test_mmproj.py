@@ -160,12 +160,16 @@ def test_a_file_that_cannot_read_images_for_a_model_is_refused_with_the_reason(c
     assert message in str(error.value)
 
 
-def test_a_tensor_that_is_missing_is_named(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("mm.2.weight", "is not a whole GGUF file"), ("v.position_embd.weight", "cannot be used")],
+)
+def test_a_tensor_that_is_missing_is_named(name, message, tmp_path):
     path = unpacked("qwen3_vl", tmp_path)
     other = rewritten(
-        tmp_path / "mmproj-qwen3_vl.gguf", tmp_path / "other.gguf", lambda name: name.replace("mm.2.weight", "x.y")
+        tmp_path / "mmproj-qwen3_vl.gguf", tmp_path / "other.gguf", lambda tensor: "x.y" if tensor == name else tensor
     )
-    with pytest.raises(StartError, match=r"other\.gguf is not a whole GGUF file: it has no mm\.2\.weight"):
+    with pytest.raises(StartError, match=rf"other\.gguf {message}: it has no {name}"):
         Mmproj(other, path).network("vision_embeddings_merger")
 
 

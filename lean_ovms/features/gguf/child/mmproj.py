@@ -88,7 +88,10 @@ class Mmproj:
         token = next((tokens[token] for token in self._projector.tokens if token in tokens), None)
         if token is None:
             raise StartError(f"{path} does not fit {model.name}: the model has no {self._projector.tokens[0]}")
-        self.config, self.processor = self._projector.describe(self._header)
+        try:
+            self.config, self.processor = self._projector.describe(self._header)
+        except KeyError as error:
+            raise StartError(f"{path} cannot be used: it has no {error.args[0]}") from None
         self.config |= {"image_token_id": token}
         mean, std = (metadata[f"clip.vision.image_{name}"] for name in ("mean", "std"))
         self.processor |= {"image_mean": mean[:COLOURS], "image_std": std[:COLOURS]}
