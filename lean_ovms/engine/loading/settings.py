@@ -24,6 +24,7 @@ from ...util.resources import thread_limit
 from . import devices
 from .drafts import Drafts, drafts_of
 from .load_errors import CACHE_OPTIONS, network
+from .quiet_imports import PREPARED
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,8 @@ STEP_TOKENS, MOST_STEP_TOKENS = 256, 1024
 A larger step did not raise the throughput of a model with 135M parameters."""
 NO_LIMIT = 1 << 31
 WARM_LENGTHS = (8, 40, 250)
+SHAPES = "CPU_RUNTIME_CACHE_CAPACITY"
+"""OpenVINO's property of how many operations a network keeps that were prepared for a shape."""
 SMALL_NETWORK = 4 << 20
 """Bytes of weights below which a network is computed by one thread, since several would wait longer than they save."""
 
@@ -275,6 +278,8 @@ def _properties(config: EngineConfig) -> dict[str, Any]:
     properties = base_properties(config)
     if config.target_device == "CPU" and is_small(network(config.model_dir)):
         properties["INFERENCE_NUM_THREADS"] = 1
+    if config.target_device == "CPU":
+        properties[SHAPES] = PREPARED
     properties.update({key: value for name, key in PROPERTIES.items() if (value := config.value(name))})
     properties.update(read_object("plugin_config", config.plugin_config))
     if config.batch_invariant and not any(properties.get(name) for name in (BOTH, KEYS, VALUES)):

@@ -1,16 +1,18 @@
 """From options and config.json to the numbers a pipeline is built with."""
 
 import json
+import os
 from dataclasses import replace
 
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.engine.loading import settings
+from lean_ovms.engine.loading import quiet_imports, settings
 from lean_ovms.errors import StartError
 from lean_ovms.repository import model_config
 
 GB = 1 << 30
+CPU = {"ENABLE_CPU_PINNING": False, settings.SHAPES: quiet_imports.PREPARED}
 QWEN = {
     "vocab_size": 2048,
     "max_position_embeddings": 8192,
@@ -182,17 +184,24 @@ def test_prompt_lookup_and_a_draft_model_exclude_each_other(model):
         settings.resolve(model(QWEN, plugin_config='{"prompt_lookup": true}', draft_model_path="x"), GB)
 
 
+def test_operations_are_kept_for_few_shapes_unless_asked(model):
+    assert settings.resolve(model(QWEN), GB).properties[settings.SHAPES] == quiet_imports.PREPARED
+    assert os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == str(quiet_imports.PREPARED)
+    asked = model(QWEN, plugin_config='{"CPU_RUNTIME_CACHE_CAPACITY": 9}')
+    assert settings.resolve(asked, GB).properties[settings.SHAPES] == 9
+
+
 def test_threads_are_not_pinned_on_cpus_unless_asked(model):
-    assert settings.resolve(model(QWEN), GB).properties == {"ENABLE_CPU_PINNING": False}
+    assert settings.resolve(model(QWEN), GB).properties == CPU
     assert settings.resolve(model(QWEN, target_device="GPU"), GB).properties == {}
     asked = model(QWEN, plugin_config='{"ENABLE_CPU_PINNING": true}')
-    assert settings.resolve(asked, GB).properties == {"ENABLE_CPU_PINNING": True}
+    assert settings.resolve(asked, GB).properties == {**CPU, "ENABLE_CPU_PINNING": True}
 
 
 def test_one_thread_computes_a_small_network_unless_asked(model, tmp_path):
     weights = tmp_path / "openvino_model.bin"
     weights.write_bytes(bytes(100))
-    one, small = {"INFERENCE_NUM_THREADS": 1}, {"ENABLE_CPU_PINNING": False}
+    one, small = {"INFERENCE_NUM_THREADS": 1}, CPU
     assert settings.resolve(model(QWEN), GB).properties == {**small, **one}
     assert settings.resolve(model(QWEN, target_device="GPU"), GB).properties == {}
     asked = model(QWEN, plugin_config='{"INFERENCE_NUM_THREADS": 2}')
@@ -206,17 +215,17 @@ def test_an_f32_cache_goes_with_f32_computing(model):
     properties = settings.resolve(model(QWEN, kv_cache_precision="f32"), GB).properties
     assert properties["INFERENCE_PRECISION_HINT"] == "f32"
     properties = settings.resolve(model(QWEN, kv_cache_precision="u8"), GB).properties
-    assert properties == {"ENABLE_CPU_PINNING": False, "KV_CACHE_PRECISION": "u8"}
+    assert properties == {**CPU, "KV_CACHE_PRECISION": "u8"}
 
 
 def test_an_answer_that_does_not_depend_on_the_batch_is_computed_in_f32_and_not_quantized(model):
     wanted = {"ENABLE_CPU_PINNING": False, "INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
     found = settings.resolve(model(QWEN, batch_invariant=True), GB)
-    assert found.properties == {**wanted, "KV_CACHE_PRECISION": "f32"}
+    assert found.properties == {**CPU, **wanted, "KV_CACHE_PRECISION": "f32"}
     assert settings.device_properties(model(QWEN, batch_invariant=True)) == {**wanted, "NUM_STREAMS": 1}
     small = model(QWEN, batch_invariant=True, value_cache_precision="u4", plugin_config='{"A": "B"}')
     cache = {"KEY_CACHE_PRECISION": "u8", "VALUE_CACHE_PRECISION": "u4"}
-    assert settings.resolve(small, GB).properties == {**wanted, **cache, "A": "B"}
+    assert settings.resolve(small, GB).properties == {**CPU, **wanted, **cache, "A": "B"}
 
 
 @pytest.mark.parametrize(

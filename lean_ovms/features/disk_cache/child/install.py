@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ....engine.loading import file_identity
+from ....engine.loading.settings import SHAPES
 from ....engine.paged.network import ADAPTER_CHOICE
 from ....engine.paged.parts import Parts
 from ....errors import StartError
@@ -27,7 +28,7 @@ log = logging.getLogger(__name__)
 
 FORMAT = 2
 """To be raised when the bytes of a block, or its key, mean something else."""
-NOT_COMPUTED = frozenset({"CACHE_DIR", "ENABLE_CPU_PINNING", "INFERENCE_NUM_THREADS", "PERF_COUNT"})
+NOT_COMPUTED = frozenset({"CACHE_DIR", "ENABLE_CPU_PINNING", "INFERENCE_NUM_THREADS", "PERF_COUNT", SHAPES})
 """Properties of openvino that change nothing of what is computed but rounding."""
 
 
