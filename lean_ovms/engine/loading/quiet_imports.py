@@ -11,11 +11,10 @@ import os
 import sys
 
 PREPARED = 64
-"""The operations prepared for shapes that are kept: by oneDNN for the process and by openvino for each network of a language model.
+"""The operations prepared for shapes that are kept, by oneDNN for the process and by openvino for each network.
 
-With openvino's 5,000 and oneDNN's 1,024, SmolLM2 took 1.5 MB more for each new number of tokens in a step: 363 MB after
-240, 50 MB with 64, and neither prompts nor steps of changing numbers of sequences took more CPU time (2026-11). With 0
-weights are packed twice, and prompts take 1.4 times as long.
+With openvino's 5,000 and oneDNN's 1,024, SmolLM2 took 1.5 MB more for each new number of tokens in a step: 365 MB after
+240, 50 MB with 64 (2026-11). With 0 weights are packed twice, and prompts take 1.4 times as long.
 """
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(PREPARED))
