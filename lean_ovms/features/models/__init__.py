@@ -1,1 +1,1 @@
-"""The list of the models that are served, in the form of OpenAI's API."""
+"""The list of served models, in the form of OpenAI's API."""

@@ -1,8 +1,7 @@
-"""GET …/models and …/models/{id}: which models are served. Ids may contain "/".
+"""GET …/models and …/models/{id}: the served models. Ids may contain "/".
 
-https://platform.openai.com/docs/api-reference/models. `created` is when the model was
-configured, not the time of the request; only models that are ready are listed, as in OVMS, and those of a repository
-while they load.
+https://platform.openai.com/docs/api-reference/models. `created` is the time at which the model was configured. Only
+models that are ready are listed, as in OVMS, and those of a repository also while they load.
 """
 
 from __future__ import annotations
@@ -33,18 +32,17 @@ async def handle_one(request: Request, services: Services) -> Response:
 
 
 def describe(model: Model, name: str) -> Json:
-    """Returns OpenAI's model object.
+    """Returns OpenAI's model object with further members.
 
-    Some fields are others' additions: max_model_len, root (a path there, the model's own name here) and parent (the
-    model that an adapter is for) are vLLM's additions, modalities are OpenRouter's, status (whether it is in memory) is
-    that of llama.cpp's router, task (as OVMS names it), pooling, speech, voices, images and generates_by (which
-    pipeline, and why) are ours. What only the engine knows is not there until the model has been loaded. No name may be
-    one that Open WebUI takes for a feature of its own: to a model with the key pipeline it sends no chat, but a call of
-    its pipelines.
+    max_model_len, root (a path there, the model's own name here) and parent (the model to which an adapter belongs) are
+    vLLM's; modalities are OpenRouter's; status (whether it is in memory) is that of llama.cpp's router; task (as OVMS
+    names it), pooling, speech, voices, images and generates_by (the pipeline, and the reason) are this server's.
+    Members that only the engine knows are missing until the model has been loaded. No member may have a name that Open
+    WebUI interprets: to a model with the key `pipeline` it sends calls of its pipelines instead of chats.
 
     Args:
         model: The model.
-        name: The name by which it was asked for or is listed.
+        name: The name by which it was requested or is listed.
     """
     return {
         "id": name,

@@ -1,1 +1,1 @@
-"""Ollama's API: https://docs.ollama.com/api. Its names of models, its words for how text is sampled, its streams."""
+"""Ollama's API (https://docs.ollama.com/api), with its names of models, options and streams."""

@@ -9,5 +9,7 @@ SCHEMA = {"type": "object", "properties": {"error": {"type": "string"}}, "requir
 
 
 def ollama_error(error: RequestError, request_id: str = "") -> dict[str, str]:
-    """Returns Ollama's error object, which is a message; it begins with the name of the parameter. No id is in it."""
+    """Returns Ollama's error object, a message that begins with the name of the parameter. It does not contain an
+    id.
+    """
     return {"error": with_param(error)}

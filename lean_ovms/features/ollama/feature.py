@@ -12,7 +12,7 @@ from ...manifest import ErrorForm, Feature, PageRow, Route
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class OllamaOptions(Options):
-    """The address at which clients of Ollama find the server."""
+    """The option for the address at which clients of Ollama expect the server."""
 
     ollama_port: int = option(
         0,
@@ -23,13 +23,13 @@ class OllamaOptions(Options):
     )
 
     def check(self, config: Any) -> None:
-        """Checks that the port is another one than the server's. Raises StartError."""
+        """Checks that the port differs from the server's. Raises StartError."""
         if self.ollama_port and (config.unix_socket or self.ollama_port == config.rest_port):
             raise StartError("--ollama_port is a port besides --rest_port, and not with --unix_socket")
 
 
 PULLS = ("allow_runtime_pull", "model_repository_path")
-"""The options with which clients pull and delete models."""
+"""The options that allow clients to pull and delete models."""
 FEATURE = Feature(
     name="ollama",
     summary="Ollama's API, for its clients",

@@ -1,7 +1,7 @@
-"""The fields of Ollama's generating endpoints, in the words of OpenAI's chat and completions.
+"""The fields of Ollama's generating endpoints, and their translation to OpenAI's chat and completions.
 
-https://docs.ollama.com/api/chat, https://docs.ollama.com/modelfile for the options. Defaults of sampling are the
-model's, as everywhere here, and not Ollama's.
+https://docs.ollama.com/api/chat, https://docs.ollama.com/modelfile for the options. The sampling defaults are the
+model's, as in all APIs here, not Ollama's.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ SAMPLER_OPTIONS = (
     *("num_keep", "repeat_last_n", "typical_p", "tfs_z", "mirostat", "mirostat_tau", "mirostat_eta"),
     "penalize_newline",
 )
-"""Options that would change the text; a Warning header names them."""
+"""Options that would change the text, but are not supported; a Warning header names them."""
 RUNNER_OPTIONS = (
     *("num_batch", "num_gpu", "main_gpu", "num_thread", "numa", "use_mmap", "use_mlock", "low_vram", "f16_kv"),
     *("logits_all", "vocab_only", "draft_num_predict"),
 )
-"""Options that say how a model is loaded, which are those of the server here."""
+"""Options about loading a model, which are options of the server here."""
 SAME = ("temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty", "stop")
 RENAMED = {"repeat_penalty": "repetition_penalty"}
 
@@ -48,14 +48,17 @@ def _think(value: Any) -> bool | str:
 
 
 def read_images(value: list[Any]) -> list[str]:
-    """Returns images that are strings; their content is checked when they are loaded. Raises BadRequest."""
+    """Checks that images are strings, and returns them; their content is checked when they are loaded.
+
+    Raises BadRequest.
+    """
     if not all(isinstance(image, str) for image in value):
         raise BadRequest("images must be strings in base64", param="images")
     return value
 
 
 def _shared(name: str, ollama_name: str = "") -> Field:
-    """Returns a field of completions; it is only checked here, and read with the translated body."""
+    """Returns a field of completions. It is only checked here, and read from the translated body."""
     return replace(SAMPLING.named(name), name=ollama_name or name, read=None)
 
 
@@ -120,11 +123,11 @@ GENERATE = FieldSet((
     Field("template", "string", "refused: the chat template is the model's", default="", schema={"enum": [""]}),
 ))  # fmt: skip
 AS_CHAT = GenerationFields((MODEL, STREAM, KEEP_ALIVE, *SAMPLING))
-"""The fields of `translated`."""
+"""The fields of the body that `translated` returns."""
 
 
 def translated(values: Values, model: str, keep_alive: Any) -> tuple[Json, list[str]]:
-    """Returns the body of the same request for chat completions, but for its prompt, and the warnings for the client.
+    """Returns the body of the equivalent request for chat completions, without its prompt, and warnings for the client.
 
     Args:
         values: The fields of the body, by Ollama's names.
@@ -150,7 +153,7 @@ def translated(values: Values, model: str, keep_alive: Any) -> tuple[Json, list[
 
 
 def template_variables(think: bool | str | None) -> Json:
-    """Returns the variables of the chat template that `think` sets."""
+    """Returns the variables for the chat template that `think` sets."""
     if think is None:
         return {}
     return {"enable_thinking": bool(think)} | ({"reasoning_effort": think} if isinstance(think, str) else {})

@@ -1,1 +1,3 @@
-"""OpenVINO Model Server's endpoints: the state of every model, reading the configuration again, KServe's health."""
+"""The endpoints of OpenVINO Model Server: the states of models, reloading the configuration, and KServe's health
+checks.
+"""

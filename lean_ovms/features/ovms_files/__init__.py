@@ -1,1 +1,1 @@
-"""OpenVINO Model Server's files with options of models: graph.pbtxt and config.json."""
+"""OpenVINO Model Server's files with the options of models: graph.pbtxt and config.json."""

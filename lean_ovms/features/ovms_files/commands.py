@@ -1,4 +1,4 @@
-"""OVMS's commands that write its files: --configure, --add_to_config, --remove_from_config."""
+"""The commands of OVMS that write its files: --configure, --add_to_config, --remove_from_config."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ def remove(config: Config) -> None:
 
 
 def _config_file(config: Config, command: str) -> Path:
-    """Returns the file to edit: that of the command, of --config_path, or of the repository. Raises WrongOptions."""
+    """Returns the file to edit: the command's, that of --config_path, or that of the repository. Raises
+    WrongOptions.
+    """
     require(config.model_name, f"--{command} needs --model_name")
     options = config.of(OvmsFileOptions)
     given = options.add_to_config or options.remove_from_config

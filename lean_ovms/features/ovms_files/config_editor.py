@@ -1,6 +1,6 @@
-"""Adding models to a config.json and removing them; everything else in the file stays.
+"""Adds models to a config.json and removes them, leaving everything else in the file unchanged.
 
-Both are idempotent. A server that watches the file sees the old one or the new one, never a part of it.
+Both are idempotent. A server that watches the file sees either the old or the new content, never a part.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from .config_file import FROM_ENTRY, MODEL_LISTS
 
 
 def add(path: Path, name: str, model_path: str, options: dict[str, Any] | None = None) -> bool:
-    """Adds a model to a file, which is made if it is missing.
+    """Adds a model to a file, which is created if it does not exist.
 
     Args:
         path: The config.json.
         name: The model's name.
-        model_path: The model's path as it is written; a relative one begins at the file's directory.
+        model_path: The model's path as it is written; a relative path is relative to the file's directory.
         options: Further members of the model's entry.
 
     Returns:
-        Whether the model was not there yet.
+        Whether the model was added, because it was not in the file yet.
 
     Raises:
         StartError: The file cannot be read or written, or has another model of this name.
@@ -47,7 +47,7 @@ def add(path: Path, name: str, model_path: str, options: dict[str, Any] | None =
 
 
 def remove(path: Path, name: str) -> bool:
-    """Removes the models of that name from the file; returns False if there is none. Raises StartError."""
+    """Removes the models of this name from the file; returns False if there are none. Raises StartError."""
 
     def change(root: dict[str, Any]) -> None:
         for key in MODEL_LISTS:
@@ -58,15 +58,15 @@ def remove(path: Path, name: str) -> bool:
 
 
 def _edit(path: Path, change: Callable[[dict[str, Any]], None], *, creates: bool = False) -> bool:
-    """Changes the object in a file.
+    """Changes the JSON object in a file.
 
     Args:
         path: The config.json.
         change: Changes the object in place.
-        creates: Whether a file that is missing is made.
+        creates: Whether a missing file is created.
 
     Returns:
-        Whether the object is another now.
+        Whether the object has changed.
 
     Raises:
         StartError: The file cannot be read or written.
@@ -91,13 +91,17 @@ def names(path: Path) -> list[str]:
 
 
 def options_of(config: Config) -> dict[str, Any]:
-    """Returns the options for an entry: those of the model that differ from the defaults, JSON texts as objects."""
+    """Returns the options for an entry: those of the model that differ from their defaults, with JSON texts as
+    objects.
+    """
     changed = {name: value for name, value in config.of_model().items() if name not in FROM_ENTRY}
     return {name: _as_object(value) if name.endswith("_config") else value for name, value in changed.items()}
 
 
 def relative_path(directory: Path, path: Path) -> str:
-    """Returns path as a config.json in directory should name it: relative if below, so that both may move together."""
+    """Returns a path as a config.json in `directory` should name it: relative if it is inside, so that both can be
+    moved.
+    """
     absolute, base = path.absolute(), directory.absolute()
     return str(absolute.relative_to(base)) if absolute.is_relative_to(base) else str(absolute)
 
@@ -114,7 +118,7 @@ def _entries(root: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _entry(item: Any) -> dict[str, Any]:
-    """Returns a model's object, which is one level deeper in the first list."""
+    """Returns the object of a model, which is one level deeper in the first list."""
     inner = item.get("config", item) if isinstance(item, dict) else {}
     return inner if isinstance(inner, dict) else {}
 

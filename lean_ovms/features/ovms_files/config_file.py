@@ -1,7 +1,7 @@
-"""Reading OVMS's config.json: several models, in either of its two lists, and the options of metrics.
+"""Reads OVMS's config.json: several models, in either of its two lists, and the options of metrics.
 
-A fault of the file as a whole is an error. A fault of one model's options concerns that model; the others are served.
-Relative paths begin at the file's directory.
+An error in the file as a whole is raised. An error in one model's options concerns only that model, and the others are
+served. Relative paths are relative to the file's directory.
 https://github.com/openvinotoolkit/model_server/blob/main/docs/starting_server.md, src/schema.cpp
 """
 
@@ -27,60 +27,60 @@ log = logging.getLogger("lean_ovms.models")
 REASON = "The configuration file is not valid."
 IGNORED_LISTS = ("pipeline_config_list", "custom_loader_config_list", "custom_node_library_config_list")
 MODEL_LISTS = ("model_config_list", "mediapipe_config_list")
-"""The lists of models. An entry is one level deeper in the first, where models are added; older files have graphs in
-the second."""
+"""The lists of models. In the first, to which models are added, an entry is one level deeper; older files have graphs
+in the second."""
 IDLE = "idle_unload_timeout_seconds"
-"""The key in the first releases of OVMS with idle servable management; now OVMS has a flag."""
+"""The key in the first OVMS releases with idle servable management; later ones have a flag instead."""
 KEYS = (*MODEL_LISTS, "monitoring", IDLE, *IGNORED_LISTS)
 ENTRY_KEYS = ("name", "base_path", "graph_path", "subconfig")
-"""Keys of an entry that are not options."""
+"""The keys of an entry that are not options."""
 FROM_ENTRY = ("model_name", "model_path")
-"""Options that an entry sets by its name and base_path."""
+"""The options that an entry sets by its name and base_path."""
 CLASSIC = (
     "batch_size", "shape", "layout", "mean", "scale", "color_format", "precision", "model_version_policy", "nireq",
     "allow_cache", "stateful", "idle_sequence_cleanup", "low_latency_transformation", "max_sequence_number",
     "custom_loader_options",
 )  # fmt: skip
-"""Options of models that are not generative; OVMS ignores them for graphs too."""
+"""The options of models that are not generative, which OVMS ignores for graphs, too."""
 CLOUD = ("s3://", "gs://", "az://", "azfs://", "azure://")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigEntry:
-    """One model of the file."""
+    """A model in the file."""
 
     where: str
     """The place in the file, for messages."""
     name: str
-    """The name in the API."""
+    """The name of the model in the API."""
     base: Path
-    """The directory where its relative paths begin."""
+    """The directory to which the entry's paths are relative."""
     graph: Path
-    """The path of its graph."""
+    """The path of the model's graph."""
     wants_graph: bool
-    """Whether the file names the graph, which has to be there then."""
+    """Whether the file names the graph, so that it must exist."""
     options: dict[str, Any]
     """The options that it sets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigFile:
-    """A config.json that was read."""
+    """The content of a config.json."""
 
     entries: list[ConfigEntry]
     """The models, in the order of the file."""
     options: dict[str, Any]
-    """The options that it sets for the whole server."""
+    """The options for the whole server."""
 
 
 def location(config_path: str) -> Path:
-    """Returns the path of the file; for a directory that of the config.json in it."""
+    """Returns the path of the file; for a directory, that of the config.json in it."""
     path = Path(config_path)
     return path / CONFIG if os.path.isdir(path) else path
 
 
 def read(path: Path) -> ConfigFile:
-    """Returns the file at path. Raises StartError."""
+    """Reads the file. Raises StartError."""
     root = load(path)
     if not isinstance(root, dict):
         raise _invalid(f"{path} must hold a JSON object")
@@ -99,7 +99,7 @@ def read(path: Path) -> ConfigFile:
 
 
 def options_of(entry: ConfigEntry, config: Config) -> Config:
-    """Returns the model's options: those of the entry, then of its graph, then of the server. Raises StartError."""
+    """Returns the options of a model: those of its entry, then of its graph, then of the server. Raises StartError."""
     base = config.replace(config_path="", model_name=entry.name, model_path=str(entry.base))
     if entry.wants_graph or os.path.isfile(entry.graph):  # False for one without permission, too
         base = graph.applied(base, graph.text_of(entry.graph), entry.graph, entry.base)
@@ -169,7 +169,7 @@ def _options(path: Path, where: str, item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _near(key: str, known: Iterable[str]) -> str:
-    """Returns a question after the name that may be meant; "" if none is near."""
+    """Returns a question that suggests a similar name; "" if there is none."""
     found = difflib.get_close_matches(key, known, 1)
     return f": did you mean {found[0]}?" if found else ""
 
@@ -199,7 +199,7 @@ def _idle_timeout(path: Path, value: Any) -> dict[str, Any]:
 
 
 def _metrics(path: Path, monitoring: Any) -> dict[str, Any]:
-    """Returns options from {"metrics": {"enable": bool, "metrics_list": [str]?}}."""
+    """Returns the options set by {"metrics": {"enable": bool, "metrics_list": [str]?}}."""
     if monitoring is None:
         return {}
     where = f"{path}: monitoring"
@@ -220,7 +220,7 @@ def _metrics(path: Path, monitoring: Any) -> dict[str, Any]:
 
 
 def load(path: Path) -> Any:
-    """Returns the JSON value of the file. Raises StartError."""
+    """Returns the JSON value in the file. Raises StartError."""
     try:
         return files.read(path)
     except FileNotFoundError:

@@ -11,14 +11,14 @@ from ...manifest import Command, Feature, SettingsRow
 GRAPH = "graph.pbtxt"
 """The name of OVMS's graph in a model's directory."""
 CONFIG = "config.json"
-"""The name of OVMS's list of models in a directory of models."""
+"""The name of OVMS's list of models in a model repository."""
 
 _repository = partial(option, group="repository")
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class OvmsFileOptions(Options):
-    """The file that lists the models, and the commands that write such files."""
+    """The options for the file that lists the models, and for the commands that write such files."""
 
     config_path: str = option("", "config.json that lists the models to serve", group="deployment")
     configure: bool = _repository(False, "command: write the graph.pbtxt of model_path from the options and exit")

@@ -1,4 +1,4 @@
-"""OVMS's files as the options of models: what the core asks of them, and how a graph is put beside its model."""
+"""Provides OVMS's files as options of models to the core, and writes the graph of a model."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ log = logging.getLogger("lean_ovms")
 
 
 class OvmsFiles:
-    """A `deployment.desired.SettingsFiles` of config.json and graph.pbtxt."""
+    """A `deployment.desired.SettingsFiles` for config.json and graph.pbtxt."""
 
     def server(self, config: Config) -> Config:
-        """Implements SettingsFiles."""
+        """Returns the options of the server, completed by those in its config.json. Raises StartError."""
         options = config_file.read(config_file.location(config.model_list)).options
         if left_out := [name for name in options if config.given(name) is None]:
             raise StartError(f"{config.model_list}: it sets {left_out[0]}, an option of a feature that is left out")
         return config.replace(**options)
 
     def models(self, config: Config) -> DesiredState:
-        """Implements SettingsFiles."""
+        """Returns the models that the config.json lists. Raises StartError."""
         path = config_file.location(config.model_list)
         files = {path: file_stat(path)}
         models = []
@@ -49,7 +49,7 @@ class OvmsFiles:
         return DesiredState(models=tuple(models), files=files)
 
     def model(self, config: Config, base: Path) -> ModelSpec:
-        """Implements SettingsFiles."""
+        """Returns a model with the options of its directory's graph. Raises StartError."""
         path = base / GRAPH
         given = config.of_model() | {"model_name": config.served_name}
         del given["model_path"]
@@ -60,7 +60,14 @@ class OvmsFiles:
             return ModelSpec(config=config, problem=error)
 
     def write(self, config: Config, directory: Path, companions: Mapping[str, str], name: str) -> Config:
-        """Implements SettingsFiles."""
+        """Writes the graph of a model into its directory, and returns the options without those that the graph now has.
+
+        Args:
+            config: The options of the model.
+            directory: The directory of the model.
+            companions: The paths of further models, by their options.
+            name: The name of the model.
+        """
         file = config.model_file
         found = config.task or model_dir.detect_task(directory / file, config.composition)
         config = config.replace(task="" if found == TEXT_GENERATION.name else found)

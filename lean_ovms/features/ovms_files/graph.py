@@ -1,6 +1,6 @@
-"""Reading a graph.pbtxt: its text, and the options of its one node of a served task as options of a model.
+"""Reads a graph.pbtxt: its text, and the options of its only node of a known task as options of a model.
 
-The tables of names are in `graph_schema.py`, the parser is `pbtxt.py`, and `graph_writer.py` writes graphs.
+graph_schema.py has the tables of names, pbtxt.py the parser, and graph_writer.py writes graphs.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from .graph_schema import INVALID, schema_of
 log = logging.getLogger("lean_ovms.models")
 
 QUEUE = re.compile(r"^#\s*OVMS_GRAPH_QUEUE_MAX_SIZE\s*:\s*(\S+)", re.MULTILINE)
-"""The comment that sizes OVMS's pool of graphs."""
+"""Matches the comment that sets the size of OVMS's pool of graphs."""
 MAX_BYTES = 1 << 20
-"""Limit of a graph's size; usual ones have a few thousand bytes."""
+"""The largest size of a graph in bytes; usual ones have a few thousand."""
 
 
 def text_of(path: Path) -> str:
-    """Returns a graph's text. Raises StartError."""
+    """Returns the text of a graph. Raises StartError."""
     try:
         data = read_bytes(path)
         if len(data) > MAX_BYTES:
@@ -40,16 +40,16 @@ def text_of(path: Path) -> str:
 
 
 def applied(config: Config, text: str, path: Path, base: Path) -> Config:
-    """Adds the options of a graph to others.
+    """Adds the options of a graph to other options.
 
     Args:
         config: The other options.
         text: The graph.
         path: The path of the graph, for messages.
-        base: The directory where its relative paths begin.
+        base: The directory to which its paths are relative.
 
     Returns:
-        The options with those of the graph, the task included.
+        The options, including those of the graph and the task.
 
     Raises:
         StartError: The graph is not valid.
@@ -66,7 +66,14 @@ def applied(config: Config, text: str, path: Path, base: Path) -> Config:
 
 
 def _config_options(config: Config, options: dict[str, Any], path: Path, base: Path) -> dict[str, Any]:
-    """Returns the options of a graph's node under their names here, and logs those without an effect."""
+    """Returns the options of a graph's node under the names that they have here, and logs those without an effect.
+
+    Args:
+        config: The other options.
+        options: The options of the node.
+        path: The path of the graph, for messages.
+        base: The directory to which its paths are relative.
+    """
     known, schema = {row.name for row in listed(config.without)}, schema_of(config.composition)
     found: dict[str, Any] = {}
     for name, value in options.items():

@@ -1,6 +1,6 @@
 """The format of graph.pbtxt as tables, for reading (graph.py, pbtxt.py) and writing (graph_writer.py).
 
-Without protobuf, whose import takes 30 ms.
+protobuf is not used, since importing it takes 30 ms.
 
 https://github.com/openvinotoolkit/model_server/blob/main/src/llm/llm_calculator.proto and its neighbours
 """
@@ -20,50 +20,50 @@ from ...errors import StartError
 T = TypeVar("T")
 
 PACKAGE = "mediapipe"
-"""The package of their messages."""
+"""The protobuf package of the messages."""
 INVALID = "Its graph is not valid."
-"""The reason that a client may know."""
+"""The reason of the error that clients may see."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphOption:
-    """An option of a graph's node that has another name or form here. Most have the same."""
+    """An option of a graph's node that has a different name or form here. Most options do not."""
 
     name: str = ""
-    """The name of the option here; empty: the same."""
+    """The name of the option here; empty if it is the same."""
     read: Callable[[Any, Path], Any] | None = None
-    """Returns its value here, for that in a graph and the directory where the graph's relative paths begin; None: it
-    is the same."""
+    """Converts the value in a graph, given the directory to which the graph's paths are relative, to the value here;
+    None if they are equal."""
     write: Callable[[Any], Any] | None = None
-    """Returns its value in a graph, of a repeated message a list of objects, for that here; None: it is the same.
-    Raises StartError for one that a graph cannot have."""
+    """Converts the value here to the value in a graph, which is a list of objects for a repeated message; None if they
+    are equal. Raises StartError for a value that a graph cannot have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphRow:
-    """The form in which OVMS's graph.pbtxt says that a model has a task."""
+    """The form of OVMS's graph.pbtxt for models of one task."""
 
     calculators: tuple[str, ...]
-    """The names of its calculators; the first is the one to write."""
+    """The names of the calculators; the first one is written."""
     message: str
     """The name of the message with the node's options."""
     messages: dict[str, str]
-    """The fields of that message, and of others of its own inside it, by the name of the message: "type name" each,
-    separated by commas; "!" before the type: required, "*": repeated."""
+    """The fields of that message and of the messages inside it, by the name of the message: "type name" each, separated
+    by commas, with "!" before the type of a required field, and "*" before that of a repeated one."""
     node: str
-    """How the name of the node begins."""
+    """The prefix of the node's name."""
     packets: tuple[str, ...]
     """The node's side packets."""
     loops: bool = False
-    """Whether the calculator runs in a loop until its last output; otherwise it has one call for each request."""
+    """Whether the calculator runs in a loop until its last output. If not, it is called once for each request."""
     http: bool = True
-    """Whether the node's streams have the prefix HTTP_."""
+    """Whether the names of the node's streams have the prefix HTTP_."""
     enums: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """The values of enumerations that are types of these fields."""
+    """The values of the enumerations that occur as types of these fields."""
     options: dict[str, GraphOption] = field(default_factory=dict)
-    """The options of the node that have another name or form here."""
+    """The options of the node that have a different name or form here."""
     ignored: dict[str, str] = field(default_factory=dict)
-    """Options of the node that have no effect here, and why."""
+    """The options of the node that have no effect here, with the reasons."""
 
 
 def _path(value: str, base: Path) -> str:
@@ -85,15 +85,15 @@ def _listed_voices(voices: str) -> list[dict[str, Any]]:
 
 
 COMPANIONS = {"draft_models_path": "draft_model_path"}
-"""The fields with the paths of further models in the graph of text generation, and their options here."""
+"""The fields of the graph for text generation with paths of further models, and the corresponding options."""
 OPTIONS = {
     "models_path": GraphOption(name="model_path", read=_path),
     "device": GraphOption(name="target_device"),
     **{name: GraphOption(name=ours, read=_path) for name, ours in COMPANIONS.items()},
 }
-"""Options of every graph that have another name or form here."""
+"""The options of every graph that have a different name or form here."""
 MODES = ("CLS", "LAST", "MEAN")
-"""The ways of pooling that graphs have."""
+"""The pooling modes of graphs."""
 GRAPHS = {
     TEXT_GENERATION.name: GraphRow(
         calculators=("HttpLLMCalculator", "LLMCalculator"),
@@ -187,7 +187,7 @@ GRAPHS = {
         loops=True,
     ),
 }
-"""How OVMS has tasks, by their names here, which are OVMS's."""
+"""The forms of the graphs, by the task. OVMS has the same names of tasks."""
 
 ENUMS = {
     "AnchorPointMode": ("RANDOM", "ZEROS", "ONES", "MEAN", "ALTERNATING"),
@@ -215,38 +215,38 @@ MESSAGES = {
     "Node": "string calculator",
     "CalculatorGraphConfig": "*Node node",
 }
-"""Fields by message of the core: "type name" each, "!" for required, "*" for repeated. Their numbers do not matter,
-since nothing is ever serialized."""
+"""The fields of the core's messages, by message: "type name" each, "!" for required, "*" for repeated. Their numbers do
+not matter, since nothing is serialized."""
 
 
 def fields_of(fields: str) -> dict[str, str]:
-    """Returns a mapping from name to type of the fields of a message, in order."""
+    """Returns the types of a message's fields by name, in order."""
     pairs = (field.lstrip("!*").split() for field in fields.split(", "))
     return {name: kind for kind, name in pairs}
 
 
 @dataclass(frozen=True, slots=True)
 class GraphSchema:
-    """The format for some features."""
+    """The format of graphs for a set of features."""
 
     messages: dict[str, str]
     """The fields by message."""
     enums: dict[str, tuple[str, ...]]
     """The values by enumeration."""
     options: dict[str, GraphOption]
-    """The options of nodes that have another name or form here."""
+    """The options of nodes that have a different name or form here."""
     ignored: dict[str, str]
-    """The options of nodes that have no effect here, and why."""
+    """The options of nodes that have no effect here, with the reasons."""
 
     def name_here(self, option: str) -> str:
-        """Returns the name here of an option of a graph."""
+        """Returns the name that an option of a graph has here."""
         row = self.options.get(option)
         return row.name if row is not None and row.name else option
 
 
 @cache
 def schema_of(composition: Composition) -> GraphSchema:
-    """Returns the format for the features of a server."""
+    """Returns the format of graphs for the features of a server."""
     graphs = [GRAPHS[task.name] for task in composition.tasks if task.name in GRAPHS]
     return GraphSchema(
         messages=MESSAGES | _merged(row.messages for row in graphs),

@@ -1,6 +1,6 @@
-"""Writing a graph.pbtxt from the options of a model, for OVMS and for this server. The reverse of `graph.py`.
+"""Writes a graph.pbtxt for OVMS and for this server from the options of a model, which is the reverse of graph.py.
 
-Options that a graph can hold are written when they are not the default, and some always, as in OVMS.
+Options are written if they differ from their defaults, and some always, as in OVMS.
 https://github.com/openvinotoolkit/model_server/blob/main/src/graph_export/graph_export.cpp
 """
 
@@ -20,7 +20,7 @@ from .graph_schema import COMPANIONS, GRAPHS, PACKAGE, GraphRow, GraphSchema, fi
 
 ALWAYS = frozenset({"max_num_seqs", "models_path", "enable_prefix_caching", "cache_size"})
 PLUGIN = {**PROPERTIES, "max_prompt_len": "MAX_PROMPT_LEN", "num_streams": "NUM_STREAMS"}
-"""Options that a graph has no field for: they are written as OpenVINO properties in plugin_config."""
+"""The options for which a graph has no field. They are written as OpenVINO properties in plugin_config."""
 
 FRAME = """\
 # File created with: lean_ovms {version}
@@ -37,7 +37,7 @@ node {{
   }}
 {handler}}}
 """
-"""The graph that OVMS needs around the options."""
+"""The text that OVMS needs around the options."""
 QUEUE = "# OVMS_GRAPH_QUEUE_MAX_SIZE: AUTO\n"
 STREAMS = """\
 {packets}
@@ -68,7 +68,9 @@ LOOP_HANDLER = """\
 
 
 def graph_of(config: Config) -> tuple[TaskRow, GraphRow] | None:
-    """Returns the task of the options ("" generates text) and how graphs have it; None if a graph cannot have it."""
+    """Returns the task of the options ("" for text generation) and the form of its graphs; None if it has no
+    graphs.
+    """
     task = config.composition.task(config.task)
     return (task, GRAPHS[task.name]) if task.name in GRAPHS else None
 
@@ -79,16 +81,16 @@ def _defaults(config: Config) -> dict[str, Any]:
 
 
 def text(config: Config, models_path: str, companions: Mapping[str, str], version: str) -> str:
-    """Returns the graph for these options and their task.
+    """Returns the text of the graph for these options and their task.
 
     Args:
         config: The options.
         models_path: The model's path, relative to the graph.
-        companions: The paths of further models, so too, by their options.
+        companions: The paths of further models, relative to the graph, by their options.
         version: The version of this program.
 
     Raises:
-        StartError: OVMS could not read such a graph.
+        StartError: OVMS could not read the graph.
     """
     found = graph_of(config)
     if found is None:
@@ -123,7 +125,9 @@ def text(config: Config, models_path: str, companions: Mapping[str, str], versio
 
 
 def written_options(config: Config) -> dict[str, Any]:
-    """Returns the options that `text` writes for the task, with their defaults: to be reset once the graph has them."""
+    """Returns the options that `text` writes for the task, with their defaults, to which they are reset once the graph
+    has them.
+    """
     found = graph_of(config)
     assert found is not None
     defaults = _defaults(config)
@@ -134,11 +138,11 @@ def written_options(config: Config) -> dict[str, Any]:
 
 
 def _values(config: Config, names: Iterable[str]) -> dict[str, Any]:
-    """Returns the values of options that are not the default, or that are always written; None for the others.
+    """Returns the values of options that differ from their defaults or are always written; None for all others.
 
     Args:
         config: All options.
-        names: The options of a graph, which have these names here or others.
+        names: The names of the options in a graph.
     """
     found: dict[str, Any] = {}
     defaults, schema = _defaults(config), schema_of(config.composition)
@@ -176,7 +180,7 @@ def _lines(name: str, value: Any, kind: str, schema: GraphSchema) -> Iterator[st
 
 
 def _message(name: str, members: dict[str, Any]) -> Iterator[str]:
-    """Returns a nested message, where every string is an enum value."""
+    """Yields the lines of a nested message, in which every string is an enumeration value."""
     yield f"{name} {{"
     for key, value in members.items():
         if isinstance(value, dict):

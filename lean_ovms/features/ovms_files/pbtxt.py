@@ -1,8 +1,8 @@
-"""graph.pbtxt to the options of its node of a served task, with protobuf's text format.
+"""Parses graph.pbtxt, in protobuf's text format, for the options of its node of a known task.
 
-The rest of a graph describes how MediaPipe connects calculators. There is no MediaPipe here, so its syntax is checked
-and its content skipped. The node's options are parsed strictly, as in OVMS: an unknown one is an error that names
-it. The tables are in `graph_schema.py`.
+The rest of a graph describes how MediaPipe connects calculators. Since there is no MediaPipe here, only its syntax is
+checked. The node's options are parsed strictly, as in OVMS: an unknown one is an error that names it. The tables are in
+graph_schema.py.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def node_options(text: str, composition: Composition | None = None) -> tuple[Tas
 
     Args:
         text: The graph.
-        composition: The features; None: all.
+        composition: The features; None for all features.
 
     Raises:
-        StartError: It cannot be read; the error lacks the name of its file.
+        StartError: The graph is not valid. The message does not name its file.
     """
     composition = composition or compose()
     schema = _Messages(schema_of(composition))
@@ -70,12 +70,12 @@ def node_options(text: str, composition: Composition | None = None) -> tuple[Tas
 
 
 def _node(message: str) -> str:
-    """Returns what messages call the node with these options."""
+    """Returns the name that error messages use for the node with these options."""
     return "its LLM node" if message == LLM.message else "its node"
 
 
 def _options_text(text: str, name: str) -> str | None:
-    """Returns the text between the braces of the node options of this type; the first of several."""
+    """Returns the text between the braces of the first node options of this type; None if there are none."""
     types = (f"/{name}", f"{name}.ext")  # in brackets, as node_options and options have it
     words = _tokens(text)
     opened = 0
@@ -119,7 +119,7 @@ def _values(message: Message) -> dict[str, Any]:
 
 
 class _Messages:
-    """The messages of a graph, for parsing."""
+    """Parses the messages of a graph."""
 
     def __init__(self, schema: GraphSchema) -> None:
         self._fields = schema.messages
@@ -137,15 +137,15 @@ class _Messages:
         self._pool.Add(file)
 
     def parse(self, text: str, name: str, *, tolerant: bool) -> Any:
-        """Reads a message.
+        """Parses a message.
 
         Args:
-            text: Its text.
+            text: The text of the message.
             name: The name of the message.
             tolerant: Whether unknown fields are skipped.
 
         Raises:
-            StartError: The text is no such message.
+            StartError: The text is not a valid message of this name.
         """
         message = message_factory.GetMessageClass(self._pool.FindMessageTypeByName(f"{PACKAGE}.{name}"))()
         try:
@@ -179,6 +179,8 @@ def _add(message: descriptor_pb2.DescriptorProto, number: int, field: str, enums
 
 
 def of_calculators(names: Iterable[str], tasks: Iterable[TaskRow]) -> tuple[TaskRow, GraphRow, str] | None:
-    """Returns the task of a graph with these calculators, how graphs have it, and the calculator that shows it."""
+    """Returns the task of a graph with these calculators, the form of its graphs, and the calculator; None if there is
+    none.
+    """
     rows = [(task, GRAPHS[task.name]) for task in tasks if task.name in GRAPHS]
     return next(((task, graph, name) for name in names for task, graph in rows if name in graph.calculators), None)

@@ -1,1 +1,1 @@
-"""The text of PDF files."""
+"""Extracts the text of PDF files."""

@@ -1,4 +1,4 @@
-"""POST …/pdf/text: the text of a PDF file, read in a process of its own."""
+"""POST …/pdf/text: returns the text of a PDF file, which is read in a separate process."""
 
 from __future__ import annotations
 

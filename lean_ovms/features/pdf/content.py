@@ -1,4 +1,4 @@
-"""PDF files among the parts of a message, in OpenAI's form: a model gets their text."""
+"""PDF files in messages, in OpenAI's form. The model gets their text."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from ..media_files.base64_text import decode_base64, where_data_begins
 from .reader import PdfReaders, require_library
 
 KINDS = ("file",)
-"""The part of chat with a file."""
+"""The types of content parts with a file."""
 MOST = 32
-"""Files in one request."""
+"""The most files in one request."""
 NOT_HERE = "PDF files are not read here, only where an answer is generated"
 
 
 class PdfContent(ContentReader):
-    """Reads the text of files, for any model."""
+    """Replaces PDF files by their text, for any model."""
 
     def checked(self, part: Json, param: str) -> Json:
         check_member(part, "file_data", param)
@@ -71,7 +71,7 @@ READER = PdfContent()
 
 
 async def _text(file: Json, services: Services) -> str:
-    """Returns the text of a file below its name. Raises RequestError."""
+    """Returns the text of a file with its name before it. Raises RequestError."""
     require_library()
     given = file["file_data"]
     key, data = await services.offload.run(len(given), partial(_decoded, given), inline_below=INLINE_BYTES)
@@ -81,7 +81,7 @@ async def _text(file: Json, services: Services) -> str:
 
 
 def _decoded(given: str) -> tuple[bytes, bytes]:
-    """Returns a digest of a file, and the file, of base64 with or without the head of a data URL. Raises BadRequest."""
+    """Decodes a file from base64 or a data URL; returns a digest of it, and the file. Raises BadRequest."""
     try:
         data = decode_base64(given[where_data_begins(given) :].encode())
     except ValueError:

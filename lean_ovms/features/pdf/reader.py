@@ -1,4 +1,6 @@
-"""Processes that read PDF files: a file is foreign bytes, and reading one may take long or never end."""
+"""Reads PDF files in separate processes, since their content is not trusted, and reading one may take long or never
+end.
+"""
 
 from __future__ import annotations
 
@@ -20,39 +22,39 @@ log = logging.getLogger("lean_ovms.media")
 
 COMMAND = (sys.executable, "-m", "lean_ovms.features.pdf.reader_process")
 TIMEOUT_S = 60.0
-"""Seconds that reading a file may take."""
+"""The most seconds that reading a file may take."""
 START_S = 30.0
-"""Added to the time for a process's first file, for importing the library on a busy machine."""
+"""Seconds added for the first file of a process, in which it imports the library on a busy machine."""
 IDLE_S = 120.0
 """Seconds after which idle processes end."""
 AT_ONCE = 2
-"""Files that are read at once; others wait."""
+"""The number of files that are read at the same time; others wait."""
 KEPT = 8
-"""Files of conversations whose texts are kept; each has a million characters at most."""
+"""The number of files in conversations whose texts are cached; each has at most a million characters."""
 WAITING_FILES = 256
-"""Requests that may wait for a process; the next one is a 503."""
+"""The number of requests that may wait for a process; further ones get a 503."""
 PIECE = 1 << 18
-"""Bytes of a file that are handed over at once."""
+"""The number of bytes of a file that are sent to a process at once."""
 MAX_ANSWER = 1 << 24
-"""Bytes of a process's answer, which is a line: four times what `reader_process.MAX_TEXT` can take."""
+"""The most bytes of a process's answer, four times what `reader_process.MAX_TEXT` can take."""
 
 
 def require_library() -> None:
-    """Raises RequestError where the library is missing that reads files."""
+    """Raises RequestError if the library that reads PDF files is not installed."""
     if importlib.util.find_spec("pypdf") is None:
         text = f"PDF files need pypdf, which is not installed on this server: {install_command('pdf')}"
         raise RequestError(text, status=501, code="not_supported")
 
 
 class PdfReaders:
-    """The processes of a server; close it at the end."""
+    """The processes of a server that read files. They must be closed at the end."""
 
     def __init__(self, config: Config, command: Sequence[str] = COMMAND, timeout_s: float = TIMEOUT_S) -> None:
-        """Starts no process yet.
+        """Prepares the pool; processes are started when they are needed.
 
         Args:
-            config: The options, of which it needs none.
-            command: What starts a process.
+            config: The options, which are not used.
+            command: The command that starts a process.
             timeout_s: The seconds that reading a file may take.
         """
         self._command = command
@@ -62,7 +64,7 @@ class PdfReaders:
         self.idle = IdleHelpers[_Reader](IDLE_S, AT_ONCE)
 
     async def read(self, data: memoryview | FileSlice) -> Json:
-        """Returns the text of a file, and the number of its pages. Raises RequestError."""
+        """Returns the text of a file, and its number of pages. Raises RequestError."""
         lease = await self._slots.acquire(1)
         process = self.idle.acquire() or _Reader(self._command)
         try:
@@ -72,10 +74,11 @@ class PdfReaders:
             lease.release()
 
     async def text(self, key: bytes, data: bytes) -> str:
-        """Returns the text of a file of a conversation, which its client sends again with each turn.
+        """Returns the text of a file in a conversation, which is cached, since the client sends the file again with
+        each turn.
 
         Args:
-            key: A digest of the file, by which its text is kept.
+            key: The digest of the file, the key of the cache.
             data: The file.
 
         Raises:
@@ -90,7 +93,7 @@ class PdfReaders:
         return text
 
     async def drain(self, timeout_s: float) -> None:
-        """Does nothing: files are read for requests, which the server waits for."""
+        """Does nothing, since files are read for requests, for which the server waits."""
 
     async def close(self) -> None:
         """Ends the idle processes. Idempotent."""
@@ -98,10 +101,10 @@ class PdfReaders:
 
 
 class _Reader(Helper):
-    """One process."""
+    """A process that reads files."""
 
     async def read(self, data: memoryview | FileSlice, timeout_s: float) -> Json:
-        """Returns what the process finds. Raises RequestError."""
+        """Returns the result of the process for a file. Raises RequestError."""
         self.reusable = False
         allowed_s = timeout_s if self.pid else timeout_s + START_S
         try:

@@ -1,8 +1,9 @@
-"""python -m lean_ovms.features.pdf.reader_process <fd>: reads PDF files where a crash or a hang does no harm.
+"""The process that reads PDF files, where a crash or a hang does no harm: python -m
+lean_ovms.features.pdf.reader_process <fd>.
 
-As in all helper processes: limits of memory and time, none of the server's secrets. A job on the
-socket pair is a JSON line {"bytes", "seconds"} and that number of bytes; the answer is its length in 4 bytes, and a
-JSON object {"text", "pages"} or {"error": text}.
+Like all helper processes it has limits of memory and time, and none of the server's secrets. A job on the socket pair
+is a JSON line {"bytes", "seconds"} followed by that number of bytes. The answer is its length in 4 bytes, and a JSON
+object {"text", "pages"} or {"error": text}.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from ..media_files import helper_process
 from ..media_files.helper_process import JobChannel
 
 SPARE_BYTES = 512 << 20
-"""Address space for the library and what it makes of a file's objects."""
+"""The address space in bytes for the library and the objects that it makes of a file."""
 MAX_TEXT = 1 << 20
-"""The most characters of text: more than the contexts of models have."""
+"""The most characters of text, which is more than models' contexts hold."""
 
 
 def handle(job: dict[str, Any], stream: JobChannel) -> None:
-    """Reads one job and writes its answer."""
+    """Reads one job, and writes its answer."""
     data: bytes = stream.read(job["bytes"])
     helper_process.set_limits(8 * len(data) + SPARE_BYTES, job["seconds"] + 1)
     try:
@@ -34,7 +35,7 @@ def handle(job: dict[str, Any], stream: JobChannel) -> None:
 
 
 def read(data: bytes) -> dict[str, Any]:
-    """Returns the text of a file, pages separated by an empty line, and how many they are; or what is wrong."""
+    """Returns the text of a file, with empty lines between pages, and the number of pages; or the error."""
     import pypdf
     from pypdf.errors import PyPdfError
 

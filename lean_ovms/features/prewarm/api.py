@@ -1,7 +1,7 @@
-"""Prompts that are computed before a model is ready, so that requests which begin alike find them in the prefix cache.
+"""Computes prompts before a model is ready, so that requests with the same beginning find them in the prefix cache.
 
---prewarm names a file of chat bodies and completions bodies. POST /prewarm computes one more at once, and adds it to
-the file.
+--prewarm names a file of bodies for chat and completions. POST /prewarm computes one more at once, and adds it to the
+file.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ async def handle(request: Request, services: Services) -> Response:
 
 
 def preparation(services: Services, model: Model) -> Prewarmer | None:
-    """Returns what computes the prompts of the file for a model; None for one that generates no text."""
+    """Returns the prewarmer that computes the prompts of the file; None for a model that does not generate text."""
     return Prewarmer(services, model) if isinstance(model, TextModel) else None
 
 
@@ -77,12 +77,12 @@ class Prewarmer:
     """Computes the prompts of --prewarm before a model is ready."""
 
     services: Services
-    """Those of the server; its registry may have another model of this name still."""
+    """The services of the server. Its registry may still have another model of this name."""
     model: TextModel
     """The model that is being loaded."""
 
     def check(self) -> None:
-        """Checks the file, as far as that needs no model. Raises WrongOptions."""
+        """Checks the file as far as possible without the model. Raises WrongOptions."""
         _bodies(self.model.config)
 
     async def compute(self) -> None:
@@ -119,7 +119,7 @@ def _path(config: Config) -> str:
 
 
 def _bodies(config: Config) -> list[Json]:
-    """Returns the bodies of the file; what can be checked without the model is. Raises WrongOptions."""
+    """Returns the bodies in the file, checked as far as possible without the model. Raises WrongOptions."""
     bodies = file.read(_path(config))
     for index, body in enumerate(bodies):
         try:
@@ -136,7 +136,7 @@ def _bodies(config: Config) -> list[Json]:
 
 
 def _is_chat(body: Json) -> bool:
-    """Raises BadRequest for one that has both."""
+    """Returns whether a body is for chat, rather than completions. Raises BadRequest if it has the fields of both."""
     if body.get("messages") and body.get("prompt"):
         raise BadRequest("messages and prompt exclude each other", param="prompt")
     return bool(body.get("messages"))
@@ -147,7 +147,7 @@ def _text(config: Config, index: int, error: RequestError) -> str:
 
 
 def _parsed(body: Json, services: Services) -> tuple[GenerationBody, Sequence[Prompt]]:
-    """Returns a request and its prompts. Raises RequestError."""
+    """Parses a body; returns the request and its prompts. Raises RequestError."""
     if _is_chat(body):
         chat = chat_request.parse_chat(body, services)
         refuse_media(chat.prompt.messages, NO_IMAGES, services.config.composition)
@@ -161,8 +161,17 @@ def _parsed(body: Json, services: Services) -> tuple[GenerationBody, Sequence[Pr
 async def _compute(
     model: TextModel, generation: GenerationBody, prompts: Sequence[Prompt], services: Services
 ) -> Usage:
-    """Computes prompts, and one token after each, for each scope in which API keys share them, in each process of the
-    engine. Returns their tokens. Raises RequestError."""
+    """Computes prompts with one token after each, in each process, and for each scope in which API keys share the
+    cache.
+
+    Returns the token counts. Raises RequestError.
+
+    Args:
+        model: The model.
+        generation: The request, without its prompts.
+        prompts: The prompts.
+        services: The services of the server.
+    """
     own, salted = generation.sampling.cache_salt, "cache_salt" in model.info.capabilities
     for process in range(model.engine.processes):
         usages = []
@@ -176,19 +185,19 @@ async def _compute(
 
 
 async def _prefill(model: TextModel, prompt: Prompt, sampling: SamplingParams, body: GenerationBody) -> Usage:
-    """Computes a prompt and what sampling wants after it, within a Hold or while the model is being loaded.
+    """Computes a prompt and the tokens that `sampling` asks for, within a Hold or while the model is being loaded.
 
     Args:
         model: The model.
         prompt: The prompt.
-        sampling: What follows it.
+        sampling: The sampling parameters.
         body: The request, which says how much of the prompt is kept.
 
     Returns:
-        The tokens.
+        The token counts.
 
     Raises:
-        RequestError: The engine refuses it.
+        RequestError: The engine refuses the prompt.
     """
     generation = await model.start(
         *(prompt, sampling, OutputParams()),

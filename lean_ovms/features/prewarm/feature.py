@@ -10,7 +10,7 @@ from ...manifest import Feature, ModelRow, Route
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class PrewarmOptions(Options):
-    """The prompts that are computed ahead."""
+    """The option for prompts that are computed in advance."""
 
     prewarm: str = option(
         "",

@@ -1,4 +1,4 @@
-"""The file of --prewarm: bodies of requests whose prompts are computed when a model is loaded."""
+"""The file of --prewarm, with the bodies of requests whose prompts are computed when a model is loaded."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ...util import atomic_file, files
 from ...util.files import read_bytes
 
 MOST_BODIES = 256
-"""Bodies up to which a file grows by requests."""
+"""The number of bodies to which requests may extend a file."""
 LINES = ".jsonl"
-"""Suffix of a file with one body in each line."""
+"""The suffix of a file with one body per line."""
 
 
 def read(name: str) -> list[Any]:
-    """Returns the entries of a file: those of its list, its only body, or those of its lines. Raises WrongOptions."""
+    """Returns the bodies in a file, which is a list, a single body, or one body per line. Raises WrongOptions."""
     path = Path(name)
     try:
         if path.suffix == LINES:
@@ -32,7 +32,10 @@ def read(name: str) -> list[Any]:
 
 
 def add(name: str, body: Json) -> int:
-    """Adds a body that the file does not have. Returns how many it has. Raises BadRequest, WrongOptions and OSError."""
+    """Adds a body unless the file has it already.
+
+    Returns the number of bodies. Raises BadRequest, WrongOptions and OSError.
+    """
     path = Path(name)
     with atomic_file.lock(path.resolve().parent):
         bodies = read(name)

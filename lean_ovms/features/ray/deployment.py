@@ -1,8 +1,8 @@
-"""The app as a Ray Serve deployment: each replica has models of its own, Ray spreads requests over replicas.
+"""The app as a Ray Serve deployment. Each replica has its own models, and Ray distributes requests over the replicas.
 
-Ray calls the deployment with a Starlette request and sends the Starlette response that it returns; when the client
-leaves it cancels the task of both. What is returned here takes nothing before it is sent: the whole exchange happens in
-the response, by the rules of features/asgi, so nothing can be left over between the two calls.
+Ray calls the deployment with a Starlette request, and sends the Starlette response that it returns. When the client
+leaves, Ray cancels the task of both. The returned object takes no resources before it is sent: the whole exchange
+happens while the response is sent, by the rules of features/asgi, so nothing can be left over between the two calls.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ PROXY_CALLBACK = "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"
 PROXY_MIDDLEWARES = "lean_ovms.ray_serve:proxy_middlewares"
 """The public name of that function."""
 REPORT_PERIOD_S = 5.0
-"""Seconds between the reports of a replica to the routers of all proxies: each is 32 KB at most."""
+"""Seconds between a replica's reports to the routers of all proxies; each is at most 32 KB."""
 ROUTER = "lean_ovms.features.ray.router.PrefixAffinityRouter"
-"""The class of the router that an application has by default."""
+"""The class of the default router of an application."""
 
 
 class Exchange(StarletteResponse):
-    """A response that is asked for while it is sent."""
+    """A Starlette response that calls the app only while it is sent."""
 
     def __init__(self, app: Asgi, request: StarletteRequest) -> None:
         super().__init__()
@@ -64,8 +64,10 @@ class Exchange(StarletteResponse):
         await self._app(self._request.scope, self._receive, sent)
 
     async def _receive(self) -> Message:
-        """Receives from Ray, at whose border it is told apart who left: that the client has left may also come as an
-        error of Ray's (TaskCancelledError, 2.60).
+        """Receives a message from Ray.
+
+        If the client has left, Ray may raise an error (TaskCancelledError, 2.60), which is distinguished here from
+        other cancellations.
         """
         try:
             return await self._request.receive()
@@ -75,16 +77,16 @@ class Exchange(StarletteResponse):
 
 
 class LeanOvms:
-    """A server that Ray makes replicas of: `application(model_path=...)`, or LeanOvms in a deployment of your own."""
+    """The class of which Ray makes replicas: used by `application(model_path=...)`, or in a deployment of your own."""
 
     async def __init__(self, **options: Any) -> None:  # type: ignore[misc]  # Ray awaits it
         """Loads the models.
 
         Args:
-            options: Those of the command line, as their values or as texts; addresses have no meaning here.
+            options: The options of the command line, as values or as texts. Addresses have no effect.
 
         Raises:
-            StartError: If an option is not valid, or a model cannot be loaded.
+            StartError: An option is not valid, or a model cannot be loaded.
         """
         self._stack = contextlib.AsyncExitStack()
         self._app: App = await self._stack.enter_async_context(opened(of_keywords(**options)))
@@ -99,19 +101,22 @@ class LeanOvms:
         return Exchange(self._asgi, request)
 
     async def change(self, change: Change) -> Result | None:
-        """Is called on every replica by the one that a change has come to. Returns None where it was made already."""
+        """Makes a change that another replica has received; called by that replica.
+
+        Returns None in that replica itself.
+        """
         return await self._replicas.change(change)
 
     async def changes(self) -> list[Change]:
-        """Is called by a replica that starts. Returns the changes that it has to make, too."""
+        """Returns the changes that a starting replica must make, too; called by that replica."""
         return self._replicas.changes()
 
     async def record_routing_stats(self) -> dict[str, bytes]:
-        """Is called by Ray every few seconds. Returns the beginnings of prompts for the routers of all proxies."""
+        """Returns the prefixes of computed prompts for the routers of all proxies; Ray calls it every few seconds."""
         return self._replicas.known()
 
     async def check_health(self) -> None:
-        """Raises an error where Ray should replace the replica. An engine that restarts is given its time."""
+        """Raises an error if Ray should replace the replica. A restarting engine is given time."""
         if all(model.state in ("failed", "stopped") for model in self._app.registry.models.values()):
             raise RuntimeError("no model of this replica can be served any more")
 
@@ -121,9 +126,9 @@ class LeanOvms:
             await stack.aclose()
 
     def __del__(self) -> Awaitable[None] | None:
-        """Is called by Ray when it stops a replica, in the replica's event loop; Ray awaits what it returns.
+        """Stops the engines; Ray calls it in the replica's event loop when it stops the replica, and awaits the result.
 
-        When Python collects a replica without a loop it is about to end, and the engines end with it.
+        If Python collects the object without an event loop, the process is about to end, and the engines end with it.
         """
         if "_stack" not in self.__dict__ or asyncio._get_running_loop() is None:
             return None
@@ -133,12 +138,12 @@ class LeanOvms:
 def application(*, deployment: dict[str, Any] | None = None, **options: Any) -> Any:
     """Returns a Ray Serve application: `serve.run(application(model_path="/models/m"))`.
 
-    The proxies of a cluster that this process starts later have `proxy_middlewares`. Those of another one have them
-    where PROXY_CALLBACK was set when the cluster was started.
+    If this process starts the cluster afterwards, its proxies have `proxy_middlewares`. Those of any other cluster have
+    them if PROXY_CALLBACK was set when it was started.
 
     Args:
-        deployment: Options of Ray's deployment, such as num_replicas, ray_actor_options or max_ongoing_requests (100 by
-            default here: the engine batches, and queues what is too much).
+        deployment: Options of Ray's deployment, such as num_replicas, ray_actor_options or max_ongoing_requests (by
+            default 100, since the engine batches requests and queues the rest).
         options: Options of the command line.
     """
     if "ray" not in sys.modules or not sys.modules["ray"].is_initialized():
@@ -161,7 +166,7 @@ def app(arguments: dict[str, Any]) -> Any:
             or their JSON.
 
     Raises:
-        StartError: They cannot be served.
+        StartError: The options are not valid.
     """
     options = dict(arguments)
     deployment = options.pop("deployment", None)

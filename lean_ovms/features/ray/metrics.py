@@ -1,8 +1,8 @@
-"""The server's metrics as Ray's: each machine of a cluster has those of its replicas, where Prometheus finds it by Ray.
+"""Reports the server's metrics to Ray, so that Prometheus finds those of all replicas at each machine of the cluster.
 
 Their names are those of vLLM under Ray: `ray_vllm_num_requests_waiting` for `vllm:num_requests_waiting`, with Ray's
 labels `application`, `deployment` and `replica`. All are gauges with the value of the server's own metric, which
-Prometheus' functions take for counters and histograms as well: Ray's counters and histograms could only repeat single
+Prometheus' functions also accept for counters and histograms. Ray's counters and histograms could only repeat single
 events.
 """
 
@@ -23,14 +23,14 @@ from .replicas import replica_context
 log = logging.getLogger("lean_ovms.ray")
 
 PERIOD_S = 10.0
-"""Seconds between two reports, as often as Ray's processes report theirs."""
+"""Seconds between two reports, the same as for Ray's own processes."""
 LINE = re.compile(r"^([\w:]+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 ESCAPED = re.compile(r"\\(.)")
 
 
 def samples(text: str) -> Iterator[tuple[str, dict[str, str], float]]:
-    """Yields the name, the labels and the value of each line of Prometheus' text format."""
+    """Yields the name, the labels and the value in each line of Prometheus' text format."""
     for name, labels, value in LINE.findall(text):
         yield name, {label: ESCAPED.sub(_unescaped, found) for label, found in LABEL.findall(labels)}, float(value)
 
@@ -48,8 +48,11 @@ class Reporter:
         self._series: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
 
     async def report(self) -> None:
-        """Sets the gauges once. Those of series that are gone, as of a model that was unloaded, become 0, or they would
-        stay."""
+        """Sets the gauges once.
+
+        The gauges of series that no longer exist, such as those of an unloaded model, become 0, since they cannot be
+        removed.
+        """
         response = await metrics.handle(Request("GET", "/metrics"), self._app.services)
         assert isinstance(response.body, bytes)
         gone, self._series = self._series, set()
@@ -67,7 +70,7 @@ class Reporter:
         return found
 
     async def run(self) -> None:
-        """Sets the gauges every PERIOD_S seconds, until it is cancelled."""
+        """Sets the gauges every PERIOD_S seconds until it is cancelled."""
         while True:
             try:
                 await self.report()
@@ -78,7 +81,9 @@ class Reporter:
 
 @contextlib.asynccontextmanager
 async def publishing(app: App) -> AsyncIterator[None]:
-    """Reports the metrics of an app to Ray for the length of a block, in a replica with --metrics_enable."""
+    """Reports the metrics of an app to Ray inside the `with` block, if --metrics_enable is set and this is a
+    replica.
+    """
     if not app.services.metrics.enabled or replica_context() is None:
         yield
         return

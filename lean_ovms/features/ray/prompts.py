@@ -1,5 +1,6 @@
-"""The requests that a proxy of this process serves, and what decides which replica they go to: the beginnings of their
-prompts, or the response that they are about.
+"""The requests that a proxy of this process is serving, and what decides their replica.
+
+That is the prefix of their prompt, or the stored response to which they refer.
 """
 
 from __future__ import annotations
@@ -19,40 +20,41 @@ from ..chat.messages import without_changing_line
 from ..replicas.prefix_router import BLOCK, MAX_BLOCKS, Prefixes, prefixes
 
 MOST_BODY = 16 << 20
-"""Bytes of a body of which the prompt is read; longer ones are routed by load alone."""
+"""The largest body, in bytes, whose prompt is read. Requests with longer ones are routed by load alone."""
 MOST_RESPONSES = 16384
-"""Responses of which the replica is remembered."""
+"""The number of responses whose replica is remembered."""
 LEADING = ("tools", "functions", "system", "instructions")
-"""Fields that templates write before a conversation."""
+"""The fields that templates write before a conversation."""
 PROMPTS = ("messages", "input", "prompt")
-"""Fields with the prompt itself, which grows at its end from one turn to the next."""
+"""The fields with the prompt itself, which grows at its end from turn to turn."""
 MARKS = "prefixes"
-"""The name of a replica's report: the marks of the prompts that it has computed, one after the other."""
+"""The key of a replica's report: the marks of the prompts that it has computed, one after another."""
 MARK_BYTES = 8
-"""Bytes of one mark."""
+"""The size of a mark in bytes."""
 MARKED_BLOCKS = 8
-"""Blocks of the router from one mark to the next."""
+"""The number of the router's blocks from one mark to the next."""
 MARKED = MARKED_BLOCKS * BLOCK
-"""Bytes of a prompt from one mark to the next."""
+"""The number of bytes of a prompt from one mark to the next."""
 OF_RESPONSE = re.compile(r"/responses/([^/]+)")
-"""The id of a stored response in a path."""
+"""Matches the id of a stored response in a path."""
 MADE_RESPONSE = re.compile(rb'"id":\s?"(resp_\w+)"')
-"""The id of a response where one begins, as JSON or in the first event of a stream."""
+"""Matches the id at the beginning of a response, as JSON or in the first event of a stream."""
 
 
 class ProxiedRequest:
-    """One request, while a proxy of this process serves it."""
+    """A request while a proxy of this process is serving it."""
 
     def __init__(self, path: str, headers: Mapping[str, str], body: bytes) -> None:
-        """Reads nothing yet: only a router that asks for the prompt pays for it.
+        """Creates the request without reading its body, so that only a router that asks for the prompt causes this
+        work.
 
         Args:
             path: The path.
             headers: The headers, with names in lower case.
-            body: The body; empty where it is not known.
+            body: The body; empty if it is not known.
         """
         self.replica: Hashable = None
-        """The id of the replica that has it; None: it is not known."""
+        """The id of the replica that computes it; None if unknown."""
         self._makes_response = path.endswith("/responses")
         found = OF_RESPONSE.search(path)
         self._response = found[1] if found is not None else ""
@@ -62,13 +64,13 @@ class ProxiedRequest:
         self._prompt: Prefixes | None = None
 
     def prompt(self) -> Prefixes:
-        """Returns the hashes of the prefixes of the prompt; none where there is no prompt, or only a short one."""
+        """Returns the hashes of the prompt's prefixes; empty if there is no prompt or only a short one."""
         if self._prompt is None:
             self._prompt = self._read().prefixes()
         return self._prompt
 
     def marks(self) -> list[bytes]:
-        """Returns hashes of every eighth of these prefixes, which are the same in every process."""
+        """Returns a hash of every eighth prefix, the same in every process."""
         return self._read().marks()
 
     def _read(self) -> _Text:
@@ -79,13 +81,14 @@ class ProxiedRequest:
         return self._text
 
     def home(self) -> Hashable:
-        """Returns the id of the replica that has made the response which this request goes on with, or is about; None:
-        there is no such response, or it is not known any more."""
+        """Returns the id of the replica that made the response to which this request refers; None if there is none or
+        unknown.
+        """
         self.prompt()
         return MADE_BY.get(self._response)
 
     def answered(self, data: bytes) -> None:
-        """Remembers which replica has made the response that begins with these bytes."""
+        """Records which replica has made the response that begins with these bytes."""
         if self._makes_response and data:
             self._makes_response = False
             if (found := MADE_RESPONSE.search(data)) is not None:
@@ -95,13 +98,13 @@ class ProxiedRequest:
 
 
 IN_FLIGHT: dict[str, ProxiedRequest] = {}
-"""The requests by their ids. The router may run in another thread: it takes a copy of what it goes through."""
+"""The requests in progress, by id. The router may run in another thread, so it iterates over a copy."""
 MADE_BY: OrderedDict[str, Hashable] = OrderedDict()
-"""The ids of replicas by those of responses that they have made, the latest last."""
+"""The ids of the replicas that made responses, by the ids of the responses, the latest last."""
 
 
 def _values(body: bytes) -> Json:
-    """Returns the members of a body; none where it is no JSON object."""
+    """Returns the members of a body; {} if it is not a JSON object."""
     try:
         values = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -114,11 +117,11 @@ class _Text:
     """The beginning of a prompt."""
 
     namespace: tuple[str, ...]
-    """What keeps caches of equal prompts apart: model or adapter, API key, salt."""
+    """The values that separate caches of equal prompts: model or adapter, API key, salt."""
     data: bytes
-    """What templates write, in their order; of a stored conversation nothing is known."""
+    """The texts in the order in which templates write them; empty for a stored conversation."""
     conversation: str = ""
-    """The id of the stored conversation; empty: it is of none."""
+    """The id of the stored conversation; empty for none."""
 
     def prefixes(self) -> Prefixes:
         if self.conversation:
@@ -135,7 +138,7 @@ class _Text:
 
 
 def _text(key: str, values: Json) -> _Text:
-    """Returns the beginning of the prompt of a body."""
+    """Returns the beginning of a body's prompt."""
     namespace = (key, str(values.get("model")), str(values.get("cache_salt")))
     if conversation := values.get("conversation"):  # its items are not in the body
         return _Text(namespace, b"", str(conversation))
@@ -146,13 +149,13 @@ def _text(key: str, values: Json) -> _Text:
 
 
 def reported(report: Mapping[str, Any]) -> frozenset[bytes]:
-    """Returns the marks of a replica's report."""
+    """Returns the marks in a replica's report."""
     data = report.get(MARKS, b"")
     return frozenset(data[start : start + MARK_BYTES] for start in range(0, len(data), MARK_BYTES))
 
 
 def _stable(value: Any) -> Any:
-    """Returns a system text, or its parts, without what differs in each request."""
+    """Returns a system text, or its parts, without the lines that differ in each request."""
     lines = compose().changing_lines
     if isinstance(value, str):
         return without_changing_line(value, lines)

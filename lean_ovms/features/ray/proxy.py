@@ -1,8 +1,8 @@
-"""Runs in the processes of Ray's proxies, beside Ray: the middlewares that it has from `proxy_middlewares`.
+"""The middlewares that run in the processes of Ray's proxies, which Ray gets from `proxy_middlewares`.
 
-What the proxies answer themselves, as for a replica that has died, is text, which clients of these APIs cannot read:
-`ProxyErrors` makes error objects of it. `PromptReader` reads the bodies of requests, of which the router in the same
-process (router.py) needs the prompt, and which Ray sends to the replica that has been chosen without it.
+Errors of the proxies themselves, for instance for a replica that has died, are plain texts, which clients of these APIs
+cannot parse; `ProxyErrors` converts them to error objects. `PromptReader` reads the bodies of requests for the router
+in the same process (router.py), since Ray chooses the replica without them.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 log = logging.getLogger("lean_ovms.ray")
 
 JSON = "application/json"
-"""The type of the bodies that have prompts. Others are not collected: another application of the cluster may answer
-while it reads."""
+"""The media type of bodies with prompts. Other bodies are not collected, since another application of the cluster may
+answer while it reads."""
 RAY_ERRORS: dict[int, type[RequestError]] = {404: NotFound, 408: RequestTimeout, 429: TooManyRequests}
-"""Errors by the status that Ray gives them; others from 500 on are Unavailable."""
+"""The errors by Ray's status; all others from 500 on become Unavailable."""
 MOST_TEXT = 1000
-"""Characters of a text of Ray that are shown."""
+"""The most characters of Ray's text that are shown."""
 
 
 class ProxyErrors:
-    """An ASGI app around that of a proxy: its errors have the form that the client of a path reads."""
+    """An ASGI app around that of a proxy, which gives its errors the form that the client expects."""
 
     def __init__(self, app: Callable[[Any, Receive, Send], Awaitable[None]]) -> None:
         self._app = app
@@ -56,20 +56,20 @@ class ProxyErrors:
 
 
 class _ProxyResponse:
-    """A response of a proxy."""
+    """The response of a proxy."""
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self.started = False
-        """Whether the client has got its head."""
+        """Whether the head has been sent to the client."""
         self._scope = scope
         self._send = send
         self._refused: Message | None = None
         self._text = b""
 
     async def send(self, message: Message) -> None:
-        """Passes on a message of the response, or collects it if it is part of an error of Ray's.
+        """Passes on a message of the response, or collects it if it belongs to an error of Ray.
 
-        Ray's errors are texts, those of replicas JSON.
+        Ray's errors are plain texts, those of replicas are JSON.
         """
         if message["type"] == "http.response.start" and not self.started:
             head = request_headers(message["headers"])
@@ -104,8 +104,9 @@ class _ProxyResponse:
 
 
 class PromptReader:
-    """An ASGI app around that of a proxy: while it serves a request, the router knows of it, and can read its
-    prompt."""
+    """An ASGI app around that of a proxy, which makes a request and its prompt available to the router while it is
+    served.
+    """
 
     def __init__(self, app: Callable[[Any, Receive, Send], Awaitable[None]]) -> None:
         self._app = app
@@ -139,7 +140,8 @@ class PromptReader:
 async def _read(receive: Receive) -> tuple[bytes, Receive]:
     """Reads the body of a request.
 
-    Returns it, empty where it is longer than MOST_BODY or its client has left, and a `receive` that begins with it.
+    Returns the body, which is empty if it is longer than MOST_BODY or the client has left, and a `receive` function
+    that begins with the data read.
     """
     messages: list[Message] = []
     size, more = 0, True
@@ -159,5 +161,5 @@ async def _read(receive: Receive) -> tuple[bytes, Receive]:
 
 
 def proxy_middlewares() -> list[Middleware]:
-    """Returns the middlewares of Ray's proxies, the inner one first; PROXY_CALLBACK names this function."""
+    """Returns the middlewares for Ray's proxies, the inner one first. PROXY_CALLBACK names this function."""
     return [Middleware(ProxyErrors), Middleware(PromptReader)]

@@ -1,8 +1,8 @@
-"""Requests that change the state of a server, of which a Ray deployment has several: each replica makes the change.
+"""Requests that change the state of a server. Each replica of a Ray deployment makes the change.
 
-A change is made by the replica that it has come to, and if that takes it, by all others. A client gets an answer that
-holds for all replicas, or is told that it holds for one. A replica that starts later asks the others for the changes
-that last, and makes them before it takes requests.
+The replica that receives a request makes the change, and if it succeeds, so do all others. The client gets a response
+that holds for all replicas, or an error that says that it holds for one only. A replica that starts later asks the
+others for the lasting changes, and makes them before it takes requests.
 """
 
 from __future__ import annotations
@@ -28,52 +28,53 @@ from .prompts import MARKS, ProxiedRequest
 log = logging.getLogger("lean_ovms.ray")
 
 CHANGE_TIMEOUT_S = 600.0
-"""Seconds within which all replicas have to make a change, such as loading a model."""
+"""Seconds within which all replicas must make a change, such as loading a model."""
 ASK_TIMEOUT_S = 10.0
-"""Seconds within which the others have to say which changes they have made."""
+"""Seconds within which the others must report their changes."""
 ASK_AGAIN_S = (1.0, 2.0, 4.0, 8.0, 16.0)
-"""Seconds between the times at which a new replica asks again: until all others know of it, they make changes without
-it."""
+"""Seconds between the repeated requests of a new replica for changes. Until all others know of it, they make changes
+without it."""
 MOST_LASTING = 4096
-"""Things of which the last change is remembered; those changed longest ago are forgotten."""
+"""The number of objects whose last change is remembered; those changed longest ago are forgotten."""
 MOST_READ = 1 << 20
-"""Bytes of a body of which a replica reads the prompt to report it: reading a longer one would delay others."""
+"""The largest body, in bytes, whose prompt a replica reads to report it, since reading a longer one would delay
+others."""
 MOST_KNOWN = 4096
-"""Beginnings of prompts that a replica reports, two million characters: they take 32 KB."""
+"""The number of prompt prefixes that a replica reports: two million characters, which take 32 KB."""
 ONE_ALONE = "one replica has done this, and no other one"
 COUNT = "X-Replicas"
-"""A header of answers: how many replicas have made a change."""
+"""The response header with the number of replicas that have made a change."""
 MOST_TEXT = 300
-"""Characters of another replica's error that are shown."""
+"""The most characters of another replica's error that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A request that changes state, as replicas pass it on."""
+    """A request that changes state, in the form in which replicas pass it on."""
 
     origin: str
-    """The id of the replica that it has come to, and that has made the change."""
+    """The id of the replica that received the request, and has made the change."""
     method: str
     """The HTTP method."""
     path: str
-    """The path as it came."""
+    """The path as received."""
     query: str
-    """The query as it came."""
+    """The query as received."""
     headers: Mapping[str, str]
-    """The client's headers, with its API key."""
+    """The client's headers, including its API key."""
     body: bytes
     """The whole body."""
     at_s: float
-    """When it came to that replica, in Unix time."""
+    """The Unix time at which that replica received it."""
 
     def request(self) -> Request:
-        """Returns it as a request."""
+        """Returns the change as a request."""
         return Request(self.method, self.path, self.query, self.headers, self.body)
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The answer of another replica."""
+    """The result of a change in another replica."""
 
     replica: str
     """The id of the replica."""
@@ -84,7 +85,7 @@ class Result:
 
 
 class Replicas:
-    """The replicas of the deployment that this process has one of; outside Ray it is the only one."""
+    """The replicas of the deployment to which this process belongs; outside of Ray it is the only one."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -96,7 +97,9 @@ class Replicas:
             self._id, self._deployment = context.replica_id.unique_id, (context.deployment, context.app_name)
 
     async def handle(self, request: Request) -> Response:
-        """Returns the response to a request of a client, with that of the other replicas if it changes state."""
+        """Returns the response to a client's request; if it changes state, together with the results of the other
+        replicas.
+        """
         route = self._app.route(request)
         if route is None or not route.changes:
             return await self._answer(request)
@@ -120,7 +123,7 @@ class Replicas:
         return self._app.config.composition.error_forms.response(error, request=request, request_id="")
 
     async def _answer(self, request: Request) -> Response:
-        """Returns the response to a request that changes nothing, and remembers the beginning of its prompt."""
+        """Returns the response to a request that changes nothing, and records the prefix of its prompt."""
         json = request.headers.get("content-type", "").startswith("application/json")
         marks: list[bytes] = []
         if self._id and request.method == "POST" and json and len(request.body) <= MOST_READ:
@@ -135,17 +138,17 @@ class Replicas:
         return response
 
     def known(self) -> dict[str, bytes]:
-        """Returns the beginnings of the prompts that this replica has answered, for the routers of all proxies."""
+        """Returns the prefixes of the prompts that this replica has answered, for the routers of all proxies."""
         return {MARKS: b"".join(self._known)}
 
     # --- changes
 
     def _can_tell_others(self) -> bool:
-        """Returns whether other replicas can be told a change: a user's class around LeanOvms may lack the method."""
+        """Returns whether changes can be passed on; a user's class around LeanOvms may lack the method for it."""
         return hasattr(getattr(replica_context(), "servable_object", None), "change")
 
     def _remember(self, route: Route, change: Change) -> None:
-        """Remembers a change that was made here, if it lasts."""
+        """Remembers a change made here, if it is a lasting one."""
         if route.lasting:
             thing = _thing(route, change)
             self._lasting[thing] = change
@@ -154,7 +157,7 @@ class Replicas:
                 self._lasting.popitem(last=False)
 
     async def _everywhere(self, change: Change) -> list[Result]:
-        """Returns the results of the other replicas, which make a change now."""
+        """Makes a change in all other replicas, and returns their results."""
         try:
             found = await self._broadcast("change", change, timeout_s=CHANGE_TIMEOUT_S)
         except Exception as error:  # of all of them: there was no time for one, or Ray cannot reach any
@@ -166,7 +169,7 @@ class Replicas:
         return [one for one in results if one is not None]
 
     async def _broadcast(self, method: str, *arguments: Any, timeout_s: float) -> list[Any]:
-        """Returns what a method of the deployment's class returns in all replicas that run, or its errors."""
+        """Calls a method of the deployment's class in all running replicas; returns their results or errors."""
         from ray import serve
 
         if self._handle is None:
@@ -176,7 +179,7 @@ class Replicas:
         return found
 
     async def change(self, change: Change) -> Result | None:
-        """Makes a change that has come to another replica. Returns None where it has come to this one."""
+        """Makes a change that another replica has received. Returns None if this one received it."""
         if change.origin == self._id:
             return None
         request = change.request()
@@ -190,11 +193,11 @@ class Replicas:
             await response.aclose()
 
     def changes(self) -> list[Change]:
-        """Returns the changes that last and were made here."""
+        """Returns the lasting changes that were made here."""
         return list(self._lasting.values())
 
     async def catch_up(self) -> None:
-        """Makes the changes that last and that other replicas have made without this one."""
+        """Makes the lasting changes that other replicas made without this one."""
         if not self._id:
             return
         try:
@@ -215,14 +218,14 @@ class Replicas:
             log.log(level, "%s, which another replica has done: %d %s", change.path, result.status, result.text)
 
     async def settle(self) -> None:
-        """Catches up again while others may not know yet that this replica is there."""
+        """Makes missed changes again for a while, in which other replicas may not know yet that this one exists."""
         for wait_s in ASK_AGAIN_S:
             await asyncio.sleep(wait_s)
             await self.catch_up()
 
 
 def _thing(route: Route, change: Change) -> tuple[str, str]:
-    """Returns what a change is about: of several changes of one thing the last one counts."""
+    """Returns a key for the object of a change. Of several changes with the same key, the last one counts."""
     named: Any = None
     with contextlib.suppress(orjson.JSONDecodeError):
         body = orjson.loads(change.body)
@@ -231,12 +234,12 @@ def _thing(route: Route, change: Change) -> tuple[str, str]:
 
 
 def _in_order(lists: Iterable[list[Change]]) -> list[Change]:
-    """Returns the changes of several replicas, the earliest first."""
+    """Returns the changes of several replicas in the order of their times."""
     return sorted((change for changes in lists for change in changes), key=lambda change: change.at_s)
 
 
 def replica_context() -> Any:
-    """Returns Ray's context of the replica that this process is; None: it is none."""
+    """Returns Ray's context of the replica in this process; None if it is not a replica."""
     try:
         from ray import serve
 

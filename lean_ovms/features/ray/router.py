@@ -1,11 +1,11 @@
-"""Ray's request router: a prompt goes to the replica that has computed most of its beginning, unless that one is busy.
+"""Ray's request router, which sends a prompt to the replica that has computed most of it, unless that one is busy.
 
-Ray's own router by prefixes looks for a prompt in the arguments of calls between deployments. The argument of an HTTP
-request is its head alone, so this one asks the middleware of the same process (proxy.py), which has read the body.
+Ray's own prefix router looks for a prompt in the arguments of calls between deployments. For an HTTP request the
+argument is only the head, so this one asks the middleware in the same process (proxy.py), which has read the body.
 
-Ray sends this module's code to the processes that need it, by value. Where they do not have this package, requests are
-spread by load. A proxy knows what it has sent itself, and what the replicas report every few seconds, which other
-proxies have sent.
+Ray sends the code of this module by value to the processes that need it. If they lack this package, requests are
+distributed by load. A proxy knows what it has sent itself, and what the replicas report every few seconds, which
+includes the requests of other proxies.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
 
 
 class PrefixAffinityRouter(RequestRouter):  # type: ignore[misc]  # Ray is not installed where types are checked
-    """Chooses replicas by prefixes and load, those of requests with a session header by the session."""
+    """Chooses replicas by prefix and load, and by the session for requests with a session header."""
 
     queue_len_response_deadline_s = 2.0
-    """Seconds within which a replica says how many requests it has: with Ray's 0.1 a machine at full load would look
-    as if it were gone, and its conversations would go elsewhere."""
+    """Seconds within which a replica must report its number of requests. With Ray's default of 0.1 a fully loaded
+    machine would seem gone, and its conversations would go elsewhere."""
     max_queue_len_response_deadline_s = 10.0
-    """The most of these seconds, to which they grow with each attempt."""
+    """The greatest value of that time, which grows with each attempt."""
     _requests: dict[str, Any]
     _known: Any
     _reports: dict[ReplicaID, frozenset[bytes]]
 
     def initialize_state(self, most_ahead: float | None = None) -> None:
-        """Takes the `request_router_kwargs` of a deployment, with which Ray calls it.
+        """Sets up the router with the deployment's `request_router_kwargs`; called by Ray.
 
         Args:
-            most_ahead: By how many requests the replica that knows a prompt may be ahead of the idlest one; None: by as
-                many as the replicas of one server.
+            most_ahead: The number of requests by which the replica that knows a prompt may exceed the least loaded one;
+                None for the same as among the replicas of one server.
         """
         self._reports = {}
         try:
@@ -57,8 +57,9 @@ class PrefixAffinityRouter(RequestRouter):  # type: ignore[misc]  # Ray is not i
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
     ) -> list[list[RunningReplica]]:
-        """Is called by Ray. Returns the replicas in the order in which they are to be asked, best first; those of one
-        inner list are equals."""
+        """Returns the replicas in the order in which Ray should ask them, best first; those in one inner list are
+        equal.
+        """
         if pending_request is None or not candidate_replicas:
             return [candidate_replicas]
         pending_request.routing_context.should_backoff = True  # or Ray asks again without a pause when all are full
@@ -73,8 +74,11 @@ class PrefixAffinityRouter(RequestRouter):  # type: ignore[misc]  # Ray is not i
         return [[replicas[chosen]], others]
 
     def _chosen(self, request: Any, replicas: dict[ReplicaID, Any]) -> ReplicaID:
-        """Returns the replica of a request without a session: the one that has made the response which it is about, or
-        the one for its prompt, or one of the idlest."""
+        """Returns the replica for a request without a session.
+
+        It is the one that made the response to which the request refers, or the one for its prompt, or one of the least
+        loaded.
+        """
         if request is not None and (home := request.home()) in replicas:
             return home
         loads = self._loads(replicas)
@@ -91,25 +95,28 @@ class PrefixAffinityRouter(RequestRouter):  # type: ignore[misc]  # Ray is not i
         return lambda one: MARKED_BLOCKS * sum(1 for _ in takewhile(self._reports.get(one, ()).__contains__, marks))
 
     def _loads(self, replicas: dict[ReplicaID, Any]) -> dict[ReplicaID, int]:
-        """Returns how many requests each replica has: what it said last, which counts other proxies too, or more where
-        this proxy alone has sent more."""
+        """Returns the number of requests of each replica.
+
+        It is the number that the replica reported last, which includes other proxies, or that sent by this proxy if it
+        is larger.
+        """
         sent = Counter(request.replica for request in list(self._requests.values()))
         return {one: max(sent[one], self.replica_queue_len_cache.get(one) or 0) for one in replicas}
 
     def on_request_routed(self, pending_request: PendingRequest, replica_id: ReplicaID, result: Any) -> None:
-        """Is called by Ray when a replica has taken a request."""
+        """Records that a replica has taken a request; called by Ray."""
         request = self._requests.get(pending_request.metadata.request_id)
         if request is not None and self._known is not None:
             request.replica = replica_id
             self._known.record(request.prompt(), replica_id)
 
     def on_replica_actor_died(self, replica_id: ReplicaID) -> None:
-        """Is called by Ray when it finds out that a replica has died."""
+        """Forgets a replica that has died; called by Ray."""
         super().on_replica_actor_died(replica_id)
         self._forget({replica_id})
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
-        """Is called by Ray with the replicas that there are now."""
+        """Updates the set of replicas; called by Ray."""
         before = set(self.curr_replicas)
         super().update_replicas(replicas)
         self._forget(before - set(self.curr_replicas))
@@ -125,6 +132,8 @@ class PrefixAffinityRouter(RequestRouter):  # type: ignore[misc]  # Ray is not i
 
 
 def place(session: str, replica: str) -> bytes:
-    """Returns the place of a replica among those of a session, the same in every process: when one comes or goes, the
-    sessions of the others stay."""
+    """Returns the rank of a replica for a session, the same in every process.
+
+    If a replica is added or removed, the sessions of the others stay where they are.
+    """
     return blake2b(f"{session}\0{replica}".encode(), digest_size=8).digest()

@@ -1,7 +1,7 @@
-"""Ollama's objects of an answer: parts of a message or of a text, then the last one with counts and durations.
+"""Ollama's objects of an answer: parts of a message or text, and a last one with counts and durations.
 
-https://docs.ollama.com/api/chat. A stream has one object in a line; a unary response is one object, a part with all of
-the text that has the members of the last one, too.
+https://docs.ollama.com/api/chat. A stream has one object per line. A unary response is one object with the whole text
+and the members of the last object.
 """
 
 from __future__ import annotations
@@ -37,32 +37,32 @@ NS = 1_000_000_000
 
 
 def line(value: Json) -> bytes:
-    """Returns an object of a stream."""
+    """Returns an object as a line of a stream."""
     return orjson.dumps(value) + b"\n"
 
 
 def ndjson(body: ByteStream, headers: list[tuple[str, str]] | None = None) -> Response:
-    """Returns a response that streams objects."""
+    """Returns a response that streams objects as lines."""
     return Response(200, [("Content-Type", NDJSON), ("Cache-Control", "no-cache"), *(headers or [])], body)
 
 
 def timestamp(seconds: float | None = None) -> str:
-    """Returns a Unix time as Ollama's clients parse it; None: now."""
+    """Returns a Unix time in the form that Ollama's clients parse; None means now."""
     when = datetime.now(timezone.utc) if seconds is None else datetime.fromtimestamp(seconds, timezone.utc)
     return when.isoformat().replace("+00:00", "Z")
 
 
 def nanoseconds(seconds: float) -> int:
-    """Returns a duration; clients divide by it, so it is never 0."""
+    """Returns a duration in nanoseconds, at least 1, since clients divide by it."""
     return max(1, int(seconds * NS))
 
 
 def envelope(name: str, *, chat: bool, text: str = "", **more: Any) -> Json:
-    """Returns an object without what only the last one has.
+    """Returns an object without the members that only the last one has.
 
     Args:
         name: The name of the model.
-        chat: Whether the object has a message; else it has a response, which is a text.
+        chat: Whether the text is in a `message`; if not, it is in `response`.
         text: The text.
         **more: Further members of the message, or of the object if it has none.
     """
@@ -71,7 +71,7 @@ def envelope(name: str, *, chat: bool, text: str = "", **more: Any) -> Json:
 
 
 class Answer:
-    """Writes the objects of one generation."""
+    """Makes the objects of one generation."""
 
     def __init__(self, request: OllamaRequest, generation: Generation, began: float, loaded_s: float) -> None:
         """Begins an answer.
@@ -79,8 +79,8 @@ class Answer:
         Args:
             request: The request.
             generation: The generation.
-            began: When the request was read, by time.monotonic.
-            loaded_s: The seconds for which it waited for its model.
+            began: The time.monotonic() at which the request was read.
+            loaded_s: The seconds that it waited for its model to be loaded.
         """
         self.request = request
         self._generation = generation
@@ -90,7 +90,14 @@ class Answer:
     def part(
         self, text: str, thinking: str = "", calls: Iterable[Json] = (), logprobs: Sequence[TokenLogprob] = ()
     ) -> Json:
-        """Returns an object with a part of the answer."""
+        """Returns an object with a part of the answer.
+
+        Args:
+            text: The new text.
+            thinking: The new text of the reasoning.
+            calls: The new tool calls in Ollama's form.
+            logprobs: The log probabilities of the new tokens.
+        """
         more = {"thinking": thinking} if thinking else {}
         name, chat = self.request.values["model"], self.request.chat
         found = envelope(name, chat=chat, text=text, **more, **_listed("tool_calls", calls))
@@ -100,8 +107,8 @@ class Answer:
         """Returns the members that only the last object has.
 
         Args:
-            finish: Why the generation ended.
-            tokens: The tokens that it generated.
+            finish: The finish reason.
+            tokens: The generated token ids.
         """
         usage, times = self._generation.usage, self._generation.timings
         total_s, eval_s = time.monotonic() - self._began, times.predicted_ms / 1000
@@ -127,15 +134,15 @@ class Answer:
 
 
 def split_calls(calls: Iterable[Call], first: int = 0) -> tuple[list[Json], str]:
-    """Returns the calls in Ollama's form, and as text those whose arguments are no object, since the answer was cut
-    there.
+    """Returns the calls in Ollama's form, and as text those calls whose arguments were cut off, so that they are no
+    object.
 
-    A call's place is beside its function, too, where Ollama has none: LiteLLM reads it there, and otherwise makes one
-    call of all those of a stream.
+    A call's index is also beside its function, where Ollama has none, since LiteLLM reads it there, and would otherwise
+    merge all calls of a stream.
 
     Args:
         calls: The calls.
-        first: How many calls the answer had before these.
+        first: The number of calls in the answer before these.
     """
     found, rest = list[Json](), ""
     for call in calls:
@@ -155,7 +162,7 @@ def _listed(name: str, values: Iterable[Json]) -> Json:
 
 
 class OllamaRenderer:
-    """Renders deltas as lines (sse.Renderer). A call is one object, when all of its arguments are there."""
+    """Renders deltas as lines (sse.Renderer). A call is one object, sent when its arguments are complete."""
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer

@@ -14,8 +14,10 @@ FORM = "application/x-www-form-urlencoded"
 
 
 async def parse_body(request: Request, services: Services, parse: Callable[[Json, Services], T]) -> T:
-    """Returns the parsed JSON body, as `Services.parse_body` does; sent as a form it is read all the same, since
-    Ollama reads no media type, and its documentation shows curl without one. Raises RequestError."""
+    """Parses the JSON body of a request like `Services.parse_body`, even if it is sent as a form. Raises RequestError.
+
+    Ollama ignores the media type, and its documentation shows curl without one.
+    """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() == FORM:
         request.headers = {**request.headers, "content-type": "application/json"}
     return await services.parse_body(request, parse)

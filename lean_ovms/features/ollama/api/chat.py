@@ -1,6 +1,7 @@
-"""POST /api/chat and POST /api/generate: an answer to a conversation or to one prompt.
+"""POST /api/chat and POST /api/generate: answers a conversation or a single prompt.
 
-https://docs.ollama.com/api/chat, https://docs.ollama.com/api/generate. Without messages or prompt the model is loaded.
+https://docs.ollama.com/api/chat, https://docs.ollama.com/api/generate. A request without messages or prompt only loads
+the model.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Ollama's messages in the form of OpenAI's: they have images, thinking and calls without ids.
+"""Converts Ollama's messages, which have images, thinking and calls without ids, to the form of OpenAI's.
 
-https://docs.ollama.com/api/chat. The values of a message are checked where those of OpenAI's are.
+https://docs.ollama.com/api/chat. The values in a message are checked together with those of OpenAI's messages.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def user_message(text: str, images: list[str] | None) -> Json:
 
 
 class CallIds:
-    """Ids for calls that have none: a result answers the first call before it of its name that is not answered."""
+    """Creates ids for calls without one. A result belongs to the first unanswered call of the same name before it."""
 
     def __init__(self) -> None:
         self._made = 0
@@ -46,13 +46,13 @@ class CallIds:
         return {"id": number, "type": "function", **{name: value for name, value in call.items() if value is not None}}
 
     def of_result(self, name: str) -> str:
-        """Returns the id of the call that a result without one answers."""
+        """Returns the id of the call to which a result without an id belongs."""
         found = (name and self._first(self._of_name[str(name)])) or self._first(self._open) or (0, "")
         self._answered.add(found[0])
         return found[1]
 
     def _first(self, calls: deque[tuple[int, str]]) -> tuple[int, str] | None:
-        """Returns the first of these calls that is not answered, and drops those before it."""
+        """Returns the first of these calls that has no result, and removes those before it."""
         while calls and calls[0][0] in self._answered:
             calls.popleft()
         return calls[0] if calls else None
@@ -82,7 +82,7 @@ def _message(value: Any, param: str, ids: CallIds) -> Json:
 
 
 def _content(text: str, images: list[str]) -> str | list[Json]:
-    """Returns the text, or parts with the images before it, as Ollama places them."""
+    """Returns the text, or parts with the images before it, which is where Ollama places them."""
     if not images:
         return text
     urls = [image if image[:5].lower() == "data:" else DATA_URL + image for image in images]

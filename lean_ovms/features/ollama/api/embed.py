@@ -1,6 +1,6 @@
-"""POST /api/embed: vectors of length 1 for one or several texts; POST /api/embeddings: one vector as it is computed.
+"""POST /api/embed: vectors of length 1 for one or several texts. POST /api/embeddings: one vector, not normalized.
 
-https://docs.ollama.com/api/embed. Without a text the model is loaded.
+https://docs.ollama.com/api/embed. A request without a text only loads the model.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ FIELDS = EMBED_FIELDS
 
 @dataclass(frozen=True, slots=True)
 class OllamaVectors:
-    """The body of a request for vectors."""
+    """The parsed body of a request for vectors."""
 
     name: str
-    """The name of the model, as the client wrote it."""
+    """The name of the model as the client wrote it."""
     call: PoolingRequest
-    """What the model is asked."""
+    """The request to the model."""
     texts: list[str]
-    """The texts, each of which becomes one vector."""
+    """The texts, each of which gives one vector."""
 
 
 @RouteDoc("Vectors, in Ollama's form", body=EMBED_FIELDS)
@@ -117,18 +117,18 @@ def _read_one(body: Json, services: Services) -> OllamaVectors:
 def _request(
     fields: FieldSet, values: Values, body: Json, services: Services, texts: list[str], more: Json
 ) -> OllamaVectors:
-    """Makes the request for OpenAI's embeddings of a request for Ollama's.
+    """Converts a request for Ollama's embeddings to one for OpenAI's.
 
     Args:
-        fields: The fields of Ollama's endpoint; those of them that have no effect here give a warning.
+        fields: The fields of Ollama's endpoint. Those without an effect here give a warning.
         values: The values of these fields.
         body: The body as it was sent.
         services: The options, and the state of the server.
-        texts: The texts whose vectors are wanted.
+        texts: The texts to embed.
         more: Further fields of OpenAI's embeddings, with their values.
 
     Raises:
-        RequestError: There is no such model, or a field is not valid.
+        RequestError: The model does not exist, or a field is not valid.
     """
     name = names.find(values, services.registry, PoolingModel)
     given = {"model": name, "keep_alive": body.get(KEEP_ALIVE.name), **more}

@@ -1,8 +1,8 @@
-"""GET /api/version, /api/tags and /api/ps, POST /api/show: the server and its models, in Ollama's form; and GET / on
---ollama_port: Ollama's text, by which some of its clients know a server.
+"""GET /api/version, /api/tags and /api/ps, and POST /api/show: the server and its models in Ollama's form.
 
+GET / on --ollama_port returns Ollama's text, by which some clients recognize a server.
 https://docs.ollama.com/api/tags. No model is loaded for this: before its first load its files are read instead of what
-its engine reports. A digest is of the names, sizes and times of a model's files, not of their content.
+its engine reports. A digest is made of the names, sizes and times of a model's files, not of their content.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from .body import parse_body
 from .weights import weights_of
 
 VERSION = "0.33.0"
-"""The release of Ollama whose API is served: clients compare it with the oldest one that they support."""
+"""The release of Ollama whose API is served; clients compare it with the oldest one that they support."""
 FOR_EVER_S = 36500 * 86400.0
-"""The time left to a model that stays in memory."""
+"""The remaining time, in seconds, of a model that stays in memory."""
 WITH_SUFFIX = "{# .Suffix #}"
-"""A comment at the end of the template of a model that fills in: Continue looks for .Suffix there."""
+"""A comment at the end of the template of a model that can fill in text; Continue looks for .Suffix there."""
 FIELDS = FieldSet((
     MODEL,
     names.NAME,
@@ -84,7 +84,7 @@ async def handle_show(request: Request, services: Services) -> Response:
 
 
 async def _row(name: str, model: Model) -> Json:
-    """Returns what every list says of a model."""
+    """Returns the members that a model has in every list."""
     weights, tagged = await weights_of(model), names.tagged(name)
     details = await _details(model)
     return {"name": tagged, "model": tagged, "size": weights.bytes, "digest": weights.digest, "details": details}
@@ -145,7 +145,7 @@ async def _details(model: Model) -> Json:
 
 
 async def capabilities(model: Model) -> list[str]:
-    """Returns what a model can do, in Ollama's words."""
+    """Returns the capabilities of a model in Ollama's words."""
     if isinstance(model, PoolingModel):
         embeds = not model.known or model.own_pooling.kind in VECTORS
         return ["embedding"] if embeds and model.config.task in ("", "embeddings") else []
@@ -157,14 +157,14 @@ async def capabilities(model: Model) -> list[str]:
 
 
 def _fills_in(model: TextModel) -> bool:
-    """Returns whether its tokenizer's files have the tokens of a notation."""
+    """Returns whether the files of the tokenizer have the tokens of a fill-in notation."""
     added = model.directory.tokenizer.get("added_tokens_decoder") or {}
     known = {token.get("content") for token in added.values() if isinstance(token, dict)}
     return any(known >= {one.prefix, one.suffix, one.middle} for one in NOTATIONS)
 
 
 def _parameters(model: Model) -> str:
-    """Returns the context and the defaults of sampling, one in a line, as clients parse them."""
+    """Returns the context length and the sampling defaults, one per line, in the form that clients parse."""
     if not isinstance(model, TextModel):
         return ""
     defaults = Defaults(model.directory.generation_config)
@@ -175,7 +175,7 @@ def _parameters(model: Model) -> str:
 
 
 def human(count: int) -> str:
-    """Returns a number of parameters as Ollama writes it: 7.6B, 494.03M; "" for none."""
+    """Returns a number of parameters as Ollama writes it: 7.6B, 494.03M; "" for 0."""
     for unit, size, digits in (("B", 10**9, 1), ("M", 10**6, 2), ("K", 10**3, 0)):
         if count >= size:
             return f"{count / size:.{digits}f}{unit}"

@@ -1,4 +1,4 @@
-"""Names of models as Ollama's clients write them: with and without the tag ":latest" or the hub, in any case."""
+"""Names of models as Ollama's clients write them: with or without the tag ":latest" or the hub, in any case."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ NAME = Field("name", "string", "another name of model")
 
 
 def tagged(name: str) -> str:
-    """Returns the name with a tag: Ollama's lists have no name without one."""
+    """Returns a name with a tag, since all names in Ollama's lists have one."""
     return name if ":" in name.rpartition("/")[2] else name + LATEST
 
 
 def without_hub(name: str) -> str:
-    """Returns the name that a model has at its hub."""
+    """Returns the name that a model has on its hub."""
     return next((name.removeprefix(hub) for hub in HUBS if name.startswith(hub)), name)
 
 
@@ -27,9 +27,9 @@ def find(values: Values, registry: ModelRegistry, default: type[Model] | None = 
     """Returns the name under which the model of a body is served.
 
     Args:
-        values: The fields of the body; model comes before name.
+        values: The fields of the body; `model` takes precedence over `name`.
         registry: The models that are served.
-        default: The class of model that a body need not name if only one is served; None: it must name one.
+        default: The class of models that a body need not name if only one is served; None if it must name one.
 
     Raises:
         BadRequest: The body names no model.

@@ -1,7 +1,7 @@
-"""POST /api/pull and DELETE /api/delete, with --allow_runtime_pull; a 501 at what is not supported.
+"""POST /api/pull and DELETE /api/delete, with --allow_runtime_pull; a 501 for what is not supported.
 
-https://docs.ollama.com/api/pull. Models are those of the hub, by the names that they have there (organisation/name,
-with hf.co/ before it as in Ollama). A model that is served already is pulled at once.
+https://docs.ollama.com/api/pull. Models have their names on the hub (organisation/name, also with hf.co/ before it as
+in Ollama). For a model that is already served, the pull finishes at once.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ NOT_ALLOWED = (
     "(--model_repository_path) with --allow_runtime_pull"
 )
 DIGITS = 12
-"""Digits of a hash in a status, as in Ollama."""
+"""The number of digits of a hash in a status, as in Ollama."""
 LAST = ("verifying sha256 digest", "writing manifest", "success")
 
 
@@ -73,15 +73,15 @@ async def handle_unsupported(request: Request, services: Services) -> Response:
 
 
 Pull = Callable[[Report], Awaitable[None]]
-"""Pulls a model. The argument is called as RepositoryPulls.pull says."""
+"""A function that pulls a model, and calls its argument in the way that RepositoryPulls.pull describes."""
 
 
 async def _nothing(report: Report) -> None:
-    """Pulls a model that is there."""
+    """Pulls a model that is already present, which does nothing."""
 
 
 def _pull_of(values: Values, services: Services) -> Pull:
-    """Returns what pulls the model of a body. Raises RequestError."""
+    """Returns the function that pulls the model in a body. Raises RequestError."""
     try:
         names.find(values, services.registry)
     except ModelNotFound:
@@ -92,7 +92,7 @@ def _pull_of(values: Values, services: Services) -> Pull:
 
 
 def _pulls(services: Services) -> tuple[RepositoryPulls, Deployment]:
-    """Returns what pulls and deletes, and what serves the changed models. Raises RequestError."""
+    """Returns the objects that pull and delete models, and that serve the changed models. Raises RequestError."""
     manager = services.manager
     if manager is None or not pulls_at_run_time(services.config):
         raise Forbidden(NOT_ALLOWED, code="pull_not_allowed")
@@ -100,7 +100,7 @@ def _pulls(services: Services) -> tuple[RepositoryPulls, Deployment]:
 
 
 class PullStream:
-    """A ByteStream of the progress of a pull, which ends with the stream."""
+    """A ByteStream of the progress of a pull. The pull ends together with the stream."""
 
     def __init__(self, pull: Pull) -> None:
         self._pull = pull
@@ -116,10 +116,18 @@ class PullStream:
                 sink.push(line({"status": status}))
 
     async def aclose(self) -> None:
-        """Ends nothing: the transport cancels `push_to`."""
+        """Does nothing, since the transport cancels `push_to`."""
 
 
 def _report(sink: Sink[bytes], path: str, digest: str, size: int, there: int) -> None:
-    """Sends an object of the stream. Small files have no SHA-256, and so no progress."""
+    """Sends an object of the stream. Small files have no SHA-256, and therefore no progress.
+
+    Args:
+        sink: The receiver of the stream.
+        path: The path of the file.
+        digest: The SHA-256 of the file.
+        size: The size of the file in bytes.
+        there: The bytes that are present.
+    """
     known = {"digest": f"sha256:{digest}", "total": size, "completed": there} if digest else {}
     sink.push(line({"status": f"pulling {digest[:DIGITS] or path}", **known}))

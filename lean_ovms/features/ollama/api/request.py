@@ -1,4 +1,6 @@
-"""Bodies of /api/chat and /api/generate as requests: for a generation, or to load or unload a model."""
+"""Parses the bodies of /api/chat and /api/generate to requests: for a generation, or for loading or unloading a
+model.
+"""
 
 from __future__ import annotations
 
@@ -24,21 +26,21 @@ from . import names
 from .conversation import to_messages, user_message
 
 ANSWER_SHARE = 8
-"""One in so many tokens of the context is for the answer when older messages are left out."""
+"""The divisor of the context length for the tokens reserved for the answer when older messages are left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadModelRequest:
-    """A request without a prompt: its model is loaded, or with keep_alive 0 unloaded."""
+    """A request without a prompt, which loads its model, or unloads it if keep_alive is 0."""
 
     chat: bool
     """Whether it was sent to /api/chat."""
     name: str
-    """The name of the model, as the client wrote it."""
+    """The name of the model as the client wrote it."""
     model: Model
     """The model."""
     keep_alive: float | None
-    """The seconds for which the model stays without requests; None: as the options say."""
+    """The seconds that the model stays in memory without requests; None for the configured time."""
 
     async def run(self) -> tuple[str, list[str]]:
         """Loads or unloads the model. Returns Ollama's done_reason, and warnings. Raises RequestError."""
@@ -60,17 +62,17 @@ class OllamaRequest:
     chat: bool
     """Whether it was sent to /api/chat."""
     values: Values
-    """The values of its fields; the model is as the client wrote it."""
+    """The values of its fields. `model` is as the client wrote it."""
     generation: GenerationBody
-    """What is generated."""
+    """The request, without its prompt."""
     prompt: Prompt
     """The prompt."""
     warnings: list[str]
-    """What the client is told of its options."""
+    """Warnings about options of the request."""
 
     @property
     def with_context(self) -> bool:
-        """Whether the answer ends with its token ids and those of the prompt."""
+        """Whether the last object has the token ids of the prompt and the answer."""
         return not (self.chat or self.values["raw"])
 
     def headers(self, generation: Generation) -> list[tuple[str, str]]:
@@ -98,7 +100,7 @@ class OllamaRequest:
         return await self.generation.start(shorter)
 
     async def _fill_in(self) -> None:
-        """Makes the prompt one for the text between the client's prompt and suffix. Raises RequestError."""
+        """Changes the prompt to one for the text between the client's prompt and suffix. Raises RequestError."""
         values = self.values
         try:
             found = await filled_in(self.generation, [TextPrompt(values["prompt"])], values["suffix"])
@@ -107,22 +109,24 @@ class OllamaRequest:
         self.generation, [self.prompt] = found
 
     async def _continue_context(self) -> None:
-        """Puts the text of earlier turns before the prompt. Raises RequestError."""
+        """Inserts the text of earlier turns before the prompt. Raises RequestError."""
         model, prompt = self.generation.model, self.prompt
         before = await model.decode(token_ids(self.values["context"], "context"), False)
         text = await model.render(prompt) if isinstance(prompt, ChatPrompt) else self.values["prompt"]
         self.prompt = TextPrompt(before + text, add_special_tokens=False)
 
     def _named(self, error: BadRequest) -> BadRequest:
-        """Returns an error with the client's field as param: in chat an image is a part of the content."""
+        """Returns an error whose param is the client's field; in chat an image is a part of the content."""
         message, is_image, _ = (error.param or "").partition(".content[")
         if is_image:
             error.param = f"{message}.images" if self.chat else "images"
         return error
 
     async def _shortened(self, prompt: ChatPrompt) -> ChatPrompt:
-        """Returns the conversation without as many of its oldest messages as it must lose to fit. System messages and
-        the last one stay."""
+        """Returns the conversation without its oldest messages, as many as must be dropped to fit into the context.
+
+        System messages and the last message are kept.
+        """
         messages = prompt.messages
         system = [place for place, message in enumerate(messages) if message["role"] == "system"]
 
@@ -153,12 +157,12 @@ class OllamaRequest:
 
 
 def _is_reply(message: Json) -> bool:
-    """Returns whether a message answers the one before it: many chat templates refuse it as the first."""
+    """Returns whether a message answers the one before it, which many chat templates refuse as the first message."""
     return message["role"] == "tool" or (message["role"] == "assistant" and not message.get("tool_calls"))
 
 
 def parse_chat(body: Json, services: Services) -> OllamaRequest | LoadModelRequest:
-    """Reads a body of /api/chat. Raises RequestError."""
+    """Parses a body of /api/chat. Raises RequestError."""
     values, served = _read(CHAT, body, services)
     if not values["messages"]:
         return _load(values, served, services, chat=True)
@@ -180,7 +184,7 @@ def parse_chat(body: Json, services: Services) -> OllamaRequest | LoadModelReque
 
 
 def parse_generate(body: Json, services: Services) -> OllamaRequest | LoadModelRequest:
-    """Reads a body of /api/generate. Raises RequestError."""
+    """Parses a body of /api/generate. Raises RequestError."""
     values, served = _read(GENERATE, body, services)
     if not values["prompt"]:
         return _load(values, served, services, chat=False)
@@ -211,7 +215,7 @@ def _read(fields: FieldSet, body: Json, services: Services) -> tuple[Values, str
 
 
 def _load(values: Values, served: str, services: Services, *, chat: bool) -> LoadModelRequest:
-    """Reads a body without a prompt; its other fields are checked all the same. Raises RequestError."""
+    """Parses a body without a prompt. Its other fields are checked nevertheless. Raises RequestError."""
     read(AS_CHAT, translated(values, served, None)[0])
     read_offer(values.get("tools"), None, None)
     model, keep_alive = services.registry.get(served), values[KEEP_ALIVE.name]
@@ -223,7 +227,15 @@ def _load(values: Values, served: str, services: Services, *, chat: bool) -> Loa
 def _reader(
     fields: FieldSet, values: Values, served: str, body: Json, services: Services
 ) -> tuple[BodyReader, list[str]]:
-    """Returns the reader of the same body in OpenAI's names, and warnings. Raises RequestError."""
+    """Returns a reader of the body with OpenAI's field names, and warnings. Raises RequestError.
+
+    Args:
+        fields: The fields of Ollama's endpoint.
+        values: The values of the fields.
+        served: The name under which the model is served.
+        body: The body as it was sent.
+        services: The services of the server.
+    """
     given, warnings = translated(values, served, body.get(KEEP_ALIVE.name))
     warnings += unsupported.warnings(fields, body)
     reader = BodyReader(AS_CHAT, given, services)
@@ -237,7 +249,7 @@ def _reader(
 
 
 def _form(values: Values) -> Values:
-    """Returns what the answer must match, by the name of its field here, which errors have too."""
+    """Returns the constraint on the answer under the name of its field here, which errors also use."""
     return {"format": values["format"]}
 
 

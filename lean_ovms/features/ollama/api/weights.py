@@ -1,4 +1,4 @@
-"""The weights of a model, as the lists of models show them: their size, precision and number."""
+"""The weights of a model as lists of models show them: their size, precision and number."""
 
 from __future__ import annotations
 
@@ -16,31 +16,34 @@ from ....repository import model_file
 from ....repository.weights import bytes_by_type, most_used
 
 BITS = {"u4": 4, "i4": 4, "nf4": 4, "u8": 8, "i8": 8, "f8e4m3": 8, "f8e5m2": 8, "f16": 16, "bf16": 16, "f32": 32}
-"""The bits of one weight; constants of other types are indices and the like."""
+"""The number of bits of a weight by type. Constants of other types are indices and the like."""
 _SUMMARIES: WeakKeyDictionary[Model, WeightsSummary] = WeakKeyDictionary()
-"""What was read of models."""
+"""The summaries that have been computed, by model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightsSummary:
-    """The weights of one model, for people."""
+    """A summary of a model's weights."""
 
     bytes: int = 0
-    """Their size."""
+    """The size in bytes."""
     precision: str = ""
-    """The type that most of the bytes have, such as u8 or Q4_K_M; empty: not known."""
+    """The element type of most of the weights, as `precision` returns it; empty if unknown."""
     parameters: int = 0
-    """Their number, scales of quantized ones included; 0: not known."""
+    """The number of weights, including scales of quantized ones; 0 if unknown."""
     family: str = ""
     """The kind of its network as a model that is one file names it, such as qwen3; empty: not known."""
     modified: float = 0.0
-    """When a file was last changed, in seconds since 1970."""
+    """The Unix time at which a file was last changed."""
     digest: str = ""
-    """64 hexadecimal digits that change when a file does."""
+    """A text of 64 hexadecimal digits that changes when a file does."""
 
 
 async def weights_of(model: Model) -> WeightsSummary:
-    """Returns what a model's files show of its weights, without a load. The first call reads them, in a thread."""
+    """Returns the summary of a model's weights from its files, without loading it.
+
+    The first call reads them in a thread.
+    """
     if model not in _SUMMARIES:
         none = model.config.without_model
         _SUMMARIES[model] = WeightsSummary() if none else await asyncio.to_thread(_summary, model.config.model_dir)
@@ -48,7 +51,7 @@ async def weights_of(model: Model) -> WeightsSummary:
 
 
 def _summary(path: Path) -> WeightsSummary:
-    """Returns what is known of a model directory or model file; it reads no weights, but the networks."""
+    """Returns the summary for a model directory or model file. It reads the networks, but no weights."""
     files = model_file.parts(path) if path.is_file() else sorted(filter(_is_weights, path.glob("*")))
     found = [(file.name, stat.st_size, stat.st_mtime) for file in files if (stat := _stat(file))]
     family, number, precision = "", 0, ""

@@ -1,6 +1,6 @@
-"""GET /v1/config and POST /v1/config/reload: the state of every model, and reading the configuration again.
+"""GET /v1/config and POST /v1/config/reload: the states of all models, and reloading the configuration.
 
-The states and codes are TensorFlow Serving's, as in OVMS, whose graphs are always version 1.
+The states and codes are TensorFlow Serving's, as in OVMS, whose graphs always have version 1.
 https://github.com/openvinotoolkit/model_server/blob/main/docs/model_server_rest_api_tfs.md
 """
 
@@ -18,11 +18,11 @@ NOT_IN_MEMORY = {
     "unloaded": "Not in memory; the next request loads it.",
     "unloading": "Being unloaded; the next request loads it again.",
 }
-"""Messages of models that are AVAILABLE as in OVMS, whose idle servables keep that state."""
+"""The messages of models that are not in memory, but AVAILABLE, like OVMS's idle servables."""
 
 
 class ReloadFailed(RequestError):
-    """500: the configuration cannot be read, or one of its models cannot be loaded."""
+    """Status 500: the configuration cannot be read, or one of its models cannot be loaded."""
 
     status = 500
     kind = "server_error"
@@ -48,7 +48,7 @@ async def handle_reload(request: Request, services: Services) -> Response:
 
 
 def describe(services: Services) -> Json:
-    """Returns each model's state by name, unloaded models included."""
+    """Returns the state of each model by name, including unloaded models."""
     states = {name: _status(state, "OK", "OK") for name, state in services.registry.unloaded.items() if may_use(name)}
     return {model.name: _state(model) for model in services.registry.served} | states
 

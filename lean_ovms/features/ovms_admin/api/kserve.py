@@ -1,7 +1,7 @@
 """KServe's health endpoints: GET /v2/health/live, /v2/health/ready, /v2/models/{id}[/versions/{n}]/ready.
 
-https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protocol. Ids may
-contain "/". Every model is version 1, as graphs are in OVMS.
+https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protocol. Ids may contain "/". Every model has
+version 1, like graphs in OVMS.
 """
 
 from __future__ import annotations
