@@ -17,7 +17,7 @@ class ImageInfo:
     steps: int
     """The number of denoising steps if the request does not set it."""
     texts: bool = True
-    """Whether it generates images from texts only."""
+    """Whether it generates images from a text alone, without an image to edit."""
     edits: bool = False
     """Whether it edits images."""
     masks: bool = False

@@ -1,7 +1,7 @@
-"""AsyncLLM: models in a program that has an event loop.
+"""AsyncLLM: models in a program with an event loop.
 
-A call takes the way of a request of the server: its body is read by the fields of the endpoint, and started or computed
-by the endpoint's functions. Only the response is not written.
+A call is handled as a request of the server: its body is checked by the fields of the endpoint, and computed by the
+endpoint's functions. Only the HTTP response is not written.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ ARGUMENTS = frozenset(("sampling_params", "use_tqdm", "lora_request"))
 
 @contextlib.contextmanager
 def _python_errors() -> Iterator[None]:
-    """Raises ValueError for what is wrong with a request, and RuntimeError for what is wrong with the engine."""
+    """Converts errors of requests to ValueError, and errors of the engine to RuntimeError."""
     try:
         yield
     except RequestError as error:
@@ -77,7 +77,7 @@ def _python_errors() -> Iterator[None]:
 
 
 async def _sequence(found: RequestOutput, output: CompletionOutput, tokenizer: AsyncTokenizer) -> BeamSearchSequence:
-    """Returns a text of a beam search, with its prompt as vLLM's has it. Raises RequestError."""
+    """Returns a text of a beam search together with its prompt, as vLLM does. Raises RequestError."""
     tokens = [*found.prompt_token_ids, *output.token_ids]
     return BeamSearchSequence(
         tokens=tokens,
@@ -90,11 +90,11 @@ async def _sequence(found: RequestOutput, output: CompletionOutput, tokenizer: A
 
 
 class AsyncLLM:
-    """A model for the tasks of one event loop: `async with AsyncLLM(model) as llm`. Any number of calls may run at
-    once; the engine batches them. Cancelling a task, or closing a stream, cancels its request. Errors are those of LLM.
+    """A model for the tasks of one event loop: `async with AsyncLLM(model) as llm`.
 
-    Fields are those of the endpoint's requests, by name: of chat such as tools, of embed such as dimensions, of
-    transcribe such as language, of speak such as voice; and model, where several are served, or an adapter.
+    Any number of calls may run at once, and the engine batches them. Cancelling a task, or closing a stream, cancels
+    its request. Errors are those of LLM. The fields of a method are those of its endpoint, by name: tools for chat,
+    dimensions for embed, language for transcribe, voice for speak, and so on, and model if several models are served.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class AsyncLLM:
         self._adapters = Lock()
 
     def pull(self) -> None:
-        """Downloads the model of a hub, unless it is there. Blocks. Raises StartError."""
+        """Downloads the model from a hub, unless it is there. It blocks. Raises StartError."""
         from ..deployment.desired import ServedModels
 
         with python_options():
@@ -136,7 +136,7 @@ class AsyncLLM:
         await self.close()
 
     async def close(self) -> None:
-        """Cancels what runs and stops the engine. Idempotent."""
+        """Cancels running calls and stops the engine. Idempotent."""
         self._services = None
         await self._stack.aclose()
 
@@ -150,19 +150,19 @@ class AsyncLLM:
         lora_request: Adapter = None,
         **fields: Any,
     ) -> AsyncGenerator[RequestOutput, None]:
-        """Yields the answers to a prompt: all of their texts so far, each time that there is more.
+        """Yields the answers to a prompt, each time with all of their text so far.
 
         Args:
             prompt: A text, token ids, or an object with the text under `prompt`, the ids under `prompt_token_ids`, or
                 both.
-            sampling_params: How tokens are chosen; None: the defaults of SamplingParams.
-            lora_request: The adapter to use; None for the model alone.
+            sampling_params: The sampling parameters; None: the defaults of SamplingParams.
+            lora_request: The adapter to use; None: the model without an adapter.
             **fields: Further fields of the completions endpoint.
 
         Raises:
-            ValueError: Something is wrong with the request.
+            ValueError: The request is not valid.
             RuntimeError: The engine fails, or the model is not open.
-            TypeError: A field is none of the endpoint's.
+            TypeError: A field is unknown.
         """
         return self._stream(partial(self.start, prompt, sampling_params, lora_request, **fields))
 
@@ -174,13 +174,13 @@ class AsyncLLM:
         lora_request: Adapter = None,
         **fields: Any,
     ) -> AsyncGenerator[RequestOutput, None]:
-        """Yields the next message of a conversation, as generate does."""
+        """Yields the next message of a conversation, each time with all of its text so far."""
         return self._stream(partial(self.start_chat, messages, sampling_params, lora_request, **fields))
 
     async def beam_search(
         self, prompt: Prompt, params: BeamSearchParams, *, lora_request: Adapter = None, **fields: Any
     ) -> BeamSearchOutput:
-        """Returns the likeliest texts that go on from a prompt."""
+        """Returns the likeliest continuations of a prompt."""
         found = await self.complete(self.start(prompt, SamplingParams(**params.as_fields()), lora_request, **fields))
         tokenizer = await self.get_tokenizer()
         with _python_errors():
@@ -193,7 +193,8 @@ class AsyncLLM:
             return AsyncTokenizer(await self.services.when_known(self.default_model))
 
     async def get_default_sampling_params(self) -> SamplingParams:
-        """Returns what holds for a request that says nothing: the model's defaults, and those of the options."""
+        """Returns the sampling parameters of a request that sets none: the model's defaults, and those
+        of the options."""
         with _python_errors():
             model = await self.services.when_known(self.default_model)
             defaults = Defaults(model.directory.generation_config)
@@ -215,7 +216,7 @@ class AsyncLLM:
         return self.services.registry.get(model_name({"model": name or None})).require_task(TextModel)
 
     async def _adapter_of(self, request: Adapter) -> Json:
-        """Returns the field that names an adapter, which is loaded first unless it is there. Raises RequestError."""
+        """Returns the field that selects an adapter, and loads the adapter unless it is loaded. Raises RequestError."""
         if request is None:
             return {}
         registry = self.services.registry
@@ -233,7 +234,7 @@ class AsyncLLM:
 
     @staticmethod
     async def complete(started: Awaitable[Started]) -> RequestOutput:
-        """Returns the output of a generation at its end."""
+        """Waits for the end of a generation, and returns its output."""
         with _python_errors():
             return await (await started).complete()
 
@@ -291,7 +292,7 @@ class AsyncLLM:
     async def score(
         self, data_1: str | list[str], data_2: str | list[str], **fields: Any
     ) -> list[ScoringRequestOutput]:
-        """Returns how well texts fit each other: one and one, one and each of several, or pair by pair."""
+        """Returns the scores of pairs of texts: of one text with one or several, or of two lists pair by pair."""
         scores: list[float] = await self._by_feature("score", (data_1, data_2), fields)
         return [PoolingRequestOutput(next(self._ids), ScoringOutput(value)) for value in scores]
 
@@ -303,18 +304,18 @@ class AsyncLLM:
     async def encode(
         self, text: Text, pooling_params: PoolingParams | None = None, *, pooling_task: str | None = None, **fields: Any
     ) -> PoolingRequestOutput[PoolingOutput]:
-        """Returns what a pooling model computes of a text.
+        """Returns the output of a pooling model for a text.
 
         Args:
             text: The text, or its token ids.
             pooling_params: Further fields, as an object.
-            pooling_task: Embed, token_embed, classify or token_classify; None: the model's own.
+            pooling_task: "embed", "token_embed", "classify" or "token_classify"; None: the model's default.
             **fields: Further fields of /pooling.
 
         Raises:
-            ValueError: Something is wrong with the request.
+            ValueError: The request is not valid.
             RuntimeError: The engine fails, or the model is not open.
-            TypeError: A field is none of the endpoint's.
+            TypeError: A field is unknown.
         """
         fields = {"task": pooling_task, "pooling_params": pooling_params, **fields}
         return PoolingRequestOutput(next(self._ids), PoolingOutput(await self._by_feature("encode", text, fields)))
@@ -322,41 +323,41 @@ class AsyncLLM:
     # --- speech
 
     async def transcribe(self, audio: Audio, **fields: Any) -> AudioTranscript:
-        """Returns what is said in an audio file, with times if timestamp_granularities asks for them."""
+        """Transcribes an audio file, with times if timestamp_granularities asks for them."""
         data = audio if isinstance(audio, bytes) else await to_thread(Path(audio).read_bytes)
         found: AudioTranscript = await self._by_feature("transcribe", data, fields)
         return found
 
     async def speak(self, text: str, **fields: Any) -> SpeechOutput:
-        """Returns a text as an audio file."""
+        """Speaks a text, and returns it as an audio file."""
         return SpeechOutput(*await self._by_feature("speak", text, fields))
 
     @property
     def services(self) -> Services:
-        """Returns what endpoints work with. Raises RuntimeError before the model is loaded and after `close`."""
+        """Returns the services of the app. Raises RuntimeError before the model is loaded and after `close`."""
         if self._services is None:
             raise RuntimeError("the model is not open")
         return self._services
 
     async def _by_feature(self, method: str, given: Any, fields: Json) -> Any:
-        """Returns what a feature's function returns that does the work of a method. Raises ValueError."""
+        """Calls the function of a feature that does the work of a method, and returns its result. Raises ValueError."""
         if (params := fields.pop("pooling_params", None)) is not None:
             fields = {**vars(params), **fields}
         with _python_errors():
             return await self.services.config.composition.method(method)(self, given, fields)
 
     async def read(self, parse: Callable[[Json, Services], T], known: FieldSet, given: Json, fields: Json) -> T:
-        """Returns what a parser makes of a body; a model that is not known yet is loaded first.
+        """Parses a body, after loading the model if that has never been loaded.
 
         Args:
-            parse: Makes the request of a body; it gets the body and what endpoints work with.
+            parse: Parses the body; its second argument is the services.
             known: The fields of the endpoint.
             given: The values that the method sets itself.
-            fields: The caller's fields, which go before these; those that are None count as not given.
+            fields: The caller's fields, which override these; None counts as not set.
 
         Raises:
-            RequestError: The parser refuses the body.
-            TypeError: A field is none of the endpoint's.
+            RequestError: The body is not valid.
+            TypeError: A field is unknown.
         """
         fields = {name: as_given(value) for name, value in fields.items() if value is not None}
         check_names(fields, known.names, "the method", ARGUMENTS)

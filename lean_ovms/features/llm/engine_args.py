@@ -1,4 +1,4 @@
-"""EngineArgs, by vLLM's name: a script's command line with the options of LLM."""
+"""EngineArgs, as in vLLM: the options of LLM on a script's command line."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Parser = TypeVar("Parser", bound=argparse.ArgumentParser)
 
 
 class EngineArgs:
-    """The options of a model, as a script of vLLM reads them from its command line.
+    """The options of a model that a script reads from its command line.
 
-    Its attributes are the options that were given: `LLM(**vars(args))` is the model.
+    Its attributes are the options that were given, so that `LLM(**vars(args))` makes the model.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -22,8 +22,10 @@ class EngineArgs:
 
     @staticmethod
     def add_cli_args(parser: Parser) -> Parser:
-        """Adds the options of LLM, and those of vLLM that it knows, to a script's parser, and returns the parser, whose
-        results have only what is on the command line."""
+        """Adds the options of LLM, and known ones of vLLM, to a script's parser, and returns the parser.
+
+        The parser's results have only the options that are on the command line.
+        """
         flags, known = command_line.known(), {row.name: row for row in listed()}
         of_vllm = {name for alias in flags.aliases if "vLLM" in alias.server for name in alias.names}
         for name in sorted({"model", *known, *of_vllm, *flags.ignored}):

@@ -1,4 +1,4 @@
-"""The manifest of vLLM's classes for programs."""
+"""The manifest of vLLM's Python classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LLM: the models of a program without an event loop, and of notebooks. Its event loop has a thread of its own."""
+"""LLM: models in a program without an event loop, or in a notebook. It runs an event loop in a thread."""
 
 from __future__ import annotations
 
@@ -56,26 +56,26 @@ STOP_S = 10
 
 
 class LLM:
-    """A model: `with LLM("OpenVINO/Qwen3-8B-int4-ov") as llm: llm.generate(["Hello"])`. The methods are those of vLLM's
-    class; they take one input or many, which the engine batches, and return one output for each, in their order.
+    """A model: `with LLM("OpenVINO/Qwen3-8B-int4-ov") as llm: llm.generate(["Hello"])`.
 
-    They raise ValueError for what is wrong with an input, and RuntimeError if the engine fails; then, and after Ctrl-C,
-    the other requests are cancelled. Threads may share one.
+    The methods are those of vLLM's class. They take one input or many, which the engine batches, and return one output
+    for each, in their order. They raise ValueError if an input is not valid, and RuntimeError if the engine fails;
+    then, and after Ctrl-C, the other requests of the call are cancelled. Threads may share an object.
     """
 
     def __init__(
         self, model: str | PathLike[str] = "", *, config: Config | None = None, seed: int | None = None, **options: Any
     ) -> None:
-        """Loads the model; one of the hub is pulled first.
+        """Loads the model, and pulls it first if it is one of the hub.
 
         Args:
             model: A directory, or the name of a model at the hub; "": the model that the options name, or else the demo
                 models.
             config: All options; then neither a model nor other options may be given.
-            seed: The seed of the first request that has none; each later one gets the next number. None: they are
+            seed: The seed of the first request without one; each later one gets the next number. None: seeds are
                 random.
-            **options: Options of the command line, or of vLLM, by their names; max_num_batched_tokens is larger by
-                default than in a server.
+            **options: Options of the command line, or of vLLM, by their names. The default of max_num_batched_tokens is
+                larger than in a server.
 
         Raises:
             StartError: The model cannot be loaded.
@@ -100,7 +100,7 @@ class LLM:
         self.close()
 
     def close(self) -> None:
-        """Stops the engine, which the end of the program does, too. Idempotent."""
+        """Stops the engine, as the end of the program does. Idempotent."""
         self._end()
 
     def generate(
@@ -135,7 +135,7 @@ class LLM:
         use_tqdm: Tqdm = False,
         **fields: Any,
     ) -> list[BeamSearchOutput]:
-        """Returns the likeliest texts that go on from each prompt."""
+        """Returns the likeliest continuations of each prompt."""
         inputs = _with_params(_several(prompts, int), None, lora_request)
         return self._batch(
             inputs, lambda one: self._llm.beam_search(one[0], params, lora_request=one[2], **fields), use_tqdm
@@ -146,7 +146,8 @@ class LLM:
         return Tokenizer(self._loop.run(self._llm.get_tokenizer()), self._loop.run)
 
     def get_default_sampling_params(self) -> SamplingParams:
-        """Returns what holds for a request that says nothing: the model's defaults, and those of the options."""
+        """Returns the sampling parameters of a request that sets none: the model's defaults, and those
+        of the options."""
         return self._loop.run(self._llm.get_default_sampling_params())
 
     def embed(self, prompts: Texts, use_tqdm: Tqdm = True, **fields: Any) -> list[EmbeddingRequestOutput]:
@@ -156,7 +157,7 @@ class LLM:
     def score(
         self, data_1: str | list[str], data_2: str | list[str], use_tqdm: Tqdm = True, **fields: Any
     ) -> list[ScoringRequestOutput]:
-        """Returns how well texts fit each other: one and one, one and each of several, or pair by pair."""
+        """Returns the scores of pairs of texts: of one text with one or several, or of two lists pair by pair."""
         left, right = _several(data_1, int), _several(data_2, int)
         if len(left) not in (1, len(right)):
             raise ValueError(
@@ -181,35 +182,35 @@ class LLM:
         pooling_task: str | None = None,
         **fields: Any,
     ) -> list[PoolingRequestOutput[PoolingOutput]]:
-        """Returns what a pooling model computes of each text: its vectors or classes, of the text or of each token.
+        """Returns the output of a pooling model for each text: vectors or classes, of the text or of each token.
 
         Args:
             prompts: A text, token ids, or a list of these.
             pooling_params: Further fields, as an object.
-            use_tqdm: Whether there is a progress bar, or what makes one.
-            pooling_task: Embed, token_embed, classify or token_classify; None: the model's own.
+            use_tqdm: Whether there is a progress bar, or a function that makes one.
+            pooling_task: "embed", "token_embed", "classify" or "token_classify"; None: the model's default.
             **fields: Further fields of /pooling.
         """
         fields |= {"pooling_params": pooling_params, "pooling_task": pooling_task}
         return self._batch(_several(prompts, int), lambda one: self._llm.encode(one, **fields), use_tqdm)
 
     def transcribe(self, audio: Audio | Sequence[Audio], use_tqdm: Tqdm = True, **fields: Any) -> list[AudioTranscript]:
-        """Returns what is said in each audio file, with times if timestamp_granularities asks for them."""
+        """Transcribes each audio file, with times if timestamp_granularities asks for them."""
         return self._batch(_several(audio, int), lambda one: self._llm.transcribe(one, **fields), use_tqdm, FILES)
 
     def speak(self, texts: str | Sequence[str], use_tqdm: Tqdm = True, **fields: Any) -> list[SpeechOutput]:
-        """Returns each text as an audio file."""
+        """Speaks each text, and returns it as an audio file."""
         return self._batch(_several(texts, int), lambda one: self._llm.speak(one, **fields), use_tqdm, FILES)
 
     def _batch(
         self, inputs: Sequence[T], call: Callable[[T], Awaitable[R]], use_tqdm: Tqdm, at_once: int = 0
     ) -> list[R]:
-        """Runs a call for each input and shows the progress.
+        """Makes a call for each input, and shows the progress.
 
         Args:
             inputs: The inputs.
-            call: Makes the result of one input.
-            use_tqdm: Whether a progress bar is shown, or what makes it.
+            call: Computes the result of one input.
+            use_tqdm: Whether a progress bar is shown, or a function that makes it.
             at_once: The most calls that run at once; 0: a few more than the engine computes at once.
 
         Returns:
@@ -236,12 +237,15 @@ def _several(value: Any, element: type) -> list[Any]:
 def _with_params(
     inputs: list[T], params: Params, adapters: Adapters
 ) -> list[tuple[T, SamplingParams | None, LoRARequest | None]]:
-    """Returns each input with its parameters and its adapter. Raises ValueError for a list of another length."""
+    """Combines each input with its parameters and its adapter. Raises ValueError for a list of another length."""
     return list(zip(inputs, _each(inputs, params, SamplingParams), _each(inputs, adapters, LoRARequest), strict=True))
 
 
 def _each(inputs: list[Any], given: Any, kind: type[T]) -> list[T | None]:
-    """Returns one value for each input: the same one, or those of a list. Raises ValueError for another length."""
+    """Returns a value for each input: the same one, or those of a list.
+
+    Raises ValueError for a list of another length.
+    """
     each = [given] * len(inputs) if given is None or isinstance(given, kind) else list(given)
     if len(each) != len(inputs):
         raise ValueError(f"there are {counted(len(inputs), 'input')} and {len(each)} {kind.__name__}")
@@ -249,7 +253,10 @@ def _each(inputs: list[Any], given: Any, kind: type[T]) -> list[T | None]:
 
 
 async def _map(inputs: Sequence[T], call: Callable[[T], Awaitable[R]], at_once: int, bar: Any) -> list[R]:
-    """Returns what call returns for each input. If one raises, or this is cancelled, the others are cancelled."""
+    """Calls a function for each input, and returns the results.
+
+    After an error or a cancellation, all calls are cancelled.
+    """
     results: dict[int, R] = {}
     numbered = iter(enumerate(inputs))
     began, tokens = time.monotonic(), 0
@@ -277,14 +284,14 @@ async def _map(inputs: Sequence[T], call: Callable[[T], Awaitable[R]], at_once: 
 
 
 def _bar(total: int, use_tqdm: Tqdm) -> Any:
-    """Returns a progress bar, which is seen if it is wanted, on a terminal or in a notebook."""
+    """Makes a progress bar, which is visible if it is requested and there is a terminal or a notebook."""
     make = tqdm if isinstance(use_tqdm, bool) else use_tqdm
     disable = not use_tqdm or (False if "ipykernel" in sys.modules else None)  # tqdm's None: where no terminal is
     return make(total=total, desc="Processed", dynamic_ncols=True, disable=disable)
 
 
 class _Loop:
-    """An event loop in a thread. The engine ends with its thread at the latest, however the program ends."""
+    """An event loop in a thread. At the latest, the engine ends with this thread, however the program ends."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()

@@ -1,4 +1,4 @@
-"""SamplingParams, by vLLM's names: what a program says of a generation, checked by the fields of a completions request.
+"""SamplingParams, with vLLM's names, which are checked by the fields of a completions request.
 
 https://docs.vllm.ai/en/stable/api/vllm/sampling_params.html
 """
@@ -21,9 +21,11 @@ _UNSUPPORTED = FieldSet(field for field in UNSUPPORTED if field.name not in FIEL
 
 
 class SamplingParams:
-    """The sampling fields of a request, by name. What is not given follows the model's
-    generation_config.json, and then the server's defaults. Raises TypeError for an unknown name, and ValueError for a
-    value that it may not have."""
+    """The sampling fields of a request, by name.
+
+    Fields that are not given have the values of the model's generation_config.json, or else the server's defaults.
+    Raises TypeError for an unknown name, and ValueError for a value that is not allowed.
+    """
 
     def __init__(self, **fields: Any) -> None:
         for name, value in fields.items():
@@ -53,7 +55,7 @@ class SamplingParams:
 
 
 def for_chat(fields: Mapping[str, Any]) -> Json:
-    """Returns the fields by the names of a chat request, whose log probabilities are two fields."""
+    """Converts the fields to those of a chat request, in which log probabilities have two fields."""
     body = dict(fields)
     if (top := body.get("logprobs")) is not None:
         body |= {"logprobs": True, "top_logprobs": top}
@@ -65,9 +67,9 @@ def check_names(names: Iterable[str], known: frozenset[str], what: str, others: 
 
     Args:
         names: The names that were given.
-        known: Those that there are.
-        what: The callee.
-        others: Arguments of the callee that are no fields, for the nearest name.
+        known: The known names.
+        what: The name of the called function, for the error.
+        others: Other arguments of the function, which the error may suggest as well.
 
     Raises:
         TypeError: A name is not known.

@@ -1,4 +1,4 @@
-"""Declares what vLLM's snippets pass beside SamplingParams: constraints, beam searches, adapters.
+"""Declares the objects that programs pass beside SamplingParams in vLLM: constraints, beam searches, adapters.
 
 https://docs.vllm.ai/en/stable/api/vllm/sampling_params.html and https://docs.vllm.ai/en/stable/features/lora.html
 """
@@ -19,27 +19,29 @@ NO_EFFECT = ("disable_any_whitespace", "disable_additional_properties", "whitesp
 
 @dataclass
 class StructuredOutputsParams:
-    """The form that an answer must have, for `SamplingParams(structured_outputs=...)`. Raises ValueError unless one is
-    given."""
+    """The form that an answer must have, for `SamplingParams(structured_outputs=...)`.
+
+    Raises ValueError unless exactly one form is given.
+    """
 
     json: str | Json | None = None
-    """A JSON schema, also as a text."""
+    """A JSON schema, as an object or as text."""
     regex: str | None = None
-    """A regular expression of the whole answer."""
+    """A regular expression that the whole answer matches."""
     choice: list[str] | None = None
-    """Texts of which the answer is one."""
+    """Texts, one of which is the answer."""
     grammar: str | None = None
     """A grammar (EBNF or Lark)."""
     json_object: bool | None = None
     """Whether the answer is any JSON object."""
     disable_any_whitespace: bool = False
-    """Whether JSON has no blanks between its tokens."""
+    """Whether JSON has no white space between its tokens."""
     disable_additional_properties: bool = False
-    """Whether objects have the properties of their schema only."""
+    """Whether objects have only the properties of their schemas."""
     whitespace_pattern: str | None = None
-    """A regular expression of the blanks in JSON."""
+    """A regular expression of the white space in JSON."""
     structural_tag: str | Json | None = None
-    """Parts of the answer that have a structure, as vLLM and XGrammar write them."""
+    """A structural tag, in the form of vLLM and XGrammar."""
 
     def __post_init__(self) -> None:
         given = [name for name in CONSTRAINTS if getattr(self, name) is not None]
@@ -60,22 +62,22 @@ class BeamSearchParams:
     """A beam search, for `LLM.beam_search`."""
 
     beam_width: int
-    """Beams, and texts that are returned."""
+    """The number of beams and of returned texts."""
     max_tokens: int
-    """Tokens of a text at most."""
+    """The most tokens of a text."""
     ignore_eos: bool = False
-    """Whether the search goes on behind the end of a text."""
+    """Whether the search continues after the end of a text."""
     temperature: float = 0.0
-    """Divides the logits if it is not 0."""
+    """The number by which logits are divided, unless it is 0."""
     length_penalty: float = 1.0
     """The exponent of the length by which the score of a text is divided."""
     include_stop_str_in_output: bool = False
-    """Whether a text has the stop string that ended it."""
+    """Whether a text contains the stop string that ended it."""
     structured_outputs: StructuredOutputsParams | None = None
-    """What each text has to be."""
+    """The form that each text must have."""
 
     def as_fields(self) -> Json:
-        """Returns the sampling fields of a request. One beam is a greedy choice, without a penalty."""
+        """Returns the sampling fields of a request. One beam is greedy decoding, without a penalty."""
         fields: Json = {"n": self.beam_width, "use_beam_search": True, "max_tokens": self.max_tokens, "logprobs": 1}
         if self.beam_width > 1:
             fields["length_penalty"] = self.length_penalty
@@ -91,8 +93,7 @@ class BeamSearchParams:
 
 
 class PoolingParams:
-    """Fields of a request to a pooling model, by name, for `embed`, `encode`, `score` and `classify`: these check them,
-    as they check their own arguments."""
+    """Fields of a request to a pooling model by name, which `embed`, `encode`, `score` and `classify` check."""
 
     def __init__(self, **fields: Any) -> None:
         vars(self).update(fields)
@@ -103,20 +104,20 @@ class PoolingParams:
 
 @dataclass(frozen=True)
 class LoRARequest:
-    """An adapter, for one call: it is loaded the first time, and served by its name from then on."""
+    """The adapter of a call. It is loaded by the first call, and served by its name from then on."""
 
     lora_name: str
     """The adapter's name; a call may also give it as `model`."""
     lora_int_id: int = 1
-    """The number by which vLLM tells adapters apart; here the name does."""
+    """The number by which vLLM identifies adapters; it is ignored, as the name identifies them."""
     lora_path: str = ""
-    """The adapter's directory or file; "": it is loaded already."""
+    """The adapter's directory or file; "" if it is loaded already."""
     base_model_name: str | None = None
-    """The name of the model that it changes, where several are served."""
+    """The name of its base model, if several models are served."""
     load_inplace: bool = False
-    """Whether an adapter of this name is replaced."""
+    """Whether an adapter with the same name is replaced."""
 
 
 def as_given(value: Any) -> Any:
-    """Returns a field's value as a request has it."""
+    """Converts the value of a field to the form that a request has."""
     return value.as_field() if isinstance(value, StructuredOutputsParams) else value

@@ -1,4 +1,4 @@
-"""The tokenizer of a model by the names of transformers: texts to ids and back, and the chat template."""
+"""The tokenizer of a model with the method names of transformers, including the chat template."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NO_IMAGES = "images have no text"
 
 
 class AsyncTokenizer:
-    """A tokenizer whose methods are awaited: it is in the engine's process."""
+    """A tokenizer whose methods are awaited, as it is in the engine process."""
 
     def __init__(self, model: TokenModel) -> None:
         self.model = model
@@ -42,15 +42,15 @@ class AsyncTokenizer:
         continue_final_message: bool = False,
         **variables: Any,
     ) -> str | list[int]:
-        """Returns a conversation as the model reads it.
+        """Renders a conversation with the chat template.
 
         Args:
             conversation: The messages.
             tools: The tools that the template shows.
             tokenize: Whether to return ids instead of a text.
-            add_generation_prompt: Whether the beginning of an answer follows.
-            continue_final_message: Whether the last message stays open.
-            variables: Others that the template has, such as enable_thinking.
+            add_generation_prompt: Whether the beginning of an answer is appended.
+            continue_final_message: Whether the last message stays open, to be continued.
+            variables: Further variables of the template, such as enable_thinking.
         """
         body = {
             "messages": conversation,
@@ -82,12 +82,12 @@ class Tokenizer:
     def apply_chat_template(
         self, conversation: list[Json], tools: list[Json] | None = None, **options: Any
     ) -> str | list[int]:
-        """Returns a conversation as the model reads it; the options are those of AsyncTokenizer."""
+        """Renders a conversation with the chat template; the options are those of AsyncTokenizer."""
         found: str | list[int] = self._run(self._async.apply_chat_template(conversation, tools, **options))
         return found
 
     def __call__(self, text: str | list[str], add_special_tokens: bool = True) -> dict[str, Any]:
-        """Returns {"input_ids": ids}, of one text or of several."""
+        """Returns {"input_ids": ids} for one text or for several."""
         several = [text] if isinstance(text, str) else text
         ids = self._run(self._model.encode(several, add_special_tokens))
         return {"input_ids": ids[0] if isinstance(text, str) else ids}

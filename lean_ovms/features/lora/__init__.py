@@ -1,1 +1,1 @@
-"""LoRA adapters: each is served as a model of its own, beside the model that it adapts."""
+"""LoRA adapters, each of which is served as a model of its own beside its base model."""

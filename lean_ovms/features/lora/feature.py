@@ -14,7 +14,7 @@ _model = partial(option, group="model")
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class LoraOptions(Options):
-    """The adapters of a model, and how many are in memory."""
+    """The options of adapters: which a model has, and how many are in memory."""
 
     in_engine = True
 
@@ -35,7 +35,7 @@ class LoraOptions(Options):
     )
 
     def check(self, config: Any) -> None:
-        """Checks the form of the adapters. Raises StartError."""
+        """Checks the syntax of the list of adapters. Raises StartError."""
         if self.lora_modules:
             from .modules import parse
 

@@ -1,9 +1,9 @@
-"""The files of a LoRA adapter: its weights, its scale, and whether it fits a model. Imports no engine.
+"""Reads and checks the files of a LoRA adapter: its weights, its scale, and whether it fits a model.
 
-An adapter is a .safetensors file, or a directory as peft writes it (adapter_model.safetensors, adapter_config.json).
-openvino-genai 2026.4.1 multiplies an adapter's weights by alpha alone: it reads no adapter_config.json. It skips
-tensors that the model has no layer for, without an error. Here, as in vLLM, they are refused by name: an answer with a
-part of an adapter is not its answer.
+An adapter is a .safetensors file, or a directory that peft has written (adapter_model.safetensors,
+adapter_config.json). openvino-genai 2026.4.1 multiplies an adapter's weights by alpha only, and does not read
+adapter_config.json. It silently skips tensors for which the model has no layer. Here, as in vLLM, such an adapter is
+refused with the name of the layer, since a part of an adapter would give wrong answers.
 """
 
 from __future__ import annotations
@@ -49,7 +49,10 @@ _TOP_BYTES = {kind: bytes(byte for byte in range(256) if byte & 0x7F < least) fo
 
 
 def weights(path: Path) -> Path:
-    """Returns the .safetensors file of an adapter's file or directory. Raises StartError if there is none."""
+    """Returns the .safetensors file of an adapter, given that file or its directory.
+
+    Raises StartError if there is none.
+    """
     is_directory = os.path.isdir(path)
     file = path / WEIGHTS if is_directory else path
     if not os.path.isfile(file):
@@ -80,14 +83,15 @@ def _settings_scale(module: LoraModule) -> float:
 
 
 def _number(value: Any) -> float:
-    """Returns a finite number that is not negative. Raises ValueError, OverflowError."""
+    """Converts a value to a finite, non-negative number. Raises ValueError or OverflowError if it is none."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= float(value) < math.inf:
         raise ValueError(value)
     return float(value)
 
 
 def check(module: LoraModule, model_dir: Path) -> None:
-    """Raises StartError for an adapter that is missing, broken, not of finite numbers, or of another model."""
+    """Raises StartError for an adapter that is missing or broken, has weights that are not finite, or does not fit the
+    model."""
     file = weights(Path(module.path))
     scale(module)
     if (model_dir / IMAGE_MODEL).is_file():
@@ -113,10 +117,10 @@ def check(module: LoraModule, model_dir: Path) -> None:
 
 
 def foreign(missing: Collection[str], *, of_none: bool) -> str:
-    """Returns what is wrong with an adapter of layers that a model does not have.
+    """Returns the error text for an adapter with layers that the model does not have.
 
     Args:
-        missing: The names of the layers.
+        missing: The names of the missing layers.
         of_none: Whether the model has none of the adapter's layers.
     """
     names = sorted(missing)
@@ -127,8 +131,10 @@ def foreign(missing: Collection[str], *, of_none: bool) -> str:
 
 
 def changed(file: Path) -> set[str]:
-    """Returns the layers that an adapter changes: of others, such as those that no token of its training passed
-    through, A or B is all zeros. Raises StartError."""
+    """Returns the layers that an adapter changes, as neither A nor B is zero. Raises StartError.
+
+    Layers through which no token passed in training, for example, have zeros.
+    """
     try:
         zeros = {layer(name) for name, tensor in safetensors.tensors(file, layer) if not any(tensor.data)}
     except (OSError, ValueError) as error:
@@ -137,12 +143,13 @@ def changed(file: Path) -> set[str]:
 
 
 def misfit(name: str, widths: tuple[int, int]) -> str:
-    """Returns what is wrong with an adapter of a layer whose x and y have other widths than these of the model's."""
+    """Returns the error text for an adapter with a layer whose input and output widths are not the model's."""
     return f"its {name} is not of {widths[0]} to {widths[1]}"
 
 
 def linear_layers(network: str) -> dict[str, tuple[int, int]]:
-    """Returns the widths of x and y of a network's linear layers by their names in peft, where the file tells them."""
+    """Returns the input and output widths of a network's linear layers by their names in peft, if the file has the
+    names."""
     found = {}
     for name, x, y in _LINEAR.findall(network):
         widths = tuple(int(_DIMENSION.findall(part)[-1]) for part in (x, y) if _DIMENSION.search(part))
@@ -152,8 +159,11 @@ def linear_layers(network: str) -> dict[str, tuple[int, int]]:
 
 
 def pairs(file: Path) -> dict[str, tuple[int, int]]:
-    """Returns the widths of x and y of the layers that an adapter adapts, by name. Raises StartError where a layer has
-    not one matrix A and one B of the same rank, and for tensors of another kind, which would have no effect."""
+    """Returns the input and output widths of an adapter's layers, by name.
+
+    Raises StartError if a layer does not have one matrix A and one B of the same rank, and for tensors of other kinds,
+    which would have no effect.
+    """
     found: dict[str, dict[str, list[int]]] = {}
     strange = list[str]()
     for name, row in _rows(file).items():
@@ -179,7 +189,7 @@ def pairs(file: Path) -> dict[str, tuple[int, int]]:
 
 
 def _check_numbers(file: Path, wanted: Callable[[str], object]) -> None:
-    """Raises StartError for a weight that is not finite, or not below MOST."""
+    """Raises StartError if a weight is not finite or too large."""
     try:
         for kind, part in safetensors.parts(file, wanted):
             size = safetensors.FLOATS[kind]
@@ -190,14 +200,16 @@ def _check_numbers(file: Path, wanted: Callable[[str], object]) -> None:
 
 
 def layer(name: str) -> str:
-    """Returns the layer that a tensor belongs to, by the tensor's name; "" for one that is not of an adapter."""
+    """Returns the name of the layer to which a tensor belongs, or "" if it is not a tensor of an adapter."""
     found = _LAYER.fullmatch(name)
     return found[1] if found else ""
 
 
 def tensors(file: Path) -> list[str]:
-    """Returns the tensor names of a .safetensors file, its header checked against the file's size. Raises
-    StartError."""
+    """Returns the names of the tensors in a .safetensors file, after checking the header against the file's size.
+
+    Raises StartError.
+    """
     return [*_rows(file)]
 
 

@@ -1,4 +1,4 @@
-"""The metric of adapters, at a scrape."""
+"""The metric of adapters for Prometheus."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .feature import REQUESTS
 
 
 def samples(services: Services, served: Iterable[tuple[Model, EngineStats | None]]) -> Iterator[Sample]:
-    """Yields which adapters of models that may have some are at work, and which are waited for."""
+    """Yields for each model that may have adapters which of them are running, and for which requests wait."""
     for model, _ in served:
         if not model.adapters.most:
             continue

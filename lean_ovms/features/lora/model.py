@@ -1,4 +1,4 @@
-"""The LoRA adapters of a model, each a model of its own. Knows no HTTP."""
+"""The LoRA adapters of a model, each of which is served as a model of its own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class LoraSet(AdapterSet):
     """The LoRA adapters of one model."""
 
     def __init__(self, base: ModelLifecycle) -> None:
-        """Raises StartError for a name that the model itself has."""
+        """Keeps the model and its adapters. Raises StartError if an adapter has a name of the model itself."""
         super().__init__(base)
         self._base = base
         self._options = base.config.of(LoraOptions)
@@ -32,13 +32,13 @@ class LoraSet(AdapterSet):
 
     @property
     def engine_config(self) -> Config:
-        """The options of an engine without an adapter: it must be of the same kind as those that have one."""
+        """The options of the model's engine, which must be of the same kind as the engines of its adapters."""
         adapters = self._options.allow_runtime_lora or bool(self._options.lora_modules)
         return self.config.replace(lora_modules="", allow_runtime_lora=adapters)
 
     @property
     def most(self) -> int:
-        """How many adapters may be in memory at once; 0: the model has none, and cannot get any."""
+        """The most adapters in memory at once; 0 if the model has none and cannot get any."""
         return self._options.max_loras if self.models or self._options.allow_runtime_lora else 0
 
     async def check(self) -> None:
@@ -47,13 +47,15 @@ class LoraSet(AdapterSet):
             await self._check(module)
 
     async def load(self) -> None:
-        """Serves the adapters of the model, which has been loaded and has checked them; no engine is started. Raises
-        StartError."""
+        """Begins to serve the adapters after the model was loaded and they were checked. No engine is started.
+
+        Raises StartError.
+        """
         for model in self.models.values():
             await model.open()
 
     async def unload(self) -> None:
-        """Stops all engines; requests load them again, after the model."""
+        """Stops the engines of the adapters. Requests load them again, after the model."""
         await self._model_cache.unload_all()
 
     async def add(self, name: str, path: str, alpha: float | None = None) -> ModelLifecycle:
@@ -69,7 +71,7 @@ class LoraSet(AdapterSet):
         return model
 
     def remove(self, name: str) -> None:
-        """Serves an adapter no longer; running requests may finish. Raises KeyError."""
+        """Stops serving an adapter, whose running requests may finish. Raises KeyError."""
         self._drain(self.models.pop(name).drain())
 
     def _drain(self, drain: Coroutine[Any, Any, None]) -> None:
@@ -78,11 +80,11 @@ class LoraSet(AdapterSet):
         task.add_done_callback(self._draining.discard)
 
     async def drain(self, successors: Mapping[str, ModelLifecycle]) -> None:
-        """Leaves new requests to the successors of the same names, lets running ones finish, then stops."""
+        """Passes new requests to successors with the same names, waits for running ones, then stops the engines."""
         await asyncio.gather(*(model.drain(successors.get(name)) for name, model in self.models.items()))
 
     async def stop(self) -> None:
-        """Stops all engines. Idempotent."""
+        """Stops the engines of the adapters. Idempotent."""
         for task in self._draining:
             task.cancel()
         await self._model_cache.stop()

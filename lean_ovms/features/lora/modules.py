@@ -1,6 +1,6 @@
-"""LoRA adapters by name: --lora_modules to a list of modules and back.
+"""Parses --lora_modules, the list of adapters with their names and paths.
 
-Options are checked with it, so it knows no files; what is in an adapter is in `files`.
+It is used when options are checked, so it does not read files, which `files` does.
 """
 
 from __future__ import annotations
@@ -18,15 +18,12 @@ MOST_NAME, MOST_PATH = 256, 4096
 
 @dataclass(frozen=True, slots=True)
 class LoraModule:
-    """One adapter.
-
-    Raises StartError for a name or a path that none can have, however it was told.
-    """
+    """An adapter with its name and its path. Raises StartError for a name or a path that is not allowed."""
 
     name: str
     path: str
     alpha: float | None = None
-    """The factor of its weights; None: the one in its adapter_config.json, or else 1."""
+    """The factor of its weights; None: that of its adapter_config.json, or else 1."""
 
     def __post_init__(self) -> None:
         if problem := wrong_name(self.name) or wrong_path(self.path):
@@ -34,7 +31,7 @@ class LoraModule:
 
 
 def wrong_name(name: str) -> str:
-    """Returns why an adapter cannot have a name; "" if it can. Names are in URLs, logs, headers and metrics."""
+    """Returns why an adapter cannot have a name, or "" if it can. Names are used in URLs, logs, headers and metrics."""
     if not 0 < len(name) <= MOST_NAME:
         return f"the name of an adapter has 1 to {MOST_NAME} characters, and this one {len(name)}"
     if not name.isprintable() or name != name.strip():
@@ -45,14 +42,14 @@ def wrong_name(name: str) -> str:
 
 
 def wrong_path(path: str) -> str:
-    """Returns why an adapter cannot have a path; "" if it can."""
+    """Returns why an adapter cannot have a path, or "" if it can."""
     if len(path) > MOST_PATH or not path.isprintable():
         return f"a path has at most {MOST_PATH} characters, none of which is a control character"
     return ""
 
 
 def parse(text: str) -> list[LoraModule]:
-    """Returns the modules of name=path[,alpha], separated by blanks, or of vLLM's JSON objects. Raises StartError."""
+    """Parses name=path[,alpha], separated by blanks, or vLLM's JSON objects. Raises StartError."""
     text = text.strip()
     modules = _parse_json(text) if text.startswith(("{", "[")) else [_parse_pair(part) for part in text.split()]
     names = [module.name for module in modules]
@@ -63,7 +60,7 @@ def parse(text: str) -> list[LoraModule]:
 
 
 def dumps(module: LoraModule) -> str:
-    """Returns a module as a text that `parse` reads."""
+    """Writes a module as a text that `parse` reads."""
     return json.dumps({"name": module.name, "path": module.path, "alpha": module.alpha})
 
 
@@ -95,7 +92,7 @@ def _parse_json(text: str) -> list[LoraModule]:
 
 
 def _from_object(value: Any) -> LoraModule:
-    """Returns the module that {"name": str, "path": str, "alpha": number?} describes. Raises StartError."""
+    """Reads a module from an object {"name": str, "path": str, "alpha": number?}. Raises StartError."""
     fields = value if isinstance(value, dict) else {}
     name, path, alpha = fields.get("name"), fields.get("path"), fields.get("alpha")
     number = None if alpha is None else _number(alpha)

@@ -1,1 +1,1 @@
-"""Tools of MCP servers: a response calls them between its generations."""
+"""Tools of MCP servers, which a response calls between its generations."""

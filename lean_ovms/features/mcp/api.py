@@ -1,8 +1,7 @@
-"""GET …/tool_servers and POST …/tool_servers/call, /prompt and /resource: the MCP servers of --tool_server for clients
-that run the calls of a chat themselves, such as the page.
+"""GET …/tool_servers and POST …/tool_servers/call, /prompt and /resource: access to the MCP servers of --tool_server.
 
-They speak MCP with the servers, so that a browser needs no connection to them. Each request has connections of its own:
-a server that is started by its command keeps nothing from one call to the next.
+They are for clients that make the calls of a chat themselves, such as the web page, and have no connections to MCP
+servers. Each request has connections of its own, so a server that is started by a command keeps no state between calls.
 """
 
 from __future__ import annotations
@@ -97,7 +96,7 @@ def _servers(services: Services) -> Mapping[str, ToolServer]:
 
 
 def _sessions(services: Services, servers: Mapping[str, ToolServer]) -> ToolSessions:
-    """Returns the connections of one request, which are not open yet; close them."""
+    """Makes the connections of one request, which are opened later, and which the caller has to close."""
     tools = [McpTool(name, server, {}, None, None) for name, server in servers.items()]
     return ToolSessions(services.get(ToolServers), tools)
 
@@ -105,7 +104,7 @@ def _sessions(services: Services, servers: Mapping[str, ToolServer]) -> ToolSess
 async def _with_server(
     values: Values, services: Services, work: Callable[[ToolSessions, str], Awaitable[Json]]
 ) -> Response:
-    """Returns what is got of the server that a body names. Raises RequestError."""
+    """Does work with the server that a body names, and returns its result as a response. Raises RequestError."""
     servers, name = _servers(services), values["server"]
     if name not in servers:
         raise NotFound(f"--tool_server names no server {name!r}", param="server")
@@ -124,7 +123,7 @@ async def _asked(sessions: ToolSessions, server: str, ask: Callable[[Client], Aw
 
 
 async def _describe(sessions: ToolSessions, name: str) -> Json:
-    """Returns a server with what it has, or why that is not known."""
+    """Describes a server: its tools, prompts and resources, or the error if they cannot be listed."""
     try:
         found: Json = await sessions.ask(name, _offers)
         error = None

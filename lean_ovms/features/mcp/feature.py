@@ -14,7 +14,7 @@ _tools = partial(option, group="tools")
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class McpOptions(Options):
-    """The MCP servers, and how much responses may use them."""
+    """The options of MCP servers, and limits of their use by responses."""
 
     tool_server: str = _tools(
         "",
@@ -37,7 +37,7 @@ class McpOptions(Options):
     )
 
     def check(self, config: Any) -> None:
-        """Checks the form of the servers. Raises StartError."""
+        """Checks the syntax of the list of servers. Raises StartError."""
         if self.tool_server:
             from .servers import tool_servers  # late: few servers have tools
 

@@ -1,6 +1,6 @@
-"""A response with MCP tools: the model's calls are made here, and it goes on with their results, until it has none.
+"""Responses with MCP tools: makes the model's calls, and generates again with their results until there are no calls.
 
-`McpTools` is the part at the seam of tools that the server runs.
+`McpTools` is what the feature responses uses for tools that the server runs.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ BEYOND = "The limit of calls in one response is reached. Answer without further 
 async def offer_tools(
     parsed: ResponsesRequest, items: Sequence[Json], sessions: ToolSessions
 ) -> tuple[ResponsesRequest, Offered, list[Json]]:
-    """Returns the request with the tools of its MCP servers, what these are, and the lists that are new in the
-    conversation.
+    """Adds the tools of its MCP servers to a request.
 
-    Raises RequestError.
+    Returns the request, the offered tools, and the lists of tools that are new in the conversation. Raises
+    RequestError.
     """
     tools = parsed.tools
     listings = {item["server_label"]: item for item in items if item["type"] == LISTING}
@@ -61,7 +61,7 @@ async def offer_tools(
 
 
 def sessions_of(parsed: ResponsesRequest, services: Services) -> ToolSessions:
-    """Returns the connections of a response, which are not open yet."""
+    """Makes the connections of a response, which are opened later."""
     return ToolSessions(services.get(ToolServers), _tools_of(parsed))
 
 
@@ -70,10 +70,10 @@ def _tools_of(parsed: ResponsesRequest) -> list[McpTool]:
 
 
 class ToolLoop:
-    """The generations of one response, one after the other, as one DeltaStream."""
+    """The generations of one response with the calls between them, as one DeltaStream."""
 
     events: Events
-    """The events of the response; set before the stream is pushed."""
+    """The events of the response. They must be set before the stream is read."""
 
     def __init__(
         self,
@@ -84,18 +84,18 @@ class ToolLoop:
         services: Services,
         sessions: ToolSessions,
     ) -> None:
-        """Prepares the calls that have been approved.
+        """Keeps the request, and prepares the calls that the client has approved.
 
         Args:
             parsed: The request, with the functions of its tools among its own.
             offered: The tools of the servers, as functions for the model.
             listings: The lists of tools that are new in the conversation, as items of the response.
             context: The items of the conversation so far, and those of this request.
-            services: The options, and the state of the server.
+            services: The options and the state of the server.
             sessions: The connections to the tool servers.
 
         Raises:
-            RequestError: An approval answers no request, or its tool is not offered.
+            RequestError: An approval does not answer a request, or its tool is not offered.
         """
         self.parsed = parsed
         """The request, with its tools."""
@@ -131,12 +131,12 @@ class ToolLoop:
 
     @property
     def usage(self) -> Usage:
-        """Token counts so far, over all generations."""
+        """The token counts so far, summed over all generations."""
         return total_usage([*self._finished, *([self._generation.usage] if self._generation else [])])
 
     @property
     def timings(self) -> Timings:
-        """Times of the last generation."""
+        """The timings of the last generation."""
         assert self._generation is not None
         return self._generation.timings
 
@@ -155,7 +155,7 @@ class ToolLoop:
             self._generation.finish(reason)
 
     async def aclose(self) -> None:
-        """Ends the generation, and the calls that are made. Idempotent."""
+        """Cancels the running generation and calls. Idempotent."""
         self._closed = True
         self._sessions.close()
         if self._work is not None:
@@ -195,11 +195,11 @@ class ToolLoop:
             self._offer_again(left, exceeded)
 
     def _offer_again(self, max_tokens: int | None, exceeded: bool) -> None:
-        """Makes the request that of the next generation.
+        """Prepares the request of the next generation.
 
         Args:
-            max_tokens: The tokens that are left to it; None: there is no limit.
-            exceeded: Whether it has no more calls.
+            max_tokens: The remaining tokens; None if there is no limit.
+            exceeded: Whether no more calls are allowed.
         """
         assert self.parsed.offering is not None
         self.events.end_generation()
@@ -216,7 +216,7 @@ class ToolLoop:
         self._generation = self.parsed.generation.deltas(generation)
 
     async def _make_calls(self, sink: Sink[list[Delta]]) -> bool:
-        """Makes the calls that the model wants, at the same time. Returns whether they are more than it may make."""
+        """Makes the calls of the last generation concurrently. Returns whether there are more of them than allowed."""
         calls = self.events.calls
         made, beyond = calls[: self._calls_left], calls[self._calls_left :]
         self._calls_left -= len(made)
@@ -242,22 +242,22 @@ class ToolLoop:
 
 
 class McpTools:
-    """The tools of a server's MCP servers, for responses: a `features.responses.server_tools.ServerTools`."""
+    """Runs the tools of MCP servers for responses."""
 
     def __init__(self, config: Config) -> None:
-        """Knows the servers of the options."""
+        """Keeps the servers of the options."""
         self._servers = tool_servers(config.of(McpOptions).tool_server)
 
     def read(self, tool: Json, param: str) -> McpTool:
-        """Implements ServerTools."""
+        """Reads a tool of type mcp in a request. Raises BadRequest."""
         return read_mcp_tool(tool, param, self._servers)
 
     async def start(self, parsed: ResponsesRequest, context: Context, services: Services) -> ToolLoop:
-        """Implements ServerTools."""
+        """Starts a response with tools of MCP servers. Raises RequestError."""
         return await ToolLoop.start(parsed, context, services)
 
     async def with_tools(self, parsed: ResponsesRequest, context: Context, services: Services) -> ResponsesRequest:
-        """Implements ServerTools."""
+        """Returns the request with the functions that its MCP servers offer. Raises RequestError."""
         sessions = sessions_of(parsed, services)
         try:
             parsed, _, _ = await offer_tools(parsed, context.items, sessions)

@@ -1,7 +1,7 @@
-"""Tools of type mcp: those of the MCP servers that the operator allows, as functions for the model.
+"""Reads tools of type mcp, and converts the tools of MCP servers that the operator allows to functions for the model.
 
-https://platform.openai.com/docs/guides/tools-connectors-mcp. A tool is offered under LABEL__NAME, as one of a
-namespace. Knows no connection.
+https://platform.openai.com/docs/guides/tools-connectors-mcp. A tool is offered to the model as LABEL__NAME, as a tool
+of a namespace.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ class McpTool:
     label: str
     """The name that the request gives the server."""
     server: ToolServer
-    """The server, as the operator allows it."""
+    """The allowed server."""
     headers: dict[str, str]
     """The headers that are sent to the server."""
     allowed: Json | None
-    """The filter of the tools that the model may be offered; None: all of them."""
+    """The filter of the tools that are offered to the model; None: all tools."""
     unattended: Json | None
-    """The filter of the tools that are called without approval; None: none of them."""
+    """The filter of the tools that are called without approval; None: no tool."""
 
     def is_allowed(self, tool: Json) -> bool:
-        """Returns whether the model may be offered a tool of the server."""
+        """Returns whether a tool of the server is offered to the model."""
         return self.allowed is None or _matches(self.allowed, tool)
 
     def needs_approval(self, tool: Json) -> bool:
-        """Returns whether the client must approve a call."""
+        """Returns whether the client must approve calls of a tool."""
         return self.unattended is None or not _matches(self.unattended, tool)
 
 
@@ -60,7 +60,7 @@ class Offered:
 
     @classmethod
     def of(cls, tools: Iterable[McpTool], listings: Mapping[str, Json]) -> Offered:
-        """Returns what these listings, by label, have for the model."""
+        """Makes the functions for the tools in lists of tools, which are given by label."""
         found = cls()
         for tool in tools:
             for one in filter(tool.is_allowed, listings[tool.label]["tools"]):
@@ -73,7 +73,7 @@ class Offered:
         return found
 
     def choice(self, choice: Any) -> Any:
-        """Returns tool_choice with the functions of the tools that it names by their server."""
+        """Replaces tools that tool_choice names by their server by the names of their functions."""
         if not isinstance(choice, dict):
             return choice
         if choice.get("type") == KIND:
@@ -95,7 +95,7 @@ class Offered:
 
 
 def after_first(choice: Any) -> Any:
-    """Returns tool_choice for the generations behind the first: nothing is required of them."""
+    """Returns tool_choice for the generations after the first one, in which no call is required."""
     if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
         return {**choice, "mode": "auto"}
     return "auto" if choice != "none" else choice
@@ -106,8 +106,8 @@ def read_mcp_tool(tool: Json, param: str, servers: Mapping[str, ToolServer]) -> 
 
     Args:
         tool: The object in the request.
-        param: The place of this object, for errors.
-        servers: The servers that the request may name, by their labels; it may name one by its URL, too.
+        param: The path of this object in the body, for errors.
+        servers: The servers that the request may name by their labels; it may also name one by its URL.
 
     Raises:
         BadRequest: The object is not valid, or names a server that the operator does not allow.
@@ -173,15 +173,15 @@ def _matches(wanted: Json, tool: Json) -> bool:
 
 
 def approved(items: Sequence[Json], answers: Sequence[Json], offered: Offered) -> list[Json]:
-    """Returns the requests for approval that have been granted, and whose tools have not been called.
+    """Returns the requests for approval that were granted and whose calls have not been made.
 
     Args:
         items: The items of the conversation, those of this request included.
-        answers: The items of this request alone, among them the client's answers.
+        answers: The items of this request only, among them the client's answers.
         offered: The tools that the model may call.
 
     Raises:
-        NotFound: An answer is to no request of this conversation.
+        NotFound: An answer does not belong to a request for approval in this conversation.
         BadRequest: An approved tool is not among those that are offered.
     """
     requests = {item["id"]: item for item in items if item["type"] == APPROVAL_REQUEST}
@@ -201,5 +201,5 @@ def approved(items: Sequence[Json], answers: Sequence[Json], offered: Offered) -
 
 
 def execution_error(text: str) -> Json:
-    """Returns the error of a call that the model can correct."""
+    """Returns the error of a failed call, in a form that lets the model correct it."""
     return {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": text}]}

@@ -1,4 +1,4 @@
-"""The MCP servers whose tools requests may use: the value of --tool_server."""
+"""Parses --tool_server, the list of MCP servers whose tools requests may use."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _NEXT = re.compile(r"\s+(?=[A-Za-z][\w-]*=)", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class ToolServer:
-    """One server."""
+    """An MCP server."""
 
     url: str
-    """The address; empty: the server is started by `command`, and reached by its stdin and stdout."""
+    """The URL; "" if the server is started by `command`, and connected by its stdin and stdout."""
     command: tuple[str, ...] = ()
     """The words of the command."""
 
 
 @cache
 def tool_servers(text: str) -> dict[str, ToolServer]:
-    """Returns the servers of NAME=URL and NAME=COMMAND, separated by blanks, by their names. Raises StartError."""
+    """Parses NAME=URL and NAME=COMMAND, separated by blanks. Returns the servers by their names. Raises StartError."""
     found: dict[str, ToolServer] = {}
     for part in _NEXT.split(text.strip()) if text.strip() else ():
         name, equals, rest = part.partition("=")

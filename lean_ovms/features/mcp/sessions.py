@@ -1,7 +1,7 @@
-"""Connections to MCP servers: one for each server that a response uses, as long as the response lasts.
+"""Connections to MCP servers: one for each server that a response uses, which ends with the response.
 
 So no client sees what another one has left in a session, and a server that was started by its command ends with the
-response. A connection is in a task of its own, because the package mcp opens and closes it in one.
+response. Each connection has an asyncio task, since the package mcp must open and close it in the same one.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ BUSY_RETRY_S = 5
 
 
 class ToolFailed(Exception):
-    """A call, or a list of tools, failed."""
+    """Raised if a call, or listing the tools, failed."""
 
     def __init__(self, error: Json) -> None:
         """Keeps the error.
 
         Args:
-            error: The error in the form that an item of a response has.
+            error: The error, in the form that it has in an item of a response.
         """
         super().__init__(error_text(error))
         self.error = error
 
 
 class ListingFailed(RequestError):
-    """424: a tool server did not list its tools."""
+    """The error 424 of a tool server that did not list its tools."""
 
     status = 424
     kind = "external_connector_error"
@@ -68,7 +68,7 @@ class ToolServers:
         self.connections: set[_Connection] = set()
 
     async def drain(self, timeout_s: float) -> None:
-        """Makes responses end their connections."""
+        """Does nothing, since responses end their connections themselves."""
 
     async def close(self) -> None:
         """Ends all connections. Idempotent."""
@@ -78,9 +78,10 @@ class ToolServers:
 
 
 class ToolSessions:
-    """The connections of one response, each opened by its first use. Close it in any case.
+    """The connections of one response, each of which is opened by its first use. It must be closed in any case.
 
-    They share a slot of the server, which is taken before the first one and given back after the last one has ended.
+    They share a slot of the server, which is taken before the first connection, and released after the last one has
+    ended.
     """
 
     def __init__(self, servers: ToolServers, tools: list[McpTool]) -> None:
@@ -93,7 +94,10 @@ class ToolSessions:
         self._closed = False
 
     async def list_tools(self, label: str) -> list[Json]:
-        """Returns the tools of a server that the request allows. Raises ListingFailed, and what `_take_slot` raises."""
+        """Returns the tools of a server that the request allows.
+
+        Raises ListingFailed, TooManyRequests and Unavailable.
+        """
         await self._take_slot()
         try:
             found = await self._ask(label, list_tools)
@@ -103,7 +107,7 @@ class ToolSessions:
         return [tool for tool in found if self._tools[label].is_allowed(tool)]
 
     async def call(self, tool: ToolOrigin, arguments: str) -> str:
-        """Returns the output of a call. Raises ToolFailed."""
+        """Calls a tool, and returns its output as text. Raises ToolFailed."""
         assert tool.namespace is not None
         values = parsed_object(arguments)
         if values is None:
@@ -120,11 +124,11 @@ class ToolSessions:
         return text
 
     async def _take_slot(self) -> None:
-        """Waits until the response has a slot: that time is no part of what a tool server may take.
+        """Waits until the response has a slot. This time does not count towards the time limit of a tool server.
 
         Raises:
-            TooManyRequests: The client has its share of them.
-            Unavailable: All are taken.
+            TooManyRequests: The client already has its share of the slots.
+            Unavailable: All slots are taken.
         """
         slots, most = self._servers.slots, self._servers.most
         if self._slot is None:
@@ -140,7 +144,7 @@ class ToolSessions:
         raise Unavailable(text, code="too_many_tool_sessions", retry_after_s=BUSY_RETRY_S)
 
     async def ask(self, label: str, ask: Callable[[Client], Awaitable[T]]) -> T:
-        """Returns what a server answers. Raises ToolFailed, and what `_take_slot` raises."""
+        """Sends a request to a server, and returns its answer. Raises ToolFailed, TooManyRequests and Unavailable."""
         await self._take_slot()
         return await self._ask(label, ask)
 
@@ -165,7 +169,7 @@ class ToolSessions:
             raise ToolFailed({"type": "http_error", "code": 502, "message": "the server cannot be used"}) from None
 
     def close(self) -> None:
-        """Lets the connections end, and gives the slot back. Idempotent."""
+        """Closes the connections, and releases the slot. Idempotent."""
         for connection in self._connections.values():
             connection.close()
         slot = self._slot
@@ -186,8 +190,8 @@ class _Connection:
 
         Args:
             tool: The tool of the request, which names the server.
-            servers: All connections of this process, and the time limit of a call.
-            running: Counts this connection until it has ended.
+            servers: All connections of this process, with the time limit of a call.
+            running: The counter of connections, which includes this one until it has ended.
         """
         loop = asyncio.get_running_loop()
         self.client: asyncio.Future[Client] = loop.create_future()
@@ -215,21 +219,21 @@ class _Connection:
             self.client.cancel()
 
     def log(self, error: BaseException) -> None:
-        """Logs why a call, or the connection, failed; not the URL, which may have a token."""
+        """Logs why a call or the connection failed, without the URL, which may contain a token."""
         while isinstance(inner := getattr(error, "exceptions", (None,))[0], BaseException):  # of an ExceptionGroup
             error = inner
         url, text = self._tool.server.url, repr(error)
         logger.warning("tool server %s: %s", self._tool.label, text.replace(url, "its URL") if url else text)
 
     def close(self) -> None:
-        """Ends the connection; one that is not open yet is broken off. Idempotent: one that ends is not cancelled."""
+        """Closes the connection, or cancels it if it is not open yet. Idempotent."""
         if not self._unused.is_set():
             self._unused.set()
             if not self.client.done():
                 self._task.cancel()
 
     async def wait_closed(self) -> None:
-        """Returns when it has ended."""
+        """Waits until the connection has ended."""
         await asyncio.wait({self._task})
 
 
@@ -247,7 +251,7 @@ async def _connected(tool: McpTool, timeout_s: float) -> AsyncGenerator[Client, 
 
 
 def imported() -> tuple[Any, Any, Any]:
-    """Returns the package, whose import takes 0.6 s and 50 MB (2026-11)."""
+    """Imports and returns the parts of the package mcp, which takes 0.6 s and 50 MB (2026-11)."""
     import httpx2
     import mcp
     from mcp.client.streamable_http import streamable_http_client
@@ -277,12 +281,12 @@ async def list_tools(client: Client) -> list[Json]:
 
 
 def shortened(text: str, most: int) -> str:
-    """Returns a text, cut off after most characters."""
+    """Returns a text, cut off after `most` characters."""
     return text if len(text) <= most else f"{text[:most]}\n[{len(text) - most} characters left out]"
 
 
 def text_of(block: Any) -> str:
-    """Returns a block of a result as text."""
+    """Converts a block of a tool's result to text."""
     if block.type == "text":
         return str(block.text)
     text = getattr(getattr(block, "resource", None), "text", None)

@@ -1,1 +1,1 @@
-"""Images, videos and audio files of requests, and audio that is spoken, for the features that have them."""
+"""Decodes images, videos and audio files of requests, and encodes spoken audio, for other features."""

@@ -1,5 +1,4 @@
-"""Declares what other parts of a server ask of models that speak or transcribe, whichever feature serves them, and
-reads the names of voices in requests."""
+"""The interfaces of models that speak or transcribe, for other features, and the reading of voice names in requests."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ MOST_NAMED = 24
 
 
 class Speaker(Model):
-    """A model that speaks texts."""
+    """A served model that speaks texts."""
 
     task = "text to speech"
     endpoints = ("/v1/audio/speech",)
@@ -27,26 +26,26 @@ class Speaker(Model):
 
     @property
     def voices(self) -> VoiceInfo:
-        """What the model can do. Raises RequestError if it is not loaded."""
+        """The description of the model's voices. Raises RequestError if it is not loaded."""
         info = self.serving().info.voices
         assert info is not None
         return info
 
     def speak(self, text: str | AsyncGenerator[str, None], params: SpeakParams) -> AsyncGenerator[bytes, None]:
-        """Returns the audio of a text, a block for each sentence: mono, signed 16 bit, little-endian.
+        """Speaks a text, and yields a block of audio for each sentence: mono, signed 16 bit, little-endian.
 
         Args:
-            text: What is spoken; if it is still being written, each sentence is spoken once it has ended.
-            params: How it is spoken; their sample_rate, or else the model's, is that of the audio.
+            text: The text. Of one that is still being generated, each sentence is spoken once it has ended.
+            params: The parameters of the speech. The audio has their sample_rate, or else the model's.
 
         Raises:
-            RequestError: While it is read.
+            RequestError: The text cannot be spoken; it is raised while the audio is read.
         """
         raise NotImplementedError
 
 
 class Transcriber(Model):
-    """A model that writes down what is said."""
+    """A served model that transcribes speech."""
 
     task = "speech to text"
     endpoints = ("/v1/audio/transcriptions", "/v1/audio/translations")
@@ -55,12 +54,12 @@ class Transcriber(Model):
     input_modalities = ("audio",)
 
     async def transcript(self, audio: AsyncIterator[bytes]) -> str:
-        """Returns the text of audio: mono, signed 16 bit, little-endian. Closes the audio. Raises RequestError."""
+        """Transcribes audio (mono, signed 16 bit, little-endian), and closes it. Raises RequestError."""
         raise NotImplementedError
 
 
 def read_voice(value: Any) -> str:
-    """Returns the name of a voice, for a text or OpenAI's object. Raises BadRequest."""
+    """Reads the name of a voice from a text or from OpenAI's object. Raises BadRequest."""
     name = value.get("id") if isinstance(value, dict) else value
     if not isinstance(name, str):
         raise BadRequest("voice is not a string or an object with an id", param="voice")
@@ -68,8 +67,10 @@ def read_voice(value: Any) -> str:
 
 
 def voice_of(name: str | None, info: VoiceInfo, notices: list[str]) -> str:
-    """Returns the model's voice of this name, or "" for its own; a name without effect is noticed. Raises
-    BadRequest."""
+    """Returns the model's voice with a name, or "" for its default voice.
+
+    A notice is added for a name that has no effect. Raises BadRequest.
+    """
     if not name:
         return ""
     if not info.voices:

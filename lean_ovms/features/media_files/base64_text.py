@@ -1,4 +1,5 @@
-"""Base64 as clients write it: with blanks, percent-encoded, with or without padding, as the URL standard reads it."""
+"""Decodes base64 as clients write it: with blanks, percent-encoded, with or without padding, by the URL standard's
+rules."""
 
 from __future__ import annotations
 
@@ -12,15 +13,15 @@ _MAX_HEAD = 256
 
 
 def where_data_begins(text: str) -> int:
-    """Returns the place behind the head of a data URL in base64; 0: the text has no such head."""
+    """Returns the offset after the head of a base64 data URL, or 0 if the text has no such head."""
     head, mark, _ = text[:_MAX_HEAD].lower().partition(_MARK)
     return len(head) + len(mark) if mark else 0
 
 
 def decode_base64(text: bytes) -> bytes:
-    """Returns the bytes of base64 text (https://infra.spec.whatwg.org/#forgiving-base64-decode).
+    """Decodes base64 text (https://infra.spec.whatwg.org/#forgiving-base64-decode).
 
-    Raises ValueError for any other text, so for the alphabet of file names (- and _), too.
+    Raises ValueError for any other text, including the URL-safe alphabet (- and _).
     """
     if b"%" in text:
         text = unquote_to_bytes(text)

@@ -1,4 +1,4 @@
-"""The containers of sound and video that FFmpeg reads. Importing this module needs PyAV, which is optional."""
+"""Opens audio and video containers with FFmpeg. Importing this module needs PyAV, which is optional."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _METADATA: dict[str, Any] = {"metadata_errors": "ignore"} if int(av.__version__.
 
 
 def opened(data: bytes | memoryview, name: str) -> Any:
-    """Returns PyAV's container of a file, which the caller closes. It raises PyAV's errors.
+    """Opens a file as a container of PyAV, which the caller has to close. Raises PyAV's errors.
 
     Args:
         data: The bytes of the file.
-        name: FFmpeg's name of its format.
+        name: FFmpeg's name of the file's format.
     """
     return av.open(io.BytesIO(data), "r", format=name, **_METADATA)

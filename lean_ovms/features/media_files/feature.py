@@ -1,4 +1,4 @@
-"""The manifest of media files, with the options that the features have which read or write them."""
+"""The manifest of media files, with the options of the features that read or write them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class ImageFileOptions(Options):
     )
 
     def check(self, config: Any) -> None:
-        """Checks that the list of hosts can be read. Raises StartError."""
+        """Checks the syntax of the list of hosts. Raises StartError."""
         if self.allowed_media_domains:
             from .images.allowed_hosts import AllowedHosts  # the start of most servers does without
 
@@ -70,7 +70,7 @@ class ImageFileOptions(Options):
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class AudioFileOptions(Options):
-    """Limits of audio files, and of how many are decoded at once."""
+    """The limits of audio files, and of their number that is decoded at once."""
 
     max_audio_file_bytes: int = _audio(25 << 20, "most bytes of an audio file; more: 413", low=64)
     max_audio_s: float = _audio(7200.0, "most seconds of sound in an audio file; more: 400", low=0.1, high=1 << 20)

@@ -1,7 +1,9 @@
-"""Helper processes that read foreign bytes: started when needed, kept a while for the next job, killed at any time.
+"""Helper processes that decode untrusted files.
 
-Decoding is done in processes, because a thread cannot be stopped, and because a decoder's fault must not be the
-server's. Knows no jobs and no formats.
+They are started when needed, kept a while, and may be killed at any time.
+
+Files are decoded in processes because a thread cannot be stopped, and because a fault of a decoder must not crash the
+server.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ SEND_BUFFER = 1 << 20
 
 
 class Helper:
-    """One process with a socket pair to it."""
+    """A helper process with a socket pair to it."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self.reusable = False
@@ -46,11 +48,11 @@ class Helper:
 
     @property
     def exit_status(self) -> int | None:
-        """What Popen.poll returns; None if the process runs or never ran."""
+        """The exit status as Popen.poll returns it; None if the process runs or was never started."""
         return self._popen.poll() if self._popen is not None else None
 
     async def streams(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Returns the streams to and from the process, which is started by the first call. Raises OSError."""
+        """Starts the process if necessary, and returns the streams from and to it. Raises OSError."""
         if self._reader is None or self._writer is None:
             ours = self._spawn()
             try:
@@ -81,7 +83,7 @@ class Helper:
             await writer.drain()
 
     def send_file(self, line: bytes, descriptor: int) -> None:
-        """Sends a line, and an open file with it. Nothing else may be on its way to the process. Raises OSError."""
+        """Sends a line together with an open file. No other data may be in transit to the process. Raises OSError."""
         assert self._socket is not None
         socket.send_fds(self._socket, [line], [descriptor])
 
@@ -97,7 +99,10 @@ H = TypeVar("H", bound=Helper)
 
 
 class IdleHelpers(Generic[H]):
-    """At most `most` helpers without a job. They end together after idle_s seconds in which none came back."""
+    """Keeps at most `most` helpers without a job.
+
+    They are ended together after idle_s seconds in which none was released.
+    """
 
     def __init__(self, idle_s: float, most: int) -> None:
         self._idle_s = idle_s
@@ -111,7 +116,7 @@ class IdleHelpers(Generic[H]):
         return [helper.pid for helper in self._idle]
 
     def acquire(self) -> H | None:
-        """Takes an idle process that is still alive: one that was killed meanwhile would look like a broken file."""
+        """Returns an idle helper whose process is alive, or None. A dead one would look like a broken file."""
         while self._idle:
             helper = self._idle.pop()
             if helper.alive:
@@ -120,7 +125,7 @@ class IdleHelpers(Generic[H]):
         return None
 
     def release(self, helper: H) -> None:
-        """Keeps a helper whose job is done, or kills it: it is not reusable, or there are enough."""
+        """Keeps a helper whose job is done, or kills it if it cannot be used again or there are enough."""
         if not helper.reusable or len(self._idle) >= self._most:
             helper.kill()
             return

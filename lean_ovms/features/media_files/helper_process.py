@@ -1,4 +1,4 @@
-"""The child's side of helper.py: a process that handles one job after another, each with limits of memory and time."""
+"""The side of helper.py in the helper process, which handles one job after another with limits of memory and time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FD_BYTES = 4
 
 
 class JobChannel(BufferedRWPair):
-    """The socket to the parent."""
+    """The socket to the parent process."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._raw = _RawSocket(sock)
@@ -33,7 +33,7 @@ class JobChannel(BufferedRWPair):
 
 
 class _RawSocket(io.RawIOBase):
-    """A socket that receives descriptors, too."""
+    """A raw stream on a socket that also receives file descriptors."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.files: list[int] = []
@@ -58,7 +58,7 @@ class _RawSocket(io.RawIOBase):
 
 
 def run(module: str, handle: Handle) -> NoReturn:
-    """Runs a helper's module: calls handle with each job, a line of JSON, until the parent ends the pipe."""
+    """Runs a helper: calls `handle` with each job, a line of JSON, until the parent closes the socket."""
     sock = inherit_socket(module, sys.argv[1:])
     if sock is None:
         os._exit(EXIT_USAGE)
@@ -74,7 +74,7 @@ def run(module: str, handle: Handle) -> NoReturn:
 
 
 def set_limits(extra_bytes: int, extra_s: float) -> None:
-    """Limits memory and CPU time to what the process has used so far and this."""
+    """Limits memory and CPU time to the given amounts beyond what the process has used so far."""
     with open("/proc/self/statm", encoding="ascii") as statm:
         used_bytes = int(statm.read().split()[0]) * resource.getpagesize()
     _set(resource.RLIMIT_AS, used_bytes + extra_bytes)

@@ -1,11 +1,11 @@
-"""Counts events, and shows them with the numbers of the engines.
+"""Counts events, and shows the counts together with the numbers of the engines.
 
-Names and labels are OVMS's where it has the metric
-(https://github.com/openvinotoolkit/model_server/blob/main/docs/metrics.md), else vLLM's, else our own. Label
-values come from our own tables, never from a client, so their number is bounded.
+Names and labels are those of OVMS if it has the metric
+(https://github.com/openvinotoolkit/model_server/blob/main/docs/metrics.md), else those of vLLM, else this server's own.
+Values of labels come from tables, never from a client, so their number is bounded.
 
-Metrics are observed into plain numbers, which Exposition prints: when a request has finished (api) and when a
-generation has finished (models), 1.2 us and 3 us; a step of a stream costs 0.2 us, for its inter-token latency.
+Metrics are plain numbers, which Exposition prints. Observing a finished request takes 1.2 us, a finished generation 3
+us, and a step of a stream 0.2 us, for its inter-token latency.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ UNUSED = (
 
 
 def select(families: Sequence[Metric], listed: str) -> list[Metric]:
-    """Returns the families that a comma-separated list of names has; all for an empty list.
+    """Selects metric families by a comma-separated list of names; an empty list selects all.
 
     Args:
-        families: All that there are.
-        listed: The list.
+        families: All families.
+        listed: The list of names.
 
     Raises:
-        StartError: A name is that of no family.
+        StartError: A name is unknown.
     """
     if not listed:
         return list(families)
@@ -67,7 +67,7 @@ def _names(family: Metric) -> set[str]:
 
 
 def initial_labels(family: Metric, model: str) -> list[tuple[str, ...]]:
-    """Returns the label values that a model will have; none where they are not known in advance."""
+    """Returns the label values that a model will have in a family, or [] if they are not known in advance."""
     if not family.from_start:
         return []
     known: dict[tuple[str, ...], list[tuple[str, ...]]] = {
@@ -86,25 +86,25 @@ class EngineState:
     model: str
     """The name of the model."""
     in_flight: int
-    """How many requests for it are being served."""
+    """The number of requests for the model that are being served."""
     up: bool
-    """Whether requests are served, if need be after a load."""
+    """Whether requests are served, if necessary after loading the model."""
     restarts: int
-    """How many children were started after the first."""
+    """The number of engine processes that were started after the first one."""
     memory: int | None
-    """The memory of the child in bytes; None: there is no child."""
+    """The memory of the engine process in bytes; None if there is none."""
     stats: EngineStats | None
-    """The engine's counts; None: it does not answer."""
+    """The engine's statistics; None if it does not answer."""
     loaded: bool = True
-    """Whether it is in memory."""
+    """Whether the model is in memory."""
     waiting: int = 0
-    """How many requests wait until it is."""
+    """The number of requests that wait until the model is in memory."""
     info: ModelInfo | None = None
-    """What is known of the model in memory."""
+    """The description of the model, if it is in memory."""
 
 
 class LatencyTimer(TokenTimer):
-    """The inter-token latencies of one generation, counted as tokens arrive and added to the histogram at its end."""
+    """Measures the inter-token latencies of one generation, which are added to the histogram at its end."""
 
     __slots__ = ("_last", "counts", "total")
 
@@ -114,8 +114,10 @@ class LatencyTimer(TokenTimer):
         self._last = 0.0
 
     def observe(self, count: int) -> None:
-        """Observes `count` tokens of a choice that arrived now; those of one speculative step share its time
-        equally."""
+        """Observes that `count` tokens of a choice arrived now.
+
+        The tokens of one speculative step share its time equally.
+        """
         now = time.monotonic()
         if self._last:
             gap = now - self._last
@@ -133,12 +135,12 @@ class PrometheusMetrics(Metrics):
         """Makes an empty value for each metric that is served.
 
         Args:
-            families: All families that there are.
-            listed: Comma-separated names of those that are served; empty: all.
-            hidden: Whether families have their older names, too.
+            families: All families.
+            listed: The comma-separated names of the families that are served; "": all.
+            hidden: Whether families are also shown under their older names.
 
         Raises:
-            StartError: For a name that is unknown.
+            StartError: A name is unknown.
         """
         chosen = select(families, listed)
         self._families = {family.name: family for family in chosen}
@@ -213,8 +215,8 @@ class PrometheusMetrics(Metrics):
         """Returns all metrics in Prometheus' text format.
 
         Args:
-            engines: The models, whose gauges are set.
-            samples: Values of metrics that features count.
+            engines: The states of the models, for gauges.
+            samples: The values of metrics that features count.
 
         Returns:
             The text as bytes.
@@ -270,7 +272,8 @@ class PrometheusMetrics(Metrics):
         self._set("lean_ovms_engine_recoveries_total", labels, stats.recoveries)
 
     def _create_series(self, model: str) -> None:
-        """Creates a served model's series before its first event, which would else not show in a rate."""
+        """Creates the series of a served model before its first event, which would otherwise not be
+        visible in a rate."""
         if model in self._created:
             return
         self._created.add(model)
@@ -305,7 +308,7 @@ class PrometheusMetrics(Metrics):
 
 
 def make(config: Config) -> PrometheusMetrics:
-    """Returns the metrics of a server. Raises StartError."""
+    """Makes the metrics of a server. Raises StartError."""
     options = config.of(MetricOptions)
     hidden = bool(options.show_hidden_metrics_for_version)
     return PrometheusMetrics(config.composition.metrics, options.metrics_list, hidden=hidden)

@@ -15,7 +15,7 @@ _option = partial(option, group="behaviour")
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class MetricOptions(Options):
-    """The switch of metrics, and which are served."""
+    """The options for serving metrics, and for selecting them."""
 
     metrics_enable: bool = _option(False, "serve Prometheus metrics at /metrics", common=True)
     metrics_list: str = _option(
@@ -28,7 +28,7 @@ class MetricOptions(Options):
     )
 
     def check(self, config: Any) -> None:
-        """Raises StartError if metrics are chosen, and none are served."""
+        """Raises StartError if metrics are selected, but metrics are not served."""
         if self.metrics_list and not self.metrics_enable:
             raise StartError("--metrics_list needs --metrics_enable")
 

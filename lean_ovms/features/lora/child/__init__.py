@@ -1,1 +1,1 @@
-"""LoRA adapters as inputs of the network."""
+"""LoRA adapters in the engine process, as inputs of the network."""

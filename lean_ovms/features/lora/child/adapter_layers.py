@@ -1,14 +1,15 @@
-"""LoRA adapters of single requests in the network: y += ((x A') * choice) B' behind each linear layer.
+"""Adds LoRA adapters, one for each request, to a network: y += ((x A') * choice) B' after each linear layer.
 
-A and B are inputs: the weights of all adapters in memory one after the other, along the axis of ranks. `choice`
-[tokens, ranks] has an adapter's scale in the columns of the adapter that the token's request names, and 0 in others.
+A and B are inputs with the weights of all adapters in memory, concatenated along the axis of ranks. `choice` [tokens,
+ranks] has an adapter's scale in the columns of the adapter that the token's request uses, and 0 in the others.
 
-So an adapter cannot change another's tokens, whatever its weights: A and B are finite (`files`), and x A' is
-cut to finite numbers, because 0 times one that overflows would be no number for every token of the step.
+So an adapter cannot affect tokens of other requests, whatever its weights are: A and B are finite (`files`), and x A'
+is clamped to finite numbers, because 0 times infinity would be NaN for every token of the step.
 
-Layers that multiply the same x (q, k, v; gate, up) are a group: the A of all of them is one input, so x A' is one
-product. x is made [tokens, width] for it: [tokens, 1, width] would be a product for each token. A step of 32 tokens
-with the demo model took 1.4 times as long with those, one of 256 twice as long (CPU time, 2026-11).
+Layers that multiply the same x (q, k, v; gate, up) are a group, for which the A of all layers is one input and x A' one
+product. For it, x is reshaped to [tokens, width], since [tokens, 1, width] would be a product for each token: with the
+demo model, a step of 32 tokens took 1.4 times as long that way, and one of 256 tokens twice as long (CPU time,
+2026-11).
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ MOST = 65504.0
 
 
 class Layers(NamedTuple):
-    """The layers of a network, for adapters."""
+    """The linear layers of a network, as adapters see them."""
 
     groups: tuple[Sizes, ...]
-    """The layers that take weights."""
+    """The layers that take adapters, in groups."""
     fixed: frozenset[str]
-    """The layers that adapters may name and that take none here."""
+    """The layers that adapters may name, but that do not take adapters."""
 
 
 def insert(model: Any, kind: Any) -> Layers:
@@ -40,7 +41,8 @@ def insert(model: Any, kind: Any) -> Layers:
 
     Args:
         model: The network.
-        kind: The element type of the inputs. Another type than the network computes in would be converted in each step.
+        kind: The element type of the inputs. It should be that in which the network computes, as another one would be
+            converted in each step.
     """
     choice = network_input(ADAPTER_CHOICE, [-1, -1], np.float32)
     inputs, choices, found = [choice], {1: choice}, list[Sizes]()
@@ -91,12 +93,12 @@ def _width(value: Any) -> int:
 
 
 def _float(value: Any) -> Any:
-    """Converts a value to float32; openvino removes the conversion where it computes in the value's own type."""
+    """Converts a value to float32; OpenVINO removes the conversion if it computes in the value's own type."""
     return value if value.get_element_type() == np.float32 else ops.convert(value, "f32")
 
 
 def _layer(node: Any) -> str:
-    """Returns the name in peft of the linear layer that a node computes; "" if the node is no linear layer."""
+    """Returns the name in peft of the linear layer that a node computes, or "" if the node is not a linear layer."""
     name = node.get_friendly_name()
     if node.get_type_name() != "MatMul" or not name.startswith(MODULE) or "/" not in name:
         return ""
@@ -106,7 +108,7 @@ def _layer(node: Any) -> str:
 def _by_token(node: Any) -> bool:
     """Returns whether a node multiplies [tokens, width] or [tokens, 1, width] with a matrix.
 
-    The last projection does not count: its input has only the tokens whose logits are wanted.
+    The last projection does not, since its input has only the tokens whose logits are needed.
     """
     x, weights, y = (value.get_partial_shape() for value in (*node.input_values(), node.output(0)))
     if any(shape.rank.is_dynamic or shape[-1].is_dynamic for shape in (x, weights, y)):

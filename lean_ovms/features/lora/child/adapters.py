@@ -1,6 +1,6 @@
-"""The LoRA adapters of requests: which of them are in the network, several at once, and which token has which.
+"""The LoRA adapters whose weights are in the network, and the choice of one for each token.
 
-Weights are inputs of the network (`adapter_layers`), so an adapter is loaded between two steps, without a compilation.
+Weights are inputs of the network (`adapter_layers`), so an adapter is loaded between two steps, without compiling.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def down_name(layer: str) -> str:
 
 
 def up_name(layer: str) -> str:
-    """Returns the input [height, ranks] with the B of all adapters for a layer."""
+    """Returns the name of the input [height, ranks] that has the B of all adapters for a layer."""
     return f"lora_B.{layer}"
 
 
@@ -38,7 +38,7 @@ class Adapter:
     """The weights of one adapter."""
 
     key: str
-    """A text that no other adapter has, nor had."""
+    """A unique text, which no other adapter has or ever had."""
     scale: float
     """The factor of what the adapter adds to the output of a layer."""
     layers: Mapping[str, tuple[Weights, Weights]]
@@ -51,10 +51,10 @@ class Adapter:
 
 
 def fits(adapter: Adapter, layers: Sizes, fixed: frozenset[str]) -> str:
-    """Returns why a network cannot take an adapter; "" if it can.
+    """Returns why a network cannot take an adapter, or "" if it can.
 
     Args:
-        adapter: The adapter; layers that it does not change, as A or B is all zeros, may be missing in the network.
+        adapter: The adapter. Layers that it does not change, as A or B is zero, may be missing in the network.
         layers: The layers of the network that take adapters, with the widths of their inputs and outputs.
         fixed: The layers of the network that take no adapters.
     """
@@ -73,11 +73,11 @@ def fits(adapter: Adapter, layers: Sizes, fixed: frozenset[str]) -> str:
 class AdapterTable(AdapterProvider):
     """The adapters whose weights are in a network.
 
-    When it is full, an adapter that no sequence uses makes room for another.
+    When it is full, an adapter that no sequence uses is replaced by another one.
     """
 
     def __init__(self, network: Network, groups: Iterable[Sizes], most: int) -> None:
-        """Writes inputs without any adapter.
+        """Writes the inputs without any adapter.
 
         Args:
             network: The network that has inputs for adapters.
@@ -94,7 +94,7 @@ class AdapterTable(AdapterProvider):
         self._write()
 
     def acquire(self, adapter: AdapterWeights | None) -> bool:
-        """Counts one more sequence with this adapter; False if there is no room for the adapter now."""
+        """Counts one more sequence with an adapter. Returns False if there is no room for the adapter now."""
         if adapter is None:
             return True
         if adapter not in self._users:
@@ -109,16 +109,16 @@ class AdapterTable(AdapterProvider):
         return True
 
     def release(self, adapter: AdapterWeights | None) -> None:
-        """Counts one sequence less with this adapter."""
+        """Counts one sequence less with an adapter."""
         if adapter is not None:
             self._users[adapter] = self._users.pop(adapter) - 1
 
     def columns(self, adapter: AdapterWeights) -> slice:
-        """Returns the columns of the input ADAPTER_CHOICE that an adapter has as long as a sequence uses it."""
+        """Returns the columns of an adapter in the input ADAPTER_CHOICE, which it has while a sequence uses it."""
         return self._columns[adapter]
 
     def _write(self) -> None:
-        """Writes the weights of all adapters again; their columns may move."""
+        """Writes the weights of all adapters again, after which their columns may have changed."""
         at, self._columns = 0, {}
         for adapter in self._users:
             self._columns[adapter] = slice(at, at + adapter.rank)

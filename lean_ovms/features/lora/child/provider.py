@@ -1,4 +1,5 @@
-"""The adapters that requests name: read from their files, kept as long as they are used, and put into the network."""
+"""Reads the adapters that requests name from their files, keeps them while they are used, and puts them into the
+network."""
 
 from __future__ import annotations
 
@@ -16,39 +17,39 @@ log = logging.getLogger(__name__)
 
 
 class LoraInputs:
-    """A paged.network.AdapterInputs: the inputs of LoRA adapters."""
+    """Adds the inputs of LoRA adapters to networks."""
 
     def __init__(self, most: int) -> None:
-        """Keeps how many adapters may be in the network at once."""
+        """Keeps the most adapters that may be in the network at once."""
         self._most = most
         self._layers = adapter_layers.Layers((), frozenset())
 
     def insert(self, model: Any, kind: Any) -> None:
-        """Implements AdapterInputs.insert."""
+        """Adds the inputs of adapters to the linear layers of a network."""
         self._layers = adapter_layers.insert(model, kind)
         if not self._layers.groups:
             raise NotPageable("its linear layers have no names by which adapters could be matched")
 
     def provider(self, network: Network) -> LoraAdapters:
-        """Implements AdapterInputs.provider."""
+        """Returns the provider of adapters for a network to which the inputs were added."""
         return LoraAdapters(network, self._layers, self._most)
 
 
 def new_inputs(config: EngineConfig) -> LoraInputs:
-    """Returns what gives a network the inputs of adapters."""
+    """Makes the object that adds the inputs of adapters to networks, by the options."""
     return LoraInputs(config.of(LoraOptions).max_loras)
 
 
 class LoraAdapters(AdapterTable):
-    """The weights of the adapters that requests named last, and those in the network."""
+    """Provides adapters: the weights of those that were used last, and the ones in the network."""
 
     def __init__(self, network: Network, layers: adapter_layers.Layers, most: int) -> None:
-        """Puts no adapter into the network yet.
+        """Begins without adapters in the network.
 
         Args:
             network: The network, which has the inputs of adapters.
-            layers: Its layers that take adapters, and those that do not.
-            most: How many adapters are kept, and how many are in the network at once.
+            layers: The layers of the network that take adapters, and those that do not.
+            most: The most adapters that are kept, and that are in the network at once.
         """
         super().__init__(network, layers.groups, most)
         self._layers = {layer: sizes for group in layers.groups for layer, sizes in group.items()}
@@ -56,7 +57,7 @@ class LoraAdapters(AdapterTable):
         self._read: dict[str, Adapter] = {}
 
     def get(self, text: str) -> Adapter | None:
-        """Implements AdapterProvider.get."""
+        """Returns the adapter for the text of a module, read from its file if it is not kept; None for ""."""
         if not text:
             return None
         adapter = self._read.pop(text, None)
@@ -75,5 +76,5 @@ class LoraAdapters(AdapterTable):
         return adapter
 
     def name(self, text: str) -> str:
-        """Implements AdapterProvider.name."""
+        """Returns the name of the adapter for the text of a module."""
         return reading.name(text)

@@ -1,4 +1,4 @@
-"""LoRA adapters: those that a pipeline of openvino_genai is built with, and the weights of one as arrays."""
+"""Reads LoRA adapters: for the pipelines of openvino_genai, or as arrays of weights."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from ..feature import LoraOptions
 def genai_adapters(config: EngineConfig) -> Any:
     """Returns the AdapterConfig of all adapters in lora_modules together. Raises StartError.
 
-    MODE_STATIC: in the others an adapter is asleep until the first generate(), which continuous batching never calls,
-    and pipelines for images that share their networks lose it.
+    Its mode is MODE_STATIC: in other modes, an adapter has no effect before the first generate(), which continuous
+    batching never calls, and pipelines for images that share their networks lose it.
     """
     all_modules = modules.parse(config.of(LoraOptions).lora_modules)
     for module in all_modules:
@@ -30,14 +30,16 @@ def genai_adapters(config: EngineConfig) -> Any:
 
 
 def name(text: str) -> str:
-    """Returns the name of a module as modules.dumps writes it."""
+    """Returns the name of the adapter in a text that modules.dumps wrote."""
     [module] = modules.parse(text)
     return module.name
 
 
 def read(text: str) -> tuple[float, dict[str, tuple[Floats, Floats]]]:
-    """Reads a module as modules.dumps writes it: its scale, and A [rank, width] and B [height, rank] by name of
-    the layer. Raises StartError."""
+    """Reads the adapter that a text of modules.dumps describes.
+
+    Returns its scale, and A [rank, width] and B [height, rank] of each layer by the layer's name. Raises StartError.
+    """
     [module] = modules.parse(text)
     file = files.weights(Path(module.path))
     adapted = files.pairs(file)

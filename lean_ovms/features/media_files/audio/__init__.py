@@ -1,1 +1,1 @@
-"""Audio files of requests: their formats, limits, and decoding in a process of its own."""
+"""Audio files: their formats, their limits, decoding in a separate process, and encoding."""

@@ -1,8 +1,8 @@
-"""A file's bytes to mono samples of 16 kHz, block by block. Runs in the decoder process; knows no sockets.
+"""Decodes a file to mono samples of 16 kHz, block by block, in the decoder process.
 
-WAV needs no library but numpy; FLAC, Ogg, MP3 and AIFF need soundfile, other rates than 16 kHz soxr, and what only
-FFmpeg reads needs PyAV. Channels are averaged. Headers are checked before samples are unpacked, and samples are
-counted, because headers lie.
+WAV needs no library but numpy. FLAC, Ogg, MP3 and AIFF need soundfile, other rates than 16 kHz need soxr, and formats
+that only FFmpeg reads need PyAV. Channels are averaged. Headers are checked before samples are decoded, and samples are
+counted, as headers may be wrong.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ _CODECS = frozenset(("aac", "opus", "vorbis", "mp3", "flac", "alac", "mp3float",
 
 
 def decode(data: bytes | memoryview, format: str, limits: AudioLimits) -> Iterator[bytes]:  # noqa: A002 - as in formats
-    """Returns samples as types.audio has them. Raises BadRequest, also in the middle, and MemoryError."""
+    """Yields blocks of samples in the format of types.audio.
+
+    Raises BadRequest, also after some blocks, and MemoryError.
+    """
     try:
         count = 0
         for block in _unlimited(data, format, limits):
@@ -84,7 +87,7 @@ def check_shape(rate: int, channels: int, limits: AudioLimits) -> None:
 
 
 class SoundFile:
-    """A file that libsndfile reads. Raises BadRequest without soundfile, and its exceptions."""
+    """A file that libsndfile reads. Raises BadRequest if soundfile is not installed, and soundfile's errors."""
 
     def __init__(self, data: bytes | memoryview, format: str) -> None:  # noqa: A002 - as in formats
         assert format in SNDFILE
@@ -105,7 +108,7 @@ class SoundFile:
 
 
 def missing(format: str, package: str, extra: str) -> BadRequest:  # noqa: A002 - as in formats
-    """Returns the 400 for a format whose library is not there."""
+    """Returns the error for a format whose library is not installed."""
     how = install_command(extra) if extra else f"pip install {package}"
     return BadRequest(
         f"{BROKEN} Reading {format} needs {package}, which is not installed on this server: {how}",
@@ -170,6 +173,6 @@ def _ffmpeg_blocks(data: bytes | memoryview, format: str, limits: AudioLimits) -
 
 
 def _reason(error: Exception) -> str:
-    """Returns what a library says; without the objects in its texts, which are addresses."""
+    """Returns the message of a library's error, without the memory addresses of objects in it."""
     text = " ".join(str(getattr(error, "error_string", error)).split())
     return re.sub("<[^>]*>", "file", text)[:200] or type(error).__name__

@@ -1,7 +1,7 @@
-"""Decode audio files in processes of their own, block by block, as fast as the blocks are read.
+"""Decodes audio files in separate processes, block by block, as fast as the blocks are read.
 
-A process has one file. It waits when its blocks are not read: the pipe holds about 10 s of audio, so the memory that a
-request takes here does not depend on its file. Knows no formats beyond their beginnings.
+A process decodes one file. It waits if its blocks are not read. The pipe holds about 10 s of audio, so the memory of a
+request in this process does not depend on its file.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PARAM = "file"
 
 
 class AudioDecoder:
-    """Opens audio files. A server has one; close it at the end."""
+    """Opens audio files. A server has one object, which is closed at the end."""
 
     def __init__(self, config: Config, command: Sequence[str] = COMMAND) -> None:
         options = config.of(AudioFileOptions)
@@ -58,10 +58,10 @@ class AudioDecoder:
         )
 
     async def decode(self, data: memoryview | FileSlice) -> AudioStream:
-        """Returns the samples of a file, of which the first block has been decoded; close the stream in any case.
+        """Opens a file, and returns the stream of its samples, which must be closed in any case.
 
-        The process then has the whole file: `data` is not needed any more. Raises BadRequest that says what is wrong
-        with it, PayloadTooLarge, and Unavailable.
+        The first block has been decoded then, and the process has the whole file, so `data` is not needed any more.
+        Raises BadRequest if the file cannot be decoded, PayloadTooLarge, and Unavailable.
         """
         if len(data) > self._max_bytes:
             raise PayloadTooLarge(
@@ -86,15 +86,15 @@ class AudioDecoder:
         lease.release()
 
     async def drain(self, timeout_s: float) -> None:
-        """Does nothing: files are decoded for requests, which the server waits for."""
+        """Does nothing, since files are decoded for requests, for which the server waits anyway."""
 
     async def close(self) -> None:
-        """Ends the idle processes; the next file starts one again."""
+        """Ends the idle processes. The next file starts one again."""
         self.idle.stop()
 
 
 class AudioStream:
-    """Blocks of samples (types.audio), as an async iterator."""
+    """An async iterator of blocks of samples (types.audio)."""
 
     def __init__(self, process: _Process, timeout_s: float, release: Callable[[], None]) -> None:
         self.samples = 0
@@ -106,11 +106,11 @@ class AudioStream:
 
     @property
     def seconds(self) -> float:
-        """Seconds of audio read so far."""
+        """The length of the audio read so far, in seconds."""
         return self.samples / SAMPLE_RATE
 
     async def begin(self, data: memoryview | FileSlice, found: Found, limits: AudioLimits) -> None:
-        """Hands over the file and waits for its first block. Raises RequestError."""
+        """Sends the file to the process, and waits for the first block. Raises RequestError."""
         allowed_s = self._timeout_s + (0.0 if self._process.pid else START_S)
         self._first = await self._waited(self._process.begin(data, found, limits, allowed_s))
 
@@ -137,7 +137,7 @@ class AudioStream:
             raise self._process.exit_error(error) from None
 
     async def aclose(self) -> None:
-        """Ends the work, if it is not done. Idempotent."""
+        """Cancels the decoding if it has not ended. Idempotent."""
         release, self._release = self._release, None
         if release is not None:
             release()
@@ -147,7 +147,7 @@ class _Process(Helper):
     """One decoder process."""
 
     async def begin(self, data: memoryview | FileSlice, found: Found, limits: AudioLimits, seconds: float) -> bytes:
-        """Hands over a file. Returns its first block. Raises as `block`."""
+        """Sends a file to the process, and returns the first block. Raises the errors of `block`."""
         self.reusable = False
         deadline = asyncio.get_running_loop().time() + seconds
         await self.streams()
@@ -161,8 +161,10 @@ class _Process(Helper):
         return await self.block(deadline - asyncio.get_running_loop().time())
 
     async def block(self, seconds: float) -> bytes:
-        """Returns the next block, b"" at the end. Raises BadRequest, asyncio.TimeoutError, and OSError or EOFError if
-        the process has ended."""
+        """Waits for the next block, and returns it, or b"" at the end.
+
+        Raises BadRequest, asyncio.TimeoutError after `seconds`, and OSError or EOFError if the process has ended.
+        """
         block, is_end = await asyncio.wait_for(self._read(), seconds)
         if not is_end:
             return block
@@ -183,7 +185,7 @@ class _Process(Helper):
         return await reader.readexactly(size), is_end
 
     def exit_error(self, error: Exception) -> RequestError:
-        """Returns what the end of the process means for the request."""
+        """Returns the error of the request, given the error by which the end of the process was noticed."""
         if not self.pid:
             log.error("the audio decoder does not start: %s", error)
             return Unavailable("Audio cannot be decoded at the moment.", code="decoder_unavailable")

@@ -1,8 +1,8 @@
-"""Samples to the bytes of an audio file, block by block. The samples are this server's own, so this needs no process.
+"""Encodes samples as an audio file, block by block, in this process, as the samples are this server's own.
 
-WAV and PCM need nothing; FLAC, Opus and MP3 need soundfile (the extra `audio`). Measured with libsndfile 1.2.2: Opus
-and MP3 of a constant bit rate can be sent as they are made. A FLAC file cannot: its readers need the number of samples,
-which is in its head, so it is complete before any of it is sent.
+WAV and PCM need no library; FLAC, Opus and MP3 need soundfile (the extra `audio`). With libsndfile 1.2.2, Opus and MP3
+of a constant bit rate can be sent while they are written. A FLAC file cannot: its head has the number of samples, which
+readers need, so it is sent when it is complete.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def open_encoder(name: str, rate: int, samples: int | None = None) -> Encoder:
 
     Args:
         name: The format, one of FORMATS.
-        rate: The samples in a second.
+        rate: The sample rate in Hz.
         samples: The number of all samples; None if it is not known.
 
     Raises:
@@ -51,8 +51,8 @@ def wav_head(rate: int, size: int) -> bytes:
     """Returns the 44 bytes before the samples of a mono WAV file.
 
     Args:
-        rate: The samples a second.
-        size: The bytes of all samples, or UNKNOWN.
+        rate: The sample rate in Hz.
+        size: The size of all samples in bytes, or UNKNOWN.
     """
     whole = UNKNOWN if size == UNKNOWN else size + 36
     form = struct.pack("<IHHIIHH", 16, 1, 1, rate, rate * SAMPLE_BYTES, SAMPLE_BYTES, 8 * SAMPLE_BYTES)
@@ -60,13 +60,13 @@ def wav_head(rate: int, size: int) -> bytes:
 
 
 class PcmEncoder:
-    """Writes samples as they are, after a head."""
+    """Writes samples unchanged, after a head."""
 
     def __init__(self, head: bytes) -> None:
         self._head = head
 
     def encode(self, samples: bytes) -> bytes:
-        """Returns the bytes of the file that are complete with these samples, s16 mono; may be none."""
+        """Encodes 16-bit mono samples, and returns the next bytes of the file, which may be b""."""
         head, self._head = self._head, b""
         return head + samples
 
@@ -97,12 +97,12 @@ Encoder = PcmEncoder | SoundfileEncoder
 
 
 class _Sink(BytesIO):
-    """A file in memory. What was taken of it cannot be changed any more: a late head is dropped."""
+    """A file in memory from which bytes are taken while it is written. Later changes of taken bytes are dropped."""
 
     _taken = 0
 
     def take(self) -> bytes:
-        """Returns what was written since the last time."""
+        """Returns the bytes that were written since the last call."""
         with self.getbuffer() as written:
             data = bytes(written[self._taken :])
         self._taken += len(data)

@@ -1,7 +1,7 @@
-"""Recognizes the format of audio by its first bytes. Pure: it decodes nothing.
+"""Recognizes the format of audio by its first bytes.
 
-Only what is recognised here reaches a decoder, and each format has one: the libraries read dozens of formats besides,
-among them those with known faults. Names and types that a client sends are not looked at.
+Only recognized formats reach a decoder, and each format has one decoder. The libraries read dozens of other formats,
+some of which have known faults. Names and media types that a client sends are ignored.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _MAX_PADDING = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AudioLimits:
-    """Limits of the audio files that are accepted."""
+    """The limits of accepted audio files."""
 
     max_s: float
     """The most seconds of the decoded audio."""
     max_channels: int
     min_rate: int
-    """The fewest samples a second."""
+    """The lowest sample rate in Hz."""
     max_rate: int
-    """The most samples a second."""
+    """The highest sample rate in Hz."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +42,11 @@ class Found:
     format: str
     """The name of the format."""
     offset: int = 0
-    """Where the format's own bytes begin, behind ID3 tags and their padding."""
+    """The offset of the format's own bytes, after ID3 tags and their padding."""
 
 
 def recognise(data: bytes | memoryview | FileSlice) -> Found | None:
-    """Returns the format of a file; None if it is none of those that are read."""
+    """Returns the format of a file, or None if it is not supported."""
     offset = _behind_tags(data)
     if offset is None:
         return None
@@ -70,7 +70,7 @@ _MAGIC = ((b"OggS", 0, OGG), (b"ftyp", 4, MP4), (b"\x1a\x45\xdf\xa3", 0, WEBM))
 
 
 def _behind_tags(data: bytes | memoryview | FileSlice) -> int | None:
-    """Returns the offset of what stands behind ID3v2 tags; None for too many tags.
+    """Returns the offset after ID3v2 tags, or None if there are too many tags.
 
     See https://id3.org/id3v2.4.0-structure, 3.1.
     """
@@ -91,7 +91,7 @@ def _behind_tags(data: bytes | memoryview | FileSlice) -> int | None:
 
 
 def _is_mpeg(head: bytes) -> bool:
-    """Returns whether it begins with the header of an MPEG audio frame: layers 1 to 3, no reserved values."""
+    """Returns whether bytes begin with the header of an MPEG audio frame of layers 1 to 3, without reserved values."""
     if len(head) < 4 or head[0] != 0xFF or head[1] & 0xE0 != 0xE0:
         return False
     version, layer = head[1] >> 3 & 3, head[1] >> 1 & 3

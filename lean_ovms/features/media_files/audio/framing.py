@@ -1,5 +1,5 @@
-"""Frames the blocks that a decoder's process sends: each after a head, and at the end of a file a JSON object after
-one."""
+"""The framing of the blocks that a decoder process sends: a head before each block, and before a JSON object at the
+end."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ MAX_BLOCK = 1 << 22
 
 
 def head(size: int, *, end: bool = False) -> bytes:
-    """Returns the head of a block, or of the object at the end."""
+    """Returns the head of a block, or of the JSON object at the end."""
     return struct.pack("<I", size | END if end else size)
 
 
 def parse_head(data: bytes) -> tuple[int, bool]:
-    """Returns the size of what follows, and whether it is the object at the end."""
+    """Parses a head. Returns the number of bytes that follow, and whether they are the JSON object at the end."""
     (value,) = struct.unpack("<I", data)
     return value & ~END, bool(value & END)

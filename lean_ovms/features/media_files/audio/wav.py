@@ -1,7 +1,7 @@
-"""WAV files without a library: PCM of 8 to 32 bits, float, A-law and mu-law, as arrays. Runs in the decoder process.
+"""Reads WAV files without a library: PCM of 8 to 32 bits, float, A-law and mu-law. It runs in the decoder process.
 
-https://www.mmsp.ece.mcgill.ca/Documents/AudioFormats/WAVE/WAVE.html. Sizes in the headers of files that were written
-to a pipe are wrong; the samples then end with the file.
+https://www.mmsp.ece.mcgill.ca/Documents/AudioFormats/WAVE/WAVE.html. The sizes in the header of a file that was written
+to a pipe are wrong; its samples end with the file.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Samples = NDArray[np.float32]
 
 
 def block_frames(rate: int) -> int:
-    """Returns how many samples of each channel are a block."""
+    """Returns the number of samples of each channel in a block."""
     return max(1, min(round(rate * BLOCK_S), BLOCK_FRAMES))
 
 
 class WavFile:
-    """A WAV file. Raises BadRequest."""
+    """A WAV file that is read. Raises BadRequest if it is not valid."""
 
     def __init__(self, data: bytes | memoryview) -> None:
         chunk, self._body = _chunks(data)
@@ -49,7 +49,7 @@ class WavFile:
         """How many frames the file has."""
 
     def blocks(self) -> Iterator[Samples]:
-        """Yields samples as (frames, channels), between -1 and 1."""
+        """Yields blocks of samples [frames, channels] between -1 and 1."""
         read = _READERS[self._kind]
         for start in range(0, self.frames, self._step):
             count = min(self._step, self.frames - start)
@@ -102,7 +102,7 @@ def _read_24(raw: memoryview) -> Samples:
 
 @cache
 def mu_law() -> NDArray[np.int16]:
-    """Returns the sample of each code of G.711 µ-law, of 14 bits."""
+    """Returns the 14-bit sample for each code of G.711 µ-law."""
     code = ~np.arange(256, dtype=np.uint8)
     exponent, mantissa = ((code >> 4) & 7).astype(np.int32), (code & 15).astype(np.int32)
     magnitude = (((mantissa << 3) + 0x84) << exponent) - 0x84
@@ -111,7 +111,7 @@ def mu_law() -> NDArray[np.int16]:
 
 @cache
 def a_law() -> NDArray[np.int16]:
-    """Returns the sample of each code of G.711 A-law, of 13 bits."""
+    """Returns the 13-bit sample for each code of G.711 A-law."""
     code = np.arange(256, dtype=np.uint8) ^ 0x55
     exponent, mantissa = ((code >> 4) & 7).astype(np.int32), (code & 15).astype(np.int32) << 4
     magnitude = np.where(exponent == 0, mantissa + 8, (mantissa + 0x108) << np.maximum(exponent - 1, 0))

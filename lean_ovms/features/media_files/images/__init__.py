@@ -1,1 +1,1 @@
-"""Images of a request: where they come from, limits, decoding."""
+"""Images and videos of requests: fetching them, their limits, and decoding."""

@@ -1,7 +1,7 @@
-"""Tells which hosts and addresses images may be fetched from. Pure: it resolves and connects nothing.
+"""Decides from which hosts and addresses images may be fetched. It does not resolve names.
 
-A host must be listed by name. Each address that it resolves to must be on the public internet or be listed itself:
-a name can point to any address, also to this machine, its network, or a cloud's metadata service.
+A host must be listed by name. Each address to which it resolves must be on the public internet or be listed itself,
+since a name can point to any address, also to this machine, its network, or a cloud's metadata service.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _RELAYED = (ipaddress.IPv6Network("2002::/16"), ipaddress.IPv6Network("2001::/32
 
 
 class AllowedHosts:
-    """The value of --allowed_media_domains: names, *.name for its subdomains, addresses, networks, or "all" names."""
+    """The value of --allowed_media_domains: names, *.name for subdomains, addresses, networks, or "all"
+    for all names."""
 
     def __init__(self, listed: str) -> None:
         entries = [entry.strip().lower() for entry in listed.split(",") if entry.strip()]
@@ -50,7 +51,7 @@ class AllowedHosts:
         return bool(self._all or self._names or self._suffixes or self._networks)
 
     def allows_host(self, host: str) -> bool:
-        """Returns whether images may be fetched from a host of that name (or address, as written in a URL)."""
+        """Returns whether images may be fetched from a host, given its name or address as it is written in a URL."""
         literal = parse_address(host)
         if literal is not None:
             return self._listed(literal) or self._all
@@ -65,7 +66,7 @@ class AllowedHosts:
 
 
 def parse_address(host: str) -> Address | None:
-    """Returns the address written as a URL's host; None for a name."""
+    """Parses the host of a URL as an address. Returns None for a name."""
     try:
         return ipaddress.ip_address(host)
     except ValueError:
@@ -73,7 +74,7 @@ def parse_address(host: str) -> Address | None:
 
 
 def without_mapping(address: Address) -> Address:
-    """Returns the IPv4 address in an IPv4-mapped IPv6 one (::ffff:127.0.0.1), else the address itself."""
+    """Returns the IPv4 address in an IPv4-mapped IPv6 address (::ffff:127.0.0.1), else the address itself."""
     return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address
 
 

@@ -1,7 +1,6 @@
-"""A pool of decoder processes: started when needed, given jobs, killed when a job takes too long.
+"""A pool of processes that decode images. They are started when needed, and killed if a job takes too long.
 
-An image is decoded off the event loop because that takes long, 0.5 s for a photograph of 12 megapixels. Knows no
-formats.
+Decoding must not be on the event loop: a photograph of 12 megapixels takes 0.5 s.
 """
 
 from __future__ import annotations
@@ -36,28 +35,28 @@ class DecodeJob:
     """An image or a video to decode."""
 
     data: bytes | str | memoryview | FileSlice
-    """The file; a text is in base64."""
+    """The file, or a text with the file in base64."""
     max_pixels: int
     """The most pixels that an image, or a frame, in the file may have."""
     start: int = 0
-    """The place in `data` at which the file begins."""
+    """The offset in `data` at which the file begins."""
     box: int = 0
     """The side, in pixels, of the square that an image is shrunk into; 0: it keeps its size."""
     video: FrameLimits | None = None
-    """The frames of a video that are wanted; None: it is an image."""
+    """The limits of the frames to decode from a video; None for an image."""
     mask: bool = False
-    """Whether an image is the mask of an edit: what is transparent becomes white and the rest black; an image without
-    transparency becomes grey."""
+    """Whether an image is the mask of an edit: transparent pixels become white and others black. Without any, it
+    becomes grey."""
 
     def pieces(self) -> Iterator[bytes | memoryview]:
-        """Yields the file in pieces: no call copies a large one at once."""
+        """Yields the file in pieces, so that no call copies a large file at once."""
         for begin in range(self.start, len(self.data), PIECE_BYTES):
             piece = self.data[begin : begin + PIECE_BYTES]
             yield piece.encode("ascii", "replace") if isinstance(piece, str) else piece
 
 
 class DecoderPool:
-    """At most max_processes decoder processes. They end after idle_s seconds without a job."""
+    """A pool of at most max_processes decoder processes, which end after idle_s seconds without a job."""
 
     def __init__(
         self, max_processes: int, timeout_s: float, idle_s: float = 120.0, command: Sequence[str] = COMMAND
@@ -69,11 +68,11 @@ class DecoderPool:
         """The processes without a job."""
 
     async def decode(self, job: DecodeJob) -> Image:
-        """Returns the image of a job.
+        """Decodes the image or the video of a job.
 
         Raises:
-            BadRequest: The data is no image, or it is too large or takes too long to decode.
-            Unavailable: There is no process for it.
+            BadRequest: The data is not an image, is too large, or takes too long to decode.
+            Unavailable: No process is available.
         """
         if importlib.util.find_spec("PIL") is None:
             raise BadRequest(f"Images need Pillow, which is not installed on this server: {install_command('vision')}")
@@ -85,7 +84,7 @@ class DecoderPool:
                 self.idle.release(process)
 
     def stop(self) -> None:
-        """Ends the idle processes; the next job starts one again."""
+        """Ends the idle processes. The next job starts one again."""
         self.idle.stop()
 
 
@@ -93,7 +92,7 @@ class _Decoder(Helper):
     """One decoder process."""
 
     async def decode(self, job: DecodeJob, timeout_s: float) -> Image:
-        """Returns the image that the process decodes. Raises RequestError."""
+        """Sends a job to the process, and returns the image. Raises RequestError."""
         self.reusable = False
         allowed_s = timeout_s if self.pid else timeout_s + START_S
         try:
@@ -132,7 +131,7 @@ class _Decoder(Helper):
 
 
 async def _read_exactly(reader: asyncio.StreamReader, size: int) -> bytes:
-    """Reads as reader.readexactly does, which copies all bytes in one call. Raises EOFError."""
+    """Reads exactly `size` bytes without copying all in one call, as reader.readexactly does. Raises EOFError."""
     found = reserve(size)
     while missing := size - found.tell():
         piece = await reader.read(min(missing, PIECE_BYTES))

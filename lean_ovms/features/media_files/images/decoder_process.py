@@ -1,10 +1,10 @@
 """python -m lean_ovms.features.media_files.images.decoder_process FD: decodes images where a crash or hang is harmless.
 
-Decoders of image formats are the part of a server that hostile bytes reach first, so they run in a process with limits
-of memory and time, without the server's secrets in its environment. A job on the socket pair is a JSON line {"bytes",
-"base64", "max_pixels", "box", "mask", "seconds", "video"} and that number of bytes; the answer is {"height", "width",
-"times", "length"} and the pixels, or {"error": text}. "video" has the fields of FrameLimits, or is null for an image.
-The parent kills the process when no answer comes.
+Decoders of image formats are the first part of a server that hostile bytes reach. So they run in a process with limits
+of memory and time, and without the server's secrets in its environment. A job on the socket pair is a JSON line
+{"bytes", "base64", "max_pixels", "box", "mask", "seconds", "video"} and that number of bytes. The answer is {"height",
+"width", "times", "length"} and the pixels, or {"error": text}. "video" has the fields of FrameLimits, or is null for an
+image. The parent kills the process if no answer comes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ VIDEO_SPARE_BYTES = 512 << 20
 
 
 def handle(job: dict[str, Any], stream: BufferedRWPair) -> None:
-    """Reads one job and writes its answer."""
+    """Decodes the file of one job, and writes the answer."""
     data: bytes = stream.read(job["bytes"])
     limits = FrameLimits(**job["video"]) if job["video"] else None
     memory = BYTES_PER_PIXEL * job["max_pixels"] + 2 * job["bytes"] + SPARE_BYTES

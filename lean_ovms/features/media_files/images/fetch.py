@@ -1,8 +1,8 @@
-"""Fetch images from web servers that the operator has listed. A small HTTP client, because a general one does too much.
+"""Fetches images from web servers that the operator has listed, with a small HTTP client of its own.
 
-The URL is parsed once (source.py), its host is resolved once, every address found is checked, and the connection goes
-to one of them. Redirects only if the operator allows them, each checked like the first URL; no proxies, cookies,
-credentials or compression; one limit of size and one of time for the whole.
+The URL is parsed once (source.py), its host is resolved once, every found address is checked, and the connection goes
+to one of them. Redirects are followed only if the operator allows them, and each is checked like the first URL. There
+are no proxies, cookies, credentials or compression, and one limit of size and one of time for everything.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 
 
 class HttpFetcher:
-    """Fetches images or videos, which is the `media`. Raises StartError for an invalid list of hosts."""
+    """Fetches images or videos; `media` names which in errors. Raises StartError for an invalid list of hosts."""
 
     def __init__(self, options: ImageFileOptions, media: str, max_bytes: int, timeout_s: float) -> None:
         self._hosts = AllowedHosts(options.allowed_media_domains)
@@ -42,7 +42,7 @@ class HttpFetcher:
         self._redirects = MAX_REDIRECTS if options.media_url_allow_redirects else 0
 
     async def fetch(self, url: Url) -> bytes:
-        """Returns the body of a 200. Raises BadRequest."""
+        """Fetches a URL, and returns the body of a response with status 200. Raises BadRequest."""
         try:
             return await asyncio.wait_for(self._follow(url), self._timeout_s)
         except asyncio.TimeoutError:
@@ -63,7 +63,7 @@ class HttpFetcher:
         raise BadRequest(f"{FAILED}: it is redirected {'too often' if self._redirects else '(not allowed)'}")
 
     async def _get(self, url: Url) -> bytes | Url:
-        """Sends one request. Returns the image, or the URL that it is redirected to."""
+        """Sends one request, and returns the body, or the URL of a redirect."""
         if not self._hosts.allows_host(url.host):
             raise BadRequest(NOT_ALLOWED)
         reader, writer = await self._connect(url, await self._resolve(url))
@@ -73,7 +73,7 @@ class HttpFetcher:
             writer.transport.abort()
 
     async def _resolve(self, url: Url) -> list[str]:
-        """Returns the host's addresses, all of them allowed. Raises BadRequest."""
+        """Resolves the host, and returns its addresses. Raises BadRequest if one of them is not allowed."""
         literal = parse_address(url.host)
         if literal is not None:
             self._check([literal])
@@ -105,7 +105,7 @@ class HttpFetcher:
         return ssl.create_default_context()
 
     async def _download(self, url: Url, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes | Url:
-        """Sends one request on a fresh connection. Returns as `_get`."""
+        """Sends one request on a new connection, and returns the body, or the URL of a redirect."""
         http = h11.Connection(h11.CLIENT)
         request = h11.Request(method="GET", target=url.target, headers=[("Host", url.authority), *self._headers])
         writer.write((http.send(request) or b"") + (http.send(h11.EndOfMessage()) or b""))

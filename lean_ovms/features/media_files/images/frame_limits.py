@@ -1,4 +1,4 @@
-"""Chooses the frames of a video that are decoded, as vLLM samples them. Pure."""
+"""Selects the frames of a video that are decoded, as vLLM does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class FrameLimits:
     num_frames: int
     """The most frames."""
     fps: float
-    """The most frames of a second, 0: any; for a list of images its frames in a second, 0: one."""
+    """The most frames per second, 0: no limit; for a list of images, its frames per second, 0: one."""
     total_pixels: int
     """The most pixels of all frames together."""
     max_s: float
@@ -22,7 +22,8 @@ class FrameLimits:
     """Whether the file is a list of images in base64, with a comma between them."""
 
     def sampled(self, total: int, seconds: float) -> list[int]:
-        """Returns the numbers of the frames: as many as allowed, the first and the last among them."""
+        """Returns the numbers of the frames to decode: as many as allowed, evenly spaced, with the first and the last
+        one."""
         count = min(self.num_frames, total)
         if self.fps:
             count = min(count, math.floor(seconds * self.fps))

@@ -1,7 +1,4 @@
-"""Load the images of a request: from the URLs in its messages to pixels, within the server's limits.
-
-Knows the options and calls the other modules here; knows no protocols and no image formats.
-"""
+"""Loads the images and videos of a request, from the URLs in its messages to pixels, within the server's limits."""
 
 from __future__ import annotations
 
@@ -39,7 +36,7 @@ class ImageRequest:
     """An image or a video that a client asks for."""
 
     url: str = ""
-    """The URL of its part; "" if there is a file."""
+    """The URL of its content part; "" if there is a file."""
     detail: str = "auto"
     """The detail that the client asks for: "auto", "low" or "high"."""
     param: str
@@ -49,12 +46,12 @@ class ImageRequest:
     file: memoryview | FileSlice | None = None
     """The image itself, instead of a URL."""
     mask: bool = False
-    """Whether it is the mask of an edit: what is transparent becomes white and the rest black; an image without
-    transparency becomes grey."""
+    """Whether it is the mask of an edit: transparent pixels become white and others black; without any, it becomes
+    grey."""
 
 
 class _MediaReader:
-    """Reads files of images, or of videos, and decodes them."""
+    """The readers and the decoder of images, or of videos."""
 
     def __init__(self, options: ImageFileOptions, media: str, max_bytes: int, timeout_s: float, decoders: int) -> None:
         self.max_bytes = max_bytes
@@ -64,7 +61,7 @@ class _MediaReader:
 
 
 class ImageLoader:
-    """Loads images. A server has one; close it at the end."""
+    """Loads images and videos. A server has one object, which is closed at the end."""
 
     def __init__(self, config: Config) -> None:
         options = self._options = config.of(ImageFileOptions)
@@ -79,15 +76,14 @@ class ImageLoader:
         )
 
     async def load(self, requested: list[ImageRequest], frames: Json | None = None) -> tuple[list[Image], Lease]:
-        """Returns the images in their order, and the part of the budget that their pixels take, which is to be released
-        when the request is done.
+        """Loads images in their order, and returns them with the lease of the memory budget that their pixels take.
 
-        A request takes as much as it may need, so that none waits while it keeps others waiting, and gives back the
-        rest when its images are decoded.
+        The lease has to be released when the request is done. A request first takes as much of the budget as it may
+        need, so that no request waits while others wait for it, and returns the rest when its images are decoded.
 
         Args:
             requested: The images.
-            frames: How frames are taken of videos, as in the field `frames` of ChatPrompt.
+            frames: The settings for frames of videos, as in the field `frames` of ChatPrompt.
 
         Raises:
             BadRequest: An image cannot be used; the error names its field.
@@ -107,7 +103,7 @@ class ImageLoader:
         return images, lease
 
     def _frame_limits(self, frames: Json) -> FrameLimits:
-        """Returns the limits for the frames of a video that a request asks for. Raises BadRequest."""
+        """Returns the limits of a video's frames by the settings of a request. Raises BadRequest."""
         most, count = self._options.max_video_frames, frames.get("num_frames")
         if count is not None and count > most:
             raise BadRequest(
@@ -159,7 +155,7 @@ class ImageLoader:
     async def _read(
         self, source: Source | memoryview | FileSlice, reader: _MediaReader
     ) -> tuple[bytes | str | memoryview | FileSlice, int]:
-        """Returns a file, a text in base64, and where it begins in that. Raises BadRequest."""
+        """Returns a file, or a text in base64, and the offset at which the file begins in it. Raises BadRequest."""
         if isinstance(source, memoryview | FileSlice):
             check_size(len(source), reader.max_bytes)
             return source, 0
@@ -172,7 +168,7 @@ class ImageLoader:
             return await reader.fetcher.fetch(source), 0
 
     async def drain(self, timeout_s: float) -> None:
-        """Does nothing: images are loaded for requests, which the server waits for."""
+        """Does nothing, since images are loaded for requests, for which the server waits anyway."""
 
     async def close(self) -> None:
         """Ends the decoder processes."""
@@ -185,15 +181,15 @@ def _count_pixels(image: Image) -> int:
 
 
 def _of_video(text: str) -> str:
-    """Returns an error of the modules that images share with videos as one of a video."""
+    """Rewrites an error text about an image for a video."""
     return text.replace("an image", "a video").replace("image", "video").replace("Image", "Video")
 
 
 async def _keys(requested: list[ImageRequest]) -> list[str | bytes | int]:
-    """Returns what is the same for two images with the same URL, and for no others.
+    """Returns a key for each image, which is equal for images with the same URL only.
 
-    Hashing or comparing texts of 27 MB takes 5 to 15 ms in one call, so of long ones of the same length a digest is
-    computed in a thread, in pieces during which other threads run.
+    Hashing or comparing texts of 27 MB takes 5 to 15 ms in one call. So for long URLs of the same length, a digest is
+    computed in a thread, in pieces, so that other threads can run.
     """
     lengths = Counter(len(request.url) for request in requested)
     keys: list[str | bytes | int] = []

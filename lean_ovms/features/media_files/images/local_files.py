@@ -1,7 +1,7 @@
-"""Read images from files below --allowed_local_media_path. Knows no formats.
+"""Reads images from regular files below --allowed_local_media_path.
 
-Links are resolved first, and their target must be below the folder; then each part of the resolved path is opened
-without following links, from the folder down, so that it cannot be replaced meanwhile. Only regular files.
+Links are resolved first, and the target must be below the folder. Then each part of the resolved path is opened without
+following links, from the folder down, so that it cannot be replaced meanwhile.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FAILED = "Image file parsing failed"
 
 
 class LocalFiles:
-    """The files below one folder."""
+    """Reads files below one folder."""
 
     def __init__(self, root: str, max_bytes: int) -> None:
         """Keeps the folder.
@@ -32,7 +32,10 @@ class LocalFiles:
         self._max_bytes = max_bytes
 
     async def read(self, path: str) -> bytes:
-        """Returns a file's bytes. Raises BadRequest: for a path outside the same one whether it exists or not."""
+        """Returns the bytes of a file.
+
+        Raises BadRequest, which for a path outside does not reveal whether it exists.
+        """
         if not self._root:
             raise BadRequest(DISABLED)
         if "\0" in path:
@@ -57,7 +60,7 @@ class LocalFiles:
 
 
 def _open(root: str, parts: list[str]) -> int:
-    """Returns a descriptor of root/parts, no part of which is a link. Raises OSError."""
+    """Opens root/parts, and returns its descriptor. Raises OSError, also if a part is a link."""
     folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for part in parts[:-1]:

@@ -1,7 +1,8 @@
-"""Decode a file's bytes to pixels with Pillow. Runs in the decoder process only; knows no sockets.
+"""Decodes an image file to pixels with Pillow, in the decoder process.
 
-JPEG, PNG, BMP, GIF and WEBP, their first frame. Rotated by EXIF orientation; transparent pixels become white; all
-other modes (palettes, CMYK, grey, 16 bits, black and white) become 8-bit RGB. Sizes are checked before unpacking.
+It reads the first frame of JPEG, PNG, BMP, GIF and WEBP. The image is rotated by its EXIF orientation, transparent
+pixels become white, and all modes (palettes, CMYK, grey, 16 bits, black and white) become 8-bit RGB. Sizes are checked
+before decoding.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ Image.MAX_IMAGE_PIXELS = None  # max_pixels is checked instead
 
 
 def decode(data: bytes, max_pixels: int, box: int = 0, *, mask: bool = False) -> tuple[int, int, bytes]:
-    """Returns the height, the width and the RGB bytes of an image.
+    """Decodes an image, and returns its height, its width and its RGB bytes.
 
     Args:
         data: The image's file.
         max_pixels: The most pixels that the file may have.
         box: The side, in pixels, of the square that the image is shrunk into; 0: it keeps its size.
-        mask: Whether it is the mask of an edit: what is transparent becomes white and the rest black; an image without
-            transparency becomes grey.
+        mask: Whether it is the mask of an edit: transparent pixels become white and others black, or if there are none,
+            the image becomes grey.
 
     Raises:
         MemoryError: There is not enough memory.
@@ -53,7 +54,7 @@ def decode(data: bytes, max_pixels: int, box: int = 0, *, mask: bool = False) ->
 
 
 def decode_base64(data: bytes) -> bytes:
-    """Returns the bytes of base64 text, as base64_text reads it. Raises BadRequest."""
+    """Decodes base64 text by the rules of base64_text. Raises BadRequest."""
     try:
         return base64_text.decode_base64(data)
     except ValueError as error:
@@ -85,7 +86,7 @@ def _pixels(image: Image.Image, box: int, to_rgb: Callable[[Image.Image], Image.
 
 
 def _flattened(image: Image.Image) -> Image.Image:
-    """Returns the image in RGB, white where it is transparent."""
+    """Converts an image to RGB, in which transparent pixels become white."""
     if image.mode.startswith("I") or image.mode == "F":
         return _grey(image).convert("RGB")
     if _transparent(image):
@@ -101,7 +102,8 @@ def _transparent(image: Image.Image) -> bool:
 
 
 def _mask(image: Image.Image) -> Image.Image:
-    """Returns a mask, white where the image is to change: where it is transparent, or else where it is white."""
+    """Converts an image to a mask that is white where it is transparent, or if it has no transparency, where it is
+    white."""
     if _transparent(image):
         alpha = image.convert("RGBA").getchannel("A")
         if alpha.getextrema() != (255, 255):
@@ -110,7 +112,7 @@ def _mask(image: Image.Image) -> Image.Image:
 
 
 def _grey(image: Image.Image) -> Image.Image:
-    """Returns 16-bit grey as 8-bit: Pillow's own conversion clips everything above 255 to white in some versions."""
+    """Converts 16-bit grey to 8-bit grey, since Pillow's own conversion clips values above 255 in some versions."""
     return image.convert("I").point(lambda value: value * (1 / 256)).convert("L")
 
 

@@ -1,7 +1,7 @@
-"""Parse an image's URL: data in the URL, a web server, or a file. Pure: reads nothing.
+"""Parses the URL of an image: data in the URL, a web server, or a file.
 
-This is the only parser: the connection uses its result. Everything that it does not match to the last character is
-refused, so that no other parser can read it differently (user@host, backslashes, blanks, hosts in other scripts).
+No other parser is used: the connection uses the result. Every URL that does not match to the last character is refused,
+so that no other parser can read it differently (user@host, backslashes, blanks, hosts in other scripts).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_URL = 8192
 
 @dataclass(frozen=True, slots=True)
 class InlineData:
-    """The image itself, in base64: `text` from `start` on. Cutting it out would copy up to 27 MB in one call."""
+    """An image in base64: `text` from `start` on. It is not cut out, as that would copy up to 27 MB in one call."""
 
     text: str = field(repr=False)
     start: int
@@ -36,7 +36,7 @@ class InlineData:
 
 @dataclass(frozen=True, slots=True)
 class Url:
-    """A parsed URL."""
+    """A parsed http or https URL."""
 
     secure: bool
     """Whether it is https."""
@@ -71,7 +71,7 @@ def check_size(size: int, most: int) -> None:
 
 
 def parse_source(text: str) -> Source:
-    """Returns where the image is. Raises BadRequest."""
+    """Parses the URL of an image. Raises BadRequest."""
     head = text[:MAX_URL].lower()
     if head.startswith("data:") or BASE64 in head[:256]:
         found = head.find(BASE64)
@@ -92,7 +92,7 @@ def parse_source(text: str) -> Source:
 
 
 def parse_url(text: str) -> Url:
-    """Returns an http or https address. Raises BadRequest."""
+    """Parses an http or https URL. Raises BadRequest."""
     found = _URL.fullmatch(text)
     if found is None:
         raise BadRequest("the address of an image is not a plain http or https address in ASCII, without credentials")

@@ -1,7 +1,8 @@
-"""Decodes some frames of a video with PyAV, or a list of images as frames. Runs in the decoder process only.
+"""Decodes some frames of a video with PyAV, or a list of images as frames, in the decoder process.
 
-MP4 and QuickTime, WebM and Matroska, AVI and GIF, by their first bytes: FFmpeg reads many formats more, some of which
-open other files. Frames are sampled as vLLM samples them, and scaled down until all together are within a limit.
+It reads MP4 and QuickTime, WebM and Matroska, AVI and GIF, recognized by their first bytes. FFmpeg reads many more
+formats, some of which open other files. Frames are selected as in vLLM, and scaled down until all together are within a
+limit.
 """
 
 from __future__ import annotations
@@ -25,23 +26,23 @@ _CODECS = frozenset(("h264", "hevc", "vp8", "vp9", "av1", "libdav1d", "mpeg4", "
 
 @dataclass(frozen=True, slots=True)
 class Video:
-    """Frames of the same size."""
+    """Decoded frames of the same size."""
 
     frames: list[Image.Image]
     """The frames."""
     times: list[float]
-    """The second at which each is shown."""
+    """The time in seconds at which each frame is shown."""
     seconds: float
-    """The length of the video."""
+    """The length of the video in seconds."""
 
 
 def decode(data: bytes, max_pixels: int, limits: FrameLimits) -> Video:
-    """Returns the frames of a video.
+    """Decodes frames of a video.
 
     Args:
         data: The video's file.
         max_pixels: The most pixels that a frame in the file may have.
-        limits: The frames that are wanted, and the limits of the video.
+        limits: The selection of frames, and the limits of the video.
 
     Raises:
         MemoryError: There is not enough memory.
@@ -88,7 +89,7 @@ def _decoded(data: bytes, max_pixels: int, limits: FrameLimits) -> Video:
 
 
 def _opened(data: bytes) -> Any:
-    """Returns a container with a video stream, which the caller closes. Raises BadRequest."""
+    """Opens a file as a container with a video stream, which the caller has to close. Raises BadRequest."""
     try:
         from ..containers import opened
     except ImportError:
@@ -108,7 +109,7 @@ def _opened(data: bytes) -> Any:
 
 
 def _frames(container: Any, wanted: list[int], max_pixels: int) -> Iterator[Image.Image]:
-    """Yields the frames of these numbers, turned as they are shown."""
+    """Yields the frames with the given numbers, rotated as they are shown."""
     left, places = len(wanted), set(wanted)
     for number, frame in enumerate(container.decode(container.streams.video[0])):
         if frame.width * frame.height > max_pixels:
@@ -127,7 +128,7 @@ def _resized(frame: Image.Image, count: int, limits: FrameLimits, size: tuple[in
 
 
 def _scaled(size: tuple[int, int], count: int, limits: FrameLimits) -> tuple[int, int]:
-    """Returns the width and height of each of so many frames."""
+    """Returns the width and the height of each frame, if `count` frames must be within the limit of pixels."""
     factor = min(1.0, math.sqrt(limits.total_pixels / (count * size[0] * size[1])))
     width, height = (int(side * factor) for side in size)
     if min(width, height) < pillow.MIN_SIDE:
