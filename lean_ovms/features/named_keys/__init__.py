@@ -1,1 +1,1 @@
-"""API keys in a file: names, roles, models, limits, and what was used."""
+"""API keys in a file, with names, roles, models and limits, and a record of their usage."""

@@ -1,7 +1,7 @@
 """GET /v1/usage: what each named API key has used of each model, as a page of OpenAI's usage API with one bucket.
 
 https://platform.openai.com/docs/api-reference/usage. The bucket begins with the file of --api_key_usage_file, or else
-with the server. Requests that were refused, or that found no model, have none.
+with the server. Requests that were refused, or for which there was no model, are not counted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .usage import KeyUsage, UsageTable
 
 @RouteDoc("What each named API key has used of each model")
 async def handle(request: Request, services: Services) -> Response:
-    """Answers with the usage, which is empty where the keys have no names."""
+    """Returns the usage, which is empty if the keys have no names."""
     table = services.keys.usages.total() if isinstance(services.keys, NamedKeys) else UsageTable()
     bucket = {
         "object": "bucket",

@@ -11,7 +11,7 @@ from ...manifest import API_KEYS, BASES, Feature, Metric, PartRow, Route
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class KeyOptions(Options):
-    """The API keys of a server, and the file of what is used with them."""
+    """The options for the API keys of a server, and the file with their usage."""
 
     api_key_file: str = option(
         "",

@@ -1,7 +1,7 @@
-"""Reading --api_key_file: named keys as a JSON object, or one key.
+"""Reads --api_key_file, which has named keys as a JSON object, or a single key.
 
-A file that begins with "{" names its keys and has their SHA-256 hashes; the first line of any other file is the one key
-of all clients, which may do everything. The format is in its README.md.
+A file that begins with "{" has names and SHA-256 hashes of keys. The first line of any other file is the only key,
+which all clients share and which has no limits. The README.md of this feature describes the format.
 """
 
 from __future__ import annotations
@@ -21,41 +21,41 @@ from ...util.files import open_regular
 from .feature import KeyOptions
 
 ADMIN, INFERENCE = "admin", "inference"
-"""Roles of an API key."""
+"""The roles of an API key."""
 MAX_FILE_BYTES = 1 << 20
 """The largest file that is read."""
 MAX_KEYS = 1000
-"""The most keys of a file: each request is compared with all of them, in 0.2 ms."""
+"""The most keys in a file. Each request is compared with all of them, which takes 0.2 ms."""
 LIMITS = ("rpm_limit", "tpm_limit", "max_parallel_requests")
 """The members of a key that are limits."""
 HASH_MEMBER = '"sha256"'
-"""What shows that a file names keys."""
+"""The text by which a file with named keys is recognized."""
 MEMBERS = ("sha256", "roles", "models", "cache_scope", *LIMITS)
-"""The members of a key."""
+"""The members of a key's object."""
 _NAME = re.compile(r"[A-Za-z0-9][-._@A-Za-z0-9]{0,63}")
 _HASH = re.compile(r"[0-9A-Fa-f]{64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeySpec:
-    """A key as the file has it."""
+    """A key in the file."""
 
     digest: bytes
     """The SHA-256 hash of the key."""
     name: str = ""
-    """The name; empty: it is the one key of all clients."""
+    """The name; empty for the only key of all clients."""
     roles: tuple[str, ...] = (ADMIN, INFERENCE)
-    """What it may do."""
+    """The roles, which say what the key may do."""
     models: tuple[str, ...] = ()
-    """Patterns of the names of models that it may use; (): every model."""
+    """Patterns of the names of models that the key may use; () for every model."""
     cache_scope: str = ""
-    """The scope in which it shares cached prompts with others; empty: it shares them with all."""
+    """The scope of the prefix cache, which keys of the same scope share; empty for the scope of all."""
     rpm_limit: int = 0
-    """The most requests a minute; 0: any number."""
+    """The most requests per minute; 0 for no limit."""
     tpm_limit: int = 0
-    """The most tokens a minute; 0: any number."""
+    """The most tokens per minute; 0 for no limit."""
     max_parallel_requests: int = 0
-    """The most requests at a time; 0: any number."""
+    """The most concurrent requests; 0 for no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +65,15 @@ class KeyTable:
     keys: tuple[KeySpec, ...] = ()
     """The keys."""
     named: bool = False
-    """Whether it is a file of named keys."""
+    """Whether the file has named keys."""
     secret: str = ""
-    """The one key of a file that names none."""
+    """The only key, of a file without names."""
     public: bool = False
     """Whether every user of the machine can read the file."""
 
 
 def read_keys(config: Config) -> KeyTable:
-    """Returns the keys of the options. Raises WrongOptions, whose text has nothing of a key."""
+    """Reads the keys that the options name. Raises WrongOptions, whose message reveals nothing of a key."""
     path = config.of(KeyOptions).api_key_file
     if not path:
         return _one_key(config.api_key)
@@ -104,7 +104,7 @@ def _one_key(secret: str) -> KeyTable:
 
 
 def _text(path: str) -> tuple[str, bool]:
-    """Returns the text of the file, and whether every user can read it."""
+    """Returns the text of a file, and whether every user of the machine can read it."""
     with open_regular(path) as file:
         data = file.read(MAX_FILE_BYTES + 1)
         public = bool(os.fstat(file.fileno()).st_mode & stat.S_IROTH)
@@ -167,7 +167,9 @@ def _key(name: str, value: Any) -> KeySpec:
 
 
 def _texts(name: str, value: dict[str, Any], member: str) -> tuple[str, ...]:
-    """Returns a list of texts; () without one. An empty list would be no limit where none is meant."""
+    """Returns a list of texts; () if the member is missing. An empty list is an error, since it would mean no
+    limit.
+    """
     texts = value.get(member)
     if texts is None:
         return ()

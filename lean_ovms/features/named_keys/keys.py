@@ -1,4 +1,4 @@
-"""The keys of a file: what each may do, and how much of it. One table, for one key and for many."""
+"""The keys of a file with their permissions and limits. The same classes serve one key and many."""
 
 from __future__ import annotations
 
@@ -28,12 +28,15 @@ logger = logging.getLogger("lean_ovms.keys")
 
 MINUTE_S = 60.0
 METRICS = ("requests", "rejections", "prompt_tokens", "generation_tokens")
-"""What is counted of each key and model, in the names of the metrics."""
+"""The values that are counted for each key and model, by the names of the metrics."""
 
 
 class RateLimit:
-    """The amount that may be used in a minute: full at first, and refilled at an even rate. More may be used than is
-    left, where the amount is known only afterwards; then nothing may be used until that is made up for."""
+    """An amount that may be used per minute: full at first, and refilled at a constant rate.
+
+    If an amount is known only afterwards, more may be used than is left. After that nothing may be used until the
+    deficit is made up for.
+    """
 
     def __init__(self, limit: int, clock: Callable[[], float]) -> None:
         self.limit = limit
@@ -41,7 +44,7 @@ class RateLimit:
         self._left, self._refilled_at = float(limit), clock()
 
     def left(self) -> float:
-        """Returns what may be used now; negative if more than the limit was used."""
+        """Returns the amount that may be used now; negative if there is a deficit."""
         now = self._clock()
         gained = (now - self._refilled_at) * self.limit / MINUTE_S
         self._left, self._refilled_at = min(float(self.limit), self._left + gained), now
@@ -51,20 +54,20 @@ class RateLimit:
         self._left = self.left() - amount
 
     def seconds_until(self, amount: int) -> float:
-        """Returns how long it takes until so much is left."""
+        """Returns the seconds until this amount is available."""
         return max(0.0, (amount - self.left()) * MINUTE_S / self.limit)
 
 
 class NamedKey(ApiKey):
-    """One key of the table, with what is used of its limits. It stays the same object when the file changes."""
+    """A key of the table, with the used part of its limits. It stays the same object when the file changes."""
 
     def __init__(self, spec: KeySpec, clock: Callable[[], float], usages: KeyUsages) -> None:
-        """Makes the key of a row of the table.
+        """Creates the key for an entry of the file.
 
         Args:
-            spec: The row.
-            clock: Returns the time in seconds, from any moment on.
-            usages: Where it is counted what is used with it.
+            spec: The entry.
+            clock: Returns the time in seconds since some moment.
+            usages: Counts the usage of keys.
         """
         super().__init__(spec.digest)
         self._clock = clock
@@ -74,7 +77,7 @@ class NamedKey(ApiKey):
         self.change(spec)
 
     def change(self, spec: KeySpec) -> None:
-        """Takes what the file has for the key now. A limit that is the same is not filled again."""
+        """Applies a changed entry of the file. A limit that has not changed is not refilled."""
         self._spec = spec
         self.digest, self.name, self.models, self.cache_scope = spec.digest, spec.name, spec.models, spec.cache_scope
         self.client = f"key:{spec.name}" if spec.name else ""
@@ -85,12 +88,14 @@ class NamedKey(ApiKey):
 
     @property
     def infers(self) -> bool:
-        """Whether it may use models."""
+        """Whether the key may use models."""
         return INFERENCE in self._spec.roles
 
     def admit(self, route: Route, request: Request, record: RequestRecord) -> None:
-        """Counts a request for a route, for the limits and the usage. Raises Forbidden where its role is missing, or
-        TooManyRequests."""
+        """Counts a request for the limits and the usage.
+
+        Raises Forbidden if the key lacks the role, or TooManyRequests.
+        """
         role = role_of(route)
         if role and role not in self._spec.roles:
             text = f"This API key does not have the role {role}, which {safe(request.path)} needs"
@@ -101,8 +106,12 @@ class NamedKey(ApiKey):
             self.count_usage(record)
 
     def start_request(self, record: RequestRecord, *, counts_as_running: bool) -> None:
-        """Counts a request for the limits, until its response is closed as running, and for the usage. Raises
-        TooManyRequests."""
+        """Counts a request for the limits and the usage. Raises TooManyRequests.
+
+        Args:
+            record: The record of the request.
+            counts_as_running: Whether it counts as running until its response is closed.
+        """
         for unit, rate in self._rates.items():
             if wait_s := rate.seconds_until(1):
                 self._refuse(f"{counted(rate.limit, unit.removesuffix('s'))} a minute", wait_s)
@@ -124,7 +133,7 @@ class NamedKey(ApiKey):
         self._running -= 1
 
     def count_usage(self, record: RequestRecord) -> None:
-        """Counts a request for the usage alone, when its response is closed: then its model is known."""
+        """Counts a request for the usage alone when its response is closed, since its model is known by then."""
 
         def count() -> None:
             self._usages.of(self.name, record.model).requests += 1
@@ -132,13 +141,15 @@ class NamedKey(ApiKey):
         record.releases.append(count)
 
     def generation_finished(self, generation: GenerationRecord, model: str) -> None:
-        """Counts the tokens of a generation, whatever is left."""
+        """Counts the tokens of a generation, even if that exceeds the limits."""
         self._usages.of(self.name, model).count(generation)
         if rate := self._rates.get("tokens"):
             rate.use(generation.prompt_tokens + generation.completion_tokens)
 
     def headers(self) -> list[tuple[str, str]]:
-        """Returns what is left, as OpenAI writes it (https://platform.openai.com/docs/guides/rate-limits)."""
+        """Returns the headers with the remaining limits in OpenAI's form
+        (https://platform.openai.com/docs/guides/rate-limits).
+        """
         headers = []
         for unit, rate in self._rates.items():
             left, full_s = max(0, math.floor(rate.left())), rate.seconds_until(rate.limit)
@@ -148,7 +159,7 @@ class NamedKey(ApiKey):
 
 
 def duration(seconds: float) -> str:
-    """Returns a time in the form of OpenAI's rate limit headers: 120ms, 7s or 1m30s, rounded up."""
+    """Formats a duration like OpenAI's rate limit headers: 120ms, 7s or 1m30s, rounded up."""
     if seconds < 1:
         return f"{math.ceil(seconds * 1000)}ms"
     minutes, rest = divmod(math.ceil(seconds), 60)
@@ -156,10 +167,10 @@ def duration(seconds: float) -> str:
 
 
 class NamedKeys(ApiKeys):
-    """The keys of --api_key_file, or the one key of all clients."""
+    """The keys of --api_key_file, or the only key of all clients."""
 
     def __init__(self, config: Config, clock: Callable[[], float] = time.monotonic) -> None:
-        """Reads the file, and that of --api_key_usage_file. Raises WrongOptions."""
+        """Reads the key file, and the file of --api_key_usage_file. Raises WrongOptions."""
         super().__init__(config)
         self._clock = clock
         self._path = config.of(KeyOptions).api_key_file
@@ -172,27 +183,26 @@ class NamedKeys(ApiKeys):
 
     @classmethod
     def own_key(cls, config: Config) -> str:
-        """Returns the key of a file that has only one, or else that of the environment. Raises WrongOptions."""
+        """Returns the key in a file without names, or else that of the environment. Raises WrongOptions."""
         return read_keys(config).secret or config.api_key
 
     @property
     def required(self) -> bool:
-        """Whether requests need a key: also where the file has none."""
+        """Whether requests need a key, which they do even if the file has no keys."""
         return super().required or bool(self._path)
 
     def guards(self, route: Route) -> bool:
-        """Returns whether requests for a route need a key: with named keys, all but those that are always open."""
+        """Returns whether a route needs a key: with named keys all routes do, except those that are always open."""
         return super().guards(route) or (self._named and route.auth != "open")
 
     def cache_scopes(self, names: Collection[str]) -> list[str]:
-        """Returns the scopes in which the prompts of a model are cached: those of the keys that may use one of its
-        names."""
+        """Returns the scopes of the prefix cache for a model with these names: those of the keys that may use it."""
         keys = [key for key in self._by_name.values() if key.infers]
         found = {key.cache_scope for key in keys if any(permits(key.models, name) for name in names)}
         return sorted(found) if self._named else super().cache_scopes(names)
 
     def samples(self) -> Iterable[Sample]:
-        """Yields what was used with each named key of the file, by model."""
+        """Yields the usage of each named key in the file, by model."""
         for usage in self.usages.total().sums.values():
             if usage.name and usage.name in self._by_name:
                 counts = (usage.requests, usage.rejections, usage.prompt_tokens, usage.completion_tokens)
@@ -200,8 +210,10 @@ class NamedKeys(ApiKeys):
                     yield f"lean_ovms_api_key_{metric}_total", (usage.name, usage.model), count
 
     async def reload(self) -> None:
-        """Reads the file again; revoked keys are refused from now on. Raises WrongOptions for a file that is not
-        valid, which changes nothing."""
+        """Reads the file again, so that revoked keys are refused.
+
+        Raises WrongOptions if it is not valid, and keeps the old keys.
+        """
         if not self._path:
             return
         async with self._reloading:  # what was read first must not be taken last
@@ -216,10 +228,10 @@ class NamedKeys(ApiKeys):
                 raise
 
     async def watch(self, period_s: float) -> None:
-        """Reads the file again whenever it has changed; runs until it is cancelled.
+        """Reads the file again whenever it has changed, until it is cancelled.
 
         Args:
-            period_s: The seconds between two looks.
+            period_s: The seconds between two checks.
         """
         while self._path:
             await asyncio.sleep(period_s)
@@ -230,7 +242,7 @@ class NamedKeys(ApiKeys):
                     continue  # logged by reload
 
     async def close(self) -> None:
-        """Writes what was used. Idempotent."""
+        """Saves the usage. Idempotent."""
         await self.usages.close()
 
     def _take(self, table: KeyTable) -> None:
@@ -247,12 +259,12 @@ class NamedKeys(ApiKeys):
 
 
 def role_of(route: Route) -> str:
-    """Returns the role that the API key of a request needs; "" for any."""
+    """Returns the role that the API key of a request for this route needs; "" for any role."""
     if route.changes or route.auth in ("admin", "metrics"):
         return ADMIN
     return INFERENCE if route.auth == "key" else ""
 
 
 def samples(services: Services, served: Iterable[tuple[Model, EngineStats | None]]) -> Iterable[Sample]:
-    """Returns what was used with each named key; nothing where the keys have no names."""
+    """Returns the usage of each named key; empty if the keys have no names."""
     return services.keys.samples() if isinstance(services.keys, NamedKeys) else ()

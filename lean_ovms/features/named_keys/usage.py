@@ -1,7 +1,7 @@
-"""Counts what is used with each API key, by model, in the file of --api_key_usage_file, which keeps it over restarts.
+"""Counts the usage of each API key by model, in the file of --api_key_usage_file, which survives restarts.
 
-The file has sums. What is new is added to them from time to time, and at the end, so that several servers may have one
-file; a crash loses what is not written yet.
+The file has sums, to which new usage is added periodically and at the end, so that several servers can share a file. A
+crash loses what has not been written.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ WRITE_S = 60.0
 
 @dataclass(slots=True)
 class KeyUsage:
-    """The amounts that were used with one API key, of one model."""
+    """The usage of one model with one API key."""
 
     name: str
-    """The name of the key; empty: the one key of all clients."""
+    """The name of the key; empty for the only key of all clients."""
     model: str = ""
-    """The name of the model; empty: it was used for no model."""
+    """The name of the model; empty for requests without a model."""
     requests: int = 0
-    """Requests that are over."""
+    """The number of finished requests."""
     rejections: int = 0
-    """Requests beyond the limits of the key."""
+    """The number of requests that exceeded the limits of the key."""
     prompt_tokens: int = 0
-    """Tokens of their prompts."""
+    """The number of prompt tokens."""
     cached_tokens: int = 0
-    """How many of these were cached."""
+    """The number of prompt tokens that were cached."""
     completion_tokens: int = 0
-    """Tokens that were generated."""
+    """The number of generated tokens."""
 
     @property
     def counts(self) -> dict[str, int]:
-        """What can be summed up."""
+        """The values that can be summed, by name."""
         found = asdict(self)
         del found["name"], found["model"]
         return found
 
     def add(self, other: KeyUsage) -> None:
-        """Adds another usage."""
+        """Adds another usage to this one."""
         for name, count in other.counts.items():
             setattr(self, name, getattr(self, name) + count)
 
@@ -64,19 +64,19 @@ class KeyUsage:
 
 @dataclass(slots=True)
 class UsageTable:
-    """Sums by key and model."""
+    """The sums of usage by key and model."""
 
     since: float = field(default_factory=time.time)
-    """When it began, in seconds since 1970."""
+    """The Unix time at which counting began."""
     sums: dict[tuple[str, str], KeyUsage] = field(default_factory=dict)
-    """The sums, by the names of the key and of the model."""
+    """The sums, by the names of the key and the model."""
 
     def of(self, name: str, model: str) -> KeyUsage:
-        """Returns the sums of a key and a model, to which the caller may add; model "": of no model."""
+        """Returns the sums of a key and a model ("" for requests without a model). The caller may add to them."""
         return self.sums.setdefault((name, model), KeyUsage(name, model))
 
     def add(self, other: UsageTable) -> UsageTable:
-        """Adds the sums of another table. Returns this one."""
+        """Adds the sums of another table to this one, and returns this one."""
         self.since = min(self.since, other.since)
         for place, usage in other.sums.items():
             self.of(*place).add(usage)
@@ -84,7 +84,7 @@ class UsageTable:
 
 
 def read_usage(path: Path) -> UsageTable:
-    """Returns the table of a file; an empty one without a file. Raises OSError and ValueError."""
+    """Reads the table in a file; returns an empty one if there is no file. Raises OSError and ValueError."""
     try:
         content = orjson.loads(files.read_bytes(path))
     except FileNotFoundError:
@@ -99,7 +99,7 @@ def read_usage(path: Path) -> UsageTable:
 
 
 class KeyUsages:
-    """Counts the usage since the file began, or the server, where there is no file. Raises WrongOptions."""
+    """Counts the usage since the file began, or since the server began if there is no file. Raises WrongOptions."""
 
     def __init__(self, file: str) -> None:
         self._path = Path(file) if file else None
@@ -118,14 +118,16 @@ class KeyUsages:
             raise WrongOptions(f"--api_key_usage_file {path}: {reason}") from None
 
     def of(self, name: str, model: str) -> KeyUsage:
-        """Returns the sums of a key and a model since the last write. The caller adds to them, and they are written
-        within `WRITE_S`."""
+        """Returns the sums of a key and a model since the last write.
+
+        The caller adds to them, and they are written within `WRITE_S` seconds.
+        """
         if self._path is not None and self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._write_later())
         return self._new.of(name, model)
 
     def total(self) -> UsageTable:
-        """Returns all sums: those of the file, those that are being written, and new ones."""
+        """Returns all sums: those in the file, those being written, and new ones."""
         return UsageTable(self._kept.since).add(self._kept).add(self._writing).add(self._new)
 
     async def _write_later(self) -> None:
@@ -134,7 +136,7 @@ class KeyUsages:
         await self._write()
 
     async def _write(self) -> None:
-        """Adds what is new to the file."""
+        """Adds the new sums to the file."""
         async with self._one_at_a_time:
             self._writing, self._new = self._new.add(self._writing), UsageTable()
             if self._path is None or not self._writing.sums:
@@ -146,14 +148,14 @@ class KeyUsages:
                 logger.error("--api_key_usage_file %s cannot be written: %s", self._path, error)
 
     async def close(self) -> None:
-        """Writes what is new. Idempotent."""
+        """Writes the new sums. Idempotent."""
         if self._task is not None:
             self._task.cancel()
         await self._write()
 
 
 def _add_to(path: Path, new: UsageTable) -> UsageTable:
-    """Adds a table to that of a file. Returns the sums. Raises OSError and ValueError."""
+    """Adds a table to the one in a file, and returns the sums. Raises OSError and ValueError."""
     with atomic_file.lock(path.parent):
         table = read_usage(path).add(new)
         rows = [asdict(usage) for usage in table.sums.values()]
