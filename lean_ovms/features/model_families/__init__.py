@@ -1,1 +1,1 @@
-"""Tool calls and reasoning as families of models write them, beside those of Hermes and Qwen."""
+"""Parsers and grammars of the tool calls and the reasoning of model families."""

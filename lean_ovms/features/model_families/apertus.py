@@ -17,7 +17,7 @@ _NOISE = ("<|inner_suffix|>", "<|assistant_end|>")
 
 
 class ApertusCalls(EnclosedJson):
-    """Calls as objects whose one key is the function."""
+    """Reads calls that are objects whose only key is the name of the function."""
 
     tags = (PREFIX, SUFFIX)
     noise = _NOISE

@@ -1,10 +1,9 @@
 """The base class of a family's syntax, and the parser that runs syntaxes: text in, events out.
 
-A `Syntax` knows the tags of a family's calls or reasoning, and reads on after one. `CombinedParser` runs at most one of
-each over one scanner, so that a reasoning tag inside a call's arguments is argument text; it is the AnswerParser of the
-rest of the server. A `ModelFamily` names the syntaxes of one family.
-
-Knows no family, no request, no token ids. A parser never raises on a model's output.
+A `Syntax` knows the tags of a family's calls or reasoning, and reads the text after a tag. `CombinedParser` runs at
+most one syntax for calls and one for reasoning over one scanner, so that a reasoning tag inside a call's arguments is
+part of the arguments. It is the AnswerParser that the rest of the server uses. A `ModelFamily` names the syntaxes of
+one family. A parser never raises an error on a model's output.
 """
 
 from __future__ import annotations
@@ -37,27 +36,27 @@ class Syntax:
     """The syntax in which one family writes calls or reasoning."""
 
     tags: tuple[str, ...] = ()
-    """The markup to look for; `read` is called after each."""
+    """The tags to look for; `read` is called after each."""
     noise: tuple[str, ...] = ()
     """Markup without a meaning, which is removed from content."""
     keep_special_tokens: ClassVar[bool] = False
     """Whether the text must contain the special tokens among its markup."""
     at_start: ClassVar[bool] = False
-    """Whether `start` is tried where an answer may begin."""
+    """Whether `start` is called where an answer may begin."""
     start_tag: ClassVar[str] = ""
-    """For reasoning, what a prompt ends with that leaves reasoning open."""
+    """For reasoning, the end of a prompt that leaves reasoning open."""
     answer_header: ClassVar[str] = ""
-    """What the family writes before the content of an answer."""
+    """The text that the family writes before the content of an answer."""
     between_tags: ClassVar[bool] = False
-    """Whether its reasoning stands between tags that no answer shows."""
+    """Whether its reasoning is between tags that are not shown in the answer."""
 
     def __init__(self, out: CombinedParser, *, tools: bool = False, thinking: bool = False) -> None:
-        """Makes an instance for one choice. A format whose two parts cannot be told apart plays both.
+        """Makes a reader for one choice. If calls and reasoning of a format cannot be separated, one reader reads both.
 
         Args:
-            out: Takes what is read.
-            tools: Whether it is to read calls.
-            thinking: Whether it is to read reasoning.
+            out: The parser to which events are passed.
+            tools: Whether calls are read.
+            thinking: Whether reasoning is read.
         """
         self.out = out
         self.scanner = out.scanner
@@ -66,13 +65,13 @@ class Syntax:
         self.prepare()
 
     def prepare(self) -> None:
-        """Sets what an instance has of its own, such as tags that depend on the tools or the prompt."""
+        """Sets the attributes of an instance that depend on the tools or the prompt, such as tags."""
 
     @classmethod
     def variant(cls: type[_S], **attributes: object) -> type[_S]:
-        """Makes a subclass that has these class attributes: the syntax of one more family of this shape.
+        """Makes a subclass with other class attributes, for another family whose syntax has the same shape.
 
-        Raises TypeError for an attribute that the class does not declare, or whose default is of another type.
+        Raises TypeError for an attribute that the class does not declare, or whose default has another type.
         """
         declared = {name for base in cls.__mro__ for name in (*vars(base), *inspect.get_annotations(base))}
         for name, value in attributes.items():
@@ -82,34 +81,40 @@ class Syntax:
         return cast("type[_S]", type(cls.__name__, (cls,), attributes))
 
     def read(self, tag: str) -> Steps[bool]:
-        """Reads on after a tag. False: it was not markup after all, and all that was read since is plain text."""
+        """Reads the text after a tag.
+
+        Returns False if it was not markup after all; then everything read is plain text.
+        """
         raise NotImplementedError
 
     def start(self) -> Steps[bool]:
-        """Reads something that has no tag, where an answer begins. False as for `read`."""
+        """Reads calls or reasoning without a tag at the beginning of an answer. Returns False if there is none."""
         raise NotImplementedError
 
     def call_follows(self) -> Steps[bool]:
-        """Tells whether a call comes next, behind a tag of calls. Who asks has a record, and goes back."""
+        """Returns whether a call follows a tag of calls.
+
+        The caller records the text, and goes back to where it began.
+        """
         return (yield from self.scanner.space()) == "{"
 
     @classmethod
     def opened(cls, prompt_tail: str) -> bool:
-        """Tells whether the prompt ends with reasoning already open."""
+        """Returns whether a prompt with this end leaves reasoning open."""
         return bool(cls.start_tag) and prompt_tail.rstrip().endswith(cls.start_tag.rstrip())
 
     @classmethod
     def reasoning_form(cls) -> ReasoningForm | None:
-        """Returns how a grammar writes this reasoning; None: it cannot."""
+        """Returns the form of the reasoning for grammars, or None if they cannot write it."""
         return None
 
     def resume(self) -> Steps[None]:
-        """Reads on inside reasoning that the prompt opened."""
+        """Reads the rest of reasoning that the prompt has opened."""
         raise NotImplementedError
 
 
 class Enclosed(Syntax):
-    """Calls between tags. The last of `tags` ends them: it may be missing, and without calls before it, it is text."""
+    """Reads calls between tags. The last of `tags` ends them; it may be missing, and is text if no calls precede it."""
 
     _open = False
 
@@ -121,22 +126,22 @@ class Enclosed(Syntax):
         return self._open
 
     def enclosed(self, tag: str) -> Steps[bool]:
-        """Reads on after a begin tag. False as for `read`."""
+        """Reads the calls after a begin tag. Returns False if there is none."""
         raise NotImplementedError
 
 
 class CombinedParser:
     """Runs a tool syntax and a reasoning syntax, each optional, over one stream.
 
-    Blanks where an answer begins, and around calls, are kept back until something follows: before a call they are
-    layout and vanish, before text they belong to it.
+    White space at the beginning of an answer and around calls is held back until something follows. Before a call it is
+    dropped as layout, and before text it belongs to the text.
     """
 
     def __init__(self, tools: Sequence[Json] = (), prompt_tail: str = "") -> None:
-        """Begins a choice.
+        """Begins the parsing of one choice.
 
         Args:
-            tools: The tools that it may call.
+            tools: The tools that the choice may call.
             prompt_tail: The end of the prompt, with its markup.
         """
         self.scanner = Scanner()
@@ -153,7 +158,7 @@ class CombinedParser:
         self._last = ""
 
     def configure(self, syntaxes: Iterable[Syntax]) -> None:
-        """Sets the syntaxes, once, before the first text."""
+        """Sets the syntaxes. It is called once, before the first text."""
         self.syntaxes = list(syntaxes)
         self._by_tag = {tag: syntax for syntax in reversed(self.syntaxes) for tag in syntax.tags}
         self._noise = frozenset(tag for syntax in self.syntaxes for tag in syntax.noise)
@@ -200,7 +205,7 @@ class CombinedParser:
                 self._blanks = []
 
     def _start(self) -> Steps[bool]:
-        """Tries what may begin an answer without a tag; whether something was read."""
+        """Tries the syntaxes that can begin an answer without a tag, and returns whether one has read something."""
         self.scanner.record()
         yield from self.scanner.space()
         self.text(self.scanner.recorded())
@@ -221,7 +226,7 @@ class CombinedParser:
         return False
 
     def reader_of_calls(self, tag: str) -> Syntax | None:
-        """Returns the syntax that reads calls after a tag; None: there is none."""
+        """Returns the syntax that reads calls after a tag, or None."""
         syntax = self._by_tag.get(tag)
         return syntax if syntax is not None and syntax.tools else None
 
@@ -241,17 +246,17 @@ class CombinedParser:
         self._push(Reasoning, piece)
 
     def pause(self) -> None:
-        """Ends a block of reasoning; an answer may begin here."""
+        """Notes that a block of reasoning has ended, so that an answer may begin."""
         self._last = ""
         if self._blanks is None and self._may_call:
             self._blanks = []
 
     def call(self, name: str, call_id: str = "") -> None:
-        """Starts a call; the text recorded so far is part of it.
+        """Starts a call, of which the text recorded so far is part.
 
         Args:
             name: The name of the function.
-            call_id: The model's own id of the call, where it writes one.
+            call_id: The model's own id of the call, if it writes one.
         """
         self.scanner.forget()
         self._flush()
@@ -267,7 +272,7 @@ class CombinedParser:
         self._push(ToolCallDelta, piece)
 
     def end_call(self) -> None:
-        """Completes the call; one without arguments gets an empty object."""
+        """Ends the running call. If it has no arguments, they are an empty object."""
         if not self._args:
             self.arguments("{}")
 
@@ -306,10 +311,10 @@ _tags = lru_cache(64)(Tags)
 
 
 def _without_token(token: str, events: list[Event]) -> list[Event]:
-    """Returns events but for a token at their end, which may have become a string, or a part of one, as a bare
-    argument.
+    """Removes the text of a token from the end of the events.
 
-    Text that stood between the parameters of a call comes after the argument with the token.
+    As a bare argument, the token may have become a JSON string or a part of one. It is then in the last argument, which
+    text between the parameters of a call may follow.
     """
     for at in range(len(events) - 1, -1, -1):
         event = events[at]
@@ -323,20 +328,23 @@ def _without_token(token: str, events: list[Event]) -> list[Event]:
 
 
 def new_call_id() -> str:
-    """Returns call_ and 24 random characters: unique over requests and servers."""
+    """Returns a new id, "call_" and 24 random characters, which is unique over requests and servers."""
     return "call_" + "".join([_ALPHABET[byte % 62] for byte in secrets.token_bytes(24)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFamily:
-    """One name that can be chosen as a parser. A `manifest.ParserRow` says where it is, and how it is recognised."""
+    """The syntaxes of one name that can be chosen as a parser.
+
+    A `ParserRow` says where it is, and how it is recognised.
+    """
 
     tools: type[Syntax] | None = None
-    """The reader of its calls, which makes it a tool parser."""
+    """The syntax of its calls; None if it is not a tool parser."""
     thinking: type[Syntax] | None = None
-    """The reader of its reasoning, which makes it a reasoning parser."""
+    """The syntax of its reasoning; None if it is not a reasoning parser."""
     form: CallForm | None = None
-    """How it writes calls; without it the model cannot be made to call."""
+    """The form of its calls for grammars; None if calls cannot be enforced."""
     adapted: Callable[[OutputForm, str], OutputForm] | None = None
-    """For a family whose checkpoints spell their tags differently: the form of the checkpoint whose prompt has this
-    end."""
+    """Adapts the form to the checkpoint, by the end of its prompt, for families whose checkpoints spell tags
+    differently."""

@@ -1,6 +1,6 @@
-"""Writers of calls that several families have: a text and arguments in JSON, Python, or an element for each argument.
+"""Formats of calls, for grammars, that several families have: a text and JSON or Python, or an element per argument.
 
-They are the inverse of the parsers of these shapes.
+They are the counterparts of the parsers of such calls.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _DEFINITIONS = ("$defs", "definitions")
 
 
 def arguments_after(head: str, tail: str = "", style: str = "json") -> CallWriter:
-    """Returns the writer of calls that are a text, the arguments and another text.
+    """Makes the format of calls that consist of a text, the arguments and another text.
 
     Args:
-        head: The text before the arguments; NAME in it stands for the function's name.
-        tail: The text behind them.
+        head: The text before the arguments, in which NAME stands for the function's name.
+        tail: The text after the arguments.
         style: The notation of the arguments.
     """
 
@@ -45,10 +45,10 @@ def python_call(tool: Tool) -> Json:
 
 
 def xml_call(head: str, tail: str, parameter: str, end: str) -> CallWriter:
-    """Returns the syntax of calls in XML. `head` has NAME in it, `parameter` KEY, and `end` may have it.
+    """Makes the format of calls in XML elements. `head` contains NAME, and `parameter` contains KEY, as `end` may.
 
-    head may have INDEX, a number; parameter IS_TEXT for true or false, whether the value is text or JSON, or TYPE for
-    the value's type.
+    `head` may contain INDEX, a number. `parameter` may contain IS_TEXT, which is true or false for values in text or
+    JSON, or TYPE, the type of the value.
     """
 
     def write(tool: Tool) -> Json:
@@ -89,7 +89,7 @@ def _properties(tool: Tool) -> dict[str, Schema]:
 
 
 class _Value:
-    """A parameter in an element: plain text where its schema allows strings, else JSON."""
+    """The value of a parameter in an element: plain text if its schema allows strings, else JSON."""
 
     def __init__(self, tool: Tool, schema: Schema) -> None:
         self._tool = tool
@@ -100,7 +100,7 @@ class _Value:
 
     @property
     def type(self) -> str:
-        """The name of its type, of which JSON has one for all numbers."""
+        """The name of its JSON type; integers are numbers."""
         kind = "string" if self.is_text or not isinstance(self._whole, dict) else self._whole.get("type", "object")
         kinds = kind if isinstance(kind, list) else [kind]
         kind = next((k for k in kinds if k != "null"), "null")
@@ -109,12 +109,12 @@ class _Value:
     def until(self, end: str, followers: tuple[str, str]) -> Json:
         """Returns the format of a value and of the end of its element.
 
-        Before one of the followers an end tag in the text would be that of the value, and the begin of a parameter in a
-        line of its own ends a value, too.
+        The text of a value must not contain an end tag before one of the followers, which would end the value, nor the
+        beginning of a parameter on a line of its own.
 
         Args:
             end: The end tag of the element.
-            followers: The begin of another parameter, and the end of the call.
+            followers: The beginning of another parameter, and the end of the call.
         """
         if not self.is_text:
             return formats.sequence(formats.json_value(self._alone()), formats.text(end))
@@ -139,7 +139,7 @@ class _Value:
         return {**self._schema, **named}
 
     def _strings(self, schema: Json, depth: int = 4) -> bool:
-        """Returns whether a string may be a value."""
+        """Returns whether a schema allows strings."""
         for word in ("anyOf", "oneOf"):
             if (parts := schema.get(word)) and depth:
                 wholes = [flat(self._tool.parameters, part) for part in parts]
@@ -153,7 +153,7 @@ class _Value:
 
 
 def _words(whole: Schema) -> list[str]:
-    """Returns the strings that the schema lists, if it lists strings only."""
+    """Returns the strings that a schema lists as allowed values, if it lists only strings."""
     if not isinstance(whole, dict):
         return []
     choices = [whole["const"]] if "const" in whole else whole.get("enum", [])

@@ -29,7 +29,7 @@ _SOURCES = re.compile(r"[\d:,\[\] ]*")
 
 
 class CohereThinking(ThinkTags):
-    """Reasoning between its tags; an action or an answer ends it too."""
+    """Reads reasoning between its tags; an action or an answer also ends it."""
 
     start_tag = "<|START_THINKING|>"
     end_tag = "<|END_THINKING|>"

@@ -22,7 +22,7 @@ _NAME = re.compile(r"[^<>`{}\n]*")
 
 
 class DeepSeekCalls(Enclosed):
-    """Calls of either version, whichever the family is."""
+    """Reads calls of both versions, whichever version the family is."""
 
     tags = (CALL, END)
     noise = (CALLS, CALLS_END, "<｜end▁of▁sentence｜>")

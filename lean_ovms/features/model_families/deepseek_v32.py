@@ -1,4 +1,4 @@
-"""DeepSeek V3.2 and later: values as they are, each with a note of whether it is a string; else it is JSON.
+"""DeepSeek V3.2 and later: each value has an attribute that says whether it is a string; otherwise it is JSON.
 
 V3.2: <｜DSML｜function_calls><｜DSML｜invoke name="NAME"><｜DSML｜parameter name="KEY" string="true">value
 </｜DSML｜parameter>…</｜DSML｜invoke>…</｜DSML｜function_calls>
@@ -29,7 +29,7 @@ _NOTE = re.compile(r'[a-z="]*')
 
 
 class DsmlCalls(XmlCalls):
-    """Reads calls in DSML elements. The schema decides what a value is, or else the element says it."""
+    """Reads calls in DSML elements. The schema decides the type of a value, or if it does not, the element."""
 
     any_quotes = True
     noise = (END_OF_TEXT,)
@@ -57,9 +57,9 @@ def _family(blocks: tuple[str, ...], breaks: tuple[str, ...], blank: str = "") -
     """Makes one of the families.
 
     Args:
-        blocks: The tags that begin a block of calls, the right one first.
+        blocks: The tags that begin a block of calls, the family's own first.
         breaks: The tags that end reasoning.
-        blank: What is behind "｜DSML｜" in each tag.
+        blank: The text after "｜DSML｜" in each tag.
     """
     begin = blocks[0]
     end = begin.replace("<", "</")

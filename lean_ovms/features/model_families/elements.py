@@ -1,4 +1,4 @@
-"""Elements in elements, as a value of a call's argument, to JSON of the types in the tool's schema."""
+"""Converts nested elements, which are the value of a call's argument, to JSON with the types of the tool's schema."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _INTEGER = re.compile(r"(-?)0+(?=\d)(\d+)")
 
 @dataclass(slots=True)
 class Element:
-    """One element: its name, the pieces of text in it, and the elements in it."""
+    """An element: its name, the pieces of its text, and the elements inside it."""
 
     name: str
     texts: list[str] = field(default_factory=list)
@@ -27,7 +27,7 @@ class Element:
 
 
 def to_json(element: Element, schema: Any) -> str:
-    """Returns the JSON text of an element's value. Elements are a list where the schema says so, else an object."""
+    """Converts an element's value to JSON text. Inner elements become a list if the schema says so, else an object."""
     text = "".join(element.texts)
     kind, container = _container(schema)
     if not element.children:
@@ -38,9 +38,9 @@ def to_json(element: Element, schema: Any) -> str:
 
 
 def _leaf(text: str, schema: Any, kind: str) -> str:
-    """Returns the JSON of a text.
+    """Converts the text of an element to JSON.
 
-    It is a string where the schema says nothing; an empty list or object is written as no text at all.
+    It is a string if the schema does not say anything else. No text at all may be an empty list or object.
     """
     kinds = kinds_of(schema)
     if kind and "string" not in kinds and not text.strip():
@@ -68,11 +68,11 @@ def _object(element: Element, text: str, schema: Mapping[str, Any]) -> str:
 
 
 def _container(schema: Any, seen: set[int] | None = None) -> tuple[str, Mapping[str, Any]]:
-    """Returns array or object, the first that the schema allows, and its schema; "" for neither.
+    """Returns "array" or "object", the first that the schema allows, and its schema; "" if it allows neither.
 
     Args:
         schema: The schema.
-        seen: The identities of the schemas that were looked at, since one may be within itself.
+        seen: The identities of the schemas that were looked at, since a schema may contain itself.
     """
     seen = set() if seen is None else seen
     if not isinstance(schema, dict) or id(schema) in seen or len(seen) > _MOST:

@@ -1,4 +1,4 @@
-"""The manifest of the families of models whose tool calls and reasoning are read."""
+"""The manifest of the model families: the parsers of tool calls and reasoning."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _model = partial(option, group="model", common=True)
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class ParserOptions(Options):
-    """The parsers of a model: one of its calls, and one of its reasoning."""
+    """The parsers of a model: one for its tool calls, and one for its reasoning."""
 
     tool_parser: str = _model(
         "",
@@ -31,7 +31,7 @@ class ParserOptions(Options):
     )
 
     def check(self, config: Any) -> None:
-        """Checks that there are such parsers. Raises WrongOptions."""
+        """Raises WrongOptions if a parser of one of the names does not exist."""
         if self.tool_parser or self.reasoning_parser:
             rows = config.composition.parsers
             _check("tool_parser", self.tool_parser, [row.name for row in rows if row.tools])

@@ -1,11 +1,12 @@
-"""Gemma 4: <|tool_call>call:NAME{key:<|"|>text<|"|>,n:1,list:[…],object:{…}}<tool_call|>, several call: in one block.
+"""Gemma 4: <|tool_call>call:NAME{key:<|"|>text<|"|>,n:1,list:[…],object:{…}}<tool_call|>
 
-The model at times forgets the word call, but not the colon.
+A block between the tags may have several calls. The model at times forgets the word "call", but not the colon.
 
 Reasoning: <|channel>thought + newline … <channel|>.
 
-FunctionGemma: the notation in other tags, <start_function_call>call:NAME{key:<escape>text<escape>}<end_function_call>.
-A value between <escape> need not be a string: the tool's schema says what it is.
+FunctionGemma: the same notation in other tags,
+<start_function_call>call:NAME{key:<escape>text<escape>}<end_function_call>. A value between <escape> need not be a
+string: the tool's schema says what it is.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _NOISE = ("<turn|>", "<|tool_response>", "<eos>")
 
 
 class GemmaCalls(Enclosed):
-    """Calls as Gemma writes them: between tags of its own, with a mark of its own at each side of a string."""
+    """Reads calls between Gemma's tags, in which a mark stands at each side of a string in place of a quote."""
 
     tags = (START, END)
     noise = _NOISE
@@ -70,7 +71,7 @@ class GemmaCalls(Enclosed):
         return True
 
     def _over(self) -> Steps[bool]:
-        """Tells whether the end tag is what comes next: all that is still open then is over."""
+        """Returns whether the end tag comes next. It ends all brackets that are still open."""
         end = self.tags[-1]
         if not (yield from self.scanner.literal(end)):
             return False
@@ -78,10 +79,10 @@ class GemmaCalls(Enclosed):
         return True
 
     def _value(self, closers: list[str]) -> Steps[bool]:
-        """Emits the arguments as JSON, whatever is nested in them, and returns whether they were complete.
+        """Emits the arguments as JSON, nested values included, and returns whether they were complete.
 
         Args:
-            closers: What closes the brackets that are open.
+            closers: The closing brackets of the brackets that are open.
         """
         key = False
         while True:
@@ -108,7 +109,10 @@ class GemmaCalls(Enclosed):
             key = after
 
     def _after(self, closers: list[str]) -> Steps[bool | None]:
-        """Reads what follows a value: whether a key comes next, or None when nothing can."""
+        """Reads the text after a value.
+
+        Returns whether a key comes next, or None if neither key nor value can follow.
+        """
         while closers:
             mark = yield from self.scanner.space()
             if mark == closers[-1]:
@@ -127,7 +131,7 @@ class GemmaCalls(Enclosed):
         return None
 
     def _key(self) -> Steps[bool]:
-        """Reads a key and its colon; a key that the end tag cut off gets an empty value."""
+        """Reads a key and its colon. A key that the end tag cuts off gets an empty value."""
         self._word = ""
         if not (yield from self._atom(_KEY)):
             return False
@@ -140,7 +144,7 @@ class GemmaCalls(Enclosed):
         return True
 
     def _atom(self, inside: re.Pattern[str]) -> Steps[bool]:
-        """Reads a string, or bare text: a number, a word, or a string without quotes."""
+        """Reads a string between marks, or bare text, which is a number, a word or a string without quotes."""
         if (yield from self.scanner.literal(self.quote.all[0])):
             return (yield from self._string(key=inside is _KEY))
         pieces: list[str] = []
@@ -152,7 +156,7 @@ class GemmaCalls(Enclosed):
         return bool(text)
 
     def _string(self, *, key: bool) -> Steps[bool]:
-        """Reads on behind the mark that begins a string.
+        """Reads the rest of a string, after the mark that begins it.
 
         Args:
             key: Whether the string is a key.
@@ -168,7 +172,7 @@ class GemmaCalls(Enclosed):
 
 
 class FunctionGemmaCalls(GemmaCalls):
-    """Calls between FunctionGemma's tags."""
+    """Reads calls between FunctionGemma's tags."""
 
     tags = ("<start_function_call>", "<end_function_call>")
     noise = ("<start_function_response>", "<end_of_turn>", "<eos>")
@@ -186,7 +190,7 @@ class FunctionGemmaCalls(GemmaCalls):
 
 
 class GemmaThinking(ThinkTags):
-    """The thought channel. A channel of another name is text."""
+    """Reads reasoning in the channel "thought". A channel of another name is part of the answer."""
 
     start_tag = "<|channel>thought"
     end_tag = "<channel|>"

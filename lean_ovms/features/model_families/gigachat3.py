@@ -1,8 +1,8 @@
-"""GigaChat 3: the call is a message of its own, of which an answer has one at most.
+"""GigaChat 3: a tool call is a message of its own, and an answer has one at most.
 
 content<|message_sep|>, two newlines, function call<|role_sep|>, a newline, {"name": …, "arguments": {…}}
 
-GigaChat 3.1 writes <|function_call|> in place of all that stands before the object.
+GigaChat 3.1 writes <|function_call|> in place of everything between the content and the object.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CALL = "<|function_call|>"
 
 
 class GigaChatCalls(JsonCalls):
-    """A call object after the header of either version, whichever the family is."""
+    """Reads a call object after the header of either version, for models of both versions."""
 
     tags = (SEPARATOR, ROLE, CALL)
     noise = ("</s>",)

@@ -1,12 +1,12 @@
-"""gpt-oss: messages of the harmony format, of which one class reads calls and reasoning.
+"""gpt-oss: messages in the harmony format. One class reads both their tool calls and their reasoning.
 
 <|channel|>analysis<|message|>reasoning<|end|><|start|>assistant<|channel|>final<|message|>answer<|return|>
 <|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{…}<|call|>
-The recipient may also stand in <|start|>assistant to=functions.NAME<|channel|>…. commentary without one is answer.
-Pieces of the answer are joined with a space, as OVMS does.
+The recipient may also stand in <|start|>assistant to=functions.NAME<|channel|>…. A message in the channel commentary
+without a recipient is part of the answer. Pieces of the answer are joined with a space, as OVMS does.
 
-Models misspell this: a tool of the request may be addressed without `functions.`; a channel of another name, or none,
-is answer; and a message to somebody else is what its channel says.
+Models misspell this. So a tool of the request may be addressed without `functions.`. A message in a channel of another
+name, or in none, is part of the answer. A message to any other recipient is read as its channel says.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ _ANALYSIS = "anal"
 
 
 class Harmony(Syntax):
-    """Reads messages. Those it does not play the part for stay as they were written."""
+    """Reads messages of the harmony format as the parser of tool calls, of reasoning, or of both.
+
+    Messages of a kind that it is not the parser for stay in the text as they were written.
+    """
 
     tags = (START, CHANNEL)
     noise = (MESSAGE, CONSTRAIN, *ENDS)
@@ -55,9 +58,7 @@ class Harmony(Syntax):
         return (yield from self._message(role.removeprefix("assistant")))
 
     def start(self) -> Steps[bool]:
-        """Reads the rest of a header: a prompt that ends with <|start|>assistant lets the text begin inside the
-        header.
-        """
+        """Reads the rest of a header, since the text begins inside one if the prompt ends with <|start|>assistant."""
         if not (yield from self.scanner.literal(_TO)):
             return False
         role, end = yield from self.scanner.head(_HEADER)
@@ -71,7 +72,7 @@ class Harmony(Syntax):
         return ReasoningForm(start=cls.start_tag, end="<|end|>", after=START + "assistant", opened=cls.opened)
 
     def _message(self, role: str) -> Steps[bool]:
-        """Reads a message from its channel on.
+        """Reads a message, beginning with its channel.
 
         Args:
             role: The text between the author and the channel.
@@ -83,7 +84,7 @@ class Harmony(Syntax):
         return end == MESSAGE and (yield from self._addressed(role, header))
 
     def _addressed(self, role: str, header: str) -> Steps[bool]:
-        """Reads the text of a message to whom its role or its header says."""
+        """Reads the text of a message to the recipient that its role or its header names."""
         to = recipient(header) or recipient(role)
         channel, *kinds = _RECIPIENT.sub(" ", header).split() or [""]
         known = _CHANNEL.fullmatch(channel) is not None and not _RECIPIENT.sub(" ", role).strip()
@@ -112,7 +113,7 @@ class Harmony(Syntax):
         self._back(end)
 
     def _body(self, kind: str, sink: Sink) -> Steps[None]:
-        """Passes on a message's text; a second one of a kind is set off by a space."""
+        """Passes on a message's text, after a space if there was a message of the same kind before."""
 
         def emit(piece: str) -> None:
             if kind in self._emitted:
@@ -134,7 +135,7 @@ class Harmony(Syntax):
 
 
 def recipient(header: str) -> str:
-    """Returns whom a header addresses, or ""."""
+    """Returns the recipient that a header names, or ""."""
     found = _RECIPIENT.search(header)
     return found.group(1) if found else ""
 

@@ -1,9 +1,10 @@
-"""Calls as Hermes, Qwen2.5 and Qwen3 write them, <tool_call>{"name": …, "arguments": {…}}</tool_call>.
+"""Calls of Hermes, Qwen2.5 and Qwen3: <tool_call>{"name": …, "arguments": {…}}</tool_call>.
 
-So does any chat model without a notation of its own that is known. Its prompt has an example where the chat template
-shows no tools, and grammars write it. Models that were never trained for it also write the objects, or a list of them,
-as the whole answer or in a fence: read where they name a tool of the request. A small model writes blanks or further
-calls until it is cut: its calls are in one line, and one an answer where the client does not ask for several.
+This is also the notation for any chat model without a known one of its own. If its chat template does not show tools,
+the prompt gets an example, and grammars enforce the notation. Models that were not trained for it also write the
+objects, or a list of them, as the whole answer or in a code fence; these are read if they name a tool of the request.
+Small models write white space or further calls until they are cut off. So calls are enforced to be on one line, and
+there is only one in an answer unless the client asks for several.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ _NOISE = ("<|eos|>", "<|endoftext|>")
 
 
 class HunyuanCalls(EnclosedJson):
-    """Calls in a list between <tool_calls> and </tool_calls>."""
+    """Reads calls in a list between <tool_calls> and </tool_calls>."""
 
     tags = ("<tool_calls>", ASSISTANT, "</tool_calls>")
     noise = _NOISE

@@ -33,13 +33,13 @@ _OPEN = re.compile(rf"<think{SUFFIX}\s*\Z")
 
 
 def suffix_of(prompt_tail: str) -> str | None:
-    """Returns what the tags of a model end with, with the colon; None if the prompt does not show it."""
+    """Returns the suffix of a model's tags, with the colon, or None if the prompt does not show it."""
     found = _AT_END.search(prompt_tail)
     return (found.group(1) or "") if found else None
 
 
 def suffixes(prompt_tail: str) -> list[str]:
-    """Returns all suffixes that are read: the model's, and those that are known."""
+    """Returns all suffixes that are read: the model's own, and the other known ones."""
     found = suffix_of(prompt_tail)
     return list(dict.fromkeys(["" if found is None else found, "", RELEASED]))
 
@@ -56,7 +56,7 @@ def _reader(suffix: str) -> type[KeyValueCalls]:
 
 
 class HyCalls(Syntax):
-    """Calls in elements of one spelling each."""
+    """Reads calls in elements, all tags of which have the same suffix."""
 
     keep_special_tokens = True
 
@@ -78,7 +78,7 @@ class HyCalls(Syntax):
 
 
 class HyThinking(SpelledThinkTags):
-    """<think>reasoning</think>answer. Calls end it too."""
+    """Reads reasoning in <think>reasoning</think>answer; calls also end it."""
 
     spellings: Mapping[str, str] = MappingProxyType({"<think>": "</think>"})
     keep_special_tokens = True
@@ -96,7 +96,7 @@ class HyThinking(SpelledThinkTags):
 
 @cache
 def call_form(version: int, suffix: str) -> CallForm:
-    """Returns how Hunyuan 3 or 4 writes calls with this suffix."""
+    """Returns the form of calls of Hunyuan 3 or 4 with a suffix in the tags."""
     separator, line = (f"<tool_sep{suffix}>\n", "\n") if version == 3 else ("", "")
     return CallForm(
         one=xml_call(
@@ -113,7 +113,7 @@ def call_form(version: int, suffix: str) -> CallForm:
 
 
 def adapted(form: OutputForm, prompt_tail: str) -> OutputForm:
-    """Returns the form with the suffix of the model that the prompt is for."""
+    """Returns the form with the suffix of the model, which the end of its prompt shows."""
     suffix = suffix_of(prompt_tail)
     if not suffix:
         return form

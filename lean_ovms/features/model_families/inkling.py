@@ -1,4 +1,4 @@
-"""Inkling: blocks that say what they hold, each begun by <|message_model|> and ended by <|end_message|>.
+"""Inkling: blocks whose tags name their kind, each from <|message_model|> to <|end_message|>.
 
 <|content_thinking|>reasoning   <|content_text|>content   <|content_invoke_tool_json|>{"name": …, "args": {…}}
 
@@ -21,7 +21,7 @@ MAX_NAMES = 64
 
 
 class InklingCalls(JsonCalls):
-    """A call object in a block of its own."""
+    """Reads calls that are an object in a block of its own."""
 
     argument_keys = ("args", "arguments")
     noise = _NOISE

@@ -1,7 +1,4 @@
-"""Calls written as JSON objects, {"name": …, "arguments": {…}}: how they are read.
-
-Argument text is passed on while it is written.
-"""
+"""Reads calls that are JSON objects, {"name": …, "arguments": {…}}, and passes on arguments while they are written."""
 
 from __future__ import annotations
 
@@ -23,16 +20,16 @@ class JsonCalls(Syntax):
     """Reads call objects after a tag that has no end tag."""
 
     name_keys: ClassVar[tuple[str, ...]] = ("name", "function")
-    """The keys of the function's name."""
+    """The possible keys of the function's name."""
     argument_keys: ClassVar[tuple[str, ...]] = ("arguments", "parameters")
-    """The keys of its arguments."""
+    """The possible keys of its arguments."""
     one_call: ClassVar[bool] = False
-    """Whether one object follows a tag."""
+    """Whether only one object follows a tag."""
     start_brackets: ClassVar[str] = "["
-    """How an answer that has no tag may begin, where at_start: "[" for a list of calls, "{" for calls alone."""
+    """The possible first characters of calls without a tag, if at_start: "[" for a list of calls, "{"
+    for single ones."""
     offered_only: ClassVar[bool] = False
-    """Whether a call that has no tag must be of a tool that the client offers; an answer in JSON with other names is
-    text."""
+    """Whether a call without a tag must name a tool that the client offers; JSON with other names is then text."""
 
     def read(self, tag: str) -> Steps[bool]:
         yield from self.scanner.space()
@@ -49,7 +46,10 @@ class JsonCalls(Syntax):
         return (yield from self.calls(eager=False))
 
     def fenced(self) -> Steps[bool]:
-        """Reads calls after the first line of a fence, and its end. False as for `read`."""
+        """Reads calls in a code fence after its first line, and the end of the fence.
+
+        Returns False if there is none.
+        """
         yield from self.scanner.literal("json")
         yield from self.scanner.space()
         if not (yield from self.start()):
@@ -59,11 +59,11 @@ class JsonCalls(Syntax):
         return True
 
     def call(self, *, eager: bool = True) -> Steps[bool]:
-        """Reads one object, and returns whether it is a call. If it is none, the record is still on.
+        """Reads one object, and returns whether it is a call. If it is not, the recording of text continues.
 
         Args:
-            eager: Whether a name alone makes a call. Else arguments must follow, and nothing that is not part of a call
-                may be among them, since an answer in JSON looks much like a call without tags.
+            eager: Whether an object with a name is a call. Otherwise it must also have arguments and no other members,
+                since an answer in JSON may look like a call without tags.
         """
         if not (yield from self.scanner.literal("{")):
             return False
@@ -82,7 +82,7 @@ class JsonCalls(Syntax):
                 return call.broken()
 
     def calls(self, *, eager: bool = True) -> Steps[bool]:
-        """Reads objects, alone or in a list, with any of , ; between them. False as for `call`."""
+        """Reads objects, single or in a list, separated by "," or ";". Returns False if the first one is not a call."""
         called = False
         while True:
             mark = yield from self.scanner.space()
@@ -105,17 +105,17 @@ class JsonCalls(Syntax):
 
 
 class EnclosedJson(Enclosed, JsonCalls):
-    """Call objects between tags."""
+    """Reads call objects between tags."""
 
     def enclosed(self, tag: str) -> Steps[bool]:
         return (yield from self.calls())
 
 
 class EnclosedOrOffered(EnclosedJson):
-    """Call objects between tags; or in a fence, or as the whole answer, where they name a tool of the request.
+    """Reads call objects between tags, and also objects without tags if they name a tool of the request.
 
-    Models that were not trained much for the tags write the others: of nine calls, Qwen2.5-Coder 1.5B writes nine in a
-    fence.
+    The latter are in a code fence or are the whole answer. Models with little training on the tags write them:
+    Qwen2.5-Coder 1.5B wrote nine of nine calls in a fence.
     """
 
     at_start = True
@@ -142,7 +142,7 @@ class _Call:
         """Members that are no part of a call: returned as text, not lost."""
 
     def member(self) -> Steps[bool]:
-        """Reads one "key": value. False: the object breaks off here."""
+        """Reads one "key": value. Returns False if the object breaks off here."""
         key: list[str] = []
         if not (yield from self.scanner.json_string(key.append)) or (yield from self.scanner.space()) != ":":
             return False
@@ -164,7 +164,7 @@ class _Call:
         return whole
 
     def read_name(self) -> Steps[bool]:
-        """Reads the name of the function, and begins the call if nothing else has to be known for that."""
+        """Reads the name of the function, and begins the call if it is certain that this is one."""
         name: list[str] = []
         if not (yield from self.scanner.json_string(name.append)):
             return False
@@ -176,7 +176,7 @@ class _Call:
         return bool(self.name)
 
     def arguments(self, first: str) -> Steps[bool]:
-        """Reads the arguments: hands them on, or keeps them until the name is known."""
+        """Reads the arguments, and passes them on, or keeps them until the name is known."""
         if first == '"':
             quoted: list[str] = []
             whole = yield from self.scanner.json_string(quoted.append)
@@ -193,7 +193,7 @@ class _Call:
         return (yield from json_arguments(self.out, self.add_arguments, in_call=True))
 
     def add_arguments(self, piece: str) -> None:
-        """Emits argument text, or keeps it until the name is known."""
+        """Passes on argument text, or keeps it until the name is known."""
         if not self.started and self.name:
             self.begin()
         if self.started:
@@ -205,20 +205,20 @@ class _Call:
             self.early.append(piece)
 
     def begin(self) -> None:
-        """Emits the name, and arguments that came before it."""
+        """Begins the call: passes on its name, and the arguments that were read before it."""
         self.started = True
         self.out.call(self.name)
         for piece in self.early or ():
             self.out.arguments(piece)
 
     def broken(self) -> bool:
-        """Ends an object that breaks off; whether it was a call."""
+        """Ends an object that breaks off, and returns whether it was a call."""
         if self.started:
             self.out.text("".join(self.extra) + self.scanner.recorded())
         return self.started
 
     def complete(self) -> bool:
-        """Ends a complete object; whether it was a call."""
+        """Ends a complete object, and returns whether it was a call."""
         if not self.started and self.name and self.eager:
             self.begin()
         if self.started:
@@ -228,13 +228,13 @@ class _Call:
 
 
 def decoded(literal: str) -> str:
-    """Returns the text of a JSON string literal as json_string passes it on; half a surrogate pair becomes U+FFFD."""
+    """Decodes a JSON string literal that Scanner.json_string has passed on; half a surrogate pair becomes U+FFFD."""
     text: str = json.loads(literal)
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def unwrapped(literal: str, whole: bool) -> str:
-    """Returns the JSON object in arguments that are written as a string, or the literal if there is none."""
+    """Returns the JSON object inside arguments that are written as a string, or the literal if it contains none."""
     if not whole:
         return literal
     text = decoded(literal)
@@ -253,16 +253,15 @@ _HELD = 64
 
 
 def json_arguments(out: CombinedParser, sink: Sink, *, in_call: bool = False) -> Steps[bool]:
-    """Passes on the arguments as they come; False if they broke off.
+    """Passes on arguments while they are written. Returns False if they break off.
 
-    What follows a mistake (a quote that was not escaped, say) belongs to the arguments up to the next tag: they are
-    shown as the model wrote them, and no part of them becomes text. A fence among them is part of what is written.
+    After a mistake, such as a quote that is not escaped, everything up to the next tag belongs to the arguments, code
+    fences included. The client gets them as the model wrote them, and no part of them becomes text.
 
     Args:
         out: The parser whose text is read.
-        sink: Gets the arguments, in pieces.
-        in_call: Whether they are a member of a call's object, whose bracket, and a list's, stand between them and the
-            tag.
+        sink: Gets the arguments in pieces.
+        in_call: Whether they are a member of a call's object, so that closing brackets are between them and the tag.
     """
     if (yield from out.scanner.json_value(sink)):
         return True

@@ -1,4 +1,4 @@
-"""The families whose calls are JSON objects after a tag or between two, or are the whole answer: one row each."""
+"""The families whose calls are JSON objects after a tag, between two tags, or as the whole answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .think_forms import SpelledThinkTags, ThinkThenAnswer
 
 
 class ListCalls(JsonCalls):
-    """Calls in a list after a tag, which is text without one."""
+    """Reads calls in a list after a tag; without a list, the tag is text."""
 
     def read(self, tag: str) -> Steps[bool]:
         return (yield from self.scanner.space()) == "[" and (yield from super().read(tag))

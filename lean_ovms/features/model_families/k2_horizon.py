@@ -2,8 +2,8 @@
 
 <ifm|tool_call>NAME<ifm|arg_key>KEY</ifm|arg_key><ifm|arg_value>value</ifm|arg_value>…</ifm|tool_call>
 
-With <ifm|arg_type>TYPE</ifm|arg_type> before a value, or with a call object in JSON between the tags, where the
-template is told to. Reasoning: <ifm|think>…</ifm|think>, think_fast or think_faster by the effort.
+With certain variables of the template, <ifm|arg_type>TYPE</ifm|arg_type> precedes a value, or a call object in JSON is
+between the tags. Reasoning: <ifm|think>…</ifm|think>, or think_fast or think_faster by the effort.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TYPES = frozenset(("string", "integer", "number", "boolean", "array", "object",
 
 
 class K2HorizonElements(KeyValueCalls):
-    """A call in elements."""
+    """Reads a call in elements."""
 
     tags = (CALL,)
     keys: ClassVar = {"<ifm|arg_key>": "</ifm|arg_key>"}
@@ -51,7 +51,7 @@ class K2HorizonElements(KeyValueCalls):
 
 
 class K2HorizonCalls(KeyValueOrJson):
-    """Calls in elements or in JSON, in a block."""
+    """Reads a block of calls in elements or in JSON."""
 
     tags = (CALLS, CALL, CALL_END)
     noise = (CALLS_END,)
@@ -67,7 +67,7 @@ class K2HorizonCalls(KeyValueOrJson):
 
 
 def adapted(form: OutputForm, prompt_tail: str) -> OutputForm:
-    """Returns the form with the tags of the effort that the prompt asks for."""
+    """Returns the form with the reasoning tags for the effort that the prompt asks for."""
     if form.reasoning is None or form.reasoning.start != THINK:
         return form
     tail = prompt_tail.rstrip()

@@ -1,4 +1,4 @@
-"""Calls written as a name and elements for each key and each value: GLM-4.5, LongCat, K2 Horizon, Hunyuan V3."""
+"""Reads calls with a name and elements for each key and each value: GLM-4.5, LongCat, K2 Horizon, Hunyuan V3."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _NAME = re.compile(r"[\w.\-]*")
 
 
 class KeyValueCalls(XmlCalls):
-    """Reads NAME, then (<arg_key>KEY</arg_key><arg_value>value</arg_value>)*, with blanks between any two of them.
+    """Reads NAME, then (<arg_key>KEY</arg_key><arg_value>value</arg_value>)*, with white space between any two of them.
 
-    The keys of `keys` are the family's spelling of <arg_key>; that of <arg_value> has the other word there, and may be
-    missing.
+    The keys of `keys` are the family's tags for <arg_key>. The tag for <arg_value> is spelled alike with the other
+    word, and may be missing.
     """
 
     trim = False
@@ -47,15 +47,15 @@ class KeyValueCalls(XmlCalls):
         return name
 
     def before_value(self) -> Steps[None]:
-        """Reads what stands between a key and its value."""
+        """Reads the text between a key and its value."""
         yield from self.scanner.space()
 
 
 class KeyValueOrJson(EnclosedJson):
-    """Reads calls of either kind between the same tags."""
+    """Reads calls between tags, each of which may be in elements or in JSON."""
 
     elements: ClassVar[type[KeyValueCalls]]
-    """What reads those that are no JSON."""
+    """The reader of calls in elements."""
 
     def prepare(self) -> None:
         self._elements = self.elements(self.out)

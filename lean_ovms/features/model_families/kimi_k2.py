@@ -24,10 +24,10 @@ _ID = re.compile(r"[^<>{}\n]*")
 
 
 class KimiK2Calls(Enclosed):
-    """Calls by id, of which the name is the middle part.
+    """Reads calls that begin with an id, whose middle part is the name of the function.
 
-    An id with an index is the call's id in the answer too: the family's template writes it, and no name, for earlier
-    calls.
+    An id with an index is also the call's id in the answer, because the family's template writes the id, and no name,
+    for earlier calls.
     """
 
     tags = (CALL, END)
@@ -48,7 +48,7 @@ class KimiK2Calls(Enclosed):
 
 
 def name_of(call_id: str) -> str:
-    """Returns the function that an id calls: get_weather for functions.get_weather:0."""
+    """Returns the name of the function in an id: get_weather for functions.get_weather:0."""
     name, _, index = call_id.rpartition(":")
     if not name or not index.isdigit():
         name = call_id

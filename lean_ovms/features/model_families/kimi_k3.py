@@ -1,4 +1,4 @@
-"""Kimi K3: channels of an answer, response and then tools, with calls whose values say their type.
+"""Kimi K3: an answer has channels, response and then tools, with calls whose values have a type.
 
 <|open|>tools<|sep|><|open|>call tool="NAME" index="1"<|sep|><|open|>argument key="KEY" type="string"<|sep|>value
 <|close|>argument<|sep|>…<|close|>call<|sep|>…<|close|>tools<|sep|>
@@ -43,7 +43,10 @@ def _attributes(text: str) -> dict[str, str]:
 
 
 class KimiK3Calls(XmlCalls):
-    """Calls in the channel of tools. The schema decides what a value is; its type does where the schema is open."""
+    """Reads calls in the channel of tools.
+
+    The schema decides the type of a value, or if it is open, the value's own type.
+    """
 
     tags = ("<|open|>call ",)
     noise = _NOISE
@@ -84,7 +87,7 @@ CALL_FORM = CallForm(
 
 
 def adapted(form: OutputForm, prompt_tail: str) -> OutputForm:
-    """Returns the form for a prompt that may have begun the response."""
+    """Returns the form for a prompt, which may already have begun the response."""
     if not prompt_tail.endswith(RESPONSE):
         return form
     calls = replace(form.calls, forced=RESPONSE_END) if form.calls is CALL_FORM else form.calls

@@ -1,7 +1,7 @@
-"""Python literals to JSON text, read as a stream: strings, numbers, lists, tuples, sets, dicts, True, False, None.
+"""Converts a stream of Python literals to JSON text: strings, numbers, lists, tuples, sets, dicts, True, False, None.
 
-Nothing is evaluated and nothing recurses. A string with unescaped quotes ('it's') ends at the quote that is followed
-by what may follow a value there.
+Nothing is evaluated, and there is no recursion. A string with unescaped quotes ('it's') ends at the quote after which
+something follows that may follow a value.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class Literals:
     """Reads literals from a scanner and passes on their JSON text."""
 
     def __init__(self, scanner: Scanner, sink: Sink, decode: Callable[[str], str]) -> None:
-        """Begins where the scanner is.
+        """Begins at the position of the scanner.
 
         Args:
-            scanner: Has the text.
-            sink: Takes the JSON text.
-            decode: Returns the text of a string literal, for what stands between its quotes.
+            scanner: The scanner of the text.
+            sink: Gets the JSON text.
+            decode: Returns the text of a string literal, given the characters between its quotes.
         """
         self.scanner = scanner
         self.sink = sink
@@ -47,7 +47,7 @@ class Literals:
         """Reads one literal, and returns whether it was complete.
 
         Args:
-            positional: Whether another value may follow it, and not only key=value.
+            positional: Whether another positional value may follow it, besides key=value.
         """
         closers: list[str] = []
         need = "value"
@@ -72,7 +72,10 @@ class Literals:
                 return not closers
 
     def _open(self, mark: str, closers: list[str]) -> Steps[str]:
-        """Reads on after a bracket. "value": after a dict's first key; "read": after a set's first element."""
+        """Reads after an opening bracket.
+
+        Returns "value" after a dict's first key, and "read" after a set's first element.
+        """
         closers.append(_OPENERS[mark])
         if mark != "{":
             self.sink("[")
@@ -103,7 +106,7 @@ class Literals:
         return "value"
 
     def _after(self, closers: list[str], key: bool) -> Steps[str]:
-        """Reads what follows a key or a value: what is needed next, or "" when nothing can come."""
+        """Reads the text after a key or a value. Returns what must come next, or "" if nothing can."""
         while closers:
             mark = yield from self.scanner.space()
             if key:
@@ -147,7 +150,7 @@ class Literals:
         return whole
 
     def _inside(self, quote: str, follow: Callable[[str], bool | None], sink: Sink) -> Steps[bool]:
-        """Passes on the raw inside of a string, up to the quote that ends it."""
+        """Passes on the raw characters of a string, up to the quote that ends it."""
         scanner = self.scanner
         while True:
             found = _IN_STRING[quote].search(scanner.text, scanner.pos)
@@ -171,7 +174,7 @@ class Literals:
                 scanner.pos += 1
 
     def _ends(self, follow: Callable[[str], bool | None]) -> Steps[bool]:
-        """Tells whether the quote that comes next ends the string, from what comes after it."""
+        """Returns whether the next quote ends the string, judged by the text after it."""
         while True:
             after = self.scanner.text[self.scanner.pos + 1 : self.scanner.pos + 1 + AHEAD]
             decided = follow(after)
@@ -191,7 +194,7 @@ def _follows(marks: str) -> Callable[[str], bool | None]:
 
 
 def _follows_argument(after: str) -> bool | None:
-    """Tells what follows an argument's value: the closing bracket of the call and of the list, or another argument."""
+    """Returns whether the text after a quote may follow an argument's value, or None if more text is needed."""
     rest = after.lstrip()
     if not rest:
         return None
@@ -214,7 +217,7 @@ _FOLLOW = {False: _follows_argument, True: _follows(",)")}
 
 
 def number_or_word(word: str) -> str | None:
-    """Returns the JSON text of a bare word; None if it is no literal."""
+    """Converts a bare word to JSON text. Returns None if it is not a literal."""
     if word in _WORDS:
         return _WORDS[word]
     try:
@@ -225,7 +228,8 @@ def number_or_word(word: str) -> str | None:
 
 
 def _python_number(word: str) -> str | None:
-    """Returns the JSON text of a number that only Python writes so: 1_000, 0x1f, .5, 5., +5."""
+    """Converts a number in a form that only Python has, such as 1_000, 0x1f, .5, 5., +5, to JSON text,
+    or returns None."""
     if len(word) > 64:
         return None
     for read in (lambda w: int(w, 0), float):
@@ -238,7 +242,7 @@ def _python_number(word: str) -> str | None:
 
 
 def python_text(raw: str) -> str:
-    """Returns the text of a Python string literal's inside. Escapes that Python does not know stay as they are."""
+    """Decodes the inside of a Python string literal. Escapes that Python does not know stay as they are."""
     if "\\" not in raw:
         return raw
     parts = raw.split("\\")
@@ -268,7 +272,8 @@ def _unescaped(part: str) -> str:
 
 
 def lenient_text(raw: str) -> str:
-    """Reads the inside of a string as a JSON string's, if it is one, and else as it stands (OVMS's rule for LFM2)."""
+    """Decodes the inside of a string as JSON if that is valid, and otherwise leaves it as it is (OVMS's
+    rule for LFM2)."""
     if "\\" not in raw:
         return raw
     try:
@@ -279,7 +284,7 @@ def lenient_text(raw: str) -> str:
 
 
 def literal_to_json(text: str) -> str | None:
-    """Returns a whole Python literal as JSON text; None if it is none."""
+    """Converts a whole Python literal to JSON text. Returns None if it is not one."""
     scanner = Scanner()
     scanner.feed(text)
     scanner.ended = True

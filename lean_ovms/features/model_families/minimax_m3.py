@@ -1,4 +1,4 @@
-"""MiniMax M3: an element for each parameter, with elements in it for lists and objects; a mark before every tag.
+"""MiniMax M3: an element for each parameter, with inner elements for lists and objects, and a mark before every tag.
 
 ]<]minimax[>[<tool_call>
 ]<]minimax[>[<invoke name="NAME">]<]minimax[>[<KEY>value]<]minimax[>[</KEY>…]<]minimax[>[</invoke>…
@@ -38,7 +38,7 @@ _KEY = re.compile(r"[^<>/\"'\s\]]*")
 
 
 class MiniMaxM3Calls(Syntax):
-    """Calls in a block. A string is emitted while it is written, other values when they are complete."""
+    """Reads a block of calls. A string is passed on while it is written, other values when they are complete."""
 
     tags = (CALLS, CALLS_END)
     noise = _NOISE
@@ -82,14 +82,17 @@ class _NestedParameters(Parameters[MiniMaxM3Calls]):
     ended = False
 
     def read_all(self) -> Steps[None]:
-        """Reads all up to the end of the call. Text between the parameters is content, emitted after the call."""
+        """Reads everything up to the end of the call.
+
+        Text between the parameters is content, which follows the call.
+        """
         while not self.ended and (yield from self.scanner.until(_TAG, self.strays.append)):
             if not (yield from self._end()):
                 yield from self._parameter()
         self.finish(complete=self.ended)
 
     def _end(self) -> Steps[bool]:
-        """Tells whether the tag that has begun ends the call. A value without its own end is over then, too."""
+        """Returns whether the tag that has begun ends the call, and thereby also a value without an end of its own."""
         if (yield from self.scanner.literal("/tool_call>")):
             self.syntax.in_block = False
             self.ended = True
@@ -127,8 +130,10 @@ class _NestedParameters(Parameters[MiniMaxM3Calls]):
         return key if key and (yield from self.scanner.literal(">")) else ""
 
     def _string(self, key: str, sink: Sink) -> Steps[bool]:
-        """Passes on the text of a value; returns whether its end came. Other tags in it are text, but not the call's
-        end."""
+        """Passes on the text of a value, and returns whether its end was found.
+
+        Other tags in it are text, except for the end of the call.
+        """
         while (yield from self.scanner.until(_TAG, sink)):
             if (yield from self.scanner.literal(f"/{key}>")):
                 if (yield from self.scanner.ahead(_NEXT)) >= 0:
@@ -141,7 +146,7 @@ class _NestedParameters(Parameters[MiniMaxM3Calls]):
         return False
 
     def _element(self, key: str) -> Steps[Element | None]:
-        """Reads a value with the elements in it; None if it has no end."""
+        """Reads a value with inner elements. Returns None if it has no end."""
         open_names = [key]
         elements = [Element(key)]
         while (yield from self.scanner.until(_TAG, elements[-1].texts.append)):

@@ -39,7 +39,7 @@ class MistralCalls(JsonCalls):
         return (yield from self.named_call())
 
     def named_call(self) -> Steps[bool]:
-        """Reads a name and arguments after it."""
+        """Reads a call that is a name followed by arguments."""
         name = yield from self.scanner.word(_NAME)
         yield from self.scanner.space()
         if (yield from self.scanner.literal("[CALL_ID]")):

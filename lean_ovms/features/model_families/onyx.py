@@ -1,4 +1,4 @@
-"""Onyx: messages to somebody, of which one class reads calls and reasoning.
+"""Onyx: messages to a recipient; one class reads both calls and reasoning.
 
 <|start|>assistant to=self<|message|>reasoning<|eom|>   to=user, or nobody: the answer, to=TOOL: a call inside
 <atem:function_calls><atem:invoke name="NAME"><atem:parameter name="KEY">value</atem:parameter>…</atem:invoke>…
@@ -31,7 +31,7 @@ _RECIPIENT = re.compile(r"(?:to=[\w.\-]+)?")
 
 
 class Onyx(XmlCalls):
-    """Reads messages and calls. Calls stay text when it does not play the tools' part."""
+    """Reads messages and calls. Calls are text if it does not read calls."""
 
     noise = (MESSAGE, *ENDS)
     keep_special_tokens = True
@@ -75,7 +75,7 @@ class Onyx(XmlCalls):
         return ReasoningForm(start=" " + cls.start_tag, end="<|eom|>", after=START + "assistant", opened=cls.opened)
 
     def _addressed(self, before: str = "") -> Steps[bool]:
-        """Reads a header up to its end, and the message if it is reasoning."""
+        """Reads a header, and the message after it if that is reasoning."""
         rest, end = yield from self.scanner.head(_HEADER)
         header = (before + rest).strip()
         if end != MESSAGE or not _RECIPIENT.fullmatch(header):
@@ -84,7 +84,7 @@ class Onyx(XmlCalls):
         return True
 
     def _message(self, to: str) -> Steps[None]:
-        """Reads on after a header: reasoning to its end, anything else as content."""
+        """Reads the message after a header: reasoning to its end, anything else as content."""
         self.scanner.forget()
         if to == "self" and self.thinking:
             if self._thought:

@@ -31,7 +31,7 @@ _IN_NAME = re.compile(r"[^<>{}\n]*")
 
 
 class PlamoCalls(Syntax):
-    """Calls with JSON arguments."""
+    """Reads calls with a name and JSON arguments."""
 
     tags = (CALL,)
     noise = (CALLS, CALLS_END, CALL_END, ARGUMENTS_END, _END)

@@ -1,4 +1,4 @@
-"""Calls written as Python, name(key='value', …): the common part of LFM2, Llama 4 and OLMo 3."""
+"""Reads calls in Python's notation, name(key='value', …), for LFM2, Llama 4 and OLMo 3."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class PythonCalls(Syntax):
     """Reads calls in the notation of Python."""
 
     decode: Callable[[str], str] = staticmethod(python_text)
-    """Returns the text of a string literal, for what stands between its quotes."""
+    """Returns the text of a string literal, given the characters between its quotes."""
     bare_words = False
     """Whether a word alone is an argument, too."""
 
     def calls(self, end: str = "]") -> Steps[bool]:
-        """Reads calls with commas or blanks between them, up to `end`. False if there was none."""
+        """Reads calls separated by commas or white space, up to `end`. Returns False if there is none."""
         called = False
         while True:
             mark = yield from self.scanner.space()
@@ -43,7 +43,10 @@ class PythonCalls(Syntax):
                 return called
 
     def call(self) -> Steps[bool]:
-        """Reads one call. False, with the record still on, if it is none; then nothing was emitted."""
+        """Reads one call.
+
+        Returns False if it is not a call; then nothing was passed on, and the recording of text continues.
+        """
         name = yield from self.scanner.word(_NAME)
         if not name or not (yield from self.scanner.literal("(")):
             return False
@@ -74,7 +77,7 @@ class _Arguments:
         self.literals = Literals(syntax.scanner, syntax.out.arguments, syntax.decode)
 
     def first(self, mark: str) -> Steps[bool]:
-        """Reads up to the first value; the call starts when there is one for certain."""
+        """Reads up to the first value. The call starts once it is certain that this is one."""
         key, positional = yield from self._key(mark)
         if key is None:
             return False
@@ -84,7 +87,7 @@ class _Arguments:
         return True
 
     def more(self) -> Steps[bool]:
-        """Reads what follows a value; whether another value followed."""
+        """Reads the text after a value and, if another value follows, that. Returns whether one followed."""
         self.scanner.record()
         mark = yield from self.scanner.space()
         if mark == ")" or mark == "]":  # the list's end: the call's own is missing
@@ -109,7 +112,12 @@ class _Arguments:
         return True
 
     def _key(self, mark: str) -> Steps[tuple[str | None, bool]]:
-        """Reads key=; a value without one takes the next place in the tool's schema (True). None: neither."""
+        """Reads key=, and returns the key and False.
+
+        For a value without a key, it returns the next key of the schema and True.
+
+        The key is None if there is neither.
+        """
         if mark and mark in _LITERAL_STARTS:
             return self._next_place(), True
         word = yield from self.scanner.word(_NAME)
@@ -130,7 +138,7 @@ class _Arguments:
         return place
 
     def _value(self, positional: bool) -> Steps[None]:
-        """Reads a value: a literal, or bare text up to what ends an argument."""
+        """Reads a value: a literal, or bare text up to the end of the argument."""
         mark = yield from self.scanner.space()
         if mark and mark in _LITERAL_STARTS:
             yield from self.literals.value(positional=positional)
@@ -141,6 +149,6 @@ class _Arguments:
 
 
 def bare(text: str) -> str:
-    """Returns the JSON text of an unquoted value: True, False, None in any spelling, else a string."""
+    """Converts an unquoted value to JSON text: True, False and None in any spelling, anything else as a string."""
     word = {"true": "true", "false": "false", "null": "null", "none": "null"}.get(text.lower())
     return word or quoted(text)

@@ -1,4 +1,4 @@
-"""The families whose calls are Python in a list, [name(key='value', other=1), second()]."""
+"""The families whose calls are a list in Python's notation, [name(key='value', other=1), second()]."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class PythonList(Enclosed, PythonCalls):
     """Reads calls in a list between tags."""
 
     bracket_needed: ClassVar[bool] = True
-    """Whether it is text without the list's bracket."""
+    """Whether text without the list's bracket is not a call."""
 
     def enclosed(self, tag: str) -> Steps[bool]:
         yield from self.scanner.space()

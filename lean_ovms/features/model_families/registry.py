@@ -1,7 +1,7 @@
-"""The registry of families: what can be chosen as a parser, what a chat template shows, and how a model answers then.
+"""The registry of families, which detects a model's family by its chat template and makes parsers.
 
-Each family is a `ParserRow`, of this feature or of another one. The module of a family is imported by the first model
-that needs it; its row has what is known without it.
+Each family has a `ParserRow`, in this feature or in another one. The module of a family is imported for the first model
+that needs it; its row has what is known without the module.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ParserRegistry:
     """The parsers of a server."""
 
     def __init__(self, rows: Sequence[ParserRow]) -> None:
-        """Raises StartError for two families with the same name."""
+        """Keeps the rows of the families. Raises StartError for two families with the same name."""
         self.rows = {row.name: row for row in rows}
         if len(self.rows) < len(rows):
             twice = next(row.name for row in rows if self.rows[row.name] is not row)
@@ -50,11 +50,11 @@ class ParserRegistry:
 
     @cached_property
     def rules(self) -> tuple[ParserRow, ...]:
-        """The families that chat templates show, in the order in which they are tried."""
+        """The families that can be detected by chat templates, in the order in which they are tried."""
         return tuple(sorted((row for row in self.rows.values() if row.marks), key=lambda row: row.rank))
 
     def detect(self, template: str) -> tuple[str | None, str | None]:
-        """Returns the (tool parser, reasoning parser) that a chat template shows; None where it shows none."""
+        """Returns the names of the tool parser and the reasoning parser that fit a chat template, each or None."""
         for row in self.rules:
             if any(all(mark in template for mark in group) for group in row.marks):
                 thinks = not row.reasoner_marks or any(mark in template for mark in row.reasoner_marks)
@@ -62,7 +62,10 @@ class ParserRegistry:
         return None, None
 
     def load(self, name: str | None) -> ModelFamily:
-        """Returns the family of that name, an empty one for None. Raises ValueError with the list of names."""
+        """Imports and returns the family with a name, or an empty one for None.
+
+        Raises ValueError with the list of names.
+        """
         found = self._families.get(name)
         if found is None:
             row = self.rows.get(name or "")
@@ -72,7 +75,7 @@ class ParserRegistry:
         return found
 
     def output_form(self, tool: str | None, reasoning: str | None, prompt_tail: str = "") -> OutputForm:
-        """Returns how a model with these parsers writes an answer.
+        """Returns the form of answers of a model with these parsers, for grammars.
 
         Args:
             tool: The name of its tool parser, or None.
@@ -80,7 +83,7 @@ class ParserRegistry:
             prompt_tail: The end of the prompt, which shows how some families' checkpoints spell their tags.
 
         Raises:
-            ValueError: A name is not known.
+            ValueError: A name is unknown.
         """
         form = self._forms.get((tool, reasoning))
         if form is None:
@@ -103,24 +106,25 @@ class ParserRegistry:
         )
 
     def opens_reasoning(self, reasoning: str | None, prompt_tail: str) -> bool:
-        """Tells whether a prompt with this end leaves a block of reasoning open, for that reasoning parser."""
+        """Returns whether a prompt with this end leaves reasoning open, for a reasoning parser."""
         thinking = self.load(reasoning).thinking
         return thinking is not None and thinking.between_tags and thinking.opened(prompt_tail)
 
     def make(
         self, tool: str | None, reasoning: str | None, *, tools: Sequence[Json] = (), prompt_tail: str = ""
     ) -> CombinedParser:
-        """Builds the parser of one choice.
+        """Makes the parser of one choice.
 
         Args:
             tool: The name of the tool parser; None: calls are text.
             reasoning: The name of the reasoning parser; None: reasoning is text.
-            tools: The tools that the client offers, in OpenAI's nested form; without any, the markup of calls is text.
-            prompt_tail: The end of the prompt with its special tokens, by which it is seen whether reasoning is open
-                already; a few hundred characters are enough.
+            tools: The tools that the client offers, in OpenAI's nested form. Without tools, the markup of calls is
+                text.
+            prompt_tail: The end of the prompt with its special tokens, which shows whether reasoning is open already. A
+                few hundred characters are enough.
 
         Raises:
-            ValueError: There is no parser of such a name.
+            ValueError: A name is unknown.
         """
         calls = self.load(tool).tools if tools else None
         thinking = self.load(reasoning).thinking
@@ -136,12 +140,12 @@ class ParserRegistry:
 
 @cache
 def registry(composition: Composition | None = None) -> ParserRegistry:
-    """Returns the parsers of a server with these features, by default with all of them."""
+    """Returns the parsers of a server with these features; None: with all features."""
     return ParserRegistry((composition or compose()).parsers)
 
 
 class FamilyAnswers(AnswerFormat):
-    """The answers of a model whose family is known, by its options or by its chat templates."""
+    """The form and the parsing of answers of a model whose family is set by options or shown by its chat templates."""
 
     def __init__(self, config: Config, template: str, tool_template: str) -> None:
         """Chooses the parsers of a model.
@@ -149,7 +153,7 @@ class FamilyAnswers(AnswerFormat):
         Args:
             config: The options of the model.
             template: The source of its chat template; "": there is no chat.
-            tool_template: The source of the template for requests with tools, where that is another one.
+            tool_template: The source of the template for requests with tools, if it is a different one.
         """
         self._parsers = registry(config.composition)
         tool, reasoning = self._parsers.detect(template)

@@ -1,10 +1,10 @@
-"""Read a stream of text as if all of it had arrived.
+"""Reads a stream of text as if all of it had arrived.
 
-The reading methods are generators that yield whenever they need more text, so a parser is written straight down with
-`yield from` and has no states of its own. Knows no parsers, events or tokens.
+The reading methods are generators that yield whenever they need more text. So a parser is straight code with `yield
+from`, without an explicit state machine.
 
-Rule: text that was read leaves the buffer. Only a tail that may still become a tag stays, so the cost of a feed depends
-on its chunk alone; long values are passed on (or collected in a list) piece by piece, never concatenated.
+Text that was read leaves the buffer. Only a tail that may still become a tag is kept, so the cost of a chunk depends
+only on its own length. Long values are passed on (or collected in a list) piece by piece, and never concatenated.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Sink = Callable[[str], object]
 
 
 def ignore(piece: str) -> None:
-    """Takes values that are dropped, as a Sink."""
+    """Drops text; it is the Sink for text that is not needed."""
 
 
 # One character class each: a search is one pass, there is nothing to backtrack.
@@ -39,7 +39,7 @@ _CONTROL = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
 class Tags:
-    """A set of tags to look for together. None may be the beginning of another."""
+    """A set of tags that are looked for together. No tag may be a prefix of another one."""
 
     __slots__ = ("_first", "_prefixes", "all", "longest", "match", "search")
 
@@ -54,11 +54,11 @@ class Tags:
         self.search, self.match = pattern.search, pattern.match
 
     def begins(self, text: str) -> bool:
-        """Tells whether a text, which may be empty, may become one of the tags."""
+        """Returns whether a text, which may be empty, is a prefix of one of the tags."""
         return not text or text in self._prefixes
 
     def hold(self, text: str, pos: int) -> int:
-        """Tells where the tail of text[pos:] begins that may still become a tag; len(text) if there is none."""
+        """Returns where the tail of text[pos:] begins that may still become a tag, or len(text) if there is none."""
         at = max(pos, len(text) - self.longest + 1)
         while found := self._first(text, at):
             at = found.start()
@@ -69,7 +69,7 @@ class Tags:
 
 
 class Scanner:
-    """The text that has arrived and has not been read: text[pos:]."""
+    """The text that has arrived and has not been read, text[pos:], with the methods that read it."""
 
     __slots__ = ("_kept", "_mark", "ended", "last", "pos", "text")
 
@@ -93,16 +93,16 @@ class Scanner:
     # A record of what is read, so that it can become plain text when it turns out to be no call.
 
     def record(self, before: str = "") -> None:
-        """Keeps what is read from here on.
+        """Begins to record the text that is read.
 
         Args:
-            before: Text that was read already and belongs to it.
+            before: Text that was read already and belongs to the record.
         """
         self._kept = [before]
         self._mark = self.pos
 
     def recorded(self) -> str:
-        """Ends the record and returns it; "" when none is kept."""
+        """Ends the record and returns it, or "" if nothing is being recorded."""
         if self._kept is None:
             return ""
         whole = "".join(self._kept) + self.text[self._mark : self.pos]
@@ -125,8 +125,10 @@ class Scanner:
     # Reading.
 
     def until(self, tags: Tags, sink: Sink) -> Steps[str]:
-        """Passes on all text before the next tag, as soon as it cannot be part of one. Returns the tag, or "" at the
-        end."""
+        """Passes on all text before the next tag, as soon as it cannot be part of a tag.
+
+        Returns the tag, or "" at the end.
+        """
         while True:
             text, pos = self.text, self.pos
             if found := tags.search(text, pos):
@@ -143,13 +145,13 @@ class Scanner:
             yield
 
     def peek(self) -> Steps[str]:
-        """Shows the next character, not yet read; "" at the end."""
+        """Returns the next character without reading it, or "" at the end."""
         while self.pos == len(self.text) and not self.ended:
             yield
         return self.text[self.pos : self.pos + 1]
 
     def space(self) -> Steps[str]:
-        """Reads blanks; the next character, not yet read; "" at the end."""
+        """Reads white space. Returns the next character without reading it, or "" at the end."""
         while True:
             self.pos = self._match(_BLANK)
             if self.pos < len(self.text):
@@ -159,15 +161,16 @@ class Scanner:
             yield
 
     def ahead(self, tags: Tags, at: int = 0) -> Steps[int]:
-        """Finds, without reading, where one of the tags ends that comes next, behind blanks.
+        """Looks, without reading, whether one of the tags comes next, after white space.
 
         Args:
-            tags: What may come.
-            at: Where to look, counted from the next character.
+            tags: The tags.
+            at: The offset from the next character at which to look.
 
         Returns:
-            The place, counted alike. 0 at the end of the text (or behind more blanks than MAX_NAME), -1 where
-            something else comes.
+            The offset of the tag's end from the next character; 0 at the end of the text (or after more white space
+                than
+            MAX_NAME), and -1 if something else comes.
         """
         while True:
             found = _BLANK.match(self.text, self.pos + at, self.pos + at + MAX_NAME)
@@ -181,8 +184,10 @@ class Scanner:
             yield
 
     def ahead_in(self, inside: re.Pattern[str]) -> Steps[str]:
-        """Shows, without reading, the character behind what `inside` (one repeated class) matches; "" if it matches
-        nothing, more than MAX_NAME characters, or all up to the end."""
+        """Returns, without reading, the character after the text that `inside` (a repeated character class) matches.
+
+        It is "" if `inside` matches nothing, more than MAX_NAME characters, or everything up to the end.
+        """
         while True:
             found = inside.match(self.text, self.pos, self.pos + MAX_NAME)
             end = found.end() if found else self.pos
@@ -193,7 +198,7 @@ class Scanner:
             yield
 
     def literal(self, word: str) -> Steps[bool]:
-        """Reads the word if it is what comes next; else reads nothing."""
+        """Reads a word if it comes next, and returns whether it did."""
         while True:
             if self.text.startswith(word, self.pos):
                 self.pos += len(word)
@@ -203,7 +208,10 @@ class Scanner:
             yield
 
     def head(self, tags: Tags, most: int = MAX_NAME) -> Steps[tuple[str, str]]:
-        """Reads a short text and the tag after it; ("", ""), and nothing read, if the text is longer than `most`."""
+        """Reads a short text and the tag after it, and returns both.
+
+        If the text is longer than `most`, nothing is read, and ("", "") is returned.
+        """
         while True:
             pos, limit = self.pos, self.pos + most + tags.longest
             if found := tags.search(self.text, pos, limit):
@@ -214,7 +222,10 @@ class Scanner:
             yield
 
     def word(self, inside: re.Pattern[str]) -> Steps[str]:
-        """Reads what `inside` (one repeated class) matches; "", and nothing read, if it is longer than MAX_NAME."""
+        """Reads and returns the text that `inside` (a repeated character class) matches.
+
+        If it is longer than MAX_NAME, nothing is read, and "" is returned.
+        """
         while True:
             pos = self.pos
             found = inside.match(self.text, pos, pos + MAX_NAME + 1)
@@ -227,8 +238,10 @@ class Scanner:
             yield
 
     def run(self, inside: re.Pattern[str], sink: Sink) -> Steps[str]:
-        """Passes on everything up to the first character that `inside` (one repeated class) does not match; returns
-        that one."""
+        """Passes on everything up to the first character that `inside` (a repeated character class) does not match.
+
+        Returns this character.
+        """
         while True:
             end = self._match(inside)
             if end > self.pos:
@@ -241,10 +254,9 @@ class Scanner:
             yield
 
     def json_value(self, sink: Sink) -> Steps[bool]:
-        """Passes on one JSON value as it comes; returns False if it broke off (at the end, or before what cannot be
-        JSON).
+        """Passes on one JSON value while it arrives. Returns False if it breaks off, at the end or before invalid JSON.
 
-        Spacing stays as it was. Inside strings, raw control characters and wrong escapes are made valid.
+        White space stays as it is. In strings, raw control characters and wrong escapes are corrected.
         """
         first = yield from self.space()
         if first == '"':
@@ -279,8 +291,10 @@ class Scanner:
         return some
 
     def json_string(self, sink: Sink) -> Steps[bool]:
-        """Passes on one JSON string with its quotes and escapes; returns False if it broke off. The next character is a
-        quote."""
+        """Passes on one JSON string with its quotes and escapes. Returns False if it breaks off.
+
+        The next character must be a quote.
+        """
         sink('"')
         self.pos += 1
         while True:
@@ -305,7 +319,7 @@ class Scanner:
                 self.pos = end + 1
 
     def _escape(self) -> Steps[str]:
-        """Reads one backslash escape; a wrong one comes back as a backslash and whatever follows."""
+        """Reads one backslash escape. In a wrong one, the backslash itself is escaped."""
         while len(self.text) < self.pos + 2 and not self.ended:
             yield
         pair = self.text[self.pos : self.pos + 2]

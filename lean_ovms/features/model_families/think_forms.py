@@ -1,5 +1,4 @@
-"""Reasoning that more than one family writes with more than two tags: with others around the answer, or with several
-spellings."""
+"""Reasoning with more than two tags, as several families have it: tags around the answer, or several spellings."""
 
 from __future__ import annotations
 
@@ -11,10 +10,10 @@ from .think_tags import ThinkTags
 
 
 class ThinkThenAnswer(ThinkTags):
-    """Reasoning between two tags, and then the answer between two others, which are optional and removed as well.
+    """Reads reasoning between two tags, and then the answer, with the optional tags around it removed.
 
-    The first of them counts only where an answer begins, the last only after it. A newline next to a tag, on the inner
-    side, belongs to it.
+    The tag before the answer counts only at the beginning of an answer, and the tag after it only once the answer has
+    begun. A newline next to a tag, on the inner side, belongs to the tag.
     """
 
     answer_start: ClassVar[str]
@@ -48,12 +47,12 @@ class ThinkThenAnswer(ThinkTags):
 
 
 class SpelledThinkTags(ThinkTags):
-    """Reasoning whose tags have several spellings, of which one model uses one. Any end tag ends it."""
+    """Reads reasoning whose tags have several spellings, one of which a model uses. Any end tag ends it."""
 
     spellings: Mapping[str, str]
     """The end tag of each start tag, the usual one first."""
     drops_ends: ClassVar[bool] = True
-    """Whether an end tag is dropped where no reasoning is open."""
+    """Whether an end tag is dropped if no reasoning is open."""
 
     def __init_subclass__(cls) -> None:
         cls.start_tag, cls.end_tag = next(iter(cls.spellings.items()))

@@ -1,4 +1,4 @@
-"""Reasoning between two tags: how it is read, and the families that have nothing else."""
+"""Reasoning between two tags, and the families that have only this."""
 
 from __future__ import annotations
 
@@ -12,23 +12,26 @@ if TYPE_CHECKING:
 
 
 class ThinkTags(Syntax):
-    """Reasoning between two tags. Text inside passes as it is."""
+    """Reads reasoning between two tags. The text inside is passed on unchanged."""
 
     between_tags = True
     start_tag = "<think>"
     end_tag: ClassVar[str] = "</think>"
     starts: tuple[str, ...]
     breaks: tuple[str, ...] = ()
-    """Markup that ends reasoning as well, and is read on."""
+    """Further tags that end reasoning, and that are then read as markup themselves."""
     call_tag: ClassVar[str] = ""
-    """Markup that ends reasoning only where a tool syntax reads it and a call follows: the model forgot the end tag,
-    which is dropped if it comes later."""
+    """A tag of calls that ends reasoning if a call follows it.
+
+    The model has then forgotten the end tag, which is dropped
+    if it comes later.
+    """
     further: ClassVar[tuple[str, ...]] = ()
-    """More markup that `read` is called after."""
+    """Further tags after which `read` is called."""
     starts_open: ClassVar[bool] = False
-    """Whether the start tag is optional: every answer begins with reasoning unless the prompt has ended it."""
+    """Whether the start tag is optional, since every answer begins with reasoning unless the prompt has ended it."""
     next_header: ClassVar[str] = ""
-    """The begin of the next message, in a format of messages."""
+    """The beginning of the next message, in a format that has messages."""
     _open = False
 
     ends: Tags
@@ -59,7 +62,7 @@ class ThinkTags(Syntax):
         return True
 
     def resume(self) -> Steps[None]:
-        """Reads on inside reasoning that the prompt opened; a start tag that the model repeats is dropped."""
+        """Reads the rest of reasoning that the prompt has opened; a start tag that the model repeats is dropped."""
         self.scanner.record()
         yield from self.scanner.space()
         for start in self.starts:
@@ -86,7 +89,7 @@ class ThinkTags(Syntax):
         self.out.pause()
 
     def _before_call(self) -> Steps[bool]:
-        """Tells whether a call comes next. Nothing is read."""
+        """Returns whether a call comes next, without reading it."""
         reader = self.out.reader_of_calls(self.call_tag)
         if reader is None:
             return False

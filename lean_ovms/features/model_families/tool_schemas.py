@@ -1,4 +1,4 @@
-"""The JSON schemas of tools' parameters, by which parsers know the types of arguments that a model writes as text."""
+"""The JSON schemas of tools' parameters, which give parsers the types of arguments that a model writes as text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PARTS = ("anyOf", "oneOf", "allOf", "items", "properties", "additionalPropertie
 
 
 class ParameterSchemas(Mapping[str, Any]):
-    """The schemas of one tool's parameters, by name. A schema that refers to itself is within itself."""
+    """The schemas of one tool's parameters by name. References are resolved, so a recursive schema contains itself."""
 
     def __init__(self, parameters: Any) -> None:
         self._root = parameters
@@ -59,7 +59,7 @@ class ParameterSchemas(Mapping[str, Any]):
         return self._resolved(part, depth)
 
     def _target(self, ref: str, depth: int) -> Json:
-        """Returns what a reference leads to; an empty schema for one that leads nowhere."""
+        """Returns the schema to which a reference leads, or an empty one if it leads nowhere."""
         if ref not in self._targets:
             target = self._targets[ref] = {}  # filled below: references in it may lead back to it
             try:

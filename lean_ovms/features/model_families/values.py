@@ -1,7 +1,7 @@
-"""A parameter's text to JSON of the type in the tool's schema; for formats that write values as bare text.
+"""Converts a parameter's bare text to JSON of the type in the tool's schema.
 
-The rules are OVMS's (qwen3coder, minicpm5, onyx): a string parameter takes the text as it is, everything else is read
-as JSON if it is JSON, and is a string if not. Python's True, False and None are read where the schema allows them.
+The rules are OVMS's (qwen3coder, minicpm5, onyx): the text of a string parameter is taken as it is, and any other text
+is JSON if it is valid, and a string if not. Python's True, False and None are read if the schema allows their types.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ _KIND_OF = {str: "string", bool: "boolean", int: "integer", float: "number", lis
 
 
 def kinds_of(schema: Any) -> frozenset[str]:
-    """Returns the JSON types that a schema allows; empty: any or unknown. ParameterSchemas follows references."""
+    """Returns the JSON types that a schema allows, or an empty set if it allows any or that is unknown."""
     return _kinds_of(schema, _DEPTH, {})
 
 
 def _kinds_of(schema: Any, depth: int, known: dict[int, frozenset[str]]) -> frozenset[str]:
-    """Returns the JSON types that a schema allows; empty: any or unknown.
+    """Returns the JSON types that a schema allows, or an empty set if it allows any or that is unknown.
 
     Args:
         schema: The schema.
-        depth: How many schemas within each other are looked into.
-        known: What was found so far, by the schemas' identities: one may be in several places, and within itself.
+        depth: The remaining levels of nested schemas to look into.
+        known: The results so far by the identities of schemas, since one may be in several places, or in itself.
     """
     if not isinstance(schema, dict) or depth == 0:
         return frozenset()
@@ -65,12 +65,12 @@ def _kind(value: Any) -> str:
 
 
 def typed(text: str, kinds: frozenset[str], *, python: bool = False) -> str:
-    """Returns the JSON text of a parameter's value.
+    """Converts a parameter's value to JSON text.
 
     Args:
         text: The value as the model wrote it.
-        kinds: The JSON types that the parameter's schema allows; empty: any or unknown.
-        python: Whether Python's lists and objects are read where the types are not known.
+        kinds: The JSON types that the parameter's schema allows; empty if it allows any or that is unknown.
+        python: Whether Python's lists and dicts are read if the types are unknown.
     """
     if kinds == STRING:
         return quoted(text)
@@ -92,5 +92,5 @@ def typed(text: str, kinds: frozenset[str], *, python: bool = False) -> str:
 
 
 def quoted(text: str) -> str:
-    """Returns text as a JSON string."""
+    """Returns a text as a JSON string."""
     return json.dumps(text, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""xLAM 2: [{"name": …, "arguments": {…}}, …] as the whole answer, or in a fence, or behind another family's tag."""
+"""xLAM 2: [{"name": …, "arguments": {…}}, …] as the whole answer, in a code fence, or after another family's tag."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .scanner import Steps
 
 
 class XlamCalls(JsonCalls):
-    """Calls in a list, where an answer begins or after a tag. A list of anything else is text."""
+    """Reads calls in a list at the beginning of an answer or after a tag. A list of anything else is text."""
 
     tags = (FENCE, "[TOOL_CALLS]", "<tool_call>")
     noise = ("<|eot_id|>", "<|im_end|>")

@@ -1,6 +1,7 @@
-"""Calls written as elements with bare text as values, typed by the tool's schema: the reading of one call.
+"""Reads calls in elements with bare text as values, whose types are those of the tool's schema.
 
-A string is emitted while it is written, other values when they are complete. A parameter given twice counts once.
+A string is passed on while it is written, other values when they are complete. Of a repeated parameter only the first
+counts.
 """
 
 from __future__ import annotations
@@ -22,31 +23,30 @@ _CDATA_END = Tags(["]]>"])
 
 
 class XmlCalls(Syntax):
-    """Reads calls of the form call_tag NAME after_name, (key_tag KEY after_key VALUE value_end)*, then one of
-    `ends`."""
+    """Reads calls of the form call_tag NAME after_name (key_tag KEY after_key VALUE value_end)* and one of `ends`."""
 
     call_tag: ClassVar[str] = ""
-    """The beginning of a call, up to its name, which must follow each of the other tags; empty: every tag is one."""
+    """The beginning of a call before its name, which must follow the other tags; "": every tag begins a call."""
     block_end: ClassVar[str] = ""
-    """The last tag of a block of calls, which ends a call, too, and may be missing; empty: there are no blocks."""
+    """The tag at the end of a block of calls, which may be missing, and also ends a call; "" if there are no blocks."""
     any_quotes: ClassVar[bool] = False
-    """Whether names and keys may stand in either quotes, or in none."""
+    """Whether names and keys may be in single or double quotes, or in none."""
     keys: ClassVar[Mapping[str, str]]
-    """Each key_tag with its after_key."""
+    """The possible key_tags, each with its after_key."""
     after_name: ClassVar[str] = ">"
-    """The text behind the name."""
+    """The text after the name."""
     value_end: ClassVar[str]
-    """The text behind a value."""
+    """The text after a value."""
     open_ended: ClassVar[bool] = False
-    """Whether a value needs no end before the next parameter or the end of its call, if these begin a line."""
+    """Whether value_end may be missing before the next parameter or the end of the call, if these begin a line."""
     ends: ClassVar[tuple[str, ...]]
     """The texts that end a call."""
     trim: ClassVar[bool] = True
-    """Whether a value loses one newline at each side."""
+    """Whether one newline at each side of a value is removed."""
     cdata: ClassVar[bool] = False
-    """Whether a value may be a CDATA section, which is then taken as it is."""
+    """Whether a value may be a CDATA section, whose text is not changed."""
     python: ClassVar[bool] = False
-    """Whether a list or an object of Python is one even where the schema does not say what the parameter is."""
+    """Whether Python's lists and dicts are read even if the schema does not give the type."""
     _open = False
 
     def __init_subclass__(cls) -> None:
@@ -73,7 +73,7 @@ class XmlCalls(Syntax):
         return (yield from self.call())
 
     def call(self) -> Steps[bool]:
-        """Reads a call behind its opening. Returns False, with the record still on, if what comes is no call."""
+        """Reads a call after its beginning. Returns False if it is not a call; the recording of text then continues."""
         name = yield from self.name(self.after_name)
         if not name:
             return False
@@ -95,10 +95,10 @@ class XmlCalls(Syntax):
         return True
 
     def ends_value(self, tag: str) -> Steps[bool]:
-        """Tells whether a tag of `value_ends`, just read, ends the value, or is text in it.
+        """Returns whether a tag of `value_ends`, which was just read, ends the value or is part of its text.
 
-        The end of a value counts where the next parameter or the end of the call follows. A parameter without the end
-        of the one before has to be whole; the end of a call has to be followed by another one, or by nothing.
+        The end of a value counts if the next parameter or the end of the call follows. The beginning of a parameter
+        counts if its tag is complete. The end of a call counts if another call or nothing follows.
         """
         if tag == self.value_end:
             return (yield from self.scanner.ahead(self.followers)) >= 0
@@ -110,11 +110,11 @@ class XmlCalls(Syntax):
         return at >= 0
 
     def kinds(self, schema: Any) -> frozenset[str]:
-        """Returns the JSON types that the value may have of which the name was just read; empty: any."""
+        """Returns the JSON types of the value whose name was just read, given its schema; empty: any."""
         return kinds_of(schema)
 
     def name(self, after: str) -> Steps[str]:
-        """Reads a name and the text that must follow it. Returns the name; "" if what comes is none."""
+        """Reads a name and the text that must follow it. Returns the name, or "" if there is none."""
         if self.any_quotes and (quote := (yield from self.scanner.peek())) in ('"', "'"):
             yield from self.scanner.literal(quote)
             after = quote + after
@@ -139,7 +139,7 @@ class Parameters(Generic[_S]):
         """The texts between them, which are content and come after the call."""
 
     def begin(self, key: str) -> None:
-        """Emits the name of the next parameter."""
+        """Passes on the name of the next parameter."""
         self.out.arguments(("," if self.names else "{") + quoted(key) + ":")
         self.names.add(key)
 
@@ -179,7 +179,7 @@ class _TypedParameters(Parameters[XmlCalls]):
         self.out.arguments(typed(text, kinds, python=self.syntax.python) if end else quoted(text)[:-1])
 
     def _inside(self, sink: Sink, *, cdata: bool) -> Steps[str]:
-        """Passes on the text of a value; returns the end that came, which is read if it is the value's own, or ""."""
+        """Passes on the text of a value. Returns the tag that ended it, which is read if it is value_end, or ""."""
         if not cdata:
             return (yield from self._until(self.syntax.value_ends, self.syntax.ends_value, sink))
         if not (yield from self._until(_CDATA_END, self._ends_cdata, sink)):
@@ -190,7 +190,7 @@ class _TypedParameters(Parameters[XmlCalls]):
         return end
 
     def _until(self, ends: Tags, counts: Callable[[str], Steps[bool]], sink: Sink) -> Steps[str]:
-        """Passes on all text before an end that counts; returns that end, or ""."""
+        """Passes on all text before an end that counts. Returns this end, or ""."""
         while tag := (yield from self.scanner.until(ends, sink)):
             self.scanner.record(tag)
             if (yield from counts(tag)):
@@ -208,7 +208,7 @@ class _TypedParameters(Parameters[XmlCalls]):
 
 
 class _StringValue:
-    """Passes on a string parameter without the newline before it and the one behind it."""
+    """Passes on a string parameter without the newlines before and after it."""
 
     def __init__(self, sink: Sink, trim: bool) -> None:
         self.sink = sink
@@ -229,5 +229,5 @@ class _StringValue:
         self.sink(quoted(piece[:-1] if self.pending else piece)[1:-1])
 
     def finish(self, whole: bool) -> None:
-        """Ends the string. One that was cut off stays open and keeps its last newline."""
+        """Ends the string. If it was cut off, it stays open and keeps its last newline."""
         self.sink('"' if whole else quoted(self.pending)[1:-1])

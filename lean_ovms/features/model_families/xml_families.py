@@ -1,4 +1,4 @@
-"""The families whose calls are elements with an element for each parameter: one row each."""
+"""The families whose calls are elements with an inner element for each parameter."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _invoke_form(begin: str, end: str) -> CallForm:
 
 
 class DotsCalls(InvokeCalls):
-    """Calls in elements, or as call objects in JSON between the same tags."""
+    """Reads calls in elements, or as JSON objects between the same tags."""
 
     def prepare(self) -> None:
         self._objects = JsonCalls(self.out)
@@ -51,9 +51,9 @@ class DotsCalls(InvokeCalls):
 
 
 class FunctionCalls(XmlCalls):
-    """<function=NAME><parameter=KEY>value</parameter>…</function>, in tags of the family, which are optional.
+    """Reads <function=NAME><parameter=KEY>value</parameter>…</function>, between optional tags of the family.
 
-    The end of a parameter may be missing before the next line's tag.
+    The end of a parameter may be missing before a tag on the next line.
     """
 
     call_tag = "<function="
@@ -67,7 +67,7 @@ class FunctionCalls(XmlCalls):
 
 
 class StepCalls(XmlCalls):
-    """Calls in invoke elements, with or without <｜tool_call_begin｜>function<｜tool_sep｜> before them."""
+    """Reads calls in invoke elements, with or without <｜tool_call_begin｜>function<｜tool_sep｜> before them."""
 
     def read(self, tag: str) -> Steps[bool]:
         if tag != self.call_tag and (yield from self.scanner.literal("function")):
@@ -76,7 +76,7 @@ class StepCalls(XmlCalls):
 
 
 class ThinkingAsContent(Syntax):
-    """Reasoning with its tags as content: shows the start tag that stands at the end of the prompt."""
+    """Passes on reasoning with its tags as content, including the start tag at the end of the prompt."""
 
     start_tag = "<think>"
 
