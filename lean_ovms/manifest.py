@@ -25,11 +25,10 @@ EVERYWHERE = (*BASES, "")
 SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 1800)
 """Buckets for times of anything that is computed, in seconds."""
 DRAFT_SETTINGS, DRAFT_PLAN, TEXT_DRAFTS = "draft settings", "draft plan", "drafts of texts"
-"""Seams of speculative decoding. A function from an EngineConfig to `engine.loading.drafts.Drafts`; one from settings
-to an `engine.paged.parts.DraftPlan`; and a DraftSourceFactory of that module for drafts without a network."""
+"""Seams of speculative decoding. A function from an EngineConfig to `engine.loading.pipeline_choice.Drafts`; one from
+settings to an `engine.paged.parts.DraftPlan`; and a DraftSourceFactory of that module, without a network."""
 TEXT_SEARCH = "search of texts"
-"""The seam of beam search: a function from the sequence that computes the prompt to an
-`engine.paged.sequence.Search`."""
+"""The seam of beam search: a function from the sequence of the prompt to an `engine.paged.sequence.Search`."""
 ADAPTER_SET, ADAPTER_INPUTS, GENAI_ADAPTERS = "adapter set", "adapter inputs", "adapters of openvino_genai"
 """Seams of adapters. A function from a model to its `models.lifecycle.AdapterSet`; and functions from an EngineConfig
 to `engine.paged.network.AdapterInputs` and to openvino_genai's AdapterConfig."""
@@ -42,9 +41,10 @@ function that wakes up the loop, and the `engine.paged.network.VisionFile` of a 
 `engine.paged.parts.InputEmbeddings`; and one from an EngineConfig, a function that decodes ids, and the number and
 width of the embedded layers to a reader of the images of single texts."""
 CHANGED_WEIGHTS, HYBRID_NETWORKS, NETWORK_COMPILER = "changed weights", "hybrid networks", "network compiler"
+SOFT_CAPS = "soft caps"
 """Seams of loading a text model's network for PAGED. A function from an EngineConfig and the model's
-`engine.paged.network.WeightsSource` to another source; a HybridEdit of that module for layers that keep states; and a
-function from an EngineConfig, the network file's path and further dependencies by name to a NetworkCompiler."""
+`engine.paged.network.WeightsSource` to another source; a HybridEdit of that module for layers that keep states; one
+from an EngineConfig, the network file's path and other dependencies by name to a NetworkCompiler; and SoftCaps."""
 ANSWERS_WITHOUT_MODEL, ENGINE = "answers without a model", "engine"
 """Seams of engines. A class whose `from_config` makes an `engine.generation.backend.Backend` of an EngineConfig without
 any file of a model; and a function from a Config to an `engine.client.interface.ModelEngine`."""
@@ -255,6 +255,8 @@ class PartRow(Row):
     set."""
     file: str = ""
     """A file that a model's directory must have for the part to be used, or ""; single-file models need none."""
+    text: str = ""
+    """A text that must be in that file, or in that of a draft model."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True, kw_only=True)

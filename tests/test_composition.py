@@ -46,6 +46,17 @@ def test_an_engine_process_knows_forms_of_files_that_its_models_have() -> None:
     assert "gguf" in engine_features(draft_model_path=str(Path("/models/draft.gguf")))
 
 
+@pytest.mark.parametrize("option", ["model_path", "draft_model_path"])
+def test_an_engine_process_knows_soft_caps_where_a_model_has_one(option: str, tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    assert "soft_caps" not in engine_features(**{option: str(tmp_path)})
+    file.write_text('{"model_type": "llama"}', "utf-8")
+    assert "soft_caps" not in engine_features(**{option: str(tmp_path)})
+    file.write_text('{"attn_logit_softcapping": 50.0}', "utf-8")
+    assert "soft_caps" in engine_features(**{option: str(tmp_path)})
+    assert "soft_caps" in engine_features(**{option: "/models/x.gguf"})
+
+
 def test_an_engine_process_knows_another_grammar_library_that_is_asked_for() -> None:
     assert "xgrammar" not in engine_features()
     assert "xgrammar" in engine_features(structured_output_backend="xgrammar")

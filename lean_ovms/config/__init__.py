@@ -8,10 +8,10 @@ the option. --help imports this package, so it must stay light.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import Field, dataclass, fields
 from functools import cache
-from pathlib import PurePath
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from ..composition import TEXT_GENERATION, Composition, compose
@@ -128,8 +128,17 @@ class EngineConfig(ModelOptions, EngineOptions):
         row = self.composition.parts.get(seam)
         if row is None or (row.options and not any(map(self._is_set, row.options))):
             return False
-        model = self.model_dir
-        return not row.file or (model / row.file).is_file() or self.composition.format_of(model) is not None
+        models = self._models() if row.text else (self.model_dir,)
+        return not row.file or any(
+            _has_text(model / row.file, row.text) or self.composition.format_of(model) is not None for model in models
+        )
+
+    def _models(self) -> Iterator[Path]:
+        """Yields the paths of the model and of further ones that the options name, such as a draft model."""
+        yield self.model_dir
+        for kind, part in self._parts.items():
+            values = (getattr(part, row.name) for row in fields(kind) if row.metadata["path"] == MODEL)
+            yield from map(Path, filter(None, values))
 
     @property
     def without_model(self) -> bool:
@@ -153,7 +162,7 @@ class EngineConfig(ModelOptions, EngineOptions):
 
     def with_model_file(self: C, name: str) -> C:
         """Returns the options with another `model_file`. Options of features that the server lacks are not set."""
-        suffix = PurePath(name).suffix
+        suffix = Path(name).suffix
         rows = self.composition.formats
         return self.replace(**{row.option: name if suffix == row.suffix else "" for row in rows})
 
@@ -207,8 +216,7 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
     def engine_features(self, task: TaskRow) -> list[str]:
         """Returns the names of the features that the engine process needs for a model of this task."""
         features = self.composition.features
-        models = (row.name for row in listed(self.without) if row.metadata["path"] == MODEL)
-        suffixes = {self.model_dir.suffix, *(PurePath(self.value(name)).suffix for name in models)}
+        suffixes = {model.suffix for model in self._models()}
         needed = {
             one.name
             for one in features
@@ -277,6 +285,14 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
         if self.origins != named[:1]:
             headers.append(("Vary", "Origin"))
         return headers + ([("Access-Control-Allow-Credentials", "true")] if self.allow_credentials else [])
+
+
+def _has_text(file: Path, text: str) -> bool:
+    """Returns whether a file exists and has this text in it; an empty one is in any file."""
+    try:
+        return file.is_file() and (not text or text in file.read_text("utf-8", "replace"))
+    except OSError:  # it is reported by those who need the file
+        return False
 
 
 @cache

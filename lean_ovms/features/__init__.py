@@ -58,6 +58,7 @@ NAMES: tuple[str, ...] = (
     "xgrammar",
     "head_precision",
     "hybrid_chunks",
+    "soft_caps",
     "scripted_engine",
     "compiled_cache",
 )

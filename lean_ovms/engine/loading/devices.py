@@ -8,7 +8,7 @@ import openvino as ov
 
 from ...config import EngineConfig
 from ...errors import StartError
-from .drafts import drafts_of
+from .pipeline_choice import drafts_of
 
 TOKENIZER_PROPERTIES = {"INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1, "ENABLE_CPU_PINNING": False}
 """OpenVINO properties of tokenizers. Tokenizing has no parallel work: with more threads it takes twice the CPU time,

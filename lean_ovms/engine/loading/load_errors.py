@@ -20,7 +20,7 @@ from ...repository import model_file, weights
 from ...repository.weights import TOKENIZERS
 from ...util.resources import free_memory_bytes, lacks_thread, with_memory_limit, with_thread_limits
 from ..errors import last_line
-from .drafts import drafts_of
+from .pipeline_choice import drafts_of
 
 log = logging.getLogger(__name__)
 

@@ -1,15 +1,17 @@
-"""Decides by the options and the model's files whether the paged engine can serve a model. Loads nothing."""
+"""Decides by the options and the model's files whether the paged engine can serve a model, and reads from the options
+what drafts tokens, as far as every pipeline needs it. Loads nothing."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...config import EngineConfig
-from ...manifest import GENAI_ADAPTERS, GRAMMARS
+from ...manifest import DRAFT_SETTINGS, GENAI_ADAPTERS, GRAMMARS
 from ...repository import model_config, model_file
 from ...repository.weights import TALKER, TEXT_EMBEDDINGS
-from .drafts import drafts_of
 
 VISION_FILES = (TEXT_EMBEDDINGS, "openvino_vision_embeddings_model.xml")
 PAGED = "PAGED"
@@ -31,6 +33,40 @@ PROVEN_VISION = frozenset(
     )
 )
 """Architectures of models with vision for which the same was shown: test_zoo_vision.py."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drafts:
+    """The source of draft tokens; by default there is none."""
+
+    model: Path | None = None
+    """The directory or file of a draft model, or of a draft head for the model; None for none."""
+    device: str = ""
+    """The device of the draft model; empty for that of the main model."""
+    cache_gb: int = 0
+    """The size of the draft model's own KV cache in GB; 0 for as many blocks as the main model has."""
+    step_tokens: int = 0
+    """The most tokens that the draft model computes in one step; 0 for the same as the main model."""
+    max_sequences: int = 0
+    """The most sequences of the draft model that run at once; 0 for the same as the main model."""
+    eagle3: bool = False
+    """Whether the options say that the draft model is an Eagle-3 head of the model."""
+    mtp: str = "false"
+    """Whether the multi-token prediction head in the model's directory is used: true, false, or auto."""
+    lookup: bool = False
+    """Whether prompt lookup is used for requests that ask for it: it proposes what followed the same tokens earlier in
+    the text."""
+    named_by: Mapping[str, str] = field(default_factory=dict)
+    """The options at fault if a pipeline fails to load with a message that contains one of these lower-case words."""
+    ngrams: bool = False
+    """Whether prompt lookup is also used for requests that do not ask for it, if the steps gain by it."""
+
+
+def drafts_of(config: EngineConfig) -> Drafts:
+    """Returns the source of draft tokens that the options select."""
+    settings = config.part(DRAFT_SETTINGS)
+    found: Drafts = Drafts() if settings is None else settings(config)
+    return found
 
 
 class Choice(NamedTuple):

@@ -22,8 +22,8 @@ from ...types import Json
 from ...util.resources import free_memory_bytes as free_memory_bytes
 from ...util.resources import thread_limit
 from . import devices
-from .drafts import Drafts, drafts_of
 from .load_errors import CACHE_OPTIONS, network
+from .pipeline_choice import Drafts, drafts_of
 from .quiet_imports import PREPARED
 
 log = logging.getLogger(__name__)

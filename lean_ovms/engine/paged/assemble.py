@@ -25,6 +25,7 @@ from ...manifest import (
     HYBRID_NETWORKS,
     INPUT_EMBEDDINGS,
     NETWORK_COMPILER,
+    SOFT_CAPS,
     TEXT_DRAFTS,
     TEXT_SEARCH,
     named,
@@ -112,6 +113,7 @@ def load(
             keep_base_model=network_bytes(file) < TWO_COPIES_MAX_BYTES,
             separate_prefill_model=small,
             hybrid_edit=lambda: None if config.batch_invariant else config.part(HYBRID_NETWORKS),
+            soft_caps=lambda: config.part(SOFT_CAPS),
             compiler=_compiler(config, file, drafts, images=vision_file is not None),
             while_compiling=lambda: found.append(load_tokenizer()),
         )

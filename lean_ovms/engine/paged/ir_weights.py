@@ -50,6 +50,8 @@ class IrWeights:
             edits: The changes to the network, in this order, made before its logits are limited to selected tokens.
             trees: Whether it gets the input TREE_MASK, if its attention allows that.
         """
+        self.attention_cap = attention_cap(file.parent)
+        """The soft cap of its attention; 0 for none. Exports of optimum-intel leave it out, torch has it."""
         self._file = file
         self._edits = edits
         self._trees = trees
@@ -291,25 +293,13 @@ def open_weights(
     """
     if (single := file_of(file)) is not None:
         return single.weights(edits, trees=trees, adapted=adapted, exact=exact, images=images)
-    capped = attention_cap(file.parent)
-    if capped:
-        edits = [*edits, partial(_cap, capped)]
-    return IrWeights(file, [embedding_edit(file.parent), *edits], trees=trees and not capped)
+    return IrWeights(file, [embedding_edit(file.parent), *edits], trees=trees and not attention_cap(file.parent))
 
 
 def attention_cap(folder: Path) -> float:
     """Returns the soft cap of a model's attention scores, from its folder; 0 if it has none."""
     found = model_config.read(folder).get("attn_logit_softcapping")
     return float(found) if isinstance(found, int | float) else 0.0
-
-
-def _cap(cap: float, core: Any, model: Any) -> None:
-    """Adds the soft cap that optimum-intel's exports leave out to a network's attention, as in torch's
-    implementation.
-    """
-    from . import capped_attention  # few models have one
-
-    capped_attention.insert(model, cap)
 
 
 def embedding_edit(folder: Path) -> NetworkEdit:

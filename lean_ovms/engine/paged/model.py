@@ -35,6 +35,7 @@ from .network import (
     NetworkCompiler,
     NotPageable,
     Part,
+    SoftCaps,
     WeightsSource,
     compile_new,
     has_states,
@@ -63,6 +64,7 @@ class PagedModel:
         keep_base_model: bool = True,
         separate_prefill_model: bool = False,
         hybrid_edit: Callable[[], HybridEdit | None] = lambda: None,
+        soft_caps: Callable[[], SoftCaps | None] = lambda: None,
         compiler: NetworkCompiler = compile_new,
         while_compiling: Callable[[], None] = lambda: None,
     ) -> None:
@@ -82,6 +84,7 @@ class PagedModel:
             keep_base_model: Whether a network without adapters is compiled, too, for steps in which no row has one.
             separate_prefill_model: Whether another network without adapters is compiled for steps with prompts.
             hybrid_edit: Returns the edit of a hybrid network; called only for such a network.
+            soft_caps: Returns what adds soft caps to attention; called only for a network whose attention has one.
             compiler: Compiles the network if only one is needed.
             while_compiling: Called while the networks are compiled.
 
@@ -95,6 +98,8 @@ class PagedModel:
 
         def read() -> Any:
             model = source.read(core)
+            if source.attention_cap:
+                _cap(model, source.attention_cap, soft_caps())
             weight_pages.keep(model)
             pad_heads(model)
             _edit_hybrid(model, hybrid_edit, precision)
@@ -135,6 +140,7 @@ class PagedModel:
         if not self._cache_names:
             raise NotPageable("no attention of the model could be paged")
         self.block_bytes: int = sum(map(self._bytes, self._cache_names))
+        self.soft_caps = soft_caps
         self._head: PagedModel | None = None
         self.state_bytes = sum(map(self._bytes, self._state_names))
         self._caches: list[Any] = []
@@ -353,6 +359,13 @@ def _padded(rows: Any, own: int, size: int) -> Any:
     else:
         heads = ops.variadic_split(heads, np.int64(2), np.array([size, own - size])).output(0)
     return ops.reshape(heads, np.array([0, -1]), True).output(0)
+
+
+def _cap(model: Any, cap: float, soft_caps: SoftCaps | None) -> None:
+    """Adds the soft cap to a network's attention. Raises NotPageable if no feature can."""
+    if soft_caps is None:
+        raise NotPageable("its attention has a soft cap, which is left out")
+    soft_caps(model, cap)
 
 
 def _edit_hybrid(model: Any, hybrid_edit: Callable[[], HybridEdit | None], precision: Callable[[], Any]) -> None:

@@ -223,8 +223,17 @@ class HybridEdit(Protocol):
         """
 
 
+SoftCaps = Callable[[Any, float], None]
+"""Gives each paged attention of an openvino.Model a soft cap: products of queries and keys p become cap * tanh(p / cap)
+before the softmax."""
+
+
 class WeightsSource(Protocol):
     """The source from which a network is read."""
+
+    @property
+    def attention_cap(self) -> float:
+        """The soft cap that the attention of the network is to get, as it was read; 0: none."""
 
     def read(self, core: Any) -> Any:
         """Returns a new openvino.Model with paged attention, computing logits for selected tokens only.

@@ -57,6 +57,8 @@ class HeadTap:
 class HeadWeights:
     """The source of the network of a head."""
 
+    attention_cap = 0.0
+
     def __init__(self, file: Path, target: Path) -> None:
         """Keeps the file of the head and the file of its model's network."""
         self._file = file

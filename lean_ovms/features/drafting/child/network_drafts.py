@@ -48,7 +48,7 @@ class NetworkDrafts:
             main.share_blocks(self._network)
             log.info("draft tokens come from the model's head, %s", settings.head)
         elif self.kind == "draft" and settings.drafts.model is not None:
-            self._network = self._draft_network(network_file(settings.drafts.model))
+            self._network = self._draft_network(network_file(settings.drafts.model), main)
             return 0 if settings.drafts.cache_gb else self._network.block_bytes
         return 0
 
@@ -78,12 +78,16 @@ class NetworkDrafts:
 
         return new
 
-    def _draft_network(self, file: Path) -> PagedModel:
+    def _draft_network(self, file: Path, main: PagedModel) -> PagedModel:
         """Compiles the draft model. Raises NotPageable if paged attention is not possible with it."""
         self._pad_to = TILE if (small := is_small(file)) else 1
         try:
             draft = PagedModel(
-                open_weights(file), self._settings.device, self._settings.properties, separate_prefill_model=small
+                open_weights(file),
+                self._settings.device,
+                self._settings.properties,
+                separate_prefill_model=small,
+                soft_caps=main.soft_caps,
             )
         except NotPageable as error:
             raise NotPageable(f"the draft model: {error}") from error

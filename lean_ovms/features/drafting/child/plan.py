@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ....config import EngineConfig
-from ....engine.loading.drafts import Drafts
+from ....engine.loading.pipeline_choice import Drafts
 from ....engine.loading.settings import PipelineSettings
 from ....engine.paged.parts import DraftPlan, NoDrafts
 from ..feature import DraftOptions

@@ -23,7 +23,7 @@ from ....engine.errors import last_line
 from ....engine.generation import image_prompts
 from ....engine.generation.sequence import ImagePrompt
 from ....engine.loading import model_info
-from ....engine.loading.drafts import drafts_of
+from ....engine.loading.pipeline_choice import drafts_of
 from ....engine.loading.settings import PipelineSettings
 from ....errors import BadRequest, StartError
 from ....repository.weights import LANGUAGE_MODEL

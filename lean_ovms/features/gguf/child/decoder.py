@@ -41,6 +41,11 @@ class Heads(NamedTuple):
     """The number of a head's elements that RoPE rotates."""
 
 
+def attention_cap(header: Header) -> float:
+    """Returns the soft cap of the attention logits of a file's network; 0: there is none."""
+    return header.real("attn_logit_softcapping", ARCHITECTURES[header.architecture].attention_cap)
+
+
 class FileDecoder:
     """Builds the network of a decoder from the tensors of a file."""
 
@@ -71,11 +76,6 @@ class FileDecoder:
         self._turned: dict[bool, layers.Cosine] = {}
         self._temperature: Any = None
         self._trained = f"{header.architecture}.rope.scaling.finetuned"
-
-    @property
-    def attention_cap(self) -> float:
-        """The soft cap of the attention logits; 0: there is none."""
-        return self._header.real("attn_logit_softcapping", self._row.attention_cap)
 
     def hidden(self, tokens: Any, positions: Any, sequences: Sequences, wanted: Any = None) -> Any:
         """Returns the hidden states [tokens, 1, width] before the last projection.
@@ -292,7 +292,9 @@ class FileDecoder:
         sinks = None
         if (name := f"blk.{layer}.attn_sinks.weight") in self._tensors:
             sinks = ops.constant(self._tensors.numbers(name).reshape(1, -1, 1, 1))
-        attention = Projected(values, heads.counts, heads.sizes, np.float32(scale), window, sinks, self.attention_cap)
+        attention = Projected(
+            values, heads.counts, heads.sizes, np.float32(scale), window, sinks, attention_cap(self._header)
+        )
         found = sequences.attend(attention)
         found = ops.reshape(found, np.array([0, 1, width]), True)
         return found if gate is None else ops.multiply(found, ops.sigmoid(gate))

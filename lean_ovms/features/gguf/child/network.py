@@ -17,7 +17,7 @@ from ..architectures import ARCHITECTURES
 from ..model_file import header_of
 from . import attention, paged_states
 from .attention import Projected
-from .decoder import SECTIONS, FileDecoder
+from .decoder import SECTIONS, FileDecoder, attention_cap
 from .layers import Floats
 from .tensors import opened
 
@@ -44,6 +44,11 @@ class GgufWeights:
         self._adapted = adapted
         self._exact = exact
         self._images = images
+
+    @property
+    def attention_cap(self) -> float:
+        """Implements WeightsSource.attention_cap."""
+        return attention_cap(header_of(self._file))
 
     def read(self, core: Any) -> Any:
         """Builds the network of the file."""
@@ -147,10 +152,6 @@ def read(path: Path, *, adapted: bool = False, exact: bool = False, images: bool
     of_images = rows.inputs if rows is not None else []
     model = ov.Model([logits.output(0)], [tokens, positions, wanted, *of_images, *state.inputs], "gguf")
     _share_constants(model)
-    if cap := decoder.attention_cap:
-        from ....engine.paged import capped_attention  # few files have one
-
-        capped_attention.insert(model, cap)
     return model
 
 

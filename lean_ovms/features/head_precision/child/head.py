@@ -42,6 +42,11 @@ class SmallHead:
         self._source = source
         self._bits = int(config.of(HeadOptions).head_precision.removeprefix("int"))
 
+    @property
+    def attention_cap(self) -> float:
+        """Implements WeightsSource.attention_cap."""
+        return self._source.attention_cap
+
     def read(self, core: Any) -> Any:
         """Reads the network and quantizes its head. Raises StartError for a head of an unknown form."""
         model = self._source.read(core)

@@ -32,7 +32,7 @@ from .....engine.generation.backend import (
 from .....engine.generation.fair_queue import FairQueue
 from .....engine.generation.request_validator import BEAM_SPARE_BLOCKS
 from .....engine.generation.sequence import GenerationRequest
-from .....engine.loading.drafts import drafts_of
+from .....engine.loading.pipeline_choice import drafts_of
 from .....engine.protocol import Counted, Failed, Prefilled, Record, ResetPrefixCache, Tokens
 from .....errors import BadRequest, EngineFailure, NotSupported, RequestError
 from .....types.engine import EngineStats

@@ -5,8 +5,8 @@ import openvino as ov
 import pytest
 from openvino import opset13 as ops
 
-from lean_ovms.engine.paged import capped_attention
-from lean_ovms.engine.paged.capped_attention import BLOCK, INPUTS, CappedAttention
+from lean_ovms.features.soft_caps.child import capped_attention
+from lean_ovms.features.soft_caps.child.capped_attention import BLOCK, INPUTS, CappedAttention
 
 CAP, SCALE = 3.0, 0.25
 GROUPS, SHARED, KEY, VALUE = 2, 3, 8, 4

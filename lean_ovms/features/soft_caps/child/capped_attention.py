@@ -19,8 +19,8 @@ import numpy as np
 import openvino as ov
 from numpy.typing import NDArray
 
-from ...util.resources import cores
-from .network import ATTENTION
+from ....engine.paged.network import ATTENTION
+from ....util.resources import cores
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int32]

@@ -1,0 +1,1 @@
+"""Attention with soft caps, as Gemma 2 has it."""

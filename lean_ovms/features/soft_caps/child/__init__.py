@@ -1,0 +1,1 @@
+"""The attention itself, in the engine process."""
