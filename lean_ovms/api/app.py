@@ -95,6 +95,12 @@ class App:
         self.services.stopping = True
         await asyncio.gather(*(service.drain(timeout_s) for service in self.services.states.values()))
 
+    async def end(self) -> None:
+        """Has all that still runs end with an error: the services stop, and then the engines. Idempotent."""
+        await self.drain(0)
+        if self.services.manager is not None:
+            await self.services.manager.stop()
+
     async def close(self) -> None:
         """Closes every service. Idempotent."""
         self.services.stopping = True

@@ -145,7 +145,7 @@ async def serve(app: App, notifier: SystemdNotifier | None = None) -> int:
         logger.info("stopping: waiting up to %g s for running requests", app.config.drain_timeout_s)
         await _until(drain(app, server), signals.force)
     finally:
-        await server.drain(0)
+        await server.drain(0, app.end)
         await close(app)
         if alive is not None:
             alive.cancel()
@@ -224,7 +224,7 @@ class Signals:
 async def drain(app: App, server: Server) -> None:
     """Waits until running requests have finished, at most drain_timeout_s seconds."""
     timeout_s = app.config.drain_timeout_s
-    await asyncio.gather(server.drain(timeout_s), app.drain(timeout_s))
+    await asyncio.gather(server.drain(timeout_s, app.end), app.drain(timeout_s))
 
 
 def _freeze_gc() -> None:

@@ -236,6 +236,8 @@ class BatchService:
             for task in tasks:  # where one has failed, too
                 task.cancel()
             await asyncio.wait(ended)
+            if not lines.cancelled():
+                lines.exception()  # else asyncio reports it where this task is cancelled, too
         with contextlib.suppress(asyncio.CancelledError):
             lines.result()
 

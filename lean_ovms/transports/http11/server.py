@@ -8,6 +8,7 @@ import asyncio
 import logging
 import socket
 import ssl
+from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -28,7 +29,14 @@ CLOSING_S = 2.0
 """Seconds at the end of `drain` in which cancelled requests can close their responses, and remaining bytes are
 sent."""
 
+ENDING_S = 1.0
+"""Seconds before that in which requests end with an error: most need none, but a client may read slowly."""
+
 log = logging.getLogger("lean_ovms.transports")
+
+
+async def _end_none() -> None:
+    """Ends no requests: all are cancelled."""
 
 
 class Encryption(Protocol):
@@ -97,10 +105,13 @@ class Server(ServerState):
         if encryption:
             self._reload_task = asyncio.get_running_loop().create_task(encryption.watch())
 
-    async def drain(self, timeout_s: float) -> None:
-        """Stops listening, lets requests run for timeout_s seconds, then cancels them.
+    async def drain(self, timeout_s: float, end: Callable[[], Awaitable[None]] = _end_none) -> None:
+        """Stops listening, lets running requests finish, and returns when all connections are closed.
 
-        Returns once everything is closed.
+        Args:
+            timeout_s: The seconds that running requests have.
+            end: Is called when they are over. It has those that still run end with an error, which is the last event
+                of a stream; those that do not end by that soon are cancelled.
         """
         self.draining = True
         self._idle = asyncio.Event()
@@ -109,8 +120,18 @@ class Server(ServerState):
             connection.drain()
         if await self._idle_within(timeout_s):
             return
-        if self.active_requests:
-            log.warning("cancelling %d requests that did not finish in %g s", self.active_requests, timeout_s)
+        ending = asyncio.ensure_future(end())
+        try:
+            if self.active_requests:
+                log.warning("ending %d requests that did not finish in %g s", self.active_requests, timeout_s)
+                if end is not _end_none and await self._idle_within(ENDING_S):
+                    return
+            await self._cancel()
+        finally:
+            await ending
+
+    async def _cancel(self) -> None:
+        """Cancels the requests that still run, and closes all connections."""
         for connection in list(self.connections):
             connection.cancel()
         if not await self._idle_within(CLOSING_S):

@@ -573,7 +573,50 @@ async def test_drain_cancels_what_does_not_finish(caplog: pytest.LogCaptureFixtu
         assert (len(server.connections), server.active_requests, body.closed) == (0, 0, 1)
         assert await reader.read() == b""  # no last chunk: the client can tell
         assert (await unary_reader.read()).startswith(b"HTTP/1.1 503 ")
-    assert "cancelling 2 requests" in caplog.text
+    assert "ending 2 requests" in caplog.text
+
+
+async def test_what_does_not_finish_in_time_may_send_its_last_event(caplog: pytest.LogCaptureFixture) -> None:
+    over = asyncio.Event()
+
+    class Told(Body):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            yield b"one"
+            await over.wait()
+            yield b"end"
+
+    async def end() -> None:
+        over.set()
+
+    body = Told()
+    server = Server(config(), answering(Response(200, [], body)))
+    await server.start()
+    async with client(server) as (reader, writer):
+        writer.write(GET)
+        await reader.readuntil(b"one\r\n")
+        await server.drain(0.05, end)
+        assert await reader.read() == b"3\r\nend\r\n0\r\n\r\n"
+    assert (len(server.connections), server.active_requests, body.closed) == (0, 0, 1)
+    assert "ending 1 requests" in caplog.text
+
+
+async def test_what_does_not_end_when_it_is_told_to_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lean_ovms.transports.http11.server.ENDING_S", 0.05)
+    ended = asyncio.Event()
+
+    async def end() -> None:
+        await until(lambda: not server.connections)  # it may take longer than any request
+        ended.set()
+
+    body = Body(b"one", 1000)
+    server = Server(config(), answering(Response(200, [], body)))
+    await server.start()
+    async with client(server) as (reader, writer):
+        writer.write(GET)
+        await reader.readuntil(b"one\r\n")
+        await server.drain(0, end)
+        assert await reader.read() == b""
+    assert (ended.is_set(), body.closed) == (True, 1)
 
 
 async def test_drain_does_not_wait_for_a_handler_that_ignores_its_cancellation(
