@@ -1,1 +1,1 @@
-"""Images and videos in prompts."""
+"""Supports images and videos in prompts."""

@@ -1,4 +1,4 @@
-"""The manifest of images and videos in prompts."""
+"""Declares the feature of images and videos in prompts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..media_files.feature import ImageFileOptions
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class VisionOptions(Options):
-    """The memory that the engine has for images."""
+    """The option for the engine's memory for images."""
 
     in_engine = True
 

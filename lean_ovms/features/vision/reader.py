@@ -1,4 +1,4 @@
-"""Images and videos of a conversation: they are loaded, and tags in the text mark their places."""
+"""Loads the images and videos of a conversation, and puts tags for them into the text."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from ..media_files.images.loader import ImageLoader, ImageRequest
 
 TEXT_ONLY = "This servable supports only text input, but {} has been provided"
 LEFT_OUT = "[The tool returned an image here. It is left out: this model reads text only.]"
-"""Stands for the image of a tool in the prompt of a model that reads text only."""
+"""The text that replaces an image from a tool if the model reads text only."""
 NOTICE = "images that tools returned are left out: this model reads text only"
 DETAILS = (None, "auto", "low", "high", "original")
 KINDS = "image_url", "video_url"
-"""The parts of chat with an image or a video."""
+"""The types of chat content parts with an image or a video."""
 
 
 class ImageContent(ContentReader):
-    """Reads images and videos."""
+    """Reads the content parts with images and videos."""
 
     def checked(self, part: Json, param: str) -> Json:
         name = "video_url" if part["type"] == "video_url" else "image_url"
@@ -44,10 +44,16 @@ class ImageContent(ContentReader):
         return BadRequest(why, param=found.field(place))
 
     async def as_text(self, prompt: ChatPrompt, model: TextModel, services: Services) -> tuple[ChatPrompt, list[str]]:
-        """Returns the prompt with a text in place of each image that a tool returned, if its model reads text only.
+        """Returns the prompt with a text in place of each image from a tool, and a notice, if the model reads text
+        only.
 
-        Agents let a model look at a file, and send what that showed with all further requests: refused once, they
-        could not go on. What the user sends is refused, by `load`.
+        Agents let a model look at a file, and repeat the result in all further requests: if it were refused, the
+        conversation could not go on. Images from the user are refused by `load`.
+
+        Args:
+            prompt: The conversation.
+            model: The model of the request.
+            services: The services of the server.
         """
         if Reads.of(model).tokens is not None:
             return prompt, []
@@ -75,14 +81,14 @@ READER = ImageContent()
 
 
 def _of_chat(part: Json) -> Json:
-    """Returns an image of the Responses API, which vLLM takes in chat as well, as a part of chat."""
+    """Converts an image part of the Responses API to one of chat, since vLLM's chat accepts both."""
     image = part["image_url"]
     detail = {"detail": part["detail"]} if part.get("detail") and isinstance(image, str) else {}
     return {"type": "image_url", "image_url": {"url": image, **detail} if isinstance(image, str) else image}
 
 
 def _without_images_of_tools(messages: list[Json]) -> list[Json] | None:
-    """Returns the messages with texts in place of images of tools; None: there are none."""
+    """Returns the messages with texts in place of images from tools; None if there are none."""
     found, changed = list[Json](), False
     for message in messages:
         content = message.get("content")
@@ -98,7 +104,13 @@ def _without_images_of_tools(messages: list[Json]) -> list[Json] | None:
 
 
 async def _load(images: list[ImageRequest], loader: ImageLoader, frames: Json) -> tuple[Image, ...]:
-    """Returns the images, whose pixels count until the client's request ends. Raises RequestError."""
+    """Loads the images. Their pixels count as used until the client's request ends. Raises RequestError.
+
+    Args:
+        images: The images to load.
+        loader: Loads them.
+        frames: The request's settings for the frames of videos.
+    """
     loaded, lease = await loader.load(images, frames)
     if record := current_record.get():
         record.releases.append(lease.release)
@@ -110,7 +122,13 @@ async def _load(images: list[ImageRequest], loader: ImageLoader, frames: Json) -
 def _find_images(prompt: ChatPrompt, reads: Reads, place: str) -> tuple[list[Json], list[ImageRequest]]:
     """Returns the messages with a tag for each image, and the images.
 
-    Raises BadRequest for what the model cannot read.
+    Args:
+        prompt: The conversation.
+        reads: The kinds of content that the model reads.
+        place: The field of the conversation, for errors.
+
+    Raises:
+        BadRequest: The model cannot read one of the images or videos.
     """
     images = [_request(found, place) for found in media_parts(prompt.messages, KINDS)]
     if reads.tokens is None and images:

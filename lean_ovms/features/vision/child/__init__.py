@@ -1,1 +1,1 @@
-"""Images of prompts: how the families read them, their encoder's thread, and their place in prompts and the network."""
+"""Encodes the images of prompts: one module for each model family, the encoder's thread, and the images' tokens."""

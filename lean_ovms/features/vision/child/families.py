@@ -1,5 +1,7 @@
-"""Lists the families of models with vision that the paged engine serves, by model_type of config.json. Loads
-nothing."""
+"""Lists the families of models with vision that the paged engine serves, by model_type of config.json.
+
+It loads no networks.
+"""
 
 from __future__ import annotations
 
@@ -37,22 +39,22 @@ FAMILIES: dict[str, tuple[Callable[[Files], VisionFamily], str]] = {
     "qwen3_vl": (Qwen3Vl, "Qwen2VLImageProcessor"),
     "smolvlm": (SmolVlm, "SmolVLMImageProcessor"),
 }
-"""With the image processor of transformers whose pixels it makes."""
+"""The class of each family, and the image processor of transformers that it reproduces."""
 
 
 class NotReadable(Exception):
-    """Raised for a model whose images the paged engine cannot read. The message is the reason."""
+    """Raised for a model whose images the paged engine cannot read. The message gives the reason."""
 
 
 def load(model_dir: Path, networks: VisionNetworks) -> VisionFamily:
-    """Reads a model's files. Raises NotReadable."""
+    """Returns the family of a model, created from the model's files. Raises NotReadable."""
     config = files.read_object(model_dir / "config.json")
     processor, video = (model_config.processor(model_dir, kind) for kind in ("image", "video"))
     return of(Files(config, processor, video or processor, networks))
 
 
 def of(found: Files) -> VisionFamily:
-    """Returns the family of files that are read. Raises NotReadable."""
+    """Returns the family of a model whose files have been read. Raises NotReadable."""
     kind, processor = found.config.get("model_type"), found.processor
     if kind not in FAMILIES:
         raise NotReadable(f"images of the type {kind} are not known")
@@ -66,6 +68,6 @@ def of(found: Files) -> VisionFamily:
 
 
 def _name(processor: Json) -> str:
-    """Returns the name of an image processor without what tells its implementations apart."""
+    """Returns the name of an image processor without the suffix of its implementation, such as "Fast"."""
     name = str(processor.get("image_processor_type") or processor.get("feature_extractor_type") or "")
     return name.removesuffix("Fast").removesuffix("Pil")

@@ -1,4 +1,7 @@
-"""Declares what the paged engine needs of a model family to serve its images. Each family is a file of its own."""
+"""Declares what the paged engine needs of a model family to serve its images.
+
+Each family has a module of its own.
+"""
 
 from __future__ import annotations
 
@@ -18,69 +21,71 @@ class Layout(NamedTuple):
     tokens: int
     """The number of its tokens."""
     height: int = 0
-    """The rows of tokens, where positions have rows and columns; 0: its tokens have positions as text has."""
+    """The number of rows of tokens, if positions have rows and columns; 0 if its tokens have positions like those of
+    text."""
     width: int = 0
-    """The columns of tokens; 0: its tokens have positions as text has."""
+    """The number of columns of tokens; 0 if its tokens have positions like those of text."""
     texts: tuple[tuple[str, int], ...] = ()
-    """For each run of its tokens the text before it, and their number; (): there is no text between them."""
+    """The text before each run of its tokens, and the number of tokens in the run; empty if there is only one run."""
     time: int | None = None
-    """How many positions it is behind the first frames of its video; None: it is the first, or an image."""
+    """The distance in positions from the first frames of its video; None for the first frames, and for an image."""
 
     @property
     def runs(self) -> tuple[tuple[str, int], ...]:
-        """Returns each run of its tokens: the text before it, and their number."""
+        """The text before each run of its tokens, and the number of tokens in the run."""
         return self.texts or (("", self.tokens),)
 
 
 class VisionFamily(Protocol):
-    """A family of models that read images: it encodes an image, and knows the tokens of it in a prompt."""
+    """A family of models that read images. It encodes images, and knows their tokens in a prompt."""
 
     token_id: int
-    """The token that stands for a place of an image in a prompt."""
+    """The id of the token that stands for one image token in the model's vocabulary."""
     before: str
     """The text before the tokens of an image."""
     after: str
-    """The text behind the tokens of an image."""
+    """The text after the tokens of an image."""
     whole: bool
-    """True: the tokens of an image see each other in both directions, so they have to be computed in one step."""
+    """Whether the tokens of an image attend to each other in both directions, so that one step must compute them
+    all."""
 
     def layout(self, size: Size) -> Layout:
-        """Returns how many tokens an image of this height and width takes. Raises BadRequest if it cannot be read."""
+        """Returns the tokens that an image of this height and width takes. Raises BadRequest if it cannot be read."""
 
     def encode(self, image: Image) -> Rows:
-        """Returns the embeddings that take the places of an image's tokens. Called in the encoder's thread.
+        """Returns the embeddings of an image's tokens. It is called in the encoder's thread.
 
-        Where deeper layers get embeddings too, these are behind the first ones, layer by layer: [tokens, all].
+        If deeper layers get embeddings too, these follow the first ones, layer by layer: [tokens, layers x hidden].
         """
 
 
 class Part(NamedTuple):
-    """An image, or frames of a video that are encoded in one call."""
+    """An image, or the frames of a video that are encoded in one call."""
 
     before: str
     """The text before its tokens."""
     image: Image
-    """The image, or the frames."""
+    """The image or the frames."""
     layout: Layout | None
-    """The tokens of it; None: the layout of the image."""
+    """The tokens of the part; None for the layout of an image."""
     after: str
-    """The text behind its tokens."""
+    """The text after its tokens."""
 
 
 def clock(second: float) -> str:
-    """Returns minutes and seconds, as texts before frames have them."""
+    """Returns a time as MM:SS, the form in which prompts have the times of frames."""
     return f"{int(second) // 60:02d}:{int(second) % 60:02d}"
 
 
 @runtime_checkable
 class VideoFamily(VisionFamily, Protocol):
-    """A family that reads videos too."""
+    """A family of models that read videos, too."""
 
     def split(self, video: Image) -> list[Part]:
         """Returns the parts of a video. Raises BadRequest if it cannot be read."""
 
     def encode_frames(self, frames: Image, layout: Layout) -> Rows:
-        """Encodes a part as `encode` does an image."""
+        """Returns the embeddings of the tokens of a video's part."""
 
 
 class Files(NamedTuple):
@@ -89,14 +94,14 @@ class Files(NamedTuple):
     config: Json
     """The members of config.json, without the fields of text_config at its top."""
     processor: Json
-    """How images are processed."""
+    """The settings of the image processor."""
     video: Json
-    """How videos are processed."""
+    """The settings of the video processor; those of the image processor if the model has no other."""
     networks: VisionNetworks
-    """The networks."""
+    """The networks that encode images."""
 
     @property
     def image_token(self) -> int:
-        """VisionFamily.token_id of families whose older files name it an index. Raises KeyError."""
+        """The id of the image token in families whose older files call it an index. Raises KeyError."""
         config = self.config
         return int(config["image_token_index"] if "image_token_index" in config else config["image_token_id"])

@@ -1,7 +1,8 @@
-"""Gemma 4: an image of any size, scaled to at most so many tokens, each of a square of patches.
+"""Encodes images for Gemma 4: an image of any size is scaled so that its tokens, squares of patches, are within a
+limit.
 
-The network has as many patches for every image: those behind the last have the position -1. The unified kind has no
-encoder, but a projection of patches as large as a token.
+The network takes the same number of patches for every image; padding has the position -1. The unified models have no
+encoder, but a projection of patches that are as large as a token.
 """
 
 from __future__ import annotations
@@ -18,20 +19,23 @@ from ....types import Image
 from .family import Files, Layout, Part, clock
 
 FRAME_TOKENS = 70
-"""Tokens of a frame at most, where the files do not say."""
+"""The most tokens of a frame if the model's files do not say."""
 
 
 class Gemma4:
-    """A family.VideoFamily. The frames of a video are images behind their times."""
+    """A `family.VideoFamily` for Gemma 4. In a prompt, each frame of a video is an image after its time."""
 
     before, after = "<|image>", "<image|>"
 
     def __init__(self, files: Files) -> None:
-        """Raises KeyError, TypeError and ValueError for files that are not as those of the family."""
+        """Reads the model's settings.
+
+        Raises KeyError, TypeError or ValueError if the family's files do not look like this.
+        """
         config, processor = files.config, files.processor
         self.token_id = int(config["image_token_id"])
         self.whole = config["text_config"].get("use_bidirectional_attention") == "vision"
-        """Whether tokens of an image attend to all others of it, as in the larger models."""
+        """Whether the tokens of an image attend to all others of it, as in the larger models."""
         self._networks = files.networks
         self._patch, self._merge = int(processor["patch_size"]), int(processor["pooling_kernel_size"])
         self._tokens = int(processor["max_soft_tokens"])
@@ -57,7 +61,7 @@ class Gemma4:
         return self._encoded(frames, self._frame_tokens)
 
     def _layout(self, size: Size, most: int) -> Layout:
-        """Returns the tokens of an image with `most` of them at most."""
+        """Returns the layout of an image that takes at most `most` tokens."""
         height, width = (side // (self._patch * self._merge) for side in self._resized(size, most))
         return Layout(height * width)
 
@@ -76,7 +80,7 @@ class Gemma4:
         return features.reshape(-1, features.shape[-1])[: len(patches) // self._merge**2]
 
     def _resized(self, size: Size, most: int) -> Size:
-        """Returns the height and the width to which an image is scaled: multiples of a token's, within the limit.
+        """Returns the height and width to which an image is scaled: multiples of a token's side, within the limit.
 
         Raises BadRequest.
         """
@@ -93,7 +97,7 @@ class Gemma4:
 
 
 class Gemma4Unified(Gemma4):
-    """Encodes images and videos for Gemma 4 models whose patches are joined first: a `family.VideoFamily`."""
+    """A `family.VideoFamily` for Gemma 4 models in which each patch is as large as a token."""
 
     def __init__(self, files: Files) -> None:
         super().__init__(files)

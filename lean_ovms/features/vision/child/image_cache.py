@@ -1,7 +1,7 @@
-"""The images that were encoded last, by their content.
+"""Keeps the images that were encoded last, by their content.
 
-Each has a number, which stands for its content in prompts: -1 - number is the id of all its tokens, so that the prefix
-cache tells images apart as it tells texts apart.
+Each image has a number that stands for its content in prompts. All its tokens have the id -1 - number, so that the
+prefix cache distinguishes images like texts.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ from ....types import Image
 from .family import Layout, VisionFamily
 
 MAX_KNOWN = 16384
-"""Images whose numbers are remembered, some hundred bytes each."""
+"""The most images whose numbers are remembered. Each takes some hundred bytes."""
 
 
 @dataclass(slots=True, eq=False)
 class KnownImage:
-    """An image that prompts have had."""
+    """An image that occurred in a prompt."""
 
     number: int
     """The number that stands for its content in prompts."""
     layout: Layout
-    """The number of its tokens, and their places."""
+    """The layout of its tokens."""
     rows: Rows | None = None
-    """The embeddings; None before it is encoded, and when they have been dropped."""
+    """The embeddings; None until it is encoded, and after they have been dropped."""
 
     @property
     def token(self) -> int:
-        """The id in the places of its tokens."""
+        """The id of all its tokens in a prompt."""
         return -1 - self.number
 
 
 class ImageCache:
-    """Finds images by their content. Used by the loop's thread."""
+    """Finds images by their content. It is used by the thread of the engine's loop."""
 
     def __init__(self, family: VisionFamily, budget: int) -> None:
-        """Begins empty.
+        """Creates an empty cache.
 
         Args:
             family: Encodes the images.
-            budget: The most bytes of embeddings that are kept.
+            budget: The most bytes of embeddings to keep.
         """
         self._family = family
         self._budget = budget
@@ -54,12 +54,12 @@ class ImageCache:
         self.bytes = 0
 
     def get(self, image: Image, salt: str = "", layout: Layout | None = None) -> KnownImage:
-        """Returns what is known of an image.
+        """Returns the entry of an image, which is created if it is new.
 
         Args:
             image: The image.
-            salt: Images are known to each other only with the same salt.
-            layout: The number of its tokens, and their places; None: the model family finds them.
+            salt: Only requests with the same salt share the entry.
+            layout: The layout of its tokens; None for the one that the model family computes.
 
         Raises:
             BadRequest: The model cannot read the image; the error names its field.
@@ -80,11 +80,11 @@ class ImageCache:
         return known
 
     def named(self, token: int) -> KnownImage:
-        """Returns the image whose tokens have this id, of those that `get` returned last."""
+        """Returns the image whose tokens have this id, among those that `get` has returned recently."""
         return self._by_token[token]
 
     def store(self, known: KnownImage, rows: Rows) -> None:
-        """Keeps an image's embeddings, in the place of those that were not used for longest."""
+        """Keeps an image's embeddings, and drops the least recently used ones if the budget is exceeded."""
         if known.rows is None:
             known.rows = rows
             self._encoded[known] = rows.nbytes

@@ -1,7 +1,7 @@
-"""Requests whose images are not encoded yet; a thread encodes them, image by image, while steps are computed.
+"""Queues requests whose images are not encoded yet. A thread encodes them, image by image, while steps are computed.
 
-The clients take turns. An image that several requests wait for is encoded once, and not at all when all of them were
-cancelled before its turn. All but the encoding belongs to the loop's thread and never blocks.
+The clients take turns. An image that several requests wait for is encoded once, or not at all if all of them are
+cancelled before its turn. Everything except the encoding runs in the loop's thread and never blocks.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class _Waiting:
     images: PromptImages
     """The images of its prompt."""
     params: list[str]
-    """The field of each image, for errors."""
+    """The field of each image in the request, for errors."""
     tokens: int = 0
-    """The tokens of the images that were encoded for it."""
+    """The number of image tokens that were encoded for it."""
 
 
 class _Job(NamedTuple):
@@ -42,15 +42,15 @@ class _Job(NamedTuple):
 
 
 class ImageQueue:
-    """The requests that wait until their images are encoded, which a thread does (backend.WaitingRequests)."""
+    """A `backend.WaitingRequests` with the requests that wait until a thread has encoded their images."""
 
     def __init__(self, family: VisionFamily, cache: ImageCache, wake: Callable[[], None]) -> None:
-        """Makes the thread that encodes images.
+        """Creates the queue and its thread, which starts with the first request.
 
         Args:
             family: Encodes the images.
             cache: Keeps their embeddings.
-            wake: Ends the wait of the engine's loop; the thread calls it.
+            wake: Wakes up the engine's loop. The thread calls it.
         """
         self._family = family
         self._cache = cache
@@ -68,7 +68,7 @@ class ImageQueue:
         return sum(item.request.client == client for item in self._waiting.values())
 
     def add(self, request: GenerationRequest, images: PromptImages, content: Sequence[Image]) -> None:
-        """Lets `poll` return a request when its images are encoded.
+        """Queues a request, which `poll` returns once its images are encoded.
 
         Args:
             request: The request.
@@ -84,7 +84,12 @@ class ImageQueue:
         self._thread.start()
 
     def cancel(self, number: int, index: int | None) -> bool:
-        """Returns whether a request waits here; removes it, or one choice of it."""
+        """Cancels a waiting request, or one choice of it; returns whether the request was waiting.
+
+        Args:
+            number: The id of the request.
+            index: The index of the choice; None for all.
+        """
         item = self._waiting.get(number)
         if item is None:
             return False
@@ -94,7 +99,7 @@ class ImageQueue:
         return True
 
     def poll(self) -> list[ReleasedRequest]:
-        """Returns the requests that no longer wait."""
+        """Stores the embeddings that the thread has computed; returns the requests that no longer wait."""
         outcomes: list[ReleasedRequest] = []
         for job, result in self._thread.poll():
             self._queued.remove(job.known)
@@ -131,6 +136,12 @@ class ImageQueue:
 
 
 def _named(item: _Waiting, known: KnownImage, error: RequestError) -> RequestError:
-    """Returns the error of an image as that of a request, with the field of the image."""
+    """Returns the error of an image with the field that the image has in a request.
+
+    Args:
+        item: The request.
+        known: The image.
+        error: The error.
+    """
     param = next(name for name, (_, one) in zip(item.params, item.images.images, strict=True) if one is known)
     return type(error)(f"{param}: {error}", param=param)

@@ -1,4 +1,7 @@
-"""Images in the texts of models that make embeddings: a text is computed at once, and its images just before it."""
+"""Encodes the images in texts for embedding models.
+
+Such a model computes one text at once, so the text's images are encoded just before.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +29,15 @@ from .qwen2_vl import Qwen2Vl
 def images_in_text(
     config: EngineConfig, decode: Callable[[list[int], bool], str], shape: tuple[int, int]
 ) -> ImagesInText:
-    """Returns what reads the images of a model's texts.
+    """Returns the encoder of the images in a model's texts.
 
     Args:
         config: The options of the model.
         decode: Returns the text of ids, without special tokens if its second argument says so.
-        shape: How many layers beside the first get embeddings of images, and the length of these.
+        shape: The number of layers besides the first that get embeddings of images, and the size of an embedding.
 
     Raises:
-        StartError: The model reads images in another way, or its files cannot be read.
+        StartError: The model's family is not supported for embeddings, or its files cannot be read.
     """
     networks = VisionNetworks(config.model_dir, device_of(config), device_properties(config))
     try:
@@ -47,19 +50,19 @@ def images_in_text(
 
 
 class ImagesInText:
-    """The images in texts of a language model that computes one text at a time, without a cache of images.
+    """Encodes the images of texts, without a cache of images, for a model that computes one text at a time.
 
-    Its network takes rows of images (engine.paged.input_embeddings).
+    The embeddings are inputs of its network (engine.paged.input_embeddings).
     """
 
     def __init__(self, family: VisionFamily, token: str, layers: int, hidden: int) -> None:
-        """Keeps how the model reads images.
+        """Creates the encoder.
 
         Args:
-            family: What encodes its images.
+            family: Encodes the images.
             token: The text of the family's token_id.
-            layers: How many layers beside the first get embeddings of images.
-            hidden: The length of an embedding.
+            layers: The number of layers besides the first that get embeddings of images.
+            hidden: The size of an embedding.
         """
         self.token_id = family.token_id
         self._family = family
@@ -68,7 +71,9 @@ class ImagesInText:
         self._hidden = hidden
 
     def text(self, text: str, images: Sequence[Image]) -> str:
-        """Returns a text with tokens in the places of its tags. Raises BadRequest for an image that cannot be read."""
+        """Returns a text in which image tokens replace the tags. Raises BadRequest for an image that cannot be
+        read.
+        """
         for image in images:
             try:
                 self._family.layout((image.height, image.width))
@@ -77,18 +82,18 @@ class ImagesInText:
         return TAG.sub(lambda tag: self._text, text)
 
     def ids(self, tokens: list[int], images: Sequence[Image]) -> list[int]:
-        """Returns the ids of such a text with an id for each token of its images. Raises BadRequest."""
+        """Repeats each image token in the ids of a text, once for each token of its image. Raises BadRequest."""
         if tokens.count(self.token_id) != len(images):
             raise BadRequest("the text holds what stands for an image", param="messages")
         counts = iter(self._family.layout((image.height, image.width)).tokens for image in images)
         return [each for token in tokens for each in [token] * (next(counts) if token == self.token_id else 1)]
 
     def inputs(self, ids: NDArray[np.int64], images: Sequence[Image]) -> dict[str, NDArray[Any]]:
-        """Returns what the network takes besides ids.
+        """Returns the inputs of the network besides ids.
 
         Args:
             ids: The ids [batch, tokens].
-            images: The images of the only text; (): there are none.
+            images: The images of the text, which must be the only one of the batch; empty for texts without images.
         """
         places = np.flatnonzero(ids == self.token_id) if images else np.zeros(0, np.int64)
         found, at = [], 0

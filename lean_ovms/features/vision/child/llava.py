@@ -1,4 +1,4 @@
-"""LLaVA and Gemma 3: an image of any size becomes a square of the same number of tokens."""
+"""Encodes images for LLaVA and Gemma 3: an image of any size is scaled to a square with a fixed number of tokens."""
 
 from __future__ import annotations
 
@@ -12,21 +12,25 @@ from .family import Files, Layout
 
 
 class Llava:
-    """Encodes images for LLaVA and Gemma 3: a `family.VisionFamily`."""
+    """A `family.VisionFamily` for LLaVA, and the base class of similar ones."""
 
     before, after = "", "\n"
     whole = pads = False
-    """Whether tokens of an image attend to all others of it, and whether images are padded as do_pad says."""
+    """Whether the tokens of an image attend to all others of it, and whether the family pads images if do_pad is
+    set."""
 
     def __init__(self, files: Files) -> None:
-        """Raises KeyError, TypeError and ValueError for files that are not as those of the family."""
+        """Reads the model's settings.
+
+        Raises KeyError, TypeError or ValueError if the family's files do not look like this.
+        """
         config, processor = files.config, files.processor
         vision = config["vision_config"]
         self.token_id = files.image_token
         self.side = int(vision["image_size"])
-        """The pixels of the square's sides."""
+        """The side of the square in pixels."""
         self.patches: int = self.side // int(vision["patch_size"])
-        """The patches along each side."""
+        """The number of patches along each side."""
         self._networks = files.networks
         self._whole = config.get("vision_feature_select_strategy", "default") == "full"  # with the class token
         self._processor = SquareProcessor.read(processor)
@@ -46,13 +50,16 @@ class Llava:
         return np.asarray(rows, np.float32)
 
     def _features(self, images: list[Pixels]) -> Rows:
-        """Returns [images, tokens, hidden]."""
+        """Returns the embeddings [images, tokens, hidden] of squares."""
         inputs = {"pixel_values": np.stack([self._processor.scale(image) for image in images])}
         return self._networks.run("vision_embeddings", inputs)[0]
 
 
 class Gemma3(Llava):
-    """Gemma 3. The tokens of an image see each other in both directions, so all are computed in one step."""
+    """A `family.VisionFamily` for Gemma 3.
+
+    The tokens of an image attend to each other in both directions, so one step computes them all.
+    """
 
     before, after = "\n\n<start_of_image>", "<end_of_image>\n\n"
     whole = True

@@ -1,7 +1,7 @@
-"""LLaVA-NeXT: an image as a whole, and behind it the tiles of the same image in a higher resolution.
+"""Encodes images for LLaVA-NeXT: the whole image, followed by its tiles in a higher resolution.
 
-The grid of tiles is the one of `image_grid_pinpoints` that loses least. What the tiles have around the image is left
-out, and each row of patches ends with the embedding `image_newline`.
+The grid of tiles is the one of `image_grid_pinpoints` that keeps the most pixels of the image. Patches that show only
+padding are dropped, and each row of patches ends with the embedding `image_newline`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .llava import Llava
 
 
 class LlavaNext(Llava):
-    """Encodes images for LLaVA-NeXT: a `family.VisionFamily`."""
+    """A `family.VisionFamily` for LLaVA-NeXT."""
 
     pads = True
 
@@ -49,7 +49,9 @@ class LlavaNext(Llava):
         return np.concatenate([features[0], rows.reshape(-1, joined.shape[-1])])
 
     def _grid(self, size: Size) -> Size:
-        """Returns the size of the grid of tiles in which most of an image is left, and then least is empty."""
+        """Returns the size of the grid that keeps the most pixels of an image; among several, the one with the least
+        padding.
+        """
         height, width = size
 
         def rank(grid: Size) -> tuple[int, int]:
@@ -60,7 +62,7 @@ class LlavaNext(Llava):
         return max(self._grids, key=rank)
 
     def _kept(self, size: Size) -> tuple[slice, slice]:
-        """Returns the rows and columns of patches that show the image."""
+        """Returns the rows and columns of patches that show the image, not padding."""
         grid = self._grid(size)
         high, wide = (side // self.side * self.patches for side in grid)
         height, width = size
@@ -71,7 +73,7 @@ class LlavaNext(Llava):
         return slice(0, high), slice(margin, wide - margin)
 
     def _padded(self, image: Pixels, grid: Size) -> Pixels:
-        """Returns an image scaled into a grid, in its middle, with black around it."""
+        """Returns an image scaled to fit a grid, and centered in it on a black background."""
         height, width = image.shape[:2]
         down, across = grid[0] / height, grid[1] / width
         if across < down:

@@ -1,6 +1,6 @@
-"""Mistral 3: an image of any size, a token for each square of patches, and a text behind each row of them.
+"""Encodes images for Mistral 3: an image of any size has a token for each square of patches, and a text after each row.
 
-Its encoder's embeddings of patches are joined here, square by square, for the network that projects them.
+The encoder returns an embedding for each patch. Those of a square are joined here for the projector.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ from .family import Files, Layout
 
 
 class Mistral3:
-    """Encodes images for Mistral 3: a `family.VisionFamily`."""
+    """A `family.VisionFamily` for Mistral 3."""
 
     before, after = "", "[IMG_END]"
     whole = False
 
     def __init__(self, files: Files) -> None:
-        """Raises KeyError, TypeError and ValueError for files that are not as those of the family."""
+        """Reads the model's settings.
+
+        Raises KeyError, TypeError or ValueError if the family's files do not look like this.
+        """
         config, processor = files.config, files.processor
         if config["text_config"]["model_type"] != "mistral":
             raise ValueError(f"its language model is {config['text_config']['model_type']}")
@@ -49,7 +52,7 @@ class Mistral3:
         return self._networks.run("multi_modal_projector", {"image_features": joined})[0]
 
     def _resized(self, size: Size) -> Size:
-        """Returns the height and the width to which an image is scaled: multiples of a token's, within the limit."""
+        """Returns the height and width to which an image is scaled: multiples of a token's side, within the limit."""
         ratio, unit = max(size) / self._longest, self._patch * self._merge
         height, width = (math.floor(side / ratio) if ratio > 1 else side for side in size)
         return (height - 1) // unit * unit + unit, (width - 1) // unit * unit + unit

@@ -1,4 +1,4 @@
-"""The networks of an export with vision besides its language model, compiled for the encoder's thread."""
+"""Compiles and runs the networks of a model with vision other than its language model, in the encoder's thread."""
 
 from __future__ import annotations
 
@@ -19,19 +19,21 @@ from ....util.resources import cores
 
 
 class VisionNetworks:
-    """Used by one thread at a time. Each network is compiled when it is first used."""
+    """The vision networks of a model. They are used by one thread at a time, and each is compiled at its first use."""
 
     def __init__(
         self, model_dir: Path, device: str, properties: dict[str, Any], vision_file: VisionFile | None = None
     ) -> None:
-        """Compiles the networks, in which all cores compute: with one of two, an image's first token came after 1.4 s
-        instead of 0.7, and the language model's steps beside it were not shorter (2026-11).
+        """Sets how networks are compiled. All cores compute in them.
+
+        With one of two cores, the first token of a prompt with an image took 1.4 s instead of 0.7 s, and the concurrent
+        steps of the language model were not faster (2026-11).
 
         Args:
             model_dir: The directory of the model, or its file.
-            device: OpenVINO's device.
+            device: The name of OpenVINO's device.
             properties: OpenVINO's properties of the networks.
-            vision_file: What has the networks of a model that is one file; None: they are in the directory.
+            vision_file: The file with the networks of a single-file model; None if they are in the directory.
         """
         self._dir = model_dir
         self._image_file = vision_file
@@ -40,7 +42,9 @@ class VisionNetworks:
         self._requests: dict[str, Any] = {}
 
     def compiled(self, part: str) -> Any:
-        """Returns the compiled network of the file openvino_PART_model.xml. Raises RuntimeError, and StartError."""
+        """Compiles the network of the file openvino_PART_model.xml, and returns it. Raises RuntimeError and
+        StartError.
+        """
         core, file = ov.Core(), self._image_file
         path = self._dir / f"openvino_{part}_model.xml"
         model = core.read_model(path) if file is None else file.network(part)
@@ -48,7 +52,7 @@ class VisionNetworks:
         return core.compile_model(model, self._device, self._properties)
 
     def run(self, part: str, inputs: dict[str, NDArray[Any]]) -> list[NDArray[np.float32]]:
-        """Returns the outputs of a network, which `compiled` returns. Releases the GIL. Raises RuntimeError."""
+        """Returns the outputs of a network, compiling it at its first use. Releases the GIL. Raises RuntimeError."""
         request = self._requests.get(part)
         if request is None:
             request = self._requests[part] = self.compiled(part).create_infer_request()
@@ -57,9 +61,9 @@ class VisionNetworks:
 
 
 def _look_up_angles(model: Any) -> None:
-    """Lets a network look up sines and cosines where it looks up angles in a table: those are computed in f32, once.
+    """Replaces tables of angles in a network by tables of their sines and cosines, which are computed once in f32.
 
-    Where the rest of the network is computed in bf16, the angles in the table would be rounded.
+    Angles would be rounded if the rest of the network is computed in bf16.
     """
     for node in model.get_ordered_ops():
         gather = node.input_value(0).get_node() if node.get_type_name() in ("Cos", "Sin") else node

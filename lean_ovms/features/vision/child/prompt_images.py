@@ -1,4 +1,4 @@
-"""The images of one prompt: where their tokens are, their embeddings, and the positions of all tokens."""
+"""Holds the images of one prompt: the indices of their tokens, their embeddings, and the positions of all tokens."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .image_cache import KnownImage
 
 
 class PromptImages:
-    """The images of one prompt, with the places of their tokens."""
+    """The images of one prompt, with the indices of their tokens."""
 
     def __init__(
         self, images: Sequence[tuple[Places, KnownImage]], length: int, token_id: int = 0, *, whole: bool = False
@@ -20,51 +20,59 @@ class PromptImages:
         """Computes the positions of the prompt's tokens.
 
         Args:
-            images: The images in the order of the prompt, each with the places of its tokens.
+            images: The images in the order of the prompt, each with the indices of its tokens.
             length: The number of tokens in the prompt.
-            token_id: The token that stands for a place of an image in the input of the network.
-            whole: Whether the tokens of an image see each other in both directions, so that one step must compute them
-                all.
+            token_id: The token that stands for an image token in the input of the network.
+            whole: Whether the tokens of an image attend to each other in both directions, so that one step must compute
+                them all.
         """
         self._whole = whole
         self.images = images
-        """The images in the order of the prompt, each with the places of its tokens."""
+        """The images in the order of the prompt, each with the indices of its tokens."""
         self.token_id = token_id
-        """The token that stands for a place of an image in the input of the network."""
+        """The token that stands for an image token in the input of the network."""
         self._rows: dict[int, Rows] = {}  # by the image's number in the prompt
         self._positions = _positions(images, length)
         self.shift = int(self._positions.max(initial=-1)) + 1 - length
-        """How far the positions of the tokens behind the prompt are beyond their places."""
+        """The difference between the position of a token after the prompt and its index."""
 
     def missing(self) -> list[KnownImage]:
-        """Returns the images that are not encoded. The embeddings of the others are kept from now on."""
+        """Returns the images that are not encoded yet. The embeddings of the others are kept from now on."""
         for number, (_, known) in enumerate(self.images):
             if known.rows is not None:
                 self._rows[number] = known.rows
         return [known for number, (_, known) in enumerate(self.images) if number not in self._rows]
 
     def chunk(self, start: int, count: int) -> int:
-        """Returns how many tokens a step computes in the place of `count`: none, or all, of an image."""
+        """Returns how many of `count` tokens, or somewhat more, a step should compute, so that no image is divided."""
         first, end = self._around(start + count)
         return first - start if first > start else end - start
 
     def cached(self, blocks: int, size: int) -> int:
-        """Returns how many of so many first blocks may come from the prefix cache: none of an image, or all."""
+        """Returns how many of the first `blocks` blocks may come from the prefix cache, so that no image is
+        divided.
+        """
         while (fewer := self._around(blocks * size)[0] // size) < blocks:
             blocks = fewer
         return blocks
 
     def _around(self, end: int) -> tuple[int, int]:
-        """Returns the two places next to an end at which a prompt may be parted, both the end itself if it may be."""
+        """Returns the nearest indices before and after `end` at which the prompt may be divided; both are `end` if it
+        is one.
+        """
         for places, _ in self.images if self._whole else ():
             if places[0] < end <= places[-1]:
                 return int(places[0]), int(places[-1]) + 1
         return end, end
 
     def rows(self, start: int, count: int) -> Iterator[tuple[Places, Rows]]:
-        """Yields the embeddings of image tokens among the `count` from `start` on, with the places behind `start`.
+        """Yields the embeddings of the image tokens in a chunk, each array with the indices of its tokens in the chunk.
 
-        They are in the order of the prompt, on which the network relies where it counts image tokens.
+        They are in the order of the prompt. The network relies on that order, since it counts image tokens.
+
+        Args:
+            start: The index of the chunk's first token.
+            count: The number of tokens in the chunk.
         """
         for number, rows in sorted(self._rows.items()):
             places = self.images[number][0]
@@ -80,10 +88,14 @@ class PromptImages:
 
 
 def _positions(images: Sequence[tuple[Places, KnownImage]], length: int) -> NDArray[np.int64]:
-    """Returns the positions [3, length] of a prompt's tokens.
+    """Returns the positions [3, length] (time, row, column) of a prompt's tokens.
 
-    Those of an image in rows and columns have one time, and those of a video's frames the time of these; the text
-    behind goes on after the largest number in it.
+    In an image with rows and columns, all tokens have the same time; in a video, each frame has its own. The text after
+    it continues with the largest of these numbers plus 1.
+
+    Args:
+        images: The images in the order of the prompt, each with the indices of its tokens.
+        length: The number of tokens in the prompt.
     """
     made = np.empty((3, length), np.int64)
     at, position, start = 0, 0, 0

@@ -1,9 +1,9 @@
-"""Qwen2-VL and Qwen2.5-VL: an image of any size, a token for each square of patches, in rows and columns.
+"""Encodes images for Qwen2-VL and Qwen2.5-VL: an image of any size has a token for each square of patches.
 
-Frames of a video that follow each other share their patches; an image is as many frames that are the same.
+Consecutive frames of a video share their patches; an image is encoded as that many equal frames.
 
-Their exports have two networks: one makes embeddings of patches, one does everything else ("merger"). What the second
-gets besides is computed here: rotary angles of the patches, masks, and for Qwen2.5 the order by windows.
+The exports have two networks: one embeds patches, the other ("merger") computes the rest. The other inputs of the
+merger are computed here: rotary angles of the patches, masks, and for Qwen2.5 the order of the windows.
 """
 
 from __future__ import annotations
@@ -27,22 +27,25 @@ THETA = 10000.0
 
 
 class Qwen2Vl:
-    """A family.VideoFamily for Qwen2-VL."""
+    """A `family.VideoFamily` for Qwen2-VL."""
 
     before, after = "<|vision_start|>", "<|vision_end|>"
     whole = False
 
     def __init__(self, files: Files) -> None:
-        """Raises KeyError, TypeError and ValueError for files that are not as those of the family."""
+        """Reads the model's settings.
+
+        Raises KeyError, TypeError or ValueError if the family's files do not look like this.
+        """
         config, processor = files.config, files.processor
         vision = config["vision_config"]
         self.token_id = int(config["image_token_id"])
         self._networks = files.networks
         self._patch, self._merge = int(processor["patch_size"]), int(processor["merge_size"])
         self.repeat = int(processor["temporal_patch_size"])
-        """The number of frames that become the same patches."""
+        """The number of frames that share their patches."""
         self.unit = self._patch * self._merge
-        """The pixels of a side of what becomes a token."""
+        """The side of a token's square in pixels."""
         self._limits, self.video_limits = _limits(processor), _limits(files.video)
         self._scale, self._video_scale = Scale.read(processor), Scale.read(files.video)
         self._resample = int(processor.get("resample", pixels.BICUBIC))
@@ -58,18 +61,18 @@ class Qwen2Vl:
         return self.fitted(size, self._limits)
 
     def fitted(self, size: Size, limits: Size, frames: int = 1, shown: int = 1) -> Size:
-        """Returns the height and the width to which an image, or each frame of a video, is scaled.
+        """Returns the height and width to which an image, or each frame of a video, is scaled.
 
-        Both are multiples of the unit, and the pixels are within the limits as far as that allows.
+        Both are multiples of the unit, and the number of pixels is within the limits if possible.
 
         Args:
-            size: The height and the width of the image.
+            size: The height and width of the image.
             limits: The fewest and the most pixels of all frames together.
-            frames: The number of frames by which the scale is computed.
-            shown: The number of frames whose pixels are compared with the limits, those that are repeated included.
+            frames: The number of frames from which the scale is computed.
+            shown: The number of frames whose pixels are compared with the limits, including repeated ones.
 
         Raises:
-            BadRequest: The image is too long for its width, or too wide for its height.
+            BadRequest: The image is too narrow or too wide.
         """
         height, width = size
         least, most = limits
@@ -91,7 +94,7 @@ class Qwen2Vl:
         )
 
     def split(self, video: Image) -> list[Part]:
-        """Implements VideoFamily.split. All frames are between two tokens, and each has its time."""
+        """Returns the parts of a video, which are all between one pair of tokens; each part has its time."""
         height, width = (side // self.unit for side in self.fitted((video.height, video.width), self.video_limits))
         groups, seconds = pixels.groups(video, self.repeat), self.repeat * video.seconds / len(video.times)
         return [
@@ -105,7 +108,7 @@ class Qwen2Vl:
         ]
 
     def _interval(self, seconds: float) -> float:
-        """Returns how many positions frames are behind those before them.
+        """Returns the difference between the positions of successive parts.
 
         Args:
             seconds: The time between them.
@@ -132,7 +135,7 @@ class Qwen2Vl:
         return self._networks.run("vision_embeddings", {"hidden_states": self.patches(values)})[0]
 
     def patches(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Returns [patches, RGB x frames x patch x patch]; those of one token are next to each other."""
+        """Returns the patches [patches, RGB x frames x patch x patch]. Those of one token are adjacent."""
         side, merge = self._patch, self._merge
         count, _, height, width = values.shape
         parts = values.reshape(
@@ -142,17 +145,17 @@ class Qwen2Vl:
         return np.ascontiguousarray(parts.reshape(height // side * (width // side), -1))
 
     def _masks(self, grid: Size) -> dict[str, NDArray[Any]]:
-        """Returns the masks of attention: every patch sees all others of its image, so one number stands for all."""
+        """Returns the attention mask. It is a single 0, since all patches of an image attend to each other."""
         return {"attention_mask": np.zeros((1, 1, 1), np.float32)}
 
     def _angles(self, grid: Size) -> NDArray[np.float32]:
-        """Returns the rotary angles of each patch by its row and its column."""
+        """Returns the rotary angles of each patch, computed from its row and column."""
         places = np.stack(np.meshgrid(*map(np.arange, grid), indexing="ij"), axis=-1).astype(np.float32)
         angles = self._by_tokens(places)[:, :, None] * self._frequencies
         return np.ascontiguousarray(angles.reshape(len(angles), -1), np.float32)
 
     def _by_tokens(self, patches: NDArray[Any]) -> NDArray[Any]:
-        """Returns the patches [rows, columns, numbers] of an image in the order in which they become tokens."""
+        """Sorts the patches [rows, columns, numbers] of an image so that those of one token are adjacent."""
         rows, columns, width = patches.shape
         merge = self._merge
         parts = patches.reshape(rows // merge, merge, columns // merge, merge, width)
@@ -161,13 +164,13 @@ class Qwen2Vl:
 
 
 def _limits(fields: Json) -> Size:
-    """Returns the fewest and the most pixels of a processor's images."""
+    """Returns the fewest and the most pixels of an image, from the settings of a processor."""
     size = fields.get("size") or {}
     return int(fields.get("min_pixels") or size["shortest_edge"]), int(fields.get("max_pixels") or size["longest_edge"])
 
 
 class Qwen25Vl(Qwen2Vl):
-    """A family.VideoFamily. Most layers see windows of an image only."""
+    """A `family.VideoFamily` for Qwen2.5-VL. In most layers, patches attend only to those in the same window."""
 
     def __init__(self, files: Files) -> None:
         super().__init__(files)
@@ -189,7 +192,7 @@ class Qwen25Vl(Qwen2Vl):
         }
 
     def _by_windows(self, grid: Size) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Returns the places of an image's tokens in the order of windows, and the number of each one's window."""
+        """Returns the indices of an image's tokens, sorted by window, and the number of each one's window."""
         rows, columns = np.divmod(np.arange(grid[0] * grid[1]), grid[1])
         windows = rows // self._window * (grid[1] // self._window + 1) + columns // self._window
         order = np.argsort(windows, kind="stable")

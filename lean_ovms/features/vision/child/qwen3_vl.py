@@ -1,7 +1,7 @@
-"""Qwen3-VL and Qwen3.5: as Qwen2-VL, with learned embeddings of positions besides the rotary angles.
+"""Encodes images for Qwen3-VL and Qwen3.5, like Qwen2-VL, with learned position embeddings besides the rotary angles.
 
-These are a square table in a network of its own ("pos"), and each patch has a mixture of the four that are nearest to
-it. In Qwen3-VL, some layers of the encoder have embeddings for layers of the language model too.
+These form a square table in a network of its own ("pos"), and each patch gets a mixture of the four nearest ones. In
+Qwen3-VL, some layers of the encoder also produce embeddings for deeper layers of the language model.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from .qwen2_vl import Qwen2Vl
 
 
 class Qwen3Vl(Qwen2Vl):
-    """A family.VideoFamily. The frames of a video are images behind texts with their times, and share a limit."""
+    """A `family.VideoFamily` for Qwen3-VL and Qwen3.5.
+
+    The frames of a video are images after texts with their times. All frames together share the limit of pixels.
+    """
 
     def __init__(self, files: Files) -> None:
         super().__init__(files)
@@ -44,7 +47,7 @@ class Qwen3Vl(Qwen2Vl):
         return super()._embedded(values, grid) + self._positions(grid)
 
     def _positions(self, grid: Size) -> NDArray[np.float32]:
-        """Returns the embeddings of the patches' positions, bilinear between those of the table."""
+        """Returns the position embeddings of patches, interpolated bilinearly in the table."""
         lines = [np.linspace(0, self._side - 1, count, dtype=np.float32) for count in grid]
         low = [line.astype(np.int64) for line in lines]
         high = [np.minimum(below + 1, self._side - 1) for below in low]

@@ -1,5 +1,6 @@
-"""Idefics 3 and SmolVLM: the tiles of an image, row by row, and behind them the image as a whole; each becomes a square
-of the same number of tokens, behind a text that says which it is.
+"""Encodes images for Idefics 3 and SmolVLM: the tiles of an image, row by row, followed by the whole image.
+
+Each is a square with the same number of tokens, after a text that says which tile it is.
 """
 
 from __future__ import annotations
@@ -25,13 +26,16 @@ TENS = "", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty
 
 
 class Tiled:
-    """Encodes images for Idefics 3 and SmolVLM: a `family.VisionFamily`."""
+    """A `family.VisionFamily` for Idefics 3, and for SmolVLM without videos."""
 
     before, after = "", EDGE
     whole = False
 
     def __init__(self, files: Files) -> None:
-        """Raises KeyError, TypeError and ValueError for files that are not as those of the family."""
+        """Reads the model's settings.
+
+        Raises KeyError, TypeError or ValueError if the family's files do not look like this.
+        """
         config, processor = files.config, files.processor
         self.token_id = int(config["image_token_id"])
         self._networks = files.networks
@@ -77,11 +81,11 @@ class Tiled:
         return features.reshape(-1, features.shape[-1])
 
     def _resized(self, size: Size, longest: int) -> Size:
-        """Returns the height and width to which an image is scaled before it is cut.
+        """Returns the height and width to which an image is scaled before it is divided into tiles.
 
         Args:
-            size: Its height and width.
-            longest: The most pixels of its longer side.
+            size: The image's height and width.
+            longest: The most pixels of the longer side.
         """
         height, width = size
         aspect = width / height
@@ -99,7 +103,7 @@ class Tiled:
         return max(height, 1), max(width, 1)
 
     def _grid(self, resized: Size) -> Size:
-        """Returns the rows and columns of tiles; (0, 0): the image is not cut."""
+        """Returns the number of rows and columns of tiles; (0, 0) if the image is not divided."""
         height, width, side = *resized, self._side
         if not self._splits:
             return 0, 0
@@ -114,7 +118,7 @@ class Tiled:
 
 
 class SmolVlm(Tiled):
-    """A family.VideoFamily. The frames of a video are images that are not cut, behind texts with their times."""
+    """A `family.VideoFamily` for SmolVLM. The frames of a video are undivided images after texts with their times."""
 
     def __init__(self, files: Files) -> None:
         super().__init__(files)
@@ -143,7 +147,7 @@ class SmolVlm(Tiled):
 
 
 def in_words(number: int) -> str:
-    """Returns a number below a million in English, as the package num2words does."""
+    """Returns a number below a million in English words, in the same form as the package num2words."""
     if number < 20:
         return ONES[number]
     if number < 100:

@@ -1,4 +1,4 @@
-"""The images of one model's prompts: they become tokens, and embeddings in the places of these."""
+"""Handles the images of one model's prompts, which become image tokens and their embeddings."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ TRIAL_SIDE = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptParts(ImagePrompt):
-    """A prompt of which is known what its images and videos consist of; `images` are all parts of these."""
+    """A prompt whose images and videos have been divided into parts. `images` has the images of all parts."""
 
     parts: list[list[Part]]
-    """The parts of each image or video, by its number."""
+    """The parts of each image or video, by its index in the request."""
 
 
 class Vision:
-    """The paged.parts.InputEmbeddings of one model that reads images."""
+    """An `engine.paged.parts.InputEmbeddings` for one model that reads images."""
 
     takes_ids = True
 
@@ -53,18 +53,18 @@ class Vision:
         shares: bool,
         wake: Callable[[], None],
     ) -> None:
-        """Encodes a small image, to see that the networks work.
+        """Encodes a small image to test the networks.
 
         Args:
             family: Encodes images.
             encode: Returns the token ids of a text, with or without special tokens.
             decode: Returns the text of token ids, with or without special tokens.
-            cache_bytes: The most bytes of embeddings that are kept.
-            shares: Whether a request may use embeddings that another request needed, if the salts are the same.
-            wake: Ends the wait of the engine's loop; it is called from the thread that encodes.
+            cache_bytes: The most bytes of embeddings to keep.
+            shares: Whether requests with the same salt share embeddings.
+            wake: Wakes up the engine's loop. It is called from the thread that encodes.
 
         Raises:
-            families.NotReadable: The model's files do not fit what is known of its family.
+            families.NotReadable: The model's files do not match its family.
         """
         self._shares = shares
         self._numbers = itertools.count()
@@ -84,14 +84,27 @@ class Vision:
             raise families.NotReadable(f"an image of {tokens} tokens was encoded to {rows.shape[0]}")
 
     def parse(self, submit: Submit, context: int, max_characters: int) -> PromptParts:
-        """Implements ImagePlaceholders.parse."""
+        """Checks the text and the images of a prompt, and returns them, with videos divided into parts.
+
+        Args:
+            submit: The command with the prompt.
+            context: The model's context length in tokens, for the error.
+            max_characters: The most characters of the text.
+
+        Raises:
+            BadRequest: The prompt is not valid.
+        """
         found = image_prompts.parse(submit, context, max_characters)
         parts = [self._parts(image) for image in found.images]
         images = tuple(part.image for several in parts for part in several)  # a video's are copies of its pixels
         return PromptParts(found.text, found.add_special_tokens, images, found.salt, parts=parts)
 
     def placeholder_ids(self, image_prompt: ImagePrompt) -> list[int]:
-        """Implements ImagePlaceholders.placeholder_ids. The number of ids is exact. Raises BadRequest."""
+        """Returns the prompt as ids, with one negative id for each token of an image, which is the same for equal
+        images.
+
+        The number of these ids is exact. Raises BadRequest.
+        """
         assert isinstance(image_prompt, PromptParts)
         salt = image_prompt.salt if self._shares else str(next(self._numbers))
         known = list[KnownImage]()
@@ -120,7 +133,7 @@ class Vision:
         return isinstance(self._family, VideoFamily)
 
     def of_prompt(self, ids: list[int]) -> PromptImages:
-        """Returns the images of a prompt with these ids, of `placeholder_ids`."""
+        """Returns the images of a prompt with these ids, made by `placeholder_ids`."""
         found, places = list[tuple[Places, KnownImage]](), np.flatnonzero(np.array(ids) < 0)
         while len(places):
             image = self._cache.named(ids[places[0]])
@@ -129,14 +142,14 @@ class Vision:
         return PromptImages(found, len(ids), self._family.token_id, whole=self._family.whole)
 
     def encode(self, request: GenerationRequest) -> None:
-        """Implements InputEmbeddings.encode."""
+        """Queues a checked request until its images are encoded."""
         prompt = request.image_prompt
         assert isinstance(prompt, PromptParts), "some of its images are not encoded"
         content = [part.image for tag in TAG.finditer(prompt.text) for part in prompt.parts[int(tag[1])]]
         self.queue.add(request, request.native.images, content)
 
     def _parts(self, image: Image) -> list[Part]:
-        """Returns the parts of a video, or an image as the only one. Raises BadRequest."""
+        """Returns the parts of a video; for an image, a single part. Raises BadRequest."""
         family = self._family
         if not image.times:
             return [Part(family.before, image, None, family.after)]
@@ -147,7 +160,7 @@ class Vision:
             raise BadRequest(f"{image.param}: {error}", param=image.param) from error
 
     def _text(self, part: Part, layout: Layout) -> str:
-        """Returns the text of a part, with one token in the place of each run."""
+        """Returns the text of a part, with one token for each run of image tokens."""
         runs = "".join(f"{text}{self._token}" for text, _ in layout.runs)
         return f"{part.before}{runs}{part.after}"
 
@@ -159,14 +172,14 @@ def input_embeddings(
     wake: Callable[[], None],
     vision_file: VisionFile | None = None,
 ) -> Vision:
-    """Returns an engine.paged.parts.InputEmbeddings of one model.
+    """Returns the `engine.paged.parts.InputEmbeddings` of one model.
 
     Args:
         config: The options.
-        settings: What they mean for this model and machine.
+        settings: The settings of the pipeline.
         tokenizer: The model's tokenizer.
-        wake: Ends the wait of the loop that runs the engine.
-        vision_file: What reads images for a model that is one file; None: the model is a directory.
+        wake: Wakes up the loop that runs the engine.
+        vision_file: The file with the vision networks of a single-file model; None if the model is a directory.
 
     Raises:
         NotPageable: The paged engine cannot read this model's images.
