@@ -1,4 +1,4 @@
-"""Returns the metrics of replicas at a scrape."""
+"""The metrics of replicas."""
 
 from __future__ import annotations
 

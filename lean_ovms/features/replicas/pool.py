@@ -55,9 +55,7 @@ SUMMED = (
 
 
 def make(config: Config) -> ModelEngine:
-    """Returns the engine of a model, with as many replicas as the options say. Raises StartError if these are too
-    many.
-    """
+    """Returns the engine of a model, with the number of replicas in the options. Raises StartError for too many."""
     count = config.of(ReplicaOptions).engine_replicas
     if count == 1:
         return EngineClient(config)
@@ -134,7 +132,7 @@ class EnginePool:
 
     @property
     def on_restart(self) -> Callable[[], Awaitable[None]]:
-        """Awaited before a process that replaces one that died gets requests."""
+        """The function that is awaited before the replacement of a process that died gets requests."""
         return self.replicas[0].on_restart
 
     @on_restart.setter
@@ -154,9 +152,7 @@ class EnginePool:
 
     @property
     def info(self) -> ModelInfo:
-        """The properties of the model in the replica with the smallest KV cache, since a request that fits there fits
-        everywhere.
-        """
+        """The properties of the model in the replica with the smallest KV cache, whose limits hold for all replicas."""
         return min((one.info for one in self.replicas), key=lambda info: info.kv_blocks * info.block_size)
 
     @property
@@ -256,7 +252,7 @@ class EnginePool:
             _only.reset(token)
 
     def unavailable(self) -> Unavailable:
-        """Returns the error of the replica that will be ready first."""
+        """Returns the error of the replica that is expected to be ready first."""
         waiting = [one.unavailable() for one in self.replicas if one.state == self.state]
         waiting = waiting or [one.unavailable() for one in self.replicas]
         return min(waiting, key=lambda error: error.retry_after_s or 0)

@@ -23,9 +23,9 @@ Core = list[int]
 def shares(count: int, root: Path = Path("/")) -> list[list[int]]:
     """Returns the processors for each of `count` replicas; empty lists if the processors cannot be assigned.
 
-    They cannot if the system does not reveal the topology, or if a quota, as of a container, limits the processor time
-    without fixing the processors: the same ones might be assigned to others. Raises StartError for more replicas than
-    cores.
+    They cannot if the system does not reveal the topology. Nor can they if a quota limits the processor time without
+    fixing the processors, as in a container, since other containers might use the same ones. Raises StartError for more
+    replicas than cores.
     """
     if cores(root) < count:
         raise StartError(f"--engine_replicas {count}: this process may use {cores(root)} processors")

@@ -1,7 +1,7 @@
 """POST /invocations, to which Amazon SageMaker sends every request; the body shows for which endpoint it is.
 
-https://docs.aws.amazon.com/sagemaker/latest/dg/your-algorithms-inference-code.html. As in vLLM, the model's task
-decides, and then the members of the body. The other endpoint that SageMaker needs is /ping.
+https://docs.aws.amazon.com/sagemaker/latest/dg/your-algorithms-inference-code.html. As in vLLM, the endpoint is chosen
+by the task of the model and then by the members of the body. The other path that SageMaker needs is /ping.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ async def handle(request: Request, services: Services) -> Response:
 
 
 def endpoint(body: Json, services: Services, name: str = "") -> str:
-    """Returns the path of the endpoint that a body is for, among those that the server has.
+    """Returns the path of the endpoint for which a body is meant.
 
     Args:
         body: The body of the request.

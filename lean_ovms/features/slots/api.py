@@ -1,9 +1,9 @@
-"""GET /slots, which lists the running sequences, and POST /slots/{id}, which saves or restores what is cached of a
-text.
+"""GET /slots, which lists running sequences, and POST /slots/{id}, which saves or restores the cache of a text.
 
 https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md. Sequences share the KV cache here, and have no
-slot of their own: of --max_num_seqs slots the first ones are shown as running, without anything of their requests. What
-is saved of a slot is the text that named it last as id_slot; requests that name none use slot 0.
+slot of their own. So of --max_num_seqs slots the first ones are shown as running, without any details of their
+requests. Saving a slot saves the cache of the text whose request named it last as id_slot. Requests that name none
+use slot 0.
 """
 
 from __future__ import annotations

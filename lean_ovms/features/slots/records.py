@@ -9,9 +9,7 @@ from ...engine.record import ANSWER, COMMAND, Record
 
 @dataclass(slots=True)
 class SlotAction(Record):
-    """Asks for the cached part of a slot's text to be saved, restored or erased. The answer is one SlotDone or
-    Refused.
-    """
+    """Asks to save, restore or erase the cached part of a slot's text. The answer is one SlotDone or Refused."""
 
     role = COMMAND
     unhandled = "no slots are kept: that needs PAGED, its prefix cache and --slot_save_path"

@@ -43,8 +43,9 @@ class _Item:
 
 
 class OpenAi:
-    """One client's session. `items` are those that are not completed, in order; the engine's text belongs to the
-    first.
+    """One client's session in OpenAI's dialect.
+
+    `items` has the items that are not completed, in order. The engine's text belongs to the first one.
     """
 
     def __init__(self, session: TranscriptionSession) -> None:
@@ -94,7 +95,7 @@ class OpenAi:
         return self._session.settings.idle_timeout_ms / 1000 if idle else 0.0
 
     async def _timed_out(self) -> None:
-        """Sends an item without text because of the silence."""
+        """Sends an item without text, because nobody has spoken for idle_timeout_ms."""
         item = _Item(new_id("item"), self._heard_s, self._session.written_s)
         if item.end <= item.start:  # nothing was sent
             return

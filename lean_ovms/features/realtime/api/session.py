@@ -127,10 +127,9 @@ class TranscriptionSession:
         await self._socket.send(orjson.dumps(event))
 
     async def model(self, name: str = "") -> SpeechModel:
-        """Returns the model of this name, or that of the settings, or the only one; loads it if its properties are
-        unknown.
+        """Returns the model of this name, or else that of the settings, or else the only model. Raises RequestError.
 
-        Raises RequestError.
+        It loads the model if its properties are unknown.
         """
         registry = self.services.registry
         name = name or self.settings.model or registry.default_of(SpeechModel)
@@ -154,8 +153,9 @@ class TranscriptionSession:
             self._stopping.set_result(None)
 
     async def configure(self, settings: Settings) -> None:
-        """Applies settings to audio that arrives from now on. Raises RequestError if the model does not support
-        them.
+        """Applies settings to audio that arrives from now on.
+
+        Raises RequestError if the model lacks support for them.
         """
         if settings == self.settings:
             return
@@ -223,8 +223,9 @@ class TranscriptionSession:
     # --- its life
 
     async def run(self) -> Close:
-        """Serves the client until a limit is reached, and returns how to close. It is cancelled when the client
-        leaves.
+        """Serves the client until a limit is reached, and returns how to close.
+
+        It is cancelled if the client leaves.
         """
         transcribing = asyncio.create_task(self._transcribe_all())
         reading = asyncio.create_task(self._read())

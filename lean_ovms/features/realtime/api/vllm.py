@@ -35,9 +35,7 @@ def _include(values: list[str]) -> list[str]:
 
 
 def _granularities(values: list[str]) -> list[str]:
-    """Refuses every granularity with vLLM's codes, so that a client that waits for timestamps learns that none will
-    come.
-    """
+    """Raises BadRequest with vLLM's codes for every granularity, so that clients do not wait for timestamps."""
     if not values:
         return values
     text, code = "this model does not support segment timestamps in a session", "unsupported_timestamp_granularity"
@@ -68,7 +66,7 @@ class _Text(Said):
 
 
 class Vllm:
-    """One client's session."""
+    """One client's session in vLLM's dialect."""
 
     def __init__(self, session: TranscriptionSession) -> None:
         self._session = session

@@ -25,9 +25,7 @@ INPUTS = (
 
 
 def _lines() -> NDArray[np.float32]:
-    """Returns logits [vocab, vocab]: in each row one token is by far the likeliest, followed by the tokens after
-    it.
-    """
+    """Returns logits [vocab, vocab]. In each row one token is by far the likeliest, followed by the tokens after it."""
     size = words.VOCAB_SIZE
     lines = np.full((size, size), -40.0, np.float32)
     for token in range(size):

@@ -1,6 +1,6 @@
 """Saves slots to files, as clients of llama.cpp's server expect: a slot's number stands for the text that used it last.
 
-Sequences share the prefix cache here, so a slot is not a place in it. A file has the tokens of the text, and the cached
+Sequences share the prefix cache here, so a slot is not a part of it. A file has the tokens of the text, and the cached
 blocks and states for them, with one checksum over all. It is replaced atomically, and used only with the network that
 its fingerprint identifies.
 """
@@ -50,8 +50,7 @@ class SlotUse(NamedTuple):
     ids: array[int]
     """The tokens of the text, to which generated ones are added."""
     at_s: float
-    """The time at which it began to use the slot, in seconds of the machine's monotonic clock, which all processes
-    share."""
+    """The time at which it began to use the slot, in seconds of the machine's monotonic clock."""
 
 
 UNUSED = SlotUse("", array("q"), 0.0)

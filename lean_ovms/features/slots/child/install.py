@@ -16,9 +16,7 @@ from .files import SlotFiles
 
 
 def install(parts: Parts) -> None:
-    """Adds the handling of slots and their commands to an engine. Raises StartError if the directory cannot be
-    used.
-    """
+    """Adds slots and their commands to an engine. Raises StartError if the directory cannot be used."""
     if (valid_for := fingerprint_of(parts)) is None:
         return
     directory = Path(parts.config.of(SlotOptions).slot_save_path)
