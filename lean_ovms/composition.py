@@ -332,9 +332,7 @@ class Composition:
 
     @cached_property
     def a_model_file(self) -> str:
-        """The words for such a file in messages, with an article, a comma and a blank; empty if there are no such
-        formats.
-        """
+        """A phrase for each format of model files, for messages: "a NAME file, "; empty if there are no formats."""
         return "".join(f"a {row.name} file, " for row in self.formats)
 
     def require_format(self, path: Path) -> None:

@@ -361,7 +361,7 @@ class OtherFlags:
     """Flags that take no value, so that a word after one may be a model."""
 
     def __init__(self, without: str) -> None:
-        """Prepares for a server that lacks some features.
+        """Creates the object for a server that lacks some features.
 
         Args:
             without: The names of the features that the server lacks.

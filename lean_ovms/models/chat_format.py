@@ -106,12 +106,12 @@ class AnswerFormat:
 
 
 def answer_format(config: Config, template: str, tool_template: str = "") -> AnswerFormat:
-    """Returns how a model answers, by its options, or what its chat templates show.
+    """Returns the answer format of a model, which its options or its chat templates determine.
 
     Args:
         config: The options.
-        template: The source of the chat template; "": there is no chat.
-        tool_template: The source of the template for requests with tools, where that is another one.
+        template: The source of the chat template; "" if there is none.
+        tool_template: The source of the template for requests with tools; "" if it is the same.
     """
     new = config.part(ANSWER_FORMATS)
     made: AnswerFormat = AnswerFormat() if new is None else new(config, template, tool_template)

@@ -96,7 +96,7 @@ class Generation:
         progress: bool = False,
         prompt: str = "",
     ) -> None:
-        """Prepares for the answer to a request that the engine has accepted.
+        """Creates the object for the answer to a request that the engine has accepted.
 
         Args:
             engine: The engine, which decodes texts if a decoder cannot.

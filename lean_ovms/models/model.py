@@ -111,7 +111,7 @@ class Model(ModelLifecycle):
 
     @property
     def served_under(self) -> str:
-        """The paths for requests to such models, in words, those of versioned APIs first."""
+        """The paths for requests to the model, as a phrase for messages. Those of versioned APIs are first."""
         found = (*self.endpoints, *self.config.composition.serving(self.routed_as))
         *others, last = sorted(found, key=lambda path: not path.startswith("/v"))
         return f"{', '.join(others)} and {last}" if others else last

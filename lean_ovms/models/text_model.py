@@ -307,7 +307,7 @@ class TextModel(TokenModel):
     async def cut_token_ids(
         self, prompt: Prompt, sampling: SamplingParams, truncate: int | None, side: str
     ) -> tuple[list[int], int]:
-        """Returns the token ids of a prompt without images, truncated as `start` does, and how many tokens may follow.
+        """Returns the token ids of a prompt without images, truncated, and how many tokens may follow.
 
         Raises RequestError.
 

@@ -23,7 +23,7 @@ class BatchState:
         checkpoints: StateCheckpoints,
         adapters: AdapterProvider,
     ) -> None:
-        """Begins without sequences.
+        """Creates an empty batch.
 
         Args:
             network: The network, which copies blocks.

@@ -92,7 +92,7 @@ class ModelInputs:
         ahead: int = 0,
         adapters: AdapterProvider | None = None,
     ) -> None:
-        """Begins without tensors. They are created, and enlarged, as steps need them.
+        """Creates the inputs without tensors, which are created and enlarged as steps need them.
 
         Args:
             network: The network.

@@ -65,7 +65,7 @@ class Scheduler:
         new_matcher: Callable[[Sequence], Matcher],
         report_failure: Callable[[GenerationRequest, RequestError], bool],
     ) -> None:
-        """Begins without sequences.
+        """Creates a scheduler without sequences.
 
         Args:
             batch: The running sequences.

@@ -20,7 +20,7 @@ class Speculation:
     """Chooses draft tokens for the decoding sequences of a batch."""
 
     def __init__(self, batch: BatchState, source: DraftSource | None) -> None:
-        """Begins without draft tokens.
+        """Creates the object, without draft tokens.
 
         Args:
             batch: The running sequences.

@@ -47,12 +47,12 @@ MOST_SHARED_ENDS = 4
 
 
 class StateCheckpoints:
-    """Manages the states of an engine's sequences, by the rules in the module's docstring."""
+    """Assigns state slots to an engine's sequences, and keeps checkpoints of their states."""
 
     def __init__(
         self, states: StateCache, network: Network, blocks: BlockManager, tables: BlockTables, interval: int
     ) -> None:
-        """Begins without checkpoints.
+        """Creates the manager, without checkpoints.
 
         Args:
             states: The state slots; there are none for a network without states.

@@ -46,7 +46,7 @@ class Outputs:
     """
 
     def __init__(self, requests: dict[int, GenerationRequest]) -> None:
-        """Begins without records.
+        """Creates the object, without records.
 
         Args:
             requests: The unfinished requests by id; finished ones are removed from it.
@@ -161,7 +161,7 @@ class StepRunner:
         prepare: Prepare,
         clock: Callable[[], float],
     ) -> None:
-        """Begins without a step.
+        """Creates the runner, with no step running.
 
         Args:
             scheduler: Decides which sequences a step computes.

@@ -218,7 +218,7 @@ class Replicas:
             log.log(level, "%s, which another replica has done: %d %s", change.path, result.status, result.text)
 
     async def settle(self) -> None:
-        """Makes missed changes again for a while, in which other replicas may not know yet that this one exists."""
+        """Repeats `catch_up` for a while, since other replicas may not know yet that this one exists."""
         for wait_s in ASK_AGAIN_S:
             await asyncio.sleep(wait_s)
             await self.catch_up()

@@ -65,7 +65,7 @@ class OpenWebSockets(Generic[S]):
     """The open WebSockets of an endpoint, each with its session. Their number is limited, and they end at shutdown."""
 
     def __init__(self, most: int, refusal: str) -> None:
-        """Begins without connections.
+        """Creates the endpoint, without connections.
 
         Args:
             most: The most connections in total; one client may have three quarters of them.

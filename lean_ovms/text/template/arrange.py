@@ -41,7 +41,7 @@ class Arranger:
     """Rearranges the conversations for one template."""
 
     def __init__(self, render: Render, capabilities: Capabilities) -> None:
-        """Prepares for a template.
+        """Creates the arranger of a template.
 
         Args:
             render: Renders short conversations, without media.
@@ -109,7 +109,7 @@ class _Trial:
     """Tests changes on one example conversation."""
 
     def __init__(self, render: Callable[[list[Json]], str], messages: list[Json], words: list[str]) -> None:
-        """Prepares for an example.
+        """Creates the trial of an example.
 
         Args:
             render: Renders the changed messages.

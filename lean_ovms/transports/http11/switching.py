@@ -48,7 +48,7 @@ class OtherProtocol(Protocol):
         """The name of the protocol in the Upgrade header, in lower case."""
 
     def accept(self, request: Request) -> None:
-        """Sets `upgrade` of a request that asks for the protocol, if the request is complete in this respect."""
+        """Sets `upgrade` of a request if it asks for this protocol and has all headers that the protocol requires."""
 
     async def make_connection(self) -> MakeConnection:
         """Returns the function that creates its connections. Raises MissingExtra."""

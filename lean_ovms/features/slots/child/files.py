@@ -68,7 +68,7 @@ class SlotFiles:
         blocks: BlockManager,
         states: StateCache,
     ) -> None:
-        """Begins without used slots.
+        """Creates the object, with no slot used.
 
         Args:
             directory: The directory of the files.

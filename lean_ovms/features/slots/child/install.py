@@ -28,7 +28,7 @@ class Slots(StepHook):
     """The slots of one engine: records which text used each last, and handles the commands for them."""
 
     def __init__(self, files: SlotFiles, answer: Callable[[Record], None]) -> None:
-        """Begins without used slots.
+        """Creates the object, with no slot used.
 
         Args:
             files: The files of slots.

@@ -23,7 +23,7 @@ class CallThread:
     """A thread that makes calls one after another, and is replaced if one takes too long. It has one user."""
 
     def __init__(self, name: str) -> None:
-        """Prepares for calls; the first one starts the thread."""
+        """Creates the object. The first call starts the thread."""
         self._name = name
         self._thread: threading.Thread | None = None
         self._queue: SimpleQueue[Item | None] = SimpleQueue()
