@@ -13,7 +13,7 @@ ALLOWED = {
     "api/response.py": "`created` of answers",
     "models/lifecycle.py": "`created` in the list of models",
     "text/template/sandbox.py": "what a chat template prints",
-    "features/batches/service.py": "when a batch expires, which is kept over restarts: read once, the wait is monotonic",
+    "features/batches/service.py": "when a batch expires, kept over restarts: read once, the wait is monotonic",
     "features/batches/storage.py": "when files expire, kept over restarts",
     "features/compiled_cache/child/store.py": "compared with the times of files",
     "features/disk_cache/child/block_store.py": "names of files, in their order",

@@ -208,10 +208,20 @@ def read_answer(sock: socket.socket, method: str = "POST") -> CompletedChoice:
 def read_all(sock: socket.socket) -> bytes:
     """Everything up to the end of the connection."""
     data = b""
-    with contextlib.suppress(ConnectionResetError):
+    with contextlib.suppress(ConnectionResetError, BlockingIOError):
         while piece := sock.recv(65536):
             data += piece
     return data
+
+
+def read_arrived(sock: socket.socket) -> bytes:
+    """Everything that has arrived, of a connection that the server has closed.
+
+    What it had in the kernel for a reader that takes nothing comes later, or not at all: a kernel probes the window of
+    a closed connection at intervals of up to two minutes, and gives it up without a word.
+    """
+    sock.setblocking(False)
+    return read_all(sock)
 
 
 @contextlib.contextmanager
