@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import zipfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import pytest_asyncio
 from openai import AsyncOpenAI
 from PIL import Image
 
+from tests.archives import extract
 from tests.e2e.conftest import local_server
 from tests.features.vision.child.models import unpacked
 from tests.pictures import data_url, file, part, user
@@ -35,9 +35,7 @@ pytestmark = [pytest.mark.model, pytest.mark.slow, pytest.mark.asyncio(loop_scop
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("models")
-    with zipfile.ZipFile(ZIP) as archive:
-        archive.extractall(path, [name for name in archive.namelist() if name.startswith(NAMES)])
+    path = extract(ZIP, tmp_path_factory.mktemp("models"), *NAMES)
     (path / "qwen-embed").mkdir()
     (Path(unpacked("qwen3_vl", path / "qwen-embed")) / "chat_template.jinja").write_text(TEMPLATE)
     return path

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import zipfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
+from tests.archives import extract
 from tests.e2e.conftest import local_server
 
 ZIP = Path(__file__).parents[1] / "data" / "pooling_models.zip"
@@ -25,10 +25,7 @@ pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("models")
-    with zipfile.ZipFile(ZIP) as file:
-        file.extractall(path, [name for name in file.namelist() if name.startswith(NAMES)])
-    return path
+    return extract(ZIP, tmp_path_factory.mktemp("models"), *NAMES)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ from lean_ovms.features.deployment.listing import servable
 from lean_ovms.features.pooling.model import PoolingModel
 from lean_ovms.features.pooling.types import EMBED, SCORE, PoolingParams
 from lean_ovms.models.text_model import TextModel
+from tests.archives import extract
 
 pytestmark = pytest.mark.model
 
@@ -38,8 +38,7 @@ node {
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    with zipfile.ZipFile(ZIP) as file:
-        file.extractall(tmp_path, [name for name in file.namelist() if name.startswith(("bert_mean/", "bert_cross/"))])
+    extract(ZIP, tmp_path, "bert_mean/", "bert_cross/")
     (tmp_path / "bert_cross" / "graph.pbtxt").write_text(GRAPH)
     entries = [
         {"config": {"name": "e", "base_path": "bert_mean", "plugin_config": json.loads(EXACT), "pooling": "MAX"}}

@@ -18,6 +18,7 @@ import pytest
 import websockets
 
 from lean_ovms.embed import running
+from tests.archives import extract
 from tests.e2e.conftest import Process, start_process
 from tests.features.realtime.fakes import APPEND, COMMIT, silence, tone
 
@@ -102,9 +103,7 @@ async def test_vllms_client_and_a_browsers_handshake_on_the_scripted_engine() ->
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    folder = tmp_path_factory.mktemp("whisper_words")
-    with zipfile.ZipFile(DATA) as files:
-        files.extractall(folder)
+    folder = extract(DATA, tmp_path_factory.mktemp("whisper_words"))
     with start_process("--model_path", str(folder / "model"), "--model_name", "words") as process:
         process.wait_for("ready: words")
         yield process

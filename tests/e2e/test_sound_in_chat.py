@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import wave
-import zipfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 import pytest_asyncio
 
 from lean_ovms.config import DEMO_MODEL
+from tests.archives import extract
 from tests.e2e.conftest import LocalServer, local_server
 from tests.engine.vlm import unpacked_omni_model
 from tests.features.speech.child.words import EXACT, recordings, unpacked
@@ -31,8 +31,7 @@ async def local(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Local
     repository = tmp_path_factory.mktemp("repository")
     (repository / "chat").symlink_to(DEMO_MODEL)
     unpacked(tmp_path_factory.mktemp("speech")).rename(repository / "whisper")
-    with zipfile.ZipFile(VOICE) as file:
-        file.extractall(repository)
+    extract(VOICE, repository)
     options = {"model_repository_path": str(repository), "max_loaded_models": 2, "plugin_config": EXACT}
     async with local_server(**options, audio_input_model="whisper", audio_output_model="speecht5_tiny") as local:
         yield local

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest_asyncio
 import soundfile
 import soxr
 
+from tests.archives import extract
 from tests.e2e.conftest import local_server
 from tests.recordings import film, pcm, sound, wav
 
@@ -26,10 +26,7 @@ pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("whisper")
-    with zipfile.ZipFile(ZIP) as file:
-        file.extractall(path)
-    return path
+    return extract(ZIP, tmp_path_factory.mktemp("whisper"))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import wave
-import zipfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import openai
 import pytest
 import pytest_asyncio
 
+from tests.archives import extract
 from tests.e2e.conftest import LocalServer, local_server
 
 ZIP = Path(__file__).parents[1] / "data" / "voice_model.zip"
@@ -41,9 +41,7 @@ pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def local(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LocalServer]:
-    folder = tmp_path_factory.mktemp("models")
-    with zipfile.ZipFile(ZIP) as file:
-        file.extractall(folder)
+    folder = extract(ZIP, tmp_path_factory.mktemp("models"))
     model = folder / "speecht5_tiny"
     (model / "graph.pbtxt").write_text(GRAPH)
     (model / "cleo.bin").write_bytes((model / "voices" / "ada.bin").read_bytes())

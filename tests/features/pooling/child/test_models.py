@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import json
 import shutil
-import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +27,7 @@ from lean_ovms.features.pooling.types import PER_TOKEN, PoolingInfo, TextWithIma
 from lean_ovms.repository.model_dir import detect_task
 from lean_ovms.types import IMAGE_TAG, Image
 from lean_ovms.util.resources import allowed_cores
+from tests.archives import extract
 from tests.features.pooling.child.rig import Rig
 
 pytestmark = [pytest.mark.model]
@@ -40,10 +40,7 @@ Load = Callable[..., tuple[Rig, PoolingInfo, dict[str, Any]]]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("pooling")
-    with zipfile.ZipFile(ZIP) as file:
-        file.extractall(path)
-    return path
+    return extract(ZIP, tmp_path_factory.mktemp("pooling"))
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 are computed. tests/makers/networks_bf16.py recorded how near that is."""
 
 import json
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ from lean_ovms.features.pooling.child.model import OpenVinoPooler
 from lean_ovms.features.pooling.child.pooler import Batch
 from lean_ovms.repository.model_dir import detect_task
 from lean_ovms.types import Image
+from tests.archives import extract
 from tests.engine.paged.test_precision import AS_NEAR, needs_bf16, rounded_angles
 from tests.features.pooling.child.test_models import KINDS, ZIP
 from tests.makers import networks_bf16, zoo_gguf
@@ -64,8 +64,7 @@ def test_every_network_was_compared_with_torchs_bf16() -> None:
 @pytest.mark.parametrize("name", networks_bf16.TOWERS)
 def test_a_network_of_texts_and_images_is_as_near_to_f32_as_torchs_bf16(name: str, tmp_path: Path) -> None:
     model, _, part = name.partition("-")
-    with zipfile.ZipFile(ZIP) as file:
-        file.extractall(tmp_path, [each for each in file.namelist() if each.startswith(f"{model}/")])
+    extract(ZIP, tmp_path, f"{model}/")
     exact, found = (vectors(tmp_path / model, part, hint) for hint in ("f32", "bf16"))
     networks_bf16.assert_near(f"towers/{name}", exact, found, AS_NEAR)
 
@@ -78,9 +77,7 @@ def test_a_network_is_as_near_to_f32_as_torchs_bf16(name: str, tmp_path: Path) -
         pooling = f"{zoo_gguf.MODELS[model][0]}.pooling_type"
         path = zoo_gguf.write(tmp_path / "x.gguf", model, **{pooling: MEAN})
     else:
-        path = tmp_path / model
-        with zipfile.ZipFile(ZIP) as file:
-            file.extractall(tmp_path, [each for each in file.namelist() if each.startswith(f"{model}/")])
+        path = extract(ZIP, tmp_path, f"{model}/") / model
     ids = networks_bf16.texts(name)
     exact, found = (computed(path, ids, hint) for hint in ("f32", "bf16"))
     networks_bf16.assert_near(name, exact, found, AS_NEAR)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from lean_ovms.features.speech.child.recognizer import Samples
+from tests.archives import extract
 
 ZIP = Path(__file__).parents[3] / "data" / "whisper_words.zip"
 EXACT = '{"INFERENCE_PRECISION_HINT": "f32"}'
@@ -19,9 +20,7 @@ EXACT = '{"INFERENCE_PRECISION_HINT": "f32"}'
 
 def unpacked(path: Path) -> Path:
     """The model's directory below path."""
-    with zipfile.ZipFile(ZIP) as file:
-        file.extractall(path, [name for name in file.namelist() if name.startswith("model/")])
-    return path / "model"
+    return extract(ZIP, path, "model/") / "model"
 
 
 def recordings() -> dict[str, bytes]:

@@ -4,7 +4,6 @@ Kokoro, which is not computed in bf16.
 tests/makers/networks_bf16.py recorded how near that is. What the decoder drops out at random stays in, as there.
 """
 
-import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +18,7 @@ from openvino import opset13 as ops
 
 from lean_ovms.config import Config
 from lean_ovms.features.voice.child import pipeline
+from tests.archives import extract
 from tests.engine.paged.test_precision import AS_NEAR, needs_bf16
 from tests.makers import networks_bf16
 
@@ -58,8 +58,7 @@ def computed(path: Path, part: str, hint: str) -> np.ndarray:
 @needs_bf16
 @pytest.mark.parametrize("part", networks_bf16.VOICE)
 def test_speecht5_is_as_near_to_f32_as_torchs_bf16(part: str, tmp_path: Path) -> None:
-    with zipfile.ZipFile(networks_bf16.DATA / "voice_model.zip") as file:
-        file.extractall(tmp_path)
+    extract(networks_bf16.DATA / "voice_model.zip", tmp_path)
     exact, found = (computed(tmp_path / "speecht5_tiny", part, hint) for hint in ("f32", "bf16"))
     networks_bf16.assert_near(f"voice/{part}", exact, found, AS_NEAR)
 
