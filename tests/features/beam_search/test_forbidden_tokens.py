@@ -157,6 +157,21 @@ def test_some_masks_leave_fewer_texts_than_the_width_and_some_none():
     assert any(0 < size < 5 for size in sizes)
 
 
+def test_each_text_says_why_it_ends():
+    reasons = set()
+    for seed in range(8):
+        made = Driver(RandomNetwork(5, seed), blocks=200, block_size=SIZE, context=64, step_tokens=64, max_sequences=3)
+        [first] = made.add(PROMPT, Params(max_tokens=4, beams=3, stops=frozenset({END}))).sequences
+        while made.busy():
+            made.step()
+        first.request.unfinished.update(range(3))  # as if none was sent
+        for record in first.search.records():
+            assert (record.reason == "stop") is (record.tokens[-1] == END)
+            assert record.reason == "stop" or len(record.tokens) == 4
+            reasons.add(record.reason)
+    assert reasons == {"stop", "length"}
+
+
 def test_allowed_tokens_are_all_that_beams_have():
     made = Driver(RandomNetwork(40, 1), blocks=200, block_size=SIZE, context=64, step_tokens=64, max_sequences=3)
     search = made.add(PROMPT, Params(max_tokens=6, beams=3, allowed_token_ids=(7,)))
