@@ -364,7 +364,7 @@ def _padded(rows: Any, own: int, size: int) -> Any:
 def _cap(model: Any, cap: float, soft_caps: SoftCaps | None) -> None:
     """Adds the soft cap to a network's attention. Raises NotPageable if no feature can."""
     if soft_caps is None:
-        raise NotPageable("its attention has a soft cap, which is left out")
+        raise NotPageable("its attention has a soft cap, and the feature that computes these is left out")
     soft_caps(model, cap)
 
 
