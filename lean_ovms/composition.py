@@ -128,7 +128,7 @@ class Composition:
 
     @cached_property
     def _names(self) -> set[str]:
-        """The names of the features, and the empty one of rows that go with no other feature."""
+        """The names of the features, and the empty name, to which options with an empty `beside` refer."""
         return {"", *(one.name for one in self.features)}
 
     @cached_property

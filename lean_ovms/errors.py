@@ -390,7 +390,7 @@ def not_loaded(failure: StartError, retry_after_s: float | None = None) -> Unava
 
     Args:
         failure: The reason.
-        retry_after_s: The seconds after which the request may be sent again; None: it is not known.
+        retry_after_s: The seconds after which the request may be sent again; None if unknown.
     """
     after_s = None if retry_after_s is None else retry_after(retry_after_s)
     return Unavailable(

@@ -26,7 +26,7 @@ SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2
 """Buckets for times of anything that is computed, in seconds."""
 DRAFT_SETTINGS, DRAFT_PLAN, TEXT_DRAFTS = "draft settings", "draft plan", "drafts of texts"
 """Seams of speculative decoding. A function from an EngineConfig to `engine.loading.pipeline_choice.Drafts`; one from
-settings to an `engine.paged.parts.DraftPlan`; and a DraftSourceFactory of that module, without a network."""
+settings to an `engine.paged.parts.DraftPlan`; and an `engine.paged.parts.DraftSourceFactory` without a network."""
 TEXT_SEARCH = "search of texts"
 """The seam of beam search: a function from the sequence of the prompt to an `engine.paged.sequence.Search`."""
 ADAPTER_SET, ADAPTER_INPUTS, GENAI_ADAPTERS = "adapter set", "adapter inputs", "adapters of openvino_genai"
@@ -256,7 +256,7 @@ class PartRow(Row):
     file: str = ""
     """A file that a model's directory must have for the part to be used, or ""; single-file models need none."""
     text: str = ""
-    """A text that must be in that file, or in that of a draft model."""
+    """A text that must be in the model's `file`, or in that of its draft model."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True, kw_only=True)
@@ -285,7 +285,7 @@ class FormatRow(Row):
     usual: str = ""
     """The part of a file name that selects the file if no option does; empty for the first file."""
     beside: str = ""
-    """The part of the names of files that read images for a model, and the option that names one; empty for none."""
+    """Both the option for a model's vision file and a part of such files' names; empty if there are none."""
     file: str
     """A class of the front end as "module:Class". Called with a path, it makes a `repository.model_file.ModelFile`."""
     network: str
@@ -300,7 +300,7 @@ class SettingsRow(Row):
     option: str
     """The option with the path of a file that lists the models of a server."""
     listed_in: str
-    """The name of that file in a model repository, where it says which models to serve."""
+    """The name of such a list in a model repository, where it determines which models are served."""
     file: str
     """The name of the options file in a model's directory."""
     files: str
@@ -329,7 +329,7 @@ class ParserRow(Row):
     name: str
     """The name of the parser."""
     family: str
-    """What reads and writes these, as "module:NAME", imported by the first model that needs it."""
+    """The object that parses and writes the notation, as "module:NAME". The first model that needs it imports it."""
     _: KW_ONLY
     tools: bool = True
     """Whether it parses tool calls."""
@@ -341,7 +341,7 @@ class ParserRow(Row):
     rank: int = 0
     """The position, unique and lowest first, in the order in which families are compared with a template."""
     reasoner: str = ""
-    """The reasoning parser for such templates; empty for none."""
+    """The reasoning parser for the templates with these marks; empty for none."""
     reasoner_marks: tuple[str, ...] = ()
     """Marks, of which a template must contain one for the reasoning parser to be used; () if it is always used."""
 
@@ -369,7 +369,7 @@ class HelperRow:
     reads: str = ""
     """The modality that text models can read with its help, as lists of models name it; empty for none."""
     writes: str = ""
-    """The modality that they can write with its help; empty for none."""
+    """The modality that text models can write with its help; empty for none."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True, kw_only=True)
@@ -438,7 +438,7 @@ class ErrorForm(Row):
     """A function as "module:function" that returns the JSON object of an error, called with the RequestError and the id
     of the request, which may be empty."""
     schema: str
-    """The JSON Schema of that object, as "module:NAME"."""
+    """The JSON Schema of the error objects, as "module:NAME"."""
     paths: tuple[str, ...]
     """The beginnings of the paths whose errors have the form."""
     header: str = ""
@@ -532,7 +532,7 @@ class Feature:
     options: type[Any] | None = None
     """The class of its options, derived from `config.options.Options`."""
     libraries: tuple[type[Any], ...] = ()
-    """The option classes of libraries that it uses, which others may use, too, and its own that go with a feature."""
+    """The option classes shared with other features that use the same library, and its own with a `beside`."""
     flags: str = ""
     """The file in its folder that lists flags of other servers on its subject; empty for none."""
     commands: tuple[Command, ...] = ()

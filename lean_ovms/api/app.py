@@ -96,7 +96,7 @@ class App:
         await asyncio.gather(*(service.drain(timeout_s) for service in self.services.states.values()))
 
     async def end(self) -> None:
-        """Has all that still runs end with an error: the services stop, and then the engines. Idempotent."""
+        """Stops the services, and then the engines, so that running requests end with an error. Idempotent."""
         await self.drain(0)
         if self.services.manager is not None:
             await self.services.manager.stop()

@@ -134,7 +134,7 @@ class EngineConfig(ModelOptions, EngineOptions):
         )
 
     def _models(self) -> Iterator[Path]:
-        """Yields the paths of the model and of further ones that the options name, such as a draft model."""
+        """Yields the paths of the model and of other models that the options name, such as a draft model."""
         yield self.model_dir
         for kind, part in self._parts.items():
             values = (getattr(part, row.name) for row in fields(kind) if row.metadata["path"] == MODEL)
@@ -288,7 +288,7 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
 
 
 def _has_text(file: Path, text: str) -> bool:
-    """Returns whether a file exists and has this text in it; an empty one is in any file."""
+    """Returns whether a file exists and contains this text. Every file contains the empty text."""
     try:
         return file.is_file() and (not text or text in file.read_text("utf-8", "replace"))
     except OSError:  # it is reported by those who need the file

@@ -146,7 +146,7 @@ class Options:
     in_engine: ClassVar[bool] = False
     """Whether these options are sent to the engine process."""
     beside: ClassVar[str] = ""
-    """The feature without which a server has none of these options, if they are not the feature's own."""
+    """The name of another feature, without which a server has none of these options; empty for none."""
 
     def __init__(self, **values: Any) -> None:
         """Sets the given options, and all others to their defaults. Raises StartError for a wrong value."""

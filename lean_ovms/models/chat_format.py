@@ -1,7 +1,7 @@
-"""The formats of one model: its chat template for prompts, and how its answers are read and held to a form.
+"""Holds the formats of one model: its chat template for prompts, and the form to which its answers are parsed and held.
 
-It is built when the model is loaded, from its directory and what its engine reports. Only TextModel.load imports it,
-since it needs a third of all imports, for which listening does not wait.
+They are built when the model is loaded, from its directory and its engine's report. Only TextModel.load imports this
+module, since it needs a third of all imports, and the server listens before these are done.
 """
 
 from __future__ import annotations
@@ -72,35 +72,35 @@ class AnswerFormat:
     """The form of a model's answers: all of them text, unless a feature reads tool calls and reasoning."""
 
     tool_parser: str | None = None
-    """The name of what reads its calls; None: they are text."""
+    """The name of the tool parser; None if tool calls are returned as text."""
     reasoning_parser: str | None = None
-    """The name of what reads its reasoning; None: it is text."""
+    """The name of the reasoning parser; None if reasoning is returned as text."""
     unread = ""
-    """Why it reads no calls, where an option says so, in parentheses behind a blank."""
+    """The addition to error messages if an option switches tool calls off: a blank and a reason in parentheses."""
     holds_calls = False
-    """Whether calls are held to their schemas unasked, since no model is trained for their notation."""
+    """Whether a grammar enforces the schemas of all tool calls, since no model is trained for their notation."""
 
     def form(self, prompt_tail: str = "") -> OutputForm:
-        """Returns how the model writes an answer to a prompt with this end."""
+        """Returns the form of the model's answer to a prompt with this end."""
         from ..grammar.call_syntax import OutputForm  # late: for requests with tools or a grammar
 
         return OutputForm()
 
     def write_calls(self, calls: list[tuple[str, Any]]) -> str:
-        """Returns calls, as names and arguments, as the model writes them."""
+        """Returns the text of calls, given as names and arguments, in the model's notation."""
         return plain_calls(calls)
 
     def opens_reasoning(self, prompt_tail: str) -> bool:
-        """Tells whether a prompt with this end leaves a block of reasoning open."""
+        """Returns whether a prompt with this end leaves a block of reasoning open."""
         return False
 
     def parser(self, output: OutputParams, prompt_tail: str) -> tuple[AnswerParser | None, tuple[str, ...]]:
-        """Returns what reads one choice, None where all of it is text, and the special tokens that the text must show.
+        """Returns the parser of a choice, or None if all of it is text, and the special tokens that the text must keep.
 
         Args:
-            output: What the client asks for.
-            prompt_tail: The end of the prompt with its special tokens, by which it is seen whether reasoning is open
-                already; a few hundred characters are enough.
+            output: The output parameters of the request.
+            prompt_tail: The end of the prompt with its special tokens, which shows whether reasoning is open already;
+                a few hundred characters are enough.
         """
         return None, ()
 

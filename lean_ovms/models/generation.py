@@ -317,23 +317,22 @@ def total_usage(parts: Sequence[Usage]) -> Usage:
 
 
 class AnswerParser(Protocol):
-    """Reads one choice's text; each choice owns one. However the text is cut, the events add up to the same answer."""
+    """Parses the text of one choice. The events add up to the same answer, however the text is divided."""
 
     def feed(self, text: str) -> list[Event]:
-        """Returns the events of more text; only what may still become markup is held back."""
+        """Returns the events of more text. Text that may be the beginning of markup is held back."""
 
     def finish(self, ended_by: str = "") -> list[Event]:
-        """Returns the events of the text that was held back, at the end. A call that was cut off comes as far as it
-        came.
+        """Returns the events of the text that was held back, at the end. They include an incomplete tool call.
 
         Args:
-            ended_by: The special token that ended the text, which was not fed. It may close what is open, and is never
-                shown.
+            ended_by: The special token that ended the text, which was not fed. It may end a tool call or reasoning,
+                and is never shown.
         """
 
 
 class CallArguments:
-    """Tells whether the arguments of all calls of an answer are JSON objects. A call that is cut off has none."""
+    """Checks whether the arguments of all calls of an answer are JSON objects. Those of an incomplete call are not."""
 
     def __init__(self) -> None:
         self._pieces: list[str] | None = None  # of the last call
@@ -348,7 +347,7 @@ class CallArguments:
             self._pieces = []
 
     def broken(self) -> bool:
-        """Returns whether the arguments of a call are no JSON object, with the last call as it is so far."""
+        """Returns whether the arguments of a call are not a JSON object, including those of the last call so far."""
         if self._broken or self._pieces is None:
             return self._broken
         try:

@@ -12,23 +12,24 @@ operator or sleep unloads it. In each case its phase changes only along these ar
         └──────────────────────── UNLOADING ◀────────────────────────────┘
              its engine has ended
 
-Rule 1. A model has one load or unload in progress at most. Who wants the other one waits until it has ended.
-Rule 2. Requests use LOADED models only, and are counted while they do. A model that is used is not unloaded, but by a
-        sleep that cuts requests off.
-Rule 3. Any other request gets an error, or waits in the model's Residence, as far as its queue has room, and has one
-        outcome: it may use the model; it is sent on, as the model is retired; or it gets an error, as the load has
-        failed, the server sleeps or stops, or no room could be made in time.
-Rule 4. A load that failed is not repeated for a while: requests get its error until then.
-Rule 5. A model that is to leave is closed to requests that arrive from then on. Those that arrived before may use it
-        again: they have it in use, and would wait for themselves.
-Rule 6. A model that has a successor, or is served no longer, is retired: closed for ever, and never loaded again. When
-        its last request has ended its engine is stopped, which is the one other way from LOADED to UNLOADED. Where
-        requests load the successor, that waits until the retired one is out of memory.
-Rule 7. An engine that dies is started again by its client (engine/client/engine.py). The model stays LOADED or LOADING
-        meanwhile, and the state that operators see is the engine's. Files that were replaced since are read anew: the
-        new engine has those.
+Rule 1. At most one load or unload of a model is in progress. A call for the opposite waits until it has ended.
+Rule 2. Requests use LOADED models only, and are counted while they do. A model in use is not unloaded, except by a
+        sleep that aborts requests.
+Rule 3. A request for a model that is not LOADED gets an error, or waits in the model's Residence if the queue has room.
+        A waiting request has one of three outcomes: it may use the model; it is redirected to the successor of a
+        retired model; or it gets an error, since the load has failed, the server sleeps or stops, or not enough memory
+        became free in time.
+Rule 4. A failed load is not repeated for a while. Until then, requests get its error.
+Rule 5. A model that is about to be unloaded is closed to new requests. Those that are using it already may use it
+        again; otherwise the unload and the request would wait for each other.
+Rule 6. A model that has a successor, or is no longer served, is retired: it is closed for good, and never loaded again.
+        When its last request has ended, its engine is stopped, which is the only other way from LOADED to UNLOADED. If
+        requests load the successor, the load waits until the retired model is out of memory.
+Rule 7. If an engine dies, its client restarts it (engine/client/engine.py). Meanwhile the model stays LOADED or
+        LOADING, and operators see the engine's state. Files that have been replaced are read again, since the new
+        engine has read them.
 
-Adapters are models with such a life, too. Knows no requests but those that wait for it, no HTTP and no task.
+Adapters have the same life cycle. This module knows no requests except those that wait for a model, no HTTP, no task.
 """
 
 from __future__ import annotations
@@ -423,7 +424,7 @@ class ModelLifecycle(Residency):
             await preparation.compute()
 
     async def _follow_restart(self) -> None:
-        """Serves the files that an engine has read which was started in place of one that died. Raises StartError."""
+        """Serves the model's files as a restarted engine has read them. Raises StartError."""
         info, vocabulary, before = self.engine.info, self.engine.vocabulary, self.directory
         self.directory = before if self.config.without_model else await asyncio.to_thread(self._read_files)
         same = self.directory == before and vocabulary is self._vocabulary

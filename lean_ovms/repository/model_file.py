@@ -20,7 +20,7 @@ from ..types import Json
 PART = re.compile(r"(?P<stem>.*)-(?P<part>\d{5})-of-(?P<count>\d{5})(?P<suffix>\.[^.]+)")
 """Matches the name of a part of a split file, as llama-gguf-split and transformers write it."""
 HALF = re.compile(r"(?<!b)f16", re.IGNORECASE)
-"""What names of files with numbers in 16 bits have: F16, and not BF16."""
+"""Matches F16, but not BF16, in the name of a file whose numbers have 16 bits."""
 P = TypeVar("P", bound=PurePath)
 
 
@@ -51,9 +51,9 @@ class FileWeights:
     """A summary of the weights of a file, for people."""
 
     parameters: int
-    """Their number."""
+    """The number of parameters."""
     precision: str
-    """The type of most of them, as such files name it; empty if unknown."""
+    """The type of most parameters, as named in such files; empty if unknown."""
 
 
 class ModelFile(Protocol):
@@ -156,11 +156,13 @@ def models_among(names: Iterable[str]) -> list[str]:
 
 
 def beside(names: Iterable[str], model: str) -> list[str]:
-    """Returns the files that may belong to a model file, the likeliest first: the nearest, and those in 16 bits.
+    """Returns the vision files that may belong to a model file, the likeliest first.
+
+    Those nearest to the model file come first, and among these, the ones in 16 bits.
 
     Args:
         names: The names of all files, with their folders.
-        model: The name of the model file; what belongs to it is in its folder, or in one above it.
+        model: The name of the model file. Vision files are in the same folder, or in one above.
     """
     row = compose().format_of(PurePath(model))
     if row is None or not row.beside:

@@ -265,7 +265,7 @@ class Child(asyncio.Protocol):
         return status != 0 and not self._forced and not self.why
 
     def _describe(self, status: int) -> str:
-        """Returns the exit in words; of a crash with its last output, of a signal from outside with a likely cause."""
+        """Describes the exit, with the last output after a crash, and the likely cause of an external signal."""
         exit_words = describe_exit(status)
         cause = "" if self._forced else CAUSES.get(exit_words.removeprefix(KILLED_BY), "")
         words = self._output.last_words if self._output is not None and self._crashed(status) else ""

@@ -56,7 +56,7 @@ sampling_fields = changed_fields(SamplingParams)
 
 
 async def _nothing() -> None:
-    """Is called after a restart where nobody has to know of it."""
+    """Does nothing; called after a restart by default."""
 
 
 def engine_of(config: Config) -> ModelEngine:

@@ -17,7 +17,7 @@ class ModelEngine(Protocol):
     """The engine of one model. Its processes are restarted if they die."""
 
     on_restart: Callable[[], Awaitable[None]]
-    """Is awaited before an engine that was started in place of one that died gets requests; it may raise StartError."""
+    """Awaited after a restart, before the new engine process gets requests; it may raise StartError."""
 
     @property
     def state(self) -> str:

@@ -1,5 +1,7 @@
-"""Decides by the options and the model's files whether the paged engine can serve a model, and reads from the options
-what drafts tokens, as far as every pipeline needs it. Loads nothing."""
+"""Decides from the options and the model's files whether the paged engine can serve a model.
+
+It also reads from the options which source drafts tokens, as far as every pipeline needs it. It loads nothing.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ PROVEN_VISION = frozenset(
         *("qwen2_vl", "qwen3_5", "qwen3_5_moe", "qwen3_vl", "smolvlm"),
     )
 )
-"""Architectures of models with vision for which the same was shown: test_zoo_vision.py."""
+"""Architectures of models with vision that were shown to equal transformers in the same way (test_zoo_vision.py)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,7 +42,7 @@ A larger step did not raise the throughput of a model with 135M parameters."""
 NO_LIMIT = 1 << 31
 WARM_LENGTHS = (8, 40, 250)
 SHAPES = "CPU_RUNTIME_CACHE_CAPACITY"
-"""OpenVINO's property of how many operations a network keeps that were prepared for a shape."""
+"""OpenVINO's property for the number of operations, prepared for a shape, that a network caches."""
 SMALL_NETWORK = 4 << 20
 """Bytes of weights below which a network is computed by one thread, since several would wait longer than they save."""
 

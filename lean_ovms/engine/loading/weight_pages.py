@@ -2,11 +2,11 @@
 
 Pages of mapped files are dropped as soon as OpenVINO has packed the weights. OpenVINO (2026.4) computes with packed
 copies of a network's matrices, and keeps the original constants for steps of other sizes. Pages of a mapped file can be
-dropped at any time: if they are read again, they come from the file or the system cache of it. So a network whose file
-is overwritten has some old weights and some new ones; `changed_file` finds that. Only Linux tells which files are
-mapped; elsewhere nothing is dropped.
+dropped at any time: if they are read again, they come from the file or the system's cache of it. So a network whose
+file is overwritten has some old weights and some new ones, which `changed_file` detects. Only Linux reports
+which files are mapped; on other systems nothing is dropped.
 
-The packed weights are moved to pages of 2 MB where the kernel leaves that to the process. A token reads all weights: at
+The packed weights are moved to pages of 2 MB if the kernel lets the process choose. A token reads all weights: at
 the size of Qwen3-0.6B it takes 27 ms instead of 32. Memory that is allocated later stays in small pages
 (glibc.malloc.hugetlb would change that). Rows of activations are a power of two apart, and in large pages they displace
 each other in caches with physical addresses: steps with prompts took 5 to 15 % longer. A KV cache in large pages also
@@ -47,7 +47,7 @@ INTERVAL_S = 0.02
 _kept: dict[tuple[int, int], Any] = {}
 """The mappings by their first address and end, each with an object, such as a constant in it, that keeps it mapped."""
 _files: dict[str, tuple[int, tuple[int, int]]] = {}
-"""An open descriptor of each mapped file by its path, with its size and time of change when it was mapped."""
+"""The open file descriptor of each mapped file by its path, with its size and modification time when it was mapped."""
 
 
 def keep(model: Any) -> None:
@@ -68,16 +68,16 @@ def keep(model: Any) -> None:
 
 
 def _watch(path: str) -> None:
-    """Has `changed_file` look at a file."""
+    """Adds a file to those that `changed_file` checks."""
     with contextlib.suppress(OSError):
         number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         _files[path] = number, _state(number)
 
 
 def changed_file() -> str:
-    """Returns the path of a mapped file whose bytes were changed since; "" if there is none.
+    """Returns the path of a mapped file that has been modified since it was mapped; "" if there is none.
 
-    Another file under its name changes nothing: the one that is mapped stays until it is unmapped.
+    A file that is replaced by another of the same name is not modified: the old one stays mapped.
     """
     with contextlib.suppress(OSError):  # of a file system that is gone: what is mapped may still be in memory
         return next((path for path, (number, before) in _files.items() if _state(number) != before), "")
@@ -85,7 +85,7 @@ def changed_file() -> str:
 
 
 def _state(number: int) -> tuple[int, int]:
-    """Returns the size and the time of change of an open file. Raises OSError."""
+    """Returns the size and modification time of an open file. Raises OSError."""
     status = os.fstat(number)
     return status.st_size, status.st_mtime_ns
 

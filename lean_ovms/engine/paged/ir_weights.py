@@ -51,7 +51,7 @@ class IrWeights:
             trees: Whether it gets the input TREE_MASK, if its attention allows that.
         """
         self.attention_cap = attention_cap(file.parent)
-        """The soft cap of its attention; 0 for none. Exports of optimum-intel leave it out, torch has it."""
+        """The soft cap of its attention, which exports of optimum-intel lack, unlike torch; 0 for none."""
         self._file = file
         self._edits = edits
         self._trees = trees

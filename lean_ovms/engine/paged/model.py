@@ -84,7 +84,7 @@ class PagedModel:
             keep_base_model: Whether a network without adapters is compiled, too, for steps in which no row has one.
             separate_prefill_model: Whether another network without adapters is compiled for steps with prompts.
             hybrid_edit: Returns the edit of a hybrid network; called only for such a network.
-            soft_caps: Returns what adds soft caps to attention; called only for a network whose attention has one.
+            soft_caps: Returns the function that adds soft caps to attention; called only for a network that needs one.
             compiler: Compiles the network if only one is needed.
             while_compiling: Called while the networks are compiled.
 
@@ -362,7 +362,7 @@ def _padded(rows: Any, own: int, size: int) -> Any:
 
 
 def _cap(model: Any, cap: float, soft_caps: SoftCaps | None) -> None:
-    """Adds the soft cap to a network's attention. Raises NotPageable if no feature can."""
+    """Adds a soft cap to a network's attention. Raises NotPageable if the server lacks the feature that can do this."""
     if soft_caps is None:
         raise NotPageable("its attention has a soft cap, and the feature that computes these is left out")
     soft_caps(model, cap)

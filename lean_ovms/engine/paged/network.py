@@ -224,8 +224,8 @@ class HybridEdit(Protocol):
 
 
 SoftCaps = Callable[[Any, float], None]
-"""Gives each paged attention of an openvino.Model a soft cap: products of queries and keys p become cap * tanh(p / cap)
-before the softmax."""
+"""A function that adds a soft cap to each paged attention of an openvino.Model: before the softmax, each product p of a
+query and a key becomes cap * tanh(p / cap)."""
 
 
 class WeightsSource(Protocol):
@@ -233,7 +233,7 @@ class WeightsSource(Protocol):
 
     @property
     def attention_cap(self) -> float:
-        """The soft cap that the attention of the network is to get, as it was read; 0: none."""
+        """The soft cap that must be added to the attention of the network; 0 for none."""
 
     def read(self, core: Any) -> Any:
         """Returns a new openvino.Model with paged attention, computing logits for selected tokens only.
@@ -322,17 +322,17 @@ class EngineFile(Protocol):
         """Returns the tokenizer. Raises StartError."""
 
     def vision_file(self, config: EngineConfig) -> VisionFile | None:
-        """Returns the file that reads images for the model; None if the options or the folder have none.
+        """Returns the file with the model's vision networks; None if neither the options nor the folder has one.
 
         Raises StartError if a file named by the options cannot be used.
         """
 
     def without_images(self, config: EngineConfig, reason: str) -> None:
-        """Says in the log that a file which reads images for it is not used, if there is one.
+        """Logs that the file with the model's vision networks is not used, if there is one.
 
         Args:
             config: The options.
-            reason: Why no images are read.
+            reason: The reason why no images are read.
 
         Raises:
             StartError: An option names such a file.

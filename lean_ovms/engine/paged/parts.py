@@ -187,7 +187,7 @@ class DraftSource(Protocol):
     """
 
     asks_network: bool
-    """Whether sequences get draft tokens of a network, by `propose`."""
+    """Whether sequences get draft tokens from a network, by `propose`."""
 
     def copy(self, sequences: list[Sequence], decoding: int, *, few: bool, room: Callable[[Sequence], int]) -> None:
         """Sets draft tokens from the texts of those sequences that have none yet.
@@ -195,7 +195,7 @@ class DraftSource(Protocol):
         Args:
             sequences: The sequences.
             decoding: The number of all decoding sequences.
-            few: Whether these are so few that a wrong draft token costs little.
+            few: Whether the decoding sequences are so few that a wrong draft token costs little.
             room: Returns how many draft tokens a sequence may have.
         """
 

@@ -88,11 +88,11 @@ class Search(Protocol):
 
         Args:
             leave: Ends a beam.
-            fork: Makes the second beam continue from where the first is; there is room for `width` beams.
+            fork: Makes the second beam continue from the state of the first. There is room for `width` beams.
         """
 
     def records(self) -> list[Record]:
-        """Returns the records of the texts that were found and are still wanted, best first, and of those missing."""
+        """Returns a record for each choice that is not cancelled: its text, best first, or that none was found."""
 
 
 SearchFactory = Callable[["Sequence"], Search]

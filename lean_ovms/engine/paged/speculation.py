@@ -1,7 +1,7 @@
 """Decides which sequences get draft tokens in a step, and how many.
 
-Those that a grammar forces need no model. All others come from a DraftSource, which is a feature's. `step_runner`
-accepts or rejects them once the step is computed.
+Draft tokens that a grammar forces need no model. All others come from a DraftSource, which a feature supplies.
+`step_runner` accepts or rejects draft tokens once the step is computed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Speculation:
     def choose(self) -> None:
         """Chooses the draft tokens that need no model.
 
-        A sequence that has some, or may get some of a network, is no longer a plain one.
+        A sequence that has some, or may get some from a network, is not plain any more.
         """
         batch, source = self._batch, self.source
         if batch.regroup:
@@ -51,7 +51,7 @@ class Speculation:
                 sequence.drafting, batch.regroup = drafting, True
 
     def propose(self, sequences: list[Sequence], left: int, each: int) -> None:
-        """Gets the draft tokens of a network, and limits those of other sources to the room in the step.
+        """Gets draft tokens from a network, and limits those of other sources to the room in the step.
 
         Args:
             sequences: The sequences that may have draft tokens in the next step.

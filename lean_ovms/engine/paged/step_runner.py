@@ -129,7 +129,7 @@ def tokens_record(
         index: The index of the choice.
         ids: The tokens.
         details: Their log probabilities, if the request asks for them.
-        reason: Why the choice ends with them; None if it does not end.
+        reason: The finish reason if the choice ends with these tokens; None if it does not end.
     """
     if not request.sampling.logprobs:
         return Tokens(request.id, index, ids, None, reason)

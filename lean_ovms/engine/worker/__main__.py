@@ -33,7 +33,7 @@ from .loop import Transport, Worker
 log = logging.getLogger("lean_ovms.engine.worker")  # __name__ is "__main__" here, whose INFO lines nobody writes
 
 THREADS = "INFERENCE_NUM_THREADS"
-"""OpenVINO's property for the number of its threads; ours count with them."""
+"""OpenVINO's property for the number of its threads, which also limits the threads of this program."""
 EXIT_CLOSED, EXIT_NOT_LOADED, EXIT_BROKEN = 0, 3, 4
 
 
@@ -106,14 +106,14 @@ def serve(transport: Transport, log_fd: int | None = None) -> int:
 
 
 def limit_threads(config: EngineConfig) -> None:
-    """Has our own threads keep to the number of OpenVINO's. Raises StartError."""
+    """Limits the threads of this program to the number of OpenVINO's threads. Raises StartError."""
     count = str(read_object("plugin_config", config.plugin_config).get(THREADS))
     if count.isdecimal() and int(count):  # OpenVINO says what is wrong with others
         resources.limit_cores(int(count))
 
 
 def require_weights() -> None:
-    """Raises EngineLost if a file was overwritten: then a network has some of its weights, and some of others.
+    """Raises EngineLost if a file of weights was overwritten, so that a network has some old and some new weights.
 
     It takes 1 us.
     """

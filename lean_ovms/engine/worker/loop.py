@@ -110,12 +110,12 @@ class Worker:
     """Serves one task to one front end."""
 
     def __init__(self, task: Task, transport: Transport, check: Callable[[], None] = lambda: None) -> None:
-        """Begins with no commands.
+        """Creates a worker without commands.
 
         Args:
             task: The task.
             transport: The pipe to the front end.
-            check: Is called before commands are handled; it may raise errors.EngineLost.
+            check: Called before commands are handled; it may raise errors.EngineLost.
         """
         self._check = check
         self.task = task

@@ -48,8 +48,8 @@ class GraphRow:
     message: str
     """The name of the message with the node's options."""
     messages: dict[str, str]
-    """The fields of that message and of the messages inside it, by the name of the message: "type name" each, separated
-    by commas, with "!" before the type of a required field, and "*" before that of a repeated one."""
+    """The fields of the message with the options and of the messages inside it, by the message's name: "type name"
+    each, separated by commas, with "!" before the type of a required field, and "*" before that of a repeated one."""
     node: str
     """The prefix of the node's name."""
     packets: tuple[str, ...]
@@ -59,7 +59,7 @@ class GraphRow:
     http: bool = True
     """Whether the names of the node's streams have the prefix HTTP_."""
     enums: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """The values of the enumerations that occur as types of these fields."""
+    """The values of the enumerations that occur as types of fields, by the name of the enumeration."""
     options: dict[str, GraphOption] = field(default_factory=dict)
     """The options of the node that have a different name or form here."""
     ignored: dict[str, str] = field(default_factory=dict)

@@ -30,13 +30,13 @@ CLOSING_S = 2.0
 sent."""
 
 ENDING_S = 1.0
-"""Seconds before that in which requests end with an error: most need none, but a client may read slowly."""
+"""Seconds, before CLOSING_S, in which requests end with an error. Most take no time, but a client may read slowly."""
 
 log = logging.getLogger("lean_ovms.transports")
 
 
 async def _end_none() -> None:
-    """Ends no requests: all are cancelled."""
+    """Does nothing, so that requests are cancelled without an error."""
 
 
 class Encryption(Protocol):
@@ -110,8 +110,8 @@ class Server(ServerState):
 
         Args:
             timeout_s: The seconds that running requests have.
-            end: Is called when they are over. It has those that still run end with an error, which is the last event
-                of a stream; those that do not end by that soon are cancelled.
+            end: Called when these are over. It makes requests that still run end with an error, which is the last
+                event of a stream. Those that have not ended after ENDING_S are cancelled.
         """
         self.draining = True
         self._idle = asyncio.Event()
@@ -131,7 +131,7 @@ class Server(ServerState):
             await ending
 
     async def _cancel(self) -> None:
-        """Cancels the requests that still run, and closes all connections."""
+        """Cancels the requests that are still running, and closes all connections."""
         for connection in list(self.connections):
             connection.cancel()
         if not await self._idle_within(CLOSING_S):

@@ -32,7 +32,7 @@ class WeightsSummary:
     parameters: int = 0
     """The number of weights, including scales of quantized ones; 0 if unknown."""
     family: str = ""
-    """The kind of its network as a model that is one file names it, such as qwen3; empty: not known."""
+    """The architecture of a single-file model as named in the file, such as qwen3; empty if unknown."""
     modified: float = 0.0
     """The Unix time at which a file was last changed."""
     digest: str = ""
