@@ -19,7 +19,7 @@ from .client import READY, ServerClient, address
 TIMEOUT_S = 4.0
 PROC = Path("/proc")
 NOTES = "Its other options are those with which the server was started, such as --rest_port 9000."
-"""What is behind the options in --help."""
+"""The text of --help after the options."""
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:

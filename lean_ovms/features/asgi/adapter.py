@@ -193,7 +193,7 @@ def asgi(app: App, handle: Handle | None = None) -> Asgi:
 
     Args:
         app: The app.
-        handle: A function that answers requests instead of the app; None: the app answers them.
+        handle: A function that answers requests instead of the app; None if the app answers them.
     """
     config = app.config
     error_forms = config.composition.error_forms.below(config.root_path)

@@ -22,7 +22,7 @@ MAX_ERRORS = 100
 """Errors that a batch reports of its input."""
 MAX_CUSTOM_ID = 512
 BUSY = (429, 503, 529)
-"""Statuses after which a line is sent again: the queue is full, or the model is not there yet."""
+"""Statuses after which a line is sent again: the queue is full, or the model is not loaded yet."""
 WAIT_S = 2.0
 
 

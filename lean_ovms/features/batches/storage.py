@@ -126,7 +126,7 @@ class Storage:
             owner: The name of the client.
             query: The values of the query's fields: order ("asc" or "desc"), after (the id of the last object of the
                 page before, or None) and limit.
-            purpose: The purpose of the files to return; None: all files.
+            purpose: The purpose of the files to return; None for all files.
 
         Returns:
             The id and the JSON of each object, and whether there are more of them.

@@ -98,7 +98,7 @@ class ChunkOptions:
     reasoning: bool = True
     """Whether the response has the model's reasoning."""
     request_id: str = ""
-    """The client's request id, with which the response's id ends; "": a random id."""
+    """The client's request id, with which the response's id ends; "" for a random id."""
     obfuscate: bool = False
     """Whether chunks are padded, so that their length reveals little about the tokens."""
     timings: bool = False
@@ -186,7 +186,7 @@ class Chunks:
             content: The member "delta" or "text" as JSON, with its name.
             state: The state of the choice, from which the new tokens are taken.
             logprobs: The member "logprobs" as JSON.
-            finish: The finish_reason; "": null.
+            finish: The finish_reason; "" for null.
         """
         if self._plain and not finish and logprobs == b"null":
             return (self._heads.get(index) or self._head_of(index)) + content + self._plain_end

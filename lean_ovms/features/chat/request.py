@@ -166,7 +166,7 @@ def conversation(values: Values, composition: Composition) -> tuple[bool, ToolOf
 
 
 def envelope(chat: ChatRequest, kind: str = "chat.completion") -> Envelope:
-    """Returns the members that the response and its chunks have beside the choices."""
+    """Returns the members that the response and its chunks have besides the choices."""
     return Envelope(id=chat.options.response_id("chatcmpl"), model=chat.generation.model.name, object=kind)
 
 

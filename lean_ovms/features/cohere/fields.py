@@ -103,7 +103,7 @@ def tools(values: Values) -> list[Any] | None:
 def messages(values: Values) -> list[Any]:
     """Converts the messages to chat's form. Raises BadRequest.
 
-    Most of their errors are found later, when the messages are read as those of chat.
+    Most errors in messages are found later, when these are read as messages of chat.
     """
     if not isinstance(values["messages"], list):
         raise BadRequest("messages is missing or not an array", param="messages")

@@ -70,7 +70,7 @@ class CompletionRequest:
 
 
 def max_tokens_of(request: Request) -> int:
-    """Returns the default of max_tokens for a request; 0: as many tokens as fit the context."""
+    """Returns the default of max_tokens for a request; 0 for as many tokens as fit the context."""
     return 0 if follows_ovms(request) else DEFAULT_MAX_TOKENS
 
 

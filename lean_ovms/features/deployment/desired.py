@@ -58,7 +58,7 @@ class ModelSpec:
 
     @property
     def idle_timeout_s(self) -> float:
-        """The idle time in seconds after which the model is unloaded; 0: it is never unloaded for being idle."""
+        """The idle time in seconds after which the model is unloaded; 0 if it is never unloaded for being idle."""
         return self.config.of(DeploymentOptions).model_idle_timeout_s
 
     @property
@@ -78,7 +78,7 @@ class DesiredState:
     required: bool = False
     """Whether a model that does not load stops the start."""
     max_loaded: int = 0
-    """The most groups of models in memory at once; 0: as many as the memory holds."""
+    """The most groups of models in memory at once; 0 for as many as the memory holds."""
 
 
 class ModelSource(CheckedSource, Protocol):

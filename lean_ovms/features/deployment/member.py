@@ -82,7 +82,7 @@ class Member:
         self.retry_at = 0.0
         """The loop time before which a failed load is not repeated."""
         self.group: ModelGroup | None = group
-        """The group in whose `members` it is; None: it has left it."""
+        """The group in whose `members` it is; None if it has left it."""
         self._cache = cache
 
     @property
@@ -213,9 +213,9 @@ class ModelGroup:
     permanent: bool = False
     """Whether the models are never unloaded for others, or when they are idle."""
     idle_timeout_s: float = 0.0
-    """The configured idle time in seconds after which the group is unloaded; 0: it is never unloaded for being idle."""
+    """The configured idle time in seconds after which the group is unloaded; 0 if being idle never unloads it."""
     keep_s: float | None = None
-    """The idle time in seconds that a request has asked for; negative: never; None: the configured time holds."""
+    """The idle time in seconds that a request has set, negative for no unloading; None for the configured time."""
     leaving: bool = False
     """Whether the group is being unloaded by an operator's request."""
     closed_since: float | None = None
@@ -264,7 +264,7 @@ class ModelGroup:
 
     @property
     def idle_after_s(self) -> float | None:
-        """The idle time in seconds after which the group is unloaded; None: never."""
+        """The idle time in seconds after which the group is unloaded; None if it is never unloaded."""
         if self.keep_s is not None:
             return None if self.keep_s < 0 else self.keep_s
         return self.idle_timeout_s or None

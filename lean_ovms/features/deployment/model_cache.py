@@ -37,9 +37,9 @@ class ModelCache:
         """Begins without models.
 
         Args:
-            limit: The most groups of models in memory at once, not counting permanent ones; 0: as many as free memory
-                holds.
-            free_bytes: Returns the free memory in bytes; None: memory is not a limit.
+            limit: The most groups of models in memory at once, not counting permanent ones; 0 for as many as the free
+                memory holds.
+            free_bytes: Returns the free memory in bytes; None if memory is not a limit.
         """
         self._limit = limit
         self._free_bytes = free_bytes
@@ -57,9 +57,9 @@ class ModelCache:
 
         Args:
             model: The model, which may already be loaded.
-            group: The name of its group; "": it has a group of its own.
+            group: The name of its group; "" if it has a group of its own.
             permanent: Whether it is never unloaded for another.
-            idle_timeout_s: The idle time in seconds after which it is unloaded; 0: never.
+            idle_timeout_s: The idle time in seconds after which it is unloaded; 0 if it is never unloaded.
         """
         name = f"group {group}" if group else f"model {model.name}"
         found = self._groups.setdefault(name, ModelGroup(name))

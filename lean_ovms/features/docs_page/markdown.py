@@ -27,7 +27,7 @@ MARK = re.compile(
 COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
 
 Resolve = Callable[[str], str | None]
-"""Returns the address of what a link leads to; None: it leads to nothing that is served."""
+"""Returns the address of what a link leads to; None if it leads to nothing that is served."""
 
 
 @dataclass(slots=True)

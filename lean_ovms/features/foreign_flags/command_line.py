@@ -24,7 +24,7 @@ from ...errors import StartError
 from ...manifest import named
 
 PROGRAMS = ("vllm", "ovms", "ollama", "llama-server")
-"""Programs whose command lines may be pasted behind ours, with their names."""
+"""The programs whose command lines, with their names, may follow the name of this program."""
 VARIABLES = ("VLLM_", "GIT_OPT_SET_")
 """How variables of vLLM begin, and those of OVMS for libgit2, with which it pulls models."""
 NO_GRPC = "lean_ovms: --port has no effect: there is no gRPC service here; REST is on --rest_port"
@@ -46,7 +46,7 @@ class Alias:
     names: tuple[str, ...] = ()
     """The names of the flags, short ones with their hyphen."""
     how: str = ""
-    """How the value is translated: a word of flags.txt, or a function as "module:function"; "": it is
+    """How the value is translated: a word of flags.txt, or a function as "module:function"; "" if it is
     not translated."""
     name: str = ""
     """The text after that word: a value, a member, or an option for further names."""

@@ -75,25 +75,25 @@ class Architecture:
     scaled_embeddings: bool = False
     """Whether token embeddings are multiplied by the square root of their width."""
     window_period: int = 0
-    """The period of layers with full attention; the layers between have a sliding window. 0: all have
+    """The period of layers with full attention; the layers between have a sliding window. 0 if all have
     full attention."""
     local_base: float = 0.0
-    """The base of RoPE in layers with a sliding window, where it is not scaled; 0: the same as in the other layers."""
+    """The base of RoPE in layers with a sliding window, where it is not scaled; 0 for that of the other layers."""
     unrotated: int = 0
-    """The period of layers without RoPE; 0: all layers have it."""
+    """The period of layers without RoPE; 0 if all layers have it."""
     windowed: bool = False
     """Whether all layers have RoPE in models without a sliding window, whatever `unrotated` says."""
     switched: bool = False
     """Whether no layer has RoPE if the file says that the model was not trained with it."""
     scales_by_width: int = 0
-    """The number of layers of the model size whose attention scale follows from the width per head (0: no size has
+    """The number of layers of the model size whose attention scale follows from the width per head (0 if no size has
     that)."""
     attention_scale: float = 0.0
-    """The factor of the dot products of queries and keys; 0: it follows from the size of a head."""
+    """The factor of the dot products of queries and keys; 0 if it follows from the size of a head."""
     attention_cap: float = 0.0
-    """The soft cap of attention logits if the file has none; 0: there is no cap."""
+    """The soft cap of attention logits if the file has none; 0 if there is no cap."""
     logits_cap: float = 0.0
-    """The soft cap of the final logits if the file has none; 0: there is no cap."""
+    """The soft cap of the final logits if the file has none; 0 if there is no cap."""
     late_norms: bool = False
     """Whether the norms of queries and keys come after RoPE."""
     unit_values: bool = False
@@ -115,9 +115,9 @@ class Architecture:
     """Whether experts have biases and clamp gate and up values, as gpt-oss does."""
     interleaved: bool = False
     """Whether the pairs of elements that rows and columns turn alternate with those of the time, where images have
-    these positions; else they are behind each other."""
+    these positions; otherwise they follow each other."""
     whole_images: bool = False
-    """Whether the tokens of an image see each other in both directions."""
+    """Whether the tokens of an image attend to each other in both directions."""
     whole_ramp: bool = True
     """Whether the ends of YaRN's ramp between scaled and unscaled frequencies are rounded to whole indices."""
 

@@ -31,7 +31,7 @@ MMPROJ = "clip"
 """The architecture of files that read images, or hear, for a model."""
 TOKENIZERS = ("bert", "gemma4", "gpt2", "llama", "t5")
 TEMPLATE = "tokenizer.chat_template"
-"""The key of the chat template; a template with a name has the name behind it."""
+"""The key of the chat template; the key of a named template continues with its name."""
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
 STRING, ARRAY = 8, 9
 NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -49,7 +49,7 @@ FIRST_VERSION, LAST_VERSION = 2, 3
 DEFAULT_ALIGNMENT, MAX_ALIGNMENT = 32, 1 << 16
 MAX_ELEMENTS = (1 << 63) - 1
 HEADER_BYTES, BEGINNING_BYTES = 1 << 24, 1 << 16
-"""Bytes that are read at first of a header, and of one whose beginning is wanted: most are no longer."""
+"""Bytes that are read first of a whole header, and of its beginning alone. Most headers are not longer."""
 _LENGTH = struct.Struct("<Q")
 PULL_AGAIN = "copy the file again, or pull it with --source_model, --gguf_filename and --overwrite_models"
 ENDS = "it ends in its header"

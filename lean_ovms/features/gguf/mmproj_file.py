@@ -18,7 +18,7 @@ def find(model: Path, option: str) -> list[Path]:
 
     Args:
         model: The path of the model's file.
-        option: The value of --mmproj; "": the files in the model's folder are looked at.
+        option: The value of --mmproj; "" to search the folder of the model.
 
     Raises:
         StartError: The file that the option names does not exist.

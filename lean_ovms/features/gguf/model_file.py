@@ -27,7 +27,7 @@ SAMPLING = {
     "min_p": "min_p",
     "penalty_repeat": "repetition_penalty",
 }
-"""Keys behind "general.sampling.", and the request fields of which they are defaults."""
+"""The ends of keys after "general.sampling.", with the request fields for which these keys are defaults."""
 LLAMA_CPP_DEFAULTS = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}
 """What llama.cpp samples with where neither the file nor the request says it."""
 

@@ -26,7 +26,7 @@ log = logging.getLogger("lean_ovms.hub")
 
 PUBLIC_ENDPOINT = "https://huggingface.co"
 AGENT = f"lean_ovms/{__version__}"
-"""What the hub is told of the program."""
+"""The User-Agent of requests to the hub."""
 LISTING_TIMEOUT_S = 20.0
 RETRY_STATUSES = (408, 425, 429, 500, 502, 503, 504)
 """Statuses for which the request is sent again."""
@@ -44,7 +44,7 @@ class PullError(StartError):
 
         Args:
             message: The text for the operator.
-            reason: The text for clients; "": the same as the message.
+            reason: The text for clients; "" for the message of the exception.
             temporary: Whether the same pull may succeed later.
         """
         super().__init__(message, reason=reason or message, temporary=temporary)
@@ -100,8 +100,8 @@ class HubClient:
         """Imports the library of the hub.
 
         Args:
-            endpoint: The hub's address; "": the public one.
-            retries: The rules for repeating a request; None: the default ones.
+            endpoint: The hub's address; "" for the public one.
+            retries: The rules for repeating a request; None for the default ones.
         """
         self.endpoint = endpoint.rstrip("/") or PUBLIC_ENDPOINT
         self._retries = retries or RetryPolicy()

@@ -38,9 +38,9 @@ def convert(repo: str, directory: Path, weight_format: str, extra: str, *, task:
     Args:
         repo: The name of the model, organisation/name.
         directory: The directory for the files, which must not exist.
-        weight_format: The format of the weights, such as "int4"; "": int8.
+        weight_format: The format of the weights, such as "int4"; "" for int8.
         extra: Further arguments of optimum-cli, quoted as for a shell.
-        task: The task of the model by its name in this server; "": optimum-cli detects it.
+        task: The task of the model by its name in this server; "" if optimum-cli detects it.
 
     Raises:
         PullError: The arguments cannot be read, or the export fails.

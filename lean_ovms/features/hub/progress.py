@@ -38,7 +38,7 @@ class DownloadProgress:
             total: The size of the download in bytes.
             read: Returns the number of received bytes.
             bar: Whether to show a bar on a terminal instead of lines in the log.
-            out: The file to which the bar is written; None: stderr.
+            out: The file to which the bar is written; None for stderr.
         """
         self._name, self._total, self._read = name, total, read
         self._out = sys.stderr if out is None else out

@@ -37,17 +37,17 @@ class PullRequest:
     target: Path
     """The directory for the model."""
     file: str = ""
-    """The model file to pull; "": the whole model."""
+    """The model file to pull; "" for the whole model."""
     images: bool = False
     """Whether the mmproj file of a model file is pulled as well."""
     overwrite: bool = False
     """Whether an existing model is replaced."""
     weight_format: str = ""
-    """The weight format of a conversion; "": the default one."""
+    """The weight format of a conversion; "" for the default one."""
     extra: str = ""
     """Further arguments of a conversion, quoted as for a shell."""
     task: str = ""
-    """The model's task; "": it is detected by the files."""
+    """The model's task; "" if it is detected by the files."""
     converts: bool = True
     """Whether a checkpoint is converted."""
     bar: bool = False

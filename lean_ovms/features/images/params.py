@@ -46,7 +46,7 @@ class ImageParams:
     """Further arguments of openvino_genai's pipelines by their names, such as negative_prompt."""
 
     def due(self, done: int, steps: int) -> int:
-        """Returns how many unfinished images are due after `done` of the steps; 0 after the last one."""
+        """Returns how many unfinished images should have been sent after `done` of the steps; 0 after the last step."""
         return done * (self.partial_images + 1) // steps if done < steps else 0
 
 

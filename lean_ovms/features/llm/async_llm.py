@@ -155,8 +155,8 @@ class AsyncLLM:
         Args:
             prompt: A text, token ids, or an object with the text under `prompt`, the ids under `prompt_token_ids`, or
                 both.
-            sampling_params: The sampling parameters; None: the defaults of SamplingParams.
-            lora_request: The adapter to use; None: the model without an adapter.
+            sampling_params: The sampling parameters; None for the defaults of SamplingParams.
+            lora_request: The adapter to use; None for the model without an adapter.
             **fields: Further fields of the completions endpoint.
 
         Raises:
@@ -309,7 +309,7 @@ class AsyncLLM:
         Args:
             text: The text, or its token ids.
             pooling_params: Further fields, as an object.
-            pooling_task: "embed", "token_embed", "classify" or "token_classify"; None: the model's default.
+            pooling_task: "embed", "token_embed", "classify" or "token_classify"; None for the model's default.
             **fields: Further fields of /pooling.
 
         Raises:

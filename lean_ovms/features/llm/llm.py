@@ -36,7 +36,7 @@ from .tokenizer import Tokenizer
 T = TypeVar("T")
 R = TypeVar("R")
 Tqdm = bool | Callable[..., Any]
-"""Whether there is a progress bar, on a terminal or in a notebook; or what makes one."""
+"""Whether there is a progress bar, on a terminal or in a notebook; or a function that creates one."""
 Params = SamplingParams | Sequence[SamplingParams] | None
 """One for all inputs, one for each, or the defaults."""
 Adapters = LoRARequest | Sequence[LoRARequest | None] | None
@@ -69,10 +69,10 @@ class LLM:
         """Loads the model, and pulls it first if it is one of the hub.
 
         Args:
-            model: A directory, or the name of a model at the hub; "": the model that the options name, or else the demo
-                models.
+            model: A directory, or the name of a model at the hub; "" for the model that the options name, or else the
+            demo models.
             config: All options; then neither a model nor other options may be given.
-            seed: The seed of the first request without one; each later one gets the next number. None: seeds are
+            seed: The seed of the first request without one; each later one gets the next number. None if seeds are
                 random.
             **options: Options of the command line, or of vLLM, by their names. The default of max_num_batched_tokens is
                 larger than in a server.
@@ -188,7 +188,7 @@ class LLM:
             prompts: A text, token ids, or a list of these.
             pooling_params: Further fields, as an object.
             use_tqdm: Whether there is a progress bar, or a function that makes one.
-            pooling_task: "embed", "token_embed", "classify" or "token_classify"; None: the model's default.
+            pooling_task: "embed", "token_embed", "classify" or "token_classify"; None for the model's default.
             **fields: Further fields of /pooling.
         """
         fields |= {"pooling_params": pooling_params, "pooling_task": pooling_task}
@@ -211,7 +211,7 @@ class LLM:
             inputs: The inputs.
             call: Computes the result of one input.
             use_tqdm: Whether a progress bar is shown, or a function that makes it.
-            at_once: The most calls that run at once; 0: a few more than the engine computes at once.
+            at_once: The most calls that run at once; 0 for a few more than the engine computes at once.
 
         Returns:
             The results, in the order of the inputs.

@@ -16,7 +16,7 @@ COMMANDS = re.compile(r"\b(?:optimum-cli|convert_tokenizer|lean_ovms|lean-ovms|p
 
 
 def with_keywords(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns options with those that keywords of features turn on, in the place of these keywords."""
+    """Replaces the keywords of features among the options by the options that these turn on."""
     found = dict(options)
     for name, option in compose().keywords.items():
         if found.pop(name, False):

@@ -24,7 +24,7 @@ class Logprob:
     logprob: float
     """The log probability."""
     rank: int | None
-    """The place among all tokens, 1 for the likeliest; None: it is not known."""
+    """The rank among all tokens, 1 for the likeliest; None if it is not known."""
     decoded_token: str
     """The text of the token."""
 
@@ -44,13 +44,13 @@ class CompletionOutput:
     token_ids: list[int]
     """The ids of its tokens."""
     cumulative_logprob: float | None = None
-    """The sum of the log probabilities; None: they were not asked for."""
+    """The sum of the log probabilities; None if they were not asked for."""
     logprobs: Logprobs | None = None
-    """The log probabilities of each token; None: they were not asked for."""
+    """The log probabilities of each token; None if they were not asked for."""
     finish_reason: str | None = None
-    """"stop" or "length"; None: it continues."""
+    """"stop" or "length"; None if it continues."""
     stop_reason: str | int | None = None
-    """The stop string or token id that ended it; None: neither did."""
+    """The stop string or token id that ended it; None if neither did."""
     reasoning: str = ""
     """The reasoning of a chat, as the model's parser reads it."""
     tool_calls: list[Call] = field(default_factory=list)
@@ -64,17 +64,17 @@ class RequestOutput:
     request_id: str
     """A number of the request, as a text."""
     prompt: str | None
-    """The text of the prompt; None: it was given as token ids."""
+    """The text of the prompt; None if it was given as token ids."""
     prompt_token_ids: list[int]
     """The token ids of the prompt."""
     prompt_logprobs: Logprobs | None = None
-    """The log probabilities of the prompt; None: they were not asked for."""
+    """The log probabilities of the prompt; None if they were not asked for."""
     outputs: list[CompletionOutput]
     """The answers."""
     finished: bool = True
     """Whether all of them have ended."""
     num_cached_tokens: int | None = None
-    """The tokens of the prompt that were in the prefix cache; None: it is not known."""
+    """The tokens of the prompt that were in the prefix cache; None if it is not known."""
 
 
 @dataclass(frozen=True)
@@ -88,11 +88,11 @@ class Started:
     deltas: DeltaStream
     """What it yields."""
     prompt: str | None
-    """The text of the prompt; None: it was given as token ids."""
+    """The text of the prompt; None if it was given as token ids."""
     sampling: SamplingParams
     """How it samples."""
     scored: bool
-    """Whether the log probabilities of its prompt are wanted."""
+    """Whether the log probabilities of its prompt are requested."""
 
     async def complete(self) -> RequestOutput:
         """Returns the output at the end. Raises RequestError."""
@@ -225,7 +225,7 @@ class ClassificationOutput:
     probs: list[float]
     """The probability of each label of the model."""
     label: str | None = None
-    """The likeliest label; None: the labels have no names."""
+    """The likeliest label; None if the labels have no names."""
 
 
 @dataclass(frozen=True, slots=True)

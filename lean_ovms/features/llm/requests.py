@@ -1,4 +1,4 @@
-"""Declares the objects that programs pass beside SamplingParams in vLLM: constraints, beam searches, adapters.
+"""Declares the objects that programs pass besides SamplingParams in vLLM: constraints, beam searches, adapters.
 
 https://docs.vllm.ai/en/stable/api/vllm/sampling_params.html and https://docs.vllm.ai/en/stable/features/lora.html
 """

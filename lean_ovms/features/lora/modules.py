@@ -23,7 +23,7 @@ class LoraModule:
     name: str
     path: str
     alpha: float | None = None
-    """The factor of its weights; None: that of its adapter_config.json, or else 1."""
+    """The factor of its weights; None for that of its adapter_config.json, or else 1."""
 
     def __post_init__(self) -> None:
         if problem := wrong_name(self.name) or wrong_path(self.path):

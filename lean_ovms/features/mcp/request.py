@@ -36,9 +36,9 @@ class McpTool:
     headers: dict[str, str]
     """The headers that are sent to the server."""
     allowed: Json | None
-    """The filter of the tools that are offered to the model; None: all tools."""
+    """The filter of the tools that are offered to the model; None for all tools."""
     unattended: Json | None
-    """The filter of the tools that are called without approval; None: no tool."""
+    """The filter of the tools that are called without approval; None for no tool."""
 
     def is_allowed(self, tool: Json) -> bool:
         """Returns whether a tool of the server is offered to the model."""

@@ -136,7 +136,7 @@ class PrometheusMetrics(Metrics):
 
         Args:
             families: All families.
-            listed: The comma-separated names of the families that are served; "": all.
+            listed: The comma-separated names of the families that are served; "" for all.
             hidden: Whether families are also shown under their older names.
 
         Raises:

@@ -116,8 +116,8 @@ class ParserRegistry:
         """Makes the parser of one choice.
 
         Args:
-            tool: The name of the tool parser; None: calls are text.
-            reasoning: The name of the reasoning parser; None: reasoning is text.
+            tool: The name of the tool parser; None if calls are text.
+            reasoning: The name of the reasoning parser; None if reasoning is text.
             tools: The tools that the client offers, in OpenAI's nested form. Without tools, the markup of calls is
                 text.
             prompt_tail: The end of the prompt with its special tokens, which shows whether reasoning is open already. A
@@ -140,7 +140,7 @@ class ParserRegistry:
 
 @cache
 def registry(composition: Composition | None = None) -> ParserRegistry:
-    """Returns the parsers of a server with these features; None: with all features."""
+    """Returns the parsers of a server with these features, or with all features if `features` is None."""
     return ParserRegistry((composition or compose()).parsers)
 
 
@@ -152,7 +152,7 @@ class FamilyAnswers(AnswerFormat):
 
         Args:
             config: The options of the model.
-            template: The source of its chat template; "": there is no chat.
+            template: The source of its chat template; "" if there is no chat.
             tool_template: The source of the template for requests with tools, if it is a different one.
         """
         self._parsers = registry(config.composition)

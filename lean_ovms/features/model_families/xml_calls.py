@@ -26,7 +26,7 @@ class XmlCalls(Syntax):
     """Reads calls of the form call_tag NAME after_name (key_tag KEY after_key VALUE value_end)* and one of `ends`."""
 
     call_tag: ClassVar[str] = ""
-    """The beginning of a call before its name, which must follow the other tags; "": every tag begins a call."""
+    """The beginning of a call before its name, which must follow the other tags; "" if every tag begins a call."""
     block_end: ClassVar[str] = ""
     """The tag at the end of a block of calls, which may be missing, and also ends a call; "" if there are no blocks."""
     any_quotes: ClassVar[bool] = False

@@ -133,7 +133,7 @@ class NamedKey(ApiKey):
         self._running -= 1
 
     def count_usage(self, record: RequestRecord) -> None:
-        """Counts a request for the usage alone when its response is closed, since its model is known by then."""
+        """Counts a request in the usage, but not towards limits, when its response ends and its model is thus known."""
 
         def count() -> None:
             self._usages.of(self.name, record.model).requests += 1

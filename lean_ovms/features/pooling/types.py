@@ -19,7 +19,7 @@ CLASSIFY = "classify"
 TOKEN_CLASSIFY = "token_classify"  # noqa: S105 - no password
 TOKEN_EMBED = "token_embed"  # noqa: S105 - no password
 KINDS = (EMBED, SCORE, CLASSIFY, TOKEN_CLASSIFY, TOKEN_EMBED)
-"""What a pooling model computes, see PoolingInfo.kind."""
+"""The kind of result that a pooling model computes."""
 ONLY_PER_TOKEN = (TOKEN_CLASSIFY, TOKEN_EMBED)
 VECTORS = (EMBED, TOKEN_EMBED)
 
@@ -77,7 +77,7 @@ class PoolingInfo:
     matryoshka: bool = False
     """Whether requests may set the number of dimensions."""
     matryoshka_dimensions: list[int] = field(default_factory=list)
-    """The only numbers of dimensions that requests may set; []: any."""
+    """The only numbers of dimensions that requests may set; [] for any."""
     prompts: dict[str, str] = field(default_factory=dict)
     """The texts that can be put before an input, by their names, from sentence-transformers' files or
     task_instructions."""
@@ -105,14 +105,16 @@ class PoolingParams:
     """POOLED: one row per input; PER_TOKEN: one row per token, which models of the kind "embed" also have, and those of
     the kinds "token_classify" and "token_embed" only."""
     dimensions: int | None = None
-    """The number of dimensions to which a vector is cut before it is normalized; None: it is not cut."""
+    """The number of dimensions to which a vector is cut before it is normalized; None if it is not cut."""
     normalize: bool | None = None
-    """Whether vectors are normalized; None: the model's default."""
+    """Whether vectors are normalized; None for the model's default."""
     activation: bool = True
     """Whether the activation function is applied to scores and classes; otherwise they are logits."""
     truncate: int | None = None
-    """The number of tokens, special tokens included, to which an input is truncated; -1: to the window; None: an input
-    that does not fit the window is an error."""
+    """The number of tokens, special tokens included, to which an input is truncated; -1 for the size of the window.
+
+    If it is None, an input that does not fit the window is an error.
+    """
     truncation_side: str = "right"
     """The end at which tokens are dropped, "left" or "right"."""
     add_special_tokens: bool = True
@@ -120,7 +122,7 @@ class PoolingParams:
     priority: int = 0
     """The priority of the request; lower values are computed first."""
     instruction: str = ""
-    """The instruction in the prompt of a pair; "": the model's default instruction."""
+    """The instruction in the prompt of a pair; "" for the model's default instruction."""
 
 
 @dataclass(slots=True)

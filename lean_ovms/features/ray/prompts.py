@@ -45,8 +45,7 @@ class ProxiedRequest:
     """A request while a proxy of this process is serving it."""
 
     def __init__(self, path: str, headers: Mapping[str, str], body: bytes) -> None:
-        """Creates the request without reading its body, so that only a router that asks for the prompt causes this
-        work.
+        """Creates the request without parsing its body. It is parsed only if a router asks for the prompt.
 
         Args:
             path: The path.

@@ -65,7 +65,7 @@ class BackgroundResponse:
     async def follow(self, start: int, ping_s: float) -> AsyncGenerator[bytes, None]:
         """Yields the events from number `start` to the last one, in pieces.
 
-        While there is no new event, it yields a ping every `ping_s` seconds; 0: no pings.
+        While there is no new event, it yields a ping every `ping_s` seconds; 0 for no pings.
         """
         while True:
             frames, finished, news = self.frames[start:], self.finished, self._news

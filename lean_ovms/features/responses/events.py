@@ -102,7 +102,7 @@ class Events:
         self._choices: dict[int, _Choice] = {}
         self._output: list[Json | None] = []
         self.cut_off = ""
-        """Why it is incomplete: length, or stop where it ended inside of a call; "": it is not."""
+        """Why it is incomplete: "length", or "stop" if it ended inside of a call; "" if it is complete."""
         self.calls: list[McpCall] = []
         """The calls of MCP tools that have no result yet."""
         self._final: Json | None = None

@@ -18,7 +18,7 @@ from . import compaction
 CALL_ENDS = "_call"
 OUTPUT_ENDS = "_call_output"
 CALLS, OUTPUTS = ("program",), ("program_output", "tool_search_output")
-"""Types of calls and of their results beside those that end so."""
+"""Further types of calls and of their results, whose names have other endings."""
 UNSHOWN = ("additional_tools", "configuration_update")
 """Items that hold nothing for the model."""
 RESULTS = ("results", "outputs", "output", "result", "tools", "error")

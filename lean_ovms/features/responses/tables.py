@@ -144,7 +144,7 @@ def page_of(
     Args:
         db: The database.
         turn: The number of the turn; None if there are no items.
-        after: The id of the item after which the page begins; None: it begins with the first item.
+        after: The id of the item after which the page begins; None if it begins with the first item.
         limit: The most items that are returned.
         newest_first: Whether the newest item comes first.
         output: Whether the output items of the last turn are included.

@@ -18,7 +18,7 @@ SHOWN = ("type", "server_label", "server_description", "allowed_tools", "require
 
 @dataclass(frozen=True, slots=True)
 class ToolOrigin:
-    """The tool that stands behind a function that the model is offered."""
+    """The tool of the request that the model is offered as a function."""
 
     name: str
     """The name of the tool."""

@@ -71,16 +71,16 @@ class TranscribeParams:
     words: bool = False
     """Whether times of words are requested; the model must be able to compute them."""
     temperature: float = 0.0
-    """The sampling temperature; 0: the likeliest token is chosen."""
+    """The sampling temperature; 0 if the likeliest token is chosen."""
     fallback: bool = True
     """Whether higher temperatures are tried if the text is improbable or repeats itself, as in OpenAI's Whisper. The
     text of a window is then sent in one TextDelta at its end, otherwise token by token."""
     top_p: float = 1.0
     """The cumulative probability of the likeliest tokens among which one is sampled; 1: all tokens."""
     top_k: int = 0
-    """The number of the likeliest tokens among which one is sampled; 0: all tokens."""
+    """The number of the likeliest tokens among which one is sampled; 0 for all tokens."""
     seed: int | None = None
-    """The seed of sampling; None: any seed."""
+    """The seed of sampling; None for any seed."""
     repetition_penalty: float = 1.0
     """The divisor of positive logits and the factor of negative ones, for tokens that are in the text."""
     presence_penalty: float = 0.0
@@ -92,12 +92,15 @@ class TranscribeParams:
     length_penalty: float = 1.0
     """The power of the length by which a beam's log probability is divided."""
     max_tokens: int = 0
-    """The most tokens of the whole request; 0: no limit."""
+    """The most tokens of the whole request; 0 for no limit."""
     logprobs: bool = False
     """Whether the log probability of each token is requested."""
     turns: TurnDetection | None = None
-    """The settings by which utterances are found, each of which is transcribed by itself (realtime). None: the audio is
-    one text, and is cut into windows at quiet places."""
+    """The settings by which utterances are found, each of which is transcribed by itself (realtime).
+
+    None if the audio is
+    one text, and is cut into windows at quiet places.
+    """
     partials: bool = False
     """Whether text of an utterance is sent before it has ended."""
     live: bool = False

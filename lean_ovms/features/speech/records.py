@@ -31,7 +31,7 @@ class Transcribe(Record):
     state: dict[str, Any] = field(default_factory=dict)
     """The state of the last WindowTranscribed."""
     care: int = 0
-    """How the next window is computed: ALONE, or ALONE and PLAIN, that is, without timestamps; 0: as usual."""
+    """How the next window is computed: ALONE, or ALONE and PLAIN, which is without timestamps; 0 for the usual way."""
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class SpeechText(Record):
     text: str
     """The text."""
     logprobs: list[tuple[str, float]] | None = None
-    """The text and the log probability of each token; None: they are not wanted, or not known."""
+    """The text and the log probability of each token; None if they are not requested, or not known."""
 
 
 @dataclass(slots=True)

@@ -93,7 +93,7 @@ class _Writer:
                 done[key] = {name: self._apart(part, opened) for name, part in done[key].items()}
 
     def _apart(self, schema: Any, opened: tuple[str, ...]) -> Schema:
-        """Returns the closed schema of a value inside another one."""
+        """Returns the closed form of the schema of a nested value."""
         return self.value(schema, frozenset(), opened)
 
     def _close(self, done: Json, names: frozenset[str]) -> None:

@@ -48,7 +48,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def facts(config: Config) -> Rows:
-    """Returns the names and texts of the facts. Raises StartError."""
+    """Returns the facts that are shown about a model, each as its name and its text. Raises StartError."""
     path = _file(config)
     config = config.with_model_file("").replace(model_path=str(path))
     directory = model_dir.read(

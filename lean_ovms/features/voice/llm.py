@@ -1,4 +1,4 @@
-"""Implements the method of LLM and AsyncLLM that speaks a text."""
+"""The method of LLM and AsyncLLM that synthesizes speech from a text."""
 
 from __future__ import annotations
 

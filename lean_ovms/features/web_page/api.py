@@ -1,6 +1,6 @@
 """GET /: the page for browsers, to use the models and to look at the server.
 
-Its files are in the folder web beside this module, and in the folders web of features with a panel; the page is
+Its files are in the folder web next to this module, and in the folders web of features with a panel; the page is
 assembled from these. They are served without an API key, since they contain nothing of this server: the page asks the
 API, with the key that its user enters. The Content-Security-Policy allows it to connect to this server only, to run
 only these scripts, and to make no HTML of texts. `--web_page false` removes the page.

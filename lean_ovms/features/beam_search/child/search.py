@@ -121,7 +121,7 @@ class BeamSearch:
         return True
 
     def records(self) -> list[Record]:
-        """Returns the records of the texts that were found and are still wanted, best first, and of those missing."""
+        """Returns the records of the best texts whose choices are not cancelled, best first, and of missing texts."""
         request, stops, found = self._first.request, self._first.stops, list[Record]()
         for rank in sorted(request.unfinished):
             if rank >= len(self._best):

@@ -29,7 +29,7 @@ GRAPH, WEIGHTS, ABOUT = "network.xml", "network.bin", "about.json"
 UNFINISHED = "tmp_"
 """How the names of folders begin that are being written."""
 STALE_S = 3600.0
-"""A folder that is still unfinished after so many seconds was left behind."""
+"""The seconds after which an unfinished folder counts as abandoned."""
 CHECK_BYTES = 8
 """The size of a checksum as text."""
 PIECE = 1 << 18

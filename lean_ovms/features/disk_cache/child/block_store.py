@@ -89,7 +89,7 @@ class BlockStore:
                     self._read_index(name)
 
     def read(self, key: bytes, buffers: Sequence[Bytes]) -> bool:
-        """Reads a block into buffers. Returns False if it is not there or not valid."""
+        """Reads a block into buffers. Returns False if it is missing or not valid."""
         place = self._places.get(key)
         if place is None:
             return False

@@ -73,7 +73,7 @@ class DiskSegment:
         self.bytes = 0
         """The size of these blocks."""
         self.whole = True
-        """Whether no record of the index was wrong; nothing is read behind one that is."""
+        """Whether all records of the index were valid; nothing is read after an invalid one."""
         self._fingerprint = fingerprint
         self._read = 0  # bytes of the index
         self._data: int | None = None

@@ -35,7 +35,7 @@ MOST_S, LEAST_S = 30.0, 0.5
 class DiskTier(StepHook):
     """The blocks of one engine that are kept on disk.
 
-    It is called around the steps of the engine, and is told which blocks the prefix cache adds and drops.
+    The engine calls it before and after its steps, and the prefix cache reports the blocks that it adds and drops.
     """
 
     def __init__(self, store: BlockStore, network: Network, blocks: BlockManager, states: StateCache) -> None:
@@ -211,7 +211,10 @@ class DiskTier(StepHook):
         self._abandoned.append(read)
 
     def _begin(self, sequence: Sequence, root: Parent) -> bool:
-        """Begins to read blocks for a sequence, or finds that others are read which it needs; False: neither."""
+        """Begins to read blocks for a sequence.
+
+        Returns whether it waits for these, or for blocks that are already read.
+        """
         size, ids, blocks, states = self._blocks.block_size, sequence.ids, self._blocks, self._states
         found = blocks.match(ids, 0, len(ids) - 1, root)
         chain = [serial for _, serial in found]
@@ -268,7 +271,7 @@ class DiskTier(StepHook):
 
         Args:
             chain: The serial numbers of the sequence's blocks that are in memory.
-            keys: The keys of the blocks behind these that are on disk.
+            keys: The keys of the following blocks, which are on disk.
             usable: How many blocks can be used without the disk.
         """
         if not self._states.total:
@@ -277,8 +280,8 @@ class DiskTier(StepHook):
         return next((n for n in range(len(ends), usable, -1) if state_key(ends[n - 1]) in self.store), usable)
 
     def _worth(self, tokens: int, size: int) -> float:
-        """Returns the seconds for which a sequence may wait to read `size` bytes instead of computing tokens; 0: not at
-        all."""
+        """Returns the seconds that a sequence may wait to read `size` bytes instead of computing tokens;
+        0 for no wait."""
         computing, reading = self._computing.seconds(tokens), self.reader.speed.seconds(size)
         if computing is not None and reading is not None and reading >= computing:
             self.reader.speed.decay()

@@ -1,4 +1,4 @@
-"""The thread that writes blocks to disk beside the engine's steps.
+"""The thread that writes blocks to disk during the engine's steps.
 
 It writes copies of blocks that were evicted, blocks that will be evicted next, all new blocks when nothing has been
 computed for a while, and the rest at the end. It reads blocks in memory without a lock: one that is still in the prefix

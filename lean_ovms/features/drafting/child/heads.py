@@ -120,8 +120,7 @@ def _tapped(head: Path) -> list[int] | None:
 
 
 def _layer_inputs(model: Any, layers: list[int] | None) -> list[Any]:
-    """Returns the inputs of layers of a model with paged attention; None: those layers that Eagle-3's
-    own code takes."""
+    """Returns the inputs of layers of a model with paged attention; None for the layers that Eagle-3's code chooses."""
     if any(STATES in node.get_friendly_name() for node in model.get_parameters()):
         raise NotPageable("Eagle-3 heads are not tested with models that have layers without attention")
     attentions = [node for node in model.get_ordered_ops() if node.get_type_name() == ATTENTION]

@@ -26,11 +26,11 @@ class Projected:
     scale: np.float32
     """The factor of the dot products of queries and keys."""
     window: int
-    """The size of the sliding window in tokens; 0: there is none."""
+    """The size of the sliding window in tokens; 0 if there is none."""
     sinks: Any = None
     """The logits of the attention sinks; None if there are none."""
     cap: float = 0.0
-    """The soft cap of the attention logits; 0: there is none."""
+    """The soft cap of the attention logits; 0 if there is none."""
 
 
 class Sequences(Protocol):
@@ -73,7 +73,7 @@ def paged(rows: Projected, state: list[Any], longest: Any, marks: Any = None) ->
         rows: The inputs of the attention.
         state: The caches of keys and of values, and the inputs that describe the sequences.
         longest: The input with the length of the longest sequence.
-        marks: 1 for tokens of images, which see each other in both directions, and 0 for others [tokens, 1]; None if
+        marks: 1 for tokens of images, which attend to each other in both directions, 0 for others [tokens, 1]; None if
             there are no such tokens.
     """
     sinks = _constant(np.zeros([0, 0, 0, 0]), np.float32) if rows.sinks is None else rows.sinks
@@ -97,7 +97,7 @@ def masked(rows: Projected, shape: Any, seen: Any) -> Any:
     Args:
         rows: The inputs of the attention.
         shape: The number of texts, and the padded number of tokens of each, as an output.
-        seen: The mask [texts or 1, 1, tokens, tokens] of the tokens that each token sees.
+        seen: The mask [texts or 1, 1, tokens, tokens] of the tokens to which each token attends.
     """
     parts = []
     for value, heads, size in zip(rows.values, rows.heads, rows.sizes, strict=True):
@@ -120,7 +120,7 @@ def _capped(query: Any, key: Any, value: Any, seen: Any, rows: Projected) -> Any
         query: The queries [texts, heads, tokens, size of a head].
         key: The keys, with as many heads.
         value: The values, with as many heads.
-        seen: The mask of the tokens that each token sees.
+        seen: The mask of the tokens to which each token attends.
         rows: The inputs of the attention, of which the cap and the scale are used.
     """
     products = ops.multiply(ops.matmul(query, key, False, True), np.float32(rows.scale / rows.cap))

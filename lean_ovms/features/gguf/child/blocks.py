@@ -56,7 +56,7 @@ def _float(data: Bytes, at: int) -> Floats:
 
 
 def _nibbles(data: Bytes) -> Bytes:
-    """Splits bytes in numbers of 4 bits: first the low halves of all bytes, then the high halves."""
+    """Splits bytes into numbers of 4 bits: first the low halves of all bytes, then the high halves."""
     return np.concatenate([data & 15, data >> 4], -1)
 
 
@@ -194,8 +194,7 @@ def _iq4_xs(data: Bytes) -> Parts:
 
 
 def _two_bits(data: Bytes) -> Bytes:
-    """Unpacks the 2-bit numbers of 256 elements from 64 bytes, in which each byte of [2, 32] has one of each [2, 4,
-    32]."""
+    """Unpacks the 2-bit numbers of 256 elements from 64 bytes: [2, 32] bytes to [2, 4, 32] numbers, low bits first."""
     halves = data.reshape(-1, 2, 1, 32)
     return (halves >> np.array([0, 2, 4, 6], np.uint8)[:, None]) & 3
 

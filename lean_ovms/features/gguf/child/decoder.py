@@ -27,7 +27,7 @@ DELTA = {"in_proj_qkv": "attn_qkv", "in_proj_z": "attn_gate", "in_proj_b": "ssm_
 SIGMOID = 2
 """The number of the function with which experts have weights of their own."""
 VALUES = 2
-"""The place of values behind queries and keys."""
+"""The index of the values, after queries and keys."""
 
 
 class Heads(NamedTuple):
@@ -42,7 +42,7 @@ class Heads(NamedTuple):
 
 
 def attention_cap(header: Header) -> float:
-    """Returns the soft cap of the attention logits of a file's network; 0: there is none."""
+    """Returns the soft cap of the attention logits of a file's network; 0 if there is none."""
     return header.real("attn_logit_softcapping", ARCHITECTURES[header.architecture].attention_cap)
 
 
@@ -85,7 +85,7 @@ class FileDecoder:
             positions: The positions of the tokens in their sequences [tokens].
             sequences: Builds the operations in which tokens depend on those before them.
             wanted: The indices of the tokens whose states are returned; everything after the last attention is computed
-                for these only. None: all tokens.
+                for these only. None for all tokens.
         """
         ids = ops.convert(ops.unsqueeze(tokens, np.int32(1)), "i32")
         x = layers.looked_up(self._embeddings, ids)

@@ -38,7 +38,12 @@ class GgufEngineFile:
         return Mmproj.first(paths, self._path, named=bool(option))
 
     def without_images(self, config: EngineConfig, reason: str) -> None:
-        """Implements EngineFile.without_images."""
+        """Logs that the model's mmproj file is not used, and why. Raises StartError if --mmproj names the file.
+
+        Args:
+            config: The options of the model.
+            reason: Why the engine reads no images.
+        """
         option = config.of(GgufOptions).mmproj
         for path in mmproj_file.find(self._path, option)[:1]:
             if option:

@@ -22,11 +22,11 @@ class LinearLayer(NamedTuple):
     rows: slice = slice(None)
     """The rows of the tensor that are used."""
     order: Order | None = None
-    """The order of these rows in the matrix; None: the order of the tensor."""
+    """The order of these rows in the matrix; None for the order of the tensor."""
 
     @property
     def matrix(self) -> TensorRows:
-        """The rows of the tensor that make the matrix."""
+        """The selected rows of the tensor, which are the matrix of the layer."""
         return TensorRows(f"{self.tensor}.weight", self.rows, self.order)
 
     @property

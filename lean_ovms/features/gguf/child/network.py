@@ -22,7 +22,7 @@ from .layers import Floats
 from .tensors import opened
 
 TOKENS = ("input_ids", "position_ids", LOGITS_INPUT)
-"""The inputs with a number for each token, or for each wanted one."""
+"""The inputs with a number for each token, or for each token whose output is needed."""
 SEQUENCES = ("past_lens", "subsequence_begins", "block_indices", "block_indices_begins")
 SHARED_BYTES = 64
 """The size of the constants of which equal ones are one: numbers, axes and shapes, no weights."""
@@ -47,7 +47,7 @@ class GgufWeights:
 
     @property
     def attention_cap(self) -> float:
-        """Implements WeightsSource.attention_cap."""
+        """Returns the soft cap of the attention logits of the network; 0 if there is none."""
         return attention_cap(header_of(self._file))
 
     def read(self, core: Any) -> Any:

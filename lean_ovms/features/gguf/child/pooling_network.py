@@ -76,14 +76,14 @@ class _Texts:
         Args:
             path: The path of the file, for errors.
             shape: The number of texts, and the padded number of tokens of each, as an output.
-            seen: Returns the mask of the tokens that each token sees, given the size of the sliding window.
+            seen: Returns the mask of the tokens to which each token attends, given the size of the sliding window.
         """
         self._path = path
         self._shape = shape
         self._seen = seen
 
     def attend(self, rows: Projected) -> Any:
-        """Returns the result of an attention in which each token sees only tokens of its own text."""
+        """Returns the result of an attention in which each token attends only to tokens of its own text."""
         if rows.sinks is not None:
             raise self._refusal("attention sinks")
         return masked(rows, self._shape, self._seen(rows.window))
@@ -112,14 +112,14 @@ def _by_text(rows: Any, shape: Any) -> Any:
 
 
 def _seen(positions: Any, mask: Any, causal: bool, window: int) -> Any:
-    """Returns the mask [texts or 1, 1, tokens, tokens] of the tokens that each token sees.
+    """Returns the mask [texts or 1, 1, tokens, tokens] of the tokens to which each token attends.
 
     Args:
         positions: The positions of the tokens of a text.
         mask: The mask of the tokens that are not padding [texts, tokens].
-        causal: Whether a token does not see tokens after it.
+        causal: Whether a token does not attend to tokens after it.
         window: The size of the sliding window in tokens: with causal attention the token itself and those before it,
-            otherwise half as many on each side. 0: there is none.
+            otherwise half as many on each side. 0 if there is none.
     """
     back = ops.subtract(ops.unsqueeze(positions, np.int64(1)), ops.unsqueeze(positions, np.int64(0)))
     if causal:

@@ -59,7 +59,7 @@ class TensorRows(NamedTuple):
     rows: slice = slice(None)
     """The selected rows."""
     order: Order | None = None
-    """The order of the selected rows; None: the order of the tensor."""
+    """The order of the selected rows; None for the order of the tensor."""
 
 
 @contextmanager
@@ -179,7 +179,7 @@ class Tensors:
 
         Args:
             names: The tensors, of one type and shape; the rows of several tensors alternate.
-            half: The half of each expert's rows that is used, 0 or 1; None: all rows are used.
+            half: The half of each expert's rows that is used, 0 or 1; None if all rows are used.
 
         Raises:
             ValueError: The tensors have different types or shapes.

@@ -47,7 +47,7 @@ class VisionTower:
 
         Args:
             x: The embeddings of patches.
-            attend: Computes a layer's attention, given its number and its queries, keys and values; None: attention
+            attend: Computes a layer's attention, given its number and its queries, keys and values; None for attention
                 between all patches of an image.
         """
         for layer in range(self.count):

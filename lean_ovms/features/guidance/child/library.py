@@ -122,7 +122,7 @@ class Guidance:
             pieces: The bytes of each token.
             width: The width of the logits.
             eos: The tokens that end a text.
-            reader: The process in which grammars are compiled first that may be costly; None: all are compiled here.
+            reader: The process in which grammars are compiled first that may be costly; None if all are compiled here.
             special: The special tokens, which an answer does not show.
         """
         self._reader = reader

@@ -44,7 +44,7 @@ class SmallHead:
 
     @property
     def attention_cap(self) -> float:
-        """Implements WeightsSource.attention_cap."""
+        """Returns the soft cap of the attention logits of the network that is given a new head; 0 if there is none."""
         return self._source.attention_cap
 
     def read(self, core: Any) -> Any:
@@ -180,7 +180,7 @@ def _bytes(tensor: Any) -> NDArray[np.uint8]:
 
 
 def _packed(numbers: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
-    """Packs numbers: of 4 bits two in a byte, the first one in the lower half, and of 8 bits one in a byte."""
+    """Packs numbers into bytes: 8-bit numbers unchanged, 4-bit numbers in pairs, the first one in the lower half."""
     if bits == 8:
         return numbers.reshape(-1)
     flat = np.append(numbers.reshape(-1), np.zeros(numbers.size % 2, np.uint8))

@@ -79,7 +79,7 @@ def normalized(values: Any, eps: float | None) -> Any:
 
     Args:
         values: The vectors, along the last axis.
-        eps: The number that is added to the sum of squares, so that it is not 0; None: the vectors are returned
+        eps: The number that is added to the sum of squares, so that it is not 0; None if the vectors are returned
             unchanged.
     """
     if eps is None:

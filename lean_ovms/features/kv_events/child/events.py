@@ -25,7 +25,7 @@ MEDIUM = "GPU"
 
 
 class KvEvents(StepHook):
-    """Collects the events since the last batch; it is told of changes in the prefix cache."""
+    """Collects the events since the last batch. The prefix cache reports its changes to it."""
 
     def __init__(self, block_size: int, publisher: KvEventPublisher, adapter_name: Callable[[str], str]) -> None:
         """Begins without events.

@@ -94,7 +94,7 @@ def _entry(token: TokenLogprob, plain: bool) -> Json:
 
 
 def selected(body: Json, paths: list[str] | None) -> Json:
-    """Selects members of an object by paths such as timings/prompt_n, each under its path; None: all members."""
+    """Selects members of an object by paths such as timings/prompt_n, each under its path; None for all members."""
     if not paths:
         return body
     found: Json = {}

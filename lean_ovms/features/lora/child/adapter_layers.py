@@ -28,7 +28,7 @@ MOST = 65504.0
 
 
 class Layers(NamedTuple):
-    """The linear layers of a network, as adapters see them."""
+    """The linear layers of a network that adapters change."""
 
     groups: tuple[Sizes, ...]
     """The layers that take adapters, in groups."""

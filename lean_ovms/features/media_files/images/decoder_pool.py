@@ -41,7 +41,7 @@ class DecodeJob:
     start: int = 0
     """The offset in `data` at which the file begins."""
     box: int = 0
-    """The side, in pixels, of the square that an image is shrunk into; 0: it keeps its size."""
+    """The side, in pixels, of the square that an image is shrunk into; 0 if it keeps its size."""
     video: FrameLimits | None = None
     """The limits of the frames to decode from a video; None for an image."""
     mask: bool = False

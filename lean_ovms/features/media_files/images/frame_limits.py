@@ -13,7 +13,7 @@ class FrameLimits:
     num_frames: int
     """The most frames."""
     fps: float
-    """The most frames per second, 0: no limit; for a list of images, its frames per second, 0: one."""
+    """The most frames per second, 0 for no limit; for a list of images, its frames per second, 0 for one."""
     total_pixels: int
     """The most pixels of all frames together."""
     max_s: float

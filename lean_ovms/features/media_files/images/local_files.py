@@ -25,7 +25,7 @@ class LocalFiles:
         """Keeps the folder.
 
         Args:
-            root: The folder; "": no files are allowed.
+            root: The folder; "" if no files are allowed.
             max_bytes: The most bytes of a file.
         """
         self._root = os.path.realpath(root) if root else ""

@@ -33,7 +33,7 @@ def decode(data: bytes, max_pixels: int, box: int = 0, *, mask: bool = False) ->
     Args:
         data: The image's file.
         max_pixels: The most pixels that the file may have.
-        box: The side, in pixels, of the square that the image is shrunk into; 0: it keeps its size.
+        box: The side, in pixels, of the square that the image is shrunk into; 0 if it keeps its size.
         mask: Whether it is the mask of an edit: transparent pixels become white and others black, or if there are none,
             the image becomes grey.
 

@@ -137,8 +137,8 @@ def split_calls(calls: Iterable[Call], first: int = 0) -> tuple[list[Json], str]
     """Returns the calls in Ollama's form, and as text those calls whose arguments were cut off, so that they are no
     object.
 
-    A call's index is also beside its function, where Ollama has none, since LiteLLM reads it there, and would otherwise
-    merge all calls of a stream.
+    A call has its index both inside and next to its function, where Ollama has none, since LiteLLM reads it there, and
+    would otherwise merge all calls of a stream.
 
     Args:
         calls: The calls.

@@ -30,7 +30,7 @@ class ChunkLimits:
     pieces: int
     """The most pieces of all documents together."""
     pieces_per_document: int = 0
-    """The most pieces of one document; further pieces are dropped. 0: all are kept."""
+    """The most pieces of one document; further pieces are dropped. 0 if all are kept."""
 
 
 async def tokens_of(call: PoolingRequest, texts: Sequence[str], param: str) -> list[Tokens]:
@@ -70,7 +70,7 @@ async def cut_texts(call: PoolingRequest, texts: Sequence[str], most: int, param
     Args:
         call: The request.
         texts: The texts.
-        most: The most tokens of a text, without special tokens; 0: no text is cut.
+        most: The most tokens of a text, without special tokens; 0 if no text is cut.
         param: The field that has the texts, for errors.
 
     Raises:
@@ -96,7 +96,7 @@ async def chunked(
         documents: The texts of the documents.
         info: The description of the model, with its window.
         limits: The limits of the number of pieces.
-        most: The most tokens of a document that are used; 0: all are used.
+        most: The most tokens of a document that are used; 0 if all are used.
 
     Returns:
         The pairs, and for each pair the number of its document.
@@ -130,7 +130,7 @@ async def chunked(
 
 
 def _pieces(tokens: Tokens, size: int, most: int = 0) -> list[Tokens]:
-    """Splits tokens into pieces of `size` tokens, and returns the first `most` pieces (0: all), at least one."""
+    """Splits tokens into pieces of `size` tokens, and returns the first `most` pieces (0 for all), at least one."""
     starts = range(0, max(len(tokens), 1), size)[: most or None]
     return [tokens[start : start + size] for start in starts]
 

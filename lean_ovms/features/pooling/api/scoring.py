@@ -53,11 +53,11 @@ class ScoreRequest:
     document_param: str
     """The field that has the documents, for errors."""
     max_query: int = 0
-    """The most tokens of a query that are used; 0: all are used."""
+    """The most tokens of a query that are used; 0 if all are used."""
     max_document: int = 0
-    """The most tokens of a document that are used; 0: all are used."""
+    """The most tokens of a document that are used; 0 if all are used."""
     instruction: str = ""
-    """The instruction in the prompt of a generating reranker; "": the model's default instruction."""
+    """The instruction in the prompt of a generating reranker; "" for the model's default instruction."""
     template_kwargs: Json = field(default_factory=dict)
     """Further variables of the model's prompt template."""
     chunks: ChunkLimits | None = None

@@ -93,7 +93,7 @@ class LazyCompiledModel:
         """Returns the network's infer requests, or None if the network is not compiled yet, or cannot be.
 
         Args:
-            timeout_s: The seconds to wait for a compilation that has begun; 0: do not wait.
+            timeout_s: The seconds to wait for a compilation that has begun; 0 for no wait.
         """
         if self._requests is None or not (timeout_s or self._requests.done()):
             return None
@@ -116,7 +116,10 @@ class InferRunner:
         self._finished: SimpleQueue[tuple[Batch, Array | RuntimeError]] = SimpleQueue()
 
     def start(self, batch: Batch, requests: InferRequestPool) -> None:
-        """Starts the only pass, for which `wait` waits in its own thread; this saves 0.1 ms. Raises RuntimeError."""
+        """Starts a forward pass while no other one runs.
+
+        `wait` waits for it without a further thread, which saves 0.1 ms. Raises RuntimeError.
+        """
         assert self._own is None
         self._own = batch, requests, requests.start(batch)
 

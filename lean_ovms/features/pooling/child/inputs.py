@@ -170,7 +170,7 @@ class InputBuilder:
         return ids, [kind for kind, piece in pieces for _ in piece]
 
     def _room(self, size: int, fixed: int, params: PoolingParams, at: int) -> int:
-        """Returns how many tokens of an input may be kept beside its special tokens.
+        """Returns how many tokens of an input may be kept besides its special tokens.
 
         Args:
             size: The number of the input's tokens without special tokens.

@@ -166,7 +166,7 @@ def _by_name(files: PoolingFiles, table: Sequence[tuple[str, Value]]) -> tuple[s
 
 
 def _reads_both_ways(config: Json, kind: str) -> bool:
-    """Returns whether the attention of a decoder is bidirectional, so that every token sees the whole text."""
+    """Returns whether the attention of a decoder is bidirectional, so that every token attends to the whole text."""
     wide = config.get("use_bidirectional_attention") or config.get("is_causal") is False
     return bool(wide) or "bidirec" in kind
 

@@ -85,7 +85,7 @@ class PoolingVision(Protocol):
 
 
 class Pooler(Protocol):
-    """A loaded pooling model. Only the task calls it, from one thread."""
+    """A loaded pooling model, used by a single thread."""
 
     info: ModelInfo
     pooling: PoolingInfo

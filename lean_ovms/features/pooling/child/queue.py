@@ -128,8 +128,8 @@ class TextQueue:
         """Removes and returns the texts of the next batch, at least one. The queue must not be empty.
 
         Args:
-            tokens: The most tokens of the batch, padding included, which only a single text may exceed; 0: the default
-            limit of a batch.
+            tokens: The most tokens of the batch, padding included, which only a single text may exceed; 0 for the
+            default.
         """
         self._batches += 1
         self._room_tokens = tokens or self._batch_tokens

@@ -75,7 +75,7 @@ async def handle(request: Request, services: Services) -> Response:
 
 
 def dialect_of(event: Json) -> type[Dialect] | None:
-    """Returns the dialect that an event reveals, or None: only OpenAI's session.update has a session."""
+    """Returns OpenAI's dialect for an event with a session, as only its session.update has one; None for others."""
     if event["type"] != "session.update":
         return None
     return OpenAi if event.get("session") is not None else Vllm

@@ -52,7 +52,7 @@ FIELDS = FieldSet((
     Field("stream_id", "string", "id that the events of the answer get"),
 ))  # fmt: skip
 OF_CONNECTION = ("connection", "upgrade", "origin", "x-request-id")
-"""Headers of the handshake that its responses do not have, beside those of the body and of WebSockets."""
+"""Headers of the handshake that its responses do not have, besides those of the body and of WebSockets."""
 
 
 class ResponseSockets(OpenWebSockets["ResponseSocket"]):

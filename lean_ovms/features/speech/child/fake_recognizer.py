@@ -26,7 +26,7 @@ RATE = SAMPLE_RATE // 2
 """Samples of a word."""
 WINDOW = 30 * SAMPLE_RATE
 LEFT = 3
-"""Seconds that a window of more than half the longest leaves to the next one, if times are wanted."""
+"""Seconds that a window of more than half the longest leaves to the next one, if timestamps are requested."""
 FAIL, HANG, DIE, DIE_TIMED = "<|raise|>", "<|hang|>", "<|die|>", "<|die_timed|>"
 
 

@@ -37,9 +37,10 @@ class Rules:
             self._times(logits, tokens)
 
     def _times(self, logits: Logits, tokens: Sequence[int]) -> None:
-        """Applies the rules of timestamps.
+        """Applies the rules of timestamps to the logits of the next token.
 
-        They come in pairs, do not decrease, and one must come next if all together are likelier than any text token.
+        Timestamps come in pairs and do not decrease. The next token must be one if all timestamps together are more
+        probable than any single text token.
         """
         first, eot = self._files.first_time, self._files.eot
         if not tokens:

@@ -34,7 +34,7 @@ class Job:
     prompt: str = ""
     """The text that precedes the window's text."""
     max_tokens: int = 0
-    """The most tokens of the text; 0: the limit of the model."""
+    """The most tokens of the text; 0 for the limit of the model."""
     times: bool = False
     """Whether timestamps are computed, for segments or words."""
     stream: bool = False

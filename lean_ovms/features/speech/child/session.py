@@ -42,7 +42,7 @@ class Transcription:
         """The place of the request in the queue, in virtual time."""
         self.care = command.care
         self.job: Job | None = None
-        """The window of the request that is at work; None: none is."""
+        """The window of the request that is being computed; None if there is none."""
         self.partial = False
         self.cutter: Cutter
         if self.params.turns is not None:

@@ -47,7 +47,7 @@ class Decoding:
 
         Args:
             ids: The tokens [rows, tokens].
-            beams: For each row the row whose state it continues; None: each continues its own.
+            beams: For each row the row whose state it continues; None if each continues its own.
         """
         if beams is None:
             beams = np.arange(len(ids), dtype=np.int32)

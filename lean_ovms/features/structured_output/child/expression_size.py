@@ -15,7 +15,7 @@ _EBNF = re.compile(rf'"(?:[^"\\]|\\.)*"?|{_CLASS_OR_CODE}|[()|*+?{{]|\s+|[^\s()|
 _REGEX = re.compile(rf"\((?:\?(?::|P?<[A-Za-z_]\w*>))?|[*+?][?+]?|{_CLASS_OR_CODE}|[)|{{]|[^()|*+?{{\[\\]+", re.DOTALL)
 _COUNT = re.compile(r"\{\s*([0-9]*)\s*(,?)\s*([0-9]*)\s*\}")
 MOST = 1 << 60
-"""Larger sizes are not told apart."""
+"""The largest size; all larger sizes count as this one."""
 
 
 class ExpressionSize(NamedTuple):

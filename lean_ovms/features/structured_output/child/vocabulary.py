@@ -44,7 +44,7 @@ class SpecialTokens:
         self._free = len(pieces)
         self._like = self._free + 1 + np.arange(len(ids))
         self.pieces = [*pieces, NO_TEXT, *map(_like, self._texts)] if ids else list(pieces)
-        """The bytes of each token, and behind them texts that stand for special tokens in grammars."""
+        """The bytes of each token, followed by the texts that stand for special tokens in grammars."""
 
     def needed(self, tag: Any) -> Needed:
         """Returns the special tokens that a structural tag needs."""

@@ -50,7 +50,7 @@ SPARE_BLOCKS = 8
 """KV blocks that a sequence with draft tokens has to find free beyond those that it has, unless it ends before."""
 OUT_OF_CACHE = "The engine ran out of KV cache for this request."
 DRAIN_STEPS = 8
-"""Steps after which a pipeline is idle that was told to cancel everything."""
+"""The number of steps after which a pipeline is idle if all its requests are cancelled."""
 
 
 class GuardedPipeline:
@@ -212,7 +212,7 @@ class GuardedPipeline:
             self._start(sequence)
 
     def _fits(self, sequence: GuardedSequence) -> bool:
-        """Returns whether a sequence may start beside the running ones.
+        """Returns whether a sequence may start in addition to the running ones.
 
         A sequence with echo starts alone: if any sequence is before it in the batch, GenAI returns log probabilities of
         other tokens as those of the prompt. Sequences after it do no harm.
