@@ -65,9 +65,9 @@ def main(argv: Sequence[str]) -> None:
         best, median = timed(call, args.ms / 1e3)
         report.row(case=name, best_us=round(best / units, 3), median_us=round(median / units, 3), per_call=units)
     for streams in (1, 8, 64):
-        cost = path.chunk_us(streams, steps=max(10, 100 // streams), rounds=args.rounds)
+        cost = path.chunk_us(streams, args.rounds)
         report.row(case=f"a chunk, whole path without sockets, {streams} streams", best_us=round(cost, 2))
-    cost = path.request_us(rounds=args.rounds)
+    cost = path.request_us(args.rounds)
     report.row(case="a request of one token, whole path without sockets", best_us=round(cost, 1))
     for endpoint, (chunk, request) in path.in_turns(8, args.rounds).items():
         report.row(case=f"in turns, {endpoint}: a chunk, whole path, 8 streams", best_us=round(chunk, 2))

@@ -89,13 +89,13 @@ def body(endpoint: str, text: str) -> dict:
 class Path:
     """Connections of one app. endpoint: CHAT or MESSAGES."""
 
-    def __init__(self, reasoning_parser: str, endpoint: str = CHAT) -> None:
+    def __init__(self, endpoint: str) -> None:
         self._endpoint = endpoint
-        self._config = Config(fake_engine=True, model_name="demo", access_log=False, reasoning_parser=reasoning_parser)
-        self._engine = LocalEngine(self._config)
-        self._model = TextModel(self._config, self._engine)
-        app = App(self._config, [self._model])
-        self._server = Server(self._config, app.handle, app.is_vital, app.check_head)
+        config = Config(fake_engine=True, model_name="demo", access_log=False, reasoning_parser="none")
+        self._engine = LocalEngine(config)
+        self._model = TextModel(config, self._engine)
+        app = App(config, [self._model])
+        self._server = Server(config, app.handle, app.is_vital, app.check_head)
         self._sent = 0
 
     async def chunks(self, streams: int, steps: int, rounds: int) -> float:
@@ -167,16 +167,14 @@ class Path:
         self._engine._deliver(protocol.Decoder().feed(protocol.encode(records)))
 
 
-def chunk_us(
-    streams: int, reasoning_parser: str = "none", steps: int = 100, rounds: int = 15, endpoint: str = CHAT
-) -> float:
+def chunk_us(streams: int, rounds: int, endpoint: str = CHAT) -> float:
     """Microseconds of the front end per chunk, without the kernel's part."""
-    return uvloop.run(Path(reasoning_parser, endpoint).chunks(streams, steps, rounds))
+    return uvloop.run(Path(endpoint).chunks(streams, max(10, 100 // streams), rounds))
 
 
-def request_us(count: int = 5, rounds: int = 100, endpoint: str = CHAT) -> float:
+def request_us(rounds: int, endpoint: str = CHAT) -> float:
     """Microseconds of the front end per request, without the kernel's part."""
-    return uvloop.run(Path("none", endpoint).requests(count, rounds))
+    return uvloop.run(Path(endpoint).requests(5, rounds))
 
 
 def in_turns(streams: int, rounds: int, turns: int = 5) -> dict[str, tuple[float, float]]:
@@ -185,6 +183,6 @@ def in_turns(streams: int, rounds: int, turns: int = 5) -> dict[str, tuple[float
     for _ in range(turns):
         for endpoint, (chunk, request) in best.items():
             some = max(1, rounds // turns)
-            now = chunk_us(streams, steps=max(10, 100 // streams), rounds=some, endpoint=endpoint)
-            best[endpoint] = min(chunk, now), min(request, request_us(rounds=some, endpoint=endpoint))
+            now = chunk_us(streams, some, endpoint)
+            best[endpoint] = min(chunk, now), min(request, request_us(some, endpoint))
     return best

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench import __main__ as command
-from bench import compare, drafts, front, grammars, parts, serve, stall, start
+from bench import compare, drafts, embed, front, grammars, parts, serve, stall, start
 
 Rows = list[dict]
 ROOT = Path(__file__).parents[2]
@@ -122,6 +122,14 @@ def test_draft_tokens_take_the_place_of_steps_as_they_are_accepted(run, accepted
     [row] = run(drafts.main, line)
 
     assert (row["steps_with_drafts"] < row["steps"]) is fewer
+
+
+@pytest.mark.model
+def test_embed(run) -> None:
+    rows = run(embed.main, f"--model_path {ROOT / 'lean_ovms/features/pooling/demo_embed'} --rounds 1")
+
+    assert [row["who"] for row in rows] == ["bare", "lean_ovms"] * 7
+    assert all(row["value"]["low"] > 0 for row in rows)
 
 
 def test_grammars(run) -> None:
