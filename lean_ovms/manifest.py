@@ -362,7 +362,7 @@ class BodyRow(Row):
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True, kw_only=True)
 class HelperRow:
-    """A helper model that works for models that read and write text, and that an option of these names."""
+    """An option that names a helper model, which adds a modality to the text models of a server."""
 
     option: str
     """The option that names the helper."""

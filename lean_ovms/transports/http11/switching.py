@@ -23,7 +23,7 @@ class Link(Protocol):
 
 
 class SwitchedConnection(Protocol):
-    """The other protocol's object for a connection."""
+    """The object that serves a connection after it was switched to the other protocol."""
 
     def feed(self, data: bytes) -> None:
         """Takes bytes received from the client."""
