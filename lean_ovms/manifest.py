@@ -59,6 +59,8 @@ is the library's own form of a grammar or None."""
 GRAMMAR_LIBRARY, OTHER_GRAMMAR_LIBRARY = "grammar library", "other grammar library"
 """Seams of the paged engine's grammars. What makes the library that matches them, used from the first grammar on; and
 the class of a loader for another library, used if an option selects it."""
+TEMPLATE_READERS = "template readers"
+"""The seam of chat templates: a class derived from `text.template.chat_template.TemplateReader`."""
 ANSWER_FORMATS, ANSWER_RULES, REQUEST_CONSTRAINTS = "answer formats", "answer rules", "request constraints"
 """Seams of the form of answers. A function from a Config and the sources of a chat template and of that for tools to a
 `models.chat_format.AnswerFormat`; an `api.generation.tools.ReadRule`; and a function from the constraint that it makes,

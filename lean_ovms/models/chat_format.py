@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ..config import Config
 from ..config.options import read_object
 from ..errors import BadRequest, RequestError
-from ..manifest import ANSWER_FORMATS, REQUEST_CONSTRAINTS
+from ..manifest import ANSWER_FORMATS, REQUEST_CONSTRAINTS, TEMPLATE_READERS
 from ..repository.model_dir import ModelDir
 from ..text.decode.detokenizer import Detokenizer, WindowDetokenizer
-from ..text.template.arrange import plain_calls
-from ..text.template.chat_template import ChatTemplate, SpecialTokenEscaper
+from ..text.template.chat_template import ChatTemplate, SpecialTokenEscaper, TemplateReader, plain_calls
 from ..types import ChatPrompt, OutputConstraint, OutputParams, SamplingParams
 from ..types.engine import ModelInfo, Vocabulary
 from ..util.concurrency import INLINE_CHARACTERS, Offload
@@ -133,10 +132,12 @@ class ChatFormat:
             content_format=config.chat_template_content_format,
             escaper=SpecialTokenEscaper(special) if config.neutralize_special_tokens else None,
             variables=read_object("default_chat_template_kwargs", config.default_chat_template_kwargs),
+            reader=config.part(TEMPLATE_READERS) or TemplateReader,
         )
         self.answers = answer_format(config, self.template.source, self.template.tool_source)
         self.template.write_calls = self.answers.write_calls
-        kind = "openai" if "user" in self.template.capabilities.parts else "string"
+        read = self.template.capabilities
+        kind = "openai" if "user" in read.parts or not read.strings else "string"
         found = "set" if config.chat_template_content_format != "auto" else "detected"
         log.info("the content format of the chat template is %s (%s; --chat_template_content_format)", kind, found)
         self._config = config

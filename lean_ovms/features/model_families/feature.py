@@ -8,7 +8,7 @@ from typing import Any
 
 from ...config.options import Options, option
 from ...errors import WrongOptions
-from ...manifest import ANSWER_FORMATS, Feature, ParserRow, PartRow
+from ...manifest import ANSWER_FORMATS, TEMPLATE_READERS, Feature, ParserRow, PartRow
 
 NONE = "none"
 """The value of an option that leaves calls or reasoning in the text."""
@@ -150,9 +150,12 @@ FAMILIES = (
 
 FEATURE = Feature(
     name="model_families",
-    summary="tool calls and reasoning as Qwen, gpt-oss, Gemma, DeepSeek and 30 other families of models write them",
+    summary="conversations, tool calls and reasoning as Qwen, gpt-oss, Gemma, DeepSeek and 30 other families have them",
     options=ParserOptions,
     flags="flags.txt",
-    parts=(PartRow(seam=ANSWER_FORMATS, make="registry:FamilyAnswers"),),
+    parts=(
+        PartRow(seam=ANSWER_FORMATS, make="registry:FamilyAnswers"),
+        PartRow(seam=TEMPLATE_READERS, make="arrange:ProbedTemplate"),
+    ),
     parsers=FAMILIES,
 )

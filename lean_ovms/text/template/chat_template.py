@@ -6,8 +6,8 @@ BadRequest of one line, without paths.
 
 from __future__ import annotations
 
+import json
 import re
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -22,9 +22,7 @@ from ...types import ChatPrompt, Json
 from ...util.concurrency import TooSlowInline
 from ...util.files import read_text
 from . import sandbox
-from .arrange import Arranger, CallsWriter, plain_calls, with_tool_texts
-from .messages import NO_PARAMETERS, Capabilities, prepare, prepare_tools
-from .probe import probe, probe_tools, reads_no_tools
+from .messages import Capabilities, ToolNeeds, prepare, prepare_tools
 
 DEFAULT_RENDER_S = 10.0
 """The CPU seconds for rendering if no limit is given."""
@@ -42,6 +40,75 @@ _TRANSFORMERS_MORE = ("truncation", "max_length", "return_dict", "return_tensors
 RESERVED = frozenset((*_OWN, *_TRANSFORMERS, *_TRANSFORMERS_MORE))
 """Names that chat_template_kwargs must not set: the server's own arguments and those of transformers'
 apply_chat_template. Setting them would let a client change how a template is run (CVE-2025-61620, CVE-2025-62426)."""
+
+
+CallsWriter = Callable[[list[tuple[str, Any]]], str]
+"""A function that returns the text of a message's calls, given as names and arguments, in the notation of the model's
+parser."""
+RenderTemplate = Callable[[list[Json], "list[Json] | None", bool, Json, float], str]
+"""A function that renders messages and tools, given add_generation_prompt, the template arguments and the most CPU
+seconds. It may raise anything."""
+
+
+def plain_calls(calls: list[tuple[str, Any]]) -> str:
+    """Returns calls as JSON objects. This is the CallsWriter for a model without a known parser."""
+    return "\n".join(json.dumps({"name": name, "arguments": value}, ensure_ascii=False) for name, value in calls)
+
+
+class TemplateReader:
+    """The forms of conversations and tools that a template reads. They are those that clients send, unless a feature
+    finds out more.
+    """
+
+    capabilities: Capabilities
+    """The parts of conversations that it reads."""
+    tool_needs = ToolNeeds()
+    """The members of tools that it needs."""
+    no_tools: list[Json] | None = None
+    """What it gets where there are no tools."""
+
+    def __init__(self, source: str, render: RenderTemplate, content_format: str, probe_s: float) -> None:
+        """Finds out what a template reads.
+
+        Args:
+            source: The template.
+            render: Renders a conversation.
+            content_format: The form of content that the template reads: "string", "openai" (a list of parts), or "auto"
+                to find it out.
+            probe_s: The CPU seconds for finding out.
+        """
+        self.capabilities = Capabilities(strings=content_format != "openai", arguments="object")
+
+    def example(self, messages: list[Json]) -> str:
+        """Returns the rendering of a short conversation as it is; "" if that fails. Raises TooSlowInline."""
+        return ""
+
+    def arrange(
+        self, messages: list[Json], tools: list[Json], *, add: bool, write_calls: CallsWriter
+    ) -> tuple[list[Json], list[Json]]:
+        """Returns the messages and tools that the template gets, so that it shows all of them. Raises TooSlowInline.
+
+        Args:
+            messages: The conversation as `prepare` returns it.
+            tools: The tools as `prepare_tools` returns them.
+            add: Whether the prompt ends with the beginning of an answer.
+            write_calls: How the model writes calls.
+        """
+        return messages, tools
+
+    def arrange_exactly(
+        self, messages: list[Json], tools: list[Json], *, add: bool, write_calls: CallsWriter
+    ) -> list[Json] | None:
+        """Returns the messages for a conversation that the template refuses after `arrange`, with more effort; None:
+        there is nothing more to try. Raises TooSlowInline.
+
+        Args:
+            messages: The conversation as `prepare` returns it.
+            tools: The tools as `prepare_tools` returns them.
+            add: Whether the prompt ends with the beginning of an answer.
+            write_calls: How the model writes calls.
+        """
+        return None
 
 
 class ChatTemplate:
@@ -62,6 +129,7 @@ class ChatTemplate:
         escaper: SpecialTokenEscaper | None = None,
         variables: Mapping[str, Any] | None = None,
         probe_s: float = DEFAULT_PROBE_S,
+        reader: type[TemplateReader] = TemplateReader,
     ) -> None:
         """Compiles the templates, and probes what they can read. If one is invalid, prompts that need it fail.
 
@@ -75,6 +143,7 @@ class ChatTemplate:
             escaper: Escapes special tokens in the texts of users and tools.
             variables: The chat_template_kwargs of every prompt; a prompt's own take precedence.
             probe_s: The CPU seconds for probing.
+            reader: Finds out what the template reads, and arranges conversations.
 
         Raises:
             WrongOptions: There are variables that chat_template_kwargs must not set.
@@ -95,10 +164,12 @@ class ChatTemplate:
             escaper=escaper,
             variables=variables,
             probe_s=REQUEST_PROBE_S,
+            reader=reader,
         )
         self._of_request = lru_cache(REQUEST_TEMPLATES)(make)
-        self._main = _CompiledTemplate(env, source, tokens, content_format, probe_s)
-        self._tool = _CompiledTemplate(env, tool_source, tokens, content_format, probe_s) if tool_source else self._main
+        read = partial(reader, content_format=content_format, probe_s=probe_s)
+        self._main = _CompiledTemplate(env, source, tokens, read)
+        self._tool = _CompiledTemplate(env, tool_source, tokens, read) if tool_source else self._main
 
     @classmethod
     def load(
@@ -112,6 +183,7 @@ class ChatTemplate:
         content_format: str = "auto",
         escaper: SpecialTokenEscaper | None = None,
         variables: Mapping[str, Any] | None = None,
+        reader: type[TemplateReader] = TemplateReader,
     ) -> ChatTemplate:
         """Returns the template of a model.
 
@@ -128,6 +200,7 @@ class ChatTemplate:
                 to find it out.
             escaper: Escapes special tokens in the texts of users and tools.
             variables: The chat_template_kwargs of every prompt; a prompt's own take precedence.
+            reader: Finds out what the template reads, and arranges conversations.
 
         Raises:
             WrongOptions: The override is not a template, or there are variables that chat_template_kwargs must not set.
@@ -145,6 +218,7 @@ class ChatTemplate:
             directory=directory.path,
             escaper=escaper,
             variables=variables,
+            reader=reader,
         )
         if override and template.problem:
             raise WrongOptions(f"--chat_template: {template.problem}")
@@ -166,7 +240,7 @@ class ChatTemplate:
     @property
     def capabilities(self) -> Capabilities:
         """The capabilities of the template, found by probing."""
-        return self._main.capabilities
+        return self._main.reader.capabilities
 
     @property
     def problem(self) -> str:
@@ -206,37 +280,32 @@ class _CompiledTemplate:
     """A compiled template and its capabilities."""
 
     def __init__(
-        self, env: jinja2.Environment, source: str, tokens: Mapping[str, str], content_format: str, probe_s: float
+        self,
+        env: jinja2.Environment,
+        source: str,
+        tokens: Mapping[str, str],
+        read: Callable[[str, RenderTemplate], TemplateReader],
     ) -> None:
+        """Compiles a template.
+
+        Args:
+            env: The environment of templates.
+            source: The template.
+            tokens: The texts of special tokens by name, as variables for the template.
+            read: Finds out what the template reads.
+        """
         self.error = ""
         """The reason why the template cannot be used; "" if it can."""
-        self._no_tools: list[Json] | None = None
+        self.reader = TemplateReader("", self._call, "auto", 0.0)
         self._tokens = tokens
         self._template = env.from_string("")
-        self.capabilities = Capabilities()
+        self._roles = Roles(source)
         try:
             self._template = env.from_string(source)
         except Exception as error:  # jinja2's, or those of Python's compiler: SyntaxError, RecursionError, MemoryError
             self.error = f"the chat template is invalid: {_reason(error)}"
             return
-        until = time.thread_time() + probe_s
-
-        def call(messages: list[Json], tools: list[Json], add: bool, kwargs: Json) -> str:
-            return self._call(messages, tools, add, kwargs, min(DEFAULT_RENDER_S, until - time.thread_time()))
-
-        if not reads_no_tools(call):
-            self._no_tools = []
-        self.capabilities = probe(source, call, content_format)
-        self._tool_needs = probe_tools(call)
-        self._roles = Roles(source)
-        self._arranger = Arranger(self._call_example, self.capabilities)
-
-    def _call_example(self, messages: list[Json], tools: bool, add: bool) -> str:
-        """Renders a short example conversation."""
-        return self._call(messages, self._prepared_tools([EXAMPLE_TOOL]) if tools else [], add, {}, EXAMPLE_S)
-
-    def _prepared_tools(self, tools: list[Json]) -> list[Json]:
-        return prepare_tools(tools, self._tool_needs)
+        self.reader = read(source, self._call)
 
     def render(
         self, prompt: ChatPrompt, seconds: float, escaper: SpecialTokenEscaper | None, write_calls: CallsWriter
@@ -244,19 +313,19 @@ class _CompiledTemplate:
         if self.error:
             raise BadRequest(self.error)
         add, kwargs = _arguments(prompt)
-        self._roles.check(prompt.messages, prompt.own_roles, self._arranger.example)
-        messages, tools = prepare(prompt.messages, self.capabilities), self._prepared_tools(prompt.tools)
+        reader = self.reader
+        self._roles.check(prompt.messages, prompt.own_roles, reader.example)
+        messages, tools = prepare(prompt.messages, reader.capabilities), prepare_tools(prompt.tools, reader.tool_needs)
         if escaper is not None:  # only now: arguments of calls were JSON texts, in which anything can be escaped
             messages, tools, kwargs = escaper.messages(messages), escaper.value(tools), escaper.value(kwargs)
-        messages, tools = with_tool_texts(messages, tools, self.capabilities, write_calls)
-        arranged = self._arranger.arrange(messages, tools=bool(tools), add=add)
+        arranged, shown = reader.arrange(messages, tools, add=add, write_calls=write_calls)
         try:
-            text = self._text(prompt, arranged, tools, kwargs, seconds, add=add)
+            text = self._text(prompt, arranged, shown, kwargs, seconds, add=add)
         except BadRequest as error:
-            exact = self._arranger.arrange_exactly(messages, tools=bool(tools), add=add)
+            exact = reader.arrange_exactly(messages, tools, add=add, write_calls=write_calls)
             if exact is None or exact == arranged or isinstance(error.__cause__, sandbox.LimitExceeded):
                 raise
-            text = self._text(prompt, exact, tools, kwargs, seconds, add=add)
+            text = self._text(prompt, exact, shown, kwargs, seconds, add=add)
         if not text:
             raise BadRequest("Final prompt after applying chat template is empty", param="messages")
         return text
@@ -277,16 +346,17 @@ class _CompiledTemplate:
         Raises:
             BadRequest: The template fails.
         """
+        given = tools or self.reader.no_tools
         if not prompt.continue_final_message:
-            return self._translate_errors(lambda: self._call(messages, tools, add, kwargs, seconds))
+            return self._translate_errors(lambda: self._call(messages, given, add, kwargs, seconds))
         if add:
             raise BadRequest(
                 "continue_final_message and add_generation_prompt exclude each other",
                 param="continue_final_message",
             )
-        return self._continued(messages, tools, kwargs, seconds)
+        return self._continued(messages, given, kwargs, seconds)
 
-    def _continued(self, messages: list[Json], tools: list[Json], kwargs: Json, seconds: float) -> str:
+    def _continued(self, messages: list[Json], tools: list[Json] | None, kwargs: Json, seconds: float) -> str:
         """Returns the prompt up to the end of the last message's content, which is found by a mark inserted there."""
         last, content = _marked(messages[-1] if messages else {})
         text = self._translate_errors(lambda: self._call([*messages[:-1], last], tools, False, kwargs, seconds))
@@ -313,9 +383,7 @@ class _CompiledTemplate:
         except Exception as error:  # a template is a program: it can fail in every way that Python can
             raise BadRequest(f"the chat template failed: {_reason(error)}", param="messages") from error
 
-    def _call(
-        self, messages: list[Json], tools: list[Json], add: bool, kwargs: Json, seconds: float = DEFAULT_RENDER_S
-    ) -> str:
+    def _call(self, messages: list[Json], tools: list[Json] | None, add: bool, kwargs: Json, seconds: float) -> str:
         """Renders the template as transformers does.
 
         transformers always passes tools and documents, as None if there are none, and templates test for that.
@@ -331,17 +399,10 @@ class _CompiledTemplate:
         variables = {"documents": None, **self._tokens, **kwargs}
         return sandbox.render(
             self._template,
-            {**variables, "messages": messages, "tools": tools or self._no_tools, "add_generation_prompt": add},
+            {**variables, "messages": messages, "tools": tools, "add_generation_prompt": add},
             seconds,
         )
 
-
-EXAMPLE_S = 0.2
-"""The CPU seconds for rendering an example conversation for Arranger."""
-EXAMPLE_TOOL: Json = {
-    "type": "function",
-    "function": {"name": "example", "description": "", "parameters": NO_PARAMETERS},
-}
 
 _MARK, _SPACE = "CONTINUE-HERE-6f1e0c", " "
 """Texts inserted after the content to be continued. The space shows whether the template strips content."""

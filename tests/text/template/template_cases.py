@@ -9,7 +9,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lean_ovms.text.template.chat_template import ChatTemplate
+from lean_ovms.features.model_families.arrange import ProbedTemplate
+from lean_ovms.text.template import chat_template
+
+
+class ChatTemplate(chat_template.ChatTemplate):
+    """A chat template that is probed, as those of models are."""
+
+    def __init__(self, *texts: str, **options: Any) -> None:
+        super().__init__(*texts, **{**options, "reader": ProbedTemplate})
+
 
 DATA = Path(__file__).parents[2] / "data"
 VECTORS = Path(__file__).parents[2] / "vectors" / "templates.json"

@@ -259,3 +259,16 @@ def test_a_short_conversation_renders_in_a_fraction_of_a_millisecond():
     for _ in range(100):
         template.render(prompt)
     assert time.process_time() - start < 0.5  # 1 ms each at 0.02, on a machine 50 times slower
+
+
+@pytest.mark.parametrize(("form", "shown"), [("auto", "a\nb"), ("string", "a\nb"), ("openai", "{parts}")])
+def test_a_template_that_nobody_asked_gets_what_clients_send(form, shown):
+    parts = [{"type": "text", "text": text} for text in "ab"]
+    talk = [{"role": role, "content": role} for role in ("user", "user", "system")]
+    template = ChatTemplate("{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}", content_format=form)
+    text = template.render(ChatPrompt(messages=[{"role": "user", "content": parts}]))
+    assert text == f"user:{shown.format(parts=parts)};"
+    text = template.render(ChatPrompt(messages=talk, tools=[{"type": "function", "function": {"name": "f"}}]))
+    assert [line.partition(":")[0] for line in text.split(";")] == ["user", "user", "system", ""]
+    with pytest.raises(BadRequest, match="role must be one of"):
+        template.render(ChatPrompt(messages=[{"role": "critic", "content": "x"}]))

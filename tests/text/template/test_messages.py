@@ -6,10 +6,17 @@ import json
 
 import pytest
 
-from lean_ovms.text.template.chat_template import ChatTemplate
 from lean_ovms.text.template.messages import Capabilities, prepare
 from lean_ovms.types import ChatPrompt
-from tests.text.template.template_cases import EVERY_ROLE, READ_PARTS, STRING_ARGUMENTS, TEMPLATES, TOKENS, compiled
+from tests.text.template.template_cases import (
+    EVERY_ROLE,
+    READ_PARTS,
+    STRING_ARGUMENTS,
+    TEMPLATES,
+    TOKENS,
+    ChatTemplate,
+    compiled,
+)
 
 TEXT = Capabilities()
 

@@ -8,7 +8,6 @@ import pytest
 
 from lean_ovms.errors import BadRequest
 from lean_ovms.text.template import sandbox
-from lean_ovms.text.template.chat_template import ChatTemplate
 from lean_ovms.types import ChatPrompt
 from tests.text.template.template_cases import (
     CASES,
@@ -16,6 +15,7 @@ from tests.text.template.template_cases import (
     TEMPLATES,
     VECTORS,
     Case,
+    ChatTemplate,
     FixedDate,
     cases_for,
     compiled,

@@ -10,15 +10,18 @@ repeated turns.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import chain, groupby
 from typing import Any
 
+from ...text.template.chat_template import DEFAULT_RENDER_S, CallsWriter, RenderTemplate, TemplateReader
+from ...text.template.messages import NO_PARAMETERS, Capabilities, joined_contents, prepare, prepare_tools, with_blanks
 from ...types import Json
 from ...util.concurrency import TooSlowInline
-from .messages import Capabilities, joined_contents, prepare, with_blanks
+from .probe import probe, probe_tools, reads_no_tools
 
 Render = Callable[[list[Json], bool, bool], str]
 """The type of a function that renders messages, given whether there is a tool and add_generation_prompt. It may raise
@@ -35,6 +38,53 @@ MAX_ORDER = 64
 MAX_EXACT_ORDER = 1000
 """The most messages in an example of full length, which is rendered if the shortened one did not help."""
 _FIRST = ("system", "developer")
+
+
+EXAMPLE_S = 0.2
+"""CPU time of the rendering of an example, which shows how a conversation must be arranged."""
+EXAMPLE_TOOL: Json = {
+    "type": "function",
+    "function": {"name": "example", "description": "", "parameters": NO_PARAMETERS},
+}
+
+
+class ProbedTemplate(TemplateReader):
+    """A template that was asked what it reads, and that is shown conversations so that it drops nothing of them."""
+
+    def __init__(self, source: str, render: RenderTemplate, content_format: str, probe_s: float) -> None:
+        until = time.thread_time() + probe_s
+
+        def call(messages: list[Json], tools: list[Json], add: bool, kwargs: Json) -> str:
+            seconds = min(DEFAULT_RENDER_S, until - time.thread_time())
+            return render(messages, tools or self.no_tools, add, kwargs, seconds)
+
+        self.no_tools = None
+        if not reads_no_tools(call):
+            self.no_tools = []
+        self.capabilities = probe(source, call, content_format)
+        self.tool_needs = probe_tools(call)
+        self._render = render
+        self._arranger = Arranger(self._call_example, self.capabilities)
+
+    def _call_example(self, messages: list[Json], tools: bool, add: bool) -> str:
+        """Returns the rendering of a short conversation of our own."""
+        given = prepare_tools([EXAMPLE_TOOL], self.tool_needs) if tools else self.no_tools
+        return self._render(messages, given, add, {}, EXAMPLE_S)
+
+    def example(self, messages: list[Json]) -> str:
+        return self._arranger.example(messages)
+
+    def arrange(
+        self, messages: list[Json], tools: list[Json], *, add: bool, write_calls: CallsWriter
+    ) -> tuple[list[Json], list[Json]]:
+        messages, tools = with_tool_texts(messages, tools, self.capabilities, write_calls)
+        return self._arranger.arrange(messages, tools=bool(tools), add=add), tools
+
+    def arrange_exactly(
+        self, messages: list[Json], tools: list[Json], *, add: bool, write_calls: CallsWriter
+    ) -> list[Json] | None:
+        messages, tools = with_tool_texts(messages, tools, self.capabilities, write_calls)
+        return self._arranger.arrange_exactly(messages, tools=bool(tools), add=add)
 
 
 class Arranger:
@@ -429,10 +479,6 @@ def _joined(messages: list[Json]) -> Json:
     return whole
 
 
-CallsWriter = Callable[[list[tuple[str, Any]]], str]
-"""A function that returns the text of a message's calls, given as names and arguments, in the notation of the model's
-parser."""
-
 _TOOLS = """# Tools
 
 You may call one or more functions to assist with the user query.
@@ -447,11 +493,6 @@ For each function call, write the name of the function and an object with its ar
 
 The result of a call follows within <tool_response></tool_response> XML tags."""
 _EXAMPLE = [("NAME_OF_FUNCTION", {"NAME_OF_ARGUMENT": "VALUE"})]
-
-
-def plain_calls(calls: list[tuple[str, Any]]) -> str:
-    """Returns calls as JSON objects. This is the CallsWriter for a model without a known parser."""
-    return "\n".join(json.dumps({"name": name, "arguments": value}, ensure_ascii=False) for name, value in calls)
 
 
 def with_tool_texts(

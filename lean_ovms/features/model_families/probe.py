@@ -9,8 +9,15 @@ import json
 import re
 from collections.abc import Callable
 
+from ...text.template.messages import (
+    HARMONY,
+    NO_PARAMETERS,
+    NOTATIONS,
+    Capabilities,
+    ReasoningMarks,
+    ToolNeeds,
+)
 from ...types import Json
-from .messages import HARMONY, NO_PARAMETERS, NOTATIONS, Capabilities, ReasoningMarks, ToolNeeds
 
 Render = Callable[[list[Json], list[Json], bool, Json], str]
 """The type of a function that renders messages, given tools, add_generation_prompt and template variables. It may raise

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lean_ovms.errors import BadRequest
-from lean_ovms.text.template.chat_template import ChatTemplate
+from lean_ovms.text.template.chat_template import plain_calls
 from lean_ovms.text.template.messages import with_ids, with_short_ids
 from lean_ovms.types import ChatPrompt, Json
 from tests.cases import few_fast
-from tests.text.template.template_cases import TEMPLATES, TOKENS, assistant, compiled, user
+from tests.text.template.template_cases import TEMPLATES, TOKENS, ChatTemplate, assistant, compiled, user
 
 ALTERNATING = (
     "{{ bos_token }}{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
@@ -427,4 +427,5 @@ def test_a_role_that_the_template_names_and_shows_is_known() -> None:
 def test_a_plain_conversation_is_given_as_it_is() -> None:
     messages = [SYS, ASK, ANSWER, NEXT, CALLING, RESULT, ANSWER, NEXT]
     for name in ("qwen3", "mistral7b_v03", "gpt_oss"):
-        assert template(name)._main._arranger.arrange(messages, tools=False, add=True) is messages
+        found, _ = template(name)._main.reader.arrange(messages, [], add=True, write_calls=plain_calls)
+        assert found is messages

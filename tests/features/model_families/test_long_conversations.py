@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lean_ovms.text.template.arrange import (
+from lean_ovms.features.model_families.arrange import (
     CHANGES,
     _kind,
     _texts_behind_calls,
     _turns_joined,
-    plain_calls,
     with_tool_texts,
 )
+from lean_ovms.text.template.chat_template import plain_calls
 from lean_ovms.text.template.messages import Capabilities, prepare, with_ids
 from lean_ovms.types import Json
 from tests.cases import few_fast

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from lean_ovms.text.template.chat_template import ChatTemplate, SpecialTokenEscaper
+from lean_ovms.text.template.chat_template import SpecialTokenEscaper
 from lean_ovms.types import ChatPrompt, Json
+from tests.text.template.template_cases import ChatTemplate
 
 CHATML = (
     "{% for m in messages %}{% if loop.first and m.role != 'system' %}<|im_start|>system\nDefault<|im_end|>\n"
