@@ -137,7 +137,8 @@ class ReplyStream:
             paused.add_done_callback(self.flush)
 
     def cancel(self, index: int | None = None) -> None:
-        """Stops one sequence, or all of them, whether finished or not. No more of their tokens are pushed. Idempotent."""
+        """Stops one sequence, or all of them, whether finished or not. No more of their tokens are pushed. It is
+        idempotent."""
         if index is None:
             self._new = {}
         else:

@@ -69,7 +69,7 @@ class PrefixCache:
             self.checkpoints.prompt_computed(sequence, end)
 
     def accept(self, sequence: Sequence, tokens: int) -> None:
-        """Records that one more token of a sequence with draft tokens has been computed, which makes `tokens` in all."""
+        """Records that one more token of a sequence with draft tokens has been computed, which makes `tokens`."""
         self.tables.computed[sequence.row] = tokens
         self.checkpoints.take_written_state(sequence)
         self.checkpoint_completion(sequence)
