@@ -65,4 +65,4 @@ NAMES: tuple[str, ...] = (
 """The names of the features, which are those of their folders."""
 
 HOSTS = ("embed", "asgi", "ray", "llm")
-"""The features that have a server in them, instead of being a part of one, so that --without does not know them."""
+"""The features that contain a server instead of being a part of one. So --without does not accept them."""

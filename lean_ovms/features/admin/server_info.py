@@ -32,7 +32,7 @@ SUMMED = {
     "ttft": "vllm:time_to_first_token_seconds",
     "itl": "vllm:inter_token_latency_seconds",
 }
-"""Members of "load" that are metrics: sums over all models, there with --metrics_enable."""
+"""The members of "load" with the metrics whose sums over all models they are. They need --metrics_enable."""
 
 
 @RouteDoc("Version, changed options, models and load")

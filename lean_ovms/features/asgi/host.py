@@ -21,7 +21,7 @@ from .scope import Message, Receive, Scope, Send
 
 __all__ = ["Hosted", "app"]
 MAX_BODY_BYTES = 32 << 20
-"""Body limit before the app with its own limit is started: enough for a client to get its 503."""
+"""The most bytes of a body until the app, which has its own limit, is started. It lets clients get their 503."""
 
 
 class Hosted:

@@ -32,11 +32,11 @@ from ..media_files.feature import SpokenTextOptions
 from .feature import AudioChatOptions
 
 STREAMED = "pcm16"
-"""The format of streams; media.audio.encoder's pcm."""
+"""The format of streamed audio, which is the encoder's "pcm"."""
 PIECE_BYTES = 24_000
 """Bytes of samples in one chunk, half a second: some clients read lines of 64 KiB at most."""
 WHOLE = 6
-"""Chunks are multiples of 6 bytes: whole samples, whose base64 may be joined before it is decoded."""
+"""Chunks are multiples of 6 bytes. They are whole samples, and their base64 may be joined before it is decoded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

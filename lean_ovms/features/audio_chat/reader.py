@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ..media_files.audio_models import Transcriber
 
 TOKENS_PER_S = 12.5
-"""Tokens of a second of audio for a model that hears: Qwen3-Omni's."""
+"""The tokens for a second of audio, as in Qwen3-Omni."""
 PARTS = {"input_audio": "data", "audio_url": "url"}
 """Content parts with audio, OpenAI's and vLLM's, and the member that has it."""
 NO_AUDIO = (

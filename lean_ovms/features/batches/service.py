@@ -34,11 +34,11 @@ WINDOW_S = 24 * 3600
 TIMES = ("in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled")
 LOCK_POLL_S = 1.0
 WRITE_AGAIN_S = 5.0
-"""Seconds after which the end of a batch that could not be written is written again."""
+"""Seconds after which a failed attempt to write the end of a batch is repeated."""
 UNKNOWN = "unknown"
 """The client of a transport that does not know the peer."""
 PIECE_LINES = 1000
-"""Outcomes of lines that were not sent are written in pieces of so many."""
+"""The number of outcomes of unsent lines that are written at once."""
 KINDS = ("output", "error")
 """The files of a batch's results."""
 UNSENT = {

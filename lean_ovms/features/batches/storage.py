@@ -32,10 +32,10 @@ from .feature import BatchOptions
 logger = logging.getLogger("lean_ovms.batches")
 
 FILE, BATCH = "file", "batch"
-"""The values of `object` in what is stored."""
+"""The values of `object` in stored entries."""
 UNFINISHED = ("validating", "in_progress", "finalizing", "cancelling")
 RETENTION_S = 30 * 24 * 3600
-"""How long batches and their files stay, as at OpenAI."""
+"""Seconds for which batches and their files are kept, as at OpenAI."""
 PIECE = 1 << 18
 
 

@@ -63,7 +63,7 @@ ENDS = (
     *("<|endoftext|>", "<|fim_pad|>", "<|file_sep|>", "<|repo_name|>", "<|file_separator|>", "<fim_pad>"),
     *("<file_sep>", "<filename>", "<reponame>", "<repo_name>", "<｜end▁of▁sentence｜>", "<|user|>"),
 )
-"""Tokens that end what was filled in, though they may not be the model's end of text."""
+"""Tokens that end a filled-in text, even if they do not end a text of the model otherwise."""
 
 
 class Filling(NamedTuple):

@@ -29,7 +29,7 @@ from .several import start_prompts
 
 NOT_WITH_VISION = "VLM Servable does not support the /completions endpoint. Use /chat/completions or /responses."
 DEFAULT_MAX_TOKENS = 16
-"""OpenAI's and vLLM's, for a text without an end, which would fill the context otherwise."""
+"""The default of OpenAI and vLLM, without which a text that does not end would fill the context."""
 FIELDS = (
     Field("prompt", "any", "a string, strings, token ids, or lists of token ids", required=True, schema=PROMPT),
     replace(SAMPLING.named("max_tokens"),

@@ -34,10 +34,10 @@ log = logging.getLogger("lean_ovms.models")
 
 
 ALL_CACHES_PERCENT = 50
-"""Limit of the free memory that the KV caches of several models take together, where none has a size of its own."""
+"""The most of the free memory, in percent, for the KV caches of several models that have no configured size."""
 
 LOADED_TOGETHER = 4
-"""Models that share this memory where requests load them and only the memory limits their number."""
+"""The number of models that share this memory if requests load them and only the memory limits their number."""
 
 
 class DeploymentManager(Deployment):

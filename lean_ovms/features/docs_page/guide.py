@@ -30,13 +30,13 @@ START, SEARCH = "", "search"
 """The ids of the page to begin with, and of the search."""
 WEB = ("https://", "http://", "mailto:")
 ELSE = "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
-"""What else the pages may not."""
+"""Further restrictions in the content security policy of the pages."""
 MOST_FOUND = 40
 """The sections that a search shows."""
 BEFORE, AFTER = 60, 200
 """The characters around the first word that is found."""
 IN_TITLE, IN_HEADING = 6, 10
-"""What a word counts in the title of a page, and in the heading of a section; in the text it counts 1."""
+"""The weight of a word in the title of a page, and in the heading of a section; in the text it is 1."""
 QUERY = FieldSet((Field("q", "string", "words that a section must have", default=""),))
 
 

@@ -85,7 +85,7 @@ class DraftOptions(Options):
 
 
 METRICS = "vllm:spec_decode_num_"
-"""How the names of the metrics begin."""
+"""The prefix of the names of the metrics."""
 _counter = partial(Metric, kind="counter", from_start=False)
 
 FEATURE = Feature(

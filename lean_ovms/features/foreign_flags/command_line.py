@@ -26,7 +26,7 @@ from ...manifest import named
 PROGRAMS = ("vllm", "ovms", "ollama", "llama-server")
 """The programs whose command lines, with their names, may follow the name of this program."""
 VARIABLES = ("VLLM_", "GIT_OPT_SET_")
-"""How variables of vLLM begin, and those of OVMS for libgit2, with which it pulls models."""
+"""The prefixes of environment variables of vLLM, and of OVMS for libgit2, with which it pulls models."""
 NO_GRPC = "lean_ovms: --port has no effect: there is no gRPC service here; REST is on --rest_port"
 OVMS = "OVMS"
 _DOTTED = re.compile(r"(--?[a-zA-Z][\w-]*)((?:\.[\w-]+)+)(\+?)(?:=(.*))?", re.DOTALL)

@@ -8,7 +8,7 @@ from ...errors import StartError
 from ...repository import model_file
 
 WORD = "mmproj"
-"""What the names of such files have."""
+"""The text in the names of such files."""
 NONE = "none"
 """The value of the option for a model that reads text only."""
 

@@ -29,7 +29,7 @@ SAMPLING = {
 }
 """The ends of keys after "general.sampling.", with the request fields for which these keys are defaults."""
 LLAMA_CPP_DEFAULTS = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}
-"""What llama.cpp samples with where neither the file nor the request says it."""
+"""llama.cpp's sampling parameters if neither the file nor the request sets them."""
 
 
 FILE_TYPES = {

@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 from ...util.child_process import import_path, spawn_with_socket
 
 KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR")
-"""What a helper gets of the server's environment: not the API key, and no other secret."""
+"""The environment variables that a helper inherits: neither the API key nor any other secret."""
 
 SEND_BUFFER = 1 << 20
 """Bytes: a large file is handed over in fewer pieces, which halves the CPU time of that (2026-11)."""

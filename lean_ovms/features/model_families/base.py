@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _Kind = type[Text] | type[Reasoning] | type[ToolCallDelta]
 _QUOTES = ("`", '"', "'")
-"""Before a reasoning tag they show that the text is about the tag."""
+"""Quotes. One before a reasoning tag shows that the text is about the tag."""
 
 _ALPHABET = string.ascii_letters + string.digits
 
@@ -307,7 +307,7 @@ class CombinedParser:
 
 
 _tags = lru_cache(64)(Tags)
-"""Those of a combination of families; making them took a quarter of making a parser (2026-11)."""
+"""Returns the tags of a combination of families from a cache: making them took a quarter of a parser's (2026-11)."""
 
 
 def _without_token(token: str, events: list[Event]) -> list[Event]:

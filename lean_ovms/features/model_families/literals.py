@@ -22,7 +22,7 @@ _IN_STRING = {quote: re.compile(rf"[{quote}\\]") for quote in "'\""}
 _WORD = re.compile(r"[0-9A-Za-z_+\-.]*")
 _DICT, _SET = "}}", "}]"
 _OPENERS = {"[": "]]", "(": ")]", "{": _DICT}
-"""What ends each, and then what ends it in JSON."""
+"""For each opening bracket the one that closes it, and the one that closes it in JSON."""
 _WORDS = {"True": "true", "False": "false", "None": "null", "true": "true", "false": "false", "null": "null"}
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "a": "\a", "v": "\v", "0": "\0", "\n": ""}
 _HEX_DIGITS = {"x": 2, "u": 4, "U": 8}

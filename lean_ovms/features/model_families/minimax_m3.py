@@ -32,7 +32,7 @@ MAX_DEPTH = 64
 _NOISE = ("[e~[",)
 _TAG = Tags([OPEN])
 _NEXT = Tags([OPEN, *_NOISE])
-"""What follows the end of a string; before anything else it is text."""
+"""The tags that follow the end tag of a string. Before anything else the end tag is text."""
 _NAME = re.compile(r"[^<>\"'\n]*")
 _KEY = re.compile(r"[^<>/\"'\s\]]*")
 

@@ -151,7 +151,7 @@ SCORING = (
     (("text_1", "text_2"), "/score"),
     (("data_1", "data_2"), "/score"),
 )
-"""Where bodies with these members go that ask for scores."""
+"""The path of requests for scores by the members of their bodies."""
 TOKENS = "lean_ovms_pooling_tokens_total"
 PADDED_TOKENS = "lean_ovms_pooling_padded_tokens_total"
 

@@ -67,7 +67,7 @@ TEI_TRUNCATION = (
     Field("truncation_direction", "string", "text-embeddings-inference's: which side is cut: Left or Right",
         read=_direction, schema={"enum": ["Left", "Right", "left", "right"]}),
 )  # fmt: skip
-"""Those of text-embeddings-inference, https://huggingface.github.io/text-embeddings-inference/."""
+"""The fields for truncation of text-embeddings-inference, https://huggingface.github.io/text-embeddings-inference/."""
 PADDING = Field(
     "padding",
     "string",

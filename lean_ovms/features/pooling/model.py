@@ -41,7 +41,7 @@ TASKS = {
     "classify": ("classification", ("/classify", "/pooling")),
     "token_classify": ("token classification", ("/pooling",)),
 }
-"""By option task: what error messages call it, and where requests for it go."""
+"""By the value of --task: its name in error messages, and the paths of its requests."""
 OF_TOKENS = ("embeddings of tokens", ("/pooling", "/rerank", "/score"))
 """Task and endpoints of an embedding model that computes a vector for each token."""
 VERBS = {

@@ -12,7 +12,7 @@ from ...types import Json
 
 KIND = "compaction"
 MARK = "lean_ovms-summary-1:"
-"""What `encrypted_content` of this server's items begins with."""
+"""The prefix of `encrypted_content` in this server's items."""
 
 HEAD = "Summary of the conversation so far:\n"
 ASK = (

@@ -20,9 +20,9 @@ OUTPUT_ENDS = "_call_output"
 CALLS, OUTPUTS = ("program",), ("program_output", "tool_search_output")
 """Further types of calls and of their results, whose names have other endings."""
 UNSHOWN = ("additional_tools", "configuration_update")
-"""Items that hold nothing for the model."""
+"""The types of items without any content for the model."""
 RESULTS = ("results", "outputs", "output", "result", "tools", "error")
-"""The members that have what a call gave."""
+"""The members of items that have the result of a call."""
 OF_ITEM = frozenset((
     "id", "type", "status", "call_id", "role", "container_id", "environment", "execution", "created_by",
     "pending_safety_checks", "acknowledged_safety_checks", "max_output_length", "svg_usage", "name", "namespace",

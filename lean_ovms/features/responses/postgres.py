@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SCHEMES = ("postgresql://", "postgres://")
 
 CONNECT_TIMEOUT_S = 3
-"""libpq's minimum is 2."""
+"""Seconds in which a connection must be made; libpq's minimum is 2."""
 
 NETWORK_TIMEOUT_S = 6
 """A lost network connection is detected within this time."""

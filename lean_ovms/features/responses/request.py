@@ -20,7 +20,7 @@ from .items import to_messages
 from .response import ResponseObject
 
 ITEM_BYTES = 64
-"""What an item of a context takes at least, where its size is not known."""
+"""The bytes that an item of a context counts as if its size is not known."""
 DROPPED_SHARE = 8
 """An eighth of the turns is dropped at a time: few attempts with long conversations, few turns lost needlessly."""
 

@@ -13,7 +13,8 @@ from ...types import Json
 KIND, LISTING, CALL = "mcp", "mcp_list_tools", "mcp_call"
 APPROVAL_REQUEST, APPROVAL_RESPONSE = "mcp_approval_request", "mcp_approval_response"
 SHOWN = ("type", "server_label", "server_description", "allowed_tools", "require_approval")
-"""What the response repeats of a tool: no headers, no token and no URL, which may hold secrets."""
+"""The members of a tool that the response repeats. Headers, token and URL may hold secrets, so they are
+not among them."""
 
 
 @dataclass(frozen=True, slots=True)

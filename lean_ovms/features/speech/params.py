@@ -204,4 +204,4 @@ class TurnStopped:
 
 
 SpeechEvent = TextDelta | WindowDone | TurnStarted | TurnStopped
-"""What a transcription yields. It ends after the last WindowDone, or raises RequestError."""
+"""An event of a transcription, which ends after the last WindowDone, or raises RequestError."""

@@ -23,7 +23,7 @@ from .schemas import ANY_OBJECT
 
 MAX_DEPTH = 32
 BLANKS = formats.regex("[ \\n]{0,4}")
-"""What models put between their reasoning and a call. Before content it would be part of the content."""
+"""Blanks that models write between their reasoning and a call. Before content they would be a part of it."""
 MAX_CALLS = 32
 """Most calls in one answer: a small model may not stop by itself."""
 _NESTED = ("elements", "content", "tags")

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 INLINE_SCHEMAS = 2048
 """Bytes of schemas whose grammar is built on the event loop; 64 KiB take 90 ms."""
 MAX_SCHEMAS = 8
-"""Limit for the schemas of all tools and the format together, in grammars of the largest size."""
+"""The limit of the schemas of all tools and the format together, in multiples of the largest grammar."""
 
 
 class StructuredOutput:

@@ -21,9 +21,9 @@ from ..feature import CHANGING_LINES
 ROLES = ("user", "assistant", "system")
 CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
 RESULT_ENDS = "_tool_result"
-"""How the types of the results of Anthropic's own tools end."""
+"""The end of the types of results of Anthropic's own tools."""
 UNSHOWN = ("container_upload", "fallback", "mcp_tool_listing", "tool_addition", "tool_removal")
-"""Blocks that hold nothing for the model."""
+"""The types of blocks without any content for the model."""
 SUMMARY = "Summary of the conversation so far:\n"
 
 
@@ -116,7 +116,7 @@ def _add(found: list[Json], message: Any, param: str, unshown: list[Block]) -> N
 
 
 Block = tuple[Json, str]
-"""A block and its place."""
+"""A content block, and its path in the body for errors."""
 
 
 def _add_system(found: list[Json], text: str) -> None:

@@ -28,9 +28,9 @@ from .store import GRAPH, WEIGHTS, KeptNetwork, NetworkStore, NotAsWritten, chec
 log = logging.getLogger("lean_ovms.compiled_cache")
 
 FORMAT = 1
-"""To be raised when what is kept means something else."""
+"""The version of the format of stored networks, to be increased whenever it changes."""
 ROOM = 4
-"""How many times the bytes of a model's file the disk must have free: weights of 4 bits may be kept in 8."""
+"""The free space that the disk must have, in sizes of the model's file: 4-bit weights may be stored in 8 bits."""
 
 
 class KeepingCompiler:

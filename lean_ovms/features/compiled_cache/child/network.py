@@ -23,19 +23,19 @@ from ....engine.paged.network import ATTENTION
 from .store import GRAPH, WEIGHTS, KeptNetwork, NotAsWritten, checksum
 
 HEAD_BYTES = 1 << 16
-"""Bytes of a file of openvino's in which its table of contents begins."""
+"""The number of bytes at the beginning of a file of openvino's within which its table of contents begins."""
 CONTENTS = struct.Struct("<6Q")
-"""The table: where its end is, the bytes of what a user adds, where constants begin and their bytes, and where the
-operations begin and their bytes. Places are counted from the table's own."""
+"""The table: the offset of its end, the size of custom data, and offset and size of the constants and of the
+operations. Offsets are relative to the beginning of the table."""
 CONSTANT = re.compile(rb'(<data [^>]*\boffset=")(\d+)')
 """The place of a constant in the text of a network."""
 KEPT = "keep_const_precision_0"
-"""openvino's name for the mark of constants whose type stays: by then they have the one that they are to have."""
+"""openvino's mark of constants whose type must not change, since they already have their final type."""
 UNKNOWN_FORM = "openvino writes networks in a form that is not known"
 FREE = frozenset({"Convert", "Reorder"})
 """Operations that the second compilation may save: constants have their types by then."""
 DATA = frozenset({"Const", "Input"})
-"""What is no operation."""
+"""The nodes that are data instead of operations."""
 
 
 def head_sizes(model: Any) -> dict[str, dict[str, int]]:

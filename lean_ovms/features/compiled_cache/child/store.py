@@ -27,7 +27,7 @@ FOLDER = "paged_networks"
 GRAPH, WEIGHTS, ABOUT = "network.xml", "network.bin", "about.json"
 """The files of a network: its operations, its constants, and a KeptNetwork."""
 UNFINISHED = "tmp_"
-"""How the names of folders begin that are being written."""
+"""The prefix of the names of folders that are being written."""
 STALE_S = 3600.0
 """The seconds after which an unfinished folder counts as abandoned."""
 CHECK_BYTES = 8

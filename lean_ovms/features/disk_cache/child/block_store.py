@@ -22,10 +22,10 @@ from .segment import DATA, INDEX, Bytes, Damaged, DiskSegment, Place, SegmentWri
 log = logging.getLogger(__name__)
 
 PARTS = 64
-"""Segments of which the limit has room: what is removed at once is a part of it."""
+"""The number of segments within the limit of bytes. Whole segments are removed, so each is a small part of it."""
 MIN_SEGMENT, MAX_SEGMENT = 1 << 16, 256 << 20
 PAUSE_S = 60.0
-"""Time without writing after the disk was full, or another error."""
+"""Seconds without writing after an error such as a full disk."""
 SEGMENT_NAME = re.compile(r"[0-9a-f]{16}-[0-9a-f]{8}")
 DIRECTORY_NAME = re.compile(r"[0-9a-f]{64}")
 

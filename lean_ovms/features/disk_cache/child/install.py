@@ -27,9 +27,9 @@ from .tier import DiskTier
 log = logging.getLogger(__name__)
 
 FORMAT = 2
-"""To be raised when the bytes of a block, or its key, mean something else."""
+"""The version of the format of blocks and keys, to be increased whenever it changes."""
 NOT_COMPUTED = frozenset({"CACHE_DIR", "ENABLE_CPU_PINNING", "INFERENCE_NUM_THREADS", "PERF_COUNT", SHAPES})
-"""Properties of openvino that change nothing of what is computed but rounding."""
+"""Properties of openvino that do not change the results, except for rounding."""
 
 
 def install(parts: Parts) -> None:

@@ -27,7 +27,7 @@ from ....util.files import is_private_directory, require_regular
 
 MAGIC = b"LOVMSKV1"
 FINGERPRINT = 32
-"""Bytes of what a directory is for, at the beginning of each index, and of a block's key."""
+"""The size in bytes of the fingerprint at the beginning of each index, and of a block's key."""
 HEADER = len(MAGIC) + FINGERPRINT
 RECORD = struct.Struct("<32sQQI")
 CHECKSUM = struct.Struct("<I")

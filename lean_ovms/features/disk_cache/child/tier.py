@@ -25,11 +25,11 @@ from .segment import nbytes
 from .writer import BlockWriter
 
 QUEUED_READS = 8
-"""Prompts whose blocks are read, or wait for it."""
+"""The most prompts whose blocks are being read, or wait to be read."""
 READ_WAIT_S = 0.005
 """Seconds between two looks for new requests while nothing can be computed before blocks are read."""
 MOST_S, LEAST_S = 30.0, 0.5
-"""How long a sequence waits for blocks at least, if it does, and where nothing is known of how long computing takes."""
+"""The limit in seconds of a wait for blocks while the speed of computing is not known, and the least limit else."""
 
 
 class DiskTier(StepHook):

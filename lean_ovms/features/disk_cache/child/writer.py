@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 QUEUED_BYTES = 128 << 20
 """Copies that wait to be written; more are dropped."""
 LEAVING = 8
-"""The blocks that leave memory next: one of so many."""
+"""The divisor of the number of blocks for those that leave memory next."""
 REST_S = 1.0
 """Time without a step after which blocks are written that stay in memory."""
 CLEAR_S = 30.0

@@ -29,7 +29,7 @@ def settings(config: EngineConfig) -> Drafts:
 
 
 NETWORKS = ("draft", "mtp", "eagle3")
-"""What drafts with a network: a model of its own, or a head of the model."""
+"""The kinds of drafting with a network, which is a model of its own or a head of the model."""
 
 
 class TextDrafts(NoDrafts):

@@ -28,9 +28,11 @@ log = logging.getLogger(__name__)
 TRY_PAGED = "--pipeline_type PAGED on the CPU tries it"
 CONTINUOUS, STATEFUL, VISION, OMNI = "LM_CB", "LM", "VLM_CB", "OMNI"
 MISCOMPUTED = frozenset(("gpt_neo", "granitemoehybrid", "mpt", "qwen3_5_moe_text", "qwen3_5_text"))
-"""Those whose tokens are wrong with openvino_genai's continuous batching (2026.4.1): all tokens of a step have one
-position (paged.ir_weights), a state is not kept between the steps, or the kind of attention is lost. They are right
-with its stateful pipeline."""
+"""The model types whose tokens are wrong with openvino_genai's continuous batching (2026.4.1).
+
+All tokens of a step have one position (paged.ir_weights), a state is not kept between the steps, or the kind of
+attention is lost. They are right with its stateful pipeline.
+"""
 
 
 class GenAiPipelines:

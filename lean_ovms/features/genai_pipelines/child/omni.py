@@ -46,7 +46,7 @@ CHUNK_FRAMES = 24
 FRAMES_PER_TOKEN = 25
 """Most frames of speech (80 ms each) for a token of the text: a talker that does not end is stopped."""
 NO_AUDIO = np.zeros(0, np.float32)
-"""Given where a request has none: without any, openvino_genai (2026.4.1) takes that of the request before."""
+"""Passed if a request has no audio: openvino_genai (2026.4.1) would otherwise use the previous request's audio."""
 
 
 class _LastTokenStreamer(Streamer):

@@ -29,7 +29,7 @@ EVICTION = {
     "kv_crush_config": dict,
 }
 EVICTION_WORDS = ("cacheevictionconfig", "cache_eviction", "rotation")
-"""What errors of the binding about eviction have in them, in lower case."""
+"""Texts in the binding's errors about eviction, in lower case."""
 KV_CRUSH = {"budget": int, "anchor_point_mode": genai.KVCrushAnchorPointMode, "rng_seed": int}
 SPARSE = {
     "mode": genai.SparseAttentionMode,

@@ -25,7 +25,7 @@ Of numbers of 4 bits there are two in each element, as OpenVINO has them: the fi
 GROUP = 32
 """The elements that have one scale in a matrix that is rounded to 8 bits, where a row needs several."""
 TRIED = 6
-"""The steps that are tried for a group with an offset: the difference is then half of what it is with the first."""
+"""The number of scales that are tried for a group with an offset, which halves the error of the first one."""
 TABLE = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int8)
 """The values of IQ4_NL and IQ4_XS by their 4 bits."""
 HALVES = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8)

@@ -31,13 +31,13 @@ LEAST_BYTES = 1 << 14
 ALIGNED = 64
 """Constants begin at a multiple of so many bytes."""
 ROOM = 2
-"""How many times the bytes of all matrices the file may have, and its disk must have free: some are there twice."""
+"""The limit of the file and the free space that its disk must have, in sizes of all matrices: some are stored twice."""
 LOCAL = (0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x2FC12FC1, 0x794C7630)
 """The numbers of file systems on local disks: ext4, xfs, btrfs, f2fs, zfs, overlay; from linux/magic.h."""
 STRUCT_BYTES = 512
-"""More than any system's struct statfs has, whose first word is that number."""
+"""The size of the buffer for struct statfs, whose first word is the number of the file system."""
 SLOW_AFTER, SLOW = 1 << 28, 30e6
-"""Once so many bytes are written, further constants are on the disk only if it took so many in a second."""
+"""The number of bytes after which the disk's speed is checked, and the least speed in bytes per second to go on."""
 
 
 class ConstantFile:

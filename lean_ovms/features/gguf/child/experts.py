@@ -15,7 +15,7 @@ from openvino import opset13 as ops
 from .layers import ACTIVATIONS, END, Floats, times
 
 SLOPE, LIMIT = 1.702, 7.0
-"""What the gate of gpt-oss is multiplied by within its function, and what it is clamped to."""
+"""The factor inside the activation function of gpt-oss's gate, and the limit to which the gate is clamped."""
 
 
 @dataclass(frozen=True, slots=True)

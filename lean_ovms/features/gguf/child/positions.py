@@ -12,7 +12,7 @@ from .tensors import Tensors
 
 Frequencies = NDArray[np.float64]
 WRITTEN = {"deepseek2": 0.1}
-"""What llama.cpp's converter multiplies YaRN's factor of logarithms by, of architectures where it does."""
+"""The factors by which llama.cpp's converter multiplies YaRN's factor of logarithms, by architecture."""
 
 
 def frequencies(header: Header, tensors: Tensors, rotated: int, *, whole_ramp: bool) -> tuple[Frequencies, float]:

@@ -151,4 +151,4 @@ def _deepened(tower: VisionTower, layer: int, x: Any) -> Any:
 
 
 NETWORKS = {"vision_embeddings": patches, "vision_embeddings_merger": merger}
-"""The networks of all."""
+"""The functions that build the networks which all these models have."""

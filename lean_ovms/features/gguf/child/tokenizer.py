@@ -66,7 +66,8 @@ FINNISH = r" ?[^(\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+"
 LLAMA3_WORDS = ("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2")
 GLM = ("glm4", "glm5")
 ROBERTA = "roberta-bpe"
-"""That of RoBERTa, whose texts stand between two tokens, and pairs have two between them."""
+"""The name of RoBERTa's pre-tokenizer. Its texts are between two tokens, and the texts of a pair have
+two between them."""
 ALIGNED = (512, 256, 128, 64, 32, 16, 8, 4, "1,2")
 """Lengths of spaces that Jais 2 keeps together."""
 PRE_TOKENIZERS: dict[str, tuple[str, ...]] = {
@@ -109,11 +110,11 @@ PRE_TOKENIZERS: dict[str, tuple[str, ...]] = {
     "falcon": (r"[\p{P}\$\+<=>\^~\|`]+", *GPT2, "[0-9][0-9][0-9]"),
     "default": (r"[\p{P}\$\+<=>\^~\|]+", *GPT2, r"\p{N}+", "[0-9][0-9][0-9]"),
 }
-"""What divides a text, one after the other, by llama.cpp's name: each match is a part, and what is between matches."""
+"""The expressions that split a text, one after the other, by llama.cpp's name. Matches and texts between are parts."""
 BEGUN = (*LLAMA3_WORDS, "tekken")
-"""Those whose texts begin with the token bos unless the file says otherwise."""
+"""The pre-tokenizers whose texts begin with the token bos unless the file says otherwise."""
 WHOLE_WORDS = (*BEGUN, *GLM, "minicpm5")
-"""Those whose words in the vocabulary need no merges."""
+"""The pre-tokenizers that take a whole word from the vocabulary without merges."""
 ENDS = frozenset(
     (
         *("<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>"),
@@ -124,13 +125,13 @@ ENDS = frozenset(
 )
 """Control tokens that end an answer, whatever the metadata says of them; as in llama.cpp."""
 TOOL_RESPONSE = "<|tool_response>"
-"""What ends an answer of Gemma 4 with calls, though it is no control token."""
+"""The text that ends an answer of Gemma 4 with calls, although it is not a control token."""
 HARMONY = {"<|return|>", "<|call|>"}
-"""Where these end an answer, <|end|> ends only a message of it."""
+"""If a vocabulary has these tokens, they end an answer, and <|end|> only ends one of its messages."""
 SPACE = "\u2581"
 CAPITAL = re.compile("[A-Z]")
 MAX_PIECE = 4096
-"""Characters of a piece: what it is merged of are texts, whose size grows with their square."""
+"""The most characters of a piece, since the memory for merging it grows with their square."""
 HASHED = 0x9E3779B97F4A7C15
 """The number whose powers the characters of a text are multiplied by: odd, and with as many bits set as not."""
 

@@ -25,7 +25,7 @@ HEADER = '%llguidance {"no_forcing": true}\n'
 tool call took more than its fuel, 7 ms instead of 0.7, and `(("a"){200}){100}` 0.15 s for every token (2026-11)."""
 _EMPTY = "/(?:)/"
 TERMINALS = ("ANY: ~/[^\\s\\S]/", 'SOME: (ANY & ~"")', "TEXT: /(?s:.)*/")
-"""All bytes, at least one of them, and all that is UTF-8."""
+"""Terminals that match any byte, any non-empty text, and any UTF-8 text."""
 
 
 class Converters(NamedTuple):

@@ -44,7 +44,7 @@ from .name_patterns import PatternNames
 log = logging.getLogger(__name__)
 
 PROCESS = (sys.executable, "-m", f"{__package__}.process")
-"""What starts the process that compiles grammars that may be costly."""
+"""The command of the process that compiles grammars that may be costly."""
 
 TEXT_BYTES = 32 << 20
 """Bytes of grammars and their texts in Lark, read in the process, after which those kept are dropped."""

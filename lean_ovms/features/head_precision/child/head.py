@@ -27,7 +27,7 @@ GROUPS = (64, 32)
 """How many elements of a row have a scale of their own: the first of these that divides a row. With 32 a token takes
 OpenVINO (2026.4) a sixth longer than with 64."""
 SHRUNK = {4: (1, 0.93, 0.87), 8: (1,)}
-"""Which parts of a group's range its numbers may stand for, by their bits: one outlier makes the others less exact."""
+"""The fractions of a group's range that are tried, by bits. Clipping an outlier makes the others more exact."""
 PIECE = 1 << 20
 """Elements that are computed at once."""
 ARITHMETIC = {"Multiply": np.multiply, "Subtract": np.subtract, "Add": np.add}

@@ -40,7 +40,7 @@ from ..params import ImageInfo, ImageParams
 
 log = logging.getLogger(__name__)
 CHECKS = "/image_generation/"
-"""What the source path in the message of a refused argument has."""
+"""The part of the source path that the message about a refused argument contains."""
 SCHEDULER = "scheduler/scheduler_config.json"
 ENCODER = "vae_encoder"
 """The folder of the network that an image to edit needs."""

@@ -35,9 +35,9 @@ REPLAY_CLIENTS, REPLAYS = 16, 4
 REPLAY_HWM = 256
 """Messages that wait for a client to read them."""
 REPLAY_PAUSE_MS = 20
-"""Between two looks whether a client has read."""
+"""Milliseconds between two checks whether a client has read."""
 REPLAY_TIMEOUT_S = 30.0
-"""Without having read anything a client has no more replay."""
+"""Seconds without reading anything after which a client's replay ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

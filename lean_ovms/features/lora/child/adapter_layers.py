@@ -24,7 +24,7 @@ from .adapters import Sizes, down_name, up_name
 
 MODULE = "__module."
 MOST = 65504.0
-"""The most that x A' can be, either sign: the greatest number in half precision, in which the network may compute."""
+"""The limit of the absolute value of x A': the greatest number in half precision, which the network may use."""
 
 
 class Layers(NamedTuple):

@@ -33,9 +33,9 @@ LABELLED = 2
 """A classifier of more labels than this does not rerank."""
 WINDOW_KEYS = ("max_position_embeddings", "n_positions", "seq_len", "seq_length", "n_ctx", "sliding_window")
 UNKNOWN_WINDOW = 1024
-"""OVMS's, for a config.json without any of WINDOW_KEYS."""
+"""OVMS's window for a config.json without any of WINDOW_KEYS."""
 TOWER_WINDOWS = {"clip_text_model": 77, "siglip_text_model": 64}
-"""transformers' defaults, which a config.json may leave out."""
+"""The windows of text towers by model type: transformers' defaults, which a config.json may leave out."""
 OFFSET_POSITIONS = ("roberta", "xlm-roberta", "camembert", "mpnet", "xlm-roberta-xl", "roberta-prelayernorm")
 """Model types whose positions begin after that of the padding token."""
 DECODERS = ("qwen", "llama", "mistral", "gemma", "phi", "gpt")

@@ -25,14 +25,14 @@ BUCKET = 16
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Numbers of texts in a batch, for the same reason."""
 MAX_PADDING = 0.25
-"""Part of a row, or of the rows of a batch, that may be padding."""
+"""The most of a row, or of the rows of a batch, that may be padding, as a fraction."""
 SMALL_TOKENS = 256
 """A batch of fewer tokens takes nearly as long as one of this size, so any shorter texts may fill it."""
 FIXED_TOKENS = 80
 """A batch takes the time of so many tokens, whatever it holds: weights are read, and a new shape is prepared."""
 AGING = 4
 IMAGE_TOKENS = 256
-"""What an image is charged as: the patches of a usual vision tower."""
+"""The number of tokens that an image counts as: the patches of a usual vision tower."""
 ALONE = 1 << 30
 """A padded length beyond any batch's."""
 

@@ -33,7 +33,7 @@ TURN_CHARACTERS = 1 << 16
 CALL_CHARACTERS = 16
 """The fixed cost of one text, in characters."""
 MANY_TEXTS = 8
-"""Waiting at once, from which on computing several batches at once pays."""
+"""The number of waiting texts from which on computing several batches at once saves time."""
 MAX_ENCODE_CHARACTERS = 4 << 20
 """The most characters of one Encode."""
 LITTLE = np.dtype("<f4")

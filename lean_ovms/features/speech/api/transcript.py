@@ -9,7 +9,7 @@ from ....types import Json, Usage
 from ..params import Segment, SpeechEvent, TextDelta, WindowDone, Word
 
 FRAMES_PER_S = 100
-"""Whisper's, which are counted as tokens of audio, as in vLLM."""
+"""The number of Whisper's frames per second, which count as tokens of audio, as in vLLM."""
 
 Logprobs = list[tuple[str, float]]
 

@@ -30,7 +30,7 @@ from .whisper_files import HOP, WhisperFiles
 log = logging.getLogger(__name__)
 
 SLOTS = 8
-"""Windows in work, and texts of files that are decoded at once: each has a state of its own in memory."""
+"""The most windows, or texts of files, that are decoded at once. Each has a state of its own in memory."""
 SPECIAL = re.compile(r"<\|[^|<>]*\|>")
 
 

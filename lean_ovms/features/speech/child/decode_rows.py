@@ -17,7 +17,7 @@ from .recognizer import Job
 from .whisper_files import TIME_STEP, WhisperFiles
 
 LADDER = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-"""Whisper's temperatures: the next one where the text is not credible."""
+"""Whisper's temperatures. If a text is not credible, it is decoded again at the next one."""
 DRAWS = 5
 """Texts that are drawn at each temperature of the ladder but the first, together; the likeliest one counts."""
 MAX_COMPRESSION = 2.4
@@ -26,7 +26,7 @@ NO_SPEECH = 0.6
 """Whisper's thresholds."""
 LOOP_TOKENS = 40
 LOOP_TIMES = 4
-"""A text has come into a loop when it ends with as many tokens that are a block as often."""
+"""The number of repetitions of a block of tokens at the end of a text from which on the text counts as a loop."""
 
 
 class Attempt:

@@ -19,7 +19,7 @@ LONG = 30 * SAMPLE_RATE
 AHEAD_CUTS = 2
 MIN_SAMPLES = SAMPLE_RATE // 10
 MIN_READ = SAMPLE_RATE // 2
-"""Samples by which each window gets on at least, whatever the model makes of it."""
+"""The least number of samples from one window to the next, whatever the model returns."""
 MIN_REST = SAMPLE_RATE // 4
 """Samples at the end of a window that are not read again: less than a word."""
 REPORT = SAMPLE_RATE

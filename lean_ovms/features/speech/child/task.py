@@ -22,7 +22,7 @@ from .session import MIN_SAMPLES, Transcription
 from .vad import Detector, EnergyDetector
 
 TURN_FRAMES, BUSY_FRAMES = 128, 32
-"""Frames of 32 ms to listen to between two steps, for all requests; the second while windows are in work."""
+"""The frames of 32 ms checked for speech between two steps, for all requests; the second during decoding."""
 
 
 def load(config: EngineConfig, _: Callable[[], None]) -> SpeechTask:

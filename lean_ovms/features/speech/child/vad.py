@@ -15,7 +15,7 @@ SILENCE = 0.001
 FLOOR_RISE = 1.01
 """The factor by which the assumed noise rises in a frame, about 2.7 dB a second; it falls at once."""
 LOUD = 3.0
-"""Times the noise that speech has at least (9.5 dB): probability 0.5."""
+"""The loudness, as a multiple of the noise, that counts as speech with probability 0.5 (9.5 dB)."""
 
 
 class Detector(Protocol):

@@ -35,7 +35,7 @@ WALL_FACTOR = 10
 """Limit of the wall time of a compilation, as a multiple of its CPU time limit."""
 CHECK_EVERY_S = 0.02
 START_TIMEOUT_S = 120.0
-"""For importing openvino_genai and loading a tokenizer (0.8 s) on a machine that is busy or has just booted."""
+"""Seconds for importing openvino_genai and loading a tokenizer (0.8 s) on a machine that is busy or just booted."""
 GRACE_S = 0.5
 RECEIVE_BYTES = 65536
 

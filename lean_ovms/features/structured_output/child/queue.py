@@ -38,9 +38,9 @@ RESULTS, RESULT_BYTES = 512, 8 << 20
 IDLE_S = 120.0
 """Time without a new grammar, until the checker's process is stopped."""
 RETRY_AFTER_S = 2
-"""For a client whose new grammars fill its part of the queue."""
+"""Seconds after which a client may try again whose new grammars fill its part of the queue."""
 MIN_BYTES = 256 << 10
-"""Counted for every compiled grammar, however little it seems to take (an ordinary schema at 131k tokens)."""
+"""The least bytes that a compiled grammar counts as, which an ordinary schema takes at 131k tokens."""
 
 
 class Compiler(Protocol):

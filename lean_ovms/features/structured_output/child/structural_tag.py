@@ -14,7 +14,7 @@ from ....grammar import formats
 from ....types import SCHEMA_LITERALS, SCHEMA_MAPS, Json
 
 MAX_BLANKS = 25
-"""Between two tokens of JSON. The version inside openvino-genai has no such limit."""
+"""The most blanks between two tokens of JSON. The version inside openvino-genai has no such limit."""
 _NOTHING: Json = {"type": "grammar", "grammar": 'root ::= ""\n'}
 _IGNORED = frozenset(("not", "if", "then", "else", "uniqueItems", "contains", "minContains", "maxContains"))
 _IGNORED |= frozenset(("dependentRequired", "dependentSchemas", "dependencies", "unevaluatedItems", "$dynamicRef"))

@@ -47,7 +47,7 @@ HEAD = 16
 """Size of the stand-in's only attention head; the CPU plugin's smallest."""
 BLOCKS = 4
 COMMAND = (sys.executable, "-m", f"{__package__}.process")
-"""What starts the process that checks grammars."""
+"""The command of the process that checks grammars."""
 
 
 class GrammarCompiler:

@@ -41,7 +41,7 @@ TOTAL_S = 0.5
 """CPU time after which no further token is tried; a text has at least LEAST_TOKENS."""
 LEAST_TOKENS = 4
 ALLOWED_SLOW = 1
-"""Masks over the limit that are put down to the machine, unless one takes as long as several."""
+"""The number of slower masks that are attributed to the machine, unless one takes several times as long."""
 
 
 def load(message: dict[str, Any]) -> GrammarCompiler:
