@@ -1,7 +1,7 @@
-"""App.handle(Request) -> Response: route, authorise, call the handler, turn errors into responses. Knows no sockets.
+"""Answers requests: finds the route, authorises the client, calls the handler, and turns errors into responses.
 
-Every transport calls `handle` and nothing else. Handlers raise RequestError; this is the one place where an error
-becomes a response, and one of the few places where any exception may be caught.
+Every transport calls `App.handle` and nothing else; sockets are unknown here. Handlers raise RequestError: this is the
+only place where an error becomes a response, and one of the few places where any exception may be caught.
 """
 
 from __future__ import annotations

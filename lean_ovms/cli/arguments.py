@@ -487,8 +487,9 @@ def own(own_parser: CommandParser, argv: Sequence[str]) -> tuple[argparse.Namesp
 
 
 def _normalized(argv: Sequence[str], without: str = "") -> list[str]:
-    """Returns the arguments with underscores in flags, and so that a model after a flag without a value is not its
-    value.
+    """Returns the arguments with underscores in flags.
+
+    A switch before a model or a command gets "=true", so that argparse does not take this word for the flag's value.
     """
     found: list[str] = []
     others = other_flags(without)
