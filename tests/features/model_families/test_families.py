@@ -15,7 +15,7 @@ from lean_ovms.features.model_families.registry import ParserRegistry, registry
 from lean_ovms.grammar.call_syntax import CallForm, OutputForm, in_json
 from lean_ovms.manifest import ParserRow
 from lean_ovms.models.chat_format import answer_format
-from lean_ovms.types import OutputParams, ToolCallStart
+from lean_ovms.types import OutputParams, Reasoning, Text, ToolCallStart
 
 DATA = Path(__file__).parents[2] / "data" / "chat_templates"
 TOOLS = [{"type": "function", "function": {"name": "f"}}]
@@ -153,3 +153,21 @@ def test_without_them_answers_are_text_whatever_the_template_shows() -> None:
     assert answers.write_calls([("f", {"a": 1})]) == '{"name": "f", "arguments": {"a": 1}}'
     with pytest.raises(StartError, match="unrecognized arguments"):
         parse(["--without", "model_families", "--tool_parser", "gptoss"], {})
+
+
+def test_special_tokens_are_shown_to_the_parsers_that_read_them_alone() -> None:
+    output = OutputParams(parse=True, tools=tuple(TOOLS))
+    for tool, reasoning, shown in (("hermes3", "qwen3", False), ("lfm2", "qwen3", True), ("none", "gptoss", True)):
+        config = Config(tool_parser=tool, reasoning_parser=reasoning)
+        _, tags = answer_format(config, "x").parser(output, "")
+        assert bool(tags) is shown
+
+
+def test_reasoning_that_is_not_wanted_is_text_unless_calls_are_read_by_the_same_parser() -> None:
+    output = OutputParams(parse=True, tools=tuple(TOOLS), parse_reasoning=False)
+    parser, _ = answer_format(Config(tool_parser="hermes3", reasoning_parser="qwen3"), "x").parser(output, "")
+    assert parser is not None
+    assert parser.feed("<think>why</think>") == [Text("<think>why</think>")]
+    parser, _ = answer_format(Config(tool_parser="gptoss", reasoning_parser="gptoss"), "x").parser(output, "")
+    assert parser is not None
+    assert parser.feed("<|channel|>analysis<|message|>why<|end|>") == [Reasoning("why")]
