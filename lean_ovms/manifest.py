@@ -54,8 +54,7 @@ API_KEYS, METRICS, LOAD_REPORTS = "API keys", "metrics", "load reports"
 header that asks for it (`api.app.LOAD_REPORT`) and a Model."""
 GRAMMARS, GENAI_GRAMMARS = "grammars", "grammars of openvino_genai"
 """Seams of grammars. A function from an EngineConfig to an `engine.paged.parts.GrammarSource`; and one from an
-EngineConfig and the tokenizer of an openvino_genai pipeline to an `engine.generation.backend.Grammars`, whose `native`
-is the library's own form of a grammar or None."""
+EngineConfig and the tokenizer of an openvino_genai pipeline to an `engine.generation.backend.Grammars`."""
 GRAMMAR_LIBRARY, OTHER_GRAMMAR_LIBRARY = "grammar library", "other grammar library"
 """Seams of the paged engine's grammars. What makes the library that matches them, used from the first grammar on; and
 the class of a loader for another library, used if an option selects it."""
@@ -114,8 +113,7 @@ class Route:
     header_part: str = ""
     """A text that the value of that header must contain; empty for any value."""
     port: str = ""
-    """An option of the feature's `ports`, which sets an additional port: requests to that port take this route instead
-    of the one with the same method and path."""
+    """An option of the feature's `ports`. Requests to the port that it sets take this route, not the usual one."""
     model: str = ""
     """The name of a model class: if the server has such a model, the handler is imported during the start."""
     only_with: str = ""

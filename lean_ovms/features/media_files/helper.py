@@ -116,7 +116,10 @@ class IdleHelpers(Generic[H]):
         return [helper.pid for helper in self._idle]
 
     def acquire(self) -> H | None:
-        """Returns an idle helper whose process is alive, or None. A dead one would look like a broken file."""
+        """Returns an idle helper whose process is alive, or None.
+
+        A job of a dead process would fail as if its file were broken.
+        """
         while self._idle:
             helper = self._idle.pop()
             if helper.alive:

@@ -49,7 +49,10 @@ EXAMPLE_TOOL: Json = {
 
 
 class ProbedTemplate(TemplateReader):
-    """A template that was asked what it reads, and that is shown conversations so that it drops nothing of them."""
+    """A chat template whose abilities are found by rendering examples. Conversations are adapted to them.
+
+    So the template drops no part of a conversation.
+    """
 
     def __init__(self, source: str, render: RenderTemplate, content_format: str, probe_s: float) -> None:
         until = time.thread_time() + probe_s

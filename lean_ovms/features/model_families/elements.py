@@ -40,7 +40,8 @@ def to_json(element: Element, schema: Any) -> str:
 def _leaf(text: str, schema: Any, kind: str) -> str:
     """Converts the text of an element to JSON.
 
-    It is a string if the schema does not say anything else. No text at all may be an empty list or object.
+    The value is a string if the schema does not restrict its type. An empty text is an empty list or object if the
+    schema allows one of these, and no string.
     """
     kinds = kinds_of(schema)
     if kind and "string" not in kinds and not text.strip():

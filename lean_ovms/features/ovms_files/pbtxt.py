@@ -70,7 +70,7 @@ def node_options(text: str, composition: Composition | None = None) -> tuple[Tas
 
 
 def _node(message: str) -> str:
-    """Returns the name that error messages use for the node with these options."""
+    """Returns the name that error messages use for the node whose options are this message."""
     return "its LLM node" if message == LLM.message else "its node"
 
 

@@ -121,7 +121,8 @@ class BeamSearch:
         return True
 
     def records(self) -> list[Record]:
-        """Returns the records of the best texts whose choices are not cancelled, best first, and of missing texts."""
+        """Returns the record of each choice that is not cancelled: its text, the best first, or that no
+        text was found."""
         request, stops, found = self._first.request, self._first.stops, list[Record]()
         for rank in sorted(request.unfinished):
             if rank >= len(self._best):

@@ -120,7 +120,7 @@ def row_error(parts: Parts, rows: int) -> float:
 
 
 def _largest(numbers: NDArray[np.int8], scale: Floats, offset: Floats | None) -> Floats:
-    """Returns the largest absolute value that each group can have, given the range of the integers in all groups."""
+    """Returns the largest absolute value that each group could have, if it had the extreme integers of the tensor."""
     moved = 0 if offset is None else offset
     found: Floats = np.maximum(*(np.abs(int(end) * scale + moved) for end in (numbers.min(), numbers.max())))
     return found

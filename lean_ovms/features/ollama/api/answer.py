@@ -58,7 +58,7 @@ def nanoseconds(seconds: float) -> int:
 
 
 def envelope(name: str, *, chat: bool, text: str = "", **more: Any) -> Json:
-    """Returns an object without the members that only the last one has.
+    """Returns an object of a streamed answer, without the members that only the last object has.
 
     Args:
         name: The name of the model.

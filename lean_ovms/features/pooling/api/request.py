@@ -221,8 +221,10 @@ def _conversations(several: list[Any], values: Values, composition: Composition)
 
 
 async def items_of(request: PoolingRequest, inputs: Inputs, info: PoolingInfo) -> list[PoolingInput]:
-    """Returns each input as a text, perhaps with images, or as token ids, with the prompt that the request names before
-    it."""
+    """Returns each input as a text, perhaps with images, or as token ids.
+
+    Each one begins with the prompt that the request names, if it names one.
+    """
     items: list[PoolingInput] = [*inputs.items]
     if inputs.prompts:
         prompts = await _with_images(request, inputs, info)

@@ -43,8 +43,7 @@ FIELDS = FieldSet(
 
 
 def _only(*names: str) -> Json:
-    """Returns the JSON schema rule that a body has the fields with these names, and no field with another name for a
-    side."""
+    """Returns a JSON Schema for bodies that name the two sides in this way, and in no other of the possible ways."""
     return all_of(*names) | {"not": any_of(*(all_of(name) for name in _NAMES if name not in names))}
 
 

@@ -108,7 +108,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A `response.create` event, read."""
+    """The parsed `response.create` event."""
 
     body: Json
     """The body of the equivalent POST, without its input."""

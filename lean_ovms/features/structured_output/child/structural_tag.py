@@ -91,8 +91,10 @@ class PlainFormat:
         return done
 
     def _with_an_end(self, form: Any) -> Any:
-        """Rewrites a list of tool calls that is an alternative to one call, since GenAI's version cannot compile such a
-        list."""
+        """Replaces a list of tool calls by a single call in a form that is one of several alternatives.
+
+        GenAI's version of XGrammar cannot compile a list there.
+        """
         kind = form.get("type") if isinstance(form, dict) else None
         if kind == "sequence" and isinstance(form.get("elements"), list):
             return {**form, "elements": [*form["elements"][:-1], *map(self._with_an_end, form["elements"][-1:])]}
