@@ -67,9 +67,10 @@ def compute_in_chunks(model: Any, precision: Callable[[], Any]) -> None:
         model.validate_nodes_and_infer_types()
         return
     inputs = prompt_chunks.new_inputs() | {network.STEP_SLOTS: network_input(network.STEP_SLOTS, [-1], np.int32)}
+    places = delta_steps.places(inputs[network.STEP_SLOTS], inputs[network.CHUNK_OTHERS])
     kind, results = precision(), []
     for convolution, node in pairs:
-        results += _replace(convolution, node, inputs, kind)
+        results += _replace(convolution, node, inputs, places, kind)
     model.add_parameters(list(inputs.values()))
     model.add_results(results)
     model.validate_nodes_and_infer_types()
@@ -88,13 +89,16 @@ def _sizes(node: Any) -> Sizes:
     return Sizes(*heads, *((attributes["q_l2_norm_eps"], attributes["k_l2_norm_eps"]) if normal else (None, None)))
 
 
-def _replace(convolution: Any, node: Any, inputs: dict[str, Any], kind: Any) -> list[Any]:
+def _replace(
+    convolution: Any, node: Any, inputs: dict[str, Any], places: delta_steps.Places, kind: Any
+) -> list[Any]:
     """Makes a network use the results of chunks instead of an operation's results for the tokens of prompts.
 
     Args:
         convolution: The convolution before the operation.
         node: The operation.
-        inputs: The inputs CHUNK_*.
+        inputs: The inputs CHUNK_*, and STEP_SLOTS.
+        places: The places of the tokens before those of prompts.
         kind: The element type in which states are kept.
 
     Returns:
@@ -118,7 +122,7 @@ def _replace(convolution: Any, node: Any, inputs: dict[str, Any], kind: Any) -> 
         user.input(port).replace_source_output(value.output(0))
     convolution.input(ROW_BEGINS).replace_source_output(inputs[network.CHUNK_BEGINS].output(0))
     node.input(BEGINS).replace_source_output(inputs[network.CHUNK_BEGINS].output(0))
-    found, stepped = delta_steps.computed(node, _sizes(node), step_slots, kind)
+    found, stepped = delta_steps.computed(node, _sizes(node), step_slots, places, kind)
     prompt_chunks.join(readers, found, outputs, inputs[network.CHUNK_PLACES])
     results = [prompt_chunks.states_result(*pair) for pair in zip(tables, states, strict=True)]
     return [*results, prompt_chunks.states_result(tables[-1], stepped, STEP_STATES)]

@@ -45,7 +45,31 @@ class Sizes(NamedTuple):
     """The epsilon of normalizing keys; None if they are not normalized."""
 
 
-def computed(node: Any, sizes: Sizes, slots: Any, kind: Any) -> tuple[list[Any], Any]:
+class Places(NamedTuple):
+    """Where the tokens before those of prompts are in a step, the same for all layers.
+
+    A layer gathers by them: where it cuts by a number, openvino waits for the number before it knows the shapes behind
+    it, and keeps the values on both sides apart.
+    """
+
+    steps: Any
+    """The places of the tokens that are computed as products."""
+    others: Any
+    """The places of those that the operation computes."""
+
+
+def places(slots: Any, tokens: Any) -> Places:
+    """Returns the places of tokens.
+
+    Args:
+        slots: The input STEP_SLOTS.
+        tokens: The input CHUNK_OTHERS.
+    """
+    first, count, end, one = np.int32(0), first_size(slots), first_size(tokens), np.int32(1)
+    return Places(ops.range(first, count, one, "i32"), ops.range(count, end, one, "i32"))
+
+
+def computed(node: Any, sizes: Sizes, slots: Any, tokens: Places, kind: Any) -> tuple[list[Any], Any]:
     """Computes the tokens of sequences with slots by products, and leaves other tokens to the operation.
 
     Returns the results of both kinds of tokens, and the new states of the sequences with slots.
@@ -54,11 +78,12 @@ def computed(node: Any, sizes: Sizes, slots: Any, kind: Any) -> tuple[list[Any],
         node: The operation.
         sizes: The sizes of its delta rule.
         slots: The input STEP_SLOTS.
+        tokens: The places of both kinds of tokens.
         kind: The element type in which states are kept.
     """
     count = ops.reshape(first_size(slots), np.array([1]), False)
     part = exact(_part(sizes))
-    values = [_rows(node.input_value(port), np.array([0], np.int32), count) for port in (QUERY, KEY, VALUE, GATE, BETA)]
+    values = [ops.gather(node.input_value(port), tokens.steps, ZERO) for port in (QUERY, KEY, VALUE, GATE, BETA)]
     values.append(ops.gather(node.input_value(TABLE), slots, ZERO))
     for parameter, value in zip(part.get_parameters(), values, strict=True):
         given = ops.convert(value, "f32").output(0)
@@ -70,7 +95,7 @@ def computed(node: Any, sizes: Sizes, slots: Any, kind: Any) -> tuple[list[Any],
     end = np.array([np.iinfo(np.int32).max], np.int32)
     for port in (BEGINS, *BY_SEQUENCE):  # it reads the state also of a sequence without tokens
         node.input(port).replace_source_output(_rows(node.input_value(port), count, end).output(0))
-    others = _rows(node.output(0), count, end)
+    others = ops.gather(node.output(0), tokens.others, ZERO)
     return [outputs.output(0), others.output(0)], ops.convert(states, kind.to_string()).output(0)
 
 
