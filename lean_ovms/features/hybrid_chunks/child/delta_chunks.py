@@ -89,9 +89,7 @@ def _sizes(node: Any) -> Sizes:
     return Sizes(*heads, *((attributes["q_l2_norm_eps"], attributes["k_l2_norm_eps"]) if normal else (None, None)))
 
 
-def _replace(
-    convolution: Any, node: Any, inputs: dict[str, Any], places: delta_steps.Places, kind: Any
-) -> list[Any]:
+def _replace(convolution: Any, node: Any, inputs: dict[str, Any], places: delta_steps.Places, kind: Any) -> list[Any]:
     """Makes a network use the results of chunks instead of an operation's results for the tokens of prompts.
 
     Args:
