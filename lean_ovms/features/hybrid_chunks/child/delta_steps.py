@@ -46,7 +46,7 @@ class Sizes(NamedTuple):
 
 
 class Places(NamedTuple):
-    """Where the tokens before those of prompts are in a step, the same for all layers.
+    """The places in a step of the tokens that come before those of prompts, the same for all layers.
 
     A layer gathers by them: where it cuts by a number, openvino waits for the number before it knows the shapes behind
     it, and keeps the values on both sides apart.
