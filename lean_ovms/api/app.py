@@ -170,7 +170,7 @@ class App:
                 return self._preflight(request)
             route = self._admit(request, record, key)
             response = await (await load(route))(request, self.services)
-            record.quiet = record.quiet or (route.vital and response.status < 400)  # it is asked for all the time
+            record.quiet = record.quiet or (route.vital and response.status < 400)  # requested all the time
             form = request.headers.get(LOAD_REPORT, "")
             if form and (add_report := self.config.part(LOAD_REPORTS)) is not None:
                 await add_report(response, form, self.registry.names.get(record.model))

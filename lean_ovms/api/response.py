@@ -190,7 +190,7 @@ def timings(times: Timings) -> Json:
         "prompt_n": times.prompt,
         **_rates("prompt", times.prompt, times.prompt_ms),
         "predicted_n": times.predicted,
-        **_rates("predicted", max(0, times.predicted - 1), times.predicted_ms),  # the first came with the prompt
+        **_rates("predicted", max(0, times.predicted - 1), times.predicted_ms),  # the first one came with the prompt
         **drafted,
     }
 

@@ -119,7 +119,7 @@ class Table:
                 raise AssertionError(f"two handlers for {route.method} {route.path}")
             methods[route.method] = route
         for variants in self._variants.values():
-            variants.sort(key=lambda one: one.port)  # what a client asks for counts more than where it asks
+            variants.sort(key=lambda one: one.port)  # the path of a request counts more than its port
         longest = sorted(self._patterns, key=lambda pattern: len(pattern.replace("{id}", "")), reverse=True)
         self._ordered = [(compiled(pattern), self._patterns[pattern]) for pattern in longest]
 

@@ -157,7 +157,7 @@ class Generation:
         entries = [entry(token, logprob) for token, logprob in zip(ids, known.logprobs, strict=True)]
         for scored, rank, others in zip(entries[1:], known.ranks, known.top, strict=False):
             scored.rank, scored.top = rank, [entry(int(token), logprob) for token, logprob in others]
-        self._prompt_entries = entries  # each choice of n shows them
+        self._prompt_entries = entries  # each of n choices has them
         return entries
 
     async def prompt_text(self, skip_special_tokens: bool) -> str:
@@ -382,7 +382,7 @@ class OutputDecoder:
     thinking: bool = False
     finish: str = ""
     _arguments: CallArguments = field(default_factory=CallArguments)
-    _plain: bool = field(init=False)  # nothing to find in its text
+    _plain: bool = field(init=False)  # whether all of its text is plain
 
     def __post_init__(self) -> None:
         self._plain = self.stops is None and self.parser is None
@@ -471,7 +471,7 @@ class OutputDecoder:
             _append(delta.events, event)
         if delta.finish:
             delta.broken_call = self._arguments.broken()
-        # A token without text yet (a part of a tag or of a character) counts to what went before.
+        # A token without text yet (a part of a tag or of a character) counts as the same kind as the text before it.
         self.reasoning_tokens += tokens * self.thinking
 
     def entry(self, token: int, logprob: float | None) -> TokenLogprob:

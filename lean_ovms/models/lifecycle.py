@@ -514,7 +514,7 @@ class ModelLifecycle(Residency):
             self.residence.leave()
 
     async def _stop_engine(self) -> None:
-        if not self.adapter:  # else it is the base's
+        if not self.adapter:  # otherwise the base model's
             await self.engine.stop()
 
     # --- state

@@ -259,7 +259,7 @@ class Model(ModelLifecycle):
         if model.known:
             return model
         if self.known:
-            return self  # its successor has not been loaded yet, and most likely equals it in this
+            return self  # its successor has not been loaded yet, and most likely has the same properties
         if model.failure is not None and not model.on_demand:
             raise not_loaded(model.failure, RETRY_S if model.failure.temporary else None)
         raise NotLoaded(model) if model.admits else model.engine.unavailable()

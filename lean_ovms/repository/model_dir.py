@@ -179,7 +179,7 @@ def _check(path: Path, task: str) -> None:
 def missing_in(path: Path, task: str = "") -> list[str]:
     """Returns the names of the files that a model directory lacks. Raises OSError."""
     names = {entry.name for entry in path.iterdir() if entry.is_file()}
-    # A folder that may not be read, such as a volume's lost+found, has nothing of the model: glob passes over it.
+    # An unreadable folder, such as a volume's lost+found, contains nothing of the model, and glob skips it.
     names |= {f"{file.parent.name}/{file.name}" for file in path.glob("*/*")}
     return missing_files(names, task or detect_task(path))
 

@@ -28,7 +28,7 @@ def _check_defaults(text: str) -> None:
     given = read_object("override_generation_config", text)
     if not given:
         return
-    from ..api.fields import read as read_fields  # modules that the start does not need otherwise
+    from ..api.fields import read as read_fields  # the start does not need these modules otherwise
     from ..api.generation.sampling import SAMPLING
 
     try:

@@ -130,7 +130,7 @@ async def serve(app: App, notifier: SystemdNotifier | None = None) -> int:
             await _listen(server, keys=app.services.keys)
         await _until(load(app), signals.stop)
         if not signals.stop.is_set():
-            if app.config.reuse_port:  # the server that it takes over from has answered meanwhile
+            if app.config.reuse_port:  # until now, the server that this one replaces has answered
                 await _listen(server, keys=app.services.keys)
             _log_ready(app, server.addresses)
             _freeze_gc()

@@ -196,7 +196,7 @@ class InFlight:
         self.on_none: Callable[[], None] | None = None
         """Called when the last use has ended."""
         self._count = 0
-        self._none: asyncio.Event | None = None  # while somebody waits for it
+        self._none: asyncio.Event | None = None  # exists while a task waits for it
 
     def __len__(self) -> int:
         return self._count

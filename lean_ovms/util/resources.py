@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import asyncio
 
 if sys.platform != "win32":
-    import resource  # here, for where it is needed there may be no memory to load a library
+    import resource  # now, since later there may not be enough memory to load a library
 
 log = logging.getLogger(__name__)
 

@@ -59,7 +59,7 @@ UNSUPPORTED = FieldSet((
     Field("functions", "array", "OpenAI's older form of tools"),
     Field("function_call", "any", "OpenAI's older form of tool_choice"),
     Field("web_search_options", "object", "OpenAI's: options of a web search",
-        read=lambda value: True),  # by an empty object, too
+        read=lambda value: True),  # an empty object requests an effect, too
     Field("moderation", "object", "OpenAI's: moderation of input and output; responses refuse it"),
     Field("personality", "string", "OpenAI's: a style preset of its models"),
     Field("echo", "bool", "vLLM's: begin a chat's answer with the last message; completions have it"),

@@ -103,7 +103,7 @@ class EngineClient:
         self._unready = 0  # restarts in a row without a healthy life
         self._ready_at = 0.0
         self._expected_at = 0.0
-        self._clock = time.monotonic  # the loop's from its first child on; also read in threads, which have no loop
+        self._clock = time.monotonic  # the loop's clock from the first child on; threads, too, read it
         self._load_s = 1.0
 
     @property
@@ -204,7 +204,7 @@ class EngineClient:
         except (TypeError, ValueError, AttributeError) as error:
             raise StartError(f"the engine's ready record cannot be understood: {error}") from error
         if vocabulary != getattr(self, "vocabulary", None):
-            self.vocabulary = vocabulary  # otherwise the old object stays, and with it what was built from it
+            self.vocabulary = vocabulary  # otherwise the old object is kept, and everything built from it
 
     def _on_lost(self, child: Child) -> None:
         """Fails all requests after the engine process was lost, and starts a new process."""

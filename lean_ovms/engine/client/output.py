@@ -73,7 +73,7 @@ class Grouper:
         self._cut = 0  # bytes left out of it
         self._level = logging.INFO
         self._lines: list[str] = []  # of the record that may still be continued
-        self._takes_all = False  # it is continued by lines that are not indented, too
+        self._takes_all = False  # whether lines that are not indented continue the record, too
 
     @property
     def pending(self) -> bool:

@@ -46,7 +46,7 @@ class FairQueue(Generic[S]):
         self._starts: deque[float] = deque(maxlen=32)  # the latest
         self._size = 0
         self._serial = 0
-        self._mean = 0.0  # grows as the clients' `charged` does on average
+        self._mean = 0.0  # grows like the mean of the clients' `charged`
         self._paused: list[ClientQueue] = []
 
     def __len__(self) -> int:

@@ -251,6 +251,6 @@ def check_token_ids(tokens: Sequence[int], vocab_size: int, param: str) -> None:
     """Raises BadRequest naming the first id that is not in range(vocab_size)."""
     if not tokens or (min(tokens) >= 0 and max(tokens) < vocab_size):  # in C: 4,000 ids in 60 us
         return
-    # Named by itself: a position would be that in one of several prompts, or none of a mapping.
+    # The error names the id, not its position, which would refer to one of several prompts, or not exist in a mapping.
     token = next(token for token in tokens if not 0 <= token < vocab_size)
     raise BadRequest(f"{param}: {token} is not a token id in [0, {vocab_size})", param=param)

@@ -51,7 +51,7 @@ class GenerationTask(Task):
         self.config = config
         self.validator = RequestValidator(backend)
         self._wake = wake
-        self._compiles_grammars = False  # there was one, and so there is `grammars`
+        self._compiles_grammars = False  # whether a request had a grammar, so that `grammars` exists
         self.tokenize_queue = TokenizeQueue(backend, self.validator, wake)
         self._other_queues: list[WaitingRequests] = [self.tokenize_queue]
         if backend.image_queue is not None:

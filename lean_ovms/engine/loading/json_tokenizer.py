@@ -38,7 +38,7 @@ class JsonTokenizer:
         Args:
             tokenizer: A `tokenizers.Tokenizer`.
         """
-        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the network's threads have the cores
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the cores are for the network's threads
         self._tokenizer = tokenizer
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()

@@ -119,7 +119,7 @@ def obstacle(config: EngineConfig) -> str:
         proven, what = PROVEN, "models"
         if vision and path == config.model_dir:
             proven, what = PROVEN_VISION, "models with vision"
-        kind = model_config.model_type(path)  # of a file that cannot be served it raises the reason
+        kind = model_config.model_type(path)  # raises the reason if a file cannot be served
         if kind not in proven and not model_file.is_one(path):
             return f"the paged engine is not tested with {what} of the type {kind}"
     return ""

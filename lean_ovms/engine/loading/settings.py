@@ -283,7 +283,7 @@ def _properties(config: EngineConfig) -> dict[str, Any]:
     properties.update({key: value for name, key in PROPERTIES.items() if (value := config.value(name))})
     properties.update(read_object("plugin_config", config.plugin_config))
     if config.batch_invariant and not any(properties.get(name) for name in (BOTH, KEYS, VALUES)):
-        properties[BOTH] = "f32"  # in u8, what a block's tokens are rounded to depends on which came together
+        properties[BOTH] = "f32"  # in u8, rounding depends on which tokens are written to a block together
     return properties | (cache_properties(properties) if config.target_device == "CPU" else {})
 
 

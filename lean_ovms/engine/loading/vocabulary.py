@@ -207,7 +207,7 @@ def from_tokens(tokenizer: Any) -> Vocabulary:
         for token, index in vocab.items():
             pieces[index] = token if isinstance(token, bytes) else str(token).encode()
         return _compared(Vocabulary(pieces=pieces, special=_hidden(pieces, tokenizer)), tokenizer)
-    except Exception:  # of the engine: a tokenizer that cannot be listed decodes by itself
+    except Exception:  # from the engine: a tokenizer whose tokens cannot be listed decodes by itself
         return Vocabulary(pieces=pieces, exact=False)
 
 
@@ -251,7 +251,7 @@ def agrees(vocabulary: Vocabulary, tokenizer: Any) -> bool:
             and _same(vocabulary, False, [specials], [tokenizer.decode(specials, skip_special_tokens=False)])
             and _same(vocabulary, True, [everything], [tokenizer.decode(everything, skip_special_tokens=True)])
         )
-    except Exception:  # of the engine: a decode that fails proves nothing
+    except Exception:  # from the engine: a failed decode proves nothing
         return False
 
 

@@ -172,7 +172,7 @@ def load(
         if parts.images is not None:
             tokens, video = parts.images.tokens, parts.images.reads_videos
             pipeline.info = replace(pipeline.info, vision=True, video=video, image_tokens=tokens)
-        trim()  # what compiling took, before OpenVINO packs the weights in the first step
+        trim()  # frees what compiling took before OpenVINO packs the weights in the first step
         pipeline.warm_up()
     _install_features(pipeline, model, adapters, config, settings)
     if capacity.states:

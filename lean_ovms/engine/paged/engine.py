@@ -137,7 +137,7 @@ class Engine:
                 repetition=sampling.repetition if params.beams == 1 else None,
             )
             if params.beams > 1:
-                assert self._new_search is not None  # or the fields that ask for it have not been read
+                assert self._new_search is not None  # otherwise no field could have requested a search
                 sequence.search = self._new_search(sequence)
             request.sequences.append(sequence)
         for hook in self.hooks:

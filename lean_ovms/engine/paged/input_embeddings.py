@@ -61,7 +61,7 @@ def connect(model: Any, core: Any, folder: Path, *, paged: bool = True) -> None:
             _replace(model, PER_LAYER, _embedded(core.read_model(folder / PER_LAYER_EMBEDDINGS), columns))
         else:
             model.remove_parameter(per_layer)
-    for parameter in added:  # which have got the names of what they replace
+    for parameter in added:  # they have the names of the inputs that they replace
         parameter.output(0).get_tensor().set_names({parameter.get_friendly_name()})
     model.add_parameters(added)
     model.validate_nodes_and_infer_types()

@@ -309,6 +309,6 @@ def embedding_edit(folder: Path) -> NetworkEdit:
 
 def _connect(folder: Path, core: Any, model: Any) -> None:
     if takes_embeddings(model):
-        from . import input_embeddings  # text models do without
+        from . import input_embeddings  # text models do not need it
 
         input_embeddings.connect(model, core, folder)

@@ -106,7 +106,7 @@ class PagedModel:
             choose_quantization_group(model)
             return model
 
-        compiling: list[tuple[Future[Any], Kinds]] = []  # what is for fewer kinds of steps is behind
+        compiling: list[tuple[Future[Any], Kinds]] = []  # networks for fewer kinds of steps are last
         if adapters is None and not separate_prefill_model:
             compiling.append((in_thread("compile", partial(compiler, core, read, device, properties)), ALL))
         else:
@@ -124,7 +124,7 @@ class PagedModel:
             compiling += [(in_thread("compile", partial(compile_network, model)), kinds) for model, kinds in networks]
         try:
             while_compiling()
-        finally:  # what is wrong with the network is said before what is wrong with what is done meanwhile
+        finally:  # an error of the network is raised before one of the concurrent work
             self._compiled = [(future.result(), kinds) for future, kinds in compiling]
         compiled = self._compiled[0][0]
         self._ports = {_name(port): port for port in compiled.inputs}

@@ -117,7 +117,7 @@ class ModelInputs:
         self._longest = network.tensor("max_context_len", []).data
         self._count = np.arange(4096, dtype=np.int32)
         self._images: list[tuple[Places, Rows]] = []  # of the step, with the places of their tokens
-        self._settled = False  # all but the tokens themselves is as the last step wrote it
+        self._settled = False  # everything except the tokens is as the last step wrote it
 
     def write(self, rows: NDArray[np.int64], chunks: list[Chunk], changed: bool) -> None:
         """Writes the inputs of a step.

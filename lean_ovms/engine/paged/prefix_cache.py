@@ -177,7 +177,7 @@ class PrefixCache:
         """Assigns blocks to a sequence that another sequence with the same prompt has computed in the meantime."""
         start, size = int(self.tables.computed[sequence.row]), self.blocks.block_size
         if start != size * len(sequence.chain) or len(sequence.blocks) != len(sequence.chain):
-            return  # something of a block is its own, or it holds one from a step that failed
+            return  # a block has tokens of its own, or one that a failed step left
         if found := self.match_prefix(sequence, start):
             blocks = [block for block, _ in found]
             sequence.blocks += blocks

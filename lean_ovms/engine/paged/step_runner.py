@@ -445,7 +445,7 @@ class StepRunner:
         """
         over: list[Sequence] = []
         sequences, newest, tokens = batch.sequences, self._tables.newest, found.tokens.tolist()
-        for place, error in found.failed.items():  # first: what stands in for its token may be a stop token
+        for place, error in found.failed.items():  # first, since the substitute for its token may be a stop token
             self._scheduler.fail(sequences[place].request, _as_request_error(error))
         for sequence, token in zip(sequences, tokens, strict=True):
             if sequence.row < 0:

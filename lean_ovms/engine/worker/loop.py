@@ -145,7 +145,7 @@ class Worker:
         if commands:
             self._check()
         if len(commands) == 1 and not self._commands and task.accepts_commands:
-            self._handle(commands[0])  # as most often: there is nothing to take turns with
+            self._handle(commands[0])  # the usual case: there are no other clients to take turns with
         elif commands or self._commands:
             self._commands.extend(commands)
             while task.accepts_commands and (command := self._commands.next()) is not None:

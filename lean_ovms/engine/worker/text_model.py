@@ -47,7 +47,7 @@ def load_text_model(config: EngineConfig, wake: Callable[[], None] = lambda: Non
     if config.without_model:
         backend: Backend = config.part(ANSWERS_WITHOUT_MODEL).from_config(config)
         return backend
-    # openvino takes 0.3 s to import, and what needs no model does without.
+    # openvino takes 0.3 s to import, and an engine without a model does not need it.
     from ..loading import devices, settings
 
     config, available = devices.on_device(config)

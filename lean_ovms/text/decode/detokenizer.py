@@ -116,7 +116,7 @@ class WindowDetokenizer:
         return text
 
     async def _new_text(self, tokens: Sequence[int], skip_special_tokens: bool, decode: Decode) -> str:
-        if len(self._ids) > (_MAX_WINDOW if self._pending else _WINDOW):  # it moves: its context is printed already
+        if len(self._ids) > (_MAX_WINDOW if self._pending else _WINDOW):  # the window moves: its text is returned
             del self._ids[:-_CONTEXT]
             self._printed = (await decode(self._ids[:], skip_special_tokens)).removesuffix(self._pending)
         self._ids += tokens

@@ -366,7 +366,7 @@ class _CompiledTemplate:
                 "continue_final_message: the chat template changes or drops the content of the final message",
                 param="continue_final_message",
             )
-        kept = text.startswith(_MARK + _SPACE, at)  # else the template trims, and did so before the mark as well
+        kept = text.startswith(_MARK + _SPACE, at)  # otherwise the template trims texts, also before the mark
         return text[:at] if kept else text[:at].rstrip()
 
     @staticmethod
@@ -496,7 +496,7 @@ class Roles:
             return False  # not remembered: a client could name any number of them
         hey, said = {"role": "user", "content": "Hey"}, {"role": role, "content": _WORD}
         texts = [render(talk) for talk in ([said], [said, hey], [hey, said])]
-        self._known[role] = any(_WORD in text for text in texts) or not any(texts)  # it may want another order of roles
+        self._known[role] = any(_WORD in text for text in texts) or not any(texts)  # it may need another order of roles
         return self._known[role]
 
 

@@ -305,7 +305,7 @@ def limited_filters(filters: dict[str, Callable[..., Any]]) -> dict[str, Callabl
 
 
 def _with_checked_widths(function: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(function)  # keeps jinja2's mark for the arguments that the filter takes
+    @wraps(function)  # keeps jinja2's mark on the function, which says which arguments the filter takes
     def checked(*args: Any, **kwargs: Any) -> Any:
         _check_widths((*args[1:], *kwargs.values()))
         return function(*args, **kwargs)

@@ -377,7 +377,7 @@ class HttpConnection(asyncio.Protocol):
             self._truncate()
         elif phase is Phase.CLOSED:
             self._linger()
-        elif phase is Phase.IDLE:  # most often; what _advance comes to, in a third of the time
+        elif phase is Phase.IDLE:  # the usual case: does the same as _advance in a third of the time
             self._set_phase_timeout(Phase.IDLE)
             self.set_reading(True)
         else:

@@ -66,7 +66,7 @@ class ConnectionLimits:
         self._is_vital = is_vital
         self._counted: set[Limited] = set()  # without those that close to make room
         self._clients: dict[str, int] = {}
-        self._idle: dict[Limited, None] = {}  # by the time since when; some are not idle any more
+        self._idle: dict[Limited, None] = {}  # the longest idle first; some are not idle any more
         self._surplus: dict[Limited, None] = {}  # by the time of arrival
 
     def opened(self, connection: Limited) -> None:

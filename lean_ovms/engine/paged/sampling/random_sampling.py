@@ -172,7 +172,7 @@ def _likelier(weights: Floats, places: NDArray[np.int64], value: Floats) -> NDAr
     else:
         for row, place in enumerate(places.tolist()):
             np.subtract(weights[place], value[row], out=above[row])
-    counts = np.array([np.count_nonzero(row > 0) for row in above])  # of floats themselves it is slow
+    counts = np.array([np.count_nonzero(row > 0) for row in above])  # counting floats directly is slow
     np.maximum(above, 0, out=above)
     total: NDArray[np.float64] = reductions.column_sums(above).sum(axis=-1, dtype=np.float64) + counts * value.astype(
         float

@@ -67,7 +67,7 @@ def in_parts(count: int, vocab: int, work: Callable[[slice], None]) -> None:
         work(parts[0])
     finally:
         for future in rest:
-            future.exception()  # all have ended before anybody may change the logits
+            future.exception()  # all threads have ended before the logits may be changed
     for future in rest:
         future.result()
 
