@@ -56,7 +56,7 @@ GRAMMARS, GENAI_GRAMMARS = "grammars", "grammars of openvino_genai"
 """Seams of grammars. A function from an EngineConfig to an `engine.paged.parts.GrammarSource`; and one from an
 EngineConfig and the tokenizer of an openvino_genai pipeline to an `engine.generation.backend.Grammars`."""
 GRAMMAR_LIBRARY, OTHER_GRAMMAR_LIBRARY = "grammar library", "other grammar library"
-"""Seams of the paged engine's grammars. What makes the library that matches them, used from the first grammar on; and
+"""Seams of the paged engine's grammars. The factory of the library that matches them, called for the first grammar; and
 the class of a loader for another library, used if an option selects it."""
 TEMPLATE_READERS = "template readers"
 """The seam of chat templates: a class derived from `text.template.chat_template.TemplateReader`."""
@@ -229,8 +229,7 @@ class EngineRow(Row):
     """An extension of the paged engine's steps by a feature. It is imported only if one of its options is set."""
 
     install: str
-    """A function of the engine process as "module:function", called with the engine.paged.hooks.Parts of each
-    model."""
+    """A function of the engine process, called with each model's engine.paged.parts.Parts, as "module:function"."""
     options: tuple[str, ...]
     """Options, of which one must be set for the extension to be installed."""
     records: str = ""
@@ -251,8 +250,7 @@ class PartRow(Row):
     make: str
     """The function or class that makes the part, as "module:name"; modules in `child` are for an engine process."""
     options: tuple[str, ...] = ()
-    """Options, of which one must be set for the part to be used; () for always. Options of omitted features are never
-    set."""
+    """Options, of which one must be set for the part to be used; () for always. Those of omitted features are unset."""
     file: str = ""
     """A file that a model's directory must have for the part to be used, or ""; single-file models need none."""
     text: str = ""
