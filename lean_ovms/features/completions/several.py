@@ -21,7 +21,7 @@ from ...types.push import Sink
 MOST_BYTES = 4
 """The most UTF-8 bytes of one character, and so the most tokens that it can become."""
 MESSAGE_BYTES = 256
-"""Bytes allowed for what a chat template writes around one message."""
+"""Bytes allowed for the text that a chat template writes around one message."""
 P = TypeVar("P", bound=Prompt)
 STARTING, STARTING_SIZE = 32, 1 << 18
 """Prompts of one request that wait for the engine, which takes 32 in a step, and their characters or ids."""

@@ -71,7 +71,7 @@ class DeploymentManager(Deployment):
         self._make = make
         self._desired = read(config)
         self.model_cache = ModelCache(self._desired.max_loaded, free_memory_bytes)
-        """What decides which models are in memory."""
+        """The cache that decides which models are in memory."""
         self._files = dict(self._desired.files)
         self._specs: dict[str, ModelSpec] = {}  # of the models in the registry
         self._reloading: asyncio.Task[bool] | None = None

@@ -53,7 +53,7 @@ class Alias:
     separator: str = ""
     """The separator of several names in a value; "" if they are separate arguments."""
     words: Mapping[str, str] = field(default_factory=dict)
-    """This server's values by those of the other server."""
+    """The values for this server, by the corresponding values of the other server."""
     package: str = ""
     """The package of the function that translates values."""
 

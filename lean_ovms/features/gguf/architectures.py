@@ -125,7 +125,7 @@ class Architecture:
 PARTS = ("gate", "up", "down")
 """The layers of a feed-forward network."""
 SHARED_EXPERTS = {f"mlp.shared_expert.{part}_proj": f"mlp.shared_experts.{part}_proj" for part in PARTS}
-"""The other name of the layers of an expert that all tokens have."""
+"""The second names of the layers of the shared expert, which all tokens use."""
 LFM2 = Architecture(
     last_norm="token_embd_norm",
     renamed={

@@ -12,7 +12,7 @@ from ...config import listed
 from ...errors import StartError
 
 COMMANDS = re.compile(r"\b(?:optimum-cli|convert_tokenizer|lean_ovms|lean-ovms|pip) ")
-"""Where a command for a shell begins, which stays as it is."""
+"""Matches the beginning of a shell command in a message. Its options keep their form."""
 
 
 def with_keywords(options: Mapping[str, Any]) -> dict[str, Any]:

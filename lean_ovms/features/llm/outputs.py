@@ -86,11 +86,11 @@ class Started:
     generation: Generation
     """The generation."""
     deltas: DeltaStream
-    """What it yields."""
+    """The results that it yields."""
     prompt: str | None
     """The text of the prompt; None if it was given as token ids."""
     sampling: SamplingParams
-    """How it samples."""
+    """The sampling parameters."""
     scored: bool
     """Whether the log probabilities of its prompt are requested."""
 
@@ -169,13 +169,13 @@ class BeamSearchSequence:
     """One text of a beam search."""
 
     tokens: list[int]
-    """The ids of the prompt and of what was found."""
+    """The ids of the prompt and of the found tokens."""
     text: str
-    """Their text."""
+    """The text of the prompt and of the found tokens."""
     logprobs: list[dict[int, Logprob]]
-    """The log probabilities of what was found."""
+    """The log probabilities of the found tokens."""
     cum_logprob: float
-    """Their sum over the tokens."""
+    """The sum of the log probabilities."""
     finish_reason: str | None
     """"stop" or "length"."""
     stop_reason: str | int | None = None

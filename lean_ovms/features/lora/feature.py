@@ -43,7 +43,7 @@ class LoraOptions(Options):
 
 
 REQUESTS = "vllm:lora_requests_info"
-"""The metric of adapters at work."""
+"""The metric of the adapters of running and waiting requests."""
 
 FEATURE = Feature(
     name="lora",

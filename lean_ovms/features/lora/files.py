@@ -32,7 +32,7 @@ MOST_SCALE = 1000.0
 MOST_NAMES = 3
 """Names of layers or tensors in one message."""
 BASE_WEIGHTS = ".base_layer.weight"
-"""How the names of copies of the model's own weights end, which peft adds for embeddings. vLLM ignores them, too."""
+"""The end of the names of copies of the model's own weights, which peft adds for embeddings. vLLM ignores them, too."""
 NETWORKS = ("openvino_model.xml", LANGUAGE_MODEL)
 IMAGE_MODEL = "model_index.json"
 """File of a model that makes images: its adapters have the names of kohya or of diffusers, which GenAI resolves."""

@@ -26,7 +26,7 @@ _TO, _FUNCTIONS = "to=", "functions."
 _RECIPIENT = re.compile(r"to=([\w.\-]+)(?![^\s<])")
 _CHANNEL = re.compile(r"[A-Za-z_\-]{0,24}")
 _ANALYSIS = "anal"
-"""How the name of the channel of reasoning begins, also in its misspellings."""
+"""The beginning of the name of the reasoning channel, including its misspellings."""
 
 
 class Harmony(Syntax):

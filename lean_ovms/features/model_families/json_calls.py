@@ -11,9 +11,9 @@ from .base import CombinedParser, Enclosed, Syntax
 from .scanner import Sink, Steps, ignore
 
 FENCE = "```"
-"""What begins and ends a block of code in Markdown."""
+"""The beginning and end of a code block in Markdown."""
 _IGNORED_KEYS = frozenset(("id", "type", "index", "tool_call_id"))
-"""Other keys of a call that models write; dropped."""
+"""Other keys that models write into calls, which are dropped."""
 
 
 class JsonCalls(Syntax):
@@ -249,7 +249,7 @@ def unwrapped(literal: str, whole: bool) -> str:
 
 _CLOSING = " \t\r\n]}`"
 _HELD = 64
-"""Most characters at the end of broken arguments that are looked at for the brackets of what is around them."""
+"""The most characters at the end of broken arguments in which closing brackets of the enclosing object are found."""
 
 
 def json_arguments(out: CombinedParser, sink: Sink, *, in_call: bool = False) -> Steps[bool]:

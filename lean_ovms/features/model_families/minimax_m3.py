@@ -27,7 +27,7 @@ CALLS, CALLS_END = f"{MARK}<tool_call>", f"{MARK}</tool_call>"
 INVOKE = f"{MARK}<invoke name="
 OPEN = f"{MARK}<"
 MAX_DEPTH = 64
-"""Most elements in one another; tags further inside are text."""
+"""The greatest depth of nested elements. Tags further inside are text."""
 
 _NOISE = ("[e~[",)
 _TAG = Tags([OPEN])

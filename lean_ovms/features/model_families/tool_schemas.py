@@ -11,7 +11,7 @@ from ...grammar.schema import NOTES, flat, resolved
 from ...types import Json
 
 MAX_DEPTH = 32
-"""Schemas within each other; what is deeper keeps its references."""
+"""The greatest depth of nested schemas. Deeper ones keep their references."""
 _PARTS = ("anyOf", "oneOf", "allOf", "items", "properties", "additionalProperties")
 
 

@@ -60,7 +60,7 @@ WITH RECURSIVE path (turn, parent) AS (
 )
 """
 _ON_PATH = "FROM item JOIN path ON item.turn = path.turn WHERE origin < CASE WHEN item.turn = ? THEN 1 ELSE 2 END"
-"""Their values: the turn, and again the turn if its output is left out, else 0."""
+"""A part of queries. Its values are the turn, and again the turn if its output is left out, or else 0."""
 _USERS = "SELECT 1 FROM turn WHERE parent = ? UNION ALL SELECT 1 FROM entry WHERE turn = ?"
 _OF_PAGE = "FROM item WHERE number IN (SELECT number FROM page)"
 

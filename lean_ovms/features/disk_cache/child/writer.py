@@ -76,7 +76,7 @@ class BlockWriter:
         self._closing = self._clearing = False
         self._failed = 0  # blocks and states
         self.calls: list[tuple[DiskCacheAction, tuple[int, int, int]]] = []
-        """What is to be done at once, each with the counts at the time of the call."""
+        """The tasks to be done at once, each with the counts at the time of the call."""
         self.answers: deque[BlocksOnDisk] = deque()
         """The answers to calls that are done."""
         self._cleared = threading.Event()

@@ -17,7 +17,7 @@ from .vision_tower import VisionTower
 BILINEAR, LANCZOS = 2, 1
 """Pillow's numbers of filters."""
 POOLED, SHUFFLED = 4, 3
-"""How many patches in a row become one, where the file does not say it: in Gemma 3, and in Idefics 3."""
+"""The side in patches of the square that becomes one token, if the file does not say: in Gemma 3 and Idefics 3."""
 POSITIONS = "v.position_embd.weight"
 FACTOR = "vision.projector.scale_factor"
 

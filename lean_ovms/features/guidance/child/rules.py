@@ -8,7 +8,10 @@ from typing import Any
 from ....types import Json
 
 WHITESPACE = "[ \\n\\r\\t]{1,25}"
-"""Between two tokens of JSON: enough for any indentation; without a limit a model may write blanks for ever."""
+"""The blanks allowed between two tokens of JSON, enough for any indentation.
+
+Without a limit a model may write blanks forever.
+"""
 _ONE_LINE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 

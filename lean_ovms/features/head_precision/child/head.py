@@ -24,8 +24,10 @@ log = logging.getLogger(__name__)
 
 Floats = NDArray[np.float32]
 GROUPS = (64, 32)
-"""How many elements of a row have a scale of their own: the first of these that divides a row. With 32 a token takes
-OpenVINO (2026.4) a sixth longer than with 64."""
+"""The numbers of elements that may share a scale, of which the first that divides a row is used.
+
+With 32 a token takes OpenVINO (2026.4) a sixth longer than with 64.
+"""
 SHRUNK = {4: (1, 0.93, 0.87), 8: (1,)}
 """The fractions of a group's range that are tried, by bits. Clipping an outlier makes the others more exact."""
 PIECE = 1 << 20

@@ -41,9 +41,9 @@ from .short_convolution import (
 
 OPERATION = "PagedGatedDeltaNet"
 MEMORY = 42 + MOST_STEPS
-"""Memory that a layer takes to compute by chunks: so many times that of its state in f32. openvino keeps the values of
-each layer's loop for itself. Measured with two prompts and 512 tokens in a step it is 42. The states behind decoding
-tokens are added."""
+"""The memory that a layer needs to compute by chunks, as a multiple of its state in f32. openvino keeps separate values
+for each layer's loop. Measured with two prompts and 512 tokens in a step it is 42. The states after decoding tokens
+are added."""
 
 
 def compute_in_chunks(model: Any, precision: Callable[[], Any]) -> None:

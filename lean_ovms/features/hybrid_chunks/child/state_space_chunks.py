@@ -32,9 +32,9 @@ OPERATION = "PagedSelectiveSSM"
 DECAYS, STEPS, GIVEN, VALUES, TAKEN, TABLE, BEGINS = range(7)
 """Inputs of the operation, of which BEGINS says where the tokens of each sequence begin."""
 ROWS = (STEPS, GIVEN, VALUES, TAKEN)
-"""Those with something for each token."""
+"""The inputs with a row for each token."""
 MEMORY = 45
-"""Memory that a layer takes to compute by chunks: so many times that of its state in f32. Measured with 256 tokens in a
+"""The memory that a layer needs to compute by chunks, as a multiple of its state in f32. Measured with 256 tokens in a
 step and the sizes of Granite-4.0-H-350M (36) and 1B (42)."""
 
 

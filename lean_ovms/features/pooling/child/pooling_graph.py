@@ -13,7 +13,7 @@ from .pooler import Array
 MOST_DISTANCE = 4096
 """Distances between two tokens that a table of buckets has; those further away are in the bucket of the last one."""
 ELEMENTWISE = {"Add", "Convert", "Divide", "Log", "Multiply", "Subtract"}
-"""What the bucket of a distance is computed with, as openvino calls the operations."""
+"""The operations, by openvino's names, with which the bucket of a distance is computed."""
 
 
 def names(model: ov.Model) -> set[str]:

@@ -42,7 +42,7 @@ EXPIRED = Close(NORMAL, "--max_realtime_session_s is over")
 OF_EVENT = ("type", "stream_id", "generate", "stream", "background")
 """Members of an event that are not those of a POST."""
 KEPT_SHARE = 4
-"""Conversations that are kept take a quarter of --max_body_memory_mb at most, beside the bodies in work."""
+"""The divisor of --max_body_memory_mb for the memory of kept conversations, in addition to the bodies of requests."""
 MAX_STREAM_ID_CHARS = 256
 """The limit of a stream_id, which every event repeats."""
 MAX_ECHOED_BYTES = 1 << 16

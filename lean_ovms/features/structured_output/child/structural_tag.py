@@ -19,7 +19,7 @@ _NOTHING: Json = {"type": "grammar", "grammar": 'root ::= ""\n'}
 _IGNORED = frozenset(("not", "if", "then", "else", "uniqueItems", "contains", "minContains", "maxContains"))
 _IGNORED |= frozenset(("dependentRequired", "dependentSchemas", "dependencies", "unevaluatedItems", "$dynamicRef"))
 _BESIDE = ("$ref", "anyOf", "oneOf", "allOf", "enum", "const")
-"""With one of these in a schema XGrammar reads no other keyword."""
+"""The keywords that make XGrammar ignore all other keywords of a schema."""
 _BOUNDS = frozenset(("minLength", "maxLength", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"))
 _BOUNDS |= frozenset(("multipleOf", "pattern", "format", "properties", "required", "items", "minItems", "maxItems"))
 _SHAPES = frozenset(("properties", "required", "items"))

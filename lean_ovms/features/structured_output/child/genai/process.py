@@ -33,7 +33,7 @@ REFERENCE = {
 """A string with a maximum length: XGrammar reads nearly every token of the vocabulary for its masks."""
 REFERENCE_TOKENS = 6
 FACTOR = 8
-"""Most time of a mask, in masks of the reference. An object with 100 optional properties needs up to 6."""
+"""The most time of a mask, as a multiple of a mask of the reference. 100 optional properties need up to 6."""
 LEAST_S = 0.025
 """A mask may always take this long."""
 TEXTS, TOKENS = 3, 40
