@@ -71,7 +71,7 @@ def _watch(path: str) -> None:
     """Adds a file to those that `changed_file` checks."""
     with contextlib.suppress(OSError):
         number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        _files[path] = number, _state(number)
+        _files[path] = number, file_state(number)
 
 
 def changed_file() -> str:
@@ -80,11 +80,11 @@ def changed_file() -> str:
     A file that is replaced by another of the same name is not modified: the old one stays mapped.
     """
     with contextlib.suppress(OSError):  # of a file system that is gone: what is mapped may still be in memory
-        return next((path for path, (number, before) in _files.items() if _state(number) != before), "")
+        return next((path for path, (number, before) in _files.items() if file_state(number) != before), "")
     return ""
 
 
-def _state(number: int) -> tuple[int, int]:
+def file_state(number: int) -> tuple[int, int]:
     """Returns the size and modification time of an open file. Raises OSError."""
     status = os.fstat(number)
     return status.st_size, status.st_mtime_ns

@@ -1,6 +1,7 @@
 """Networks that are built of GGUF files: OpenVINO knows their norms and rotations, and adapters their layers."""
 
 import json
+import os
 from collections import Counter
 
 import pytest
@@ -11,12 +12,13 @@ import gguf
 import numpy as np
 import openvino as ov
 
+from lean_ovms.errors import StartError
 from lean_ovms.features.gguf import header
 from lean_ovms.features.gguf.architectures import ARCHITECTURES
 from lean_ovms.features.gguf.child import network, tensors
 from lean_ovms.features.gguf.child.blocks import BLOCKS, GROUP, apart, in_eight_bits
 from lean_ovms.features.gguf.child.layers import whole
-from lean_ovms.features.gguf.child.tensors import TensorRows, Tensors
+from lean_ovms.features.gguf.child.tensors import TensorRows, Tensors, opened
 from lean_ovms.features.lora.child.adapter_layers import insert
 from tests.cases import few_fast
 from tests.makers import make_gguf, zoo_gguf
@@ -131,6 +133,27 @@ def stored(path, values, kind):
     writer.write_tensors_to_file()
     writer.close()
     return path, header.parse(path.read_bytes())
+
+
+@pytest.mark.parametrize("change", [lambda path: os.utime(path, ns=(0, 0)), lambda path: os.truncate(path, 1 << 20)])
+def test_a_file_that_is_overwritten_while_it_is_read_is_refused(tmp_path, change):
+    file = stored(tmp_path / "m.gguf", {"token_embd.weight": np.zeros((4, 64), np.float32)}, 0)
+
+    def read():
+        with opened(*file) as found:
+            assert not found.numbers("token_embd.weight").any()
+            change(tmp_path / "m.gguf")
+
+    with pytest.raises(StartError, match="was overwritten while"):
+        read()
+
+
+def test_a_file_that_is_replaced_while_it_is_read_stays_to_its_end(tmp_path):
+    path = tmp_path / "m.gguf"
+    with opened(*stored(path, {"token_embd.weight": np.zeros((4, 64), np.float32)}, 0)) as found:
+        path.unlink()
+        path.write_bytes(b"other")
+        assert not found.numbers("token_embd.weight").any()
 
 
 @pytest.mark.parametrize("kind", BLOCKS)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import openvino as ov
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from openvino import opset13 as ops
 
 from ....engine.errors import last_line
+from ....engine.loading.weight_pages import file_state
 from ....engine.loading.weights import of_bf16
 from ....errors import StartError
 from ....repository import model_file
@@ -77,6 +78,7 @@ def opened(path: Path, header: Header, *, exact: bool = False) -> Iterator[Tenso
     try:
         with Tensors(path, header, exact=exact) as tensors:
             yield tensors
+            tensors.require_unchanged()
     except KeyError as error:
         raise StartError(f"{path} is not a whole GGUF file: it has no {error.args[0]}; {PULL_AGAIN}") from error
     except (RuntimeError, ValueError, IndexError, ArithmeticError, OSError) as error:  # of sizes that do not fit
@@ -117,9 +119,11 @@ class Tensors:
         self._began = self._told = time.monotonic()
         self._maps: list[mmap.mmap] = []
         self._constants = ConstantFile(sum(map(self._constant_bytes, header.tensors)))
+        self._files: list[BinaryIO] = []
         for file in model_file.parts(path):
-            with open_regular(file) as opened:
-                self._maps.append(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
+            self._files.append(open_regular(file))
+            self._maps.append(mmap.mmap(self._files[-1].fileno(), 0, access=mmap.ACCESS_READ))
+        self._states = self._file_states()
 
     def __enter__(self) -> Tensors:
         return self
@@ -128,7 +132,17 @@ class Tensors:
         if error is None and self._told > self._began:
             log.info("%s is read after %.0f s; OpenVINO compiles it", self._name, time.monotonic() - self._began)
         self._constants.close()
+        for file in self._files:
+            file.close()
         self._maps.clear()  # closing one would raise an error while the frames of another error refer to its bytes
+
+    def require_unchanged(self) -> None:
+        """Raises StartError if a file has been overwritten since it was mapped: then some weights are of another."""
+        if self._file_states() != self._states:
+            raise StartError(f"{self._name} was overwritten while it was read: start again when it is complete")
+
+    def _file_states(self) -> list[tuple[int, int]]:
+        return [file_state(file.fileno()) for file in self._files]
 
     def __contains__(self, name: str) -> bool:
         return name in self._header.tensors
