@@ -61,11 +61,11 @@ class TemplateReader:
     """
 
     capabilities: Capabilities
-    """The parts of conversations that it reads."""
+    """The capabilities of the template: which parts of conversations it reads, and in which form."""
     tool_needs = ToolNeeds()
     """The members of tools that it needs."""
     no_tools: list[Json] | None = None
-    """What it gets where there are no tools."""
+    """The value of the template's variable `tools` if a request has no tools."""
 
     def __init__(self, source: str, render: RenderTemplate, content_format: str, probe_s: float) -> None:
         """Finds out what a template reads.
@@ -75,38 +75,39 @@ class TemplateReader:
             render: Renders a conversation.
             content_format: The form of content that the template reads: "string", "openai" (a list of parts), or "auto"
                 to find it out.
-            probe_s: The CPU seconds for finding out.
+            probe_s: The most CPU seconds for probing.
         """
         self.capabilities = Capabilities(strings=content_format != "openai", arguments="object")
 
     def example(self, messages: list[Json]) -> str:
-        """Returns the rendering of a short conversation as it is; "" if that fails. Raises TooSlowInline."""
+        """Renders a short conversation unchanged; returns "" if that fails. Raises TooSlowInline."""
         return ""
 
     def arrange(
         self, messages: list[Json], tools: list[Json], *, add: bool, write_calls: CallsWriter
     ) -> tuple[list[Json], list[Json]]:
-        """Returns the messages and tools that the template gets, so that it shows all of them. Raises TooSlowInline.
+        """Arranges messages and tools so that the template shows all of them, and returns both. Raises TooSlowInline.
 
         Args:
             messages: The conversation as `prepare` returns it.
             tools: The tools as `prepare_tools` returns them.
             add: Whether the prompt ends with the beginning of an answer.
-            write_calls: How the model writes calls.
+            write_calls: Writes calls in the model's notation.
         """
         return messages, tools
 
     def arrange_exactly(
         self, messages: list[Json], tools: list[Json], *, add: bool, write_calls: CallsWriter
     ) -> list[Json] | None:
-        """Returns the messages for a conversation that the template refuses after `arrange`, with more effort; None:
-        there is nothing more to try. Raises TooSlowInline.
+        """Arranges, with more effort, a conversation that the template refuses after `arrange`.
+
+        Returns the messages, or None if there is nothing more to try. Raises TooSlowInline.
 
         Args:
             messages: The conversation as `prepare` returns it.
             tools: The tools as `prepare_tools` returns them.
             add: Whether the prompt ends with the beginning of an answer.
-            write_calls: How the model writes calls.
+            write_calls: Writes calls in the model's notation.
         """
         return None
 
