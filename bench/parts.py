@@ -30,6 +30,7 @@ from lean_ovms.engine.worker.loop import Worker
 from lean_ovms.features.anthropic.api.events import MessageObject, MessageRenderer
 from lean_ovms.features.anthropic.api.request import parse_message
 from lean_ovms.features.chat import api as chat
+from lean_ovms.features.model_families.arrange import ProbedTemplate
 from lean_ovms.features.model_families.registry import registry
 from lean_ovms.features.pooling.api import embeddings
 from lean_ovms.features.pooling.model import PoolingModel
@@ -138,7 +139,7 @@ def parsing(body: dict) -> Iterator[Part]:
     other = orjson.dumps(path.body(path.MESSAGES, body["messages"][0]["content"]))
     yield "fields read (JSON included), messages", lambda: parse_message(orjson.loads(other), app.services), 1
     directory = read_model_dir(Config().model_dir)
-    template = ChatTemplate.load(directory, from_tokenizer="", bos_token="", eos_token="<|im_end|>")
+    template = ChatTemplate.load(directory, eos_token="<|im_end|>", reader=ProbedTemplate)
     prompt = ChatPrompt(body["messages"])
     yield "template rendered", lambda: template.render(prompt), 1
 
