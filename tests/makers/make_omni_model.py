@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.makers.zoo import pack
-from tests.makers.zoo_vision import IDS, QWEN3_PIXELS, QWEN3_VISION, TEXT, tokenizer
+from tests.makers.zoo_vision import IDS, MODELS, PIXELS, TEXT, tokenizer
 
 OUT = Path(__file__).parents[2] / "tests" / "data" / "omni_model.tar.xz"
 AUDIO = ("<|audio_start|>", "<|audio_pad|>", "<|audio_end|>", "<tts_pad>", "<tts_text_bos>", "<tts_text_eod>")
@@ -63,7 +63,7 @@ def config(ids: dict[str, int]) -> dict[str, Any]:
     return {
         "thinker_config": {
             "text_config": text,
-            "vision_config": {**QWEN3_VISION, "deepstack_visual_indexes": [0]},
+            "vision_config": MODELS["qwen3_vl"]["vision_config"],
             "audio_config": {
                 "num_mel_bins": 128,
                 "encoder_layers": 1,
@@ -153,7 +153,7 @@ def make() -> None:
         source, exported, small = (Path(folder) / part for part in ("torch", "exported", "small"))
         model.save_pretrained(source)
         words.save_pretrained(source)
-        (source / "preprocessor_config.json").write_text(json.dumps({**QWEN3_PIXELS, **sound}))
+        (source / "preprocessor_config.json").write_text(json.dumps({**PIXELS["qwen3_vl"], **sound}))
         OVModelForMultimodalLM.from_pretrained(source, export=True, load_in_8bit=False, compile=False).save_pretrained(
             exported
         )
