@@ -20,12 +20,12 @@ _KIND_OF = {str: "string", bool: "boolean", int: "integer", float: "number", lis
 
 
 def kinds_of(schema: Any) -> frozenset[str]:
-    """Returns the JSON types that a schema allows, or an empty set if it allows any or that is unknown."""
+    """Returns the JSON types that a schema allows; an empty set if it allows all types, or these are not known."""
     return _kinds_of(schema, _DEPTH, {})
 
 
 def _kinds_of(schema: Any, depth: int, known: dict[int, frozenset[str]]) -> frozenset[str]:
-    """Returns the JSON types that a schema allows, or an empty set if it allows any or that is unknown.
+    """Returns the JSON types that a schema allows; an empty set if it allows all types, or these are not known.
 
     Args:
         schema: The schema.
@@ -69,7 +69,7 @@ def typed(text: str, kinds: frozenset[str], *, python: bool = False) -> str:
 
     Args:
         text: The value as the model wrote it.
-        kinds: The JSON types that the parameter's schema allows; empty if it allows any or that is unknown.
+        kinds: The JSON types that the parameter's schema allows; empty if it allows all types, or these are not known.
         python: Whether Python's lists and dicts are read if the types are unknown.
     """
     if kinds == STRING:

@@ -252,8 +252,13 @@ class DiskTier(StepHook):
         return True
 
     def _known(self, sequence: Sequence, chain: list[int], root: Parent) -> list[bytes]:
-        """Returns the keys of a sequence's blocks on disk behind those in memory, of which chain has the serial
-        numbers."""
+        """Returns the keys of a sequence's blocks on disk that follow its blocks in memory.
+
+        Args:
+            sequence: The sequence.
+            chain: The serial numbers of its blocks in memory.
+            root: The key that stands for the parent of its first block: the cache salt, and the adapter's key if any.
+        """
         size, ids, keys = self._blocks.block_size, sequence.ids, list[bytes]()
         key = self._keys.get(chain[-1]) if chain else self._keys.root_key(root)
         for at in range(len(chain) * size, len(ids) - size, size):

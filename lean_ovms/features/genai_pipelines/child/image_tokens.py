@@ -98,7 +98,7 @@ class GenAiImageTokens:
             self.known |= {size: count - frame for size, count in zip(LARGE, measure(LARGE), strict=True)}
 
     def _patches(self, model_dir: Path) -> Callable[[Size], int] | None:
-        """Returns Qwen's rule, if it agrees with the measured sizes."""
+        """Returns Qwen's rule for an image's number of tokens; None if it does not agree with the measured sizes."""
         rule = Patches.read(model_dir)
         if rule is None:
             return None

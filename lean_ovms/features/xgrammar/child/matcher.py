@@ -193,14 +193,14 @@ class XGrammarMatcher:
             self._run(self._compute)
 
     def _compute(self) -> None:
-        """Computes the mask of the next token; runs in the thread."""
+        """Computes the mask of the next token. It runs in the thread in which the library is called."""
         self._advance()
         core.fill(self._state, self._mask)
         self._ends = bool(self._state.is_completed())
         self._ready = True
 
     def _look_ahead(self) -> None:
-        """Finds the text that must come next; runs in the thread."""
+        """Finds the text that must come next. It runs in the thread in which the library is called."""
         self._advance()
         began = time.thread_time()
         self._ahead = core.forced(self._state)[:MAX_FORCED_BYTES]
