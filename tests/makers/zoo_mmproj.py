@@ -25,6 +25,12 @@ DELTAS = {"full_attention_interval": 2}
 """What the converter reads of the layers of Qwen3.5, in the place of their kinds."""
 MODELS: dict[str, dict[str, dict[str, Any]]] = {
     "gemma3": {"text_config": LAYERS},
+    "gemma4": {"vision_config": {"use_clipped_linears": True}},
+    "gemma4-moe": {"vision_config": {"standardize": True}},
+    "mistral3": {
+        "text_config": {"architectures": ["MistralForCausalLM"], "rms_norm_eps": 1e-5},
+        "vision_config": {"hidden_act": "silu", "num_hidden_layers": 4},
+    },
     "qwen2_vl": {"vision_config": DEEPER},
     "qwen2_5_vl": {"vision_config": DEEPER | {"fullatt_block_indexes": [1, 3], "window_size": 112}},
     "qwen3_5": {"text_config": DELTAS},
@@ -33,11 +39,14 @@ MODELS: dict[str, dict[str, dict[str, Any]]] = {
     "smolvlm": {"text_config": {"architectures": ["VLlama3ForCausalLM"]}},
 }
 """The models, and what parts of their configurations have beside those of zoo_vision."""
-VIDEOS = "qwen2_vl", "qwen2_5_vl", "qwen3_5", "qwen3_5_moe", "qwen3_vl"
+BUFFERS = {"input_min": -1, "input_max": 1.25, "output_min": -2, "output_max": 1.5, "std_bias": 0.5, "std_scale": 1.5}
+"""The values of Gemma 4's limits, and of what its embeddings are scaled by."""
+VIDEOS = "qwen2_vl", "qwen2_5_vl", "qwen3_5", "qwen3_5_moe", "qwen3_vl", "gemma4", "gemma4-moe"
 """Those that are asked about a video. Of the first two transformers 4.57 has to answer: in 5.5.4 all frames of a video
 have the time of the first one, against what it documents. It makes other weights, too."""
 RENAMED = {
     "gemma3": {"model.language_model.": "language_model.", "model.vision": "vision", "model.multi": "multi"},
+    "mistral3": {"model.language_model.": "language_model.", "model.vision": "vision", "model.multi": "multi"},
     "qwen2_vl": {"model.visual.": "visual."},
     "qwen2_5_vl": {"model.visual.": "visual."},
     "qwen3_5": {"model.language_model.visual.": "model.visual."},
@@ -49,6 +58,9 @@ RENAMED = {
 def make(name: str, llama_cpp: Path, target: Path) -> dict[str, Any]:
     """Writes NAME.tar.xz into a folder, and returns the answers of torch."""
     model, words = zoo_vision.network(name), zoo_vision.tokenizer()
+    for buffer, values in model.named_buffers():
+        if (kind := buffer.rpartition(".")[2]) in BUFFERS:
+            values.fill_(BUFFERS[kind])
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / name
         model.save_pretrained(source)
@@ -57,7 +69,9 @@ def make(name: str, llama_cpp: Path, target: Path) -> dict[str, Any]:
         _complete(source / "config.json", model)
         _rename(source, RENAMED.get(name, {}))
         _fill(source / "tokenizer.json")
-        files = [_converted(source, llama_cpp, eyes=eyes) for eyes in (False, True)]
+        files = [_converted(source, llama_cpp, eyes=False)]
+        _rename(source, {"lm_head.": None})  # which that of Gemma 4's eyes does not know: published models have none
+        files.append(_converted(source, llama_cpp, eyes=True))
         pack(files, target / f"{name}.tar.xz")
     prompts = zoo_vision_torch.PROMPTS
     if name in VIDEOS:
@@ -70,14 +84,15 @@ def _complete(config: Path, model: Any) -> None:
     config.write_text(json.dumps(json.loads(config.read_text()) | {"architectures": [type(model).__name__]}))
 
 
-def _rename(source: Path, renamed: dict[str, str]) -> None:
-    """Gives tensors the names that they have in published models."""
+def _rename(source: Path, renamed: dict[str, Any]) -> None:
+    """Gives tensors the names that they have in published models, and drops those that get none."""
     from safetensors.torch import load_file, save_file
 
     tensors = {}
     for tensor, values in load_file(source / "model.safetensors").items():
         begin = next((begin for begin in renamed if tensor.startswith(begin)), "")
-        tensors[renamed.get(begin, "") + tensor[len(begin) :]] = values
+        if (new := renamed.get(begin, "")) is not None:
+            tensors[new + tensor[len(begin) :]] = values
     save_file(tensors, source / "model.safetensors")
 
 
@@ -85,7 +100,8 @@ def _fill(tokenizer: Path) -> None:
     """Adds tokens until there are as many as embeddings: of Gemma 3 the converter drops the rows behind the last."""
     found = json.loads(tokenizer.read_text())
     vocabulary = found["model"]["vocab"]
-    known = {*vocabulary.values(), *(token["id"] for token in found["added_tokens"])}
+    vocabulary |= {token["content"]: token["id"] for token in found["added_tokens"]}  # or they get ids behind the last
+    known = {*vocabulary.values()}
     vocabulary |= {f"[PAD{number}]": number for number in range(zoo_vision.VOCAB) if number not in known}
     tokenizer.write_text(json.dumps(found))
 

@@ -118,6 +118,8 @@ class Architecture:
     these positions; otherwise they follow each other."""
     whole_images: bool = False
     """Whether the tokens of an image attend to each other in both directions."""
+    whole_in_windows: bool = False
+    """Whether they do so in layers with a sliding window only."""
     whole_ramp: bool = True
     """Whether the ends of YaRN's ramp between scaled and unscaled frequencies are rounded to whole indices."""
 
@@ -160,7 +162,13 @@ ARCHITECTURES = {
         whole_images=True,
     ),
     "gemma4": Architecture(
-        activation="gelu", scaled_embeddings=True, local_base=10000.0, attention_scale=1.0, unit_values=True
+        activation="gelu",
+        scaled_embeddings=True,
+        local_base=10000.0,
+        attention_scale=1.0,
+        unit_values=True,
+        whole_images=True,
+        whole_in_windows=True,
     ),
     "glm4": Architecture(pairs=True),
     "glm4moe": Architecture(

@@ -159,6 +159,13 @@ class Header:
         """The number of layers, without additional ones that only propose draft tokens."""
         return max(self.number("block_count") - self.number("nextn_predict_layers"), 0)
 
+    @property
+    def sees_whole_images(self) -> bool:
+        """Whether the tokens of an image see each other in both directions. They do not in Gemma 4's small models,
+        which have embeddings of tokens for each layer."""
+        whole = ARCHITECTURES[self.architecture].whole_images
+        return whole and not self.number("embedding_length_per_layer_input")
+
     def numbers(self, name: str) -> list[int]:
         """Returns a list of integers, one for each layer, or a single one for all layers; [] if the key is missing."""
         value = self.metadata.get(f"{self.architecture}.{name}")

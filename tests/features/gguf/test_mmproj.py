@@ -17,6 +17,7 @@ from lean_ovms.engine.worker.text_model import load_text_model
 from lean_ovms.errors import StartError
 from lean_ovms.features.genai_pipelines.child.choice import GenAiPipelines
 from lean_ovms.features.gguf import header, mmproj_file
+from lean_ovms.features.gguf.child import gemma4_vision
 from lean_ovms.features.gguf.child.mmproj import PROJECTORS, Mmproj
 from lean_ovms.features.gguf.child.tensors import Tensors
 from lean_ovms.features.vision.child.networks import VisionNetworks
@@ -53,6 +54,7 @@ def check(name, rig, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(RECORDED))
 def test_tokens_and_log_probabilities_are_those_of_torch(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(gemma4_vision, "TOKENS", 70)  # as the processor of the tiny models
     rig = models.load(unpacked(name, tmp_path))
     assert check(name, rig, monkeypatch) < check(name, rig, monkeypatch)  # the second time with cached prefixes
 
@@ -67,6 +69,14 @@ def test_a_file_elsewhere_with_the_names_of_the_first_converters_answers_the_sam
     other = rewritten(tmp_path / "mmproj-gemma3.gguf", tmp_path / "other.bin", renamed)
     (tmp_path / "mmproj-gemma3.gguf").unlink()
     check("gemma3", models.load(path, mmproj=str(other), compiled_twice=False), monkeypatch)
+
+
+def test_images_of_gemma_4_have_as_many_tokens_as_in_transformers(tmp_path):
+    for name, seen in (("gemma4", None), ("gemma4-moe", "vision")):
+        path = unpacked(name, tmp_path)
+        found = Mmproj(tmp_path / f"mmproj-{name}.gguf", path)
+        assert found.processor["max_soft_tokens"] == 280
+        assert found.config["text_config"]["use_bidirectional_attention"] == seen
 
 
 def test_an_option_chooses_the_file(tmp_path):

@@ -13,9 +13,9 @@ from ..header import Header
 from . import layers
 from .attention import Projected, Sequences
 from .experts import Experts, chosen, chosen_apart, mixed
-from .file_layers import FileLayers, LinearLayer
+from .file_layers import FileLayers, LinearLayer, halves
 from .positions import frequencies
-from .tensors import Matrix, Order, TensorRows, Tensors
+from .tensors import Matrix, TensorRows, Tensors
 
 if TYPE_CHECKING:
     from .image_inputs import ImageInputs
@@ -92,7 +92,7 @@ class FileDecoder:
         scale = math.sqrt(self._width) if self._row.scaled_embeddings else self._header.real("embedding_scale", 1.0)
         x = layers.times(x, scale)
         x = x if self._images is None else self._images.embedded(x)
-        each_layer = self._for_layers(ids, x)
+        each_layer = self._for_layers(ids if self._images is None else self._images.padded(ids), x)
         more = self._header.real("residual_scale", 1.0)
         for layer in range(count := self._header.layers):
             result, last = self._mixed(layer, self._layers.norm(x, f"blk.{layer}.attn_norm"), positions, sequences)
@@ -318,10 +318,10 @@ class FileDecoder:
             raise ValueError(f"{name}.{last}.weight has other rows than {heads} heads of {plain + turned} elements")
         if self._tensors.rows(f"{name}.attn_kv_a_mqa.weight") != rank + turned:
             raise ValueError(f"{name}.attn_kv_a_mqa.weight has other rows than {rank} and {turned}")
-        order = _halves(heads, plain + turned, turned, plain)
+        order = halves(heads, plain + turned, turned, plain)
         queries = self._layers.product(queries, LinearLayer(f"{name}.{last}", "", order=order))
         rest, query = _split(ops.reshape(queries, np.array([0, heads, 1, plain + turned]), True), plain, turned)
-        both = LinearLayer(f"{name}.attn_kv_a_mqa", "", order=_halves(1, rank + turned, turned, rank))
+        both = LinearLayer(f"{name}.attn_kv_a_mqa", "", order=halves(1, rank + turned, turned, rank))
         latent, key = _split(ops.unsqueeze(self._layers.product(x, both), np.array([2])), rank, turned)
         latent = self._layers.norm(latent, f"{name}.attn_kv_a_norm")
         angles = self._angles(positions, turned, False)
@@ -410,7 +410,7 @@ class FileDecoder:
         for letter, count, size in zip("qkv", heads.counts, heads.sizes, strict=True):
             if letter != "q" and layer >= self._sharing:
                 break
-            order = _halves(count, size, heads.rotated) if self._row.pairs and letter != "v" else None
+            order = halves(count, size, heads.rotated) if self._row.pairs and letter != "v" else None
             rows = slice(start, start := start + count * size)
             name = f"blk.{layer}.attn_{letter}"
             name, rows = (joined, rows) if self._layers.has(joined) else (name, slice(None))
@@ -563,17 +563,3 @@ def _split(x: Any, *sizes: int) -> list[Any]:
     """Splits vectors in parts of these sizes."""
     found: list[Any] = ops.variadic_split(x, np.int64(-1), np.array(sizes)).outputs()
     return found
-
-
-def _halves(heads: int, size: int, rotated: int, plain: int = 0) -> Order:
-    """Returns the order of rows that turns RoPE's adjacent pairs into pairs of elements of two halves.
-
-    Args:
-        heads: The number of heads.
-        size: The number of rows of a head.
-        rotated: The number of rows of a head that RoPE rotates.
-        plain: The number of rows of a head before the rotated ones.
-    """
-    order, turned = np.arange(heads * size).reshape(heads, size), slice(plain, plain + rotated)
-    order[:, turned] = order[:, turned].reshape(heads, -1, 2).swapaxes(1, 2).reshape(heads, rotated)
-    return order.reshape(-1)

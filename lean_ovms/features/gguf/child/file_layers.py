@@ -103,3 +103,17 @@ class FileLayers:
 
     def has(self, name: str) -> bool:
         return f"{name}.weight" in self._tensors
+
+
+def halves(heads: int, size: int, rotated: int, plain: int = 0) -> Order:
+    """Returns the order of rows that turns RoPE's adjacent pairs into pairs of elements of two halves.
+
+    Args:
+        heads: The number of heads.
+        size: The number of rows of a head.
+        rotated: The number of rows of a head that RoPE rotates.
+        plain: The number of rows of a head before the rotated ones.
+    """
+    order, turned = np.arange(heads * size).reshape(heads, size), slice(plain, plain + rotated)
+    order[:, turned] = order[:, turned].reshape(heads, -1, 2).swapaxes(1, 2).reshape(heads, rotated)
+    return order.reshape(-1)

@@ -13,6 +13,9 @@ from ..header import Header
 DEEPSTACK = "n_deepstack_layers"
 """The key of the number of first layers that get embeddings of images."""
 
+PADDING = "tokenizer.ggml.padding_token_id"
+"""The key of the token whose embeddings for each layer tokens of images have."""
+
 
 class ImageInputs:
     """Connects a decoder to the inputs for images while its network is built."""
@@ -28,6 +31,7 @@ class ImageInputs:
             ValueError: By the file, all layers or more get embeddings of images.
         """
         self._tokens = tokens
+        self._padding = header.number_at(PADDING)
         self._width, self._layers = header.number("embedding_length"), header.number(DEEPSTACK)
         if self._layers >= header.layers:
             raise ValueError(f"{self._layers} of {header.layers} layers get embeddings of images")
@@ -46,6 +50,12 @@ class ImageInputs:
         """Replaces the embeddings of image tokens among those of all tokens [tokens, 1, width] by those
         of the images."""
         return ops.scatter_update(x, self._places, ops.unsqueeze(self._rows, np.int64(1)), np.int64(0))
+
+    def padded(self, ids: Any) -> Any:
+        """Returns ids of tokens [tokens, 1] with the padding's in the places of images."""
+        zeros = ops.unsqueeze(ops.multiply(self._places, np.int64(0)), np.int64(1))
+        padding = ops.add(ops.convert(zeros, "i32"), np.int32(self._padding))
+        return ops.scatter_update(ids, self._places, padding, np.int64(0))
 
     def deepened(self, layer: int, x: Any) -> Any:
         """Adds the embeddings of images for a deeper layer to the result of a layer [tokens, 1, width]."""

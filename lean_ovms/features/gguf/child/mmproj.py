@@ -11,7 +11,7 @@ from ....errors import StartError
 from ....types import Json
 from ..header import Header, read_mmproj
 from ..model_file import header_of
-from . import qwen_vision, siglip
+from . import gemma4_vision, pixtral, qwen_vision, siglip
 from .image_inputs import DEEPSTACK
 from .tensors import Tensors, opened
 
@@ -44,7 +44,11 @@ PROJECTORS = {
         siglip.gemma3,
         {"vision_embeddings": siglip.gemma3_network},
     ),
+    "gemma4v": Projector(
+        ("gemma4",), ("<|image|>",), gemma4_vision.gemma4, {"vision_embeddings": gemma4_vision.network}
+    ),
     "idefics3": Projector(("llama",), ("<image>",), siglip.idefics3, {"vision_embeddings": siglip.idefics3_network}),
+    "pixtral": Projector(("llama", "mistral3"), ("[IMG]",), pixtral.pixtral, pixtral.NETWORKS),
     "qwen2vl_merger": Projector(("qwen2vl",), ("<|image_pad|>",), qwen_vision.qwen2, qwen_vision.NETWORKS),
     "qwen2.5vl_merger": Projector(("qwen2vl",), ("<|image_pad|>",), qwen_vision.qwen25, qwen_vision.NETWORKS),
     "qwen3vl_merger": Projector(
@@ -92,7 +96,9 @@ class Mmproj:
             self.config, self.processor = self._projector.describe(self._header)
         except KeyError as error:
             raise StartError(f"{path} cannot be used: it has no {error.args[0]}") from None
-        self.config |= {"image_token_id": token}
+        whole = "vision" if text.sees_whole_images else None
+        written = {"use_bidirectional_attention": whole, **self.config.get("text_config", {})}
+        self.config |= {"image_token_id": token, "text_config": written}
         mean, std = (metadata[f"clip.vision.image_{name}"] for name in ("mean", "std"))
         self.processor |= {"image_mean": mean[:COLOURS], "image_std": std[:COLOURS]}
 

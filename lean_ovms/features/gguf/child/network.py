@@ -58,13 +58,14 @@ class GgufWeights:
 class _State:
     """The network's inputs for sequences, caches and states, to which the layers are connected while it is built."""
 
-    def __init__(self, marks: Any = None) -> None:
+    def __init__(self, marks: Any = None, *, in_windows: bool = False) -> None:
         """Makes the inputs.
 
         Args:
             marks: The input that marks tokens of images with bidirectional attention; None if there are no such tokens.
+            in_windows: Whether they have it in layers with a sliding window only.
         """
-        self._marks = marks
+        self._marks, self._in_windows = marks, in_windows
         self._sequences = [network_input(name, [-1], np.int32) for name in SEQUENCES]
         self._longest = network_input("max_context_len", [], np.int32)
         self._caches: list[Any] = []
@@ -118,7 +119,8 @@ class _State:
             pair = [network_input(f"{kind}_cache.{number}", [-1] * 4, ov.Type.dynamic) for kind in ("key", "value")]
             self._pairs[keys] = pair
             self._caches += pair
-        return attention.paged(rows, [*self._pairs[keys], *self._sequences], self._longest, self._marks)
+        marks = self._marks if rows.window or not self._in_windows else None
+        return attention.paged(rows, [*self._pairs[keys], *self._sequences], self._longest, marks)
 
 
 def read(path: Path, *, adapted: bool = False, exact: bool = False, images: bool = False) -> Any:
@@ -144,7 +146,8 @@ def read(path: Path, *, adapted: bool = False, exact: bool = False, images: bool
         from .image_inputs import ImageInputs  # networks of text do without
 
         rows = ImageInputs(header, tokens)
-    state = _State(rows.marks() if rows is not None and ARCHITECTURES[header.architecture].whole_images else None)
+    marks = rows.marks() if rows is not None and header.sees_whole_images else None
+    state = _State(marks, in_windows=ARCHITECTURES[header.architecture].whole_in_windows)
     with opened(path, header, exact=exact) as tensors:
         decoder = FileDecoder(header, tensors, adapted=adapted, images=rows)
         hidden = decoder.hidden(tokens, positions, state, None if adapted else wanted)

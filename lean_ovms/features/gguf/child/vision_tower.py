@@ -10,6 +10,7 @@ import numpy as np
 from openvino import opset13 as ops
 
 from ..header import Header
+from . import layers
 from .file_layers import FileLayers, LinearLayer
 from .tensors import Tensors
 
@@ -19,6 +20,9 @@ PATCHES = "v.patch_embd"
 
 class VisionTower:
     """Builds the layers of an image encoder from the tensors of a file."""
+
+    activation = ""
+    """The activation function of a kind of encoders whose files do not name it; "" if they do."""
 
     def __init__(self, header: Header, tensors: Tensors) -> None:
         """Reads the sizes of the network from the header.
@@ -31,7 +35,7 @@ class VisionTower:
         self.tensors = tensors
         self.layers = FileLayers(tensors, header.real("vision.attention.layer_norm_epsilon", 1e-6), adapted=False)
         self.width = header.number("vision.embedding_length")
-        self._heads = header.number("vision.attention.head_count")
+        self.heads = header.number("vision.attention.head_count")
         self.count = header.number("vision.block_count")
 
     def embedded(self, images: Any) -> Any:
@@ -40,7 +44,8 @@ class VisionTower:
         weights, none = self.tensors.numbers(f"{PATCHES}.weight"), np.array([0, 0])
         found = ops.convolution(images, ops.constant(weights), np.array([side] * 2), none, none, np.array([1, 1]))
         found = ops.transpose(ops.reshape(found, np.array([0, 0, -1]), True), np.array([0, 2, 1]))
-        return ops.add(found, self.tensors.numbers(f"{PATCHES}.bias"))
+        bias = f"{PATCHES}.bias"
+        return ops.add(found, self.tensors.numbers(bias)) if bias in self.tensors else found
 
     def encoded(self, x: Any, attend: Callable[[int, list[Any]], Any] | None = None) -> Any:
         """Returns the result of all layers [images, patches, width].
@@ -60,11 +65,11 @@ class VisionTower:
         values = [self._by_heads(value) for value in self._projected(name, self.norm(x, f"{name}.ln1"))]
         found = attention(values) if attend is None else attend(number, values)
         found = ops.reshape(ops.transpose(found, np.array([0, 2, 1, 3])), np.array([0, 0, -1]), True)
-        x = ops.add(x, self.product(found, f"{name}.attn_out"))
-        return ops.add(x, self._forward(name, self.norm(x, f"{name}.ln2")))
+        x = ops.add(x, self.norm(self.product(found, f"{name}.attn_out"), f"{name}.attn_post_norm"))
+        return ops.add(x, self.norm(self._forward(name, self.norm(x, f"{name}.ln2")), f"{name}.ffn_post_norm"))
 
     def norm(self, x: Any, name: str) -> Any:
-        """Applies the norm of this name: a layer norm if it has a bias, else an RMS norm."""
+        """Applies the norm of this name: a layer norm if it has a bias, else an RMS norm, or none if there is none."""
         return self.layers.layer_norm(x, name) if f"{name}.bias" in self.tensors else self.layers.norm(x, name)
 
     def product(self, x: Any, name: str) -> Any:
@@ -79,7 +84,7 @@ class VisionTower:
 
     def _by_heads(self, x: Any) -> Any:
         """Splits values [images, patches, width] into heads [images, heads, patches, size of a head]."""
-        shape = np.array([0, 0, self._heads, self.width // self._heads])
+        shape = np.array([0, 0, self.heads, self.width // self.heads])
         return ops.transpose(ops.reshape(x, shape, True), np.array([0, 2, 1, 3]))
 
     def _forward(self, name: str, x: Any) -> Any:
@@ -94,6 +99,8 @@ class VisionTower:
 
     def _activated(self, x: Any) -> Any:
         """Applies the activation function: SiLU or GELU as the file says, else OpenAI's approximation of GELU."""
+        if self.activation:
+            return layers.ACTIVATIONS[self.activation](x)
         if self.header.metadata.get("clip.use_silu"):
             return ops.swish(x)
         if self.header.metadata.get("clip.use_gelu"):
@@ -101,14 +108,15 @@ class VisionTower:
         return ops.multiply(x, ops.sigmoid(ops.multiply(x, np.float32(1.702))))
 
 
-def attention(values: list[Any], mask: Any = None) -> Any:
+def attention(values: list[Any], mask: Any = None, scale: float = 0.0) -> Any:
     """Returns the result of an attention [images, heads, patches, size of a head].
 
     Args:
         values: The queries, keys and values of all heads.
         mask: A mask that is added to the products of queries and keys; None if there is none.
+        scale: The factor of these products; 0: it follows from the size of a head.
     """
     size = values[0].get_output_partial_shape(0)[-1].get_length()
-    scale = ops.constant(np.float32(1 / math.sqrt(size)))
+    factor = ops.constant(np.float32(scale or 1 / math.sqrt(size)))
     none = ops.constant(np.zeros((1, 1, 1, 1), np.float32))
-    return ops.scaled_dot_product_attention(*values, none if mask is None else mask, scale)
+    return ops.scaled_dot_product_attention(*values, none if mask is None else mask, factor)
