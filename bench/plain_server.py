@@ -1,7 +1,7 @@
 """The usual server without this project: FastAPI, uvicorn, and openvino_genai's LLMPipeline with a streamer callback.
 
 Made as its tutorials make it: one pipeline, a lock (LLMPipeline runs one request at a time), generate() in a thread,
-text pieces handed to the event loop, chunks as pydantic models. A yardstick for `rivals`; it is no product: no stop
+text pieces handed to the event loop, chunks as pydantic models. A yardstick for `compare`; it is no product: no stop
 strings, no tools, no errors to speak of. python -m bench.plain_server MODEL PORT
 """
 

@@ -430,10 +430,14 @@ class ModelLifecycle(Residency):
         same = self.directory == before and vocabulary is self._vocabulary
         if same and info == self._info:
             return
-        await asyncio.to_thread(self._import)
-        for model in self.with_adapters if "adapters" in info.capabilities else [self]:
-            model.directory = self.directory
-            model._update(info, vocabulary)
+        try:
+            await asyncio.to_thread(self._import)
+            for model in self.with_adapters if "adapters" in info.capabilities else [self]:
+                model.directory = self.directory
+                model._update(info, vocabulary)
+        except StartError:
+            self.directory = before  # so that the next restart finds the files changed, too
+            raise
         if not same:
             log.warning("%s: its files have changed, and are served as they are now: %s", self.name, self.summary)
 

@@ -202,6 +202,7 @@ class TextModel(TokenModel):
     def _prepare(self, info: ModelInfo) -> None:
         super()._prepare(info)
         self._max_prompt_chars = info.context_length * self._vocabulary.longest
+        self.endpoints, self.routed_as = type(self).endpoints, type(self).routed_as  # other files may have a template
         if info.vision:
             self.endpoints = ("/v1/chat/completions",)
         if problem := self.chat_format.template.problem:

@@ -51,10 +51,7 @@ async def test_a_chat_is_rendered_and_ids_go_as_they_are() -> None:
 async def test_files_that_were_replaced_are_served_once_an_engine_that_died_has_read_them(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, adapters: bool
 ) -> None:
-    for name in ("openvino_model.xml", "openvino_model.bin", "openvino_tokenizer.xml", "openvino_detokenizer.xml"):
-        (tmp_path / name).touch()
-    template = tmp_path / "chat_template.jinja"
-    template.write_text("old:{{ messages[0].content }}")
+    template = exported(tmp_path, "old:{{ messages[0].content }}")
     engine = FakeEngine(say("a"))
     engine.info = replace(INFO, capabilities=(*INFO.capabilities, *["adapters"] * adapters))
     config = Config(model_path=str(tmp_path), model_name="m", lora_modules=f"x={tmp_path}" if adapters else "")
@@ -81,6 +78,47 @@ async def test_files_that_were_replaced_are_served_once_an_engine_that_died_has_
     (tmp_path / "tokenizer_config.json").write_text("{")
     with pytest.raises(StartError, match="tokenizer_config"):
         await engine.on_restart()
+
+
+async def test_files_that_cannot_be_served_after_a_restart_are_read_anew_by_the_next_one(tmp_path: Path) -> None:
+    template = exported(tmp_path, "old:{{ messages[0].content }}")
+    engine = FakeEngine(say("a"))
+    model = TextModel(Config(model_path=str(tmp_path), model_name="m"), engine)  # type: ignore[arg-type]
+    await model.load()
+    template.write_text("new:{{ messages[0].content }}")
+    prepare = model._prepare
+
+    def refuse(info: ModelInfo) -> None:
+        raise StartError("refused")
+
+    model._prepare = refuse  # type: ignore[method-assign]
+    for _ in range(2):
+        with pytest.raises(StartError, match="refused"):
+            await engine.on_restart()
+    model._prepare = prepare  # type: ignore[method-assign]
+    await engine.on_restart()
+    assert await model.render(HELLO) == "new:hi"
+
+
+async def test_a_template_that_was_mended_serves_chats_again(tmp_path: Path) -> None:
+    template = exported(tmp_path, "{% if %}")
+    engine = FakeEngine(say("a"))
+    model = TextModel(Config(model_path=str(tmp_path), model_name="m"), engine)  # type: ignore[arg-type]
+    await model.load()
+    assert model.endpoints == ("/v1/completions",)
+    template.write_text("{{ messages[0].content }}")
+    await engine.on_restart()
+    assert (model.endpoints, model.routed_as) == (TextModel.endpoints, TextModel.routed_as)
+    assert await model.render(HELLO) == "hi"
+
+
+def exported(directory: Path, text: str) -> Path:
+    """Writes the files of an export with this chat template; returns the path of the template."""
+    for name in ("openvino_model.xml", "openvino_model.bin", "openvino_tokenizer.xml", "openvino_detokenizer.xml"):
+        (directory / name).touch()
+    template = directory / "chat_template.jinja"
+    template.write_text(text)
+    return template
 
 
 async def _done() -> None:

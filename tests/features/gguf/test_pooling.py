@@ -13,6 +13,7 @@ pytest.importorskip("gguf")
 import numpy as np
 
 from lean_ovms.config import Config
+from lean_ovms.errors import StartError
 from lean_ovms.features.pooling.child.model import OpenVinoPooler
 from tests.features.pooling.child.rig import Rig
 from tests.makers import zoo_gguf
@@ -25,8 +26,26 @@ FIRST, LAST, RANK = 2, 3, 4
 pytestmark = [pytest.mark.model]
 
 
-def load(path: Path, task: str = "embeddings") -> Rig:
-    return Rig(pooler=OpenVinoPooler(Config(model_path=str(path), task=task, plugin_config=EXACT)))
+def load(path: Path, task: str = "embeddings", **options: Any) -> Rig:
+    return Rig(pooler=OpenVinoPooler(Config(model_path=str(path), task=task, plugin_config=EXACT, **options)))
+
+
+def test_a_file_that_would_read_images_is_not_ignored_in_silence(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, beside = (
+        zoo_gguf.write(tmp_path / "x.gguf", "qwen3", **{"qwen3.pooling_type": LAST}),
+        tmp_path / "mmproj.gguf",
+    )
+    beside.touch()
+    load(path)
+    reason = "a pooling model in a GGUF file reads no images"
+    assert f"x.gguf reads text only, and does not use mmproj.gguf: {reason}" in caplog.text
+    with pytest.raises(StartError, match=f"--mmproj {beside}: {reason}"):
+        load(path, mmproj=str(beside))
+    caplog.clear()
+    load(path, mmproj="none")
+    assert "mmproj" not in caplog.text
 
 
 @pytest.mark.parametrize("name", zoo_gguf.POOLED)

@@ -57,8 +57,10 @@ class OpenVinoPooler:
         core = ov.Core()
         with model_file.reading_once():
             files = pooling_files.read(path)
-            self._network = PoolingNetwork(core, config)
             single = file_of(path)
+            if single is not None:
+                single.without_images(config, "a pooling model in a GGUF file reads no images")
+            self._network = PoolingNetwork(core, config)
             self._tokenizer: FilePoolingTokenizer | PoolingTokenizer = (
                 PoolingTokenizer(path, core) if single is None else FilePoolingTokenizer(single.tokenizer())
             )
