@@ -73,6 +73,12 @@ async def test_files_that_were_replaced_are_served_once_an_engine_that_died_has_
     engine.info = replace(engine.info, context_length=7)
     await engine.on_restart()
     assert model._max_prompt_chars == 7 * engine.vocabulary.longest
+    engine.info = replace(engine.info, vision=True)
+    await engine.on_restart()
+    assert model.endpoints == ("/v1/chat/completions",)
+    engine.info = replace(engine.info, vision=False)
+    await engine.on_restart()
+    assert model.endpoints == TextModel.endpoints
     assert not caplog.text
     template.unlink()
     (tmp_path / "tokenizer_config.json").write_text("{")

@@ -15,6 +15,7 @@ from ...api.generation.request import GenerationBody
 from ...errors import BadRequest, NotFound
 from ...models.text_model import TextModel
 from ...types import TextPrompt, TokenPrompt
+from ...types.engine import Vocabulary
 
 NO_TOKENS = "this model has no tokens for the middle of a text (fill in the middle)"
 
@@ -74,14 +75,16 @@ class Filling(NamedTuple):
     """The ids of the tokens that end the text of the gap."""
 
 
-_known: WeakKeyDictionary[TextModel, Filling | None] = WeakKeyDictionary()
+_known: WeakKeyDictionary[TextModel, tuple[Vocabulary, Filling | None]] = WeakKeyDictionary()
+"""The notation of each model, with the vocabulary in which it was looked for."""
 
 
 async def filling_of(model: TextModel) -> Filling:
     """Returns the notation whose tokens the model's tokenizer has. Raises RequestError."""
-    if model not in _known:
-        _known[model] = await _look(model)
-    found = _known[model]
+    vocabulary, found = _known.get(model, (None, None))
+    if vocabulary is not model.vocabulary:
+        found = await _look(model)
+        _known[model] = model.vocabulary, found
     if found is None:
         raise NotFound(NO_TOKENS, param="model", code="not_supported")
     return found

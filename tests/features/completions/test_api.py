@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import pytest
@@ -247,3 +248,11 @@ async def test_a_suffix_is_behind_what_is_generated(make_app: MakeApp, monkeypat
     assert {*engine.submitted[0][1].stop_token_ids} == {9, 4, 5}
     assert (await post(app, PATH, {"prompt": "a", "suffix": ""})).status == 200
     assert engine.submitted[-1][0] == "a"
+
+    async def encode(texts: list[str], add_special_tokens: bool, client: str = "") -> list[list[int]]:
+        return [[1, 2] for _ in texts]
+
+    monkeypatch.setattr(engine, "encode", encode)
+    assert (await post(app, PATH, {"prompt": "a", "suffix": "b"})).status == 200
+    engine.vocabulary = copy(engine.vocabulary)  # as after a restart with other files
+    assert (await post(app, PATH, {"prompt": "a", "suffix": "b"})).status == 400

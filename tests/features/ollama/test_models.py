@@ -121,6 +121,11 @@ async def test_what_lists_and_show_say_of_a_model_that_is_one_file(
         assert (details["parameter_size"], details["quantization_level"]) == ("268.10M", "Q4_K_M")
     assert shown["model_info"]["general.architecture"] == "gemma3"
     assert shown["model_info"]["general.parameter_count"] == 268_098_176
+    monkeypatch.setattr(OneFile, "config", lambda self: {"model_type": "qwen3"})
+    assert (await weights_of(model)).family == "gemma3"
+    (tmp_path / "m.gguf").write_bytes(b"another")
+    changed = await weights_of(model)
+    assert (changed.family, changed.bytes, changed.digest != row["digest"]) == ("qwen3", 7, True)
 
 
 @pytest.mark.parametrize(

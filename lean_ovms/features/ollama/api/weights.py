@@ -42,18 +42,27 @@ class WeightsSummary:
 async def weights_of(model: Model) -> WeightsSummary:
     """Returns the summary of a model's weights from its files, without loading it.
 
-    The first call reads them in a thread.
+    The first call reads them in a thread, and so does one after they have changed.
     """
-    if model not in _SUMMARIES:
-        none = model.config.without_model
-        _SUMMARIES[model] = WeightsSummary() if none else await asyncio.to_thread(_summary, model.config.model_dir)
-    return _SUMMARIES[model]
+    if model.config.without_model:
+        return WeightsSummary()
+    known = _SUMMARIES.get(model)
+    _SUMMARIES[model] = found = await asyncio.to_thread(_summary, model.config.model_dir, known)
+    return found
 
 
-def _summary(path: Path) -> WeightsSummary:
-    """Returns the summary for a model directory or model file. It reads the networks, but no weights."""
+def _summary(path: Path, known: WeightsSummary | None) -> WeightsSummary:
+    """Returns the summary for a model directory or model file. It reads the networks, but no weights.
+
+    Args:
+        path: The directory or the file.
+        known: The summary as it was before, which is returned if no file has changed.
+    """
     files = model_file.parts(path) if path.is_file() else sorted(filter(_is_weights, path.glob("*")))
     found = [(file.name, stat.st_size, stat.st_mtime) for file in files if (stat := _stat(file))]
+    digest = hashlib.sha256(repr(found).encode()).hexdigest()
+    if known is not None and known.digest == digest:
+        return known
     family, number, precision = "", 0, ""
     with suppress(StartError):  # a file that cannot be served, whose load says what is wrong
         if (file := model_file.of(path)) is not None:
@@ -68,7 +77,7 @@ def _summary(path: Path) -> WeightsSummary:
         parameters=number,
         family=family,
         modified=max((modified for _, _, modified in found), default=0.0),
-        digest=hashlib.sha256(repr(found).encode()).hexdigest(),
+        digest=digest,
     )
 
 
