@@ -259,7 +259,7 @@ def base_properties(config: EngineConfig) -> dict[str, Any]:
         properties |= _invariant(config)
     if config.target_device == "CPU":
         # Pinned threads lose when a second busy process shares the cores, and the front end is one.
-        properties |= {"ENABLE_CPU_PINNING": False, **thread_limit()}
+        properties |= {"ENABLE_CPU_PINNING": False, SHAPES: PREPARED, **thread_limit()}
     return properties
 
 
@@ -278,8 +278,6 @@ def _properties(config: EngineConfig) -> dict[str, Any]:
     properties = base_properties(config)
     if config.target_device == "CPU" and is_small(network(config.model_dir)):
         properties["INFERENCE_NUM_THREADS"] = 1
-    if config.target_device == "CPU":
-        properties[SHAPES] = PREPARED
     properties.update({key: value for name, key in PROPERTIES.items() if (value := config.value(name))})
     properties.update(read_object("plugin_config", config.plugin_config))
     if config.batch_invariant and not any(properties.get(name) for name in (BOTH, KEYS, VALUES)):
