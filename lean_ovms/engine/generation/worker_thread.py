@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
@@ -101,7 +102,7 @@ class WorkerThread(Generic[T, R]):
 
 
 def in_thread(name: str, work: Callable[[], T]) -> Future[T]:
-    """Runs one piece of work, such as compiling a network, in a new thread.
+    """Runs one piece of work, such as compiling a network, in a new thread, with the caller's context variables.
 
     Args:
         name: The name of the thread.
@@ -111,6 +112,6 @@ def in_thread(name: str, work: Callable[[], T]) -> Future[T]:
         A future with the result or the exception of the work.
     """
     pool = ThreadPoolExecutor(1, name)
-    future = pool.submit(work)
+    future = pool.submit(copy_context().run, work)
     pool.shutdown(wait=False)
     return future
