@@ -405,8 +405,8 @@ class OutputConstraint:
     strict: bool = False
     """Whether a part that cannot be enforced is an error; otherwise it is ignored, with a Warning header."""
     tool_calls: str = ""
-    """The constraint on tool calls. "": none; "schema": their arguments must match the tools' schemas; "required": the
-    same, and there must be at least one call."""
+    """The constraint on tool calls: an empty text for none, "schema" if their arguments must match the tools' schemas,
+    or "required" if there must also be at least one call."""
     checked: bool = False
     """Whether an invalid schema of the format or of a strict tool is an error, even if other parts that cannot be
     enforced are ignored."""

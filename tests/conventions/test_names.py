@@ -66,6 +66,19 @@ def test_docstrings_have_a_subject_or_a_verb() -> None:
     ]
 
 
+TELEGRAMS = re.compile(r"""; ?(None|\d+|b?""|empty|negative|True|False): |(^|\. )(None|""): |\bImplements \w+\.\w+""")
+"""Matches what stands in place of a clause ("None: there is none"), or of what a method does."""
+
+
+def test_docstrings_say_in_words_what_a_value_means() -> None:
+    assert not [
+        f"{file}:{line}: {found[0]}"
+        for file, code in sources()
+        for line, text in code.strings
+        if (found := TELEGRAMS.search(text))
+    ]
+
+
 NOUNS = {
     "Arguments",
     "As",

@@ -21,7 +21,7 @@ class KeyValueCalls(XmlCalls):
 
     trim = False
     separator = ""
-    """A tag that may follow the name; empty: there is none."""
+    """A tag that may follow the name, or an empty text if there is none."""
 
     def call_follows(self) -> Steps[bool]:
         if (yield from super().call_follows()):

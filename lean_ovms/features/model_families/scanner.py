@@ -79,7 +79,7 @@ class Scanner:
         self.ended = False
         """Whether no more will arrive."""
         self.last = ""
-        """The token at the end of the text that ended it; empty: none did."""
+        """The token that ended the text, or an empty text if no token did."""
         self._kept: list[str] | None = None
         self._mark = 0
 

@@ -234,7 +234,7 @@ class FunctionCall(OutputItem):
     kind = "function_call"
     content = "arguments"
     head = delta_head("response.function_call_arguments.delta")
-    """The beginning of a delta's event; b"": its arguments come without deltas."""
+    """The beginning of a delta's event; empty if the arguments come without deltas."""
 
     def __init__(self, writer: ResponseEventWriter, index: int, call_id: str, origin: ToolOrigin) -> None:
         self.complete = False

@@ -76,7 +76,7 @@ class TranscribeParams:
     """Whether higher temperatures are tried if the text is improbable or repeats itself, as in OpenAI's Whisper. The
     text of a window is then sent in one TextDelta at its end, otherwise token by token."""
     top_p: float = 1.0
-    """The cumulative probability of the likeliest tokens among which one is sampled; 1: all tokens."""
+    """The cumulative probability of the likeliest tokens among which one is sampled; 1 for all tokens."""
     top_k: int = 0
     """The number of the likeliest tokens among which one is sampled; 0 for all tokens."""
     seed: int | None = None
@@ -88,7 +88,7 @@ class TranscribeParams:
     frequency_penalty: float = 0.0
     """The number that is subtracted from the logit of a token for each time that it is in the text."""
     beams: int = 1
-    """The number of beams; 1: no beam search."""
+    """The number of beams; 1 for no beam search."""
     length_penalty: float = 1.0
     """The power of the length by which a beam's log probability is divided."""
     max_tokens: int = 0

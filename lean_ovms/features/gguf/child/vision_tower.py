@@ -114,7 +114,7 @@ def attention(values: list[Any], mask: Any = None, scale: float = 0.0) -> Any:
     Args:
         values: The queries, keys and values of all heads.
         mask: A mask that is added to the products of queries and keys; None if there is none.
-        scale: The factor of these products; 0: it follows from the size of a head.
+        scale: The factor of these products; 0 for the one that follows from the size of a head.
     """
     size = values[0].get_output_partial_shape(0)[-1].get_length()
     factor = ops.constant(np.float32(scale or 1 / math.sqrt(size)))
