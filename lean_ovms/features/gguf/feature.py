@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from ...config.options import Options, option
+from ...errors import WrongOptions
 from ...manifest import Feature, FormatRow
+
+NONE = "none"
+"""The value of --mmproj for a model that reads text only."""
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
@@ -26,6 +31,11 @@ class GgufOptions(Options):
         "name, if there is one; none: the model reads text only",
         group="model",
     )
+
+    def check(self, config: Any) -> None:
+        """Checks that --mmproj does not name a file for a model that is no GGUF file. Raises WrongOptions."""
+        if self.mmproj not in ("", NONE) and any(config.model_dir.glob("openvino_*model.xml")):
+            raise WrongOptions(f"--mmproj: {config.model_dir} is an OpenVINO model, whose images its own files read")
 
 
 FEATURE = Feature(

@@ -6,11 +6,10 @@ from pathlib import Path
 
 from ...errors import StartError
 from ...repository import model_file
+from .feature import NONE
 
 WORD = "mmproj"
 """The text in the names of such files."""
-NONE = "none"
-"""The value of the option for a model that reads text only."""
 
 
 def find(model: Path, option: str) -> list[Path]:
