@@ -46,7 +46,7 @@ PROMPT = 16
 
 
 class Script:
-    """A grammar.matcher.Matcher that allows one text alone."""
+    """An engine.paged.sequence.Matcher that allows one text alone."""
 
     def __init__(self, ids: list[int], at: int = 0) -> None:
         self._ids, self._at = ids, at

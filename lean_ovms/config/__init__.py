@@ -196,7 +196,7 @@ C = TypeVar("C", bound=EngineConfig)
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class Config(EngineConfig, LimitOptions, ServerOptions):
-    """All options of a server. Build it with keywords, or from a command line with cli.parse."""
+    """All options of a server. Build it with keywords, or from a command line with cli.arguments.parse."""
 
     def __init__(self, **values: Any) -> None:
         """Sets the given options, and checks those of the core together. Raises StartError."""

@@ -6,6 +6,7 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
 import pytest
 
@@ -54,6 +55,32 @@ def test_types_that_docstrings_name_are_where_they_say() -> None:
         for line, text in code.strings
         for module, name in MENTIONED.findall(text)
         if module[:-1] in known and name not in known[module[:-1]]
+    ]
+
+
+PLACE = re.compile(
+    rf"(?<![\w./-])(?:{'|'.join(sorted(path.name for path in ROOT.iterdir() if path.is_dir()))})(?:\.\w+)+"
+)
+"""Matches a module of the package, and what may be in it, as docstrings name them."""
+FILES = (".css", ".html", ".js", ".json", ".md", ".py", ".txt", ".xml", ".yaml")
+"""Ends of names of files, which have a point, too."""
+
+
+def test_modules_that_docstrings_name_exist_and_have_what_they_say() -> None:
+    files = {file.removesuffix(".py").removesuffix("/__init__").replace("/", "."): file for file, _ in sources()}
+
+    def exists(place: str) -> bool:
+        module = max((each for each in accumulate(place.split("."), "{}.{}".format) if each in files), key=len)
+        name, _, more = place.removeprefix(module).lstrip(".").partition(".")
+        is_module = name.islower() and more and files[module].endswith("__init__.py")
+        return not is_module and re.search(rf"\b{name}\b", (ROOT / files[module]).read_text("utf-8")) is not None
+
+    assert not [
+        f"{file}:{line}: {place}"
+        for file, code in sources()
+        for line, text in code.strings
+        for place in PLACE.findall(text)
+        if not place.endswith(FILES) and not exists(place)
     ]
 
 

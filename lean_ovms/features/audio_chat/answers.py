@@ -48,7 +48,7 @@ class AudioAnswer:
     params: SpeakParams
     """The parameters of the speech."""
     format: str
-    """The format of the audio file, one of those in media.audio.encoder."""
+    """The format of the audio file, one of FORMATS in features.media_files.audio.encoder."""
     rate: int
     """The sample rate in Hz."""
     most: int

@@ -31,7 +31,7 @@ class RandomNetwork(FakeNetwork):
 
 
 class RandomMask:
-    """grammar.Matcher: which tokens may follow a text is random, and often there is none."""
+    """An engine.paged.sequence.Matcher: which tokens may follow a text is random, and often there is none."""
 
     def __init__(self, vocabulary, seed, text=()):
         self.vocabulary, self.seed, self.text = vocabulary, seed, text
