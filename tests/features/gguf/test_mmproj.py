@@ -98,6 +98,9 @@ def test_the_option_is_refused_for_a_model_that_is_no_such_file(tmp_path):
     with pytest.raises(WrongOptions, match=f"--mmproj: {tmp_path} is an OpenVINO model"):
         Config(model_path=str(tmp_path), mmproj="x.gguf")
     Config(model_path=str(tmp_path), mmproj="none")
+    Config(model_path=str(tmp_path), mmproj="x.gguf", gguf_filename="y.gguf")
+    Config(source_model="a/b", model_repository_path=str(tmp_path), mmproj="x.gguf")
+    Config(config_path=str(tmp_path / "config.json"), mmproj="x.gguf")
 
 
 def test_of_several_files_beside_a_model_the_first_that_fits_is_taken(tmp_path, caplog):
