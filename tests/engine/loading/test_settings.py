@@ -219,13 +219,13 @@ def test_an_f32_cache_goes_with_f32_computing(model):
 
 
 def test_an_answer_that_does_not_depend_on_the_batch_is_computed_in_f32_and_not_quantized(model):
-    wanted = {**CPU, "INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
+    wanted = {"ENABLE_CPU_PINNING": False, "INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
     found = settings.resolve(model(QWEN, batch_invariant=True), GB)
-    assert found.properties == {**wanted, "KV_CACHE_PRECISION": "f32"}
+    assert found.properties == {**CPU, **wanted, "KV_CACHE_PRECISION": "f32"}
     assert settings.device_properties(model(QWEN, batch_invariant=True)) == {**wanted, "NUM_STREAMS": 1}
     small = model(QWEN, batch_invariant=True, value_cache_precision="u4", plugin_config='{"A": "B"}')
     cache = {"KEY_CACHE_PRECISION": "u8", "VALUE_CACHE_PRECISION": "u4"}
-    assert settings.resolve(small, GB).properties == {**wanted, **cache, "A": "B"}
+    assert settings.resolve(small, GB).properties == {**CPU, **wanted, **cache, "A": "B"}
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from ....config.options import read_object
 from ....engine.loading import weight_pages
 from ....engine.loading.devices import device_of
 from ....engine.loading.load_errors import as_start_error, network
-from ....engine.loading.settings import device_properties, network_bytes
+from ....engine.loading.settings import device_properties, kept_shapes, network_bytes
 from ....engine.paged import input_embeddings
 from ....engine.paged.network import IMAGE_DEEPER, IMAGE_PLACES, IMAGE_ROWS, file_of
 from ....errors import StartError
@@ -84,7 +84,7 @@ class PoolingNetwork:
         self._config = config
         language = config.model_dir / LANGUAGE_MODEL
         self._path = language if language.is_file() else network(config.model_dir)
-        self._device, self._properties = device_of(config), device_properties(config)
+        self._device, self._properties = device_of(config), kept_shapes(config) | device_properties(config)
         self._has_towers = False
         with as_start_error(config):
             self.model = self._read()

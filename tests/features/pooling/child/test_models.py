@@ -18,6 +18,8 @@ import numpy as np
 import pytest
 
 from lean_ovms.config import Config
+from lean_ovms.engine.loading.quiet_imports import PREPARED
+from lean_ovms.engine.loading.settings import SHAPES
 from lean_ovms.engine.protocol import Refused
 from lean_ovms.errors import StartError
 from lean_ovms.features.pooling.child import network
@@ -211,6 +213,13 @@ def test_many_texts_are_computed_by_several_passes_at_once(
             assert np.allclose(second[place], first[place], atol=1e-5)
             assert np.allclose(second[place], alone.ask(text)[0], atol=1e-5)
         assert len(pairs) == 9
+
+
+def test_operations_are_kept_for_few_shapes_unless_asked(folder: Path) -> None:
+    """With those of every length of a text, MiniLM took 0.7 MB more for each."""
+    for asked, kept in (("{}", PREPARED), ('{"CPU_RUNTIME_CACHE_CAPACITY": 9}', 9)):
+        config = Config(model_path=str(folder / "bert_mean"), task="embeddings", plugin_config=asked)
+        assert OpenVinoPooler(config)._network._properties[SHAPES] == kept
 
 
 @pytest.mark.parametrize(
