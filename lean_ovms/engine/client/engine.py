@@ -226,8 +226,9 @@ class EngineClient:
             await self._back_off()
             try:
                 await self._launch()
-            except StartError as error:
-                log.error("engine restart %d in a row failed: %s", self._unready, error)
+            except Exception as error:
+                fault = not isinstance(error, StartError)
+                log.error("engine restart %d in a row failed: %s", self._unready, error, exc_info=fault)
                 if self._unready >= FAILED_AFTER:
                     self.state = "failed"
                     self._replies.fail_all(self.unavailable)

@@ -116,9 +116,10 @@ class GgufFile:
 
     def weights(self) -> FileWeights:
         found = self.header
+        kind = found.metadata.get("general.file_type")
         return FileWeights(
             parameters=sum(map(math.prod, found.tensors.values())),
-            precision=FILE_TYPES.get(found.metadata.get("general.file_type", -1), ""),
+            precision=FILE_TYPES.get(kind, "") if type(kind) is int else "",
         )
 
     def only_paged(self) -> str:

@@ -363,15 +363,17 @@ def test_the_model_is_told_of_a_restart_before_requests_are_and_refuses_what_it_
             if len(calls) == 2:
                 raise StartError("no chat template")
             if len(calls) == 3:
+                raise RuntimeError("a fault of the server's")
+            if len(calls) == 4:
                 os.kill(engine.pid, signal.SIGKILL)
                 await until(lambda: engine.pid is None)
 
         async with running() as engine:
             engine.on_restart = follow
-            for restarts in (1, 4):
+            for restarts in (1, 5):
                 os.kill(engine.pid, signal.SIGKILL)
                 await until(lambda restarts=restarts: engine.restarts == restarts and engine.state == "ready")
-            assert calls == ["restarting"] * 4
+            assert calls == ["restarting"] * 5
             assert await read(await submit(engine, "count 1")) == {0: ([0], [], "stop")}
 
     run_fast(main)

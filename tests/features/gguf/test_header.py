@@ -113,9 +113,10 @@ def test_a_file_that_ends_before_its_tensors_is_refused(read):
         read(file()[:-1])
 
 
-@pytest.mark.parametrize(("number", "name"), [(15, "Q4_K_M"), (32, "BF16"), (9999, ""), (None, "")])
+@pytest.mark.parametrize(("number", "name"), [(15, "Q4_K_M"), (32, "BF16"), (9999, ""), (None, ""), ("list", "")])
 def test_a_file_says_how_many_weights_it_has_and_of_what_type(read, tmp_path, number, name):
-    entries = {} if number is None else {"general.file_type": (4, struct.pack("<I", number))}
+    value = (9, struct.pack("<IQI", 4, 1, 15)) if number == "list" else (4, struct.pack("<I", number or 0))
+    entries = {} if number is None else {"general.file_type": value}
     wide = ("output.weight", [64, 8], 8, 64 * 3 * 2)
     read(file(entries, tensors=(EMBEDDING, wide), data=64 * 3 * 2 + 8 * 64 // 32 * 34))
     assert GgufFile(tmp_path / "x.gguf").weights() == model_file.FileWeights(parameters=64 * 11, precision=name)
