@@ -143,6 +143,7 @@ ANSWERS: dict[str, Place] = {
     "/v1/chat/completions/batch": ("choices", 1, "message", "content"),
     "/v1/completions": ("choices", 0, "text"),
     "/v1/responses": ("output", 0, "content", 0, "text"),
+    "/v1/messages": ("content", 0, "text"),
     "/completion": ("content",),
     "/v1/decisions": ("answers", 1, "choice"),
     "/v1/embeddings": ("data", -1, "embedding", 0),
