@@ -19,6 +19,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
+from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,7 +124,6 @@ class SimulatedDrafter(Drafter):
 
 def simulated(config: Config) -> PagedPipeline:
     """An engine with simulated drafts."""
-    ngrams.NgramProposer = SimulatedNgrams  # type: ignore[misc]
     config = config.replace(enable_prefix_caching=False, ngram_speculation=True)
     pipe = assemble.load(config, replace(settings.resolve(config, 1 << 30, paged=True), blocks=1000))
     if (proposer := pipe.scheduler.speculation.source.drafter) is not None:
@@ -189,8 +189,10 @@ def main(argv: Sequence[str]) -> None:
     for name, count in (("--tokens", 128), ("--rounds", 3), ("--longest", 5)):
         parser.add_argument(name, type=int, default=count)
     args, rest = parser.parse_known_args(argv)
-    report, pipe = Report("drafts", args), simulated(parse(rest, {}))
-    for streams in map(int, args.streams.split(",")):
-        compare(report, pipe, streams, args)
+    report = Report("drafts", args)
+    with patch.object(ngrams, "NgramProposer", SimulatedNgrams):
+        pipe = simulated(parse(rest, {}))
+        for streams in map(int, args.streams.split(",")):
+            compare(report, pipe, streams, args)
     columns = ("case", "cpu_speed", "wall_speed", "steps", "steps_with_drafts")
     report.table("of the speed without draft tokens, by CPU time and by wall time", columns)
