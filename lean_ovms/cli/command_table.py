@@ -19,10 +19,10 @@ from ..config import shown
 from ..errors import StartError
 from ..manifest import Command
 
-ABOUT_MODELS = (Command("serve", "[MODEL]", "serve a model; without a command, too"),)
+ABOUT_MODELS = (Command("serve", "[MODEL]", "serve a model (the default command)"),)
 ABOUT_SERVERS = (
-    Command("version", "", "show the versions of this program and of its libraries", "version:main"),
-    Command("features", "", "show the features of the server, and which --without leaves out", "features:main"),
+    Command("version", "", "show the versions of this program and its libraries", "version:main"),
+    Command("features", "", "list the server's features and which ones --without leaves out", "features:main"),
     Command("help", "[COMMAND | TOPIC]", "explain a command or a group of options", "help:main"),
 )
 

@@ -38,18 +38,18 @@ PER_MODEL = ("model", "engine")
 server."""
 GROUPS = {
     "deployment": "which models are served, and when they are loaded",
-    "repository": "where models come from: a hub, a directory, config.json",
-    "model": "a model: its files, its name, its chat template, what requests may ask of it",
-    "engine": "the process that computes a model: device, memory, batches, speculative decoding",
-    "listen": "address, TLS, the API key, pages of other origins",
+    "repository": "where models come from: a hub, a directory or config.json",
+    "model": "a model: its files, name and chat template, and what requests may ask of it",
+    "engine": "the process that computes a model: device, memory, batching, speculative decoding",
+    "listen": "addresses, TLS, the API key, CORS",
     "limits": "how much one request, one client and all clients together may use",
     "images": "images in requests",
     "audio": "audio files in requests",
-    "realtime": "live audio, and WebSockets of responses",
+    "realtime": "live audio, and WebSockets for responses",
     "responses": "stored responses and conversations",
-    "tools": "servers of tools that responses may use",
+    "tools": "MCP servers whose tools responses may use",
     "files": "uploaded files, and batches of requests",
-    "behaviour": "form of the answers, web page, logs, metrics",
+    "behaviour": "format of answers, web page, logs, metrics",
 }
 """The groups of options with their descriptions, in the order of --help and of the documentation."""
 

@@ -6,7 +6,7 @@ from ...manifest import Command, Feature, Route
 
 FEATURE = Feature(
     name="admin",
-    summary="says whether the server is ready, what it is and how much it has to do",
+    summary="says whether the server is ready, what it is, and how busy it is",
     title="The server itself",
     essential=True,
     commands=(

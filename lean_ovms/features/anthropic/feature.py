@@ -11,7 +11,7 @@ CHANGING_LINES = ("x-anthropic-billing-header:",)
 
 FEATURE = Feature(
     name="anthropic",
-    summary="Anthropic's Messages API with its batches, for Claude Code and other clients of it",
+    summary="serves Anthropic's Messages API and its batches, for Claude Code and other clients",
     title="Anthropic",
     reference="https://docs.anthropic.com/en/api/messages",
     formerly=("anthropic_batches",),

@@ -18,20 +18,22 @@ class AudioChatOptions(Options):
 
     audio_input_model: str = _model(
         "",
-        "name of a served speech2text model that transcribes audio in conversations, for models that read text; "
-        "empty: such requests are refused",
+        "name of a served speech2text model that transcribes audio in chats for models that read only text; if "
+        "empty, such requests are rejected",
     )
     audio_output_model: str = _model(
         "",
-        "name of a served text2speech model that speaks the answers of chats with modalities text and audio; empty: "
-        "such requests are refused",
+        "name of a served text2speech model that speaks the answers of chats with modalities text and audio; if "
+        "empty, such requests are rejected",
     )
-    max_audio_parts: int = option(32, "most audio files in one request; more: 400", group="audio", low=1, high=1024)
+    max_audio_parts: int = option(
+        32, "maximum number of audio files in one request; more are rejected with 400", group="audio", low=1, high=1024
+    )
 
 
 FEATURE = Feature(
     name="audio_chat",
-    summary="hears audio in the messages of a chat, and speaks its answers",
+    summary="reads audio in chat messages, and speaks the answers",
     needs=("media_files",),
     extra="audio",
     options=AudioChatOptions,

@@ -17,25 +17,29 @@ class BatchOptions(Options):
 
     files_path: str = _files(
         "",
-        "directory for the files that clients upload, and for batches and their results, which one server may use at "
-        "a time; empty: no files and batches",
+        "directory for uploaded files, batches and their results, used by one server at a time; if empty, there are "
+        "no files and batches",
     )
-    max_files_per_client: int = _files(1000, "most files, and as many batches, of one client; more: 400", low=1)
-    max_files_mb: int = _files(4096, "MB for all files together; more: an upload is refused, and a batch fails", low=1)
-    max_batch_lines: int = _files(50000, "most requests of a batch; with more it fails", low=1)
+    max_files_per_client: int = _files(
+        1000, "maximum number of files, and as many batches, of one client; more are rejected with 400", low=1
+    )
+    max_files_mb: int = _files(
+        4096, "maximum size of all files together in MB; beyond it, uploads are rejected and batches fail", low=1
+    )
+    max_batch_lines: int = _files(50000, "maximum number of requests of a batch; with more it fails", low=1)
     batch_concurrency: int = _files(
-        8, "most requests of all batches that are computed at the same time", low=1, high=1024
+        8, "maximum number of requests of all batches that are computed at the same time", low=1, high=1024
     )
 
 
 FEATURE = Feature(
     name="batches",
-    summary="takes files of requests, and answers them while there is time",
+    summary="answers uploaded files of requests when the server has time for them",
     needs=("deployment", "uploads"),
     title="OpenAI: files and batches",
     reference="https://platform.openai.com/docs/api-reference/batch",
     options=BatchOptions,
-    commands=(Command("run-batch", "-i FILE -o FILE [MODEL]", "answer the requests of a file", "run_batch:main"),),
+    commands=(Command("run-batch", "-i FILE -o FILE [MODEL]", "answer the requests in a file", "run_batch:main"),),
     start=StartRow(prepare="api.batches:prepare", options=("files_path",)),
     routes=(
         Route("POST", "/batches", "api.batches:handle_create", BASES),

@@ -6,7 +6,7 @@ from ...manifest import EVERYWHERE, Feature, Route
 
 FEATURE = Feature(
     name="chat",
-    summary="answers conversations, as OpenAI's chat completions do",
+    summary="serves OpenAI's chat completions",
     title="OpenAI: chat completions",
     reference="https://platform.openai.com/docs/api-reference/chat",
     essential=True,

@@ -6,7 +6,7 @@ from ...manifest import BASES, EVERYWHERE, Feature, Route
 
 FEATURE = Feature(
     name="cohere",
-    summary="Cohere's API: conversations, and embeddings of texts and images",
+    summary="serves Cohere's API: chat, and embeddings of texts and images",
     title="Cohere",
     reference="https://docs.cohere.com/reference",
     needs=("chat", "pooling"),

@@ -16,8 +16,8 @@ class CompiledCacheOptions(Options):
 
     cache_dir_gb: float = option(
         20.0,
-        "most GB of networks that PAGED keeps in cache_dir, of all models together; what was used longest ago is "
-        "removed",
+        "maximum size in GB of the compiled models that PAGED keeps in cache_dir, for all models together; the least "
+        "recently used are removed",
         group="engine",
         low=0.001,
     )
@@ -25,7 +25,7 @@ class CompiledCacheOptions(Options):
 
 FEATURE = Feature(
     name="compiled_cache",
-    summary="keeps the networks of language models in the form in which they are compiled, for quicker starts",
+    summary="keeps language models in compiled form, for faster starts",
     options=CompiledCacheOptions,
     parts=(PartRow(seam=NETWORK_COMPILER, make="child.compiler:KeepingCompiler", options=("cache_dir",)),),
 )

@@ -6,7 +6,7 @@ from ...manifest import BASES, Feature, Route
 
 FEATURE = Feature(
     name="completions",
-    summary="continues texts, as OpenAI's older completions do",
+    summary="serves OpenAI's older completions, which continue a text",
     title="OpenAI: completions",
     reference="https://platform.openai.com/docs/api-reference/completions",
     essential=True,

@@ -6,7 +6,7 @@ from ...manifest import BASES, Feature, Route
 
 FEATURE = Feature(
     name="decisions",
-    summary="answers questions about an input with the probabilities of their options",
+    summary="answers questions about an input with a probability for each option",
     title="OpenAI: decisions",
     reference="https://platform.openai.com/docs/api-reference/decisions",
     needs=("completions", "responses"),

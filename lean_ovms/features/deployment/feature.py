@@ -18,29 +18,31 @@ class DeploymentOptions(Options):
 
     load_models: str = _deployment(
         "auto",
-        "when models are loaded. start: when the server starts; request: at the first request for each; auto: at "
-        "requests if the server has several models from a repository or in groups, else at the start",
+        "when models are loaded: at the start of the server (start), or each at its first request (request). auto "
+        "means request if the server has several models from a repository or in groups, and start otherwise",
         choices=("auto", "start", "request"),
     )
     max_loaded_models: int = _deployment(
         0,
-        "most models, or groups of models, in memory at once; 0: one if there are groups, else as many as fit in the "
-        "free memory",
+        "maximum number of models, or groups of models, in memory at once; 0 means one if there are groups, and "
+        "otherwise as many as fit in the free memory",
         low=0,
     )
     group_name: str = _model(
-        "", "models of the same group are loaded and unloaded together; those of the group permanent are never unloaded"
+        "",
+        "group of the model; the models of a group are loaded and unloaded together, and those of the group "
+        "permanent are never unloaded",
     )
     model_idle_timeout_s: float = _model(
         0.0,
-        "unload the model after this many seconds without a request; the next request loads it again; 0: never",
+        "unload the model after this many seconds without a request, until the next request; 0 for never",
         low=0,
     )
 
 
 FEATURE = Feature(
     name="deployment",
-    summary="serves one model or several: loads and unloads them as they are needed, and replaces those that change",
+    summary="serves one or more models: loads and unloads them as needed, and replaces those that change",
     essential=True,
     options=DeploymentOptions,
     flags="flags.txt",

@@ -21,12 +21,13 @@ class DiskCacheOptions(Options):
 
     prefix_cache_path: str = _engine(
         "",
-        "directory in which PAGED keeps the prefix cache when it leaves memory, also over restarts; empty: nowhere",
+        "directory in which PAGED keeps the prefix cache on disk, also across restarts; if empty, only in memory",
         path=PRIVATE_DIRECTORY,
     )
     prefix_cache_disk_gb: float = _engine(
         8.0,
-        "most GB of files in prefix_cache_path, of all models together; what was used longest ago is removed",
+        "maximum size in GB of the files in prefix_cache_path, for all models together; the least recently used are "
+        "removed",
         low=0.001,
     )
 
@@ -36,7 +37,7 @@ METRIC = "lean_ovms_prefix_cache_disk_"
 
 FEATURE = Feature(
     name="disk_cache",
-    summary="keeps what is computed of prompts on disk, also over restarts, and lets clients save and forget it",
+    summary="keeps the prefix cache on disk, also across restarts, and lets clients save and reset it",
     title="The prefix cache",
     reference="https://docs.vllm.ai/en/stable/serving/online_serving/",
     options=DiskCacheOptions,

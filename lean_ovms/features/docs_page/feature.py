@@ -6,11 +6,11 @@ from ...manifest import Command, Feature, PageRow, Route
 
 FEATURE = Feature(
     name="docs_page",
-    summary="serves the documentation, and describes the API as an OpenAPI document with a page to read and try it",
+    summary="serves the documentation, and an OpenAPI document with a page to read and try the API",
     title="The documentation",
     needs=("admin",),
     flags="flags.txt",
-    commands=(Command("docs", "[URL] [WORD ...]", "open the documentation, or search in it", "command:main"),),
+    commands=(Command("docs", "[URL] [WORD ...]", "open the documentation, or search it", "command:main"),),
     routes=(
         Route("GET", "/openapi.json", "api:handle", auth="models"),
         Route("GET", "/docs", "api:handle_page", auth="open", page=True),

@@ -31,38 +31,44 @@ class DraftOptions(Options):
     in_engine = True
 
     draft_model_path: str = _engine("", "directory of a draft model for speculative decoding", path=MODEL)
-    draft_device: str = _engine("", "device of the draft model; empty: that of the model")
-    draft_cache_size: int = _engine(0, "size of the draft model's KV cache in GB; 0: chosen by the engine", low=0)
+    draft_device: str = _engine("", "device of the draft model; that of the model if empty")
+    draft_cache_size: int = _engine(0, "size of the draft model's KV cache in GB; 0 lets the engine choose", low=0)
     draft_max_num_batched_tokens: int = _engine(
-        0, "most tokens that the draft model computes in one step; 0: as many as the model", low=0
+        0, "maximum number of tokens that the draft model computes in one step; 0 for as many as the model", low=0
     )
     draft_max_num_seqs: int = _engine(
-        0, "most sequences of the draft model that run at once; 0: as many as of the model", low=0, high=4096
+        0,
+        "maximum number of sequences of the draft model that run at once; 0 for as many as the model",
+        low=0,
+        high=4096,
     )
     draft_eagle3_mode: bool = _engine(
-        False, "the draft model is an EAGLE-3 head of the model; PAGED knows it by its config.json, too"
+        False, "treat the draft model as an EAGLE-3 head of the model; PAGED also detects one by its config.json"
     )
     mtp: str = _engine(
         "auto",
-        "PAGED drafts tokens with the head for multi-token prediction in the model's directory; auto: if there is "
-        "one, and neither a draft model nor prompt lookup",
+        "let PAGED draft tokens with the multi-token prediction head in the model's directory; auto does so if there "
+        "is one, and neither a draft model nor prompt lookup is set",
         choices=("auto", "true", "false"),
     )
     prompt_lookup: bool = _engine(
-        False, "speculative decoding without a draft model: what follows the same tokens in the prompt is proposed"
+        False,
+        "speculative decoding without a draft model: the tokens that followed the same ones in the prompt are proposed",
     )
     ngram_speculation: bool = _engine(
         True,
-        "PAGED proposes tokens that followed the same ones in the prompt or the answer, for networks that gain by it",
+        "let PAGED propose tokens that followed the same ones in the prompt or the answer, for models that become "
+        "faster by it",
     )
     draft_source_model: str = _repository(
         "",
-        "draft model of a hub for speculative decoding, as organisation/name; it is pulled into the model's directory",
+        "draft model on the hub for speculative decoding, as organisation/name; it is pulled into the model's "
+        "directory",
     )
     per_request_spec_decode_metrics: str = option(
         "",
-        "send what became of draft tokens with every response of chat and completions that has one choice, as "
-        "metrics.speculative_decoding; detailed: of each draft",
+        "send statistics of draft tokens as metrics.speculative_decoding with every response of chat and completions "
+        "that has one choice; detailed adds those of each draft",
         group="behaviour",
         choices=("", "none", "summary", "detailed"),
     )
@@ -90,7 +96,10 @@ _counter = partial(Metric, kind="counter", from_start=False)
 
 FEATURE = Feature(
     name="drafting",
-    summary="drafts tokens with a smaller model, a head of the model or the text itself, so that answers come faster",
+    summary=(
+        "speculative decoding: drafts tokens with a smaller model, a head of the model or the text "
+        "itself, for faster answers"
+    ),
     options=DraftOptions,
     flags="flags.txt",
     companions=(Companion(source="draft_source_model", path="draft_model_path"),),

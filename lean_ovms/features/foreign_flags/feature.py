@@ -6,7 +6,7 @@ from ...manifest import OTHER_FLAGS, Feature, PartRow
 
 FEATURE = Feature(
     name="foreign_flags",
-    summary="reads command lines and variables of OpenVINO Model Server, vLLM, llama.cpp and Ollama",
+    summary="accepts the command lines and environment variables of OpenVINO Model Server, vLLM, llama.cpp and Ollama",
     flags="flags.txt",
     parts=(PartRow(seam=OTHER_FLAGS, make="command_line:ForeignCommandLine"),),
 )

@@ -19,20 +19,22 @@ class GenAiOptions(Options):
 
     cache_eviction_config: str = _engine(
         "",
-        "JSON object with settings of KV cache eviction (lean_ovms/features/genai_pipelines/README.md); empty: off",
+        "JSON object with settings of KV cache eviction (lean_ovms/features/genai_pipelines/README.md); off if empty",
         json_object=True,
     )
     sparse_attention_config: str = _engine(
         "",
-        "JSON object with settings of sparse attention (lean_ovms/features/genai_pipelines/README.md); empty: off",
+        "JSON object with settings of sparse attention (lean_ovms/features/genai_pipelines/README.md); off if empty",
         json_object=True,
     )
-    max_prompt_len: int = _engine(0, "longest prompt in tokens that an NPU is compiled for; 0: 1024", low=0)
+    max_prompt_len: int = _engine(0, "longest prompt in tokens for which an NPU model is compiled; 0 for 1024", low=0)
 
 
 FEATURE = Feature(
     name="genai_pipelines",
-    summary="serves models, devices and options that the paged engine does not, with the pipelines of openvino_genai",
+    summary=(
+        "serves models, devices and options that the paged engine does not support, with openvino_genai's pipelines"
+    ),
     options=GenAiOptions,
     backend=BackendRow(
         pipelines=("LM_CB", "LM", "VLM_CB", "VLM", "OMNI"),

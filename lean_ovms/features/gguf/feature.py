@@ -21,14 +21,14 @@ class GgufOptions(Options):
 
     gguf_filename: str = option(
         "",
-        "GGUF file of source_model: its name, of a split file that of the first part, or its quantization, "
-        "such as Q4_K_M",
+        "GGUF file of source_model: its name (for a split file, that of the first part) or its quantization, such as "
+        "Q4_K_M",
         group="repository",
     )
     mmproj: str = option(
         "",
-        "file that reads images for a model in a GGUF file (PAGED); empty: the one beside the model with mmproj in its "
-        "name, if there is one; none: the model reads text only",
+        "file of the multimodal projector with which a model in a GGUF file reads images (PAGED); if empty, one "
+        "beside the model with mmproj in its name, if any; none for text only",
         group="model",
     )
 
@@ -41,7 +41,7 @@ class GgufOptions(Options):
 
 FEATURE = Feature(
     name="gguf",
-    summary="serves GGUF files, the form in which llama.cpp has models, as they are",
+    summary="serves GGUF files, llama.cpp's model format, without conversion",
     options=GgufOptions,
     flags="flags.txt",
     formats=(

@@ -16,8 +16,8 @@ class HeadOptions(Options):
 
     head_precision: str = option(
         "",
-        "precision in which PAGED has the output head of a language model: with a large vocabulary a token takes less "
-        "time, and answers change; empty: as in the model's file",
+        "precision to which PAGED quantizes the output head of a language model: with a large vocabulary a token "
+        "takes less time, but answers change; if empty, it stays as in the model's file",
         group="engine",
         choices=("", "int4", "int8"),
     )
@@ -25,7 +25,7 @@ class HeadOptions(Options):
 
 FEATURE = Feature(
     name="head_precision",
-    summary="puts the output head of a language model into 4 or 8 bits, so that a large vocabulary costs less",
+    summary="quantizes the output head of a language model to 4 or 8 bits, so that a large vocabulary costs less",
     options=HeadOptions,
     parts=(PartRow(seam=CHANGED_WEIGHTS, make="child.head:SmallHead", options=("head_precision",)),),
 )

@@ -18,23 +18,24 @@ class HubOptions(Options):
     pull: bool = _repository(False, "command: pull source_model and exit")
     overwrite_models: bool = _repository(False, "pull a model again even if it is there")
     weight_format: str = _repository(
-        "", "weight format of a model that optimum-cli converts, such as int4; empty: int8"
+        "", "weight format for models that optimum-cli converts, such as int4; int8 if empty"
     )
-    extra_quantization_params: str = _repository("", "further arguments of optimum-cli")
+    extra_quantization_params: str = _repository("", "further arguments for optimum-cli")
     vocoder: str = _repository(
         "",
-        "vocoder of a SpeechT5 that optimum-cli converts, such as microsoft/speecht5_hifigan",
+        "vocoder for a SpeechT5 model that optimum-cli converts, such as microsoft/speecht5_hifigan",
         tasks=("text2speech",),
     )
     allow_runtime_pull: bool = _repository(
         False,
-        "let clients pull models of the hub into model_repository_path, and delete them there (/api/pull, /api/delete)",
+        "let clients pull models from the hub into model_repository_path, and delete them there (/api/pull, "
+        "/api/delete)",
     )
 
 
 FEATURE = Feature(
     name="hub",
-    summary="pulls models of a Hugging Face hub by their names, and converts those that are not in OpenVINO's format",
+    summary="pulls models from a Hugging Face hub by name, and converts those that are not in OpenVINO's format",
     needs=("deployment",),
     packages=("huggingface_hub",),
     options=HubOptions,

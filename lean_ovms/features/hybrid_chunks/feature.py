@@ -6,6 +6,6 @@ from ...manifest import HYBRID_NETWORKS, Feature, PartRow
 
 FEATURE = Feature(
     name="hybrid_chunks",
-    summary="computes prompts of hybrid models by chunks of tokens, several times as fast as token by token",
+    summary="computes prompts of hybrid models in chunks of tokens, several times as fast as token by token",
     parts=(PartRow(seam=HYBRID_NETWORKS, make="child.networks:compute_in_chunks"),),
 )

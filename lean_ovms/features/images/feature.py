@@ -32,19 +32,25 @@ class ImageOptions(Options):
 
     resolution: str = _model(
         "",
-        "sizes that requests for images may have, as WIDTHxHEIGHT, separated by spaces; the first is the default; "
-        "empty: any up to max_resolution",
+        "sizes that image requests may ask for, as WIDTHxHEIGHT, separated by spaces, the default first; if empty, "
+        "any up to max_resolution",
         several=True,
     )
     default_resolution: str = _model(
-        "", "size of images where a request has none, as WIDTHxHEIGHT; empty: the model's own"
+        "", "size of images if a request has none, as WIDTHxHEIGHT; the model's own if empty"
     )
-    max_resolution: str = _model("2048x2048", "largest width and height of images, as WIDTHxHEIGHT; more: 400")
-    max_num_images_per_prompt: int = _model(10, "most images in one request; more: 400", low=1, high=1000)
+    max_resolution: str = _model(
+        "2048x2048", "largest width and height of images, as WIDTHxHEIGHT; larger ones are rejected with 400"
+    )
+    max_num_images_per_prompt: int = _model(
+        10, "maximum number of images that one request may ask for; more are rejected with 400", low=1, high=1000
+    )
     default_num_inference_steps: int = _model(
-        0, "denoising steps of an image where a request has none; 0: the model's own", low=0, high=1000
+        0, "denoising steps of an image if a request has none; 0 for the model's own", low=0, high=1000
     )
-    max_num_inference_steps: int = _model(100, "most denoising steps of an image; more: 400", low=1, high=1000)
+    max_num_inference_steps: int = _model(
+        100, "maximum number of denoising steps of an image; more are rejected with 400", low=1, high=1000
+    )
 
     def check(self, config: Any) -> None:
         """Checks the form of the sizes. Raises StartError."""
@@ -79,7 +85,7 @@ def _missing(names: Collection[str]) -> list[str]:
 
 FEATURE = Feature(
     name="images",
-    summary="makes images of texts, and edits images",
+    summary="generates images from text, and edits images",
     title="OpenAI: images",
     reference="https://platform.openai.com/docs/api-reference/images",
     needs=("media_files", "uploads"),

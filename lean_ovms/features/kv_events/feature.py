@@ -18,8 +18,8 @@ class KvEventOptions(Options):
 
     kv_events_config: str = option(
         "",
-        "JSON object with vLLM's settings of KV cache events over ZeroMQ "
-        "(lean_ovms/features/kv_events/README.md), for one model with PAGED; empty: off",
+        "JSON object with vLLM's settings of KV cache events over ZeroMQ (lean_ovms/features/kv_events/README.md), "
+        "for one model with PAGED; off if empty",
         group="engine",
         json_object=True,
     )
@@ -33,7 +33,7 @@ def of_process(config: Any, number: int) -> dict[str, str]:
 
 FEATURE = Feature(
     name="kv_events",
-    summary="publishes what enters and leaves the prefix cache, as vLLM does, for routers that send prompts to it",
+    summary="publishes changes of the prefix cache as vLLM does, for routers that choose a server by prompt",
     extra="kv-events",
     packages=("zmq", "msgspec"),
     options=KvEventOptions,

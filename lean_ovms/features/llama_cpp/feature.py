@@ -6,7 +6,7 @@ from ...manifest import BodyRow, Command, Feature, PageRow, Route
 
 FEATURE = Feature(
     name="llama_cpp",
-    summary="the API of llama.cpp's server, for its clients and for code editors that fill in the middle",
+    summary="serves the API of llama.cpp's server, for its clients and for code editors that fill in the middle",
     title="llama.cpp's server",
     reference="https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md",
     needs=("admin", "deployment", "chat", "pooling", "completions"),

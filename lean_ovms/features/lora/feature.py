@@ -20,15 +20,15 @@ class LoraOptions(Options):
 
     lora_modules: str = _model(
         "",
-        "LoRA adapters, each served under a name of its own: NAME=DIRECTORY or NAME=DIRECTORY,ALPHA",
+        "LoRA adapters, each served under its own name: NAME=DIRECTORY or NAME=DIRECTORY,ALPHA",
         several=True,
         of_one=True,
     )
     max_loras: int = _model(
-        4, "most LoRA adapters that are loaded at once; a further one replaces the least recently used", low=1
+        4, "maximum number of LoRA adapters loaded at once; one more replaces the least recently used", low=1
     )
     lora_idle_timeout_s: float = _model(
-        300.0, "stop the engine of an adapter after this many seconds without a request; 0: never", low=0
+        300.0, "stop the engine of an adapter after this many seconds without a request; 0 for never", low=0
     )
     allow_runtime_lora: bool = _model(
         False, "let clients load and unload adapters by paths on the server's file system"
@@ -47,7 +47,7 @@ REQUESTS = "vllm:lora_requests_info"
 
 FEATURE = Feature(
     name="lora",
-    summary="serves LoRA adapters under names of their own, beside the model that they adapt",
+    summary="serves LoRA adapters under their own names, beside their base model",
     needs=("deployment",),
     title="LoRA adapters",
     reference="https://docs.vllm.ai/en/stable/features/lora.html",

@@ -18,22 +18,23 @@ class McpOptions(Options):
 
     tool_server: str = _tools(
         "",
-        "MCP servers whose tools responses may use (lean_ovms/features/mcp/README.md): NAME=URL, "
-        "or NAME=COMMAND of one that is started for a response and reached by its stdin; "
-        "several are separated by blanks; it needs the extra mcp",
+        "MCP servers whose tools responses may use (lean_ovms/features/mcp/README.md), separated by spaces: "
+        "NAME=URL, or NAME=COMMAND, which is started for a response and reached by its stdin; needs the extra mcp",
         several=True,
         private=True,
     )
-    max_tool_calls: int = _tools(32, "most calls of MCP tools in a response", low=1)
+    max_tool_calls: int = _tools(32, "maximum number of calls of MCP tools in a response", low=1)
     max_tool_sessions: int = _tools(
         16,
-        "most responses that are connected to tool servers at a time, three quarters of them of one client; further "
-        "ones wait, at most 30 s",
+        "maximum number of responses connected to tool servers at a time, three quarters of them of one client; "
+        "others wait for up to 30 s",
         low=1,
     )
-    max_tool_output: int = _tools(32768, "most characters of a tool's output; the rest is cut off", low=100)
+    max_tool_output: int = _tools(
+        32768, "maximum number of characters of a tool's output; the rest is cut off", low=100
+    )
     tool_timeout_s: float = _tools(
-        60.0, "seconds in which a tool server must list its tools, or answer a call", low=0.1
+        60.0, "seconds within which a tool server must list its tools, or answer a call", low=0.1
     )
 
     def check(self, config: Any) -> None:
@@ -47,7 +48,7 @@ class McpOptions(Options):
 ONLY = ("tool_server",)
 FEATURE = Feature(
     name="mcp",
-    summary="calls the tools of MCP servers while it generates a response, and for clients that chat",
+    summary="calls tools of MCP servers while it generates a response, and for chat clients",
     title="Tools of MCP servers",
     needs=("responses",),
     extra="mcp",

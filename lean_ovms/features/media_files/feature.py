@@ -19,46 +19,56 @@ class ImageFileOptions(Options):
 
     allowed_media_domains: str = _images(
         "",
-        "hosts that images may be fetched from, separated by commas: names, *.NAME, addresses or networks; all: every"
-        " public host; empty: none",
+        "hosts from which images may be fetched, separated by commas: names, *.NAME, addresses or networks; all for "
+        "every public host; none if empty",
     )
     allowed_local_media_path: str = _images(
-        "", "directory that requests may name images in, by their paths; empty: none", path=PRESENT_DIRECTORY
+        "", "directory of images that requests may name by their paths; none if empty", path=PRESENT_DIRECTORY
     )
     media_url_allow_redirects: bool = _images(
         False, "follow redirects, to allowed hosts only, when an image is fetched", env="OVMS_MEDIA_URL_ALLOW_REDIRECTS"
     )
-    max_images: int = _images(32, "most images in one request; more: 400", low=1, high=1024)
-    max_image_bytes: int = _images(20_000_000, "most bytes of an image file; more: 400", low=64)
+    max_images: int = _images(
+        32, "maximum number of images in one request; more are rejected with 400", low=1, high=1024
+    )
+    max_image_bytes: int = _images(
+        20_000_000, "maximum size of an image file in bytes; larger ones are rejected with 400", low=64
+    )
     max_image_pixels: int = _images(
-        1 << 25, "most pixels of all images of a request together; more: 400", low=64, high=1 << 28
-    )
-    max_pixels_in_work: int = _images(
-        1 << 27, "most pixels in the images of all running requests; further requests wait", low=64
-    )
-    max_image_side: int = _images(
-        0, "scale a larger image down until it fits a square with sides of this many pixels; 0: no scaling", low=0
-    )
-    image_timeout_s: float = _images(
-        10.0, "seconds that fetching an image may take, and as many for decoding it", low=0.1
-    )
-    max_video_bytes: int = _images(100_000_000, "most bytes of a video file; more: 400", low=64)
-    max_video_s: float = _images(3600.0, "most seconds of a video; more: 400", low=0.1, high=1 << 20)
-    max_video_frames: int = _images(
-        128, "most frames of a video that the model reads; 400 if a request asks for more", low=1, high=4096
-    )
-    max_video_pixels: int = _images(
-        1 << 23,
-        "most pixels of all frames of a video that the model reads; larger frames are scaled down",
+        1 << 25,
+        "maximum number of pixels of all images of a request together; more are rejected with 400",
         low=64,
         high=1 << 28,
     )
-    video_num_frames: int = _images(
-        32, "frames that are taken from a video, evenly, where a request does not say how many", low=1
+    max_pixels_in_work: int = _images(
+        1 << 27, "maximum number of pixels in the images of all running requests; further requests wait", low=64
     )
-    video_timeout_s: float = _images(
-        60.0, "seconds that fetching a video may take, and as many for decoding it", low=0.1
+    max_image_side: int = _images(
+        0, "scale larger images down to fit a square with sides of this many pixels; 0 for no scaling", low=0
     )
+    image_timeout_s: float = _images(
+        10.0, "maximum seconds for fetching an image, and as many for decoding it", low=0.1
+    )
+    max_video_bytes: int = _images(
+        100_000_000, "maximum size of a video file in bytes; larger ones are rejected with 400", low=64
+    )
+    max_video_s: float = _images(
+        3600.0, "maximum length of a video in seconds; longer ones are rejected with 400", low=0.1, high=1 << 20
+    )
+    max_video_frames: int = _images(
+        128,
+        "maximum number of frames of a video that the model reads; requests for more are rejected with 400",
+        low=1,
+        high=4096,
+    )
+    max_video_pixels: int = _images(
+        1 << 23,
+        "maximum number of pixels of all frames of a video that the model reads; larger frames are scaled down",
+        low=64,
+        high=1 << 28,
+    )
+    video_num_frames: int = _images(32, "frames sampled evenly from a video if a request does not say how many", low=1)
+    video_timeout_s: float = _images(60.0, "maximum seconds for fetching a video, and as many for decoding it", low=0.1)
 
     def check(self, config: Any) -> None:
         """Checks the syntax of the list of hosts. Raises StartError."""
@@ -72,17 +82,25 @@ class ImageFileOptions(Options):
 class AudioFileOptions(Options):
     """The limits of audio files, and of their number that is decoded at once."""
 
-    max_audio_file_bytes: int = _audio(25 << 20, "most bytes of an audio file; more: 413", low=64)
-    max_audio_s: float = _audio(7200.0, "most seconds of sound in an audio file; more: 400", low=0.1, high=1 << 20)
-    max_audio_channels: int = _audio(8, "most channels of an audio file; more: 400", low=1, high=64)
-    min_audio_rate: int = _audio(4000, "lowest sample rate of an audio file in Hz; lower: 400", low=100)
+    max_audio_file_bytes: int = _audio(
+        25 << 20, "maximum size of an audio file in bytes; larger ones are rejected with 413", low=64
+    )
+    max_audio_s: float = _audio(
+        7200.0, "maximum length of an audio file in seconds; longer ones are rejected with 400", low=0.1, high=1 << 20
+    )
+    max_audio_channels: int = _audio(
+        8, "maximum number of channels of an audio file; more are rejected with 400", low=1, high=64
+    )
+    min_audio_rate: int = _audio(
+        4000, "lowest sample rate of an audio file in Hz; lower ones are rejected with 400", low=100
+    )
     max_audio_rate: int = _audio(
-        192000, "highest sample rate of an audio file in Hz; higher: 400", low=16000, high=1 << 20
+        192000, "highest sample rate of an audio file in Hz; higher ones are rejected with 400", low=16000, high=1 << 20
     )
     max_audio_decoders: int = _audio(
-        16, "most processes that decode audio, one for each file; further files wait", low=1
+        16, "maximum number of processes that decode audio, one for each file; further files wait", low=1
     )
-    audio_timeout_s: float = _audio(10.0, "seconds that decoding a block of audio may take", low=0.1)
+    audio_timeout_s: float = _audio(10.0, "maximum seconds for decoding a block of audio", low=0.1)
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
@@ -91,7 +109,7 @@ class SpokenTextOptions(Options):
 
     max_speech_characters: int = option(
         4096,
-        "most characters of text in one speech request; more: 400",
+        "maximum number of characters of text in one speech request; longer texts are rejected with 400",
         group="model",
         low=1,
         high=1 << 20,
@@ -101,6 +119,6 @@ class SpokenTextOptions(Options):
 
 FEATURE = Feature(
     name="media_files",
-    summary="reads images, videos and audio files of requests, and writes audio, in processes apart from the server",
+    summary="decodes the images, videos and audio files of requests, and encodes audio, in separate processes",
     packages=("av", "soundfile"),
 )

@@ -19,12 +19,12 @@ class MetricOptions(Options):
 
     metrics_enable: bool = _option(False, "serve Prometheus metrics at /metrics", common=True)
     metrics_list: str = _option(
-        "", "names of the metrics to serve, separated by commas (docs/operations.md lists them); empty: all"
+        "", "names of the metrics to serve, separated by commas (docs/operations.md lists them); all if empty"
     )
     show_hidden_metrics_for_version: str = _option(
         "",
-        "vLLM's: any version, such as 0.9, serves metrics under their older names, too: vllm:gpu_cache_usage_perc, "
-        "vllm:gpu_prefix_cache_queries_total, vllm:gpu_prefix_cache_hits_total",
+        "vLLM's option: any version, such as 0.9, also serves metrics under their older names: "
+        "vllm:gpu_cache_usage_perc, vllm:gpu_prefix_cache_queries_total, vllm:gpu_prefix_cache_hits_total",
     )
 
     def check(self, config: Any) -> None:
@@ -138,7 +138,7 @@ FAMILIES = (
 
 FEATURE = Feature(
     name="metrics",
-    summary="counts requests, tokens and times, and serves the numbers in Prometheus' text format",
+    summary="counts requests, tokens and times, and serves Prometheus metrics",
     title="Metrics",
     reference="https://prometheus.io/docs/instrumenting/exposition_formats/",
     options=MetricOptions,

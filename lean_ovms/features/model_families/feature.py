@@ -21,13 +21,13 @@ class ParserOptions(Options):
 
     tool_parser: str = _model(
         "",
-        "parser of tool calls, such as hermes3 (docs/coming_from.md lists them); empty: chosen by the chat template, "
-        "or generic; none: tool calls stay in the text",
+        "parser for tool calls, such as hermes3 (docs/coming_from.md lists them); chosen by the chat template if "
+        "empty, with generic as the fallback; none leaves tool calls in the text",
     )
     reasoning_parser: str = _model(
         "",
-        "parser of reasoning, such as qwen3 (docs/coming_from.md lists them); empty: chosen by the chat template; "
-        "none: reasoning stays in the text",
+        "parser for reasoning, such as qwen3 (docs/coming_from.md lists them); chosen by the chat template if empty; "
+        "none leaves reasoning in the text",
     )
 
     def check(self, config: Any) -> None:
@@ -150,7 +150,10 @@ FAMILIES = (
 
 FEATURE = Feature(
     name="model_families",
-    summary="conversations, tool calls and reasoning as Qwen, gpt-oss, Gemma, DeepSeek and 30 other families have them",
+    summary=(
+        "supports the chat formats, tool calls and reasoning of Qwen, gpt-oss, Gemma, DeepSeek and 30 "
+        "other model families"
+    ),
     options=ParserOptions,
     flags="flags.txt",
     parts=(

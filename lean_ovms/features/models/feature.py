@@ -6,7 +6,7 @@ from ...manifest import BASES, EVERYWHERE, Feature, Route
 
 FEATURE = Feature(
     name="models",
-    summary="lists the models that are served, as OpenAI's API does",
+    summary="lists the served models, as OpenAI's API does",
     title="OpenAI: models",
     reference="https://platform.openai.com/docs/api-reference/models",
     essential=True,

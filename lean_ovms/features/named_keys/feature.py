@@ -15,16 +15,16 @@ class KeyOptions(Options):
 
     api_key_file: str = option(
         "",
-        "file with the API key in its first line, or a JSON object with the hashes of several named keys, their roles"
-        " and limits (lean_ovms/features/named_keys/README.md); empty: the environment variable API_KEY is the key."
-        " With named keys API_KEY is the one that this program's own commands send",
+        "file with the API key in its first line, or a JSON object with the hashes of several named keys, their "
+        "roles and limits (lean_ovms/features/named_keys/README.md). If it is empty, API_KEY is the key. With named "
+        "keys, this program's own commands send API_KEY",
         group="listen",
         common=True,
     )
     api_key_usage_file: str = option(
         "",
-        "file where the usage of named API keys is kept, which several servers may share; empty: it begins anew with "
-        "each start",
+        "file that keeps the usage of named API keys and may be shared by several servers; if empty, counting "
+        "restarts with the server",
         group="listen",
     )
 
@@ -33,7 +33,7 @@ _counter = partial(Metric, kind="counter", labels=("api_key_name", "model_name")
 
 FEATURE = Feature(
     name="named_keys",
-    summary="reads API keys from a file, with names, roles, models and limits, and counts what each has used",
+    summary="reads API keys with names, roles, models and limits from a file, and counts the usage of each",
     title="Usage by API key",
     reference="https://platform.openai.com/docs/api-reference/usage",
     options=KeyOptions,

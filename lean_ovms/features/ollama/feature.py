@@ -16,7 +16,7 @@ class OllamaOptions(Options):
 
     ollama_port: int = option(
         0,
-        "a further TCP port, such as 11434, where Ollama's clients look for a server; 0: none",
+        "second TCP port, such as 11434, on which Ollama's clients expect a server; 0 for none",
         group="listen",
         low=0,
         high=65535,
@@ -32,7 +32,7 @@ PULLS = ("allow_runtime_pull", "model_repository_path")
 """The options that allow clients to pull and delete models."""
 FEATURE = Feature(
     name="ollama",
-    summary="Ollama's API, for its clients",
+    summary="serves Ollama's API",
     title="Ollama",
     reference="https://docs.ollama.com/api",
     needs=("deployment", "chat", "pooling", "completions"),

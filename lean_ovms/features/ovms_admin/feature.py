@@ -6,7 +6,7 @@ from ...manifest import BASES, Feature, Route
 
 FEATURE = Feature(
     name="ovms_admin",
-    summary="OpenVINO Model Server's endpoints for the state of the models, its configuration and KServe's health",
+    summary="serves OpenVINO Model Server's endpoints for model status and configuration, and KServe's for health",
     title="OpenVINO Model Server",
     reference="https://github.com/openvinotoolkit/model_server/blob/main/docs/model_server_rest_api_tfs.md",
     routes=(

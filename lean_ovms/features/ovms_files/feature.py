@@ -32,7 +32,7 @@ class OvmsFileOptions(Options):
 
 FEATURE = Feature(
     name="ovms_files",
-    summary="reads and writes OpenVINO Model Server's files: graph.pbtxt of a model, config.json of several",
+    summary="reads and writes OpenVINO Model Server's graph.pbtxt (of one model) and config.json (of several)",
     needs=("deployment",),
     packages=("google",),
     options=OvmsFileOptions,

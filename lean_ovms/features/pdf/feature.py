@@ -6,7 +6,7 @@ from ...manifest import BASES, ContentRow, Feature, PageRow, Route
 
 FEATURE = Feature(
     name="pdf",
-    summary="reads the text of PDF files, in messages of a chat and for clients that send it to a model",
+    summary="extracts the text of PDF files, in chat messages and by an endpoint",
     title="PDF files",
     needs=("media_files", "uploads"),
     extra="pdf",

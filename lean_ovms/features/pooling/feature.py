@@ -31,50 +31,58 @@ class PoolingOptions(Options):
 
     pooling: str = _model(
         "",
-        "how an embeddings model makes one vector from those of the tokens; ALL: it keeps them all, for late "
-        "interaction scores; empty: as the model's files say",
+        "how an embeddings model combines the vectors of the tokens into one; ALL keeps them all, for late "
+        "interaction scores; if empty, as the model's files say",
         choices=("", "CLS", "LAST", "MEAN", "MAX", "MEAN_SQRT_LEN", "WEIGHTED_MEAN", "ALL"),
         tasks=TASKS[:1],
     )
     normalize: str = _model(
         "",
-        "whether vectors are scaled to length 1 (L2); empty: as the model's files say, and true if they say nothing",
+        "whether vectors are scaled to length 1 (L2); if empty, as the model's files say, or true if they say nothing",
         choices=("", "true", "false"),
         tasks=TASKS[:1],
     )
     embed_long_inputs: str = _model(
         "error",
-        "what happens to an input of embeddings that exceeds the model's context. error: the answer is 400; mean: it "
-        "is cut into parts, and their vectors are averaged",
+        "what happens to an embeddings input that exceeds the model's context: it is rejected with 400 (error), or "
+        "split into parts whose vectors are averaged (mean)",
         choices=("error", "mean"),
     )
     truncate: bool = _model(
-        False, "cut inputs of embeddings to the model's context, instead of answering 400", tasks=TASKS[:1]
+        False, "truncate embeddings inputs to the model's context, instead of answering 400", tasks=TASKS[:1]
     )
     matryoshka: bool = _model(
         False,
-        "accept dimensions in requests for embeddings even if the model's files do not say that its vectors may be cut",
+        "accept dimensions in embeddings requests even if the model's files do not say that its vectors may be "
+        "shortened",
         tasks=TASKS[:1],
     )
     max_position_embeddings: int = _model(
-        0, "context length of a reranker in tokens; 0: the model's own", low=0, tasks=("rerank",)
+        0, "context length of a reranker in tokens; 0 for the model's own", low=0, tasks=("rerank",)
     )
     max_allowed_chunks: int = _model(
         10000,
-        "most documents of a rerank request; the pieces of long documents are counted one by one",
+        "maximum number of documents of a rerank request; each chunk of a long document counts as one",
         low=1,
         tasks=("rerank",),
     )
     pooling_batch_tokens: int = _engine(
-        1024, "most tokens in one batch of a pooling model, padding included", low=16, high=1 << 20, tasks=TASKS
+        1024,
+        "maximum number of tokens in one batch of a pooling model, including padding",
+        low=16,
+        high=1 << 20,
+        tasks=TASKS,
     )
     max_pooling_tokens: int = _limits(
         300_000,
-        "most tokens in all inputs of one embeddings, rerank, score or classification request; more: 400",
+        "maximum number of tokens in all inputs of one embeddings, rerank, score or classification request; more are "
+        "rejected with 400",
         low=1,
     )
     max_pooling_inputs: int = _limits(
-        2048, "most inputs in one embeddings, score or classification request; more: 400", low=1
+        2048,
+        "maximum number of inputs in one embeddings, score or classification request; more are rejected with 400",
+        low=1,
     )
 
 
@@ -160,7 +168,7 @@ _row = partial(TaskRow, model="model:PoolingModel", loader="child.task:load", re
 
 FEATURE = Feature(
     name="pooling",
-    summary="makes vectors, scores and classes of texts and images",
+    summary="computes embeddings, scores and classes of texts and images",
     title="Embeddings, rerank, scores and classes",
     reference="https://docs.vllm.ai/en/stable/serving/online_serving/",
     needs=("chat",),

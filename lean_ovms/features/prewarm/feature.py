@@ -14,8 +14,8 @@ class PrewarmOptions(Options):
 
     prewarm: str = option(
         "",
-        "JSON file with the body of a chat or completions request, or a list of them (.jsonl: one in each line): "
-        "their prompts are computed, or read from the prefix cache, whenever the model is loaded, before it is ready",
+        "JSON file with the body of a chat or completions request, or a list of them (.jsonl: one per line), whose "
+        "prompts are computed, or read from the prefix cache, whenever the model is loaded, before it is ready",
         group="engine",
         path=GIVEN,
     )
@@ -23,7 +23,7 @@ class PrewarmOptions(Options):
 
 FEATURE = Feature(
     name="prewarm",
-    summary="computes prompts before a model is ready, so that requests which begin alike find them cached",
+    summary="computes prompts before a model is ready, so that requests with the same beginning find them cached",
     title="Prompts computed ahead",
     needs=("chat", "completions"),
     options=PrewarmOptions,

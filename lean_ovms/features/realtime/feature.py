@@ -16,15 +16,19 @@ class RealtimeOptions(Options):
     """The limits of the sessions of /realtime, and of what is sent to them."""
 
     max_realtime_message_bytes: int = _realtime(
-        1 << 20, "most bytes of one WebSocket message; more: the connection is closed with code 1009", low=1 << 12
+        1 << 20,
+        "maximum size of a WebSocket message in bytes; a larger one closes the connection with code 1009",
+        low=1 << 12,
     )
-    max_realtime_sessions: int = _realtime(16, "most open sessions of /realtime; more: 429", low=1)
+    max_realtime_sessions: int = _realtime(
+        16, "maximum number of open sessions of /realtime; more are rejected with 429", low=1
+    )
     realtime_ahead_s: float = _realtime(
         30.0, "seconds of audio that are received ahead of the engine; the rest is read when it has caught up", low=1
     )
     realtime_idle_timeout_s: float = _realtime(60.0, "close a session after this many seconds without a message", low=1)
     realtime_partials: bool = _realtime(
-        True, "send the part of an utterance's text that will not change before the utterance ends"
+        True, "before an utterance ends, send the part of its text that will not change"
     )
 
 
@@ -33,7 +37,7 @@ SESSIONS = "lean_ovms_realtime_sessions"
 
 FEATURE = Feature(
     name="realtime",
-    summary="transcribes what is said while it is said, over WebSockets",
+    summary="transcribes live speech over WebSockets",
     title="OpenAI, live audio",
     reference="https://platform.openai.com/docs/api-reference/realtime",
     needs=("media_files", "speech", "websocket"),

@@ -14,8 +14,8 @@ class ReplicaOptions(Options):
 
     engine_replicas: int = option(
         0,
-        "engine processes that compute the model, each with its share of the processors and a KV cache of its own; a "
-        "request goes to the one that knows most of its prompt, unless others have much less to do. 0: one",
+        "engine processes that compute the model, each with its share of the CPUs and its own KV cache; a request "
+        "goes to the one that has cached most of its prompt, unless others have much less to do; 0 for one",
         group="engine",
         low=0,
         high=64,
@@ -29,7 +29,7 @@ LABELS = ("model_name", "replica")
 
 FEATURE = Feature(
     name="replicas",
-    summary="computes one model in several processes, each on its own processors, and keeps conversations together",
+    summary="computes one model in several processes, each on its own CPUs, and keeps each conversation in one of them",
     options=ReplicaOptions,
     flags="flags.txt",
     metrics=(

@@ -20,29 +20,28 @@ class ResponseOptions(Options):
 
     response_store: str = _responses(
         "",
-        "where responses are stored: a SQLite file, or postgresql://... if several machines share them; empty: in "
-        "memory",
+        "where responses are stored: a SQLite file, or postgresql://... to share them between machines; in memory if "
+        "empty",
         private=True,
     )
     response_store_strict: bool = _responses(
-        False, "do not start with a damaged store file; false: it is renamed, and a new one begins"
+        False, "refuse to start with a damaged store file, instead of renaming it and creating a new one"
     )
     response_store_max_age_s: float = _responses(
         2592000.0,
-        "delete a response, or a conversation that is not used, after this many seconds (the default is 30 days); 0: "
-        "never",
+        "delete a response, or an unused conversation, after this many seconds (the default is 30 days); 0 for never",
         low=0,
     )
     response_store_max_count: int = _responses(
-        10000, "most stored responses, and as many conversations; the oldest are deleted", low=1
+        10000, "maximum number of stored responses, and as many conversations; the oldest are deleted", low=1
     )
     response_store_max_mb: int = _responses(
-        256, "largest size of the store in MB; the oldest entries are deleted", low=1, high=1 << 20
+        256, "maximum size of the store in MB; the oldest entries are deleted", low=1, high=1 << 20
     )
     reasoning_key_file: str = _responses(
         "",
-        "file with the keys of sealed reasoning (reasoning.encrypted_content), a line each; the first seals, all open"
-        " (lean_ovms/features/responses/README.md); empty: a random key, until the server stops",
+        "file with the keys of encrypted reasoning (reasoning.encrypted_content), one per line; the first encrypts, "
+        "all decrypt (lean_ovms/features/responses/README.md); if empty, a random key until the server stops",
     )
 
     def check(self, config: Any) -> None:
@@ -58,12 +57,14 @@ class ResponseSocketOptions(Options):
 
     beside: ClassVar[str] = "websocket"
 
-    max_response_websockets: int = option(64, "most open WebSockets of /responses; more: 429", group="realtime", low=1)
+    max_response_websockets: int = option(
+        64, "maximum number of open WebSockets of /responses; more are rejected with 429", group="realtime", low=1
+    )
 
 
 FEATURE = Feature(
     name="responses",
-    summary="OpenAI's Responses API: stored and background responses, conversations, a WebSocket",
+    summary="serves OpenAI's Responses API: stored and background responses, conversations, a WebSocket",
     title="OpenAI: responses and conversations",
     reference="https://platform.openai.com/docs/api-reference/responses",
     formerly=("response_sockets",),

@@ -6,7 +6,7 @@ from ...manifest import Feature, Route
 
 FEATURE = Feature(
     name="sagemaker",
-    summary="Amazon SageMaker's one path for every request, which the endpoint that the body is for answers",
+    summary="serves Amazon SageMaker's single path, and passes each request to the endpoint that fits its body",
     title="Amazon SageMaker",
     reference="https://docs.aws.amazon.com/sagemaker/latest/dg/your-algorithms-inference-code.html",
     routes=(Route("POST", "/invocations", "api:handle"),),

@@ -21,7 +21,7 @@ class ScriptOptions(Options):
 
 FEATURE = Feature(
     name="scripted_engine",
-    summary="answers by a script instead of a model, for tests and benchmarks",
+    summary="answers from a script instead of a model, for tests and benchmarks",
     options=ScriptOptions,
     parts=(PartRow(seam=ANSWERS_WITHOUT_MODEL, make="child.backend:ScriptedEngine", options=("fake_engine",)),),
 )

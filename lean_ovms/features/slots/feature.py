@@ -16,8 +16,8 @@ class SlotOptions(Options):
 
     slot_save_path: str = option(
         "",
-        "directory for files of llama.cpp's POST /slots/{id}, in which PAGED saves what is cached of a text; together"
-        " they have at most prefix_cache_disk_gb; empty: there is no such endpoint",
+        "directory for the files of llama.cpp's POST /slots/{id}, to which PAGED saves the KV cache of a text, with "
+        "at most prefix_cache_disk_gb in all; if empty, this endpoint does not exist",
         group="engine",
         path=PRIVATE_DIRECTORY,
     )
@@ -25,7 +25,7 @@ class SlotOptions(Options):
 
 FEATURE = Feature(
     name="slots",
-    summary="saves what is cached of one text to a file and reads it again, as llama.cpp's server does",
+    summary="saves the KV cache of a text to a file and restores it, as llama.cpp's server does",
     title="llama.cpp: slots",
     reference="https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md",
     needs=("disk_cache",),

@@ -20,21 +20,32 @@ class StructuredOutputOptions(Options):
 
     enable_tool_guided_generation: bool = option(
         False,
-        "make tool calls follow the schemas of the tools also where the model is free to call or not (tool_choice "
-        "auto)",
+        "make tool calls follow the schemas of the tools even if the model may choose whether to call one "
+        "(tool_choice auto)",
         group="model",
     )
     grammar_timeout_s: float = _limits(
-        2.0, "CPU seconds that compiling a client's grammar or schema may take; more: 400", low=0.05, high=600
+        2.0,
+        "maximum CPU seconds for compiling a client's grammar or schema; longer compilation is answered with 400",
+        low=0.05,
+        high=600,
     )
-    grammar_memory_mb: int = _limits(512, "MB of memory that compiling a grammar or schema may take; more: 400", low=32)
-    grammar_cache_mb: int = _limits(256, "MB of memory for compiled grammars; when it is full, all are dropped", low=1)
-    grammar_max_bytes: int = _limits(65536, "most bytes of a grammar or schema; more: 400", low=64)
-    grammar_max_nesting: int = _limits(64, "deepest nesting of a grammar or schema; more: 400", low=4, high=256)
+    grammar_memory_mb: int = _limits(
+        512, "maximum memory in MB for compiling a grammar or schema; using more is answered with 400", low=32
+    )
+    grammar_cache_mb: int = _limits(
+        256, "maximum memory in MB for compiled grammars; when it is full, all are dropped", low=1
+    )
+    grammar_max_bytes: int = _limits(
+        65536, "maximum size of a grammar or schema in bytes; larger ones are rejected with 400", low=64
+    )
+    grammar_max_nesting: int = _limits(
+        64, "maximum nesting depth of a grammar or schema; deeper ones are rejected with 400", low=4, high=256
+    )
     structured_output_backend: str = _behaviour(
         "auto",
-        "library that matches grammars. guidance: only with PAGED; xgrammar: with every pipeline, with PAGED if the "
-        "package xgrammar is installed; auto: guidance with PAGED, else xgrammar",
+        "library that enforces grammars: guidance (only with PAGED) or xgrammar (with every pipeline; with PAGED if "
+        "the package xgrammar is installed); auto means guidance with PAGED, and xgrammar otherwise",
         choices=("auto", "guidance", "xgrammar"),
     )
     strict_response_format: bool = _behaviour(

@@ -6,7 +6,7 @@ from ...manifest import Feature, Route
 
 FEATURE = Feature(
     name="tei",
-    summary="embeddings as Hugging Face's text-embeddings-inference sends them",
+    summary="serves embeddings in the format of Hugging Face's text-embeddings-inference",
     title="text-embeddings-inference",
     reference="https://huggingface.github.io/text-embeddings-inference",
     needs=("pooling",),

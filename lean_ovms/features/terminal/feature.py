@@ -17,7 +17,7 @@ class ListOptions(Options):
 
 FEATURE = Feature(
     name="terminal",
-    summary="chats with a model in the terminal, lists, explains and deletes models, measures a server, starts agents",
+    summary="chats in the terminal, lists, explains and deletes models, measures a server, starts coding agents",
     formerly=("bench", "launch"),
     needs=("admin", "deployment"),
     options=ListOptions,
@@ -29,13 +29,11 @@ FEATURE = Feature(
             "run:main",
             example="lean_ovms run OpenVINO/Qwen3-8B-int4-ov        a chat with it in the terminal",
         ),
-        Command("chat", "[URL] [MODEL] [PROMPT]", "the same with a server that runs already", "chat:main"),
-        Command(
-            *("list", "", "show the models that were pulled", "list:names"), option="list_models", first="list:main"
-        ),
-        Command("show", "MODEL", "say how a model would be served, and whether it can be", "show:main"),
-        Command("rm", "NAME ...", "delete models that were pulled", "rm:main"),
-        Command("ps", "[URL]", "show the models of a running server", "ps:main"),
+        Command("chat", "[URL] [MODEL] [PROMPT]", "chat with a model of a running server", "chat:main"),
+        Command(*("list", "", "list the pulled models", "list:names"), option="list_models", first="list:main"),
+        Command("show", "MODEL", "show whether and how a model can be served", "show:main"),
+        Command("rm", "NAME ...", "delete pulled models", "rm:main"),
+        Command("ps", "[URL]", "list the models of a running server", "ps:main"),
         Command("launch", "AGENT [URL]", "start a coding agent that uses a running server", "launch:main"),
         Command("bench", "[URL] [MODEL]", "measure a running server with a small load", "bench:main"),
     ),

@@ -20,11 +20,11 @@ class TlsOptions(Options):
     ssl_certfile: str = _listen("", "file with the chain of TLS certificates (PEM)")
     ssl_keyfile: str = _listen("", "file with the private TLS key (PEM)")
     ssl_ca_certs: str = _listen(
-        "", "file with the certificates (PEM) of the authorities that clients' certificates must be from"
+        "", "file with the certificates (PEM) of the authorities that must have issued clients' certificates"
     )
     ssl_cert_reqs: int = _listen(
         2,
-        "with ssl_ca_certs: 2: clients need a certificate; 1: one that is sent is verified; 0: none is asked for",
+        "client certificates, with ssl_ca_certs: 2 requires one, 1 verifies one if it is sent, 0 requests none",
         low=0,
         high=2,
     )
@@ -39,7 +39,7 @@ class TlsOptions(Options):
 
 FEATURE = Feature(
     name="tls",
-    summary="encrypts connections, by certificates that may be replaced while the server runs",
+    summary="encrypts connections with certificates that can be replaced while the server runs",
     options=TlsOptions,
     flags="flags.txt",
     parts=(

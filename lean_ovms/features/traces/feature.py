@@ -14,7 +14,7 @@ class TraceOptions(Options):
 
     otlp_traces_endpoint: str = option(
         "",
-        "collector that gets a span of each request to a model, by OTLP: a URL such as http://localhost:4317; it "
+        "OTLP collector that receives a span for each request to a model, as a URL such as http://localhost:4317; "
         "needs the extra otel",
         group="behaviour",
     )
@@ -22,7 +22,7 @@ class TraceOptions(Options):
 
 FEATURE = Feature(
     name="traces",
-    summary="sends a span of each request to a model to an OpenTelemetry collector",
+    summary="sends a span for each request to a model to an OpenTelemetry collector",
     extra="otel",
     packages=("opentelemetry",),
     options=TraceOptions,

@@ -6,6 +6,6 @@ from ...manifest import Feature
 
 FEATURE = Feature(
     name="uploads",
-    summary="reads forms, in which clients send files: speech, pictures to edit, PDF files, batches",
+    summary="reads multipart forms, with which clients upload speech, images to edit, PDF files and batches",
     packages=("python_multipart",),
 )

@@ -17,7 +17,8 @@ class VisionOptions(Options):
 
     image_cache_mb: int = option(
         256,
-        "MB of memory for encoded images, by their content (PAGED); beyond it, those not used for longest are dropped",
+        "maximum memory in MB for encoded images, by their content (PAGED); beyond it, the least recently used are "
+        "dropped",
         group="limits",
         low=1,
     )
@@ -28,7 +29,7 @@ NETWORK = "openvino_vision_embeddings_model.xml"
 
 FEATURE = Feature(
     name="vision",
-    summary="reads images and videos in prompts, with models that have vision",
+    summary="reads images and videos in prompts, with vision models",
     needs=("media_files",),
     extra="vision",
     options=VisionOptions,

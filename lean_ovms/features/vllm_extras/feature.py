@@ -6,7 +6,9 @@ from ...manifest import BASES, EVERYWHERE, LOAD_REPORTS, Feature, PartRow, Route
 
 FEATURE = Feature(
     name="vllm_extras",
-    summary="vLLM's endpoints for tokens, token ids, conversations in batches, generative scores, load and sleep",
+    summary=(
+        "serves vLLM's endpoints for tokens, token ids, batches of conversations, generative scores, load and sleep"
+    ),
     title="vLLM: token ids, batches of conversations, load and sleep",
     reference="https://docs.vllm.ai/en/stable/serving/online_serving/",
     needs=("deployment", "chat", "completions"),

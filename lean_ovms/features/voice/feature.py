@@ -25,8 +25,8 @@ class VoiceOptions(Options):
     in_engine = True
     voices: str = _model(
         "",
-        "JSON object with further voices of a text-to-speech model, from names to files, beside those in its folder "
-        "voices",
+        "JSON object that maps names of further voices of a text-to-speech model to files; voices in its folder "
+        "voices need no entry",
         json_object=True,
     )
     speed_min: float = _model(0.25, "lowest speed that a speech request may set", low=0.05, high=20)
@@ -63,7 +63,7 @@ def _missing(names: Collection[str]) -> list[str]:
 
 FEATURE = Feature(
     name="voice",
-    summary="speaks texts with text-to-speech models",
+    summary="speaks text with text-to-speech models",
     title="OpenAI: text to speech",
     reference="https://platform.openai.com/docs/api-reference/audio/createSpeech",
     needs=("media_files",),

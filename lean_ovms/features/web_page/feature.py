@@ -12,14 +12,12 @@ from ...manifest import Feature, Route
 class WebPageOptions(Options):
     """The option that switches the page on or off."""
 
-    web_page: bool = option(
-        True, "serve a page for browsers at /, to chat and to see the server's load", group="behaviour"
-    )
+    web_page: bool = option(True, "serve a web page at /, to chat and to see the server's load", group="behaviour")
 
 
 FEATURE = Feature(
     name="web_page",
-    summary="serves a page for browsers, to chat and to see what the server does",
+    summary="serves a web page to chat and to see what the server does",
     title="The page",
     options=WebPageOptions,
     flags="flags.txt",

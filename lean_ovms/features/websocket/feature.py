@@ -22,7 +22,7 @@ class WebSocketOptions(Options):
 
 FEATURE = Feature(
     name="websocket",
-    summary="opens WebSockets, for the features that are used by them",
+    summary="opens WebSockets for other features",
     extra="realtime",
     packages=("websockets",),
     options=WebSocketOptions,

@@ -6,7 +6,7 @@ from ...manifest import OTHER_GRAMMAR_LIBRARY, Feature, PartRow
 
 FEATURE = Feature(
     name="xgrammar",
-    summary="matches grammars with XGrammar in the paged engine, in the place of llguidance",
+    summary="enforces grammars with XGrammar instead of llguidance in the paged engine",
     needs=("structured_output",),
     extra="xgrammar",
     packages=("tvm_ffi",),
