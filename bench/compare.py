@@ -1,23 +1,16 @@
-"""Servers at the same work on the same weights, with the same client: one table. The bare loops are the limit.
+"""Compares servers on the same weights, with the same client, in one table. The bare loops are the limit.
 
-In turns: GenAI's pipeline and the paged engine in bare loops (in each case the better one is the limit), lean_ovms, and
-each --rival, or else FastAPI with LLMPipeline, llama.cpp's llama-server (Q8_0), vLLM (bf16) and OVMS. A rival that is
-not installed is left out with a line that says how to install it. Every request generates all its tokens. `start` is
-from the command to the first token, `idle` the CPU of a second without requests.
-
---rival is one of these names, NAME=URL of a running server, or NAME=COMMAND with {port} (and {model}) in it.
-
---weights NAME=PATH, once or more: other weights than the embedded model's, a folder of OpenVINO files, a GGUF file or a
-folder of safetensors. They race together, each served by those that load its form, and named by it.
+The contestants take turns: GenAI's pipeline and the paged engine in bare loops, of which the better one is the limit in
+each case, lean_ovms, and each --rival. Without --rival these are FastAPI with LLMPipeline, llama.cpp's llama-server
+(Q8_0), vLLM (bf16) and OVMS. A rival that is not installed is left out, with a line that says how to install it. Every
+request generates all its tokens. `start` is the time from the command to the first token, `idle` the CPU time of a
+second without requests.
 
 --rival is one of these names, NAME=URL of a running server, or NAME=COMMAND with {port} (and {model}) in it.
 
---real: SmolLM2-135M and Gemma 3 270M, which tools.real_models fetches, at tasks about an English text: GGUF files by
-ours and llama-server, the IR (if the folder has it) by ours, the bare loops and OVMS, safetensors by vLLM; drafts off
-and on.
-
---shape: at the sizes of a real model, with random weights (tools.random_model), of each kind in --weights, which race
-together. A kind is served by those that load it: int8 by ours, the bare loops and plain, Q8_0 by ours and llama-server.
+--weights NAME=PATH, once or more, replaces the embedded model: a folder of OpenVINO files, a GGUF file or a folder of
+safetensors. All of them race together. Each is served by the contestants that load its format, and named in their rows.
+tools.random_model makes weights of a real model's sizes, tools.real_models fetches real ones.
 """
 
 from __future__ import annotations

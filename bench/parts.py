@@ -1,7 +1,7 @@
-"""Micro-benchmarks without I/O: each step between a request's bytes and a token's bytes, alone, in a warm loop.
+"""Measures each step between a request's bytes and a token's bytes alone, without I/O, in a warm loop.
 
-Reports the time of one call: the best and the median of repeated loops, in us. Cold, as after a pause, the same steps
-cost two to three times as much; `timeline` shows that.
+Reports the time of one call in us: the best and the median of repeated loops. After a pause, with cold caches, the same
+steps take two to three times as long.
 """
 
 from __future__ import annotations
