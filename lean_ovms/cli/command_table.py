@@ -80,7 +80,7 @@ def parser(name: str, notes: str = "") -> CommandParser:
         add_help=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    result.add_argument("--help", action="help", help="show this, as -h does")
+    result.add_argument("--help", action="help", help="show this text, as -h does")
     return result
 
 
@@ -88,7 +88,7 @@ def explain(row: Command) -> NoReturn:
     """Prints the help of a command that stands for options of the server, and exits."""
     group = next((option.metadata["group"] for option in shown() if option.name == row.option), "")
     more = f", and lean_ovms --help={group} those for this" if group else ""
-    notes = f"Its options are the server's: lean_ovms --help shows the most used ones{more}."
+    notes = f"Its options are those of the server: lean_ovms --help shows the most used ones{more}."
     parser(row.word, notes).parse_args(["--help"])
     raise AssertionError("--help exits")
 

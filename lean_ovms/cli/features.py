@@ -12,8 +12,8 @@ from ..manifest import Feature
 from .arguments import own, without_of
 from .command_table import parser, table
 
-NOTES = """With --without NAME,... the states are those of a server with this option. A host has a server in
-it: another program starts it."""
+NOTES = """With --without NAME,... the states are those of a server with this option. A host runs the server
+inside another program, which starts it."""
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:

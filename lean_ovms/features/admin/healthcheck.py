@@ -18,7 +18,7 @@ from .client import READY, ServerClient, address
 
 TIMEOUT_S = 4.0
 PROC = Path("/proc")
-NOTES = "Its other options are those with which the server was started, such as --rest_port 9000."
+NOTES = "Give it the options with which the server was started, such as --rest_port 9000."
 """The text of --help after the options."""
 
 

@@ -26,8 +26,9 @@ from ..deployment.desired import ServedModels
 from .lines import ENDPOINTS, answer, read_line, read_lines, row
 
 URLS = (*ENDPOINTS, "/v1/score", "/score", "/v1/rerank", "/rerank", "/v2/rerank", "/v1/classify", "/v1/pooling")
-NOTES = """Each line of the input is a request as for OpenAI's batches: custom_id, method, url, body. The output has a
-line for each, in the same order. All other options are the server's, such as --cache_size."""
+NOTES = """Each line of the input is a request in the format of OpenAI's batches: custom_id, method, url, body. The
+output has one line for each, in the same order. All other options are those of the server, such as
+--cache_size."""
 CLIENT = "run-batch"
 NO_EFFECT = ("response_role", "output_tmp_dir")
 
@@ -52,10 +53,16 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 
 def _arguments() -> CommandParser:
     result = parser("run-batch", NOTES)
-    result.add_argument("-i", "--input_file", required=True, metavar="FILE", help="the requests")
-    result.add_argument("-o", "--output_file", required=True, metavar="FILE", help="the answers; it is replaced")
+    result.add_argument("-i", "--input_file", required=True, metavar="FILE", help="file with the requests")
+    result.add_argument(
+        "-o",
+        "--output_file",
+        required=True,
+        metavar="FILE",
+        help="file for the answers; an existing file is overwritten",
+    )
     for name in NO_EFFECT:
-        result.add_argument(f"--{name}", metavar="X", help="vLLM's; no effect")
+        result.add_argument(f"--{name}", metavar="X", help="option of vLLM without effect")
     return result
 
 

@@ -11,9 +11,9 @@ from ...cli.command_table import parser
 from ...errors import ExitStatus, StartError
 from ..admin.client import connect, is_url
 
-NOTES = """The server has the documentation of its own version, and needs no internet for it. Without URL: the server
-with these options on this machine, such as --rest_port 9000. With words, the sections that have all of them are
-shown: lean_ovms docs limit memory."""
+NOTES = """The server contains the documentation of its own version, so no internet access is needed. Without URL, the
+command uses the server that runs with these options on this machine, such as --rest_port 9000. With words,
+it prints the sections that contain all of them: lean_ovms docs limit memory."""
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:

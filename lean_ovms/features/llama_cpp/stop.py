@@ -9,8 +9,9 @@ from ...cli.command_table import parser
 from ...errors import ExitStatus, StartError
 from ..admin.client import connect, is_url
 
-NOTES = """The model's running requests may finish, and the next request loads it again. Without URL: of the server with
-these options on this machine, such as --rest_port 9000. The server itself is stopped by Ctrl-C or SIGTERM."""
+NOTES = """The model's running requests may finish, and the next request loads it again. Without URL, the command uses
+the server that runs with these options on this machine, such as --rest_port 9000. To stop the server
+itself, press Ctrl-C or send SIGTERM."""
 PATIENCE_S = 600.0
 
 

@@ -18,19 +18,19 @@ from ...cli.command_table import CommandParser, add_json, parser, print_json
 from ...errors import CommandFailed, ExitStatus, StartError
 from ..admin.client import ServerClient, connect, is_url, url_of
 
-NOTES = """MODEL: a name that the server has; its first model otherwise. Without URL: of the server with these options
-on this machine, such as --rest_port 9000. TTFT: time to the first token. TPOT: time per token after the first, of a
-request. ITL: time between two pieces of a stream."""
+NOTES = """MODEL is a model of the server (default: its first one). Without URL, the server that runs with these
+options on this machine, such as --rest_port 9000, is measured. TTFT is the time to the first token, TPOT
+the time per token after the first of a request, and ITL the time between two chunks of a stream."""
 PATIENCE_S = 3600.0
 WIDTH = 50
 IDS = range(100, 1000)
 """The token ids for prompts, which are after the special tokens of most vocabularies, and exist in every
 vocabulary."""
 COUNTS = {
-    "num_prompts": (32, "requests in all"),
-    "max_concurrency": (4, "requests at the same time"),
-    "random_input_len": (128, "tokens of a prompt"),
-    "random_output_len": (64, "tokens of an answer"),
+    "num_prompts": (32, "number of requests"),
+    "max_concurrency": (4, "number of concurrent requests"),
+    "random_input_len": (128, "tokens per prompt"),
+    "random_output_len": (64, "tokens per answer"),
 }
 """The settings of a load by vLLM's names, with their defaults and help texts."""
 
@@ -107,8 +107,8 @@ def _arguments() -> CommandParser:
     result = add_json(parser("bench", NOTES))
     for name, (default, text) in COUNTS.items():
         result.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"{text} (default: {default})")
-    result.add_argument("--seed", type=int, default=0, metavar="N", help="of the random prompts (default: 0)")
-    result.add_argument("--model", default="", metavar="NAME", help="model of the server; its first one otherwise")
+    result.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the random prompts (default: 0)")
+    result.add_argument("--model", default="", metavar="NAME", help="model of the server (default: its first one)")
     result.add_argument("--base_url", default="", metavar="URL", help="the same as URL")
     return result
 

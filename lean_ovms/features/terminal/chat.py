@@ -52,15 +52,16 @@ HELP = f"""/system TEXT           set the system prompt, and begin anew
 
 A backslash at the end of a line continues the message; so does {QUOTES} until the next {QUOTES}.
 Ctrl-C stops an answer."""
-NOTES = """PROMPT, or text at stdin, is answered once. MODEL: a name that the server has; its first model otherwise.
-Without URL: by the server with these options on this machine, such as --rest_port 9000. --temp, --top-p, --top-k,
---min-p, --seed and the like go with each message."""
+NOTES = """With PROMPT, or text on stdin, the command prints one answer and exits. MODEL is a model of the server
+(default: its first one). Without URL, the command uses the server that runs with these options on this
+machine, such as --rest_port 9000. Sampling options such as --temp, --top-p, --top-k, --min-p and --seed
+apply to each message."""
 
 
 def arguments(name: str, notes: str) -> CommandParser:
     """Returns the parser of the own arguments of `chat` and `run`."""
     result = parser(name, notes)
-    result.add_argument("--verbose", action="store_true", help="say how fast each answer came")
+    result.add_argument("--verbose", action="store_true", help="show the speed of each answer")
     result.add_argument("--system", default="", metavar="TEXT", help="system prompt")
     return result
 
@@ -69,7 +70,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Runs the command, and returns the exit status. Raises StartError or CommandFailed."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     chat_parser = arguments("chat", NOTES)
-    chat_parser.add_argument("--model", default="", metavar="NAME", help="model of the server; its first one otherwise")
+    chat_parser.add_argument("--model", default="", metavar="NAME", help="model of the server (default: its first one)")
     given, words, options = own(chat_parser, argv)
     url = words.pop(0) if words and is_url(words[0]) else ""
     config = parse(options, environ)

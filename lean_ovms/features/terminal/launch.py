@@ -32,9 +32,10 @@ ANSWER = 4
 be more than a small model has."""
 NO_KEY = "none"
 """The key that an agent sends to a server without a key, since agents refuse to start without one."""
-NOTES = """What is behind -- goes to the agent: lean_ovms launch claude -- -p "What is in this folder?". The settings
-are the environment and arguments of this one start; no file of yours is changed. Without URL: for the server with
-these options on this machine, such as --rest_port 9000. Without AGENT, all agents are listed."""
+NOTES = """Arguments after -- go to the agent: lean_ovms launch claude -- -p "What is in this folder?". The settings are
+passed as environment variables and arguments of this start only; none of your files is changed. Without URL, the agent
+uses the server that runs with these options on this machine, such as --rest_port 9000. Without AGENT, all agents are
+listed."""
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
@@ -42,8 +43,8 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     end = argv.index("--") if "--" in argv else len(argv)
     further = argv[end + 1 :]
     launch = parser("launch", NOTES)
-    launch.add_argument("--model", default="", metavar="NAME", help="model of the server; its first one otherwise")
-    launch.add_argument("--print", action="store_true", help="only show the settings, as lines of a shell")
+    launch.add_argument("--model", default="", metavar="NAME", help="model of the server (default: its first one)")
+    launch.add_argument("--print", action="store_true", help="only print the settings, as shell commands")
     given, words, options = own(launch, argv[:end])
     if not words:
         print(table([(name, agent["title"], _state(name, environ)) for name, agent in AGENTS.items()]))

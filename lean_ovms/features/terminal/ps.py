@@ -10,7 +10,9 @@ from ...cli.command_table import add_json, parser, print_json, table
 from ...errors import CommandFailed, ExitStatus, counted
 from ..admin.client import connect, url_of
 
-NOTES = "Without URL: of the server with these options on this machine, such as --rest_port 9000."
+NOTES = (
+    "Without URL, the command asks the server that runs with these options on this machine, such as --rest_port 9000."
+)
 HEAD = ("NAME", "STATE", "TASK", "CONTEXT", "ENGINE")
 
 

@@ -24,9 +24,9 @@ from ..admin.client import READY, ServerClient, is_url
 from ..deployment.desired import ServedModels, fetched
 from ..terminal import chat
 
-NOTES = f"""MODEL is a directory, {compose().a_model_file}demo, or the name of a hub's model, which is pulled if it is
-missing; without MODEL, it is demo. An option such as -hf may name it instead. PROMPT, or text at stdin, is answered
-once. All other options are the server's, such as --cache_size or --temp."""
+NOTES = f"""MODEL is a directory, {compose().a_model_file}demo (the default), or the name of a model on the hub,
+which is pulled if it is missing. An option such as -hf may name it instead. With PROMPT, or text on stdin, the
+command prints one answer and exits. All other options are those of the server, such as --cache_size or --temp."""
 POLL_S, STOP_S = 0.05, 10.0
 CLEAR_LINE = "\r\x1b[K"
 

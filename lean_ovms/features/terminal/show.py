@@ -21,8 +21,8 @@ from ...text.template.chat_template import ChatTemplate
 from ...util.sizes import human_size
 from ..deployment.desired import repository_of
 
-NOTES = f"""With the options of the server, such as --cache_size, --target_device or --tool_parser. MODEL is a
-directory, {compose().a_model_file}or the name of a model that was pulled."""
+NOTES = f"""MODEL is a directory, {compose().a_model_file}or the name of a pulled model. All other options are those of
+the server, such as --cache_size, --target_device or --tool_parser."""
 TEMPLATE = re.compile(r'<(?:original_)?chat_template value="([^"]*)"')
 """Matches the chat template in a tokenizer's file."""
 
