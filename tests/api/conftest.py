@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import orjson
@@ -34,10 +35,11 @@ def made_once() -> Iterator[None]:
     """Compiled chat templates, which are the same for the thousands of apps of these tests, are made once."""
     compiled, kept = chat_template._CompiledTemplate, {}
 
-    def template(env: Any, source: str, tokens: dict[str, str], *others: Any) -> Any:
-        key = (source, *sorted(tokens.items()), *others, *getattr(env.loader, "searchpath", ()))
+    def template(env: Any, source: str, tokens: dict[str, str], read: partial[Any]) -> Any:
+        how = (read.func, *sorted(read.keywords.items()))
+        key = (source, *sorted(tokens.items()), *how, *getattr(env.loader, "searchpath", ()))
         if key not in kept:
-            kept[key] = compiled(env, source, tokens, *others)
+            kept[key] = compiled(env, source, tokens, read)
         return kept[key]
 
     with pytest.MonkeyPatch.context() as patch:
