@@ -435,7 +435,7 @@ class ModelLifecycle(Residency):
             for model in self.with_adapters if "adapters" in info.capabilities else [self]:
                 model.directory = self.directory
                 model._update(info, vocabulary)
-        except StartError:
+        except BaseException:
             self.directory = before  # so that the next restart finds the files changed, too
             raise
         if not same:

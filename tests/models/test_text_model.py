@@ -86,7 +86,10 @@ async def test_files_that_were_replaced_are_served_once_an_engine_that_died_has_
         await engine.on_restart()
 
 
-async def test_files_that_cannot_be_served_after_a_restart_are_read_anew_by_the_next_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("error", [StartError, RuntimeError])
+async def test_files_that_cannot_be_served_after_a_restart_are_read_anew_by_the_next_one(
+    tmp_path: Path, error: type[Exception]
+) -> None:
     template = exported(tmp_path, "old:{{ messages[0].content }}")
     engine = FakeEngine(say("a"))
     model = TextModel(Config(model_path=str(tmp_path), model_name="m"), engine)  # type: ignore[arg-type]
@@ -95,11 +98,11 @@ async def test_files_that_cannot_be_served_after_a_restart_are_read_anew_by_the_
     prepare = model._prepare
 
     def refuse(info: ModelInfo) -> None:
-        raise StartError("refused")
+        raise error("refused")
 
     model._prepare = refuse  # type: ignore[method-assign]
     for _ in range(2):
-        with pytest.raises(StartError, match="refused"):
+        with pytest.raises(error, match="refused"):
             await engine.on_restart()
     model._prepare = prepare  # type: ignore[method-assign]
     await engine.on_restart()
