@@ -115,7 +115,7 @@ class Scheduler:
         self.speculation.choose()
         self._extend_plain()
         budget = self.chunk_sizes.step_tokens - len(batch.plain)
-        if batch.regroup or len(batch.plain) < len(batch.decoding) or self.speculation.source is not None:
+        if batch.regroup or len(batch.plain) < len(batch.decoding) or self.speculation.asks_network:
             budget -= self._add_drafts(chunks, budget)
         if batch.prefilling:
             self._add_prompts(chunks, budget)

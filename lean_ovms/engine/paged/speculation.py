@@ -29,6 +29,11 @@ class Speculation:
         self.source = source
         self._batch = batch
 
+    @property
+    def asks_network(self) -> bool:
+        """Whether draft tokens may come from a network, which has to know every step."""
+        return self.source is not None and self.source.asks_network
+
     def choose(self) -> None:
         """Chooses the draft tokens that need no model.
 
@@ -44,9 +49,9 @@ class Speculation:
             sequence.jump_forward = bool(sequence.draft_tokens)
         if source is not None and batch.speculating:
             source.copy(batch.speculating, len(batch.decoding), few=few, room=self.room)
+        asks_network = self.asks_network
         for sequence in batch.speculating:
-            asking = sequence.params.lookahead and source is not None and source.asks_network
-            drafting = bool(sequence.draft_tokens or asking)
+            drafting = bool(sequence.draft_tokens or (sequence.params.lookahead and asks_network))
             if drafting is not sequence.drafting:
                 sequence.drafting, batch.regroup = drafting, True
 
