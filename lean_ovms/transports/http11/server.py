@@ -35,10 +35,6 @@ ENDING_S = 1.0
 log = logging.getLogger("lean_ovms.transports")
 
 
-async def _end_none() -> None:
-    """Does nothing, so that requests are cancelled without an error."""
-
-
 class Encryption(Protocol):
     """Encrypts the connections of a server."""
 
@@ -105,13 +101,13 @@ class Server(ServerState):
         if encryption:
             self._reload_task = asyncio.get_running_loop().create_task(encryption.watch())
 
-    async def drain(self, timeout_s: float, end: Callable[[], Awaitable[None]] = _end_none) -> None:
+    async def drain(self, timeout_s: float, end: Callable[[], Awaitable[None]] | None = None) -> None:
         """Stops listening, lets running requests finish, and returns when all connections are closed.
 
         Args:
             timeout_s: The seconds that running requests have.
             end: Called when these are over. It makes requests that still run end with an error, which is the last
-                event of a stream. Those that have not ended after ENDING_S are cancelled.
+                event of a stream. Those that have not ended after ENDING_S are cancelled; without `end` all are.
         """
         self.draining = True
         self._idle = asyncio.Event()
@@ -120,13 +116,15 @@ class Server(ServerState):
             connection.drain()
         if await self._idle_within(timeout_s):
             return
+        if self.active_requests:
+            log.warning("ending %d requests that did not finish in %g s", self.active_requests, timeout_s)
+        if end is None:
+            await self._cancel()
+            return
         ending = asyncio.ensure_future(end())
         try:
-            if self.active_requests:
-                log.warning("ending %d requests that did not finish in %g s", self.active_requests, timeout_s)
-                if end is not _end_none and await self._idle_within(ENDING_S):
-                    return
-            await self._cancel()
+            if not (self.active_requests and await self._idle_within(ENDING_S)):
+                await self._cancel()
         finally:
             await ending
 
