@@ -282,7 +282,7 @@ class FormatRow(Row):
     """The option that selects one of a directory's files by its name or a part of it."""
     usual: str = ""
     """The part of a file name that selects the file if no option does; empty for the first file."""
-    beside: str = ""
+    vision_option: str = ""
     """Both the option for a model's vision file and a part of such files' names; empty if there are none."""
     file: str
     """A class of the front end as "module:Class". Called with a path, it makes a `repository.model_file.ModelFile`."""

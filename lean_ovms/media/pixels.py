@@ -17,7 +17,7 @@ Pixels = NDArray[np.uint8]
 """An image as [height, width, RGB]."""
 Size = tuple[int, int]
 """Height and width."""
-LANCZOS, BICUBIC = 1, 3
+LANCZOS, BILINEAR, BICUBIC = 1, 2, 3
 """Pillow's numbers of the resampling filters."""
 
 

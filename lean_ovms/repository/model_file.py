@@ -151,11 +151,11 @@ def models_in(folder: Path) -> list[Path]:
 
 def models_among(names: Iterable[str]) -> list[str]:
     """Returns the names of whole model files and of first parts, sorted."""
-    beside = [row.beside for row in compose().formats if row.beside]
-    return [name for name in whole_or_first(names) if not any(word in name for word in beside)]
+    words = [row.vision_option for row in compose().formats if row.vision_option]
+    return [name for name in whole_or_first(names) if not any(word in name for word in words)]
 
 
-def beside(names: Iterable[str], model: str) -> list[str]:
+def vision_files(names: Iterable[str], model: str) -> list[str]:
     """Returns the vision files that may belong to a model file, the likeliest first.
 
     Those nearest to the model file come first, and among these, the ones in 16 bits.
@@ -165,10 +165,10 @@ def beside(names: Iterable[str], model: str) -> list[str]:
         model: The name of the model file. Vision files are in the same folder, or in one above.
     """
     row = compose().format_of(PurePath(model))
-    if row is None or not row.beside:
+    if row is None or not row.vision_option:
         return []
     found = [PurePath(name) for name in names if name.endswith(row.suffix)]
-    near = [path for path in found if row.beside in path.name and PurePath(model).is_relative_to(path.parent)]
+    near = [path for path in found if row.vision_option in path.name and PurePath(model).is_relative_to(path.parent)]
     near.sort(key=lambda path: (-len(path.parts), not HALF.search(path.name), str(path)))
     return [path.as_posix() for path in near]
 

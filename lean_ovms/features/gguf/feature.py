@@ -50,7 +50,7 @@ FEATURE = Feature(
             suffix=".gguf",
             option="gguf_filename",
             usual="Q4_K_M",
-            beside="mmproj",
+            vision_option="mmproj",
             file="model_file:GgufFile",
             network="child.engine_file:GgufEngineFile",
         ),

@@ -8,9 +8,6 @@ from ...errors import StartError
 from ...repository import model_file
 from .feature import NONE
 
-WORD = "mmproj"
-"""The text in the names of such files."""
-
 
 def find(model: Path, option: str) -> list[Path]:
     """Returns the paths of possible mmproj files for a model, the likeliest first.
@@ -29,9 +26,9 @@ def find(model: Path, option: str) -> list[Path]:
             raise StartError(f"--mmproj {option}: there is no such file")
         return [Path(option)]
     split = model_file.parts(model) != [model]  # which has a folder of its own, below that of others
-    top, pattern = model.parent, f"*{WORD}*{model.suffix}"
+    top, pattern = model.parent, f"*{model.suffix}"
     found = [*top.glob(pattern), *(top.parent.glob(pattern) if split else ())]
     if split:
         top = top.parent
     names = (str(file.relative_to(top)) for file in found)
-    return [top / name for name in model_file.beside(names, str(model.relative_to(top)))]
+    return [top / name for name in model_file.vision_files(names, str(model.relative_to(top)))]

@@ -160,7 +160,7 @@ def _download_or_convert(request: PullRequest, hub: HubClient, staging: Staging)
     listing = hub.listing(request.source)
     if request.file:
         files = select.single_file(listing, request.file)
-        files += select.beside(listing, request.file) if request.images else []
+        files += select.vision_file(listing, request.file) if request.images else []
         _download(request, hub, listing, files, staging)
         staging.publish_files(request.target, [file.path for file in files])
         return

@@ -75,10 +75,10 @@ def single_file(listing: Listing, name: str) -> list[RemoteFile]:
     return _with_safe_names(there[part] for part in wanted)
 
 
-def beside(listing: Listing, name: str) -> list[RemoteFile]:
+def vision_file(listing: Listing, name: str) -> list[RemoteFile]:
     """Returns the mmproj file for the model file with a name in a list, or [] if the repository has none."""
     there = {file.path: file for file in listing.files}
-    return _with_safe_names(there[found] for found in model_file.beside(there, name)[:1])
+    return _with_safe_names(there[found] for found in model_file.vision_files(there, name)[:1])
 
 
 def usual_of(listing: Listing) -> str:

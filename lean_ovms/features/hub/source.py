@@ -94,7 +94,8 @@ def run_pull(config: Config) -> None:
 
 def reads_images(config: Config) -> bool:
     """Returns whether the mmproj file of a model file should be found, as no option names or excludes it."""
-    named = [row.beside for row in config.composition.formats if row.beside and config.value(row.beside)]
+    options = (row.vision_option for row in config.composition.formats)
+    named = any(option and config.value(option) for option in options)
     return INPUT_EMBEDDINGS in config.composition.parts and not named
 
 

@@ -9,21 +9,20 @@ import openvino as ov
 from openvino import opset13 as ops
 
 from ....engine.paged.network import network_input
+from ....media.pixels import BICUBIC
 from ....types import Json
 from ..header import Header
 from . import layers
 from .tensors import Tensors
-from .vision_tower import PATCHES, VisionTower, attention
+from .vision_tower import FACTOR, PATCHES, POSITIONS, VisionTower, attention
 
-POOLED, TOKENS, BICUBIC = 3, 280, 3
-"""The patches in a row that become one token where the file does not say it, the most tokens of an image in
-transformers, and Pillow's number of a filter."""
+POOLED, TOKENS = 3, 280
+"""The patches in a row that become one token if the file does not say it, and the most tokens of an image in
+transformers."""
 BASE = 100.0
 """The base of RoPE."""
 AXES = 2
 """The column and the row of a patch: each turns a half of the vectors of heads."""
-POSITIONS = "v.position_embd.weight"
-FACTOR = "vision.projector.scale_factor"
 
 
 def gemma4(header: Header) -> tuple[Json, Json]:

@@ -138,20 +138,20 @@ def _lacks(header: Header) -> str:
     return next((f"vision.{name}" for name in SIZES if not header.number(f"vision.{name}")), "")
 
 
-def _differs(eyes: Header, text: Header, projector: Projector) -> str:
+def _differs(vision: Header, text: Header, projector: Projector) -> str:
     """Returns why an mmproj file does not fit a model, or "" if it does.
 
     Args:
-        eyes: The header of the mmproj file.
+        vision: The header of the mmproj file.
         text: The header of the model.
         projector: The kind of the mmproj file.
     """
     if text.architecture not in projector.architectures:
         return f"it is for models of {', '.join(projector.architectures)}, not of {text.architecture}"
-    made, wanted = eyes.number("vision.projection_dim"), text.number("embedding_length")
+    made, wanted = vision.number("vision.projection_dim"), text.number("embedding_length")
     if made != wanted:
         return f"its embeddings have {made} numbers, and those of the model {wanted}"
-    made, wanted = len(qwen_vision.deeper(eyes)), text.number(DEEPSTACK)
+    made, wanted = len(qwen_vision.deeper(vision)), text.number(DEEPSTACK)
     if made != wanted:
         return f"it makes embeddings for {made} deeper layers, and {wanted} of the model take them"
     return ""

@@ -9,6 +9,7 @@ import openvino as ov
 from openvino import opset13 as ops
 
 from ....engine.paged.network import network_input
+from ....media.pixels import BICUBIC
 from ....types import Json
 from ..header import Header
 from . import layers
@@ -16,8 +17,8 @@ from .file_layers import LinearLayer, halves
 from .tensors import Tensors
 from .vision_tower import VisionTower, attention
 
-BICUBIC, BASE = 3, 10000.0
-"""Pillow's number of a filter, and the base of RoPE."""
+BASE = 10000.0
+"""The base of RoPE."""
 
 
 def pixtral(header: Header) -> tuple[Json, Json]:

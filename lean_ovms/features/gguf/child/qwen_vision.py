@@ -12,20 +12,20 @@ import openvino as ov
 from openvino import opset13 as ops
 
 from ....engine.paged.network import network_input
+from ....media.pixels import BICUBIC
 from ....types import Json
 from ..header import Header
 from . import layers
 from .tensors import Tensors
-from .vision_tower import PATCHES, VisionTower, attention
+from .vision_tower import PATCHES, POSITIONS, VisionTower, attention
 
-MERGE, FRAMES, BICUBIC = 2, 2, 3
-"""The patches in a row that become one token where the file does not say it, the frames that become the same patches,
-and Pillow's number of a filter."""
+MERGE, FRAMES = 2, 2
+"""The patches in a row that become one token if the file does not say it, and the frames that become the same
+patches."""
 LEAST, MOST = 8, 4096
 """The fewest and the most tokens of an image, as llama.cpp has them, where the file does not say its pixels."""
 WINDOW, PER_SECOND = 112, 2
 """The pixels of a window's sides in Qwen2.5-VL, and the positions that a second of a video takes."""
-POSITIONS = "v.position_embd.weight"
 
 
 def qwen2(header: Header) -> tuple[Json, Json]:

@@ -9,17 +9,14 @@ import openvino as ov
 from openvino import opset13 as ops
 
 from ....engine.paged.network import network_input
+from ....media.pixels import BILINEAR, LANCZOS
 from ....types import Json
 from ..header import Header
 from .tensors import Tensors
-from .vision_tower import VisionTower
+from .vision_tower import FACTOR, POSITIONS, VisionTower
 
-BILINEAR, LANCZOS = 2, 1
-"""Pillow's numbers of filters."""
 POOLED, SHUFFLED = 4, 3
 """The side in patches of the square that becomes one token, if the file does not say: in Gemma 3 and Idefics 3."""
-POSITIONS = "v.position_embd.weight"
-FACTOR = "vision.projector.scale_factor"
 
 
 def gemma3(header: Header) -> tuple[Json, Json]:
@@ -37,8 +34,7 @@ def gemma3(header: Header) -> tuple[Json, Json]:
 
 def gemma3_network(header: Header, tensors: Tensors) -> Any:
     """Builds the network of Gemma 3, which computes embeddings [images, tokens, width] of images."""
-    tower, images = _tower(header, tensors)
-    found = tower.norm(tower.encoded(ops.add(tower.embedded(images), tensors.numbers(POSITIONS))), "v.post_ln")
+    tower, images, found = _encoded(header, tensors)
     side, by = header.number("vision.image_size") // header.number("vision.patch_size"), header.number(FACTOR) or POOLED
     squares = ops.reshape(ops.transpose(found, np.array([0, 2, 1])), np.array([0, 0, side, side]), True)
     squares = ops.avg_pool(squares, [by, by], [0, 0], [0, 0], [by, by], True, "floor")
@@ -72,8 +68,7 @@ def idefics3_network(header: Header, tensors: Tensors) -> Any:
 
     Each token is made of a square of adjacent patches.
     """
-    tower, images = _tower(header, tensors)
-    found = tower.norm(tower.encoded(ops.add(tower.embedded(images), tensors.numbers(POSITIONS))), "v.post_ln")
+    tower, images, found = _encoded(header, tensors)
     by = header.number(FACTOR) or SHUFFLED
     side = header.number("vision.image_size") // header.number("vision.patch_size") // by
     found = ops.reshape(found, np.array([-1, side, by, side, by, tower.width]), False)
@@ -88,7 +83,9 @@ def _unused() -> list[Any]:
     return [mask, network_input("patch_position_ids", [-1, -1], np.int64)]
 
 
-def _tower(header: Header, tensors: Tensors) -> tuple[VisionTower, Any]:
-    """Returns an encoder, and its input of images [images, RGB, side, side]."""
-    side = header.number("vision.image_size")
-    return VisionTower(header, tensors), network_input("pixel_values", [-1, 3, side, side], np.float32)
+def _encoded(header: Header, tensors: Tensors) -> tuple[VisionTower, Any, Any]:
+    """Returns an encoder, its input of images [images, RGB, side, side] and its result [images, patches, width]."""
+    tower, side = VisionTower(header, tensors), header.number("vision.image_size")
+    images = network_input("pixel_values", [-1, 3, side, side], np.float32)
+    x = ops.add(tower.embedded(images), tensors.numbers(POSITIONS))
+    return tower, images, tower.norm(tower.encoded(x), "v.post_ln")

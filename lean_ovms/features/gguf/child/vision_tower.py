@@ -16,6 +16,10 @@ from .tensors import Tensors
 
 PATCHES = "v.patch_embd"
 """The layer that makes embeddings of patches."""
+POSITIONS = "v.position_embd.weight"
+"""The tensor of the embeddings of positions."""
+FACTOR = "vision.projector.scale_factor"
+"""The metadata with the side, in patches, of the square that becomes one token."""
 
 
 class VisionTower:
