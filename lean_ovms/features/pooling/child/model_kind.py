@@ -93,9 +93,17 @@ class Recognized:
 
 
 def recognize(config: EngineConfig, files: PoolingFiles, shape: Shape) -> Recognized:
-    """Recognizes the model.
+    """Returns what kind of pooling model an export is, and how its results are pooled.
 
-    Of PoolingInfo, special_single, special_pair and pair are set by the caller. Raises StartError.
+    The caller still has to set special_single, special_pair and pair in the PoolingInfo.
+
+    Args:
+        config: The options, such as the task and --pooling.
+        files: The settings in the files of the model.
+        shape: The inputs and the output of the network.
+
+    Raises:
+        StartError: The options do not fit the network.
     """
     if shape.output == "logits":
         return _with_logits(config, files, shape)
