@@ -140,7 +140,7 @@ class ParserRegistry:
 
 @cache
 def registry(composition: Composition | None = None) -> ParserRegistry:
-    """Returns the parsers of a server with these features, or with all features if `features` is None."""
+    """Returns the parsers of a server with these features, or with all features if `composition` is None."""
     return ParserRegistry((composition or compose()).parsers)
 
 

@@ -221,7 +221,7 @@ class FileDecoder:
     def _scanned(self, layer: int, x: Any, sequences: Sequences) -> Any:
         """Returns the gated result of a layer of state spaces [tokens, 1, heads * size of a head].
 
-        Raises ValueError.
+        Raises ValueError if the layer has several groups of heads.
         """
         name, number, numbers = f"blk.{layer}", self._header.number, self._tensors.numbers
         inner, heads, groups = number("ssm.inner_size"), number("ssm.time_step_rank"), number("ssm.group_count")
