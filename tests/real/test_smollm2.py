@@ -53,10 +53,14 @@ def differences(found, known):
     indirect=["engine"],
 )
 def test_a_text_is_predicted_as_well_as_by_torch(engine, parts):
-    """Keys and values are in u8 where the parameter does not say it. int4 and int8 differ in their weights only."""
+    """Keys and values are in u8 where the parameter does not say it. int4 and int8 differ in their weights only.
+
+    In bf16 the loss of a part varies by 0.005 (standard deviation) from run to run, since the sizes of the prefill's
+    chunks follow from the time that they take.
+    """
     found = losses(engine.pipeline, parts)
     each, wholes = differences(found, LOSSES[engine.weights])
-    assert each == pytest.approx(0, abs=0.02)
+    assert each == pytest.approx(0, abs=0.02 if engine.precision == "f32" else 0.03)
     assert wholes == pytest.approx([0] * len(wholes), abs=math.log(1.01))
     if engine.weights == "int8":  # and nearly as well as with weights that are not quantized
         each, wholes = differences(found, LOSSES["gguf"])
