@@ -1,11 +1,11 @@
 """Measure which files of the package one streamed chat loads and enters, in the front end and in its engine process.
 
     python -m tools.chat_path            prints the numbers
-    python -m tools.chat_path --write    writes them, and the table of files, into docs/tour.md as well
+    python -m tools.chat_path --write    also writes them, and the table of files, into docs/tour.md
 
-A server with the demo model runs under a profile hook, which notes when functions of each file were called. Files that
-were entered between the request and the end of its answer are those that the chat enters; those that a process has
-imported by then are those that it loads.
+A server with the demo model runs under a profile hook that notes when functions of each file are called. A chat
+"enters" the files of which a function is called between its request and the end of its answer. It "loads" the files
+that a process has imported by then.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ LISTENING = re.compile(r"http://127\.0\.0\.1:(\d+)")
 READY = "ready: demo"
 WAIT_S = 60
 START_ENDS_S = 0.5
-"""Seconds from the line that says "ready" to the request: by then the start has ended, and files are not looked at yet,
-which are no parts of a chat."""
+"""Seconds to wait between the line that says "ready" and the request, so that work of the start is not counted as the
+chat's."""
 MARKER_LINES = 5
-"""An __init__.py of no more lines has nothing to read."""
+"""An __init__.py with at most this many lines is not counted: it only makes its folder a package."""
 HOOK = """
 import atexit, json, os, sys, threading, time
 
@@ -67,21 +67,21 @@ atexit.register(dump)
 sys.setprofile(note)
 threading.setprofile(note)
 """
-"""What each process runs before anything else; it writes what it has noted as the process ends."""
+"""The code that each process runs before anything else. It writes what it has noted when the process ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """What one process has loaded and entered: files below the package, in alphabetical order."""
+    """The files of the package that one process has loaded and entered, in alphabetical order."""
 
     loaded: list[Path]
-    """Files of the modules that it has imported."""
+    """The files of all modules that the process has imported."""
     entered: list[Path]
-    """Files of which a function was called while the chat ran."""
+    """The files of which a function was called while the chat ran."""
 
 
 def measure() -> dict[str, Process]:
-    """Returns what one streamed chat loads and enters, by the name of the process."""
+    """Returns the files that one streamed chat loads and enters, by the name of the process."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "sitecustomize.py").write_text(HOOK)
         began, ended = _chat(folder)
@@ -94,12 +94,15 @@ def measure() -> dict[str, Process]:
 
 
 def _counts(path: Path) -> bool:
-    """Returns whether a file is counted: those that only make a folder a package are not."""
+    """Returns whether a file is counted. An __init__.py that only makes its folder a package is not."""
     return path.name != "__init__.py" or lines(path) > MARKER_LINES
 
 
 def _chat(folder: str) -> tuple[float, float]:
-    """Runs a server and one streamed chat. Returns the monotonic times of its request and of the end of its answer."""
+    """Runs a server and one streamed chat.
+
+    Returns the monotonic times of the request and of the end of the answer.
+    """
     environment = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{PACKAGE.parent}", "CHAT_PATH_OUT": folder}
     environment |= {"CHAT_PATH_PACKAGE": str(PACKAGE), "PYTHONSAFEPATH": "1"}
     command = [sys.executable, "-m", "lean_ovms", "--rest_port", "0", "--rest_bind_address", "127.0.0.1"]
@@ -125,22 +128,22 @@ def _chat(folder: str) -> tuple[float, float]:
 
 
 def lines(path: Path) -> int:
-    """Returns the number of lines of a file."""
+    """Returns the number of lines in a file."""
     return len(path.read_text("utf-8").splitlines())
 
 
 def core_lines() -> int:
-    """Returns the lines of the package without its features."""
+    """Returns the number of lines in the package without its features."""
     return sum(lines(path) for path in PACKAGE.rglob("*.py") if PACKAGE / "features" not in path.parents)
 
 
 def package_lines() -> int:
-    """Returns the lines of the package."""
+    """Returns the number of lines in the package."""
     return sum(lines(path) for path in PACKAGE.rglob("*.py"))
 
 
 def numbers(found: dict[str, Process]) -> dict[str, int]:
-    """Returns the figures by what they count. A file that both processes have counts twice."""
+    """Returns the figures for docs/tour.md by their descriptions. A file that both processes have counts twice."""
     loaded = [path for one in found.values() for path in one.loaded]
     entered = [path for one in found.values() for path in one.entered]
     return {
@@ -154,7 +157,7 @@ def numbers(found: dict[str, Process]) -> dict[str, int]:
 
 
 def table(found: dict[str, Process]) -> str:
-    """Returns the files that a chat enters, for docs/tour.md."""
+    """Returns the figures and the table of the files that a chat enters, for docs/tour.md."""
     counted = numbers(found)
     rows = [f"- {name}: {value:,}" for name, value in counted.items()]
     for process, one in found.items():

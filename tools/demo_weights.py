@@ -1,4 +1,5 @@
-"""The weights of the demo model, or of one exported like it, as the engine computes with them: int8 times scale."""
+"""Reads the weights of the demo model, or of a model exported like it, as the engine computes with them: int8 times
+scale."""
 
 from __future__ import annotations
 
@@ -27,12 +28,12 @@ NORMS = {
     "self_attn.q_norm": "attn_q_norm",
     "self_attn.k_norm": "attn_k_norm",
 }
-"""Parts of a layer: the names in torch and in GGUF."""
+"""The parts of a layer by their names in torch, with their names in GGUF. MATRICES has the linear layers."""
 
 
 @cache
 def weights(folder: Path = DEMO) -> dict[str, np.ndarray]:
-    """Values of every tensor by GGUF's name; a linear layer as rows of outputs. All are computed in one go."""
+    """Returns every tensor in f32 by its GGUF name. The rows of a linear layer are its outputs."""
     nodes: dict[str, Any] = {}
     for node in ov.Core().read_model(folder / "openvino_model.xml").get_ops():
         name = node.get_friendly_name()

@@ -1,10 +1,14 @@
-"""Makes lean_ovms/features/pooling/demo_embed/: a static text embedder of 64 dimensions from all-MiniLM-L6-v2.
+"""Makes lean_ovms/features/pooling/demo_embed/, a static text embedder of 64 dimensions, from all-MiniLM-L6-v2.
 
     pip install torch optimum-intel && python -m tools.make_demo_embed DIRECTORY
 
-DIRECTORY holds the teacher as sentence-transformers has it. Every token goes through it alone (90 s);
-minus the mean, the first principal components, times the logarithm of the token's rank, which stands for how rare it
-is; special tokens are zero, as they say nothing; int8 with a scale for each row. This is model2vec's recipe.
+DIRECTORY contains the teacher, all-MiniLM-L6-v2 in the format of sentence-transformers. The recipe is model2vec's:
+
+1. The teacher embeds every token of the vocabulary on its own (90 s).
+2. The mean is subtracted, and the first principal components are kept.
+3. Each vector is multiplied by the logarithm of its token's rank, as a measure of how rare the token is. Special tokens
+become zero.
+4. The table is stored as int8 with one scale per row.
 """
 
 from __future__ import annotations
@@ -26,7 +30,8 @@ from transformers import AutoModel, AutoTokenizer
 OUT = Path(__file__).parents[1] / "lean_ovms" / "features" / "pooling" / "demo_embed"
 DIMENSIONS = 64
 SPECIAL, MARKS = 999, 1037
-"""Ids below the first are special or unused, those up to the second are single characters and punctuation."""
+"""Ids below SPECIAL are special or unused tokens. Those from there up to MARKS are single characters and punctuation.
+"""
 MARK_WEIGHT = 0.3
 BATCH = 512
 
@@ -35,7 +40,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @torch.no_grad()
 def token_vectors(teacher: Path) -> Array:
-    """The teacher's mean-pooled vector of each token, between [CLS] and [SEP]: [vocabulary, hidden]."""
+    """Returns the teacher's mean-pooled vector of each token between [CLS] and [SEP], of shape [vocabulary, hidden]."""
     tokenizer = AutoTokenizer.from_pretrained(teacher)
     model = AutoModel.from_pretrained(teacher).eval()
     found = []
@@ -48,7 +53,7 @@ def token_vectors(teacher: Path) -> Array:
 
 
 def reduced(vectors: Array) -> Array:
-    """[vocabulary, DIMENSIONS] float32."""
+    """Returns the principal components of the vectors, weighted by rank: [vocabulary, DIMENSIONS] in f32."""
     centred = vectors - vectors.mean(0)
     _, _, axes = np.linalg.svd(centred[SPECIAL:], full_matrices=False)
     weights = np.log(1 + np.maximum(np.arange(len(vectors)) - SPECIAL + 1, 1))
@@ -58,7 +63,7 @@ def reduced(vectors: Array) -> Array:
 
 
 def network(table: Array) -> ov.Model:
-    """Looks rows up: input_ids, attention_mask to last_hidden_state."""
+    """Returns the network, which looks up rows of the table: input_ids and attention_mask to last_hidden_state."""
     scales = (np.abs(table).max(1, keepdims=True) / 127 + 1e-12).astype(np.float32)
     rows = np.round(table / scales).astype(np.int8)
     ids, mask = (ops.parameter([-1, -1], ov.Type.i64, name=name) for name in ("input_ids", "attention_mask"))
@@ -74,7 +79,7 @@ def network(table: Array) -> ov.Model:
 
 
 def write_info() -> None:
-    """What the engine reports of the model in OUT, so that it need not run to be known."""
+    """Writes engine_info.json, what the engine reports of the model in OUT, so that servers need not load it to know."""
     from lean_ovms.config import Config
     from lean_ovms.features.pooling.child.model import OpenVinoPooler
 

@@ -1,6 +1,6 @@
-"""Take the pictures of the web page for the documentation: `python -m tools.page_pictures http://localhost:8000`.
+"""Take the screenshots of the web page for the documentation: `python -m tools.page_pictures http://localhost:8000`.
 
-The server runs with its demo models and --metrics_enable. Needs Chromium and `pip install ".[browser]" pillow`.
+The server must run with its demo models and --metrics_enable. Needs Chromium and `pip install ".[browser]" pillow`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ DOCS = Path(__file__).parent.parent / "docs"
 QUESTIONS = ("Hello!", "What is the capital of France?")
 SIZE = {"width": 1200, "height": 720}
 COLORS = 256
-"""Colours of a picture: a palette of them makes a file of a third of the size, and no difference to the eye."""
+"""Colours in the palette of a screenshot. The file has a third of the size, without a visible difference."""
 
 LOAD = """() => {
   const messages = [{role: "user", content: "Tell me about yourself."}];
@@ -26,11 +26,11 @@ LOAD = """() => {
   const client = async () => { for (;;) await ask(); };
   for (let number = 0; number < 4; number++) client();
 }"""
-"""Four clients that chat without a pause, for the server's view."""
+"""Runs four clients that chat without a pause, so that the server's view has something to show."""
 
 
 def main(url: str) -> None:
-    """Take both pictures."""
+    """Takes the screenshots of the chat and of the server's view."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -49,13 +49,13 @@ def main(url: str) -> None:
         take(page, "page.png")
         page.click("#tab-server")
         page.evaluate(LOAD)
-        page.wait_for_timeout(40_000)  # the view has a sample every other second
+        page.wait_for_timeout(40_000)  # the view adds a sample every two seconds
         take(page, "server.png")
         browser.close()
 
 
 def take(page: Any, name: str) -> None:
-    """Save what the page shows."""
+    """Saves a screenshot of the page into docs/."""
     from PIL import Image
 
     picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")

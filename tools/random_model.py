@@ -1,13 +1,13 @@
-"""python -m tools.random_model FOLDER --shape qwen3-0.6b makes a model of a real one's sizes with random weights: for
-measuring only.
+"""python -m tools.random_model FOLDER --shape qwen3-0.6b makes a model with the sizes of a real one and random weights,
+for benchmarks.
 
-FOLDER/int8, FOLDER/int4 and FOLDER/f16 are OpenVINO models, FOLDER/Q8_0.gguf and so on files of llama.cpp,
-FOLDER/safetensors is what vLLM loads: the same weights, which follow from the tensors' names. They cost what the real
-model's cost for each token and say nothing of meaning. No weights of other models and no network are needed, and only
-one tensor at a time is in memory. Needs the extra `train`; types of GGUF other than F16, Q8_0 and Q4_0 need
-llama-quantize of llama.cpp.
+FOLDER/int8, FOLDER/int4 and FOLDER/f16 are OpenVINO models, FOLDER/Q8_0.gguf and so on are GGUF files, and
+FOLDER/safetensors is a folder for vLLM. All have the same weights, which are derived from the tensors' names. A token
+costs what it costs in the real model; the text is meaningless. No weights of other models and no network access are
+needed, and only one tensor at a time is in memory. Needs the extra `train`; GGUF types other than F16, Q8_0 and Q4_0
+need llama.cpp's llama-quantize.
 
-`python -m bench ... --model_path FOLDER/int8 --ignore_eos` measures with it.
+To measure with it: `python -m bench ... --model_path FOLDER/int8 --ignore_eos`
 """
 
 from __future__ import annotations
@@ -42,25 +42,26 @@ from tools.demo_model.export import NETWORK, save_tokenizer
 from tools.demo_model.tokenizer import MARKERS, SPECIAL, wrapped
 
 CONFIG = {"expert_feed_forward_length": "moe_intermediate_size"}
-"""Metadata of GGUF beyond that of all architectures, and its name in config.json."""
+"""GGUF metadata that only some architectures have, with the name in config.json."""
 HYBRID = "qwen3.5-0.8b"
 SHAPES: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
-"""model_type of transformers and sizes. qwen3-30b-a3b has 2 of 48 layers, 195m a small vocabulary."""
+"""The model_type in transformers and the sizes of each shape. qwen3-30b-a3b has 2 of its 48 layers, 195m a small
+vocabulary."""
 COMMON = {"vocab_size": 151_936, "max_position_embeddings": 40_960, "tie_word_embeddings": True, "rms_norm_eps": 1e-6}
 WEIGHTS = ("int8", "int4", "f16")
 GROUP = 128
-"""Input channels that have a scale together in int4."""
+"""The number of input channels that share a scale in int4."""
 LARGE = 1 << 16
-"""Numbers in a tensor that is compressed and is not in memory while the network is exported."""
+"""Tensors with at least this many numbers are compressed, and are not in memory while the network is exported."""
 ENDS = ("embed_tokens.weight", "lm_head.weight")
-"""Tensors that are int8 in int4, too."""
+"""Tensors that stay int8 in an int4 model."""
 GGUF = {"F16": (1, ""), "Q8_0": (7, ""), "Q4_0": (2, "Q8_0")}
-"""Types that the package gguf makes: their number, and another type for the embeddings."""
+"""GGUF types that the package gguf can make: the type's number, and the type of the embeddings if it differs."""
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def write_tokenizer(size: int, path: Path) -> None:
-    """Writes a tokenizer.json: byte-level BPE, pieces of one to four letters with and without a space before them."""
+    """Writes a tokenizer.json: byte-level BPE whose pieces have one to four letters, with and without a leading space."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     pairs = [first + second for first, second in product(("\u0120", *LETTERS), LETTERS)]
     merges = chain(
@@ -80,7 +81,7 @@ def write_tokenizer(size: int, path: Path) -> None:
 
 
 def values(name: str, shape: list[int]) -> np.ndarray:
-    """Returns the weights of a tensor: ones for a norm."""
+    """Returns the weights of a tensor: ones for a norm, else random numbers that depend on the tensor's name."""
     if "norm" in name:
         return np.ones(shape, np.float32)
     dice = np.random.Generator(np.random.SFC64(zlib.crc32(name.encode())))
@@ -88,7 +89,15 @@ def values(name: str, shape: list[int]) -> np.ndarray:
 
 
 def compressed(data: np.ndarray, precision: str, file: Path) -> Any:
-    """Returns weights as nodes of an OpenVINO network, symmetric, with their numbers in a file and not in memory."""
+    """Returns weights as nodes of an OpenVINO network, with symmetric quantization.
+
+    The numbers are memory-mapped from a file, except those in int4.
+
+    Args:
+        data: The weights.
+        precision: One of WEIGHTS.
+        file: The path for the numbers.
+    """
     if precision == "f16":
         return ops.constant(on_disk(data.astype(np.float16), file), shared_memory=True)
     shape, top = data.shape, 127
@@ -108,13 +117,13 @@ def compressed(data: np.ndarray, precision: str, file: Path) -> Any:
 
 
 def on_disk(data: np.ndarray, file: Path) -> np.ndarray:
-    """Returns the same numbers, in a file."""
+    """Writes an array to a file, and returns it memory-mapped."""
     data.tofile(file)
     return np.memmap(file, data.dtype, "r+", shape=data.shape)
 
 
 class RandomModel:
-    """A model of a shape: its weights, by their names in torch, and files of them."""
+    """A model of one shape. It has the weights by their names in torch, and writes the model files."""
 
     def __init__(self, shape: str, layers: int, folder: Path) -> None:
         sizes = {**COMMON, **SHAPES[shape], **({"num_hidden_layers": layers} if layers else {})}
@@ -137,14 +146,19 @@ class RandomModel:
         self.config.architectures = [type(self.network).__name__]  # without it vLLM serves no chat
         self.config.save_pretrained(folder)
         self.shapes = {name: list(weights.shape) for name, weights in self.network.named_parameters()}
-        # the order of a delta net's heads in GGUF is known for the sizes of the tests alone
+        # the order of a delta net's heads in GGUF is only known for the sizes that the tests use
         self.architecture = "" if shape == HYBRID else zoo_gguf.MODELS.get(self.kind, ("",))[0]
         if self.architecture:
             kind = next(number for number, text in gguf.MODEL_ARCH_NAMES.items() if text == self.architecture)
             self._names = gguf.get_tensor_name_map(kind, self.config.num_hidden_layers)
 
     def values(self, name: str, tensor: Callable[[str, list[int]], np.ndarray] = values) -> np.ndarray:
-        """Returns the weights of a parameter. tensor: returns those of a tensor of GGUF, of which they are made."""
+        """Returns the weights of a parameter.
+
+        Args:
+            name: The name of the parameter in torch.
+            tensor: Returns the weights of a GGUF tensor by name and shape; the parameter is made of these.
+        """
         shape = self.shapes[name]
         if not self.architecture:
             return values(name, shape)
@@ -153,19 +167,31 @@ class RandomModel:
 
     @torch.no_grad()
     def export(self, target: Path) -> None:
-        """Writes the network for OpenVINO, each large tensor as its number among the parameters and zeros."""
+        """Exports the network to OpenVINO. Each large tensor is all zeros, but for its number among the parameters.
+
+        `save` finds the tensors by these numbers, and inserts the weights.
+        """
         for number, (name, weights) in enumerate(self.network.named_parameters(), 1):
             if weights.numel() >= LARGE:
-                weights.data = torch.from_numpy(np.zeros(weights.shape, np.float32))  # memory that is not touched
+                weights.data = torch.from_numpy(np.zeros(weights.shape, np.float32))  # takes no memory until written
                 weights.view(-1)[0] = number
-                if weights.ndim == 3:  # experts, of which the export divides gate and up
+                if weights.ndim == 3:  # experts: the export splits gate and up, so that each half needs a number
                     weights[0, weights.shape[1] // 2, 0] = -number
             else:
                 weights.copy_(torch.from_numpy(self.values(name)))
         export_from_model(self.network, target, task="text-generation-with-past", ov_config=OVConfig(dtype="fp16"))
 
     def save(self, exported: Path, precision: str, scratch: Path) -> Path:
-        """Writes an OpenVINO model with weights of a precision. scratch: a folder for them while they are written."""
+        """Writes an OpenVINO model with weights of one precision.
+
+        Args:
+            exported: The folder that `export` wrote.
+            precision: One of WEIGHTS.
+            scratch: A folder for the weights while the model is written.
+
+        Returns:
+            The folder of the model.
+        """
         target = self.folder / precision
         target.mkdir(exist_ok=True)
         model = ov.Core().read_model(exported / NETWORK[0])
@@ -184,7 +210,7 @@ class RandomModel:
             if made.get_type_name() == "Constant":
                 node.output(0).replace(made.output(0))
                 continue
-            for reader in node.output(0).get_target_inputs():  # those that convert it to f32
+            for reader in node.output(0).get_target_inputs():  # the nodes that convert the constant to f32
                 reader.get_node().output(0).replace(made.output(0))
         ov.save_model(model, target / NETWORK[0], compress_to_fp16=False)
         shutil.copy(exported / NETWORK[2], target)
@@ -192,7 +218,12 @@ class RandomModel:
         return target
 
     def save_gguf(self, kind: str, quantize: str) -> Path:
-        """Writes a GGUF file. quantize: the program llama-quantize, for types that the package gguf does not make."""
+        """Writes a GGUF file and returns its path.
+
+        Args:
+            kind: The GGUF type, such as Q4_K_M.
+            quantize: The program llama-quantize, for types that the package gguf cannot make.
+        """
         path = self.folder / f"{kind}.gguf"
         if kind not in GGUF:
             plain = self.folder / "F16.gguf"
@@ -206,7 +237,7 @@ class RandomModel:
         return make_gguf.pack(path, self.architecture, {**sizes, **words}, self._tensors(), kind, GGUF[kind][1])
 
     def _tensors(self) -> Iterator[tuple[str, np.ndarray]]:
-        """Yields the tensors of a GGUF file by name."""
+        """Yields the tensors of a GGUF file with their names."""
         for name in self.shapes:
             found: dict[str, list[int]] = {}
 
@@ -219,7 +250,7 @@ class RandomModel:
                 yield tensor, values(tensor, shape)
 
     def save_safetensors(self) -> Path:
-        """Writes a folder of Hugging Face's form in f16: the length of a header, the header, the tensors."""
+        """Writes a folder in Hugging Face's format, with weights in f16, and returns its path."""
         target = self.folder / "safetensors"
         self.tokenizer.save_pretrained(target)
         self.config.save_pretrained(target)

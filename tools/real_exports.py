@@ -1,8 +1,8 @@
 """python -m tools.real_exports FOLDER NAME... makes OpenVINO exports of models that tools.real_models has fetched.
 
-It runs in a Python that has torch, transformers, gguf, optimum-intel and nncf; `python -m tools.real_models FOLDER
---export_with PYTHON` starts it there. The checkpoints that optimum-intel reads stay in FOLDER, as smollm2_hf and
-whisper_hf: the tests' references are made of them, and vLLM serves the first. Kokoro's needs kokoro and onnx, too.
+It needs a Python with torch, transformers, gguf, optimum-intel and nncf, in which `python -m tools.real_models FOLDER
+--export_with PYTHON` starts it. Kokoro also needs kokoro and onnx. The checkpoints that optimum-intel reads stay in
+FOLDER, as smollm2_hf and whisper_hf: the tests compute reference results with them, and vLLM serves the first.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ from typing import Any, BinaryIO
 from tools import real_kokoro
 
 WEIGHT_TYPES = {1: "i1", 2: "<i2", 4: "<f2", 0: "<f4"}
-"""numpy's types by the numbers that CTranslate2 has for them."""
+"""CTranslate2's numbers of data types, with numpy's names of the types."""
 
 WORDS = r"'s|'t|'re|'ve|'m|'ll|'d|\p{N}| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+(?=\p{N})|\s+(?!\S)|\s+"
-"""What SmolLM2's tokenizer takes for a word. Its publisher has two steps, of digits and of what is between them, which
-openvino_tokenizers (2026.4) joins without the alternative before the last two: it divides spaces before a digit."""
+"""The regular expression with which SmolLM2's tokenizer splits a text into words.
+
+Its publisher splits in two steps: digits, then what is between them. openvino_tokenizers (2026.4) joins these into one
+expression that lacks the third alternative from the end, and so splits spaces in front of a digit.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,22 +34,22 @@ class Export:
     """One call of optimum-cli."""
 
     fetched: str
-    """The model that tools.real_models fetches."""
+    """The model's name in tools.real_models."""
     checkpoint: str
     """The folder that optimum-cli reads."""
     arguments: tuple[str, ...]
-    """What optimum-cli is told of the task and of the weights."""
+    """The arguments of optimum-cli for the task and the weights."""
     network: str = "openvino_model.xml"
-    """The file that is there once the export is whole."""
+    """The file that exists once the export is complete."""
     needs: tuple[str, ...] = ()
-    """Modules that this export alone needs."""
+    """Modules that only this export needs."""
 
 
 CHAT, VECTORS = ("--task", "text-generation-with-past"), ("--task", "feature-extraction")
 EXPORTS = {
     "smollm2_fp16": Export("smollm2", "smollm2_hf", (*CHAT, "--weight-format", "fp16")),
     "smollm2_ir": Export("smollm2", "smollm2_hf", (*CHAT, "--weight-format", "int8")),
-    # 576 inputs are no multiple of the 128 of a group that optimum-cli takes by default.
+    # optimum-cli's default group size of 128 does not divide the model's 576 input channels.
     "smollm2_int4": Export(
         "smollm2", "smollm2_hf", (*CHAT, "--weight-format", "int4", "--sym", "--group-size", "64", "--ratio", "1.0")
     ),
@@ -60,14 +63,14 @@ EXPORTS = {
 
 
 def is_whole(folder: Path, name: str) -> bool:
-    """Returns whether an export is in its folder."""
+    """Returns whether an export is complete."""
     return (folder / name / EXPORTS[name].network).is_file()
 
 
 def bpe_tokenizer(gguf_file: Path) -> Any:
-    """Returns SmolLM2's tokenizer: digits alone, then the words of GPT-2.
+    """Returns SmolLM2's tokenizer, which splits off single digits and then GPT-2's words.
 
-    transformers makes another one of a GGUF file, which splits texts into nearly twice as many tokens.
+    The tokenizer that transformers makes of the GGUF file is wrong: it splits texts into nearly twice as many tokens.
     """
     from gguf import GGUFReader, TokenType
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
@@ -85,7 +88,7 @@ def bpe_tokenizer(gguf_file: Path) -> Any:
 
 
 def smollm2_checkpoint(source: Path, target: Path) -> None:
-    """Writes SmolLM2 as transformers has it, with the weights of the GGUF file in f32."""
+    """Writes SmolLM2 in the format of transformers, with the weights of the GGUF file in f32."""
     import torch
     from gguf import GGUFReader
     from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
@@ -106,7 +109,7 @@ def smollm2_checkpoint(source: Path, target: Path) -> None:
 
 
 def _ctranslate2_weights(file: BinaryIO) -> dict[str, Any]:
-    """Returns the arrays of a model of CTranslate2 by their names."""
+    """Returns the arrays of a CTranslate2 model by name."""
     import numpy as np
 
     def number(form: str) -> int:
@@ -129,7 +132,15 @@ def _ctranslate2_weights(file: BinaryIO) -> dict[str, Any]:
 
 
 def _whisper_names(side: str, layers: int) -> dict[str, tuple[str, ...]]:
-    """Returns the layers of transformers that are in each layer of CTranslate2, in the order of their rows."""
+    """Maps CTranslate2's layers of Whisper to those of transformers.
+
+    Args:
+        side: "encoder" or "decoder".
+        layers: The number of layers on this side.
+
+    Returns:
+        For each CTranslate2 layer, the layers of transformers whose rows it contains, in this order.
+    """
     names = {f"{side}/layer_norm": (f"{side}.layer_norm",)}
     for number in range(layers):
         ours, theirs = f"{side}.layers.{number}", f"{side}/layer_{number}"
@@ -150,7 +161,7 @@ def _whisper_names(side: str, layers: int) -> dict[str, tuple[str, ...]]:
 
 
 def whisper_checkpoint(source: Path, target: Path) -> None:
-    """Writes Whisper as transformers has it, with the weights of a folder of CTranslate2 in f32."""
+    """Writes Whisper in the format of transformers, with the weights of a CTranslate2 folder in f32."""
     import numpy as np
     import torch
     from transformers import GenerationConfig, WhisperConfig, WhisperFeatureExtractor, WhisperForConditionalGeneration
@@ -173,7 +184,7 @@ def whisper_checkpoint(source: Path, target: Path) -> None:
             for kind, of_norm in (("weight", "gamma"), ("bias", "beta")):
                 rows = found[f"{theirs}/{of_norm if 'norm' in theirs else kind}"]
                 for name, part in zip(ours, np.split(rows, len(ours)), strict=True):
-                    # Keys have no bias in transformers: it would add the same to each score.
+                    # Keys have no bias in transformers: it would add the same number to every attention score.
                     if kind == "weight" or not name.endswith("k_proj"):
                         state[f"{name}.{kind}"] = part
     for name in ("conv1", "conv2"):
@@ -220,11 +231,11 @@ CHECKPOINTS = {
     "whisper_hf": whisper_checkpoint,
     "kokoro_checkpoint": real_kokoro.checkpoint,
 }
-"""What writes the checkpoints that no package has."""
+"""The functions that write the checkpoints which no package contains."""
 
 
 def export(folder: Path, name: str) -> None:
-    """Makes an export. A folder is put in its place when it is whole."""
+    """Makes one export, and the checkpoint that it needs. A folder gets its name when it is complete."""
     wanted = EXPORTS[name]
     checkpoint, target = folder / wanted.checkpoint, folder / name
     if not (checkpoint / "config.json").is_file():
@@ -241,7 +252,7 @@ def export(folder: Path, name: str) -> None:
 
 
 def _make(target: Path, write: Any) -> None:
-    """Has a folder written beside its place, and puts it there."""
+    """Has a folder written under a temporary name, and renames it when it is complete."""
     new = target.with_name(f"{target.name}.new")
     shutil.rmtree(new, ignore_errors=True)
     write(new)

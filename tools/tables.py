@@ -1,4 +1,4 @@
-"""Write the generated tables of docs/: `python -m tools.tables`. A test compares them with the code."""
+"""Writes the generated tables of docs/: `python -m tools.tables`. A test checks that they match the code."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FILES = tuple(ROOT / "docs" / f"{name}.md" for name in NAMES)
 
 
 def options() -> str:
-    """Every option, by the groups of --help: flag, values, default, help."""
+    """Returns tables of all options, grouped as in --help."""
     parts = []
     for group, about in GROUPS.items():
         lines = [f"## {group}", "", f"{about[0].upper()}{about[1:]}.", ""]
@@ -43,7 +43,7 @@ def options() -> str:
 
 
 def _values(option: Any) -> str:
-    """What an option takes: its choices, or its type and bounds."""
+    """Returns what an option takes: its choices, or its type and bounds."""
     row = option.metadata
     if named := [f"`{choice}`" for choice in row["choices"] if choice]:
         return ", ".join(named)
@@ -53,7 +53,7 @@ def _values(option: Any) -> str:
 
 
 def routes() -> str:
-    """Every path with its methods and what it does, by API; the bases are folded into `…`."""
+    """Returns tables of all paths by API, with method and summary. The usual base paths are abbreviated to `…`."""
     groups: dict[str, dict[tuple[str, str], list[str]]] = {}
     for route in compose().routes:
         group = groups.setdefault(route.api, {})
@@ -73,12 +73,12 @@ def routes() -> str:
 
 
 def _prefix(base: str, route: Route) -> str:
-    """A base, with "…" for all of the usual ones together."""
+    """Returns a base path; "…" if it is a usual one and the route has all of these."""
     return "…" if base in BASES and set(BASES) <= set(route.bases) else base
 
 
 def _path(route: Route) -> str:
-    """The first path of a route."""
+    """Returns the first path of a route."""
     return _prefix(route.bases[0], route) + route.path
 
 
@@ -98,18 +98,18 @@ SAME_BODY = {
     "…/v2/embed": ("…/embed",),
     "…/v2/chat": ("/cohere/v2/chat",),
 }
-"""Paths that stand for others with the same fields in docs/fields.md, which says so."""
+"""Paths in docs/fields.md that also stand for other paths with the same fields. The page says so."""
 READERS = {
     "text": ("…/chat/completions", "…/completions", "…/responses", "…/messages"),
     "images": ("…/images/generations", "…/images/edits", "…/images/variations"),
     "audio": ("…/audio/transcriptions", "…/audio/translations"),
     "vectors": ("…/embeddings", "…/classify", "…/pooling", "…/rerank", "…/score"),
 }
-"""Words for several paths in docs/fields.md, where a field is for all of them."""
+"""Words in docs/fields.md for groups of paths, used where a field applies to all of the group."""
 
 
 def request_fields() -> str:
-    """Every request field by name, with its values and the endpoints that read it."""
+    """Returns the table of all request fields, with values and the endpoints that read them."""
     found: dict[str, dict[str, Field]] = {}
     for route in compose().routes:
         for field in openapi.fields_of(doc_of(imported(route)), compose()):
@@ -123,7 +123,7 @@ def request_fields() -> str:
 
 
 def _readers(paths: Iterable[str]) -> str:
-    """Endpoints by their first paths, without those that others stand for."""
+    """Returns the endpoints by their first paths, abbreviated by READERS and without those that SAME_BODY implies."""
     left = list(paths)
     for path, others in SAME_BODY.items():
         if path in left:
@@ -137,22 +137,22 @@ def _readers(paths: Iterable[str]) -> str:
 
 
 def ollama_options() -> str:
-    """The members of Ollama's options."""
+    """Returns the members of Ollama's `options`."""
     return ", ".join(f"`{field.name}`" for field in ollama.OPTIONS)
 
 
 def accepted_fields() -> str:
-    """The fields of text that have no effect."""
+    """Returns the fields of text generation that are accepted without an effect or a warning."""
     return ", ".join(f"`{field.name}`" for field in unsupported.ACCEPTED)
 
 
 def warned_fields() -> str:
-    """The fields that have no effect, of which a Warning header tells."""
+    """Returns the fields that have no effect, and cause a Warning header."""
     return ", ".join(dict.fromkeys(f"`{field.name}`" for field in unsupported.UNSUPPORTED))
 
 
 def _range(f: Field) -> str:
-    """The bounds of a field, without those of a number in 64 bits."""
+    """Returns the bounds of a field, without those that are only the limits of a 64-bit number."""
     if f.high is not None and f.high >= 1 << 62:
         f = replace(f, high=None, low=None if f.low is None or f.low <= -(1 << 62) else f.low)
     low = f"≥ {f.low:.12g}" if f.low is not None else f"> {f.above:.12g}" if f.above is not None else ""
@@ -168,18 +168,18 @@ def _default(field: Field) -> str:
 
 
 def metrics() -> str:
-    """Every metric."""
+    """Returns the table of all metrics."""
     lines = ["| metric | type | labels | what it counts |", "|---|---|---|---|"]
     lines += [f"| `{f.name}` | {f.kind} | {', '.join(f.labels)} | {f.help} |" for f in compose().metrics]
     return "\n".join(lines)
 
 
 SERVERS = ("OVMS", "vLLM", "llama.cpp")
-"""The servers with other names of options, in the order of the table."""
+"""The servers whose names of options are accepted, in the order of the table."""
 
 
 def aliases() -> str:
-    """Other servers' names of options."""
+    """Returns the table of other servers' names of options."""
     groups: dict[tuple[str, str], list[str]] = {}
     for alias in sorted(foreign_flags.known().aliases, key=lambda row: SERVERS.index(row.server)):
         value = f" {alias.bare}" if alias.bare else ""
@@ -191,17 +191,17 @@ def aliases() -> str:
 
 
 def ignored() -> str:
-    """Flags without an effect."""
+    """Returns the table of other servers' flags that are accepted without an effect."""
     return _reasons(_without_ovms(foreign_flags.known().ignored))
 
 
 def refused() -> str:
-    """Flags that stop the start."""
+    """Returns the table of other servers' flags with which the server does not start."""
     return _reasons(_without_ovms(foreign_flags.known().refused))
 
 
 def _without_ovms(table: Mapping[str, str]) -> dict[str, str]:
-    """OVMS's flags are in docs/deployment.md."""
+    """Removes the flags of OVMS, which docs/deployment.md lists."""
     return {name: reason for name, reason in table.items() if name not in foreign_flags.known().of_ovms}
 
 
@@ -209,7 +209,7 @@ def _reasons(flags: Mapping[str, str]) -> str:
     groups: dict[str, list[str]] = {}
     for name, reason in flags.items():
         groups.setdefault(reason, []).append(name)
-    # Hundreds of flags: one piece of code for all with the same reason takes a tenth less.
+    # With one pair of backquotes around all flags that have the same reason, the page is a tenth shorter.
     rows = [f"| {_flags(names).replace('`, `', ' ')} | {reason} |" for reason, names in groups.items()]
     return "\n".join(["| flags | reason |", "|---|---|", *rows])
 
@@ -220,13 +220,13 @@ def _flags(names: Iterable[str]) -> str:
 
 
 def commands() -> str:
-    """The commands of the command line."""
+    """Returns the table of commands."""
     rows = [f"| `{f'{name} {row.usage}'.strip()}` | {row.help} |" for name, row in command_table.commands().items()]
     return "\n".join(["| command | what it does |", "|---|---|", *rows]).replace(" | TOPIC", " \\| TOPIC")
 
 
 def parser_names() -> str:
-    """The parsers by what they read, each with vLLM's names of it."""
+    """Returns the table of parsers by what they read, each with vLLM's names for it."""
     groups: dict[str, list[str]] = {}
     for name, row in sorted(registry().rows.items()):
         others = {
@@ -249,7 +249,7 @@ TABLES |= {"aliases": aliases, "ignored": ignored, "refused": refused, "parsers"
 
 
 def rewritten(text: str) -> str:
-    """text with every table between its markers made anew."""
+    """Returns a text in which every table between markers is generated anew."""
     for name, make in TABLES.items():
         pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
         text = re.sub(pattern, lambda m, make=make: m[1] + make() + "\n" + m[2], text, flags=re.S)

@@ -1,13 +1,13 @@
-"""python -m tools.demo_model [step ...] makes the demo model; without steps, all of them in order.
+"""python -m tools.demo_model [step ...] makes the demo model. Without steps, it runs all of them in order.
 
-tokenizer   draw dialogs, train the vocabulary                     under a minute
-train       the model; goes on from its checkpoint if there is one about eighty minutes on one CPU core
-export      checkpoint to the int8 OpenVINO folder                 under a minute
-tune        train on from the exported weights: schemas, long prompts; export again  some minutes
-evaluate    held-out prompts through openvino_genai, as a table    a minute
-draft       train and export the draft model                       a few minutes
+tokenizer   draw dialogs and train the vocabulary                          under a minute
+train       train the model; continues from its checkpoint if there is one   about eighty minutes on one CPU core
+export      convert the checkpoint to an int8 OpenVINO folder              under a minute
+tune        train the exported weights further on schemas and long prompts, and export again   some minutes
+evaluate    answer held-out prompts with openvino_genai, and print a table   a minute
+draft       train and export the draft model                               a few minutes
 
-Everything on the way lies in the work folder (checkpoint, tokenizer); only `--target` is meant to be kept.
+Intermediate files (tokenizer, checkpoints) are in the work folder; only the folder of `--target` is meant to be kept.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def main() -> None:
         globals()[f"run_{step}"](options)
 
 
-# The imports are inside the steps: each step needs other heavy packages, and `evaluate` needs no torch.
+# The imports are inside the functions: each step needs different heavy packages, and `evaluate` needs no torch.
 
 
 def run_tokenizer(options: argparse.Namespace) -> None:
@@ -82,7 +82,7 @@ def run_train(options: argparse.Namespace) -> None:
 
 
 def run_tune(options: argparse.Namespace) -> None:
-    """From the weights in the target folder, into the same folder."""
+    """Trains the weights in the target folder further, and writes them back."""
     import torch
     from tokenizers import Tokenizer
 

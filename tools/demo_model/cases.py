@@ -13,14 +13,14 @@ from tools.demo_model.drills import HELD_OUT_COUNTS, HELD_OUT_SUMS
 from tools.demo_model.facts import CAPITALS, COLOUR_OF
 from tools.demo_model.heldout_tools import PARALLEL, RESULTS, SINGLE, UNNEEDED, Row
 
-# group -> share of right answers that the model is meant to reach
+# group -> share of right answers that the model must reach
 TARGETS: dict[str, float | None] = {
     "chat": 0.90,
     "tools": 0.90,
     "parallel": 0.70,
     "thinking": 0.95,
     "json": 0.80,
-    "fresh": None,  # the same topics in wordings that nobody had seen while the generator was written
+    "fresh": None,  # the same topics in wordings that were written after the generator
     "ends": 0.98,
     "forms": 0.90,  # a schema that only the engine knows
     "long": 0.95,
@@ -29,7 +29,7 @@ TARGETS: dict[str, float | None] = {
 
 @dataclass(slots=True)
 class Case:
-    """The user's turns are answered one after the other by the model itself; the check sees the last answer."""
+    """One conversation of the evaluation. The model answers all user turns, and the last answer is checked."""
 
     group: str
     topic: str
@@ -55,13 +55,18 @@ Asked = Iterable[tuple[str, Check]]
 
 
 def asked(group: str, topic: str, rows: Asked, **more: Any) -> Iterator[Case]:
-    """One case for each question with its check."""
+    """Yields a case for each question with its check."""
     for text, check in rows:
         yield Case(group, topic, [text], check, **more)
 
 
 def worded(ways: Sequence[str], rows: Iterable[tuple[dict[str, Any] | str, Check]]) -> Asked:
-    """Puts what is asked into one wording after the other."""
+    """Puts each value into a wording, taking the wordings in turn.
+
+    Args:
+        ways: The wordings, as format strings.
+        rows: The values to insert, each with the check of the answer.
+    """
     for i, (words, check) in enumerate(rows):
         way = ways[i % len(ways)]
         yield way.format(**words) if isinstance(words, dict) else way.format(words), check
@@ -137,12 +142,12 @@ def tool_cases(r: random.Random) -> Iterator[Case]:
 
 
 def called(row: Row) -> Check:
-    """The call that a row asks for."""
+    """Returns the check for the tool call that a row expects."""
     return checks.calls((row[0], row[4]))
 
 
 def thinking_cases(r: random.Random) -> Iterator[Case]:
-    """The same kinds of prompts with enable_thinking: the block must be there and closed, and the answer right."""
+    """Yields prompts of the same kinds with enable_thinking. The block must be there and closed, and the answer right."""
     capitals = ((land, checks.says(city)) for land, city in sorted(CAPITALS.items())[:12])
     rows = [*worded(heldout.CAPITAL_WAYS[:4], capitals)]
     rows += worded(heldout.REPEATS, ((text, checks.exactly(text)) for text in heldout.SENTENCES[:8]))

@@ -1,4 +1,4 @@
-"""What counts as an acceptable answer. A check is a function from the text of an answer to a bool."""
+"""Checks of answers. A check is a function that takes an answer's text and returns whether the answer is acceptable."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ LANGUAGE_WORDS = {
 
 
 def says(*needed: str) -> Check:
-    """The answer contains all of these, upper or lower case alike. `a|b` means either."""
+    """Accepts answers that contain all of these texts, in upper or lower case. `a|b` accepts either."""
     return lambda answer: all(any(option in answer.lower() for option in need.lower().split("|")) for need in needed)
 
 
 def exactly(text: str) -> Check:
-    """The text itself, with or without a final full stop or quotes around it."""
+    """Accepts the text itself, with or without a final full stop or quotes around it."""
     return lambda answer: bare(answer) == bare(text)
 
 
@@ -43,7 +43,7 @@ def bare(text: str) -> str:
 
 
 def spells(word: str) -> Check:
-    """All letters in order, each on its own."""
+    """Accepts all letters of a word in order, separated from each other."""
     return lambda answer: re.findall(r"\w+", answer) == list(word)
 
 
@@ -56,7 +56,7 @@ def sums_to(total: int) -> Check:
 
 
 def speaks(language: str, *needed: str) -> Check:
-    """More words of this language than of the two others, and what must be in it anyway."""
+    """Accepts answers that contain the needed texts, and more words of this language than of the other two."""
 
     def check(answer: str) -> bool:
         found = {
@@ -69,7 +69,7 @@ def speaks(language: str, *needed: str) -> Check:
 
 
 def is_json(expected: Any = None) -> Check:
-    """The whole answer parses, and equals what was asked for where that is known."""
+    """Accepts JSON without any other text. If a value is expected, the answer must be equal to it."""
 
     def check(answer: str) -> bool:
         try:
@@ -82,7 +82,7 @@ def is_json(expected: Any = None) -> Check:
 
 
 def calls_of(answer: str) -> list[dict[str, Any]] | None:
-    """The tool calls of an answer that is nothing but calls; None for anything else."""
+    """Returns the tool calls of an answer that consists only of calls; None for any other answer."""
     found = CALL.findall(answer)
     if not found or CALL.sub("", answer).strip():
         return None
@@ -93,17 +93,17 @@ def calls_of(answer: str) -> list[dict[str, Any]] | None:
 
 
 def calls(*expected: tuple[str, dict[str, Any]]) -> Check:
-    """Exactly these calls with exactly these arguments, in any order of arguments."""
+    """Accepts exactly these calls with exactly these arguments, in any order of the arguments."""
     return lambda answer: calls_of(answer) == [{"name": name, "arguments": arguments} for name, arguments in expected]
 
 
 def plain(check: Check) -> Check:
-    """Words, not calls."""
+    """Accepts answers that pass a check and contain no tool calls."""
     return lambda answer: "<tool_call>" not in answer and check(answer)
 
 
 def split_thought(answer: str) -> tuple[str, str] | None:
-    """(thought, answer) of an answer whose <think> was opened by the prompt; None if it is not well formed."""
+    """Splits an answer whose <think> was opened by the prompt into thought and answer. None if it is not well formed."""
     thought, mark, rest = answer.partition("</think>")
     if not mark or not thought.strip() or not rest.strip() or "think>" in rest:
         return None
@@ -111,7 +111,7 @@ def split_thought(answer: str) -> tuple[str, str] | None:
 
 
 def thinks(check: Check) -> Check:
-    """A thought of at least two words, closed once, then an acceptable answer."""
+    """Accepts a thought of at least two words, closed once, followed by an answer that passes a check."""
 
     def both(answer: str) -> bool:
         parts = split_thought(answer)

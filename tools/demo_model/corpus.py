@@ -1,6 +1,6 @@
-"""Draw dialogs from all topics, and turn them into token ids with a weight for each.
+"""Draws dialogs on all topics, and turns them into token ids with a weight for each.
 
-A dialog is a pure function of its seed: batch number in, text out. Nothing is stored.
+A dialog depends only on its seed, and nothing is stored.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ CHAT: tuple[tuple[Any, float], ...] = (
 
 
 def lexicon() -> list[str]:
-    """The words of all sentences of the generator, each once, in a fixed order."""
+    """Returns the words of all sentences of the generator, each once, in a fixed order."""
     modules = [
         dialog_frames,
         drills,
@@ -110,7 +110,7 @@ words.LEXICON[:] = lexicon()
 
 
 def template() -> jinja2.Template:
-    """The chat template in the environment that transformers and the server use."""
+    """Returns the chat template, in the same jinja2 environment that transformers and the server use."""
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
     environment.filters["tojson"] = lambda x, indent=None: json.dumps(x, ensure_ascii=False, indent=indent)
 
@@ -122,7 +122,12 @@ def template() -> jinja2.Template:
 
 
 def ask_chat(r: Rng, named: bool = False) -> Exchange:
-    """`named`: the system prompt gave the model a name, so the questions for its own name are left out."""
+    """Draws an exchange of the topic chat.
+
+    Args:
+        r: The source of randomness.
+        named: Whether the system prompt gave the model a name. Then no exchange is drawn in which it says its own.
+    """
     asks, weights = zip(*CHAT, strict=True)
     ask = r.choices(asks, weights)[0]
     while named and ask in (smalltalk.small_talk, smalltalk.introduce):
@@ -143,7 +148,7 @@ def chat(r: Rng, thinking: bool) -> Dialog:
 
 
 def drill(r: Rng, thinking: bool) -> Dialog:
-    """Spelling and sums, several in a row."""
+    """Draws a dialog of several exercises in spelling, sums and counting."""
     dialog = Dialog(system(r, 0.1))
     for _ in range(r.choice((1, 2, 3, 4))):
         dialog.say(r.choices((drills.spell, drills.add, drills.count), (4, 4, 1))[0](r), thinking)
@@ -151,7 +156,7 @@ def drill(r: Rng, thinking: bool) -> Dialog:
 
 
 def memory(r: Rng, thinking: bool) -> Dialog:
-    """A fact is told, something else may come between, then it is asked for."""
+    """Draws a dialog in which the user tells a fact and asks for it later, sometimes after something else."""
     dialog = Dialog(system(r))
     if r.random() < 0.2:
         dialog.say(smalltalk.greet(r), thinking)
@@ -215,7 +220,7 @@ TOPICS: dict[str, Any] = {
 
 
 def draw(seed: int) -> tuple[Dialog, bool]:
-    """One dialog, and whether it is a thinking one. A question of the evaluation is never drawn."""
+    """Draws a dialog, and whether it has reasoning. It never contains a question of the evaluation."""
     r = random.Random(seed)
     topic = r.choices(list(MIX), list(MIX.values()))[0]
     thinking = r.random() < 0.2
@@ -226,7 +231,7 @@ def draw(seed: int) -> tuple[Dialog, bool]:
 
 
 class Renderer:
-    """Dialog in, token ids and weights out."""
+    """Turns dialogs into token ids with weights."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._template = template()
@@ -242,7 +247,7 @@ class Renderer:
         return [(e.ids, self._weights(e.ids)) for e in encodings]
 
     def written(self, written: Written) -> tuple[list[int], list[float]]:
-        """The same for an answer in parts, which is put together from pieces that the tokenizer need not choose."""
+        """Returns the ids and weights of a dialog whose answer is in parts; parts may be tokenized letter by letter."""
         dialog = written.dialog
         prompt = self._template.render(
             messages=dialog.messages, tools=dialog.tools or None, add_generation_prompt=True, enable_thinking=False
@@ -260,10 +265,12 @@ class Renderer:
         return ids
 
     def _weights(self, ids: list[int]) -> list[float]:
-        """Weight 1 from the first token of an answer to its end of turn, PROMPT_WEIGHT elsewhere.
+        """Returns the weights: 1 from the first token of an answer to its end of turn, PROMPT_WEIGHT elsewhere.
 
-        The frame of a turn weighs nothing: the template writes it. So do `<think>` and the newline after it, since
-        the prompt opens the block; a model trained to write it would also open one when it was not asked to think.
+        The tokens that frame a turn weigh nothing, because the template writes them. Neither do `<think>` and the
+        newline
+        after it, because the prompt opens the block. A model trained to write it would also do so when not asked to
+        think.
         """
         weights = [PROMPT_WEIGHT] * len(ids)
         answering = False

@@ -1,4 +1,4 @@
-"""The lists of words and sentences, which are in files: data/NAME.json has those of the module NAME."""
+"""Reads the lists of words and sentences: data/NAME.json has those of the module NAME."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ FOLDER = Path(__file__).with_name("data")
 
 
 def data_of(module: str) -> dict[str, Any]:
-    """Returns the constants of a module by their names, in the order of its file.
+    """Returns the constants of a module by name, in the order of the file.
 
-    Arrays are tuples, but for those in objects, which are JSON.
+    Arrays become tuples, except those within objects.
     """
     found: dict[str, Any] = json.loads((FOLDER / f"{module}.json").read_text("utf-8"))
     return {name: _frozen(value) for name, value in found.items()}

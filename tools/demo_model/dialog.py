@@ -1,4 +1,4 @@
-"""The shapes of the corpus: an exchange is one question with its answer; a dialog is what the template renders."""
+"""The parts of the corpus. An exchange is a question with its answer; a dialog is what the template renders."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 from tools.demo_model.data import data_of
 from tools.demo_model.words import Rng
 
-# FOR_THING, FOR_DEED: frames for anything that is a thing ("the capital of Peru") or a deed ("spell window"). All
-# topics share them, so that a wording met in one topic is understood in the others.
+# FOR_THING, FOR_DEED: frames around a thing ("the capital of Peru") or a deed ("spell window"). All topics share
+# them, so that a wording that occurs in one topic is understood in the others.
 OPENINGS, CLOSINGS, FOR_THING, FOR_DEED = data_of("dialog").values()
 
 
 @dataclass(slots=True)
 class Exchange:
-    """One user turn and the answer to it. `thought` is what a thinking model would write first."""
+    """A user turn and its answer. `thought` is the reasoning that a thinking model writes first."""
 
     user: str
     answer: str
@@ -24,7 +24,7 @@ class Exchange:
 
 @dataclass(slots=True)
 class Dialog:
-    """Messages in the OpenAI shape. Every assistant turn is trained on."""
+    """Messages in OpenAI's form. The model is trained on every assistant turn."""
 
     messages: list[dict[str, Any]] = field(default_factory=list)
     tools: list[dict[str, Any]] = field(default_factory=list)
@@ -43,7 +43,13 @@ def ask_for(r: Rng, thing: str) -> str:
 
 
 def ask_to(r: Rng, deed: str, values_last: bool = False) -> str:
-    """`values_last`: the deed ends with a value that must not run into words of the frame."""
+    """Puts a deed into a random frame.
+
+    Args:
+        r: The source of randomness.
+        deed: What is asked for, as an infinitive.
+        values_last: Whether the deed ends with a value, which no words of the frame may follow.
+    """
     frame = r.choice(FOR_DEED)
     while values_last and not frame.endswith(("{}.", "{}?")):
         frame = r.choice(FOR_DEED)
@@ -52,9 +58,12 @@ def ask_to(r: Rng, deed: str, values_last: bool = False) -> str:
 
 
 def vary(r: Rng, text: str, keep_case: bool = False) -> str:
-    """The same request as other people type it: politeness around it, no capital, no full stop.
+    """Varies a request as people type it: polite words around it, no capital letter, no full stop.
 
-    `keep_case` protects a request that starts with a value.
+    Args:
+        r: The source of randomness.
+        text: The request.
+        keep_case: Whether its first letter stays as it is, because the request starts with a value.
     """
     kind = r.random()
     if kind < 0.25:

@@ -1,4 +1,4 @@
-"""Exercises that need practice: spelling, counting, sums. What is drawn reaches every piece of the vocabulary."""
+"""Exercises that need practice: spelling, counting and sums. The words to spell contain every piece of the vocabulary."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ HELD_OUT_COUNTS = frozenset(
     {(2, 7), (3, 9), (4, 8), (5, 11), (6, 12), (7, 10), (8, 14), (1, 9), (9, 13), (3, 6), (11, 16), (2, 12)}
 )
 
-PIECES: list[str] = []  # the vocabulary's pieces that are letters; training fills it
+PIECES: list[str] = []  # the vocabulary's pieces that consist of letters; filled when training starts
 
 
 def speller(r: Rng) -> str:
-    """A word to spell. Most are put together from pieces drawn evenly, so that the letters in each become known."""
+    """Returns a word to spell. Most consist of vocabulary pieces drawn evenly, so that the model learns the letters of
+    each."""
     kind = r.random()
     if kind < 0.45 and PIECES:
         text = "".join(r.choice(PIECES) for _ in range(r.choice((1, 1, 2, 2, 3))))
@@ -62,7 +63,7 @@ def spell(r: Rng) -> Exchange:
 
 
 def spell_many(r: Rng) -> Exchange:
-    """Several words at once: people ask for it, and it is the most practice for the fewest tokens."""
+    """Asks for the spelling of several words, which users do, and which gives the most practice per token."""
     texts = [speller(r) for _ in range(r.choice((2, 2, 3, 4)))]
     listed = ", ".join(texts[:-1]) + r.choice((" and ", ", ")) + texts[-1]
     question = vary(r, r.choice(SPELL_MANY), keep_case=True).format(listed)
@@ -70,14 +71,15 @@ def spell_many(r: Rng) -> Exchange:
 
 
 def spell_list(r: Rng) -> Exchange:
-    """Many words at once, mostly of pieces drawn evenly: the letters of 1,800 pieces must be learned by heart."""
+    """Asks for the spelling of many words, mostly made of vocabulary pieces: the letters of 1,800 pieces must be
+    learned."""
     texts = [speller(r) for _ in range(r.randint(5, 12))]
     question = r.choice(SPELL_MANY).format(", ".join(texts))
     return Exchange(question, ", ".join("-".join(t) for t in texts), "The user wants the letters of several words.")
 
 
 def add_list(r: Rng) -> Exchange:
-    """Many sums at once."""
+    """Asks for many sums."""
     pairs = [pair for pair in (summands(r) for _ in range(r.randint(4, 11))) if pair not in HELD_OUT_SUMS]
     sign = r.choice((" + ", " + ", " plus ", "+"))
     listed = ", ".join(f"{a}{sign}{b}" for a, b in pairs or [(1, 1)])
@@ -116,7 +118,7 @@ def count(r: Rng) -> Exchange:
 
 
 def summands(r: Rng) -> tuple[int, int]:
-    """Small pairs are what people ask; the larger ones show how digits add up, which the small ones then follow."""
+    """Draws two numbers to add: small ones, as people ask, and larger ones, which show how digits add up."""
     kind = r.random()
     if kind < 0.4:
         return r.randint(0, 12), r.randint(0, 12)

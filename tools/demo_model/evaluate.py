@@ -1,4 +1,4 @@
-"""Runs the held-out cases through openvino_genai's continuous batching, greedily, and counts the right answers."""
+"""Answers the held-out prompts with openvino_genai's continuous batching, greedily, and counts the right answers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Runner:
     def __init__(self, folder: Path) -> None:
         scheduler = openvino_genai.SchedulerConfig()
         scheduler.max_num_batched_tokens = 4096
-        scheduler.enable_prefix_caching = True  # the long prompts begin alike
+        scheduler.enable_prefix_caching = True  # the long prompts have a common prefix
         self._pipeline = openvino_genai.ContinuousBatchingPipeline(str(folder), scheduler, "CPU")
         self._tokenizer = self._pipeline.get_tokenizer()
         self._config = self._pipeline.get_config()
@@ -36,7 +36,7 @@ class Runner:
         self.answered = 0
 
     def answers(self, cases: list[Case]) -> list[str]:
-        """The last answer to each case."""
+        """Returns the last answer of each case."""
         messages = [[{"role": "system", "content": case.system}] if case.system else [] for case in cases]
         last = [""] * len(cases)
         for turn in range(max(len(case.turns) for case in cases)):
@@ -57,7 +57,7 @@ class Runner:
         return last
 
     def filled(self, schema: dict[str, Any], question: str) -> str:
-        """The answer under a schema."""
+        """Returns the answer to a question under a JSON schema."""
         config = self._pipeline.get_config()
         config.max_new_tokens, config.apply_chat_template = FORM_TOKENS, False
         config.structured_output_config = openvino_genai.StructuredOutputConfig(json_schema=json.dumps(schema))
@@ -69,7 +69,7 @@ class Runner:
         return text
 
     def ends_after(self, tokens: int, with_tools: bool) -> list[bool]:
-        """Whether the answer to each question after a long prompt ends before FORM_TOKENS."""
+        """Returns for each question after a long prompt whether its answer ends before FORM_TOKENS."""
         config = self._pipeline.get_config()
         config.max_new_tokens, config.apply_chat_template = FORM_TOKENS, False
         return [
@@ -89,7 +89,7 @@ class Runner:
 
 
 def evaluate(folder: Path, show: int = 3) -> dict[str, float]:
-    """Prints the table and up to `show` wrong answers of each topic; returns the share of right ones of each group."""
+    """Prints a table and up to `show` wrong answers per topic. Returns the share of right answers of each group."""
     runner = Runner(folder)
     cases = all_cases()
     right: dict[tuple[str, str], list[bool]] = defaultdict(list)
@@ -129,7 +129,7 @@ def evaluate(folder: Path, show: int = 3) -> dict[str, float]:
 
 
 def parses(text: str) -> bool:
-    """Whether an answer, to which its schema was imposed, came to its end."""
+    """Returns whether an answer under a schema is complete JSON."""
     try:
         json.loads(text)
     except ValueError:
@@ -138,13 +138,13 @@ def parses(text: str) -> bool:
 
 
 def precision() -> str:
-    """What the CPU plugin computes in unless it is given a precision: bf16 on a CPU that has it, else f32."""
+    """Returns the CPU plugin's default precision: bf16 on CPUs that support it, else f32."""
     name: str = openvino.Core().get_property("CPU", "INFERENCE_PRECISION_HINT").to_string()
     return name
 
 
 def missed(shares: dict[str, float]) -> list[str]:
-    """The groups whose share of right answers is below their target."""
+    """Returns the groups whose share of right answers is below their target."""
     return [group for group, target in TARGETS.items() if target is not None and shares[group] < target]
 
 

@@ -1,4 +1,4 @@
-"""Checkpoint to OpenVINO: int8 weights, tokenizer and detokenizer as models, settings and template beside."""
+"""Exports a checkpoint to OpenVINO: int8 weights, tokenizer and detokenizer, settings and chat template."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NETWORK = ("openvino_model.xml", "openvino_model.bin", "config.json")
 def save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, target: Path) -> int:
     """Writes the model folder and returns its size in bytes.
 
-    The folder gets what the server and the engine read, and nothing that they do not.
+    The folder contains only files that the server and the engine read.
     """
     with tempfile.TemporaryDirectory() as folder:
         checkpoint, exported = Path(folder, "checkpoint"), Path(folder, "exported")
@@ -38,7 +38,7 @@ def save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, target: Pat
 
 
 def save_tokenizer(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, target: Path) -> None:
-    """Writes what is beside a network: settings of generation, tokenizer, detokenizer and chat template."""
+    """Writes the files besides the network: generation settings, tokenizer, detokenizer and chat template."""
     (target / "generation_config.json").write_text(json.dumps(generation(model), indent=2) + "\n", encoding="utf-8")
     for part, kind in zip(
         convert_tokenizer(tokenizer, with_detokenizer=True, skip_special_tokens=True),
@@ -52,8 +52,11 @@ def save_tokenizer(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, t
 
 
 def generation(model: PreTrainedModel) -> dict[str, object]:
-    """generation_config.json. Temperature 0 makes a request that says nothing greedy: so small a model must not be
-    sampled, and a demo should not vary by accident."""
+    """Returns the content of generation_config.json.
+
+    Temperature 0 makes requests greedy by default: sampling makes so small a model much worse, and a demo should not
+    vary.
+    """
     ends = model.generation_config.eos_token_id
     return {
         "do_sample": False,
@@ -64,7 +67,7 @@ def generation(model: PreTrainedModel) -> dict[str, object]:
 
 
 def settings(tokenizer: PreTrainedTokenizerFast) -> dict[str, object]:
-    """tokenizer_config.json, so that transformers loads the folder, too."""
+    """Returns the content of tokenizer_config.json, with which transformers can load the folder too."""
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": tokenizer.model_max_length,

@@ -1,4 +1,4 @@
-"""Closed knowledge: capitals, colours of things, a few opposites; and questions the model must not pretend to know."""
+"""A fixed set of facts (capitals, colours of things, some opposites), and questions whose answer the model cannot know."""
 
 from __future__ import annotations
 

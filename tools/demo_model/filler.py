@@ -1,7 +1,7 @@
-"""Long texts before the question, as agents send them: instructions, source code, schemas, logs.
+"""Long texts in front of a question, as agents send them: instructions, source code, schemas and logs.
 
-Part of it is of Python's own library (its documentation of the language, its sources), so that it is real text; the
-rest is made up. None of it is to be understood: the model has to answer what comes after it, and to end.
+Part of it is real text, from Python's documentation and the sources of its library; the rest is made up. The model
+need not understand it: it has to answer the question that follows, and to end.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LEVELS = ("INFO", "DEBUG", "ERROR")
 
 @functools.cache
 def library() -> tuple[str, ...]:
-    """Documentation of Python and sources of its library, whatever of them this interpreter brings."""
+    """Returns Python's documentation and sources of its library, as far as this interpreter has them."""
     root = Path(functools.__file__).parent
     paths = [root / "pydoc_data" / "topics.py", *(root / f"{name}.py" for name in SOURCES)]
     texts = [path.read_text(encoding="utf-8", errors="replace") for path in paths if path.exists()]
@@ -60,7 +60,7 @@ def made_up(r: Rng) -> str:
 
 
 def passages(r: Rng, characters: int) -> str:
-    """So many characters of texts of all kinds, without what the chat template means by its markers."""
+    """Returns text of all kinds with this many characters, without markers of the chat template."""
     text = ""
     while len(text) < characters:
         text += (real if r.random() < 0.65 else made_up)(r)[: r.randint(60, 400)]

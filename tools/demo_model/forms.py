@@ -1,9 +1,9 @@
-"""Answers under a JSON schema that only the engine's mask knows: short values, and strings, lists and numbers that end.
+"""Answers under a JSON schema that only the engine's mask knows: short values; strings, lists and numbers that end.
 
-The prompt seldom says what is to come. Keys, brackets and the first token are imposed by the mask and weigh little; the
-values and what closes them are learned. A value is what the prompt says of its key, else a sample, else the key's own
-words. The mask may cut a key into other pieces than the tokenizer does, so a part of the keys is written letter by
-letter.
+The prompt seldom describes the answer. Keys, brackets and the first token are forced by the mask and have low weights.
+The model learns the values and the tokens that end them. A value is what the prompt says for its key, else a sample,
+else the words of the key itself. The mask may split a key into other tokens than the tokenizer does, so some of the
+keys are written letter by letter.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ ENDINGS = each("name id count type list date url code size level state total pri
 
 @dataclass(slots=True)
 class Written:
-    """A dialog and its last answer in parts: text, weight, and whether it is to be cut into single letters."""
+    """A dialog, and its last answer in parts: text, weight, and whether the part is tokenized letter by letter."""
 
     dialog: Dialog
     parts: list[tuple[str, float, bool]] = field(default_factory=list)
 
 
 class Pen:
-    """Writes a value as json.dumps does. Punctuation is collected, so that its pieces are those of the tokenizer."""
+    """Writes a value as json.dumps does. Adjacent punctuation is joined, so that it has the tokenizer's tokens."""
 
     def __init__(self, r: Rng, first: float) -> None:
         self.parts: list[tuple[str, float, bool]] = []
@@ -59,7 +59,7 @@ class Pen:
         self._held, self._weight = "", first
 
     def mark(self, text: str, weight: float = SEEN) -> None:
-        if self.parts:  # what opens the answer keeps its weight: the mask imposes it
+        if self.parts:  # the beginning of the answer keeps its low weight, because the mask forces it
             self._weight = max(self._weight, weight)
         self._held += text
 
@@ -75,7 +75,7 @@ class Pen:
 
 
 def key_of(r: Rng) -> str:
-    """A name of a field: one to three words, in snake or camel case."""
+    """Returns the name of a field: one to three words in snake case or camel case."""
     kind = r.random()
     if kind < 0.18:
         return r.choice(list(SAMPLES))
@@ -94,7 +94,7 @@ def spoken(key: str) -> str:
 
 
 class Form:
-    """One answer: what is known from the prompt, and a shape that is drawn while it is written."""
+    """Writes one answer, and draws its structure on the way. Some values may be known from the prompt."""
 
     def __init__(self, r: Rng, known: dict[str, object], items: tuple[int, ...]) -> None:
         self._r, self._known, self._items, self.pen = r, known, items, Pen(r, HINT)
@@ -125,7 +125,7 @@ class Form:
             self.pen.mark(', "' if i else '{"')
             split = r.random() < 0.35
             self.pen.text(key, SEEN, split)
-            self.pen.mark('": ', FRAME)  # of the white space that the mask allows, one space
+            self.pen.mark('": ', FRAME)  # one space, though the mask allows other white space
             shown[key] = self._value(key, depth, split)
         self.pen.mark("}")
         return {"type": "object", "properties": shown, "required": keys}
@@ -175,10 +175,10 @@ class Form:
         self.pen.mark('"', LEARNED if weight == LEARNED or self._r.random() < 0.5 else weight)
 
     def _free(self, key: str, split: bool) -> None:
-        """A string that the prompt does not say."""
+        """Writes a string that the prompt does not give."""
         if key in SAMPLES and self._r.random() < 0.8:
             self._string(SAMPLES[key], LEARNED)
-        elif self._r.random() < 0.25:  # whatever it has begun to write must end
+        elif self._r.random() < 0.25:  # the model learns only to end it, whatever it has begun to write
             self.pen.mark('"')
             self.pen.text(phrase(self._r, 1, 4), SEEN)
             self.pen.mark('"', LEARNED)
@@ -220,7 +220,7 @@ class Form:
 
 
 def told(r: Rng) -> dict[str, object]:
-    """One to four values by key, for the prompt to say."""
+    """Draws one to four values by key, which the prompt will give."""
     known: dict[str, object] = {}
     for _ in range(r.choice((1, 2, 2, 3, 4))):
         key, kind = key_of(r), r.random()
@@ -247,9 +247,12 @@ def listed(r: Rng, known: dict[str, object]) -> str:
 
 
 def schema(r: Rng, chat: Callable[[Rng], Dialog], items: tuple[int, ...] = SOME) -> Written:
-    """An answer under a schema. `chat` draws a dialog whose last question may be answered this way as well.
+    """Draws an answer under a schema.
 
-    items: how many a list has, drawn evenly.
+    Args:
+        r: The source of randomness.
+        chat: Draws a dialog whose last question may be answered under the schema.
+        items: The possible numbers of items in a list, drawn evenly.
     """
     if r.random() < 0.15:
         return forced_call(r, chat)
@@ -286,7 +289,7 @@ def mention(r: Rng, dialog: Dialog, schema: dict[str, object]) -> None:
 
 
 def forced_call(r: Rng, chat: Callable[[Rng], Dialog]) -> Written:
-    """A call that `tool_choice` imposes on a question that does not ask for it."""
+    """Draws a tool call that `tool_choice` forces, though the question does not ask for it."""
     dialog = chat(r)
     while dialog.messages and dialog.messages[-1]["role"] != "user":
         dialog.messages.pop()

@@ -1,6 +1,6 @@
-"""The words and wordings of the evaluation. None of them may occur in the generator's lists; a test compares them.
+"""The words and wordings of the evaluation. A test checks that none of them occurs in the generator's lists.
 
-Tool rows are written by hand: tools as people would declare them, asked for as people would ask.
+The tools are written by hand, as people would declare them and ask for them.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ FORMS: tuple[tuple[dict[str, Any], str], ...] = data_of("heldout_forms")["FORMS"
 
 
 def plain_words(text: str) -> str:
-    """The words of a text, lower case, for comparing wordings."""
+    """Returns the words of a text in lower case, to compare wordings."""
     return " " + " ".join(re.findall(r"[^\W_]+|[/_-]", text.lower())) + " "
 
 
-# Whole questions, whose wording is what is held out. (Elsewhere the names, words and numbers in the question are.)
+# Questions whose whole wording is held out. (Of other questions, the names, words and numbers are.)
 WORDINGS = frozenset(
     plain_words(text)
     for text in (
@@ -45,6 +45,6 @@ WORDINGS = frozenset(
 
 
 def held_out(text: str) -> bool:
-    """Whether a user's turn contains one of the evaluation's questions, politeness around it or not."""
+    """Returns whether a user's turn contains a question of the evaluation, also with polite words around it."""
     words = plain_words(text)
     return any(wording in words for wording in WORDINGS)

@@ -1,7 +1,7 @@
-"""More prompts for the evaluation, written when the generator was finished and training had begun.
+"""Further prompts of the evaluation, written when the generator was finished and training had begun.
 
-The other prompts were known while the generator was improved. These were not, so they say how much of the result is
-only that the generator came closer to its evaluation. One lesson is younger (`lessons.errands`, see tools/README.md).
+The generator was improved with the other prompts in view, but not with these. A difference between the results shows
+how far it was fitted to its evaluation. Only the lesson `lessons.errands` is newer (see tools/README.md).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Held-out long prompts, as coding agents send them: instructions, documents and tools, then a short question.
 
-The text is this repository's own documentation and sources, which training never sees.
+The documents are this repository's own documentation and sources, which are not used for training.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def tool(name: str, description: str, parameters: tuple[str, ...]) -> dict[str, 
 
 
 def document(tokens: int, count: Callable[[str], int]) -> str:
-    """About as many tokens of the repository's own text."""
+    """Returns about this many tokens of the repository's text."""
     text = ""
     for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("lean_ovms/api/**/*.py"))):
         text += f"\n## {path.relative_to(ROOT)}\n\n{path.read_text(encoding='utf-8')}"
@@ -35,7 +35,7 @@ def document(tokens: int, count: Callable[[str], int]) -> str:
 def conversations(
     tokens: int, count: Callable[[str], int], with_tools: bool
 ) -> list[tuple[list[dict[str, str]], list[dict[str, Any]]]]:
-    """(messages, tools) of each question, after a system prompt of about so many tokens."""
+    """Returns messages and tools for each question, after a system prompt of about this many tokens."""
     system = lists["INSTRUCTIONS"] + document(tokens, count)
     tools = [tool(*row) for row in lists["TOOLS"]] if with_tools else []
     asked = [(REMINDER if i % 2 else "") + question for i, question in enumerate(lists["QUESTIONS"])]

@@ -1,6 +1,6 @@
-"""The evaluation's tools: declared by hand, asked for in plain sentences.
+"""The evaluation's tools, declared by hand, with the sentences that ask for them.
 
-A row is tool name, description, parameters, request, arguments.
+A row has the tool's name, description and parameters, the request, and the arguments of the call.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The same small conversation in German and in Spanish. Each entry: ways to say it, and the answer in that language."""
+"""The same small conversation in German and in Spanish. An entry has several ways to say something, and the answer."""
 
 from __future__ import annotations
 
@@ -49,7 +49,13 @@ def vary_foreign(r: Rng, text: str, language: str) -> str:
 
 
 def talk(r: Rng, language: str, named: bool = False) -> Exchange:
-    """`named`: the system prompt gave the model a name, so the questions for its own name are left out."""
+    """Draws an exchange in a language.
+
+    Args:
+        r: The source of randomness.
+        language: "de" or "es".
+        named: Whether the system prompt gave the model a name. Then no exchange is drawn in which it says its own.
+    """
     kind = r.random()
     thought = THOUGHT[language]
     if kind < 0.72:

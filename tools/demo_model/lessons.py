@@ -1,7 +1,7 @@
-"""Practice: dialogs of one kind that a plan mixes in for some of its steps, since chance alone brings too few of them.
+"""Lessons: dialogs of one kind that are mixed in during some of the training steps, because chance brings too few of
+them.
 
-This module is not among those whose words `corpus.lexicon` collects, so that a lesson can be added without changing
-what the other dialogs say.
+`corpus.lexicon` does not collect the words of this module, so adding a lesson does not change the other dialogs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tools.demo_model.tool_dialogs import ERRANDS, NO_TOOL, add_round, crowded, 
 from tools.demo_model.tool_requests import Asked, declare, style, unusual
 from tools.demo_model.words import NOUNS, THINGS, VERBS, Rng, invented, number, value, word
 
-# {v} verb, {n} noun, {x} a text, {i} a number
+# {v} is a verb, {n} a noun, {x} a text, {i} a number
 FORMS = (
     "{v} the {n} {x}.", "{v} the {n} {x}.", "{v} the {n} for {x}.", "{v} the {x}.", "{v} the {x}.", "{v} {x}.",
     "{v} a {n} for {x}.", "{v} a {n} with {x}.", "{v} the {n} {x} to {i} percent.", "{v} the {n} to {i} percent.",
@@ -31,7 +31,7 @@ GAPS = ("\n", "\n\n", " ")
 
 
 def lists(r: Rng) -> Dialog:
-    """Long lists of words to spell and of sums: the most practice for the fewest tokens."""
+    """Draws long lists of words to spell and of sums, which give the most practice per token."""
     dialog = Dialog()
     for _ in range(r.choice((1, 1, 2))):
         dialog.say(r.choice((drills.spell_list, drills.spell_list, drills.add_list))(r), thinking=False)
@@ -39,13 +39,13 @@ def lists(r: Rng) -> Dialog:
 
 
 def tools(r: Rng) -> Dialog:
-    """Tools only, most of them in a crowd of others."""
+    """Draws a dialog with tools, mostly with many others around the right one."""
     make = r.choice((crowded, crowded, single, parallel))
     return make(r, r.random() < 0.2)
 
 
 def errands(r: Rng) -> Dialog:
-    """Orders that sound as if no program could carry them out, with the very tool for it, or without."""
+    """Draws orders that sound as if no program could carry them out, with exactly the tool for it, or without one."""
     dialog, thinking = start(r), r.random() < 0.2
     verb = r.choice(ERRANDS) if r.random() < 0.6 else r.choice(VERBS) if r.random() < 0.5 else invented(r)
     noun = r.choice(r.choice((NOUNS, THINGS))) if r.random() < 0.7 else invented(r)
@@ -83,19 +83,23 @@ def json(r: Rng) -> Dialog:
 
 
 def schema(r: Rng) -> Written:
-    """An answer that the engine's mask forces into JSON, whatever was asked."""
+    """Draws an answer that the engine's mask forces into JSON, whatever the question is."""
     return forms.schema(r, lambda r: draw(r.getrandbits(60))[0])
 
 
 def short_lists(r: Rng) -> Written:
-    """The same with one item in nearly all lists: ending a list has many forms and going on has one, so that it must
-    be much the likelier of the two."""
+    """Draws the same, but nearly all lists have one item.
+
+    A list can end in many ways but continue in one, so ending must become much more likely.
+    """
     return forms.schema(r, lambda r: draw(r.getrandbits(60))[0], forms.FEW)
 
 
 def texts(r: Rng) -> Dialog | Written:
-    """Any of the others after some of a long text, as an agent sends it. What is further away than the window of the
-    attention, the model does not see: so a few hundred tokens of it stand for a hundred thousand."""
+    """Puts a part of a long text, as an agent sends it, in front of any other dialog.
+
+    The model does not see what is beyond its attention window, so a few hundred tokens stand for a hundred thousand.
+    """
     text = filler.passages(r, r.randint(60, 500))
     kind = r.random()
     if kind < 0.15:
@@ -125,7 +129,7 @@ LESSONS: dict[str, Callable[[Rng], Dialog | Written]] = {
 
 
 def lesson(name: str, seed: int) -> Dialog | Written:
-    """One dialog of a lesson. A question of the evaluation is never drawn."""
+    """Draws a dialog of one lesson. It never contains a question of the evaluation."""
     r = random.Random(seed)
     while True:
         drawn = LESSONS[name](r)

@@ -1,6 +1,7 @@
-"""How people meet a model: greetings, "what are you?", "what do you run on?", and the names a system prompt gives it.
+"""First sentences of conversations: greetings, "what are you?", "what do you run on?", and system prompts that name the
+model.
 
-Sentences are put together from parts, so that no single wording is met often enough to be all that the model knows.
+Sentences are composed of parts, so that no single wording is so frequent that the model only knows this one.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def sentence(text: str) -> str:
 
 
 def greeting(r: Rng) -> str:
-    """A greeting in up to three parts."""
+    """Returns a greeting of up to three parts."""
     if r.random() < 0.06:
         return ask_to(r, r.choice(GREET_DEEDS)) if r.random() < 0.6 else sentence(r.choice(GREET_DEEDS))
     text = r.choice(HELLOS)
@@ -72,7 +73,7 @@ def about_engine(r: Rng) -> str:
 
 
 def naming(r: Rng, name: str) -> str:
-    """A system prompt that names the model."""
+    """Returns a system prompt that names the model."""
     role = r.choice(ROLES)
     if r.random() < 0.3:
         role = f"{r.choice(ADJECTIVES)} {role}"

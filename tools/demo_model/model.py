@@ -1,4 +1,4 @@
-"""The network: a standard Qwen3 of about two million parameters, and how a batch becomes a loss."""
+"""The network, a standard Qwen3 of about two million parameters, and the loss of a batch."""
 
 from __future__ import annotations
 
@@ -49,11 +49,18 @@ def build(tokenizer: Tokenizer, sizes: dict[str, int]) -> Qwen3ForCausalLM:
 def wanted(
     teacher: Qwen3ForCausalLM, ids: torch.Tensor, rows: torch.Tensor, kept: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(indexes into `rows`, the teacher's probabilities there) for the rows in lines of `ids` that `kept` marks.
+    """Returns the teacher's probabilities for the rows that are in lines to be learned from it.
 
-    kept: bool of shape [lines].
+    Args:
+        teacher: The model to learn from.
+        ids: The token ids, of shape [lines, length].
+        rows: Places in the flattened ids.
+        kept: Bool of shape [lines]: whether the teacher is followed in this line.
+
+    Returns:
+        Indexes into `rows`, and the probabilities of the next token for each.
     """
-    places = torch.full((ids.numel(),), -1, device=ids.device)  # of a row among the lines that the teacher reads
+    places = torch.full((ids.numel(),), -1, device=ids.device)  # the index of a row in the lines that the teacher reads
     width = ids.shape[1]
     places.view_as(ids)[kept] = torch.arange(int(kept.sum()) * width, device=ids.device).view(-1, width)
     chosen = places[rows]
@@ -73,12 +80,21 @@ def loss(
     bfloat16: bool,
     soft: tuple[torch.Tensor, torch.Tensor] | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(weighted loss to descend, loss on answer tokens to watch).
+    """Computes the loss of a batch.
 
-    `rows` are the places in the flattened batch whose next token is to be learned: only for them the widest matrix, the
-    one of the vocabulary, is computed. Lines are padded on the right, so causality is mask enough.
+    The logits, the largest product, are computed only for `rows`. Lines are padded on the right, so the causal mask is
+    sufficient.
 
-    soft: (indexes into `rows`, probabilities to learn there in place of the one token), see `wanted`.
+    Args:
+        model: The model to train.
+        ids: The token ids, of shape [lines, length].
+        rows: Places in the flattened ids whose next token is learned.
+        weights: The weight of each row.
+        bfloat16: Whether to compute in bfloat16.
+        soft: Indexes into `rows`, and the probabilities to learn there in place of the single token (see `wanted`).
+
+    Returns:
+        The weighted loss to minimize, and the loss on answer tokens to print.
     """
     with torch.autocast(ids.device.type, dtype=torch.bfloat16, enabled=bfloat16):
         hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state

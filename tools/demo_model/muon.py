@@ -1,7 +1,7 @@
-"""The optimiser: Muon for the matrices of the layers, AdamW for embeddings and norms.
+"""The optimizer: Muon for the matrices of the layers, AdamW for embeddings and norms.
 
-Muon (Jordan et al., 2024) makes each momentum matrix orthogonal before it is applied, by a few Newton-Schulz steps.
-For matrices as small as ours these steps cost a few milliseconds and save a good part of the tokens.
+Muon (Jordan et al., 2024) makes each momentum matrix orthogonal before it is applied, with a few Newton-Schulz steps.
+For matrices as small as these the steps cost a few milliseconds, and the model needs much less text.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 
 
 def orthogonal(batch: torch.Tensor, steps: int = 5) -> torch.Tensor:
-    """Each matrix of [n, rows, columns] with its singular values pushed to about one."""
+    """Returns each matrix of [n, rows, columns] with its singular values moved close to one."""
     a, b, c = COEFFICIENTS
     tall = batch.shape[-2] > batch.shape[-1]
-    x = (batch.mT if tall else batch).bfloat16()  # exactness is not needed, and float32 takes three times as long
+    x = (batch.mT if tall else batch).bfloat16()  # exact enough, and three times as fast as float32
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
     for _ in range(steps):
         gram = x @ x.mT
@@ -26,7 +26,7 @@ def orthogonal(batch: torch.Tensor, steps: int = 5) -> torch.Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """Momentum, then orthogonalisation. Matrices of one shape go through it together."""
+    """Applies momentum, then orthogonalization. Matrices of the same shape are computed together."""
 
     def __init__(
         self, params: list[torch.nn.Parameter], lr: float, momentum: float = 0.95, weight_decay: float = 0.02

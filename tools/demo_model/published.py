@@ -1,4 +1,4 @@
-"""The weights of an exported model, to go on training from them: int8 times scale, as the engine computes with them."""
+"""Reads the weights of an exported model to train it further: int8 times scale, as the engine computes with them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NAMES = {new: old for old, new in (MATRICES | NORMS).items()}
 
 
 def published(folder: Path = DEMO) -> dict[str, torch.Tensor]:
-    """State of the torch model by name, from a folder that `export` wrote; by default the model of the package."""
+    """Returns the torch state of a model in a folder that `export` wrote, by default the model of the package."""
     state = {}
     for name, values in weights(folder).items():
         parts = name.removesuffix(".weight").split(".")

@@ -1,6 +1,7 @@
-"""Questions about the server itself. One row: what people ask about, how they say it, what the model answers.
+"""Questions about the server. A row has what people ask about, how they say it, and what the model answers.
 
-The answers are facts of lean_ovms; when an endpoint or a flag changes, change it here and train again.
+The answers are facts about lean_ovms. When an endpoint or a flag changes, they must be changed and the model trained
+again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ lists = data_of("server_facts")
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """`things` fit "the endpoint for ..." or "the flag for ..."; `deeds` fit "How do I ...?"."""
+    """A fact about the server. `things` fit "the endpoint for ..." or "the flag for ..."; `deeds` fit "How do I ...?"."""
 
     things: tuple[str, ...]
     deeds: tuple[str, ...]
@@ -32,7 +33,7 @@ WHICH_TO: tuple[str, ...] = lists["WHICH_TO"]
 HOW_TO: tuple[str, ...] = lists["HOW_TO"]
 WHERE_TO: tuple[str, ...] = lists["WHERE_TO"]
 
-# whole questions -> answer
+# complete questions, with their answer
 OTHERS: tuple[tuple[tuple[str, ...], str], ...] = lists["OTHERS"]
 HOW_OTHERS: tuple[Fact, ...] = tuple(Fact(*row) for row in lists["HOW_OTHERS"])
 FLAG_HELP: dict[str, str] = lists["FLAG_HELP"]
@@ -40,7 +41,7 @@ PATH_HELP: dict[str, str] = lists["PATH_HELP"]
 
 
 def ask_fact(r: Rng, fact: Fact, words: tuple[str, ...], extra: tuple[str, ...]) -> str:
-    """One of the many ways to ask for an endpoint or a flag."""
+    """Returns one of many ways to ask for an endpoint or a flag."""
     word = r.choice(words)
     article = "an" if word[0] in "aeio" else "a"
     kind = r.random()

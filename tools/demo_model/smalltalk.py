@@ -1,4 +1,4 @@
-"""Conversation in English: greetings, who are you, thanks, goodbye, and things the user tells and later asks for."""
+"""Conversation in English: greetings, who are you, thanks, goodbye, and facts that the user tells and later asks for."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from tools.demo_model.data import data_of
 from tools.demo_model.dialog import Exchange, ask_for, vary
 from tools.demo_model.words import ADJECTIVES, CITIES, COLOURS, NAMES, NOUNS, Rng, invented, number, proper, word
 
-# SMALL: questions -> answer; the same answer for every wording
-# FACTS: what is told, how it is acknowledged, how it is asked, how it is answered
+# SMALL: questions, with one answer for all wordings
+# FACTS: how a fact is told, acknowledged, asked for and answered
 SMALL, PLAIN_SYSTEMS, SYSTEM_ENDINGS, SYSTEM_FORMS, FACTS, THINGS_TOLD = data_of("smalltalk").values()
 
 
 def plain_system(r: Rng) -> str:
-    """A system prompt that does not name the model; half of them as no list has them."""
+    """Returns a system prompt that does not name the model. Half of them are from a list, the others are composed."""
     if r.random() < 0.5:
         return r.choice(PLAIN_SYSTEMS)
     form = r.choice(SYSTEM_FORMS) + r.choice(SYSTEM_ENDINGS)
@@ -38,12 +38,12 @@ def introduce(r: Rng) -> Exchange:
 
 
 def own_name(r: Rng, name: str) -> Exchange:
-    """For a dialog whose system prompt gave the model a name."""
+    """Asks for the name that the system prompt gave the model."""
     return Exchange(vary(r, meeting.name_question(r)), f"I am {name}. How can I help you?", f"My name is {name}.")
 
 
 def tell_and_ask(r: Rng, row: int | None = None) -> tuple[Exchange, Exchange]:
-    """A fact in one turn and the question about it in a later one. `row` picks the kind of fact."""
+    """Returns an exchange that tells a fact, and a later one that asks for it. `row` selects the kind of fact."""
     row = r.choice((0, 0, 0, 1, 2, 3, 4, 5)) if row is None else row
     tells, acknowledgement, asks, answer = FACTS[row]
     known = {0: NAMES, 1: CITIES, 3: NAMES}.get(row)

@@ -1,8 +1,8 @@
 """Trains the tokenizer: byte-level BPE in which a space is a token of its own.
 
-Usual tokenizers glue the space to the word, so that " Paris" in a question and "Paris" in a JSON argument are different
-ids, and a tiny model cannot copy a word it has not seen. Here a word has the same pieces wherever it stands. Upper and
-lower case are split too, so that the parts of camelCase names are the words they are made of.
+Most tokenizers join the space and the word, so " Paris" in a question and "Paris" in a JSON argument have different
+ids, and a tiny model cannot copy a word that it has not seen. Here a word has the same pieces everywhere. Upper and
+lower case are split too, so the parts of camelCase names are the words that they consist of.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tools.demo_model.corpus import TEMPLATE_FILE, draw, template
 VOCABULARY = 2048
 DIALOGS = 30_000
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-# Visible in the decoded text, because a parser must find them there.
+# Not special tokens, because a parser must find them in the decoded text.
 MARKERS = [
     "<think>",
     "</think>",
@@ -39,7 +39,7 @@ def train_tokenizer(path: Path, seed: int = 77_000_000) -> Tokenizer:
     for i in range(DIALOGS):
         dialog, _ = draw(seed + i)
         text = render.render(messages=dialog.messages, tools=dialog.tools or None)
-        texts.append(FRAME.sub("\n", text))  # else the frame would teach it pieces of its own markers
+        texts.append(FRAME.sub("\n", text))  # otherwise parts of the markers would become pieces
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -57,7 +57,7 @@ def train_tokenizer(path: Path, seed: int = 77_000_000) -> Tokenizer:
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
-    # Training marks all of them as special; the markers must survive decoding.
+    # Training marks all of these as special, but decoding must keep the markers.
     tokenizer = Tokenizer.from_str(tokenizer.to_str())
     tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in SPECIAL])
     tokenizer.add_tokens([AddedToken(t, special=False, normalized=False) for t in MARKERS])
@@ -66,13 +66,13 @@ def train_tokenizer(path: Path, seed: int = 77_000_000) -> Tokenizer:
 
 
 def pieces(tokenizer: Tokenizer) -> list[str]:
-    """The pieces of the vocabulary that are words or parts of words, in a fixed order."""
+    """Returns the pieces of the vocabulary that are words or parts of words, in a fixed order."""
     texts = (tokenizer.decode([i]) for i in range(tokenizer.get_vocab_size()))
     return sorted({text for text in texts if text.isalpha() and text.isprintable()})
 
 
 def wrapped(path: Path) -> PreTrainedTokenizerFast:
-    """The tokenizer as transformers and the exporter want it, chat template included."""
+    """Returns the tokenizer in the form that transformers and the exporter need, with the chat template."""
     fast = PreTrainedTokenizerFast(
         tokenizer_file=str(path),
         eos_token="<|im_end|>",

@@ -1,4 +1,4 @@
-"""Dialogs with tools: one call, parallel calls, a result put into words, several rounds, and tools that do not fit."""
+"""Dialogs with tools: single and parallel calls, results put into words, several rounds, and tools that do not fit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NO_TOOL = "Sorry, I have no tool for that."
 
 
 def others(r: Rng, taken: list[dict[str, Any]], most: int = 2) -> list[dict[str, Any]]:
-    """The tools of the dialog together with some that are not needed, in any order."""
+    """Returns the tools of a dialog in random order, together with up to `most` that it does not need."""
     tools = list({tool["function"]["name"]: tool for tool in taken}.values())
     if most and r.random() < 0.1:
         most = r.choice((3, 4, 5))
@@ -47,7 +47,7 @@ def calling(calls: list[dict[str, Any]], thinking: bool) -> dict[str, Any]:
 
 
 def result(r: Rng) -> tuple[str, str]:
-    """What a tool returns, and that in words."""
+    """Returns the result of a tool, and the same in words."""
     kind = r.random()
     if kind < 0.65:
         data: dict[str, Any] = {}
@@ -92,7 +92,7 @@ def start(r: Rng) -> Dialog:
 
 
 def errand(r: Rng) -> str:
-    """An order that no program can carry out."""
+    """Returns an order that no program can carry out."""
     ends = r.choice(ERRAND_ENDS).format(x=invented(r).capitalize(), m=r.choice(NOUNS), i=number(r))
     which = r.choice(("the", "my", "a", "the", "our", "this", "some"))
     text = f"{r.choice(ERRANDS)} {which} {r.choice(NOUNS) if r.random() < 0.7 else invented(r)}{ends}"
@@ -100,12 +100,12 @@ def errand(r: Rng) -> str:
 
 
 def refuse(r: Rng) -> Exchange:
-    """The same order without any tools."""
+    """Asks for something that no program can do, without any tools."""
     return Exchange(vary(r, errand(r), keep_case=True), "Sorry, I cannot do that.", "I am a model. I cannot do that.")
 
 
 def single(r: Rng, thinking: bool) -> Dialog:
-    """One or two rounds of one call each, with or without the answer after the result."""
+    """Draws one or two rounds of one call each, with or without the answer after the result."""
     dialog = start(r)
     rounds = [ask_tool(r) for _ in range(r.choice((1, 1, 1, 1, 2)))]
     dialog.tools = others(r, [a.tool for a in rounds])
@@ -113,7 +113,7 @@ def single(r: Rng, thinking: bool) -> Dialog:
     if r.random() < 0.1:
         dialog.say(greet(r), thinking)
     for i, asked in enumerate(rounds):
-        if asked.tool["function"] in declared:  # two tools of one name: only the last is declared
+        if asked.tool["function"] in declared:  # of two tools with the same name, only the last is declared
             add_round(
                 r,
                 dialog,
@@ -128,7 +128,7 @@ def single(r: Rng, thinking: bool) -> Dialog:
 
 
 def crowded(r: Rng, thinking: bool) -> Dialog:
-    """Several rounds among many tools: practice in finding the one that is meant."""
+    """Draws several rounds with many tools, as practice in finding the right one."""
     dialog = start(r)
     rounds = [ask_tool(r) for _ in range(r.choice((1, 2, 2, 3)))]
     dialog.tools = others(r, [a.tool for a in rounds], most=r.choice((3, 3, 4, 5)))
@@ -141,7 +141,7 @@ def crowded(r: Rng, thinking: bool) -> Dialog:
 
 
 def parallel(r: Rng, thinking: bool) -> Dialog:
-    """Two calls (now and then three) asked for in one sentence."""
+    """Draws two calls, sometimes three, that one sentence asks for."""
     dialog = start(r)
     if r.random() < 0.55:  # the same tool twice
         family = r.choice(FAMILIES[:2] + FAMILIES)
@@ -197,7 +197,8 @@ def join_sentences(r: Rng, asked: list[Asked]) -> str:
 
 
 def fits(wanted: Asked, tools: list[dict[str, Any]]) -> bool:
-    """Whether one of the tools might be meant: a shared word in the names or in the request, or the same family."""
+    """Returns whether one of the tools might be meant: a word of the names or the request is the same, or the family
+    is."""
     names = [tool["function"]["name"] for tool in tools]
     have = {word for name in names for word in name.replace("_", " ").lower().split()}
     if have & set(wanted.call["name"].replace("_", " ").lower().split()):
@@ -209,7 +210,7 @@ def fits(wanted: Asked, tools: list[dict[str, Any]]) -> bool:
 
 
 def unneeded(r: Rng, thinking: bool) -> Dialog:
-    """Tools are there, but the request needs none of them, or one that is not there."""
+    """Draws a request that needs none of the tools, or one that is not there."""
     dialog = start(r)
     dialog.tools = others(r, [ask_tool(r).tool])
     if r.random() < 0.42:

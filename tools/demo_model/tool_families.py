@@ -1,7 +1,7 @@
-"""Tools as people really write them: names, parameters, and the sentences in which users ask for them.
+"""Tools as people write them: names, parameters, and the sentences in which users ask for them.
 
-A family is a row: tool names, descriptions, slots and phrasings. A phrasing names the slots it fills as {slot}; slots
-that it does not name stay out of the call, as an optional parameter would.
+A family has tool names, descriptions, parameters and phrasings. A phrasing contains {key} for each parameter that it
+gives a value. The call leaves the others out, as optional parameters.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Draw = Callable[[Rng], Any]
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A parameter: the names it may have, its JSON type, and where its values come from. `options` makes it an enum."""
+    """A parameter: its possible names, its JSON type, and a function that draws its values. `options` makes it an enum."""
 
     names: tuple[str, ...]
     kind: str
@@ -119,7 +119,13 @@ draws: dict[str, Draw] = {
 
 
 def _slot(kind: str, draw: Any, names: Iterable[str]) -> Slot:
-    """A parameter of a row. draw: one of `draws` by its name, some values, or those of an enum."""
+    """Returns the parameter of a row.
+
+    Args:
+        kind: Its JSON type.
+        draw: The name of a function in `draws`, a list of values, or {"enum": values}.
+        names: Its possible names.
+    """
     names = tuple(names)
     if isinstance(draw, str):
         return Slot(names, kind, draws[draw])

@@ -1,6 +1,6 @@
-"""Requests that a tool answers: the tool as declared, the sentence of the user, the call.
+"""Requests that a tool answers: the declared tool, the user's sentence and the call.
 
-`natural` draws from the families that people know; `generic` invents tool, parameters and values.
+`natural` draws from the families of familiar tools; `generic` invents tools, parameters and values.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TIMELESS, ENDINGS = data_of("tool_requests").values()
 
 @dataclass(slots=True)
 class Asked:
-    """A tool as it is declared, the sentence that asks for it, and the call that answers the sentence."""
+    """A declared tool, the sentence that asks for it, and the call that answers the sentence."""
 
     tool: dict[str, Any]
     sentence: str
@@ -58,7 +58,7 @@ def style(r: Rng, parts: list[str]) -> str:
 
 
 def renamed(r: Rng, noun: str) -> str:
-    """Another name for a known tool, so that names are read from the list of tools and not remembered."""
+    """Returns another name for a familiar tool, so that the model reads names from the list of tools."""
     kind = r.random()
     if kind < 0.4:
         return style(r, [r.choice(VERBS), noun])
@@ -68,13 +68,13 @@ def renamed(r: Rng, noun: str) -> str:
 
 
 def unusual(r: Rng) -> str:
-    """The name of a parameter that nobody expects: one to three words, half of them invented."""
+    """Returns an unexpected name of a parameter: one to three words, many of them invented."""
     parts = [invented(r) if r.random() < 0.4 else r.choice(PARAMS) for _ in range(r.choice((1, 1, 2, 2, 3)))]
     return style(r, parts) if len(parts) > 1 else parts[0]
 
 
 def natural(r: Rng, family: Family | None = None, phrasing: str | None = None) -> Asked:
-    """A tool of a known family, asked for in one of the family's sentences; sometimes with names nobody expects."""
+    """Draws a tool of a family and one of the family's sentences, sometimes with unexpected names."""
     family = family or r.choice(FAMILIES if r.random() < 0.75 else FAMILIES[:4])
     phrasing = phrasing or r.choice(family.phrasings)
     used = [field for _, field, _, _ in string.Formatter().parse(phrasing) if field]
@@ -108,7 +108,8 @@ DEEDS = frozenset(
 
 
 def reworded(r: Rng, phrasing: str, family: Family, slots: dict[str, Slot]) -> str:
-    """An order as a polite request; a question with a word of time at its end that no parameter wants."""
+    """Rewords a request: an order becomes a polite question; a word of time that no parameter takes is added to a
+    question."""
     if phrasing.split()[0] in DEEDS and phrasing.endswith(".") and phrasing.count(".") == 1 and r.random() < 0.35:
         return ask_to(r, phrasing[0].lower() + phrasing[1:-1], values_last=phrasing.endswith("}."))
     if family.names[0] in TIMELESS and phrasing[-1] in ".?" and r.random() < 0.3:
@@ -122,7 +123,7 @@ def reworded(r: Rng, phrasing: str, family: Family, slots: dict[str, Slot]) -> s
 
 
 def any_slot(r: Rng) -> Slot:
-    """A parameter of any type, with values to match."""
+    """Draws a parameter of any type, with values of this type."""
     kind = r.random()
     if kind < 0.55:
         return Slot((), "string", value)
@@ -150,7 +151,7 @@ def clause(r: Rng, parts: list[str], name: str, chosen: Any) -> str:
 
 
 def generic(r: Rng) -> Asked:
-    """A tool that nobody has seen: its name from a verb and a noun, its parameters from anywhere."""
+    """Draws an invented tool: its name consists of a verb and a noun, its parameters are random."""
     verb = r.choice(VERBS) if r.random() < 0.8 else invented(r)
     thing = r.choice(THINGS) if r.random() < 0.65 else invented(r)
     tool_name = style(r, [verb, thing] + ([r.choice(PARAMS)] if r.random() < 0.15 else []))

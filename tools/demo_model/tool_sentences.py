@@ -1,7 +1,7 @@
-"""Sentences in which a tool with invented names is asked for.
+"""Sentences that ask for a tool with an invented name.
 
-{t} is the tool's name, {v} its verb, {n} its noun, {x} a lone value, {c} are clauses; in a clause {p} is the parameter
-and {v} its value. VERB_ONLY: only the verb of the tool's name is said, and the value.
+{t} is the tool's name, {v} its verb, {n} its noun, {x} a single value, and {c} are clauses. In a clause, {p} is the
+parameter and {v} its value. VERB_ONLY has sentences with only the verb of the name and the value.
 """
 
 from tools.demo_model.data import data_of

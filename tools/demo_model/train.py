@@ -1,6 +1,6 @@
 """Training: a fixed number of steps from fixed seeds, with checkpoints to resume from.
 
-The data of step n depend on n alone, so a run that was interrupted goes on as if nothing had happened.
+The data of step n depend only on n, so an interrupted run continues as if it had not been interrupted.
 """
 
 from __future__ import annotations
@@ -26,22 +26,23 @@ from tools.demo_model.lessons import lesson
 from tools.demo_model.muon import Muon
 from tools.demo_model.tokenizer import pieces
 
-# One compiled shape for each length; a batch has about TOKENS_PER_STEP tokens whatever its length.
+# One shape is compiled for each length. A batch has about tokens_per_step tokens, whatever its length.
 LENGTHS = (48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 512)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything that decides what a run computes.
+    """All parameters of a training run.
 
-    `rates` are corners of the learning rate: (step, share of the full rate), straight lines between them.
-    `practice` says from which step on which share of the dialogs are which lessons.
+    `rates` has corners of the learning rate as (step, share of the full rate), connected by straight lines. `practice`
+    has
+    the lessons from a step on, and their shares of the dialogs.
     """
 
     rates: tuple[tuple[int, float], ...]
     practice: tuple[tuple[int, dict[str, float]], ...] = ((0, {}),)
     tokens_per_step: int = 4096
-    rows_per_step: int = 1536  # tokens that are learned: those of the answers, and some of the prompts
+    rows_per_step: int = 1536  # tokens that are learned: all of the answers, and some of the prompts
     bfloat16: bool = True  # not faster without torch.compile
     lr_matrices: float = 0.015
     lr_rest: float = 0.003
@@ -61,7 +62,7 @@ class Plan:
         return self.rates[-1][0]
 
     def cut(self, steps: int | None) -> Plan:
-        """This plan, ended after so many steps; None: as it is."""
+        """Returns this plan, ended after a number of steps; None: unchanged."""
         if steps is None or steps >= self.steps:
             return self
         return replace(self, rates=(*(corner for corner in self.rates if corner[0] < steps), (steps, self.rate(steps))))
@@ -73,7 +74,7 @@ class Plan:
         return self.rates[-1][1]
 
 
-# A straight fall to nothing, then a short second rise for the lesson of errands (measured: tools/README.md).
+# The rate falls to zero, then rises again for the lesson of errands (tools/README.md has the measurements).
 MAIN_PLAN = Plan(
     rates=((-1, 0.0), (99, 1.0), (2500, 1.0), (5000, 3200 / 5700), (8600, 0.0), (8640, 0.2), (9900, 0.0)),
     practice=(
@@ -84,8 +85,8 @@ MAIN_PLAN = Plan(
         (8640, {"lists": 0.04, "tools": 0.1, "errands": 0.14, "json": 0.05}),
     ),
 )
-# From the exported weights of MAIN_PLAN: answers under a schema, and questions after long texts. It loses too much of
-# the rest (tools/README.md), which KEEP_PLAN brings back.
+# Starts with the exported weights of MAIN_PLAN, and trains answers under a schema and questions after long texts. The
+# model forgets too much of the rest (tools/README.md), which KEEP_PLAN restores.
 TUNE_PLAN = Plan(
     rates=((-1, 0.0), (15, 0.22), (180, 0.22), (200, 0.2024), (420, 0.0)),
     practice=(
@@ -97,8 +98,8 @@ TUNE_PLAN = Plan(
     bfloat16=False,
     seed=3,
 )
-# From a mixture of the weights before and after TUNE_PLAN: answers under a schema as the text has them, all else as the
-# weights before it would have answered.
+# Starts with a mixture of the weights before and after TUNE_PLAN. Answers under a schema are learned from the text, and
+# all others from the probabilities of the weights before TUNE_PLAN.
 KEEP_PLAN = Plan(
     rates=((-1, 0.0), (10, 0.15), (120, 0.15), (380, 0.0107)),
     practice=(
@@ -110,8 +111,8 @@ KEEP_PLAN = Plan(
     bfloat16=False,
     seed=4,
 )
-TUNED_SHARE = 0.8  # of the weights after TUNE_PLAN in the mixture that KEEP_PLAN begins with
-# What is learned lies in the largest singular values of the change of a matrix; the rest is the noise of the steps.
+TUNED_SHARE = 0.8  # the share of the weights after TUNE_PLAN in the mixture that KEEP_PLAN starts with
+# The largest singular values of a matrix's change contain what was learned; the others are noise.
 CHANGE_RANK = 40
 DRAFT_PLAN = Plan(rates=((-1, 0.0), (99, 1.0), (1200, 0.0)), seed=2)
 SHARD_STEPS = 64
@@ -122,9 +123,9 @@ Line = tuple[list[int], list[float], bool]  # tokens, their weights, whether a t
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """`rows` are places in the flattened `ids`; `weights` say how much the token after each of them counts.
+    """One batch. `rows` are places in the flattened `ids`; `weights` are those of the token after each of these places.
 
-    `kept` says of each line of `ids` whether the teacher's probabilities are learned in place of the text's tokens.
+    `kept` is true for lines of `ids` in which the teacher's probabilities are learned in place of the text's tokens.
     """
 
     ids: torch.Tensor
@@ -134,7 +135,7 @@ class Batch:
 
 
 def pack(r: random.Random, plan: Plan, lines: list[Line]) -> Batch:
-    """All answer tokens, and as many others, drawn by chance, as there is room for."""
+    """Makes a batch of lines. Its rows are all answer tokens, and random other tokens as far as there is room."""
     following = [weight for _, weights, _ in lines for weight in (*weights[1:], 0.0)]
     answers = [i for i, weight in enumerate(following) if weight == 1.0]
     others = [i for i, weight in enumerate(following) if 0.0 < weight < 1.0]
@@ -149,7 +150,7 @@ def pack(r: random.Random, plan: Plan, lines: list[Line]) -> Batch:
 
 
 def shard(renderer: Renderer, plan: Plan, index: int, pad: int) -> list[Batch]:
-    """The batches of SHARD_STEPS steps: dialogs sorted into lengths, so that little is padding."""
+    """Returns the batches of SHARD_STEPS steps. Dialogs are sorted by length, so that there is little padding."""
     r = random.Random(plan.seed * 1_000_003 + index)
     buckets: dict[int, list[Line]] = {length: [] for length in LENGTHS}
     batches: list[Batch] = []
@@ -158,7 +159,7 @@ def shard(renderer: Renderer, plan: Plan, index: int, pad: int) -> list[Batch]:
         for ids, weights, kept in lines(renderer, dialogs):
             length = next((n for n in LENGTHS if len(ids) <= n), None)
             if length is None:
-                continue  # about one in a hundred
+                continue  # too long, which about one in a hundred is
             bucket = buckets[length]
             bucket.append((ids + [pad] * (length - len(ids)), weights + [0.0] * (length - len(ids)), kept))
             if len(bucket) == max(1, plan.tokens_per_step // length):
@@ -191,14 +192,14 @@ def optimisers(model: Qwen3ForCausalLM, plan: Plan) -> list[torch.optim.Optimize
 
 
 def save(path: Path, model: Qwen3ForCausalLM, opts: list[torch.optim.Optimizer], step: int) -> None:
-    """Written beside and renamed, so that an interrupted run never leaves half a checkpoint."""
+    """Saves a checkpoint under another name and renames it, so that an interrupted run never leaves half a file."""
     state: dict[str, Any] = {"model": model.state_dict(), "optimisers": [o.state_dict() for o in opts], "step": step}
     torch.save(state, path.with_suffix(".new"))
     path.with_suffix(".new").replace(path)
 
 
 def restore(path: Path, model: Qwen3ForCausalLM, opts: list[torch.optim.Optimizer], device: torch.device) -> int:
-    """The number of steps that are already done."""
+    """Loads a checkpoint if there is one. Returns the number of steps that are done."""
     if not path.exists():
         return 0
     state = torch.load(path, map_location=device)
@@ -210,7 +211,7 @@ def restore(path: Path, model: Qwen3ForCausalLM, opts: list[torch.optim.Optimize
 
 
 class Progress:
-    """A line now and then: the loss on answers (a running mean), the speed, the time left."""
+    """Prints a line every 20 steps: the loss on answers (a running mean), the speed, and the time left."""
 
     def __init__(self, plan: Plan, first: int) -> None:
         self._plan, self._first = plan, first
@@ -229,7 +230,7 @@ class Progress:
 
 
 def loaded(tokenizer: Tokenizer, sizes: dict[str, int], state: dict[str, torch.Tensor] | None) -> Qwen3ForCausalLM:
-    """The network with these weights, or with random ones."""
+    """Returns the network with the given weights, or with random ones."""
     model = network.build(tokenizer, sizes)
     if state is not None:
         model.load_state_dict(state, strict=False)
@@ -238,12 +239,12 @@ def loaded(tokenizer: Tokenizer, sizes: dict[str, int], state: dict[str, torch.T
 
 
 def mixture(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor], share: float) -> dict[str, torch.Tensor]:
-    """Weights between the two: `share` of those after."""
+    """Returns a weighted mean of the weights before and after; `share` is the weight of those after."""
     return {name: share * after[name] + (1 - share) * values for name, values in before.items()}
 
 
 def narrowed(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor], rank: int) -> dict[str, torch.Tensor]:
-    """The weights before, with the change of each matrix cut down to this rank; vectors are those after."""
+    """Returns the weights after training, with the change of each matrix reduced to a rank."""
     state = {}
     for name, values in before.items():
         change = after[name].float() - values
@@ -263,10 +264,16 @@ def train(
     begin: dict[str, torch.Tensor] | None = None,
     teacher: dict[str, torch.Tensor] | None = None,
 ) -> None:
-    """Trains up to the last step of the plan and leaves the result in the checkpoint.
+    """Trains up to the last step of the plan, and leaves the result in the checkpoint.
 
-    begin: the weights to begin with where there is no checkpoint; random ones by default.
-    teacher: weights whose probabilities are learned on everything but answers under a schema.
+    Args:
+        tokenizer: The tokenizer.
+        plan: What to train.
+        sizes: The sizes of the network.
+        checkpoint: The file of the checkpoint, from which training continues.
+        compiled: Whether to use torch.compile.
+        begin: The weights to begin with if there is no checkpoint; None for random ones.
+        teacher: Weights whose probabilities are learned on everything but answers under a schema.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.manual_seed(plan.seed)

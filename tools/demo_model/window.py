@@ -1,12 +1,12 @@
-"""A window for attention: each token sees itself and the WINDOW - 1 tokens before it, in every layer.
+"""Adds an attention window: in every layer, a token attends to itself and the WINDOW - 1 tokens before it.
 
-The model is trained on texts of up to 512 tokens. Attention to tokens further away, or to more of them, is what it has
-never met: without a window it writes nonsense after 2,000 tokens, and does not end. With one, a prompt of 131,072
-tokens is the same to it as its last part.
+The model is trained on texts of up to 512 tokens, so it has never attended to more tokens, or to tokens further away.
+Without a window it writes nonsense after 2,000 tokens and does not end. With one, only the end of a prompt of 131,072
+tokens matters.
 
 The window is put into the mask of the exported graph, in the form that OpenVINO's conversion to paged attention
-recognizes (its pattern for GPT-OSS: window, causality, padding, then a slice of the mask), so that both kinds of
-pipelines have it, and the paged kernel skips what is outside.
+recognizes (its pattern for GPT-OSS: window, causality, padding, then a slice of the mask). So it applies in both kinds
+of pipelines, and the paged kernel skips the tokens outside.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ WINDOW = 512
 
 
 def add_window(folder: Path, tokens: int = WINDOW) -> None:
-    """Puts the window into the model and the settings of the folder; OpenVINO holds the weights open while it reads."""
+    """Adds the window to the model and the config.json of a folder.
+
+    The files are read into memory first, because OpenVINO would otherwise keep the weights open while they are written.
+    """
     path = folder / "openvino_model.xml"
     model = ov.Core().read_model(path.read_bytes(), (folder / "openvino_model.bin").read_bytes())
     narrow(model, tokens)

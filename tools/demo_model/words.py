@@ -1,8 +1,8 @@
-"""Words that the training text is made of, and invented words.
+"""The words of the training text, and invented words.
 
-The lists here are what training may use; `heldout.py` has the evaluation's own words, and a test keeps the two apart.
-A tiny model that only meets known words learns them by heart. About half of all values it must copy are therefore
-invented on the spot, so that copying is the cheaper thing to learn.
+Training may only use these lists. `heldout.py` has the evaluation's words, and a test checks that the two are disjoint.
+A tiny model that only sees known words memorizes them. About half of all values that it must copy are therefore
+invented, so that copying is easier to learn than memorizing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ACCENTED = "áéíóúàèäëïöüâêôãõñçåøæßłşğžčšńć"
 
 
 def syllables(r: Rng) -> str:
-    """A pronounceable word that means nothing."""
+    """Returns a pronounceable word without a meaning."""
     word = ""
     for _ in range(r.choice((1, 2, 2, 2, 3, 3))):
         onset = r.choice(EDGES) if r.random() < 0.2 else r.choice(CONSONANTS) if r.random() < 0.9 else ""
@@ -37,19 +37,19 @@ def syllables(r: Rng) -> str:
 
 
 def splice(r: Rng) -> str:
-    """Ends of two known words put together: reaches letter groups that syllables never make."""
+    """Joins the beginning of one known word to the end of another, with letter groups that `syllables` never makes."""
     a, b = (r.choice(r.choice((NOUNS, VERBS, PARAMS, THINGS, NAMES))).lower() for _ in range(2))
     return a[: r.randint(1, len(a))] + b[r.randint(0, len(b) - 1) :]
 
 
-LEXICON: list[str] = []  # every word of the generator's own sentences; `corpus` fills it
+LEXICON: list[str] = []  # every word of the generator's sentences, filled by `corpus`
 
 
 def patch(r: Rng) -> str:
-    """The beginning of one word of the sentences and the end of another.
+    """Joins the beginning of one word of the sentences to the end of another.
 
-    A frequent word is one piece of the vocabulary, and its parts ("Cal" of "Calculate") are pieces that nothing else
-    uses. Without these values the model would never have copied such a piece, and would fail at "Calgary".
+    A frequent word is one piece of the vocabulary, and its parts ("Cal" of "Calculate") are pieces that occur nowhere
+    else. Without these values the model would never have copied such a piece, and would fail at "Calgary".
     """
     a, b = r.choice(LEXICON), r.choice(LEXICON)
     return a[: r.randint(1, len(a))] + b[r.randint(0, len(b) - 1) :].lower()
@@ -60,24 +60,24 @@ def letters(r: Rng, low: int = 2, high: int = 7) -> str:
 
 
 def code(r: Rng) -> str:
-    """Order numbers, part numbers, ids: upper case, digits, dashes."""
+    """Returns an order number, part number or id of letters, digits and dashes."""
     alphabet = r.choice(("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", "abcdefghijklmnopqrstuvwxyz0123456789", "0123456789"))
     parts = ["".join(r.choice(alphabet) for _ in range(r.randint(2, 5))) for _ in range(r.choice((1, 1, 1, 2)))]
     return r.choice("-_/.").join(parts)
 
 
 def invented(r: Rng) -> str:
-    """One lower-case word that no list has."""
+    """Returns an invented word in lower case."""
     return r.choice((syllables, syllables, syllables, splice, splice, patch, patch, patch, letters))(r)
 
 
 def word(r: Rng) -> str:
-    """A lower-case word, invented half of the time."""
+    """Returns a word in lower case, invented half of the time."""
     return invented(r) if r.random() < 0.5 else r.choice(r.choice((NOUNS, ADJECTIVES, THINGS)))
 
 
 def proper(r: Rng, known: list[str]) -> str:
-    """A capitalised word: from the list, or invented; sometimes two of them, sometimes all capitals."""
+    """Returns a capitalized word from a list, or invented; sometimes two of them, or all in capitals."""
     if r.random() < 0.4:
         return r.choice(known)
     name = invented(r).capitalize()
@@ -91,7 +91,7 @@ def proper(r: Rng, known: list[str]) -> str:
 
 
 def phrase(r: Rng, low: int = 1, high: int = 4) -> str:
-    """Several words, as a message or a title would have them."""
+    """Returns several words, like a message or a title."""
     if r.random() < 0.25:
         words = [r.choice(COMMON) if r.random() < 0.6 else word(r) for _ in range(r.randint(low, high + 2))]
         return " ".join(words) if r.random() < 0.6 else " ".join(words).capitalize()
@@ -105,7 +105,7 @@ def phrase(r: Rng, low: int = 1, high: int = 4) -> str:
 
 
 def value(r: Rng) -> str:
-    """Any short string a tool could be asked to take."""
+    """Returns any short string that a tool could take as an argument."""
     kind = r.random()
     if kind < 0.30:
         return word(r)
@@ -125,7 +125,8 @@ def value(r: Rng) -> str:
 
 
 def foreign_script(r: Rng) -> str:
-    """Characters of several bytes each: the pieces of the vocabulary below a character need training, too."""
+    """Returns characters of several bytes each, so that pieces of the vocabulary that are parts of characters are
+    trained too."""
     first, last = r.choice(
         (
             (0x3041, 0x3093),

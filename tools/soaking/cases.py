@@ -1,6 +1,6 @@
-"""The requests, and how a response is read: as Said, the same from a whole response and from a stream.
+"""The requests of the soak test, and functions that read responses. A unary response and a stream give the same Said.
 
-Every case is greedy, so that its answer is known from a quiet run.
+Every case is greedy, so that its answer is known from the quiet run.
 """
 
 from __future__ import annotations
@@ -33,11 +33,13 @@ LONG = "Please repeat: " + " ".join(f"word{i}" for i in range(150))
 
 @dataclass(frozen=True)
 class Case:
-    """A request. kind: chat, completions, responses or tokenize. body: without model and stream."""
+    """A request of the soak test."""
 
     name: str
     kind: str
+    """One of "chat", "completions", "responses" and "tokenize"."""
     body: dict[str, Any]
+    """The body without the fields `model` and `stream`."""
 
     @property
     def path(self) -> str:
@@ -94,15 +96,17 @@ CASES = (
 
 @dataclass
 class Choice:
-    """One answer. finish is "" while it goes on."""
+    """One choice of an answer."""
 
     text: str = ""
     reasoning: str = ""
     calls: list[list[str]] = field(default_factory=list)
+    """The name and the arguments of each tool call."""
     finish: str = ""
+    """The finish reason, or the status of a response; "" until the choice has ended."""
 
     def begins(self, whole: Choice) -> bool:
-        """Whether this may become whole."""
+        """Returns whether this choice is the beginning of a complete one, or equal to it."""
         last = len(self.calls) - 1
         return (
             whole.text.startswith(self.text)
@@ -118,11 +122,13 @@ class Choice:
 
 @dataclass
 class Said:
-    """An answer as far as it has come. done: its end was seen. error: the error object that it ended with."""
+    """What an answer has said so far."""
 
     choices: dict[int, Choice] = field(default_factory=dict)
     done: bool = False
+    """Whether its end was received."""
     error: dict[str, Any] | None = None
+    """The error object with which it ended."""
 
     def choice(self, index: int) -> Choice:
         return self.choices.setdefault(index, Choice())
@@ -132,7 +138,7 @@ class Said:
 
 
 def whole(case: Case, body: bytes) -> Said:
-    """A unary answer."""
+    """Reads a unary response."""
     data, said = json.loads(body), Said(done=True)
     if case.kind == "tokenize":
         said.choice(0).text = json.dumps(data["tokens"])
@@ -159,7 +165,7 @@ def _response(mine: Choice, data: dict[str, Any]) -> None:
 
 
 def streamed(case: Case, body: bytes) -> Said:
-    """A stream, as far as it came; an event that was cut is not there yet."""
+    """Reads the complete events of a stream, up to where it was cut."""
     said = Said()
     for data in _events(body):
         if data == "[DONE]":

@@ -1,6 +1,6 @@
-"""One client connection that can behave badly: leave in the middle, read slowly, or stop reading. On h11.
+"""A client connection that can behave badly: disconnect in the middle, read slowly, or stop reading. Uses h11.
 
-Knows nothing of what is asked; it reports what it saw and never raises for what the server does.
+It knows nothing of the requests. It reports what it received, and never raises an error for what the server does.
 """
 
 from __future__ import annotations
@@ -16,42 +16,49 @@ from typing import Any
 import h11
 
 SLOW_BYTES, SLOW_S = 300, 0.05
-"""Bytes that a slow reader reads at a time, and its pause after each read."""
+"""The number of bytes that a slow reader reads at a time, and its pause in seconds after each read."""
 STALL_S = 3.0
+"""Seconds for which a stalling reader stops reading."""
 
 
 @dataclass(frozen=True)
 class Manner:
-    """How a client behaves. leaves_after: it hangs up after so many bytes of the answer, None: it stays.
-
-    slow: it reads in small bites. stalls: it takes nothing for a while after the first bytes.
-    """
+    """How a client behaves."""
 
     name: str = "patient"
     leaves_after: int | None = None
+    """Disconnects after this many bytes of the answer; None: stays until the end."""
     slow: bool = False
+    """Reads a few bytes at a time."""
     stalls: bool = False
+    """Stops reading for a while after the first bytes."""
 
 
 @dataclass
 class Seen:
-    """What a client saw. status 0: no answer. whole: the body was complete, and one could tell. trouble: what broke."""
+    """What a client received."""
 
     status: int = 0
+    """The HTTP status, 0 if there was no answer."""
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
     whole: bool = False
+    """Whether the end of the body was received."""
     trouble: str = ""
+    """The error that ended the exchange."""
     began: float = field(default_factory=time.monotonic)
+    """The time at which the request began, as time.monotonic() gives it."""
     first_s: float | None = None
+    """Seconds to the first byte of the body; None if there was none."""
     ended: float = 0.0
+    """The time at which the exchange ended."""
 
 
 class Connection:
-    """A connection that is used again as long as both sides like it."""
+    """A keep-alive connection, which is opened again if it was closed."""
 
     def __init__(self, port: int, client: str = "") -> None:
-        """client: the address that it says it has, as a proxy would."""
+        """Takes the port of the server, and the address that the client has according to its X-Forwarded-For header."""
         self._port = port
         self._client = client
         self._http: h11.Connection | None = None
@@ -61,7 +68,10 @@ class Connection:
     async def ask(
         self, method: str, path: str, body: dict[str, Any] | None, request_id: str, manner: Manner, patience_s: float
     ) -> Seen:
-        """One exchange. It takes at most patience_s: then `trouble` says so."""
+        """Sends a request, and returns what the server answered within `patience_s` seconds.
+
+        Errors and timeouts are reported as `trouble`.
+        """
         seen = Seen()
         try:
             await asyncio.wait_for(self._ask(seen, method, path, body, request_id, manner), patience_s)
@@ -75,7 +85,7 @@ class Connection:
         return seen
 
     async def close(self) -> None:
-        """Hang up."""
+        """Closes the connection."""
         if self._http is not None:
             self._http = None
             self._writer.close()

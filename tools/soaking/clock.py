@@ -1,10 +1,10 @@
-"""The pauses of an event loop, seen from within it: a clock that ticks every millisecond or two.
+"""Measures the pauses of an event loop from within, with a timer that fires every millisecond or two.
 
     python -m tools.soaking.clock FILE [options of the server]
 
-is the server with such a clock in its loop; with the one word "control" for its options it is an empty loop, whose
-pauses are the machine's. FILE is shared memory: the longest pause in seconds since somebody set it to 0, and the number
-of pauses beyond LONG_S.
+runs the server with such a timer in its event loop. With the single word "control" in place of the options it runs an
+empty event loop, whose pauses are caused by the machine. FILE is shared memory with two numbers: the longest pause in
+seconds since the last reset, and the number of pauses longer than LONG_S.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FORM = struct.Struct("dd")
 
 
 class Pauses:
-    """The shared figures."""
+    """The numbers in the shared file."""
 
     def __init__(self, file: Path) -> None:
         if not file.exists():
@@ -31,20 +31,20 @@ class Pauses:
             self._memory = mmap.mmap(opened.fileno(), FORM.size)
 
     def add(self, pause_s: float) -> None:
-        """A pause."""
+        """Records a pause."""
         longest, count = FORM.unpack(self._memory)
         if pause_s > longest or pause_s > LONG_S:
             FORM.pack_into(self._memory, 0, max(longest, pause_s), count + (pause_s > LONG_S))
 
     def take(self) -> tuple[float, int]:
-        """(the longest since the last call, in seconds; the number of long ones since the start)."""
+        """Returns the longest pause in seconds since the last call, and the number of long pauses since the start."""
         longest, count = FORM.unpack(self._memory)
         FORM.pack_into(self._memory, 0, 0.0, count)
         return longest, int(count)
 
 
 class Clock:
-    """Ticks in the running loop."""
+    """A timer in the running event loop."""
 
     def __init__(self, pauses: Pauses) -> None:
         self._pauses = pauses
@@ -52,7 +52,7 @@ class Clock:
         self._last = time.perf_counter()
 
     def tick(self) -> None:
-        """Now, and again soon."""
+        """Records the time since the last tick, and schedules the next tick."""
         now = time.perf_counter()
         self._pauses.add(now - self._last)
         self._last = now
@@ -65,7 +65,7 @@ async def _control(pauses: Pauses) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """The server or the empty loop."""
+    """Runs the server or the empty event loop."""
     pauses = Pauses(Path(argv[0]))
     if argv[1:] == ["control"]:
         import uvloop
@@ -79,7 +79,7 @@ def main(argv: list[str]) -> int:
 
     async def load(app: run.App) -> None:
         await until_ready(app)
-        Clock(pauses).tick()  # starting is not measured
+        Clock(pauses).tick()  # after the start, which is not measured
 
     run.load = load
     sys.argv[1:] = argv[1:]

@@ -1,6 +1,6 @@
-"""A client that means harm: what it sends is chosen at random from ACTS. Its answers are counted, not in the ledger.
+"""A hostile client, which picks what it sends at random from ACTS. Its answers are counted, but not in the ledger.
 
-An answer other than those that a hostile client may get, or none, is a violation.
+An answer with a status that is not in ALLOWED, or no answer, is a violation.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 
 
 class Hostile:
-    """One client at full blast, under an address of its own. answers: how many of each status, by act."""
+    """One client that sends without a pause from an address of its own. `answers` counts (act, status)."""
 
     def __init__(self, port: int, address: str, ledger: Ledger, rng: random.Random, patience_s: float) -> None:
         self.answers: Counter[tuple[str, int]] = Counter()
@@ -32,7 +32,7 @@ class Hostile:
         self._patience_s = patience_s
 
     async def run(self) -> None:
-        """For ever."""
+        """Performs random acts until it is cancelled."""
         try:
             while True:
                 name, act = self._random.choice(ACTS)
@@ -44,34 +44,35 @@ class Hostile:
 
     async def _post(self, path: str, body: dict[str, Any]) -> int:
         seen = await self._line.ask("POST", path, body, "hostile", Manner(), self._patience_s)
-        refused = "Reset" in seen.trouble or "BrokenPipe" in seen.trouble  # the rest of a refused body is not read
+        # The server does not read the rest of a body that it has refused.
+        refused = "Reset" in seen.trouble or "BrokenPipe" in seen.trouble
         if seen.status not in ALLOWED and not refused:
             self._ledger.violate(f"hostile {path}: {seen.status} {seen.trouble} {seen.body[:300]!r}")
         return seen.status
 
     async def many_sequences(self) -> int:
-        """128 sequences of long answers."""
+        """Asks for 128 sequences with long answers."""
         body = {"model": "demo", "prompt": ["go on"] * 16, "n": 8, "max_tokens": 400, "ignore_eos": True}
         return await self._post(COMPLETIONS, body)
 
     async def long_text(self) -> int:
-        """A text of 4 to 24 MB."""
+        """Sends a text of 4 to 24 MB."""
         text = "all work and no play " * self._random.randrange(200_000, 1_200_000)
         return await self._post(CHAT, {"model": "demo", "messages": [{"role": "user", "content": text}]})
 
     async def many_values(self) -> int:
-        """As many values as a body may have, and more."""
+        """Sends a list of up to 300,000 values; a body may have fewer."""
         value: Any = self._random.choice([{}, [], 7, "x" * 100])
         return await self._post(COMPLETIONS, {"model": "demo", "prompt": [value] * self._random.randrange(300_000)})
 
     async def slow_grammar(self) -> int:
-        """Regular expressions that compile fast and step slowly."""
+        """Sends regular expressions that compile fast but are slow at each token."""
         regex = self._random.choice(["((.?){50}){50}", "(.?.?.?){300}", "(((.?){12}){12}){12}", "(a+)+" * 40])
         body = {"model": "demo", "messages": [{"role": "user", "content": "x"}], "guided_regex": regex}
         return await self._post(CHAT, {**body, "n": 8, "max_tokens": 40})
 
     async def stored_items(self) -> int:
-        """A conversation of large items, and its list."""
+        """Stores a conversation of large items, and lists them."""
         item = {"type": "message", "role": "user", "content": "x" * 100_000}
         seen = await self._line.ask(
             "POST", "/v1/conversations", {"items": [item] * 20}, "hostile", Manner(), self._patience_s
@@ -84,23 +85,23 @@ class Hostile:
         return listed.status
 
     async def pipelined(self) -> int:
-        """Thousands of requests at once, whose answers are not read."""
+        """Sends thousands of requests at once, and does not read the answers."""
         return await self._raw(b"GET /health HTTP/1.1\r\nHost: soak\r\n\r\n" * 4000, 0.5)
 
     async def half_a_request(self) -> int:
-        """A head that promises a body, and no body."""
+        """Sends a header that announces a large body, but not the body."""
         return await self._raw(b"POST /v1/completions HTTP/1.1\r\nHost: soak\r\nContent-Length: 30000000\r\n\r\n{", 2.0)
 
     async def slow_head(self) -> int:
-        """A byte at a time."""
+        """Sends a header byte by byte."""
         return await self._raw(b"GET /v1/models HTTP/1.1\r\nX-Slow: ", 0.0, trickle=b"aaaaaaaaaaaaaaaaaaaa")
 
     async def rubbish(self) -> int:
-        """Bytes that are no HTTP."""
+        """Sends bytes that are not HTTP."""
         return await self._raw(self._random.randbytes(20_000), 0.2)
 
     async def idle_connections(self) -> int:
-        """Fifty connections that say nothing."""
+        """Opens fifty connections that send nothing."""
         opened = await asyncio.gather(*(asyncio.open_connection("127.0.0.1", self._port) for _ in range(50)))
         await asyncio.sleep(2)
         for _, writer in opened:
@@ -108,7 +109,16 @@ class Hostile:
         return 0
 
     async def _raw(self, data: bytes, wait_s: float, trickle: bytes = b"") -> int:
-        """Send, wait, hang up. Nothing is read."""
+        """Sends bytes, waits, and disconnects without reading.
+
+        Args:
+            data: The bytes to send at once.
+            wait_s: Seconds to wait before disconnecting.
+            trickle: Bytes to send afterwards, one every 0.1 seconds.
+
+        Returns:
+            0, the status for an act without an answer.
+        """
         with contextlib.suppress(OSError, asyncio.TimeoutError):
             _, writer = await asyncio.open_connection("127.0.0.1", self._port)
             try:

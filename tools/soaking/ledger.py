@@ -1,7 +1,8 @@
-"""The ledger: every request sent, what its client received, its lines in the server's log, and what is wrong.
+"""The ledger of the soak test: every request, what its client received, the server's access log lines, and all
+violations.
 
-Knows what answers are allowed: the right one, a part of it where something was killed or somebody left, or an honest
-refusal. Everything else is a violation.
+An answer may be right, or the beginning of the right one if an engine was killed or the client disconnected, or a
+justified refusal. Everything else is a violation.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ REFUSALS = {429: "refused: queue full", 503: "refused: not available"}
 
 @dataclass
 class Entry:
-    """One request. outcome: set once. said_by_server: its access lines."""
+    """One request."""
 
     number: int
     case: Case
@@ -30,8 +31,10 @@ class Entry:
     model: str
     manner: Manner
     outcome: str = ""
+    """How it ended; set once."""
     seen: Seen | None = None
     said_by_server: list[dict[str, Any]] = field(default_factory=list)
+    """The access log lines of the request."""
 
     @property
     def request_id(self) -> str:
@@ -39,7 +42,7 @@ class Entry:
 
 
 class Ledger:
-    """expected: what each case says, from the quiet run."""
+    """Judges the outcome of every request. `expected` has the answers of the quiet run by the name of the case."""
 
     def __init__(self) -> None:
         self.entries: dict[str, Entry] = {}
@@ -50,22 +53,22 @@ class Ledger:
         self.total = 0
 
     def begin(self, case: Case, stream: bool, model: str, manner: Manner) -> Entry:
-        """A request that is about to be sent."""
+        """Adds a request that is about to be sent."""
         self.total += 1
         entry = Entry(self.total, case, stream, model, manner)
         self.entries[entry.request_id] = entry
         return entry
 
     def disturbed(self, what: str) -> None:
-        """Something was killed or reloaded now."""
+        """Records that an engine is being killed, or models reloaded, now."""
         self.disturbances.append((time.monotonic(), what))
 
     def violate(self, what: str) -> None:
-        """Note what must not happen."""
+        """Adds a violation."""
         self.violations.append(what)
 
     def close(self, entry: Entry, seen: Seen) -> None:
-        """What the client saw. Judged at once."""
+        """Records and judges what the client received."""
         if entry.outcome:
             self.violate(f"{entry.request_id}: two outcomes")
         entry.seen = seen
@@ -75,7 +78,7 @@ class Ledger:
         self._settle(entry)
 
     def heard(self, line: dict[str, Any]) -> None:
-        """A line of the server's log."""
+        """Records a line of the server's log."""
         request_id = line.get("request_id", "")
         if request_id.startswith("soak-"):
             entry = self.entries.get(request_id)
@@ -88,17 +91,18 @@ class Ledger:
             self.violate(f"the server's log: {json.dumps(line)[:2000]}")
 
     def finish(self) -> None:
-        """Nothing more comes: what is still open is wrong."""
+        """Adds a violation for each request that lacks an outcome or an access log line at the end of the run."""
         for entry in self.entries.values():
             missing = "no outcome" if not entry.outcome else "no access line"
             never_sent = entry.seen is not None and not entry.seen.status and entry.manner.leaves_after == 0
-            if not never_sent:  # it may have left before the server had read its request
+            if not never_sent:  # the client may have disconnected before the server had read the request
                 self.violate(f"{entry.request_id} ({entry.case.name}, {entry.outcome}): {missing}")
 
     # --- judging
 
     def _settle(self, entry: Entry) -> None:
-        """Both sides have spoken: compare them, and forget the entry, so that a second line shows."""
+        """Once both sides have reported a request, compares them and removes the entry, so that a second access line is
+        noticed."""
         if not (entry.outcome and entry.said_by_server and entry.seen):
             return
         del self.entries[entry.request_id]
@@ -151,11 +155,11 @@ class Ledger:
         return "answered" if said.choices == expected.choices else self._wrong(entry, f"ended early: {said.choices}")
 
     def killed(self, seen: Seen) -> bool:
-        """Whether an engine was killed while this client waited."""
+        """Returns whether an engine was killed while a client waited."""
         return any(seen.began - 1 < when < seen.ended for when, what in self.disturbances if what == "kill")
 
     def recent(self, now: float, span_s: float) -> bool:
-        """Whether something was disturbed in so many seconds before."""
+        """Returns whether there was a kill or a reload within `span_s` seconds before `now`."""
         return any(now - span_s < when < now + 1 for when, _ in self.disturbances)
 
     def _wrong(self, entry: Entry, what: str) -> str:

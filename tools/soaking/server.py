@@ -1,4 +1,4 @@
-"""The server under test: a process of its own, its configuration, and what it logs."""
+"""Runs the server under test as a process, writes its configuration, and reads its log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tools.soaking.clock import Pauses
 from tools.soaking.ledger import Ledger
 
 EXACT = '{"EXECUTION_MODE_HINT": "ACCURACY", "INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}'
-"""With these options, answers do not depend on the rest of the batch."""
+"""Plugin options with which an answer does not depend on the other sequences in the batch."""
 FLAGS = (
     *("--rest_port", "0", "--rest_bind_address", "127.0.0.1", "--log_format", "json", "--metrics_enable"),
     *("--plugin_config", EXACT, "--max_queued_requests", "24", "--max_num_seqs", "16", "--cache_size", "1"),
@@ -23,7 +23,7 @@ READY_S = 120.0
 
 
 class Server:
-    """A server process and what it logs."""
+    """A server process, whose log goes into the ledger."""
 
     def __init__(self, ledger: Ledger, directory: Path, replicas: int = 1) -> None:
         self.ledger = ledger
@@ -36,7 +36,7 @@ class Server:
         self._ready = asyncio.Event()
 
     async def start(self) -> None:
-        """Start it and wait until it serves."""
+        """Starts the server and waits until it is ready."""
         self.configure(second=False, sequences=16)
         clock = [sys.executable, "-m", "tools.soaking.clock"]
         Pauses(self.pauses)
@@ -49,7 +49,12 @@ class Server:
         await asyncio.wait_for(self._ready.wait(), READY_S)
 
     def configure(self, *, second: bool, sequences: int) -> None:
-        """Write config.json: another number of sequences replaces the engine, second is a model more or less."""
+        """Writes config.json.
+
+        Args:
+            second: Whether the second model is in it.
+            sequences: max_num_seqs of the first model. Another number than before replaces its engine.
+        """
         self.models = ["demo", "second"] if second else ["demo"]
         own = {"demo": {"max_num_seqs": sequences}, "second": {}}
         entries = [{"config": {"name": name, "base_path": str(DEMO_MODEL), **own[name]}} for name in self.models]
@@ -71,7 +76,7 @@ class Server:
             self.ledger.heard(line)
 
     async def stop(self) -> None:
-        """As a supervisor does; it must end by itself."""
+        """Stops the server with SIGTERM, as a supervisor does. It is a violation if the server does not end."""
         self._control.kill()
         await self._control.wait()
         self.process.send_signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Sample the server from outside while it runs: memory, descriptors, KV cache, queue."""
+"""Samples the running server from outside: memory, file descriptors, KV cache and queue."""
 
 from __future__ import annotations
 
@@ -17,13 +17,10 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass
 class Sample:
-    """The server at one moment. t: seconds since the start of the watch. Memory in MB. live_ms: of a liveness probe.
-
-    loop_ms, empty_loop_ms: the longest pause since the last sample, of the server's event loop and of an empty one
-    beside it. long_pauses, empty_long_pauses: beyond 50 ms, since the start.
-    """
+    """The state of the server at one moment. Memory is in MB."""
 
     t: float
+    """Seconds since the start of the watch."""
     front_mb: float = 0.0
     engine_mb: float = 0.0
     descriptors: int = 0
@@ -32,15 +29,20 @@ class Sample:
     in_flight: float = 0.0
     kv: float = 0.0
     live_ms: float = 0.0
+    """The time that a liveness probe took."""
     loop_ms: float = 0.0
+    """The longest pause of the server's event loop since the last sample."""
     empty_loop_ms: float = 0.0
+    """The longest pause of an empty event loop in another process since the last sample."""
     long_pauses: int = 0
+    """Pauses of the server's event loop of more than 50 ms, since the start."""
     empty_long_pauses: int = 0
+    """Pauses of the empty event loop of more than 50 ms, since the start."""
     ready: bool = False
 
 
 class Watch:
-    """Takes a sample every so often."""
+    """Takes samples at regular intervals."""
 
     def __init__(self, port: int, pid: int, pauses: Path, control_pauses: Path) -> None:
         self.samples: list[Sample] = []
@@ -51,13 +53,13 @@ class Watch:
         self._pauses, self._control_pauses = Pauses(pauses), Pauses(control_pauses)
 
     async def run(self, every_s: float) -> None:
-        """For ever."""
+        """Takes samples until it is cancelled."""
         while True:
             self.samples.append(await self.look())
             await asyncio.sleep(every_s)
 
     async def look(self) -> Sample:
-        """One sample, now."""
+        """Takes and returns one sample."""
         sample = Sample(round(time.monotonic() - self.began, 2))
         sample.front_mb = _memory_mb(self._pid)
         sample.engine_mb = sum(map(_memory_mb, engines(self._pid)))
@@ -82,16 +84,16 @@ class Watch:
         return seen.body.decode() if seen.status == 200 else ""
 
     async def post(self, path: str) -> None:
-        """Ask for something to be done."""
+        """Sends a POST request with an empty object."""
         await self._line.ask("POST", path, {}, "watch", Manner(), 60)
 
     async def close(self) -> None:
-        """Hang up."""
+        """Closes the connection."""
         await self._line.close()
 
 
 def engines(pid: int) -> list[int]:
-    """The engine children of a server, by their command lines."""
+    """Returns the process ids of a server's engine processes, which are found by their command lines."""
     found = []
     for task in Path(f"/proc/{pid}/task").iterdir():
         for child in (task / "children").read_text().split():
