@@ -1,11 +1,11 @@
 """python -m tools.demo_model [step ...] makes the demo model. Without steps, it runs all of them in order.
 
-tokenizer   draw dialogs and train the vocabulary                          under a minute
-train       train the model; continues from its checkpoint if there is one   about eighty minutes on one CPU core
-export      convert the checkpoint to an int8 OpenVINO folder              under a minute
-tune        train the exported weights further on schemas and long prompts, and export again   some minutes
-evaluate    answer held-out prompts with openvino_genai, and print a table   a minute
-draft       train and export the draft model                               a few minutes
+tokenizer   draw dialogs, train the vocabulary                     under a minute
+train       train the model, or continue from a checkpoint         about eighty minutes on one CPU core
+export      convert the checkpoint to an int8 OpenVINO folder      under a minute
+tune        train further on schemas and long prompts, export      some minutes
+evaluate    answer held-out prompts with openvino_genai            a minute
+draft       train and export the draft model                       a few minutes
 
 Intermediate files (tokenizer, checkpoints) are in the work folder; only the folder of `--target` is meant to be kept.
 """

@@ -61,7 +61,7 @@ class Hostile:
         return await self._post(CHAT, {"model": "demo", "messages": [{"role": "user", "content": text}]})
 
     async def many_values(self) -> int:
-        """Sends a list of up to 300,000 values; a body may have fewer."""
+        """Sends a list of up to 300,000 values, which may be more than a body is allowed to have."""
         value: Any = self._random.choice([{}, [], 7, "x" * 100])
         return await self._post(COMPLETIONS, {"model": "demo", "prompt": [value] * self._random.randrange(300_000)})
 
