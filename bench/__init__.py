@@ -1,1 +1,1 @@
-"""Measuring; not part of the package."""
+"""Benchmarks. They are not part of the package."""

@@ -1,4 +1,4 @@
-"""python -m bench NAME [options]: NAME is one of BENCHES."""
+"""python -m bench NAME [options] runs a benchmark. NAME is one of BENCHES."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import signal
 import sys
 
 BENCHES = ("stall", "start", "compare", "front", "parts", "serve", "engine", "embed", "grammars", "drafts")
-"""The benchmarks, each a module with a function `main`; `engine` is a function of serve.py."""
+"""The benchmarks. Each is a module with a function `main`, except `engine`, which is a function of serve.py."""
 
 
 def run() -> int:
-    """The exit status: 2 for wrong use."""
+    """Runs the benchmark that the command line names. Returns the exit status: 2 for wrong usage."""
     name = sys.argv[1] if len(sys.argv) > 1 else ""
     if name not in BENCHES:
         print(f"usage: python -m bench {' | '.join(BENCHES)} [options]", file=sys.stderr)
         return 2
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what it started ends, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # also ends the started processes
     module, function = ("serve", "engine") if name == "engine" else (name, "main")
     getattr(importlib.import_module(f".{module}", __package__), function)(sys.argv[2:])
     return 0

@@ -1,8 +1,10 @@
-"""The limit: the same prompts in a bare loop in this process, by openvino_genai's pipeline or by the paged engine.
+"""The limit for servers: the same prompts in a bare loop in this process, with openvino_genai's pipeline or the paged
+engine.
 
-Text in (already rendered by the tokenizer's own chat template), token ids out: what no server can do without, and all
-that it should cost. The pipeline is built, sized and warmed up by the server's own code, so that both have the same
-one. python -m bench.bare genai|paged [options of the server] answers Work.
+A bare loop turns text, already rendered with the chat template, into token ids. No server can do without this work, and
+it should not add much to it. The server's own code builds, sizes and warms up the engine, so both have the same one.
+
+python -m bench.bare genai|paged [options of the server] reads one Work per line, and answers with its Outcome.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from lean_ovms.types import SamplingParams
 
 
 class GenAi:
-    """openvino_genai's pipeline."""
+    """Runs openvino_genai's pipeline."""
 
     def __init__(self, config: Config) -> None:
         self._engine = ContinuousPipeline(config)
@@ -38,7 +40,7 @@ class GenAi:
         self._number = 1 << 40
 
     def begin(self, ids: np.ndarray, max_tokens: int, ignore_eos: bool) -> Any:
-        """Add a request to the next steps: its handle."""
+        """Adds a request, which the next steps will compute. Returns its handle."""
         config = genai.GenerationConfig()
         config.set_eos_token_id(self._engine._eos)
         config.stop_token_ids = set(self.stops)
@@ -49,12 +51,12 @@ class GenAi:
 
     @staticmethod
     def read(handle: Any) -> list[int]:
-        """The tokens that are new."""
+        """Returns the new tokens of a request."""
         return handle.read()[0].generated_ids if handle.can_read() else []
 
 
 class Paged:
-    """The paged engine."""
+    """Runs the paged engine."""
 
     def __init__(self, config: Config) -> None:
         engine = assemble.load(config.replace(pipeline_type="PAGED"))
@@ -64,7 +66,7 @@ class Paged:
         self.step = self._requests.step
 
     def begin(self, ids: np.ndarray, max_tokens: int, ignore_eos: bool) -> list[int]:
-        """Add a request to the next steps: where its tokens come."""
+        """Adds a request, which the next steps will compute. Returns the list that receives its tokens."""
         stops = frozenset() if ignore_eos else self.stops
         return self._requests.add(
             ids.tolist(), SamplingParams(temperature=0.0, ignore_eos=ignore_eos), max_tokens, stops
@@ -72,13 +74,13 @@ class Paged:
 
     @staticmethod
     def read(handle: list[int]) -> list[int]:
-        """The tokens that are new."""
+        """Returns the new tokens of a request, and removes them from its list."""
         new, handle[:] = handle[:], []
         return new
 
 
 class Running:
-    """One request."""
+    """A request that is being computed."""
 
     __slots__ = ("began", "count", "first", "handle", "last")
 
@@ -90,7 +92,7 @@ class Running:
 
 
 class Loop:
-    """Adds requests, steps, reads."""
+    """Adds requests, runs steps and reads tokens."""
 
     def __init__(self, engine: GenAi | Paged) -> None:
         self._engine: Any = engine
@@ -98,7 +100,7 @@ class Loop:
         gc.freeze()
 
     def answer(self, question: dict) -> dict:
-        """One Work."""
+        """Performs one Work, and returns its Outcome. The field `ignore_eos` is not part of the Work."""
         ignore_eos = bool(question.pop("ignore_eos", False))
         work = Work(**question)
         chats = [[{"role": "user", "content": prompt}] for prompt in work.prompts]

@@ -1,9 +1,11 @@
-"""The limit of an embedder: forward passes alone, in this process, on texts tokenized before, in ideal batches.
+"""The limit for embedding servers: only forward passes, in this process, on tokenized texts in ideal batches.
 
-Batches are those that the engine's queue makes when it has all texts at once. python -m bench.bare_embed MODEL answers
-{"texts": [...], "alone": bool, "pause_s": seconds}: alone computes each text by itself; pause_s: nothing is done for so
-long before each pass, as in a server between two requests of one client: threads sleep, and caches hold other things.
-The answer has seconds, also of CPU, and passes.
+The batches are those that the engine's queue makes if it has all texts at once.
+
+python -m bench.bare_embed MODEL answers lines with {"texts": [...], "alone": bool, "pause_s": seconds}. With `alone`,
+each text is computed by itself. `pause_s` is a pause before each pass, as in a server between two requests of one
+client: threads fall asleep, and caches fill with other data. An answer has the wall time, the CPU time and the duration
+of each pass, in seconds.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from lean_ovms.features.pooling.types import PoolingParams
 
 
 def main(path: str) -> None:
-    """Answer with the model without queue, records and pipe."""
+    """Answers with the model itself, without the server's queue, records and pipe."""
     config = Config(model_path=path, task="embeddings")
     pooler = OpenVinoPooler(config)
     gc.collect()

@@ -1,9 +1,12 @@
-"""The load: streaming chat requests over raw sockets, in a process of its own. python -m bench.client answers Work.
+"""The load: streaming chat requests over raw sockets, in a separate process.
 
-It shares the cores with what it measures, so it does as little as it can: no event loop but epoll, no JSON, no HTTP
-library; answers are looked at for the first word of content, counted by their `data:` lines, and the usage is read from
-the last kilobyte. About 4 us a chunk. Works with any OpenAI-compatible server; a question also names host, port, path
-and the body's other fields.
+It shares the cores with the server, so it does as little as possible: epoll in place of an event loop, no JSON, no HTTP
+library. It searches answers for the first word of content, counts the `data:` lines, and reads the usage from the last
+kilobyte, in about 4 us per chunk. It works with every OpenAI-compatible server.
+
+python -m bench.client reads one Work per line, with the server's host, port and path and further fields of the body,
+and
+answers with its Outcome.
 """
 
 from __future__ import annotations
@@ -25,17 +28,18 @@ PROMPT = re.compile(rb'"prompt_tokens": ?(\d+)')
 END = b"\r\n0\r\n\r\n"
 TAIL = 1024
 SILENT_S = 300.0
-"""A server that sends no byte for so long, with requests waiting, does not answer."""
+"""Seconds without a byte, while requests are waiting, after which the server counts as hanging."""
 READ_BYTES = 1 << 14
-"""Python makes a buffer of this size for every read: a quarter of a megabyte costs more than all the rest here."""
+"""The size of reads. Python allocates a buffer of this size for each, and 256 KB would cost more than everything else
+here."""
 
 
 class HungUp(Exception):
-    """The server has closed a connection."""
+    """Raised if the server has closed a connection."""
 
 
 class Lane:
-    """One keep-alive connection, one request at a time."""
+    """A keep-alive connection that carries one request at a time."""
 
     __slots__ = ("began", "events", "first", "last", "payload", "sized", "sock", "status", "tail", "target", "used")
 
@@ -48,14 +52,14 @@ class Lane:
         self.reset(0.0)
 
     def reset(self, began: float) -> None:
-        """Before a request."""
+        """Clears the state of the previous request."""
         self.began = self.last = began
         self.first = 0.0
         self.events = self.status = self.sized = 0
         self.tail = b""
 
     def send(self, payload: bytes, began: float) -> None:
-        """Send a request; a connection that the server has closed is found at the next reading."""
+        """Sends a request. If the server has closed the connection, the next read will tell."""
         self.reset(began)
         self.used += 1
         self.payload = payload
@@ -64,11 +68,21 @@ class Lane:
 
     @property
     def stale(self) -> bool:
-        """The server closed it after an earlier answer, and no byte of the next one has come."""
+        """Whether an earlier request was answered on this connection, and no byte of the next answer has arrived."""
         return self.used > 1 and not self.status
 
     def take(self, gaps: list[float]) -> bool:
-        """Read what has arrived; True when the response is complete. Raises HungUp."""
+        """Reads the bytes that have arrived.
+
+        Args:
+            gaps: Receives the seconds since the previous chunk.
+
+        Returns:
+            Whether the response is complete.
+
+        Raises:
+            HungUp: The server has closed the connection.
+        """
         try:
             data = self.sock.recv(READ_BYTES)
         except ConnectionError:
@@ -105,7 +119,7 @@ class Lane:
         return self.sized <= 0
 
     def note(self, outcome: Outcome) -> None:
-        """Add the finished request to the outcome."""
+        """Adds the finished request to the outcome."""
         prompt, completion = PROMPT.search(self.tail), COMPLETION.search(self.tail)
         outcome.failed += self.status != 200
         outcome.events += self.events
@@ -116,7 +130,7 @@ class Lane:
 
 
 class Load:
-    """One Work against one server."""
+    """Performs one Work with one server."""
 
     def __init__(self, work: Work, address: tuple[str, int], payloads: list[bytes], target: str) -> None:
         self._work, self._payloads = work, payloads
@@ -134,9 +148,12 @@ class Load:
         return lane
 
     def _leave(self, lane: Lane) -> None:
-        """A server may close a connection after an answer: uvicorn five seconds later, llama-server at once.
+        """Handles a connection that the server has closed after an answer: uvicorn does so after five seconds,
+        llama-server at once.
 
-        A request that crossed the closing is sent once more, on a new connection; its time counts from the first.
+        If a request was sent while the server closed it, the request is sent again on a new connection. Its time counts
+        from
+        the first attempt.
         """
         waiting = lane not in self._idle
         if waiting and not lane.stale:
@@ -150,7 +167,7 @@ class Load:
             self._lane().send(lane.payload, lane.began)
 
     def run(self) -> Outcome:
-        """All of it. Ends the process if the server does not answer."""
+        """Performs the work. Ends the process if the server does not answer."""
         try:
             return self._run()
         finally:
@@ -180,7 +197,11 @@ class Load:
         return outcome
 
     def _begin_due(self) -> float | None:
-        """Send what is due; seconds until the next one is, -1 if a response must end first, None if all is done."""
+        """Sends the requests that are due.
+
+        Returns:
+            Seconds until the next request is due, -1 if a response must end first, None if all are done.
+        """
         arrivals, seconds = self._work.arrivals, self._work.seconds
         while self._sent < len(self._payloads):
             now = time.perf_counter()
@@ -203,7 +224,7 @@ class Load:
 
 
 def payload(path: str, body: dict[str, object] | None, host: str = "bench", headers: str = "") -> bytes:
-    """A request as bytes: POST with a JSON body, or GET."""
+    """Returns a request as bytes: POST with a JSON body, or GET if there is none."""
     if body is None:
         return f"GET {path} HTTP/1.1\r\nHost: {host}\r\n{headers}\r\n".encode()
     data = json.dumps(body).encode()
@@ -212,7 +233,7 @@ def payload(path: str, body: dict[str, object] | None, host: str = "bench", head
 
 
 def chat(prompt: str, max_tokens: int, fields: dict[str, object]) -> dict[str, object]:
-    """The body of a streaming chat request."""
+    """Returns the body of a streaming chat request."""
     return {
         "messages": [{"role": "user", "content": prompt}],
         "max_tokens": max_tokens,
@@ -224,7 +245,8 @@ def chat(prompt: str, max_tokens: int, fields: dict[str, object]) -> dict[str, o
 
 
 def answer(question: dict) -> dict:
-    """One Work; host, port, path, fields and headers are the question's too."""
+    """Performs one Work. The question also has the server's port and path, and optionally host, fields, headers and
+    get."""
     host, port, path = question.pop("host", "127.0.0.1"), question.pop("port"), question.pop("path")
     fields, headers, get = question.pop("fields", {}), question.pop("headers", ""), question.pop("get", False)
     work = Work(**question)

@@ -1,16 +1,18 @@
-"""Compares servers on the same weights, with the same client, in one table. The bare loops are the limit.
+"""Compares servers with the same weights and the same client, in one table. Bare loops are the limit.
 
-The contestants take turns: GenAI's pipeline and the paged engine in bare loops, of which the better one is the limit in
-each case, lean_ovms, and each --rival. Without --rival these are FastAPI with LLMPipeline, llama.cpp's llama-server
+The contestants take turns: bare loops of GenAI's pipeline and of the paged engine, lean_ovms, and each --rival. The
+faster bare loop is the limit in each case. By default the rivals are FastAPI with LLMPipeline, llama.cpp's llama-server
 (Q8_0), vLLM (bf16) and OVMS. A rival that is not installed is left out, with a line that says how to install it. Every
-request generates all its tokens. `start` is the time from the command to the first token, `idle` the CPU time of a
+request generates all its tokens. `start` is the time from the command to the first token, `idle` the CPU time in a
 second without requests.
 
---rival is one of these names, NAME=URL of a running server, or NAME=COMMAND with {port} (and {model}) in it.
+--rival is one of these names, NAME=URL of a running server, or NAME=COMMAND, which contains {port} and may contain
+{model}.
 
---weights NAME=PATH, once or more, replaces the embedded model: a folder of OpenVINO files, a GGUF file or a folder of
-safetensors. All of them race together. Each is served by the contestants that load its format, and named in their rows.
-tools.random_model makes weights of a real model's sizes, tools.real_models fetches real ones.
+--weights NAME=PATH, once or more often, replaces the embedded model by a folder of OpenVINO files, a GGUF file or a
+folder of safetensors. All of these take part in the same run. Each is served by the contestants that can load it, and
+its name is in their rows. tools.random_model makes weights with a real model's sizes, tools.real_models fetches real
+ones.
 """
 
 from __future__ import annotations
@@ -45,23 +47,29 @@ COLUMNS = (
 ONCE = ("who", "rss_mb", "peak_mb", "start_s", "idle_cpu")
 ENGLISH = ROOT / "tests/data/real/english.txt"
 SHARED = 0.9
-"""The part of a prompt that all have in common in the cases with a shared prefix."""
+"""The fraction of a prompt that all prompts have in common, in cases with a shared prefix."""
 TEMPLATE = 64
-"""Tokens of the chat template, at most."""
+"""The most tokens that a chat template adds."""
 
 
 def main(argv: Sequence[str]) -> None:
-    """The race, and the table."""
+    """Runs the comparison and prints the table."""
     parser = options("compare", __doc__)
     race.add_options(parser)
     add_options(parser)
-    parser.add_argument("--weights", action="append", default=[], metavar="NAME=PATH", help="of one tokenizer")
+    parser.add_argument(
+        "--weights",
+        action="append",
+        default=[],
+        metavar="NAME=PATH",
+        help="weights to load; all must have one tokenizer",
+    )
     parser.add_argument("--english", action="store_true", help="tasks about an English text instead of random words")
-    parser.add_argument("--drafts", action="store_true", help="lean_ovms also with draft tokens by n-grams")
-    parser.add_argument("--prompts", default="", help="tokens of a prompt, separated by commas: 128,1000,4000,16000")
-    parser.add_argument("--shared", action="store_true", help="with --prompts: also with nine tenths in common")
+    parser.add_argument("--drafts", action="store_true", help="also measure lean_ovms with n-gram drafts")
+    parser.add_argument("--prompts", default="", help="prompt lengths in tokens: 128,1000,4000,16000")
+    parser.add_argument("--shared", action="store_true", help="with --prompts: also prompts that share 90 %%")
     parser.add_argument("--leave_out", default="", metavar="NAMES", help="contestants, separated by semicolons")
-    parser.add_argument("--no_limit", action="store_true", help="leave out the bare loops; ratios are to ours then")
+    parser.add_argument("--no_limit", action="store_true", help="no bare loops; ratios are to lean_ovms then")
     parser.set_defaults(concurrency="1,8,32", tokens=48, ignore_eos=True)
     args = parser.parse_args(argv)
     report, rows = Report("compare", args), list[dict[str, Any]]()
@@ -86,13 +94,13 @@ def main(argv: Sequence[str]) -> None:
 
 
 def room(args: argparse.Namespace) -> int:
-    """Tokens of a sequence, at most."""
+    """Returns the most tokens that a sequence can have."""
     most = max((int(tokens) for tokens in args.prompts.split(",") if tokens), default=0)
     return -(-(most * 5 // 4 + args.tokens + TEMPLATE) // 256) * 256 if most else 1024
 
 
 def sizes(args: argparse.Namespace, folder: Path) -> Iterator[tuple[argparse.Namespace, str]]:
-    """Yields the options of each length of prompts, and what the names of its cases end in."""
+    """Yields the options for each length of prompts, and the end of its cases' names."""
     if not args.prompts:
         yield args, ""
         return
@@ -110,10 +118,10 @@ def sizes(args: argparse.Namespace, folder: Path) -> Iterator[tuple[argparse.Nam
 
 
 def enter(args: argparse.Namespace, report: Report, entries: Entries) -> dict[str, float]:
-    """Start the contestants one after the other: for each server the seconds to its first token."""
+    """Starts the contestants one after the other. Returns the seconds to the first token of each server."""
     weights = entries.weights
     chosen = [*race.server_options(args, weights.served), *weights.options]
-    mine = {"lean_ovms": ["--ngram_speculation", "false", *chosen]}  # of random weights drafts would always be right
+    mine = {"lean_ovms": ["--ngram_speculation", "false", *chosen]}  # with random weights, drafts are always right
     mine |= {"lean_ovms, drafts": chosen} if args.drafts else {}
     if weights.form == "hf":
         mine = {}
@@ -137,7 +145,7 @@ def enter(args: argparse.Namespace, report: Report, entries: Entries) -> dict[st
 
 
 def of_servers(contestants: Sequence[Contestant], starts: Mapping[str, float]) -> list[dict[str, Any]]:
-    """What is measured once of each contestant, after the race: memory and idle CPU."""
+    """Measures the memory and the idle CPU time of each contestant once, after the race."""
     for contestant in contestants:
         contestant.signal(SIGCONT)
     pids = {c.name: {role: pid for role, pid in c.pids.items() if role != "client"} for c in contestants}
@@ -158,7 +166,8 @@ def of_servers(contestants: Sequence[Contestant], starts: Mapping[str, float]) -
 
 
 def compact(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A case's row as the table has it: CPU of all the contestant's processes, without the load's."""
+    """Returns the columns of the table for a case. The CPU time is that of all processes of the contestant, without the
+    load."""
     cpu = sum(seconds for role, seconds in row["cpu_s_per_1000_tokens"].items() if role != "client")
     short = {name: {mark: row[name].get(mark, 0.0) for mark in ("p50", "p99")} for name in ("ttft_ms", "itl_ms")}
     first, alone = row["ttft_ms"].get("p50", 0.0) / 1e3, row["streams"] == 1 and not row["rate"]

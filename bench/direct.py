@@ -1,4 +1,4 @@
-"""Requests to a generation.backend.Backend without a task and a pipe: they are added, stepped and read back."""
+"""Adds requests to a generation.backend.Backend, runs its steps and reads its tokens, without a task and a pipe."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lean_ovms.types import SamplingParams
 
 
 class Requests:
-    """Requests of one completion each to one backend."""
+    """The requests to one backend, each with a single completion."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -20,7 +20,7 @@ class Requests:
     def add(
         self, tokens: Sequence[int], sampling: SamplingParams, max_tokens: int, stops: frozenset[int] = frozenset()
     ) -> list[int]:
-        """Queue a request for the next steps; returns the list that its tokens are added to."""
+        """Adds a request, which the next steps will compute. Returns the list that receives its tokens."""
         number = len(self._new) + 1
         request = GenerationRequest(number, sampling, {0}, prompt=list(tokens), max_tokens=max_tokens, stops=stops)
         self._backend.check(request)
@@ -29,11 +29,11 @@ class Requests:
         return made
 
     def busy(self) -> bool:
-        """Some are not finished."""
+        """Returns whether some requests are not finished."""
         return not self._backend.idle
 
     def step(self) -> None:
-        """One turn of the worker's loop."""
+        """Runs one step, as the worker's loop does."""
         backend = self._backend
         backend.admit()
         backend.step()

@@ -1,12 +1,13 @@
-"""The paged engine with draft tokens and without, in turns, with so many of them accepted and at so many streams.
+"""Compares the paged engine with and without draft tokens, at given rates of acceptance and numbers of streams.
 
-Acceptance is simulated. Answers are given, by a grammar that allows one token at a time, and a draft token is the right
-one with the probability. So weights may be random, and the drafts are of any kind: of `--draft_model_path`, which is
-really computed, of the MTP head that the model has, else n-grams, which take no time, and every text matches.
+Acceptance is simulated. A grammar that allows one token at a time forces the answers, and a draft token is right with
+the given probability, so the weights may be random. All kinds of drafts can be measured: those of a draft model
+(`--draft_model_path`), which is really computed, of the model's MTP head, or else of n-grams, which take no time and
+match at every text.
 
---second is how often the alternative to a wrong draft token is right, where there is one; with 0 there are none. The
-demo model's steps are too cheap for drafts: tools.random_model makes larger ones, and with fewer --layers their drafts.
-What else is given are options of the server.
+--second is the probability that the alternative to a wrong draft token is right; with 0 there are no alternatives. The
+steps of the demo model are too short to gain from drafts: tools.random_model makes larger models, and draft models with
+fewer --layers. All other arguments are options of the server.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ from lean_ovms.features.drafting.child.ngrams import NgramProposer
 from lean_ovms.types import SamplingParams
 
 FIRST, LAST = 300, 2000
-"""Token ids of the texts."""
+"""The range of token ids in the texts."""
 PROMPT = 16
-"""Tokens of a prompt."""
+"""The number of tokens in a prompt."""
 
 
 class Script:
-    """An engine.paged.sequence.Matcher that allows one text alone."""
+    """An engine.paged.sequence.Matcher that allows a single text."""
 
     def __init__(self, ids: list[int], at: int = 0) -> None:
         self._ids, self._at = ids, at
@@ -55,26 +56,26 @@ class Script:
     def prepare(self) -> None: ...
 
     def apply(self, line: NDArray[np.float32]) -> None:
-        """Nothing but the next token."""
+        """Allows only the next token of the text."""
         line[:] = -np.inf
         line[self._ids[self._at]] = 0
 
     def consume(self, token: int) -> bool:
-        """The end of the text ends the grammar."""
+        """Moves on by one token. Returns whether the text has ended."""
         self._at += 1
         return self._at == len(self._ids)
 
     def forced(self) -> list[int]:
-        """No draft tokens: they are to come from n-grams."""
+        """Returns no draft tokens, although each token is known: they must come from the drafts that are measured."""
         return []
 
     def fork(self) -> Script:
-        """For another sequence."""
+        """Returns a copy for another sequence."""
         return Script(self._ids, self._at)
 
 
 class Simulation:
-    """What draft tokens are replaced by. answers: by the tokens of the prompt."""
+    """Replaces draft tokens by right and wrong ones. `answers` has the answer for the tokens of each prompt."""
 
     def __init__(self) -> None:
         self.accepted = self.second = 0.0
@@ -82,12 +83,17 @@ class Simulation:
         self._dice = random.Random(1)
 
     def token(self, ids: array[int], place: int) -> int:
-        """The token at this place of a text that begins with these, or a wrong one."""
+        """Returns a draft token, right or wrong.
+
+        Args:
+            ids: The text so far, which begins with a prompt.
+            place: The position of the token in the text.
+        """
         right = self.answers[tuple(ids[:PROMPT])][place - PROMPT]
         return right if self._dice.random() < self.accepted else right ^ 1
 
     def alternative(self, ids: array[int]) -> int:
-        """The right token in the place of the last one, or a wrong one; a wrong one where that is right."""
+        """Returns an alternative to the last token, which is never right if that token is."""
         right = self.answers[tuple(ids[:PROMPT])][len(ids) - 1 - PROMPT]
         return right if ids[-1] != right and self._dice.random() < self.second else right ^ 2
 
@@ -96,7 +102,7 @@ SIMULATION = Simulation()
 
 
 class SimulatedNgrams(NgramProposer):
-    """Each text matches."""
+    """An n-gram drafter that finds a match in every text, and whose tokens are replaced."""
 
     def propose(self, ids: array[int], most: int, few: bool) -> list[int]:
         count = len(super().propose(ids, most, few))
@@ -109,7 +115,8 @@ class SimulatedNgrams(NgramProposer):
 
 
 class SimulatedDrafter(Drafter):
-    """A draft model or a head whose tokens are replaced; put before its own class."""
+    """A draft model or MTP head whose tokens are replaced. It is put in front of the real class in the inheritance
+    order."""
 
     def _sample(self, drafting: list[Draft], logits: Logits, batch: SamplingBatch) -> list[Draft]:
         going_on = super()._sample(drafting, logits, batch)
@@ -123,7 +130,7 @@ class SimulatedDrafter(Drafter):
 
 
 def simulated(config: Config) -> PagedPipeline:
-    """An engine with simulated drafts."""
+    """Returns an engine with simulated drafts."""
     config = config.replace(enable_prefix_caching=False, ngram_speculation=True)
     pipe = assemble.load(config, replace(settings.resolve(config, 1 << 30, paged=True), blocks=1000))
     if (proposer := pipe.scheduler.speculation.source.drafter) is not None:
@@ -132,7 +139,16 @@ def simulated(config: Config) -> PagedPipeline:
 
 
 def once(pipe: PagedPipeline, texts: list[list[list[int]]], longest: int) -> tuple[float, float, int]:
-    """CPU time and wall time of decoding the answers, and its steps."""
+    """Measures the decoding of all answers.
+
+    Args:
+        pipe: The engine.
+        texts: The prompt and the answer of each stream.
+        longest: The most draft tokens per step.
+
+    Returns:
+        The CPU time and the wall time in seconds, and the number of steps.
+    """
     pipe.blocks.clear_cache()
     asked = SamplingParams(temperature=0.0, ignore_eos=True, num_assistant_tokens=longest)
     requests = Requests(pipe)
@@ -148,7 +164,7 @@ def once(pipe: PagedPipeline, texts: list[list[list[int]]], longest: int) -> tup
 
 
 def compare(report: Report, pipe: PagedPipeline, streams: int, args: argparse.Namespace) -> None:
-    """A row for each acceptance. Its first round with drafts is not counted."""
+    """Reports a row for each rate of acceptance. The first round with and without drafts is a warm-up."""
     dice, last = random.Random(streams), min(LAST, pipe.info.vocab_size)
     proposer = pipe.scheduler.speculation.source.drafter
     texts = [
@@ -177,12 +193,12 @@ def compare(report: Report, pipe: PagedPipeline, streams: int, args: argparse.Na
 
 
 def numbers(text: str) -> list[float]:
-    """Of an option, separated by commas."""
+    """Returns the numbers in a comma-separated option."""
     return [float(each) for each in text.split(",")]
 
 
 def main(argv: Sequence[str]) -> None:
-    """A row for each number of streams and acceptance."""
+    """Reports a row for each number of streams and rate of acceptance."""
     parser = options("drafts", __doc__)
     for name, value in (("--streams", "1,2,4,8"), ("--accepted", "0,0.5,0.7,0.9"), ("--second", "0")):
         parser.add_argument(name, default=value)

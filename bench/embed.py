@@ -1,8 +1,8 @@
-"""Embeddings over real sockets against the bare forward pass with ideal batches, the same new texts in turns.
+"""Compares embeddings over sockets with bare forward passes in ideal batches, in turns on the same new texts.
 
-The limit has its texts tokenized before and all of them at once; the server tokenizes, queues, and answers in base64.
-For one text alone the limit pauses before each pass, as a server's engine that waits for its client's next request.
---rival adds another OpenAI-compatible server.
+The limit gets all texts at once, already tokenized. The server has to tokenize, queue, and encode the answers in
+base64. For single texts the limit pauses before each pass, because a server's engine waits there for the client's next
+request. --rival adds another OpenAI-compatible server.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ now people my made over did down only way find use may water long little very af
 where most know""".split()  # noqa: SIM905
 NAME, PATH = "embed", "/v1/embeddings"
 PAUSE_S = 0.003
-"""Between two lone texts: about what a server and its client take from one forward pass to the next."""
+"""Seconds of pause between two single texts: about the time from one forward pass to the next in a server."""
 LONG, LONGEST = 190, 240
-"""Words of long texts: all-MiniLM-L6-v2 takes 256 tokens."""
+"""The mean and the largest number of words in long texts. all-MiniLM-L6-v2 takes 256 tokens."""
 
 
 def main(argv: Sequence[str]) -> None:
-    """One row for each case and contestant, with its ratio to the limit."""
+    """Reports a row for each case and contestant, with its ratio to the limit."""
     parser = options("embed", __doc__)
     parser.add_argument("--model_path", required=True, help="an embeddings model, such as all-MiniLM-L6-v2")
     parser.add_argument("--rounds", type=int, default=5)
@@ -59,7 +59,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def once(dice: random.Random, bare: Worker, servers: dict[str, Server]) -> dict[str, dict[str, float]]:
-    """One round of every case: figures by contestant, who are in an order of chance."""
+    """Runs one round of all cases, with the contestants in random order. Returns the figures by case and contestant."""
     found: dict[str, dict[str, float]] = {}
     short, long, single = texts(dice, 256, 30), texts(dice, 24, LONG), texts(dice, 256, 30)
     cases = {
@@ -85,7 +85,8 @@ def once(dice: random.Random, bare: Worker, servers: dict[str, Server]) -> dict[
 
 
 def texts(dice: random.Random, count: int, mean: int) -> list[str]:
-    """Texts of common words, each about a token: lognormal lengths for short ones, normal ones for long ones."""
+    """Returns texts of common words, most of which are one token. Short lengths are lognormal, long ones normally
+    distributed."""
     lengths = [
         int(dice.lognormvariate(0, 0.6) * mean * 0.83) if mean < LONG else int(dice.gauss(mean, mean / 10))
         for _ in range(count)
@@ -94,12 +95,12 @@ def texts(dice: random.Random, count: int, mean: int) -> list[str]:
 
 
 def request(chosen: list[str]) -> bytes:
-    """A POST as the openai client sends it."""
+    """Returns a request as the openai client sends it."""
     return payload(PATH, {"model": NAME, "input": chosen, "encoding_format": "base64"})
 
 
 def closed_loop(port: int, lists: list[list[str]], connections: int) -> Outcome:
-    """Send each list as one request, over that many connections, one at a time on each."""
+    """Sends each list as one request, over a number of connections with one request at a time."""
     work = Work(prompts=[], max_tokens=0, concurrency=min(connections, len(lists)))
     done = Load(work, ("127.0.0.1", port), [request(chosen) for chosen in lists], PATH).run()
     if done.failed:

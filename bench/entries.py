@@ -1,4 +1,4 @@
-"""Who takes part in `compare`: bare loops, lean_ovms, and any OpenAI-compatible servers."""
+"""The contestants of `compare`: bare loops, lean_ovms, and any OpenAI-compatible servers."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ PATH = "/v3/chat/completions"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options that say who takes part."""
+    """Adds the options that select the contestants."""
     parser.add_argument("--rival", action="append", default=[], help=f"{', '.join(RECIPES)}, NAME=URL or NAME=COMMAND")
-    parser.add_argument("--rival_model", default="demo", help="the model's name at the rivals")
-    parser.add_argument("--path", default="/v1/chat/completions", help="at the rivals; OVMS: /v3/chat/completions")
+    parser.add_argument("--rival_model", default="demo", help="the model's name on the rivals")
+    parser.add_argument("--path", default="/v1/chat/completions", help="path on rivals; OVMS: /v3/chat/completions")
     parser.add_argument(
-        "--ready", default="/v1/models", help="path that answers 200 when a rival that is started is ready"
+        "--ready", default="/v1/models", help="path that answers 200 when a rival given as a command is ready"
     )
-    parser.add_argument(
-        "--program", action="append", default=[], metavar="NAME=FILE", help="the executable of a rival by name"
-    )
-    parser.add_argument("--threads", type=int, default=0, help="of a recipe; 0: one for the embedded model, else cores")
+    parser.add_argument("--program", action="append", default=[], metavar="NAME=FILE", help="the executable of a rival")
+    parser.add_argument("--threads", type=int, default=0, help="of rivals; 0: 1 for the embedded model, else all cores")
 
 
 class Entries:
-    """Contestants, and the processes that they need. weights: those of the next ones; label: what their names end in.
+    """The contestants and their processes.
 
-    room: sequences at once that a rival has to have room for, and tokens of each.
+    `weights` and `label` are for the contestants that are entered next; their names end in the label. `room` is the
+    number
+    of concurrent sequences that a rival must have room for, and the tokens of each.
     """
 
     def __init__(self, args: argparse.Namespace) -> None:
@@ -47,47 +47,54 @@ class Entries:
         self.contestants: list[Contestant] = []
 
     def close(self) -> None:
-        """End all processes."""
+        """Ends all processes."""
         for thing in self._closers:
             thing.close()
 
     def take(self, label: str, weights: Weights) -> None:
-        """The next contestants have these weights."""
+        """Sets the weights of the next contestants."""
         self.weights, self.label = weights, label
         self._closers.append(weights)
 
     def _enter(self, name: str, worker: Worker, asked: dict[str, Any], **more: Any) -> Contestant:
-        """One whose work is asked of a process of ours."""
+        """Adds a contestant whose work is done by a worker process.
+
+        Args:
+            name: Its name, without the label.
+            worker: The process that does the work, or that sends it to a server.
+            asked: What each question to the worker contains besides the Work.
+            **more: Further fields of the Contestant.
+        """
         name = f"{name} {self.label}".strip()
         entry = Contestant(name=name, run=lambda work: worker.run(work, **asked), weights=self.label, **more)
         self.contestants.append(entry)
         return entry
 
     def bare(self, name: str, kind: str, chosen: Sequence[str]) -> None:
-        """A bare loop of a kind in a process of its own."""
+        """Starts a process with a bare loop."""
         self._closers.append(worker := Worker("bare", kind, *chosen))
         self._enter(name, worker, self._eos, pids={"engine": worker.pid}, limit=True)
 
     def child(self, chosen: Sequence[str]) -> None:
-        """The engine child and our side of its pipe."""
+        """Starts an engine process, and a process that talks to it through its pipe."""
         self._closers.append(worker := Worker("piped", *chosen))
         self._enter(
             "child without HTTP", worker, self._eos, pids={"front": worker.pid, "engine": children(worker.pid)[0]}
         )
 
     def _over_http(self, name: str, server: Server, path: str, fields: Mapping[str, Any], **more: Any) -> Contestant:
-        """A server; its CPU times include the client's, which shares the machine."""
+        """Adds a server. Its CPU times include those of the client, which shares the machine."""
         self._closers.append(server)
         where = {"port": server.port, "path": path, "fields": {**fields, **self._eos}}
         pids = {**server.all_pids, "client": self._load.pid}
         return self._enter(name, self._load, where, pids=pids, began=server.began, **more)
 
     def ours(self, chosen: Sequence[str], name: str = "lean_ovms") -> Contestant:
-        """lean_ovms with these options."""
+        """Starts lean_ovms with these options."""
         return self._over_http(name, lean_ovms(chosen), PATH, {"model": "demo"})
 
     def rival(self, rival: str) -> Contestant:
-        """A rival, started if it has to be. Raises Unavailable for one that is not installed."""
+        """Adds a rival, and starts it unless it runs already. Raises Unavailable if it is not installed."""
         args = self._args
         name, _, where = rival.partition("=")
         fields = {"model": args.rival_model}
@@ -106,12 +113,12 @@ class Entries:
         return self._over_http(name, self._cooked(recipe, name), recipe.path, fields, restless=recipe.restless)
 
     def _cooked(self, recipe: Recipe, name: str) -> Server:
-        """A recipe's server on a free port, once it is ready."""
+        """Starts the server of a recipe on a free port, and waits until it is ready."""
         program = recipe.found(dict(pair.partition("=")[::2] for pair in self._args.program).get(name, ""))
         if not program:
             raise Unavailable(f"not installed: {recipe.install}")
         port, (slots, tokens) = free_port(), self.room
-        threads = self._args.threads or (os.cpu_count() if self.weights.path else 1)  # as lean_ovms takes by its size
+        threads = self._args.threads or (os.cpu_count() if self.weights.path else 1)  # as lean_ovms uses by default
         own = {"program": program, "port": port, "threads": threads, "slots": slots, "context": slots * tokens}
         line = filled(recipe.command, ChainMap({key: str(value) for key, value in own.items()}, self.weights))
         if recipe.template and self.weights.template:

@@ -1,8 +1,9 @@
-"""The real front end on the scripted engine: what HTTP, JSON, templates, detokenizing and the engine's pipe cost.
+"""Measures the front end with a scripted engine: the cost of HTTP, JSON, templates, detokenizing and the engine's pipe.
 
-The engine child takes no time, or a fixed one per step, so every millisecond here is the server's own. Client, front
-end and engine are three processes; CPU time is read from each, so the cost per request and per chunk is the front
-end's alone also where cores are few. RESULTS.md has what Starlette on uvicorn needs to write the same chunks.
+The engine process takes no time, or a fixed time per step, so all that is measured is the server's own. Client, front
+end and engine are three processes, and the CPU time of each is read. So the cost per request and per chunk is that of
+the front end alone, even on a machine with few cores. RESULTS.md has what Starlette on uvicorn needs for the same
+chunks.
 """
 
 from __future__ import annotations
@@ -19,17 +20,19 @@ from bench.work import Outcome, Work, prompts
 PATH = "/v3/chat/completions"
 ANSWER = "All happy families are alike; each unhappy family is unhappy in its own way. " * 20
 MANY = 64
-"""Above this many connections the paced stream's step is longer, so that no process is saturated."""
+"""With more connections than this, the steps of paced streams are longer, so that no process is saturated."""
 
 
 def main(argv: Sequence[str]) -> None:
-    """The whole table."""
+    """Runs all cases and prints the tables."""
     parser = options("front", __doc__)
     parser.add_argument("--connections", default="1,8,64,256,1000", help="numbers of connections, separated by commas")
-    parser.add_argument("--tokens", type=int, default=100, help="of a stream")
-    parser.add_argument("--step_ms", type=float, default=5.0, help="of the paced streams; five times that above 64")
+    parser.add_argument("--tokens", type=int, default=100, help="tokens of a stream")
+    parser.add_argument(
+        "--step_ms", type=float, default=5.0, help="step of paced streams; five times that above 64 connections"
+    )
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=2.0, help="per case and round, unless paced")
+    parser.add_argument("--seconds", type=float, default=2.0, help="duration of a case and round, unless paced")
     args = parser.parse_args(argv)
     report = Report("front", args)
     counts = [int(n) for n in args.connections.split(",")]
@@ -47,13 +50,13 @@ COST = ("case", "connections", "cpu", "front_us_per_request", "front_us_per_chun
 
 
 def best(report: Report) -> int:
-    """Chunks per second and core where streams were paced."""
+    """Returns the most chunks per second and core among the paced streams."""
     rows = [row for row in report.rows if str(row["case"]).startswith("stream, a step")]
     return max((row["chunks_per_s_per_core"] for row in rows), default=0)  # type: ignore[type-var]
 
 
 def requests(args: argparse.Namespace, report: Report, counts: list[int]) -> None:
-    """Unary requests and streams without a pause, at full speed."""
+    """Measures unary requests, and streams without pauses, at full speed."""
     kinds = (
         ("GET /health", {"get": True}, 1),
         ("unary, 1 token", {"fields": {"model": "demo", "stream": False, "stream_options": None}}, 1),
@@ -69,7 +72,7 @@ def requests(args: argparse.Namespace, report: Report, counts: list[int]) -> Non
 
 
 def streams(args: argparse.Namespace, report: Report, counts: list[int]) -> None:
-    """Paced streams: each token is sent as a chunk of its own."""
+    """Measures paced streams, in which each token is sent as a chunk of its own."""
     few, many = [n for n in counts if n <= MANY], [n for n in counts if n > MANY]
     for step_ms, some in ((args.step_ms, few), (5 * args.step_ms, many)):
         if not some:
@@ -83,7 +86,7 @@ def streams(args: argparse.Namespace, report: Report, counts: list[int]) -> None
 
 
 class Run:
-    """One kind of request against one server."""
+    """Sends one kind of request to one server."""
 
     def __init__(self, load: Worker, server: Server, tokens: int, more: dict[str, object]) -> None:
         self._load, self._server, self._tokens = load, server, tokens
@@ -92,7 +95,7 @@ class Run:
             self._more["path"] = "/health"
 
     def case(self, args: argparse.Namespace, name: str, count: int, seconds: float) -> dict[str, object]:
-        """The row of a number of connections, over all rounds; warmed up by one request each."""
+        """Returns the row for a number of connections, over all rounds, after a warm-up."""
         self._once(count, 1e-9)
         pids = {**self._server.pids, "client": self._load.pid}
         total, cpu = Outcome(), dict.fromkeys(pids, 0.0)
@@ -109,7 +112,7 @@ class Run:
 
 
 def summary(total: Outcome, cpu: dict[str, float]) -> dict[str, object]:
-    """Figures of one case. per core: what one core does when the front end has it to itself."""
+    """Returns the figures of one case. "Per core" means per second of the front end's CPU time."""
     done = len(total.total)
     figures_: dict[str, object] = {
         "requests_per_s": round(done / total.wall_s),
@@ -130,7 +133,7 @@ def summary(total: Outcome, cpu: dict[str, float]) -> dict[str, object]:
 
 
 def scripted(script: dict[str, object]) -> Server:
-    """A server whose engine plays this script, with an unlimited batch and prompts prefilled in one step."""
+    """Starts a server whose engine plays a script, with an unlimited batch and each prompt prefilled in one step."""
     plugin = json.dumps({"blocks": 1 << 20, **script})
     wide = ["--max_queued_requests", "4096", "--max_num_seqs", "2048", "--max_num_batched_tokens", str(1 << 20)]
     wide += ["--max_connections", "4096"]

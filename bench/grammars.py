@@ -1,7 +1,7 @@
-"""Structured output: how many schemas compile, how long that takes, and how long masks take.
+"""Measures structured output: how many schemas compile, and how long compiling and computing masks take.
 
-The schemas are generated from a seed, of the parts that tools, forms and data models of applications have; the
-vocabulary is made up like a large one. That answers are valid, tests/e2e/test_structured_engine.py shows.
+The schemas are generated from a seed, and consist of parts that are common in tools, forms and data models. The
+vocabulary is generated to resemble a large one. tests/e2e/test_structured_engine.py tests that answers are valid.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ LEAVES: tuple[Json, ...] = (
 
 
 def schema(dice: random.Random, depth: int = 0) -> Json:
-    """An object of values, arrays and further objects; a few with keywords that are costly or rare."""
+    """Returns an object of values, arrays and further objects; a few have keywords that are costly or rare."""
     names = dice.sample(NAMES, dice.randint(1, 6 if depth else 9))
     found: Json = {"type": "object", "properties": {}, "required": [name for name in names if dice.random() < 0.7]}
     for name in names:
@@ -62,7 +62,8 @@ def schema(dice: random.Random, depth: int = 0) -> Json:
 
 
 def vocabulary(size: int) -> list[bytes]:
-    """Pieces as of a large vocabulary: bytes, words with and without a blank, signs, numbers, other scripts."""
+    """Returns pieces like those of a large vocabulary: bytes, words with and without a space, punctuation, numbers,
+    Chinese."""
     dice, found = random.Random(1), dict.fromkeys(bytes([byte]) for byte in range(256))
     han, signs = [chr(code) for code in range(0x4E00, 0x9FFF)], list('{}[]":,.()<>/\\=-_;\n\t #*+0123456789')
     while len(found) < size - 1:
@@ -72,13 +73,13 @@ def vocabulary(size: int) -> list[bytes]:
 
 
 def tag_of(wanted: Json) -> str:
-    """The structural tag for answers of a schema."""
+    """Returns the structural tag for answers that match a schema."""
     context = GrammarContext(form=registry().output_form(None, None), prompt_tail="", tools=())
     return build(OutputConstraint(format={"type": "json_schema", "json_schema": wanted}, strict=True), context).tag
 
 
 def library(name: str, pieces: list[bytes]) -> Any:
-    """The one that is asked for, in this process; all pieces but the last, which ends a text."""
+    """Returns the grammar library with this name, running in this process. The last piece is the end of the text."""
     end = [len(pieces) - 1]
     if name == "guidance":
         from lean_ovms.features.guidance.child.library import Guidance
@@ -92,7 +93,7 @@ def library(name: str, pieces: list[bytes]) -> Any:
 
 
 def masks(found: Any, tag: str, width: int) -> Iterator[float]:
-    """CPU seconds of the masks of random texts."""
+    """Yields the CPU seconds of each mask, along random texts that the grammar allows."""
     for seed in range(WALK_TEXTS):
         matcher, dice = found.matcher(tag, frozenset()), random.Random(seed)
         for _ in range(WALK_TOKENS):
@@ -108,7 +109,7 @@ def masks(found: Any, tag: str, width: int) -> Iterator[float]:
 
 
 def main(argv: Sequence[str]) -> None:
-    """One row."""
+    """Reports one row."""
     parser = options("grammars", __doc__)
     parser.add_argument("--library", choices=("guidance", "xgrammar"), default="guidance")
     parser.add_argument("--schemas", type=int, default=320)

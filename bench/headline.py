@@ -1,7 +1,7 @@
-"""The picture of the README, from the figures in RESULTS.md: `python -m bench.headline` writes docs/numbers.svg.
+"""Draws the README's chart from the figures in RESULTS.md: `python -m bench.headline` writes docs/numbers.svg.
 
-Engines with the same weights, SmolLM2-135M, and 8 streams: tokens a second, time to the first token, CPU time for 1,000
-tokens.
+It compares engines with the same weights, SmolLM2-135M, at 8 streams: tokens per second, time to the first token, and
+CPU time per 1,000 tokens.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ NAMES = {
     "bare: GenAI SmolLM2 int8": "GenAI's loop, int8",
 }
 PANELS = {3: "tokens per second", 4: "ms to the first token (median)", 6: "CPU seconds per 1,000 tokens"}
-"""Titles by the column of the table."""
+"""The title of each panel, by the column of the table that it shows."""
 WIDTH, HEADER, LEFT, BAR, STEP = 280, 44, 160, 16, 24
 
 
 def figures(text: str) -> dict[str, list[str]]:
-    """The cells of the case by the server's name."""
+    """Returns the cells of the chart's case, by the name of the server."""
     section = text.partition(SECTION)[2].partition("\n## ")[0]
     rows = re.findall(rf"^\| {CASE} \|.*$", section, re.M)
     cells = [[cell.strip() for cell in row.split("|")] for row in rows]
@@ -33,7 +33,7 @@ def figures(text: str) -> dict[str, list[str]]:
 
 
 def svg(text: str) -> str:
-    """The picture. text: that of RESULTS.md."""
+    """Draws the chart. `text` is the content of RESULTS.md."""
     found = figures(text)
     height = HEADER + STEP * len(NAMES) + 8
     total = LEFT + WIDTH * len(PANELS)
@@ -50,7 +50,7 @@ def svg(text: str) -> str:
 
 
 def panel(left: int, title: str, values: dict[str, float]) -> list[str]:
-    """One figure of all servers, as bars from the left."""
+    """Draws the bars of one figure for all servers."""
     out = [f'<text x="{left}" y="24" font-weight="bold">{escape(title)}</text>']
     for number, (name, value) in enumerate(values.items()):
         width = (WIDTH - 80) * value / max(values.values())
@@ -61,7 +61,7 @@ def panel(left: int, title: str, values: dict[str, float]) -> list[str]:
 
 
 def shown(value: float) -> str:
-    """A figure with three digits, or all of its whole ones."""
+    """Formats a figure with three significant digits, or without decimals from 100 on."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 

@@ -1,7 +1,8 @@
-"""Measures each step between a request's bytes and a token's bytes alone, without I/O, in a warm loop.
+"""Measures each step between the bytes of a request and the bytes of a token by itself, without I/O, in a warm loop.
 
-Reports the time of one call in us: the best and the median of repeated loops. After a pause, with cold caches, the same
-steps take two to three times as long.
+It reports the time of one call in us, as the best and the median of repeated loops. After a pause, with cold caches,
+the
+same steps take two to three times as long.
 """
 
 from __future__ import annotations
@@ -49,19 +50,19 @@ from lean_ovms.types import ChatPrompt, Request, Response, SamplingParams, Text,
 
 LOOPS = 9
 Part = tuple[str, Callable[[], object], int]
-"""Name, what is timed, and how many units (tokens, records) one call handles."""
+"""The name of a step, the call to time, and the number of units (tokens, records) that one call handles."""
 
 
 def main(argv: Sequence[str]) -> None:
-    """The whole table."""
+    """Measures all steps and prints the table."""
     parser = options("parts", __doc__)
-    parser.add_argument("--ms", type=float, default=40.0, help="length of one loop")
-    parser.add_argument("--rounds", type=int, default=60, help="of the whole path")
-    parser.add_argument("--tokenizer", action="store_true", help="the engine's tokenizer too (loads openvino)")
+    parser.add_argument("--ms", type=float, default=40.0, help="length of one loop in ms")
+    parser.add_argument("--rounds", type=int, default=60, help="rounds of the whole path")
+    parser.add_argument("--tokenizer", action="store_true", help="also the engine's tokenizer (loads openvino)")
     args = parser.parse_args(argv)
     report = Report("parts", args)
     gc.collect()
-    gc.freeze()  # so that the collection before each loop does not go through all modules
+    gc.freeze()  # keeps the collection before each loop short
     for name, call, units in parts(args):
         best, median = timed(call, args.ms / 1e3)
         report.row(case=name, best_us=round(best / units, 3), median_us=round(median / units, 3), per_call=units)
@@ -78,7 +79,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def timed(call: Callable[[], object], loop_s: float) -> tuple[float, float]:
-    """Best and median microseconds of a call, over LOOPS loops of about loop_s each."""
+    """Returns the best and the median time of a call in us, over LOOPS loops of about `loop_s` seconds each."""
     call()
     began = time.perf_counter()
     call()
@@ -98,7 +99,7 @@ def timed(call: Callable[[], object], loop_s: float) -> tuple[float, float]:
 
 
 def parts(args) -> Iterator[Part]:
-    """All of them, in the order in which a request meets them."""
+    """Yields all steps in the order in which a request passes them."""
     body = client.chat(prompts(args.seed, 1, 40)[0], 64, {"model": "demo"})
     yield from http(body)
     yield from parsing(body)
@@ -113,7 +114,7 @@ def parts(args) -> Iterator[Part]:
 
 
 def http(body: dict) -> Iterator[Part]:
-    """HTTP in, HTTP out."""
+    """Yields the reading and writing of HTTP."""
     headers = "User-Agent: OpenAI/Python 2.0\r\nAccept: application/json\r\nAuthorization: Bearer none\r\n"
     data = client.payload("/v3/chat/completions", body, "localhost:8000", headers)
     http11 = ServerProtocol(Config())
@@ -130,7 +131,7 @@ def http(body: dict) -> Iterator[Part]:
 
 
 def parsing(body: dict) -> Iterator[Part]:
-    """JSON and fields; the template."""
+    """Yields the reading of JSON and fields, and the rendering of the template."""
     data = orjson.dumps(body)
     app = App(Config(), [TextModel(Config(model_name="demo"))])
     request = Request("POST", "/v3/chat/completions", body=data)
@@ -145,7 +146,7 @@ def parsing(body: dict) -> Iterator[Part]:
 
 
 def tokenizer(body: dict) -> Iterator[Part]:
-    """The engine's tokenizer, which the child calls."""
+    """Yields a call of the engine's tokenizer, which runs in the engine process."""
     import openvino_genai
 
     encode = openvino_genai.Tokenizer(str(Config().model_dir)).encode
@@ -154,7 +155,7 @@ def tokenizer(body: dict) -> Iterator[Part]:
 
 
 def pipe() -> Iterator[Part]:
-    """Frames between child and front end."""
+    """Yields the writing and reading of frames between the engine process and the front end."""
     for count in (1, 64):
         records: list[protocol.Record] = [protocol.Tokens(n, 0, [n], None, None) for n in range(count)]
         frame, decoder = protocol.encode(records), protocol.Decoder()
@@ -163,23 +164,23 @@ def pipe() -> Iterator[Part]:
 
 
 class _Pipe:
-    """A transport without a socket: one command, and frames that are dropped."""
+    """A transport without a socket, which drops what is sent."""
 
     def __init__(self) -> None:
         self.commands: list[protocol.Record] = []
 
     def receive(self, wait: bool) -> list[protocol.Record] | None:
-        """What was put there."""
+        """Returns the commands that were put into the list, and clears it."""
         found, self.commands = self.commands, []
         return found
 
     def send(self, records: list[protocol.Record]) -> None:
-        """Encode, as for a socket."""
+        """Encodes the records as if there were a socket."""
         protocol.encode(records)
 
 
 def worker() -> Iterator[Part]:
-    """The engine child's own work for a request: two turns, with its acceptance and its only token."""
+    """Yields the engine process's own work for a request: two turns, with the acceptance and the only token."""
     backend = ScriptedEngine(max_running=16)
     transport = _Pipe()
     limits = Config(max_queued_requests=64)
@@ -199,7 +200,7 @@ def worker() -> Iterator[Part]:
 
 
 def text() -> Iterator[Part]:
-    """Ids to text; text to events."""
+    """Yields the conversion of ids to text, and of text to events."""
     vocabulary = fake_tokenizer.vocabulary()
     for count in (1, 8):
         detokenizer, ids = Detokenizer(vocabulary, True), [97 + n for n in range(count)]
@@ -215,7 +216,7 @@ def text() -> Iterator[Part]:
 
 
 def chunks() -> Iterator[Part]:
-    """A record of the engine to the bytes of a chunk."""
+    """Yields the conversion of an engine's record to the bytes of a chunk."""
     app = App(Config(), [TextModel(Config(model_name="demo"))])
     parsed = chat.parse_chat(client.chat("hello", 64, {"model": "demo"}), app.services)
     renderer = chat.ChatRenderer(parsed, SimpleNamespace(usage=Usage(), prompt_ids=[]))
@@ -240,7 +241,7 @@ def chunks() -> Iterator[Part]:
 
 
 def vectors() -> Iterator[Part]:
-    """Results of an embedding model to a response: 384 dimensions."""
+    """Yields the response of an embedding model with 384 dimensions."""
     config = Config(model_name="demo", task="embeddings")
     app = App(config, [PoolingModel(config)])
     output = PooledOutput(array("f", [n / 384 for n in range(384)]).tobytes(), 1, 384, 32)
@@ -255,7 +256,7 @@ def vectors() -> Iterator[Part]:
 
 
 def speech() -> Iterator[Part]:
-    """A form with 30 s of CD audio, and an event of a transcription."""
+    """Yields the reading of a form with 30 s of CD audio, and an event of a transcription."""
     edge = b"--0123456789abcdef\r\nContent-Disposition: form-data; name="
     body = b'%b"file"; filename="a.wav"\r\n\r\n%b\r\n--0123456789abcdef--\r\n' % (edge, bytes(30 * 44_100 * 4))
     request = Request(

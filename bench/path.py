@@ -1,7 +1,7 @@
-"""The front end's whole path without sockets and without an engine: requests and frames in, bytes for clients out.
+"""Measures the front end without sockets and without an engine: from requests and frames to the bytes for clients.
 
-Leaves out the kernel (a read per request, a write per chunk) and the child. It is the least noisy measure of the front
-end's own cost on a busy machine: the fastest of many rounds, in one process.
+It leaves out the kernel (a read per request, a write per chunk) and the engine process. This is the least noisy measure
+of the front end's own cost on a busy machine: the fastest of many rounds in one process.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ WORD = [ord(letter) for letter in "w"]
 
 
 class Sink:
-    """An engine child that counts frames and does nothing."""
+    """Stands for an engine process: counts frames and does nothing."""
 
     alive = False
     written = 0
 
     def write(self, frame: bytes) -> None:
-        """Count it."""
+        """Counts a frame."""
         self.written += 1
 
 
 class LocalEngine(EngineClient):
-    """The engine client; the benchmark plays the child."""
+    """An engine client without an engine process; the benchmark delivers the records."""
 
     async def start(self) -> ModelInfo:
-        """Ready at once."""
+        """Is ready at once."""
         scripted = ScriptedEngine()
         self.info, self.vocabulary = scripted.info, scripted.vocabulary
         self._child = Sink()  # type: ignore[assignment]
@@ -51,26 +51,26 @@ class LocalEngine(EngineClient):
 
 
 class Peer:
-    """A transport that counts writes."""
+    """A transport that counts writes, and keeps the last one."""
 
     def __init__(self) -> None:
         self.writes = 0
         self.data = b""
 
     def write(self, data: bytes) -> None:
-        """Count it."""
+        """Counts a write."""
         self.writes += 1
         self.data = data
 
     def get_write_buffer_size(self) -> int:
-        """Nothing is buffered."""
+        """Returns 0, because nothing is buffered."""
         return 0
 
     def get_extra_info(self, name: str) -> None:
-        """No information."""
+        """Returns None, because there is no socket."""
 
     def is_closing(self) -> bool:
-        """It is open."""
+        """Returns False, because the connection stays open."""
         return False
 
 
@@ -78,7 +78,8 @@ CHAT, MESSAGES = "/v3/chat/completions", "/v3/messages"
 
 
 def body(endpoint: str, text: str) -> dict:
-    """A stream's request, the same for both endpoints but for what only one of them has."""
+    """Returns the body of a streaming request. It is the same for both endpoints, except for fields that only one has.
+    Returns the body of a streaming request. It is the same for both endpoints, except for fields that only one has."""
     fields = client.chat(text, 64, {"model": "demo"})
     if endpoint == MESSAGES:
         names = ("model", "messages", "max_tokens", "temperature", "stream")
@@ -87,7 +88,7 @@ def body(endpoint: str, text: str) -> dict:
 
 
 class Path:
-    """Connections of one app. endpoint: CHAT or MESSAGES."""
+    """The front end of one model, with connections to one endpoint, CHAT or MESSAGES."""
 
     def __init__(self, endpoint: str) -> None:
         self._endpoint = endpoint
@@ -99,7 +100,7 @@ class Path:
         self._sent = 0
 
     async def chunks(self, streams: int, steps: int, rounds: int) -> float:
-        """Fewest microseconds per chunk when each of `streams` streams gets one in every step."""
+        """Returns the least time per chunk in us, while each of `streams` streams gets one chunk per step."""
         await self._model.load()
         loop = asyncio.get_running_loop()
         peers, ids = [], []
@@ -128,7 +129,7 @@ class Path:
         return best
 
     async def requests(self, count: int, rounds: int) -> float:
-        """Fewest microseconds for a request of one token."""
+        """Returns the least time of a request of one token in us."""
         await self._model.load()
         loop = asyncio.get_running_loop()
         best = float("inf")
@@ -153,7 +154,7 @@ class Path:
         return peer, connection
 
     def payload(self, text: str) -> bytes:
-        """A request."""
+        """Returns a request as bytes."""
         return client.payload(self._endpoint, body(self._endpoint, text))
 
     async def _ask(self, connection: HttpConnection, request: bytes) -> None:
@@ -168,17 +169,20 @@ class Path:
 
 
 def chunk_us(streams: int, rounds: int, endpoint: str = CHAT) -> float:
-    """Microseconds of the front end per chunk, without the kernel's part."""
+    """Returns the front end's time per chunk in us, without the kernel's part."""
     return uvloop.run(Path(endpoint).chunks(streams, max(10, 100 // streams), rounds))
 
 
 def request_us(rounds: int, endpoint: str = CHAT) -> float:
-    """Microseconds of the front end per request, without the kernel's part."""
+    """Returns the front end's time per request in us, without the kernel's part."""
     return uvloop.run(Path(endpoint).requests(5, rounds))
 
 
 def in_turns(streams: int, rounds: int, turns: int = 5) -> dict[str, tuple[float, float]]:
-    """(us per chunk, us per request) of each endpoint, the least of several turns: the machine's load changes."""
+    """Returns the time per chunk and per request in us for each endpoint.
+
+    The endpoints take turns, and the least time counts, because the load of the machine changes.
+    """
     best = {endpoint: (float("inf"), float("inf")) for endpoint in (CHAT, MESSAGES)}
     for _ in range(turns):
         for endpoint, (chunk, request) in best.items():

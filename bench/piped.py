@@ -1,7 +1,10 @@
-"""The engine child without HTTP: the parent's side of the pipe in an event loop, and nothing else of the server.
+"""Measures the engine process without HTTP: an event loop with the parent's side of the pipe, and nothing else of the
+server.
 
-Against the limit this is what the child's guard, the pipe and the wake-up cost; the server's figures beyond it are
-HTTP, JSON, templates and text. python -m bench.piped [options of the server] answers Work.
+What it needs beyond the limit is the cost of the task, the pipe and waking up. What the server needs beyond this is
+HTTP, JSON, templates and text.
+
+python -m bench.piped [options of the server] reads one Work per line, and answers with its Outcome.
 """
 
 from __future__ import annotations
@@ -23,13 +26,13 @@ from lean_ovms.types.push import StreamIterator
 
 
 class Parent:
-    """The engine's client, asked for Work."""
+    """Sends each Work to an engine client."""
 
     def __init__(self, argv: list[str]) -> None:
         self._model = TextModel(parse(argv, {}))
 
     async def serve(self) -> None:
-        """Answer lines until there are no more."""
+        """Answers lines until the input ends."""
         await self._model.load()
         out = os.fdopen(os.dup(1), "w")
         print('{"ready": true}', file=out, flush=True)

@@ -1,8 +1,11 @@
-"""The usual server without this project: FastAPI, uvicorn, and openvino_genai's LLMPipeline with a streamer callback.
+"""A typical server without this project: FastAPI, uvicorn, and openvino_genai's LLMPipeline with a streamer callback.
 
-Made as its tutorials make it: one pipeline, a lock (LLMPipeline runs one request at a time), generate() in a thread,
-text pieces handed to the event loop, chunks as pydantic models. A yardstick for `compare`; it is no product: no stop
-strings, no tools, no errors to speak of. python -m bench.plain_server MODEL PORT
+It is written as tutorials write it: one pipeline, a lock (LLMPipeline runs one request at a time), generate() in a
+thread, text pieces passed to the event loop, chunks as pydantic models. It is only a yardstick for `compare`, without
+stop
+strings, tools or proper error handling.
+
+    python -m bench.plain_server MODEL PORT
 """
 
 from __future__ import annotations
@@ -54,7 +57,7 @@ class Chunk(BaseModel):
 
 
 def application(model: str) -> FastAPI:
-    """The app over a pipeline."""
+    """Returns the app with its pipeline."""
     app = FastAPI()
     pipe = genai.LLMPipeline(model, "CPU")
     tokenizer = pipe.get_tokenizer()
@@ -106,7 +109,7 @@ def application(model: str) -> FastAPI:
 
 
 def event(chunk: Chunk) -> str:
-    """A server-sent event."""
+    """Formats a server-sent event."""
     return f"data: {chunk.model_dump_json()}\n\n"
 
 

@@ -1,6 +1,6 @@
-"""Processes under test: start them, wait until they are ready, read their CPU and memory from the kernel, end them.
+"""Starts the processes under test, waits until they are ready, reads their CPU time and memory, and ends them.
 
-None outlives the benchmark, however that ends (but for SIGKILL).
+No process outlives the benchmark, unless that is killed with SIGKILL.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ READY = b"GET %b HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n"
 
 
 def cpu_s(pid: int) -> float:
-    """CPU seconds of a process, exact to the nanosecond; threads that have ended count.
+    """Returns the CPU seconds of a process in nanosecond resolution, including threads that have ended.
 
-    The clock is the one of clock_getcpuclockid(3), which Python does not have.
+    The clock is that of clock_getcpuclockid(3), which Python lacks.
     """
     return time.clock_gettime(~pid << 3 | CPUCLOCK_SCHED)
 
 
 def rss_mb(pid: int, row: str = "VmRSS") -> float:
-    """Resident memory. row: VmHWM for the peak, Pss where pages are shared."""
+    """Returns the resident memory of a process in MB; with the row VmHWM, its peak."""
     lines = pathlib.Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(row))
 
 
 def children(pid: int) -> list[int]:
-    """Process ids of the direct children."""
+    """Returns the process ids of the direct children."""
     found = []
     for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(OSError):
@@ -49,26 +49,26 @@ def children(pid: int) -> list[int]:
 
 
 def family(pid: int) -> list[int]:
-    """The process and all that it has started."""
+    """Returns the process ids of a process and all its descendants."""
     return [pid, *(member for child in children(pid) for member in family(child))]
 
 
 class CpuTimes:
-    """CPU seconds of named processes between two readings."""
+    """Measures the CPU time of named processes."""
 
     def __init__(self, pids: dict[str, int]) -> None:
         self._pids = pids
         self._before = {name: cpu_s(pid) for name, pid in pids.items()}
 
     def since(self) -> dict[str, float]:
-        """By name, since this object was made."""
+        """Returns the CPU seconds of each process since this object was created."""
         return {name: cpu_s(pid) - self._before[name] for name, pid in self._pids.items()}
 
 
 class Worker:
-    """A process of this package that answers lines of JSON with lines of JSON: a contestant, or the load.
+    """A process that runs a module of this package, and answers lines of JSON with lines of JSON.
 
-    The process says {"ready": true} first. One question at a time.
+    It is a contestant or the load. It first writes {"ready": true}, and then answers one question at a time.
     """
 
     def __init__(self, module: str, *argv: str) -> None:
@@ -79,14 +79,14 @@ class Worker:
         self._answer()
 
     def ask(self, question: dict[str, object]) -> dict[str, object]:
-        """Its answer. Ends the benchmark if it has died."""
+        """Asks a question and returns the answer. Ends the benchmark if the process has died."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(question).encode() + b"\n")
         self._process.stdin.flush()
         return self._answer()
 
     def run(self, work: Work, **more: object) -> Outcome:
-        """Do the work once."""
+        """Has one Work done."""
         return Outcome(**self.ask({**asdict(work), **more}))  # type: ignore[arg-type]
 
     def _answer(self) -> dict[str, object]:
@@ -97,7 +97,7 @@ class Worker:
         return json.loads(line)
 
     def close(self) -> None:
-        """End it."""
+        """Ends the process."""
         atexit.unregister(self.close)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -107,7 +107,7 @@ class Worker:
 
 
 def _ended(process: subprocess.Popen) -> None:
-    """Wait for its end; kill it after 10 s."""
+    """Waits until a process ends, and kills it after 10 s."""
     try:
         process.wait(10)
     except subprocess.TimeoutExpired:
@@ -116,19 +116,16 @@ def _ended(process: subprocess.Popen) -> None:
 
 
 def answering(function) -> None:
-    """The other side of Worker: hand each question to the function, until the input ends."""
+    """Answers the questions of a Worker with a function, until the input ends. Runs in the worker's process."""
     out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a library prints must not get into the answers
+    os.dup2(2, 1)  # the output of libraries must not get into the answers
     print('{"ready": true}', file=out, flush=True)
     for line in sys.stdin:
         print(json.dumps(function(json.loads(line))), file=out, flush=True)
 
 
 class Server:
-    """An HTTP server in processes of its own, listening on this machine. pids: by role, for CPU times.
-
-    began: perf_counter() at its start.
-    """
+    """An HTTP server in processes of its own on this machine. `began` is perf_counter() at its start."""
 
     def __init__(self, command: Sequence[str], port: int, ready: str = "/health", timeout_s: float = 600.0) -> None:
         self.port = port
@@ -140,12 +137,12 @@ class Server:
 
     @property
     def pids(self) -> dict[str, int]:
-        """The process that was started, and the heaviest child of it if there is one."""
+        """The started process as "front", and its heaviest descendant, if any, as "engine"."""
         return dict(zip(("front", "engine"), self.all_pids.values(), strict=False))
 
     @property
     def all_pids(self) -> dict[str, int]:
-        """The process that was started, and all that it has started, the heaviest first."""
+        """The started process and all its descendants, the heaviest first."""
         inner = sorted(family(self.pid)[1:], key=cpu_s, reverse=True)
         names = ("front", "engine", *(f"helper {number}" for number in range(1, len(inner))))
         return dict(zip(names, (self.pid, *inner), strict=False))
@@ -162,16 +159,16 @@ class Server:
         raise SystemExit(f"the server was not ready after {timeout_s:g} s")
 
     def close(self) -> None:
-        """Terminate it; kill it after 10 s."""
+        """Terminates the server, and kills it after 10 s."""
         atexit.unregister(self.close)
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGCONT)  # some are stopped while others work
+            os.killpg(self.pid, signal.SIGCONT)  # some servers are stopped while others work
         self._process.terminate()
         _ended(self._process)
 
 
 def get(port: int, path: str) -> int:
-    """The status of a GET, 0 without a response."""
+    """Returns the status of a GET request, 0 if there is no response."""
     with contextlib.suppress(OSError, ValueError), socket.create_connection(("127.0.0.1", port), 5) as sock:
         sock.sendall(READY % path.encode())
         return int(sock.recv(64)[9:12])
@@ -179,7 +176,7 @@ def get(port: int, path: str) -> int:
 
 
 def lean_ovms(options: Sequence[str], module: Sequence[str] = ("lean_ovms",)) -> Server:
-    """The real server, ready to serve; module: what to start instead of it with the same options."""
+    """Starts the server and waits until it is ready. `module` is the module to run with Python."""
     port = free_port()
     listen = ["--rest_port", str(port), "--rest_bind_address", "127.0.0.1"]
     quiet = ["--access_log", "false", "--log_level", "WARNING"]
@@ -187,7 +184,7 @@ def lean_ovms(options: Sequence[str], module: Sequence[str] = ("lean_ovms",)) ->
 
 
 def free_port() -> int:
-    """A port that is free now."""
+    """Returns a port that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -195,7 +192,7 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def closing(*things) -> Iterator[None]:
-    """Close them all at the end, whatever happened."""
+    """Closes all arguments at the end of the block, in reverse order."""
     with contextlib.ExitStack() as stack:
         for thing in things:
             stack.callback(thing.close)

@@ -1,7 +1,7 @@
-"""Several contestants at the same work in turns, and the figures reported of them. Used by engine, serve and compare.
+"""Gives several contestants the same work in turns, and reports their figures. Used by engine, serve and compare.
 
-Everything is interleaved: round by round each has the same new prompts, in alternating order, and ratios are taken
-within a round, so that a noisy machine cancels out and no prefix cache helps anybody.
+In each round all contestants get the same new prompts, in alternating order, and ratios are computed within a round. So
+changes in the machine's speed cancel out, and prefix caches do not help.
 """
 
 from __future__ import annotations
@@ -21,22 +21,24 @@ from bench.work import Outcome, Work, case_name, poisson, prompts, tasks, turns
 
 @dataclass(kw_only=True)
 class Contestant:
-    """One contestant: run does the work once, pids are its processes by role.
-
-    began: perf_counter() when its process was started. limit: a bare loop, with which those that have the same weights
-    are compared. restless: it computes while it is idle, so that its processes are stopped while others work.
-    """
+    """A contestant."""
 
     name: str
     run: Callable[[Work], Outcome]
+    """Performs one Work."""
     pids: dict[str, int]
+    """The ids of its processes, by role."""
     began: float = 0.0
+    """perf_counter() at the start of its process."""
     weights: str = ""
+    """The label of its weights."""
     limit: bool = False
+    """Whether it is a bare loop, to which all contestants with the same weights are compared."""
     restless: bool = False
+    """Whether it computes while idle. Its processes are stopped while other contestants work."""
 
     def signal(self, number: int) -> None:
-        """Stop its processes by SIGSTOP, if that is needed, or let them work again by SIGCONT."""
+        """Sends SIGSTOP or SIGCONT to the processes of a restless contestant."""
         for role, pid in self.pids.items() if self.restless else ():
             if role != "client":
                 os.kill(pid, number)
@@ -44,13 +46,13 @@ class Contestant:
 
 @dataclass(kw_only=True)
 class Lap:
-    """One contestant's runs of one case, in the order of the rounds."""
+    """The runs of one contestant in one case, in the order of the rounds."""
 
     outcomes: list[Outcome] = field(default_factory=list)
     cpu_s: list[dict[str, float]] = field(default_factory=list)
 
     def pooled(self) -> Outcome:
-        """All runs as one."""
+        """Returns all runs as one Outcome."""
         total = Outcome()
         for outcome in self.outcomes:
             total.add(outcome)
@@ -58,22 +60,26 @@ class Lap:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of a race."""
-    parser.add_argument("--model_path", default="", help="another model than the embedded one")
+    """Adds the options of a race."""
+    parser.add_argument("--model_path", default="", help="a model other than the embedded one")
     parser.add_argument("--concurrency", default="1,8,32,64", help="streams at once, separated by commas")
-    parser.add_argument("--rate", default="", help="open loop too: requests per second (Poisson), separated by commas")
+    parser.add_argument(
+        "--rate", default="", help="also open loops: requests per second (Poisson), separated by commas"
+    )
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--requests", type=int, default=0, help="per round; 0: 8, or three per stream")
-    parser.add_argument("--seconds", type=float, default=0.0, help="no request of a round starts later; 0: all do")
-    parser.add_argument("--tokens", type=int, default=64, help="generated per request")
-    parser.add_argument("--words", type=int, default=40, help="of a prompt; the demo model has two tokens a word")
-    parser.add_argument("--shared_words", type=int, default=0, help="in front of them, the same in all prompts")
+    parser.add_argument("--requests", type=int, default=0, help="requests per round; 0: three per stream, at least 8")
+    parser.add_argument("--seconds", type=float, default=0.0, help="no request of a round starts later; 0: no limit")
+    parser.add_argument("--tokens", type=int, default=64, help="tokens generated per request")
+    parser.add_argument("--words", type=int, default=40, help="words of a prompt; two tokens each for the demo model")
+    parser.add_argument("--shared_words", type=int, default=0, help="words in front that all prompts share")
     parser.add_argument("--ignore_eos", action="store_true", help="always generate all tokens (random models)")
-    parser.add_argument("--server_option", action="append", default=[], metavar="NAME=VALUE", help="of lean_ovms")
+    parser.add_argument(
+        "--server_option", action="append", default=[], metavar="NAME=VALUE", help="option of lean_ovms"
+    )
 
 
 def server_options(args: argparse.Namespace, served: str = "") -> list[str]:
-    """The command line of lean_ovms that the contestants share. served: another model than --model_path."""
+    """Returns the command line of lean_ovms. `served` is a model to serve in place of --model_path."""
     path = served or args.model_path
     chosen = ["--model_path", path, "--model_name", "demo"] if path else []
     for pair in args.server_option:
@@ -83,13 +89,14 @@ def server_options(args: argparse.Namespace, served: str = "") -> list[str]:
 
 
 def cases(args: argparse.Namespace) -> list[tuple[int, float]]:
-    """(streams at once, 0) for the closed loops, then (lanes to begin with, requests per second) for the open ones."""
+    """Returns the cases: (streams, 0) for closed loops, then (connections to begin with, requests per second) for open
+    loops."""
     closed = [(int(n), 0.0) for n in args.concurrency.split(",") if n]
     return closed + [(8, float(rate)) for rate in args.rate.split(",") if rate]
 
 
 def work(args: argparse.Namespace, streams: int, rate: float, number: int) -> Work:
-    """The work of a round: the same for every contestant, new in every round."""
+    """Returns the work of a round, which is the same for all contestants and new in each round."""
     count = args.requests or max(8, 3 * streams)
     count = count if rate else max(count, streams)
     seed = args.seed * 1_000_003 + streams * 1009 + int(rate * 101) * 7 + number
@@ -104,10 +111,16 @@ def work(args: argparse.Namespace, streams: int, rate: float, number: int) -> Wo
 
 
 def race(args: argparse.Namespace, report: Report, contestants: list[Contestant], more: str = "") -> None:
-    """Every case, every round; rows go to the report as cases end.
+    """Runs all rounds of all cases, and adds a row to the report for each contestant when a case ends.
 
-    In each case the best bare loop with a contestant's weights is its limit; if there is none, the first contestant
-    with them. more: what the cases have in common, for their names.
+    In each case, a contestant's limit is the best bare loop with the same weights, or the first contestant with these
+    weights if there is no bare loop.
+
+    Args:
+        args: The options.
+        report: Receives the rows.
+        contestants: The contestants.
+        more: The end of all cases' names.
     """
     warm_up(args, contestants)
     for streams, rate in cases(args):
@@ -128,14 +141,15 @@ def race(args: argparse.Namespace, report: Report, contestants: list[Contestant]
 
 
 def best(laps: list[Lap], open_loop: bool) -> Lap:
-    """The lap with the highest throughput; in an open loop, where that is given, with the lowest latency."""
+    """Returns the lap with the highest throughput, or, in an open loop, in which the throughput is given, the lowest
+    latency."""
     if open_loop:
         return min(laps, key=lambda lap: figures.quantile(lap.pooled().total, 0.5))
     return max(laps, key=lambda lap: median(outcome.tokens_per_s for outcome in lap.outcomes))
 
 
 def warm_up(args: argparse.Namespace, contestants: list[Contestant]) -> None:
-    """First prompts and first batch sizes cost more than later ones."""
+    """Runs short work first, because the first prompts and batches of each size cost more than later ones."""
     for streams in sorted({streams for streams, _ in cases(args)}):
         for contestant in contestants:
             words = min(args.words, max(8, 320 // streams))
@@ -146,7 +160,7 @@ def warm_up(args: argparse.Namespace, contestants: list[Contestant]) -> None:
 
 
 def summary(contestant: Contestant, lap: Lap, limit: Lap) -> dict[str, object]:
-    """The figures of one contestant in one case; ratio, ttft_added and itl_added against the first contestant."""
+    """Returns the figures of a contestant in a case. ratio, ttft_added and itl_added compare it to its limit."""
     pooled = lap.pooled()
     tokens = sum(pooled.tokens) or 1
     cpu = {role: sum(part[role] for part in lap.cpu_s) / tokens * 1e3 for role in contestant.pids}
@@ -171,7 +185,7 @@ def summary(contestant: Contestant, lap: Lap, limit: Lap) -> dict[str, object]:
 
 
 def against(lap: Lap, limit: Lap) -> dict[str, object]:
-    """Round by round: throughput as a ratio, latencies as differences."""
+    """Compares a lap to the limit round by round: throughput as ratios, latencies as differences."""
 
     def each(which: Lap, name: str, mark: float) -> list[float]:
         return [figures.quantile(getattr(outcome, name), mark) for outcome in which.outcomes]
@@ -193,7 +207,7 @@ COST = ("case", "who", "requests", "failed", "prompt_tokens", "tokens", "cpu_s_p
 
 
 def tables(report: Report, title: str) -> None:
-    """Report all cases."""
+    """Prints all cases."""
     report.table(f"{title}: spreads are the rounds' median (low to high)", AGAINST)
     report.table("latencies: p50/p90/p99/max", LATENCY)
     report.table("what it costs, by process", COST)

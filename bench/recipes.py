@@ -1,8 +1,9 @@
-"""How to start other servers for `compare`. Recipes, not dependencies: what is not installed is left out.
+"""Recipes for starting other servers in `compare`. They are not dependencies: a server that is not installed is left
+out.
 
-In a command {model} is the model's folder of OpenVINO files, {gguf} a GGUF file and {hf} a Hugging Face folder of the
-same weights, {port} the port that the benchmark has chosen, {threads} of computing, {program} what is run, {slots} the
-sequences that are computed at once, {context} the tokens of all of them.
+A command may contain {model}, {gguf} and {hf} (a folder of OpenVINO files, a GGUF file and a Hugging Face folder with
+the same weights), {port}, {threads} (for computing), {program} (the executable), {slots} (concurrent sequences) and
+{context} (the tokens of all sequences together).
 """
 
 from __future__ import annotations
@@ -19,36 +20,45 @@ from bench.weights import FORMS
 
 @dataclass(frozen=True)
 class Recipe:
-    """A command; the path that answers 200 when it is ready; fields that its requests need.
-
-    program: the executable, found on PATH, or a module of this Python if there is none. install: how to get it.
-    template: its option for a chat template. restless: it computes while it is idle.
-    """
+    """How to start a server."""
 
     command: str
+    """The command line."""
     install: str
+    """How to install it."""
     program: str = ""
+    """The executable, found on PATH."""
     module: str = ""
+    """A module of this Python that it needs, if there is no executable."""
     ready: str = "/v1/models"
+    """The path that answers 200 when the server is ready."""
     path: str = "/v1/chat/completions"
+    """The path of chat requests."""
     fields: dict[str, object] = field(default_factory=dict)
+    """Further fields of the requests."""
     template: str = ""
+    """The option for a chat template."""
     restless: bool = False
+    """Whether it computes while idle."""
 
     @property
     def form(self) -> str:
-        """The form of the weights that it loads."""
+        """The form of weights that it loads, one of FORMS."""
         return next(form for form in FORMS if "{" + form + "}" in self.command)
 
     def found(self, path: str = "") -> str:
-        """The program (path: given by the user), sys.executable for a module; "" if it is not installed."""
+        """Returns the path of the program, sys.executable for a module, "" if it is not installed.
+
+        `path` is an executable that the user names in place of the program.
+        """
         if self.program:
             return shutil.which(path or self.program) or ""
         return sys.executable if importlib.util.find_spec(self.module) else ""
 
 
 def filled(command: str, values: Mapping[str, str]) -> list[str]:
-    """The words of a command with {name} replaced; values are looked up only if they are named."""
+    """Returns the words of a command with each {name} replaced. A value is looked up only if the command contains it.
+    Returns the words of a command with each {name} replaced. A value is looked up only if the command contains it."""
     words = []
     for word in shlex.split(command):
         for name in ("program", "port", "threads", "slots", "context", *FORMS):

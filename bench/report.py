@@ -1,4 +1,4 @@
-"""What a benchmark prints: a header line, tables, JSON lines for machines."""
+"""Prints the output of a benchmark: a header line, tables, and JSON lines for machines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PACKAGES = ("uvloop", "h11", "orjson", "openvino", "openvino-genai", "uvicorn", 
 
 
 def header(**facts: object) -> dict[str, object]:
-    """Machine, CPU, versions and flags; without them a number means nothing."""
+    """Returns the machine, CPU, versions and flags, without which the figures mean nothing."""
     lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
     cpu = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
     versions = {}
@@ -45,7 +45,7 @@ def _commit() -> str:
 
 
 def options(name: str, about: str | None) -> argparse.ArgumentParser:
-    """The arguments that every benchmark has."""
+    """Returns a parser with the arguments that all benchmarks have."""
     parser = argparse.ArgumentParser(prog=f"python -m bench {name}", description=about)
     parser.add_argument("--json", default="", metavar="FILE", help="append JSON lines to FILE; - for the output")
     parser.add_argument("--seed", type=int, default=1)
@@ -67,12 +67,12 @@ class Report:
         self.say(" ".join(f"--{key} {value}" for key, value in flags.items()))
 
     def row(self, **figures: object) -> None:
-        """Add one row; its JSON line is written at once."""
+        """Adds a row. Its JSON line is written at once."""
         self.rows.append(figures)
         self._line({"bench": self.name, **figures})
 
     def table(self, title: str, columns: Sequence[str], rows: Iterable[Mapping[str, object]] | None = None) -> None:
-        """Show rows (all so far if None): these columns, those that any row has."""
+        """Prints rows (all so far if None) with the given columns, without columns that no row has."""
         rows = self.rows if rows is None else list(rows)
         columns = [name for name in columns if any(name in row for row in rows)]
         lines = [[name.replace("_", " ") for name in columns], ["---"] * len(columns)]
@@ -83,11 +83,11 @@ class Report:
             self.say("| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |")
 
     def say(self, text: str) -> None:
-        """A line of text."""
+        """Prints a line of text."""
         print(text, file=self._out, flush=True)
 
     def doing(self, what: str) -> None:
-        """What is measured now, for who waits at a terminal."""
+        """Shows on a terminal what is being measured."""
         if sys.stderr.isatty():
             print(f"\r{what:<79}", end="\r", file=sys.stderr, flush=True)
 
@@ -101,7 +101,7 @@ class Report:
 
 
 def shown(value: object) -> str:
-    """A figure in readable form."""
+    """Formats a figure."""
     if isinstance(value, dict) and "median" in value:
         return f"{value['median']:g} ({value['low']:g} to {value['high']:g})"
     if isinstance(value, dict):

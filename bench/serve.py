@@ -1,7 +1,7 @@
-"""The whole server over real sockets against the limit: openvino_genai in a bare loop, same work, same run.
+"""Compares the server over sockets with the limit, openvino_genai in a bare loop, in turns on the same work.
 
-Also the engine child without HTTP, which shows how much of the difference is the pipe. `engine` is this without the
-server.
+It also measures the engine process without HTTP, which shows how much of the difference is due to the pipe. `engine` is
+this benchmark without the server.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bench.report import Report, options
 
 
 def main(argv: Sequence[str], name: str = "serve") -> None:
-    """Bare loop, child, server; without the server as `engine`."""
+    """Runs the bare loop, the engine process and, except as `engine`, the server."""
     parser = options(name, __doc__)
     race.add_options(parser)
     parser.add_argument("--no_child", action="store_true", help="leave out the child without HTTP")
@@ -33,5 +33,5 @@ def main(argv: Sequence[str], name: str = "serve") -> None:
 
 
 def engine(argv: Sequence[str]) -> None:
-    """Bare loop, child."""
+    """Runs the bare loop and the engine process."""
     main(argv, "engine")

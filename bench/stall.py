@@ -1,9 +1,10 @@
-"""Does the engine block what need not wait for it? The event loop's worst stall, and /health, while a long prompt
-is computed and while many streams run.
+"""Measures whether the engine blocks the server: the longest pauses of the event loop, and the latency of /health,
+while a
+long prompt is computed and while many streams run.
 
-A clock ticks every one or two milliseconds in the server's own event loop (ticking.py); a longer pause is a stall.
-loop_cpu_ms is the CPU time of all threads of the server in the same pauses: what they would last on a quiet machine.
-/health is asked every 2 ms over a kept connection.
+A timer fires every one or two milliseconds in the server's own event loop (ticking.py); a longer pause is a stall.
+loop_cpu_ms is the CPU time of all threads of the server in the same pauses, which is how long they would be on an idle
+machine. /health is requested every 2 ms on a keep-alive connection.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ PATH = "/v3/chat/completions"
 
 
 def main(argv: Sequence[str]) -> None:
-    """Idle, prefill, streams."""
+    """Measures an idle server, prefill and streams."""
     parser = options("stall", __doc__)
     race.add_options(parser)
     parser.set_defaults(rounds=3)
@@ -57,7 +58,8 @@ COLUMNS = ("case", "took_ms", "loop_pause_ms", "loop_cpu_ms", "health_ms", "samp
 
 
 def during(report: Report, server: Worker, sock: socket.socket, case: str, deed: Callable[[], object]) -> None:
-    """The row of a deed: the server's ticks, and its answers to /health meanwhile."""
+    """Reports a row for an activity, with the pauses of the server's event loop and the latency of /health meanwhile.
+    Reports a row for an activity, with the pauses of the server's event loop and the latency of /health meanwhile."""
     server.ask({})
     began = time.perf_counter()
     doing = threading.Thread(target=deed)
@@ -78,7 +80,7 @@ def during(report: Report, server: Worker, sock: socket.socket, case: str, deed:
 
 
 def prefill(port: int, args, number: int) -> None:
-    """One long prompt, as token ids that every vocabulary has and no cache holds; one generated token."""
+    """Sends one long prompt that no cache holds, as token ids that every vocabulary has, for one generated token."""
     rng = random.Random(args.seed * 101 + number)
     ids = [rng.randrange(100, 1000) for _ in range(args.prompt_tokens)]
     body = {"model": "demo", "prompt": ids, "max_tokens": 1, "temperature": 0}
@@ -89,7 +91,7 @@ def prefill(port: int, args, number: int) -> None:
 
 
 def streams(load: Worker, port: int, args, count: int) -> None:
-    """`streams` chats at once."""
+    """Runs `count` chats at once."""
     fields = {"model": "demo", **({"ignore_eos": True} if args.ignore_eos else {})}
     work = Work(prompts=prompts(args.seed, count, args.words, 0.2), max_tokens=args.tokens, concurrency=count)
     outcome = load.run(work, port=port, path=PATH, fields=fields)

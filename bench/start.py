@@ -1,8 +1,8 @@
-"""How long a start takes: from the process to listening, to ready, to the first token; memory and CPU when idle.
+"""Measures a start: the time to listening, to ready and to the first token, and memory and CPU time when idle.
 
-Each round starts the command line as a user does, with the embedded model unless another is named. The first round is
-not counted: it may have had to read files from a disk. With --words N the first prompt is that long and the same in all
-rounds: with --server_option prefix_cache_path=DIR it is read from disk.
+Each round starts the command line as a user does, with the embedded model unless another is given. The first round does
+not count, because files may not be in memory yet. With --words N the first prompt is that long and the same in all
+rounds, so that with --server_option prefix_cache_path=DIR it is read from disk.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ from bench.work import prompts
 
 
 def main(argv: Sequence[str]) -> None:
-    """One row a round, then their medians."""
+    """Reports a row for each round, then the medians."""
     parser = options("start", __doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--model_path", default="", help="another model than the embedded one")
-    parser.add_argument("--server_option", action="append", default=[], metavar="NAME=VALUE", help="of lean_ovms")
-    parser.add_argument("--words", type=int, default=1, help="of the prompt")
+    parser.add_argument("--model_path", default="", help="a model other than the embedded one")
+    parser.add_argument(
+        "--server_option", action="append", default=[], metavar="NAME=VALUE", help="option of lean_ovms"
+    )
+    parser.add_argument("--words", type=int, default=1, help="words of the prompt")
     parser.add_argument("--idle_s", type=float, default=2.0, help="how long the idle server is measured")
     args = parser.parse_args(argv)
     report, [prompt] = Report("start", args), prompts(args.seed, 1, args.words)
@@ -47,10 +49,10 @@ def main(argv: Sequence[str]) -> None:
 
 
 def once(chosen: Sequence[str], prompt: str, idle_s: float) -> dict[str, float]:
-    """One start, measured from outside."""
+    """Measures one start from outside."""
     port = free_port()
     listen = ["--rest_port", str(port), "--rest_bind_address", "127.0.0.1", "--log_level", "WARNING"]
-    # With bytecode files, as pip installs them: without them a start compiles 130 ms of CPU time longer.
+    # With bytecode files, which pip makes when it installs. Without them a start takes 130 ms more CPU time.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     began = time.perf_counter()
     server = subprocess.Popen([sys.executable, "-m", "lean_ovms", *listen, *chosen], cwd=ROOT, env=environment)
@@ -79,13 +81,13 @@ def once(chosen: Sequence[str], prompt: str, idle_s: float) -> dict[str, float]:
 
 
 def connects(port: int) -> bool:
-    """Whether the port accepts connections."""
+    """Returns whether a port accepts connections."""
     with socket.socket() as sock:
         return sock.connect_ex(("127.0.0.1", port)) == 0
 
 
 def first_token(port: int, prompt: str) -> float:
-    """When the first bytes of a chat's response arrived."""
+    """Sends a chat, and returns the time at which the first bytes of the response arrived."""
     with socket.create_connection(("127.0.0.1", port)) as sock:
         sock.sendall(payload("/v3/chat/completions", chat(prompt, 1, {"model": "demo"})))
         answer = sock.recv(1 << 16)

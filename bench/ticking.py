@@ -1,11 +1,11 @@
-"""The server with a clock that ticks in its event loop every millisecond or two: a long pause is a stall.
+"""Runs the server with a timer in its event loop that fires every millisecond or two. A long pause is a stall.
 
-python -m bench.ticking [options of the server] answers each line with the seconds between its ticks since the last one,
-and the CPU seconds of all its threads in the same times, which a busy machine does not lengthen.
+python -m bench.ticking [options of the server] answers each line of input with the seconds between all ticks since the
+last line, and the CPU seconds of all its threads in the same intervals, which do not depend on the load of the machine.
 
-With STALL_STACKS=FILE in its environment the stacks of all threads are appended to FILE when the process has computed
-for LATE_S without a tick. That is CPU time, and a signal handler in C that does not wait for the interpreter's lock: it
-shows the call that holds the lock.
+If the environment variable STALL_STACKS names a file, the stacks of all threads are appended to it when the process has
+used LATE_S of CPU time without a tick. A signal handler in C does so without waiting for Python's interpreter lock, so
+the stacks show the call that holds the lock.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LATE_S = 0.005
 
 
 class Ticker:
-    """Ticks as often as uvloop's timers can, which count whole milliseconds."""
+    """Records the intervals between its ticks. uvloop's timers count in whole milliseconds."""
 
     def __init__(self) -> None:
         self.pauses: list[float] = []
@@ -43,7 +43,7 @@ class Ticker:
             self._late_s = LATE_S
 
     def start(self) -> None:
-        """From now on."""
+        """Starts the timer."""
         self._last, self._last_cpu = time.perf_counter(), time.process_time()
         self._tick(asyncio.get_running_loop())
 
@@ -58,7 +58,7 @@ class Ticker:
 
 
 async def main(argv: list[str]) -> None:
-    """The server and the ticker."""
+    """Runs the server and the timer."""
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     ticker = Ticker()

@@ -1,4 +1,4 @@
-"""The same weights in the forms that servers load. Those of the embedded model are made."""
+"""The same weights in all forms that servers load. For the embedded model, the other forms are made when needed."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ from lean_ovms.features.gguf.model_file import header_of
 
 FORMS = ("model", "gguf", "hf")
 BASE = "{{ messages[0].content }}"
-"""The chat template of a model that was not trained to chat."""
+"""A chat template for models that were not trained to chat."""
 
 
 class Unavailable(Exception):
-    """A rival that cannot take part; the text says why, and what to do."""
+    """Raised if a rival cannot take part. The message says why, and what to do."""
 
 
 class Weights(Mapping[str, str]):
-    """model: the folder of OpenVINO files, or the GGUF file, that ours serves; gguf: a file; hf: a folder that
-    transformers can load.
+    """Paths of the same weights by form: "model" (a folder of OpenVINO files, or the GGUF file that lean_ovms serves),
+    "gguf" (a
+    GGUF file) and "hf" (a folder that transformers can load).
 
-    path: one of them, "" for the embedded model. served: what --model_path gets. template: for chats, where a file has
-    none; options: those of lean_ovms for it.
+    `path` is the path that was given, "" for the embedded model. `served` is the value of --model_path. `template` is a
+    chat
+    template for files that have none, and `options` are lean_ovms's options for it.
     """
 
     def __init__(self, path: str = "") -> None:
@@ -40,7 +42,7 @@ class Weights(Mapping[str, str]):
         self._made = contextlib.ExitStack()
 
     def __getitem__(self, form: str) -> str:
-        """The path. Raises Unavailable for a form that is not there and cannot be made."""
+        """Returns the path of a form. Raises Unavailable if there is none, and it cannot be made."""
         if form == "model":
             return self.served or str(Config().model_dir)
         if form not in self._given:
@@ -48,7 +50,7 @@ class Weights(Mapping[str, str]):
         return self._given[form]
 
     def serves(self, form: str) -> bool:
-        """Whether who loads this form takes part."""
+        """Returns whether contestants that load this form take part."""
         return not self._given or form in self._given
 
     def _make(self, form: str) -> Path:
@@ -71,5 +73,5 @@ class Weights(Mapping[str, str]):
         return len(FORMS)
 
     def close(self) -> None:
-        """Remove what was made."""
+        """Removes the files that were made."""
         self._made.close()

@@ -1,6 +1,7 @@
-"""The workload: the same prompts for every contestant, when they are sent, and the order of the contestants.
+"""The workload: the prompts, which are the same for all contestants, the times of requests, and the order of
+contestants.
 
-Pure and seeded: the same numbers give the same work on every machine.
+All functions are pure and seeded, so the same arguments give the same work on every machine.
 """
 
 from __future__ import annotations
@@ -27,36 +28,39 @@ T = TypeVar("T")
 
 @dataclass(kw_only=True)
 class Work:
-    """The work of one round of a contestant.
-
-    prompts: of chat requests, one user message each. concurrency: how many at once, in a closed loop: the next begins
-    when one ends. arrivals: seconds from the start at which requests begin, one per prompt (open loop: late or not).
-    seconds: after that time no request starts, however many prompts are left, but one per stream; 0: no limit.
-    """
+    """The work of a contestant in one round."""
 
     prompts: list[str]
+    """The user messages of the chat requests, one per request."""
     max_tokens: int
+    """The most tokens that a request generates."""
     concurrency: int
+    """The number of concurrent requests in a closed loop, in which the next begins when one ends."""
     arrivals: list[float] = field(default_factory=list)
+    """The start times of an open loop's requests, in seconds from the beginning, one per prompt; empty for a closed
+    loop."""
     seconds: float = 0.0
+    """After this time no request starts, but each stream has at least one; 0: no limit."""
 
 
 @dataclass(kw_only=True)
 class Outcome:
-    """The result of a Work, in seconds. Per request: first (from its start to its first token), total, tokens.
-
-    gaps: between arrivals of tokens, the first excluded, all requests together. cpu_s: of the process that worked.
-    """
+    """The result of a Work. Times are in seconds."""
 
     wall_s: float = 0.0
     cpu_s: float = 0.0
+    """The CPU time of the process that did the work."""
     failed: int = 0
     events: int = 0
     prompt_tokens: int = 0
     first: list[float] = field(default_factory=list)
+    """The time from the start of each request to its first token."""
     total: list[float] = field(default_factory=list)
+    """The duration of each request."""
     tokens: list[int] = field(default_factory=list)
+    """The number of generated tokens of each request."""
     gaps: list[float] = field(default_factory=list)
+    """The times between arrivals of tokens of the same request, for all requests together."""
 
     @property
     def tokens_per_s(self) -> float:
@@ -65,21 +69,26 @@ class Outcome:
 
     @property
     def tpot(self) -> list[float]:
-        """Of each request, the mean seconds per token after the first."""
+        """The mean time per token after the first, for each request."""
         rows = zip(self.first, self.total, self.tokens, strict=True)
         return [(total - first) / (count - 1) for first, total, count in rows if count > 1]
 
     def add(self, other: Outcome) -> None:
-        """Pool another run of the same work."""
+        """Adds another run of the same work."""
         for name in vars(self):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 def prompts(seed: int, count: int, words: int, spread: float = 0.0, shared: int = 0) -> list[str]:
-    """Texts of about `words` words, all different from the first word on, so that no prefix cache holds them.
+    """Returns texts of about `words` words. They differ from the first word on, so prefix caches do not hold them.
 
-    spread: 0.5 means half as long to one and a half times as long. shared: so many words that are the same in all
-    texts of all seeds come first, as instructions do; a prefix cache holds these.
+    Args:
+        seed: Determines the texts.
+        count: The number of texts.
+        words: The mean number of words.
+        spread: By how much the lengths vary; with 0.5, from half to one and a half times the mean.
+        shared: The number of words at the beginning that are the same in all texts of all seeds, like instructions.
+            Prefix caches do hold these.
     """
     beginning = random.Random(0).choices(WORDS, k=shared)
     rng = random.Random(seed)
@@ -91,7 +100,15 @@ def prompts(seed: int, count: int, words: int, spread: float = 0.0, shared: int 
 
 
 def tasks(seed: int, count: int, words: int, spread: float, text: Sequence[str]) -> list[str]:
-    """What is asked of real models: the TASKS in turns, each about another passage of about `words` words of a text."""
+    """Returns prompts for real models: the TASKS in turn, each about another passage of a text.
+
+    Args:
+        seed: Determines the passages.
+        count: The number of prompts.
+        words: The mean number of words in a passage.
+        spread: By how much the lengths vary.
+        text: The words of the text.
+    """
     rng = random.Random(seed)
     asked = []
     for number in range(count):
@@ -103,7 +120,7 @@ def tasks(seed: int, count: int, words: int, spread: float, text: Sequence[str])
 
 
 def poisson(seed: int, count: int, per_s: float) -> list[float]:
-    """Arrival times of a Poisson process: what many independent users look like."""
+    """Returns the arrival times of a Poisson process, which is how the requests of many independent users arrive."""
     rng = random.Random(seed)
     now, times = 0.0, []
     for _ in range(count):
@@ -113,12 +130,13 @@ def poisson(seed: int, count: int, per_s: float) -> list[float]:
 
 
 def turns(names: Sequence[T], rounds: int) -> Iterator[tuple[int, T]]:
-    """(round, name), each name once a round; every other round in reverse, so that drift favours none."""
+    """Yields (round, name) with each name once a round, in reverse order every other round, so that drift favours none.
+    Yields (round, name) with each name once a round, in reverse order every other round, so that drift favours none."""
     for number in range(rounds):
         for name in names if number % 2 == 0 else reversed(names):
             yield number, name
 
 
 def case_name(streams: int, rate: float) -> str:
-    """The name of a case in tables."""
+    """Returns the name of a case in tables."""
     return f"{rate:g} requests/s" if rate else f"{streams} stream{'s' * (streams > 1)}"

@@ -61,7 +61,8 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def write_tokenizer(size: int, path: Path) -> None:
-    """Writes a tokenizer.json: byte-level BPE whose pieces have one to four letters, with and without a leading space."""
+    """Writes a tokenizer.json: byte-level BPE whose pieces have one to four letters, with and without a leading space.
+    Writes a tokenizer.json: byte-level BPE whose pieces have one to four letters, with and without a leading space."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     pairs = [first + second for first, second in product(("\u0120", *LETTERS), LETTERS)]
     merges = chain(
@@ -269,12 +270,12 @@ class RandomModel:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tools.random_model", description=__doc__)
-    parser.add_argument("folder", type=Path, help="is made if it is not there")
+    parser.add_argument("folder", type=Path, help="folder of the model; made if missing")
     parser.add_argument("--shape", choices=SHAPES, default="195m")
-    parser.add_argument("--layers", type=int, default=0, help="fewer than the model has")
+    parser.add_argument("--layers", type=int, default=0, help="number of layers, to have fewer")
     parser.add_argument("--weights", nargs="*", choices=WEIGHTS, default=["int8"])
     parser.add_argument("--gguf", nargs="*", default=[], metavar="TYPE", help="Q8_0, Q4_0, Q4_K_M and so on")
-    parser.add_argument("--quantize", default="llama-quantize", metavar="PROGRAM", help="that of llama.cpp")
+    parser.add_argument("--quantize", default="llama-quantize", metavar="PROGRAM", help="llama.cpp's program")
     parser.add_argument("--safetensors", action="store_true")
     args = parser.parse_args()
     model = RandomModel(args.shape, args.layers, args.folder)

@@ -190,7 +190,7 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("folder", type=Path, metavar="FOLDER")
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(MODELS))
-    parser.add_argument("--export_with", default=sys.executable, metavar="PYTHON", help="one that has torch")
+    parser.add_argument("--export_with", default=sys.executable, metavar="PYTHON", help="a Python that has torch")
     args = parser.parse_args(argv)
     if unknown := {*args.names} - {*MODELS}:
         parser.error(f"no such model: {', '.join(sorted(unknown))}; there are {', '.join(MODELS)}")
