@@ -128,6 +128,8 @@ LATENT_SIZES: dict[str, Any] = {
     "rope.dimension_count": 16,
 }
 DEEPSEEK = {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}
+GROUPS = {"n_routed_experts": 8, "n_group": 4, "topk_group": 2}
+GROUP_SIZES = {"expert_count": 8, "expert_group_count": 4, "expert_group_used_count": 2}
 
 
 MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
@@ -203,6 +205,16 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         "deepseek2",
         {**LATENT, "q_lora_rank": None, "rope_parameters": DEEPSEEK},
         {**LATENT_SIZES, "rope.scaling.yarn_log_multiplier": 0.1, **scaled(DEEPSEEK)},
+    ),
+    "deepseek_v3-groups": (
+        "deepseek2",
+        {**LATENT, **GROUPS, "num_experts_per_tok": 3},
+        {**LATENT_SIZES, **GROUP_SIZES, "expert_used_count": 3},
+    ),
+    "deepseek_v2": (
+        "deepseek2",
+        {**LATENT, **GROUPS, "num_experts_per_tok": 3, "topk_method": "group_limited_greedy"},
+        {**LATENT_SIZES, **GROUP_SIZES, "expert_used_count": 3, "expert_gating_func": 1, "expert_weights_norm": False},
     ),
     "phi3": ("phi3", {"original_max_position_embeddings": 2048}, {"rope.scaling.original_context_length": 2048}),
     "olmoe": ("olmoe", {"num_key_value_heads": 4, "num_experts": 4, "num_experts_per_tok": 2}, {}),

@@ -36,7 +36,9 @@ HYBRIDS = {
     "gemma4_text": {"RoPE": 10, "RMS": 46},
     "glm4_moe": {"GatherMatmul": 3},
     "glm4_moe_lite": {"RMS": 9, "GatherMatmul": 3},
+    "deepseek_v2": {"RMS": 9, "GatherMatmul": 3},
     "deepseek_v3": {"RMS": 7, "GatherMatmul": 3},
+    "deepseek_v3-groups": {"RMS": 9, "GatherMatmul": 3},
     "lfm2_moe": {"RoPE": 2, "RMS": 9, "PagedAttention": 1, "PagedCausalConv1D": 2, "GatherMatmul": 6},
     "granitemoehybrid": {"RoPE": 0, "RMS": 6, "PagedAttention": 1, "PagedCausalConv1D": 1, "PagedSelectiveSSM": 1},
     "lfm2": {"RoPE": 2, "RMS": 9, "PagedAttention": 1, "PagedCausalConv1D": 2},
@@ -50,7 +52,7 @@ FOUR = (
 )
 NORMS = {"gemma3_text": 6, "gemma4_text-equal": 7, "gemma4_text-moe": 11, **dict.fromkeys(FOUR, 4)}
 """Norms of a layer, where these are not 2."""
-LATENT = ("deepseek_v3", "glm4_moe_lite")
+LATENT = ("deepseek_v2", "deepseek_v3", "deepseek_v3-groups", "glm4_moe_lite")
 SHARED = ("qwen2_moe", "qwen3_5_moe_text", "glm4_moe", *LATENT)
 """Models with an expert that all tokens have."""
 THREE = (

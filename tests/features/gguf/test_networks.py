@@ -273,6 +273,15 @@ def test_sizes_of_latent_attention_that_are_not_those_of_its_tensors_are_refused
         network.read(path)
 
 
+@pytest.mark.parametrize(("groups", "used"), [(3, 2), (8, 4), (4, 0), (4, 5), (4, 1)])
+def test_groups_that_cannot_have_the_experts_of_a_token_are_refused(tmp_path, groups, used):
+    """Groups that do not divide the experts, groups of one, no groups of a token, too many, too few experts in them."""
+    sizes = {"deepseek2.expert_group_count": groups, "deepseek2.expert_group_used_count": used}
+    path = zoo_gguf.write(tmp_path / "x.gguf", "deepseek_v3-groups", **sizes)
+    with pytest.raises(StartError, match=f"3 of 8 experts are not chosen in {used} of {groups} groups"):
+        network.read(path)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("scaled", ["linear", "factors"])
 def test_positions_are_scaled_as_the_file_says(scaled, tmp_path):

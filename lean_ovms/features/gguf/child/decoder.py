@@ -12,7 +12,7 @@ from ..architectures import ARCHITECTURES
 from ..header import Header
 from . import layers
 from .attention import Projected, Sequences
-from .experts import Experts, chosen, chosen_apart, mixed
+from .experts import Experts, Groups, chosen, chosen_apart, mixed
 from .file_layers import FileLayers, LinearLayer, halves
 from .positions import frequencies
 from .tensors import Matrix, TensorRows, Tensors
@@ -436,8 +436,7 @@ class FileDecoder:
         count, used = self._tensors.shape(f"{down}.weight")[0], self._header.number("expert_used_count")
         if not 0 < used <= count:
             raise ValueError(f"a token has {used} of {count} experts")
-        if self._header.number("expert_group_count") > 1:
-            raise ValueError("its experts are chosen by groups")
+        groups = self._groups(count, used)
         last = self._tensors.experts(f"{down}.weight")
         if self._row.clamped:
             joined, first, second, third = (
@@ -453,9 +452,11 @@ class FileDecoder:
             else:
                 first, second = (self._tensors.experts(each) for each in weights)
             known = Experts(count, last, gate=first, up=second, activation=self._row.activation)
-        bias = f"blk.{layer}.exp_probs_b.bias"
+        bias, factor = f"blk.{layer}.exp_probs_b.bias", self._header.real("expert_weights_scale", 1.0)
+        normed = self._header.metadata.get(f"{self._header.architecture}.expert_weights_norm")
         if self._header.number("expert_gating_func") != SIGMOID and bias not in self._tensors:
-            ids, shares = chosen(scores, used, sums_to_one=self._row.sums_to_one)
+            sums_to_one = self._row.sums_to_one or normed is True
+            ids, shares = chosen(scores, used, sums_to_one=sums_to_one, factor=factor, groups=groups)
             if (factors := f"{down}.scale") in self._tensors:
                 shares = ops.multiply(shares, ops.gather(self._tensors.numbers(factors), ids, np.int64(0)))
             return mixed(x, (ids, shares), known)
@@ -463,10 +464,29 @@ class FileDecoder:
             scores,
             used,
             bias=self._tensors.numbers(bias) if bias in self._tensors else None,
-            sums_to_one=self._header.metadata.get(f"{self._header.architecture}.expert_weights_norm") is not False,
-            factor=self._header.real("expert_weights_scale", 1.0),
+            sums_to_one=normed is not False,
+            factor=factor,
+            groups=groups,
         )
         return mixed(x, found, known)
+
+    def _groups(self, count: int, used: int) -> Groups | None:
+        """Returns the groups of a layer's experts; None if a token can use all experts.
+
+        Args:
+            count: The number of experts.
+            used: The number of experts that a token uses.
+
+        Raises:
+            ValueError: The experts are not divided among the groups, or there are too few in those of a token.
+        """
+        found = Groups(self._header.number("expert_group_count"), self._header.number("expert_group_used_count"))
+        if found.count <= 1:
+            return None
+        size, rest = divmod(count, found.count)
+        if rest or size < 2 or not 0 < found.used <= found.count or used > found.used * size:
+            raise ValueError(f"{used} of {count} experts are not chosen in {found.used} of {found.count} groups")
+        return found
 
     def _forward(self, layer: int, x: Any) -> Any:
         """Returns the result of a layer's feed-forward network, or of its experts, the shared expert included."""

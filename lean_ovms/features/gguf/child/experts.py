@@ -41,20 +41,36 @@ Chosen = tuple[Any, Any]
 """The experts of each token and their weights [tokens, experts of a token]."""
 
 
-def chosen(scores: Any, used: int, *, sums_to_one: bool) -> Chosen:
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """The groups of a layer's experts, of which a token uses only some."""
+
+    count: int
+    """The number of groups, of as many experts each; experts of a group follow each other."""
+    used: int
+    """The number of groups whose experts a token can use."""
+
+
+def chosen(scores: Any, used: int, *, sums_to_one: bool, factor: float = 1.0, groups: Groups | None = None) -> Chosen:
     """Selects the experts with the highest scores for each token, with weights by softmax.
 
     Args:
         scores: The scores of the experts [tokens, experts].
         used: The number of experts that a token uses.
         sums_to_one: Whether the softmax is over the selected experts; otherwise it is over all experts.
+        factor: The factor by which the weights are multiplied in the end.
+        groups: The groups of experts, which are ranked by their best expert; None if there are none.
     """
     shares = scores if sums_to_one else ops.softmax(scores, -1)
-    best = ops.topk(shares, np.int64(used), -1, "max", "value")
-    return best.output(1), ops.softmax(best.output(0), -1) if sums_to_one else best.output(0)
+    ranked = shares if groups is None else _in_best_groups(shares, groups, 1)
+    best = ops.topk(ranked, np.int64(used), -1, "max", "value")
+    weights = ops.softmax(best.output(0), -1) if sums_to_one else best.output(0)
+    return best.output(1), times(weights, factor)
 
 
-def chosen_apart(scores: Any, used: int, *, bias: Floats | None, sums_to_one: bool, factor: float) -> Chosen:
+def chosen_apart(
+    scores: Any, used: int, *, bias: Floats | None, sums_to_one: bool, factor: float, groups: Groups | None = None
+) -> Chosen:
     """Selects the experts with the highest scores for each token, with weights by sigmoid.
 
     Args:
@@ -63,14 +79,34 @@ def chosen_apart(scores: Any, used: int, *, bias: Floats | None, sums_to_one: bo
         bias: A number for each expert that is added for the selection only; None if there is none.
         sums_to_one: Whether the weights are divided by their sum.
         factor: The factor by which the weights are multiplied in the end.
+        groups: The groups of experts, which are ranked by the sum of their two best; None if there are none.
     """
     each = ops.sigmoid(scores)
     ranked = each if bias is None else ops.add(each, bias[None])
+    ranked = ranked if groups is None else _in_best_groups(ranked, groups, 2)
     ids = ops.topk(ranked, np.int64(used), -1, "max", "value").output(1)
     weights = ops.gather_elements(each, ids, 1)
     if sums_to_one:
         weights = ops.divide(weights, ops.add(ops.reduce_sum(weights, np.array([1]), True), np.float32(1e-6)))
     return ids, times(weights, factor)
+
+
+def _in_best_groups(ranked: Any, groups: Groups, best: int) -> Any:
+    """Returns the ranks of a token's experts, which are -inf outside of its best groups.
+
+    Args:
+        ranked: The ranks of the experts [tokens, experts].
+        groups: The groups of experts.
+        best: The number of experts by whose sum a group is ranked.
+    """
+    count = ranked.get_output_partial_shape(0)[-1].get_length()
+    by_group = ops.reshape(ranked, np.array([0, groups.count, count // groups.count]), True)
+    sums = ops.reduce_sum(ops.topk(by_group, np.int64(best), -1, "max", "value").output(0), np.array([2]), False)
+    kept = ops.topk(sums, np.int64(groups.used), -1, "max", "value").output(1)
+    none = ops.broadcast(ops.constant(np.float32(-np.inf)), ops.shape_of(sums))
+    zeros = ops.broadcast(ops.constant(np.float32(0)), ops.shape_of(kept))
+    added = ops.scatter_elements_update(none, kept, zeros, np.int64(1))
+    return ops.reshape(ops.add(by_group, ops.unsqueeze(added, np.int64(2))), np.array([0, count]), True)
 
 
 def mixed(x: Any, own: Chosen, experts: Experts) -> Any:
