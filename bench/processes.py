@@ -175,12 +175,12 @@ def get(port: int, path: str) -> int:
     return 0
 
 
-def lean_ovms(options: Sequence[str], module: Sequence[str] = ("lean_ovms",)) -> Server:
-    """Starts the server and waits until it is ready. `module` is the module to run with Python."""
+def lean_ovms(options: Sequence[str]) -> Server:
+    """Starts the server and waits until it is ready."""
     port = free_port()
     listen = ["--rest_port", str(port), "--rest_bind_address", "127.0.0.1"]
     quiet = ["--access_log", "false", "--log_level", "WARNING"]
-    return Server([sys.executable, "-m", *module, *listen, *quiet, *options], port, "/v2/health/ready")
+    return Server([sys.executable, "-m", "lean_ovms", *listen, *quiet, *options], port, "/v2/health/ready")
 
 
 def free_port() -> int:

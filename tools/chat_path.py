@@ -132,27 +132,19 @@ def lines(path: Path) -> int:
     return len(path.read_text("utf-8").splitlines())
 
 
-def core_lines() -> int:
-    """Returns the number of lines in the package without its features."""
-    return sum(lines(path) for path in PACKAGE.rglob("*.py") if PACKAGE / "features" not in path.parents)
-
-
-def package_lines() -> int:
-    """Returns the number of lines in the package."""
-    return sum(lines(path) for path in PACKAGE.rglob("*.py"))
-
-
 def numbers(found: dict[str, Process]) -> dict[str, int]:
     """Returns the figures for docs/tour.md by their descriptions. A file that both processes have counts twice."""
     loaded = [path for one in found.values() for path in one.loaded]
     entered = [path for one in found.values() for path in one.entered]
+    package = list(PACKAGE.rglob("*.py"))
+    core = [path for path in package if PACKAGE / "features" not in path.parents]
     return {
         "files that a streamed chat loads": len(loaded),
         "lines in these files": sum(map(lines, loaded)),
         "files that it enters": len(entered),
         "lines in those files": sum(map(lines, entered)),
-        "lines of the core": core_lines(),
-        "lines of the package": package_lines(),
+        "lines of the core": sum(map(lines, core)),
+        "lines of the package": sum(map(lines, package)),
     }
 
 

@@ -37,9 +37,12 @@ class Dialog:
         self.messages.append(answer)
 
 
-def ask_for(r: Rng, thing: str) -> str:
-    text = r.choice(FOR_THING).format(thing)
+def capital(text: str) -> str:
     return text[0].upper() + text[1:]
+
+
+def ask_for(r: Rng, thing: str) -> str:
+    return capital(r.choice(FOR_THING).format(thing))
 
 
 def ask_to(r: Rng, deed: str, values_last: bool = False) -> str:
@@ -53,8 +56,7 @@ def ask_to(r: Rng, deed: str, values_last: bool = False) -> str:
     frame = r.choice(FOR_DEED)
     while values_last and not frame.endswith(("{}.", "{}?")):
         frame = r.choice(FOR_DEED)
-    text = frame.format(deed)
-    return text[0].upper() + text[1:]
+    return capital(frame.format(deed))
 
 
 def vary(r: Rng, text: str, keep_case: bool = False) -> str:

@@ -4,7 +4,7 @@ A fixed set of facts (capitals, colours of things, some opposites), and question
 from __future__ import annotations
 
 from tools.demo_model.data import data_of
-from tools.demo_model.dialog import Exchange, ask_for, vary
+from tools.demo_model.dialog import Exchange, ask_for, capital, vary
 from tools.demo_model.words import NOUNS, Rng, each, invented, phrase
 
 CAPITALS, COLOUR_OF, CAPITAL_WAYS, COLOUR_WAYS, OPPOSITE_WAYS, UNKNOWN_WAYS = data_of("facts").values()
@@ -19,10 +19,6 @@ OPPOSITES = dict(
 )
 OPPOSITES |= {b: a for a, b in OPPOSITES.items()}
 SORRY = "Sorry, I do not know that."
-
-
-def capital(text: str) -> str:
-    return text[0].upper() + text[1:]
 
 
 def ask_capital(r: Rng) -> Exchange:

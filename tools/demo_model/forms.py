@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tools.demo_model.data import data_of
-from tools.demo_model.dialog import Dialog, vary
+from tools.demo_model.dialog import Dialog, capital, vary
 from tools.demo_model.tool_dialogs import others, start
 from tools.demo_model.tool_requests import ask_tool
 from tools.demo_model.words import (
@@ -262,7 +262,7 @@ def schema(r: Rng, chat: Callable[[Rng], Dialog], items: tuple[int, ...] = SOME)
     if known:
         dialog = start(r) if r.random() < 0.3 else Dialog()
         text = listed(r, known)
-        dialog.messages.append({"role": "user", "content": r.choice(EXTRACT).format(text[0].upper() + text[1:])})
+        dialog.messages.append({"role": "user", "content": r.choice(EXTRACT).format(capital(text))})
     elif r.random() < 0.5:
         dialog = start(r) if r.random() < 0.3 else Dialog()
         thing = r.choice((f"a {word(r)}", f"the {word(r)} {word(r)}", f"a {r.choice(THINGS)}", phrase(r, 1, 6)))

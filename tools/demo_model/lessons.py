@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from tools.demo_model import drills, filler, forms, tasks
 from tools.demo_model.corpus import draw
-from tools.demo_model.dialog import Dialog, ask_to, vary
+from tools.demo_model.dialog import Dialog, ask_to, capital, vary
 from tools.demo_model.facts import SORRY, ask_unknown
 from tools.demo_model.forms import Written
 from tools.demo_model.heldout import held_out
@@ -59,7 +59,7 @@ def errands(r: Rng) -> Dialog:
     name = style(r, [verb, noun]) if r.random() < 0.85 else verb
     tool = declare(r, name, f"{verb.capitalize()} {r.choice(('a', 'the'))} {noun}.", properties)
     order = form.format(v=verb, n=noun, **values)
-    order = ask_to(r, order[:-1], values_last=True) if r.random() < 0.35 else order[0].upper() + order[1:]
+    order = ask_to(r, order[:-1], values_last=True) if r.random() < 0.35 else capital(order)
     asked = Asked(tool, order, {"name": name, "arguments": {names[key]: values[key] for key in used}})
     sentence = vary(r, order, keep_case=True)
     if r.random() < 0.7:

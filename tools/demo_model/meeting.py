@@ -7,7 +7,7 @@ Sentences are composed of parts, so that no single wording is so frequent that t
 from __future__ import annotations
 
 from tools.demo_model.data import data_of
-from tools.demo_model.dialog import ask_for, ask_to
+from tools.demo_model.dialog import ask_for, ask_to, capital
 from tools.demo_model.words import ADJECTIVES, NOUNS, Rng, invented
 
 (
@@ -24,21 +24,17 @@ def article(noun: str) -> str:
     return f"{'an' if noun[0] in 'aeioAEIOL' else 'a'} {noun}"
 
 
-def sentence(text: str) -> str:
-    return text[0].upper() + text[1:]
-
-
 def greeting(r: Rng) -> str:
     """Returns a greeting of up to three parts."""
     if r.random() < 0.06:
-        return ask_to(r, r.choice(GREET_DEEDS)) if r.random() < 0.6 else sentence(r.choice(GREET_DEEDS))
+        return ask_to(r, r.choice(GREET_DEEDS)) if r.random() < 0.6 else capital(r.choice(GREET_DEEDS))
     text = r.choice(HELLOS)
     if r.random() < 0.3:
         text += r.choice((" ", " ", ", ")) + r.choice(WHOM)
     if r.random() < 0.45:
         pleased = r.choice(PLEASED).format(a=r.choice(ADJECTIVES), t=r.choice(TIMES))
         text += (
-            r.choice((", ", ", ", " and ")) + pleased if r.random() < 0.6 else r.choice("!.") + " " + sentence(pleased)
+            r.choice((", ", ", ", " and ")) + pleased if r.random() < 0.6 else r.choice("!.") + " " + capital(pleased)
         )
     elif r.random() < 0.08:
         text += r.choice(("! ", ", ")) + r.choice(HELLOS[:12])
@@ -51,12 +47,12 @@ def about_self(r: Rng) -> str:
     if kind < 0.3:
         return r.choice(WHO)
     if kind < 0.55:
-        return sentence(r.choice(WHICH).format(w=r.choice(ASKS), k=r.choice(KINDS)))
+        return capital(r.choice(WHICH).format(w=r.choice(ASKS), k=r.choice(KINDS)))
     if kind < 0.68:
         return r.choice(ARE_YOU).format(k=r.choice(NOT_THEM) if r.random() < 0.5 else article(r.choice(KINDS)))
     if kind < 0.9:
         deed = r.choice(SELF_DEEDS)
-        return ask_to(r, deed) if r.random() < 0.7 else sentence(deed) + "."
+        return ask_to(r, deed) if r.random() < 0.7 else capital(deed) + "."
     return ask_for(r, r.choice(SELF_THINGS))
 
 
@@ -90,5 +86,5 @@ def name_question(r: Rng) -> str:
         return r.choice(NAME_ASKS)
     if kind < 0.85:
         deed = r.choice(NAME_DEEDS)
-        return ask_to(r, deed) if r.random() < 0.7 else sentence(deed) + "."
+        return ask_to(r, deed) if r.random() < 0.7 else capital(deed) + "."
     return ask_for(r, r.choice(NAME_THINGS))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tools.demo_model.data import data_of
-from tools.demo_model.dialog import Exchange, ask_for, ask_to, vary
+from tools.demo_model.dialog import Exchange, ask_for, ask_to, capital, vary
 from tools.demo_model.words import Rng
 
 lists = data_of("server_facts")
@@ -53,10 +53,6 @@ def ask_fact(r: Rng, fact: Fact, words: tuple[str, ...], extra: tuple[str, ...])
     if kind < 0.75:
         return r.choice(WHICH_TO).format(w=word, a=article, d=r.choice(fact.deeds))
     return r.choice(extra).format(d=r.choice(fact.deeds))
-
-
-def capital(text: str) -> str:
-    return text[0].upper() + text[1:]
 
 
 def ask_server(r: Rng) -> Exchange:

@@ -7,7 +7,7 @@ import string
 from typing import Any
 
 from tools.demo_model.data import data_of
-from tools.demo_model.dialog import Dialog, Exchange, ask_to, vary
+from tools.demo_model.dialog import Dialog, Exchange, ask_to, capital, vary
 from tools.demo_model.drills import add, count, spell
 from tools.demo_model.facts import ask_capital, ask_colour, ask_unknown
 from tools.demo_model.meeting import naming
@@ -96,7 +96,7 @@ def errand(r: Rng) -> str:
     ends = r.choice(ERRAND_ENDS).format(x=invented(r).capitalize(), m=r.choice(NOUNS), i=number(r))
     which = r.choice(("the", "my", "a", "the", "our", "this", "some"))
     text = f"{r.choice(ERRANDS)} {which} {r.choice(NOUNS) if r.random() < 0.7 else invented(r)}{ends}"
-    return ask_to(r, text) if r.random() < 0.4 else text[0].upper() + text[1:] + "."
+    return ask_to(r, text) if r.random() < 0.4 else capital(text) + "."
 
 
 def refuse(r: Rng) -> Exchange:

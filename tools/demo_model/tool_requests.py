@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tools.demo_model.data import data_of
-from tools.demo_model.dialog import ask_to
+from tools.demo_model.dialog import ask_to, capital
 from tools.demo_model.tool_families import FAMILIES, Family, Slot
 from tools.demo_model.tool_sentences import BARE, CLAUSES, EXPLICIT, LONE, SPOKEN, VERB_ONLY
 from tools.demo_model.words import (
@@ -137,17 +137,14 @@ def any_slot(r: Rng) -> Slot:
     return Slot((), "string", lambda r: r.choice(options), options)
 
 
-def spoken(parts: list[str]) -> str:
-    return " ".join(parts)
-
-
 def clause(r: Rng, parts: list[str], name: str, chosen: Any) -> str:
     shown = ("true" if chosen else "false") if isinstance(chosen, bool) else str(chosen)
+    spoken = " ".join(parts)
     if isinstance(chosen, bool) and r.random() < 0.3:
         if r.random() < 0.5:
-            return f"{'' if chosen else r.choice(('no ', 'not '))}{spoken(parts)}"
-        return f"{spoken(parts)} {'yes' if chosen else 'no'}"
-    return r.choice(CLAUSES).format(p=name if r.random() < 0.4 else spoken(parts), v=shown)
+            return f"{'' if chosen else r.choice(('no ', 'not '))}{spoken}"
+        return f"{spoken} {'yes' if chosen else 'no'}"
+    return r.choice(CLAUSES).format(p=name if r.random() < 0.4 else spoken, v=shown)
 
 
 def generic(r: Rng) -> Asked:
@@ -187,7 +184,7 @@ def generic(r: Rng) -> Asked:
             article, link = r.choice(("the", "a", "my", "this")), r.choice(("with", "for", "with", "by", "using"))
             sentence = ask_to(r, f"{verb} {article} {thing} {link} {listed}", values_last=True)
     if sentence[0].islower() and r.random() < 0.7 and not sentence.startswith(tool_name):
-        sentence = sentence[0].upper() + sentence[1:]
+        sentence = capital(sentence)
     return Asked(tool, sentence, {"name": tool_name, "arguments": arguments})
 
 
