@@ -145,7 +145,7 @@ class ServerClient:
         if self._scheme == "http":
             return http.client.HTTPConnection(self._host, self._port, timeout=self.timeout_s)
         context = ssl.create_default_context()
-        if self._own:  # its certificate is made for the name that others use, not for this address
+        if self._own:  # the server's own certificate is issued for its public name, not for this address
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
             if (encryption := self._own.part(ENCRYPTION)) is not None:

@@ -16,12 +16,12 @@ from ...types import Request, Response
 @RouteDoc("Readiness of all models")
 async def handle_health(request: Request, services: Services) -> Response:
     services.require_ready()
-    return json({"status": "ok"})  # llama.cpp's clients read it
+    return json({"status": "ok"})  # llama.cpp's clients read this body
 
 
 @RouteDoc("Liveness of the process", answer="")
 async def handle_ping(request: Request, services: Services) -> Response:
-    log_quietly()  # a POST is not vital, and asked for as often
+    log_quietly()  # a POST is not a vital request, but clients ask as often
     return Response(200)
 
 

@@ -58,7 +58,8 @@ class Asgi:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = request_headers(scope["headers"])
-        head = request_of(scope, headers, b"")  # stays without a body: its client's errors depend on it to the end
+        # Kept until the end without a body, because the form of errors depends on it.
+        head = request_of(scope, headers, b"")
         in_form = partial(self._error_forms.response, request=head)
         cycle = _AsgiCycle(self._handle, in_form, send, wants_body=head.method != "HEAD")
         try:
@@ -70,7 +71,7 @@ class Asgi:
         except RequestError as error:
             await cycle.send(in_form(error))
             return
-        del body  # the app empties the request's
+        del body  # frees the bytes, which the app removes from the request as well
         task = cycle.start(asyncio.get_running_loop(), request)
         disconnect = asyncio.ensure_future(_disconnect(receive))
         try:
@@ -80,9 +81,9 @@ class Asgi:
             cycle.cancel()
             await asyncio.wait({task, disconnect})
         if not disconnect.cancelled():
-            disconnect.result()  # an error of receive is passed on to the host
+            disconnect.result()  # passes an error of receive on to the host
         if not task.cancelled():
-            task.result()  # a body that broke off: the host must see it, to break off too
+            task.result()  # passes an error of the body on, so that the host aborts the response too
 
 
 class ClientLeft(Exception):
@@ -124,7 +125,7 @@ class _AsgiCycle(RequestResponseCycle):
         if self._wants_body:
             async with aclosing(StreamIterator(body)) as pieces:
                 await asyncio.sleep(0)
-                if pieces.waiting:  # else the head goes with the first piece, or a failure can be a 500
+                if pieces.waiting:  # otherwise the head is sent with the first piece, or a failure can still be a 500
                     await self._start(response)
                 async for data in pieces:
                     if self.cancelled:

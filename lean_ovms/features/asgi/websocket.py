@@ -118,7 +118,7 @@ class AsgiChannel(Channel):
             reading.cancel()
             await asyncio.wait({reading})
             if not reading.cancelled():
-                reading.result()  # an error of receive is passed on to the host
+                reading.result()  # passes an error of receive on to the host
 
     async def send(self, *text: bytes) -> None:
         await self.emit({"type": "websocket.send", "text": b"".join(text).decode()})

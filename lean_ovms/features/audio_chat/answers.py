@@ -164,10 +164,10 @@ class SpokenStream(WrappedStream):
         super().__init__(stream)
         self._output = output
         self._model = model
-        self._texts: asyncio.Queue[str | None] = asyncio.Queue()  # None: it has ended
+        self._texts: asyncio.Queue[str | None] = asyncio.Queue()  # None marks the end
         self._left = output.most
         self._end: Delta | None = None
-        self._context = copy_context()  # the handler's, with its client and its record
+        self._context = copy_context()  # the handler's context, with its client and its request record
 
     async def push_to(self, sink: Sink[list[Delta]]) -> None:
         works = (self._push_text(sink), self._push_audio(sink))
@@ -183,7 +183,8 @@ class SpokenStream(WrappedStream):
 
     async def _push_text(self, sink: Sink[list[Delta]]) -> None:
         await self._stream.push_to(Sink(partial(self._push, sink), sink.paused))
-        await self._stream.aclose()  # where memory is short, the text model has to leave before the other one speaks
+        # If memory is short, the text model must be unloaded before the speech model is loaded.
+        await self._stream.aclose()
         self._texts.put_nowait(None)
 
     def _push(self, sink: Sink[list[Delta]], deltas: list[Delta]) -> None:

@@ -65,7 +65,7 @@ class BatchService:
         self._opened = False
         self._opening: asyncio.Task[None] | None = None
         self._runs: dict[str, asyncio.Task[None]] = {}
-        self._lines: dict[str, asyncio.Future[list[None]]] = {}  # of the batches that have got so far
+        self._lines: dict[str, asyncio.Future[list[None]]] = {}  # of batches whose lines are running
         self._results: dict[str, Results] = {}
 
     async def open(self, handle: Handle, pause: Callable[[float], Awaitable[object]] | None = None) -> None:
@@ -145,7 +145,7 @@ class BatchService:
         name, status = entry.body["id"], entry.body["status"]
         if status in ("validating", "in_progress"):
             if name in self._lines:
-                self._lines[name].cancel()  # first: the client may leave while the rest is awaited
+                self._lines[name].cancel()  # done first, because the client may disconnect while the rest is awaited
             await self._set(entry, "cancelling")
         elif status != "cancelling":
             raise RequestError(f"Cannot cancel a batch with status '{status}'.", status=409, code="batch_finished")
@@ -213,7 +213,7 @@ class BatchService:
             try:
                 await self._add_unsent(body, results, *UNSENT[status])
                 await results.flush()
-            except StoreFailure as failure:  # no room even for that: it ends all the same
+            except StoreFailure as failure:  # the disk is full even for these lines; the batch ends anyway
                 _add_error(body, failure)
         else:
             await self._set(entry, "finalizing")
@@ -233,11 +233,11 @@ class BatchService:
         try:
             await asyncio.wait({lines}, timeout=max(0.0, entry.body["expires_at"] - time.time()))
         finally:
-            for task in tasks:  # where one has failed, too
+            for task in tasks:  # also if one has failed
                 task.cancel()
             await asyncio.wait(ended)
             if not lines.cancelled():
-                lines.exception()  # else asyncio reports it where this task is cancelled, too
+                lines.exception()  # otherwise asyncio reports the exception if this task is cancelled too
         with contextlib.suppress(asyncio.CancelledError):
             lines.result()
 
@@ -248,7 +248,7 @@ class BatchService:
         server is too busy waits without a slot, and is then read again.
         """
         assert self._handle is not None
-        again: int | None = None  # where the line is that waited
+        again: int | None = None  # the position of a line that has waited
         wait_s: float | None
         while True:
             async with self._slots.held(entry.owner):
@@ -335,7 +335,7 @@ class BatchService:
     async def _write(self, entry: Entry) -> None:
         """Stores an ended batch that is only in memory, again and again until that succeeds."""
         while True:
-            with contextlib.suppress(StoreFailure):  # it is in the log
+            with contextlib.suppress(StoreFailure):  # the failure is logged
                 await self.in_thread(partial(self.storage.put_kept, entry))
                 return
             await asyncio.sleep(WRITE_AGAIN_S)

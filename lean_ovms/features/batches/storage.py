@@ -86,7 +86,7 @@ class Storage:
         except BlockingIOError:
             os.close(lock)
             return False
-        except OSError as error:  # a file system without locks
+        except OSError as error:  # the file system does not support locks
             logger.warning("--files_path cannot be locked: %s", error.strerror)
         self._lock = lock
         for path in self._directory.glob("*.json"):
@@ -99,7 +99,7 @@ class Storage:
         self.used = sum(sizes.values())
         for name, entry in list(self._entries.items()):
             if entry.body["object"] == FILE and sizes.get(name) != entry.body["bytes"]:
-                self._drop(name)  # its upload was broken off
+                self._drop(name)  # the file's upload was interrupted
         self._drop_expired()
         return True
 

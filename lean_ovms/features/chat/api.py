@@ -36,7 +36,7 @@ async def handle(request: Request, services: Services) -> Response:
     chat = await services.parse_body(request, parse_chat)
     want_ids = chat.options.token_ids or chat.generation.logprobs.prompt is not None
     if chat.audio is not None:
-        await services.offload.run(0, partial(chat.audio.file, b""))  # raises if its format is not available
+        await services.offload.run(0, partial(chat.audio.file, b""))  # raises an error if the format is not available
     generation = await chat.generation.start(chat.prompt, echo=want_ids)
     headers = chat.generation.headers + warning_headers(generation.warnings)
     deltas = chat.deltas(generation)
@@ -85,7 +85,7 @@ class ChatRenderer(sse.Renderer[Delta]):
         self._options = chat.options
         self._chat = chat
         self._audio = None if chat.audio is None else chat.audio.deltas()
-        # Of the first chunk of a choice, and as in llama.cpp of those with the progress of the prompt.
+        # The role is in a choice's first chunk and, as in llama.cpp, in chunks with the progress of the prompt.
         role = chat.generation.model.config.response_role
         self._opening = b'"delta":{"role":' + orjson.dumps(role) + b',"content":null}'
 
@@ -95,7 +95,7 @@ class ChatRenderer(sse.Renderer[Delta]):
     def _delta(self, delta: Delta, state: ChoiceState) -> bytes:
         events = delta.events
         if state.text is not None and delta.finish is None and len(events) == 1 and type(events[0]) is Text:
-            before, after = state.text  # nearly every chunk
+            before, after = state.text  # the path of nearly all chunks
             return before + orjson.dumps(events[0].text) + after
         out = b""
         if delta.progress is not None:

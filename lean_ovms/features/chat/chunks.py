@@ -169,7 +169,7 @@ class Chunks:
         named = (envelope.created, model, kind, fingerprint)
         self._after = b'],"created":%d,"model":%b,"object":%b,"system_fingerprint":%b' % named
         self._plain_tail = b"}" + self._after + (b',"usage":null' if options.usage else b"") + b"}\n\n"
-        # Nearly every chunk differs from the others in its content only.
+        # Nearly all chunks differ only in their content.
         self._plain = not (options.token_ids or options.continuous or options.obfuscate or options.timings_per_token)
         self._plain_end = b',"finish_reason":null' + self._plain_tail
         self._heads: dict[int, bytes] = {}

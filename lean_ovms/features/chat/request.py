@@ -179,7 +179,7 @@ def choice(chat: ChatRequest, index: int, answer: CompletedChoice) -> Json:
         message |= {"content": None, "audio": chat.audio.message(answer.text, b"".join(answer.audio))}
     message |= _calls(chat, answer)
     if message["tool_calls"]:
-        message.setdefault("reasoning", None)  # vLLM's clients read it, to send it back with the calls
+        message.setdefault("reasoning", None)  # vLLM's clients read this field, and send it back with the calls
     found: Json = {
         "finish_reason": finish_reason(chat, answer.finish, called=bool(answer.calls) and not answer.broken_call),
         "index": index,

@@ -178,7 +178,7 @@ class CompletionRenderer(sse.Renderer[Delta]):
     def _delta(self, delta: Delta, state: ChoiceState) -> bytes:
         events = delta.events
         if state.text is not None and delta.finish is None and len(events) == 1 and type(events[0]) is Text:
-            before, after = state.text  # nearly every chunk
+            before, after = state.text  # the path of nearly all chunks
             return before + orjson.dumps(events[0].text) + after
         out = b""
         if delta.progress is not None:

@@ -95,7 +95,8 @@ async def _look(model: TextModel) -> Filling | None:
     ids = await model.encode(words, False)
     known = {word: tokens[0] for word, tokens in zip(words, ids, strict=True) if len(tokens) == 1}
     named = list(known.values())
-    known = {word: token for word, token in known.items() if named.count(token) == 1}  # no "unknown" token
+    # Words with the same token are unknown to the vocabulary.
+    known = {word: token for word, token in known.items() if named.count(token) == 1}
     notation = next((n for n in NOTATIONS if known.keys() >= set(filter(None, n))), None)
     return notation and Filling(notation, tuple(known[word] for word in ENDS if word in known))
 

@@ -85,9 +85,9 @@ def parse_completion(body: Json, services: Services, default_max_tokens: int) ->
         raise BadRequest("max_tokens value should be greater than 0 unless echo is set", param="max_tokens")
     number = values["logprobs"]
     generation = reader.generation(
-        {"max_tokens": 1} if score_only else {},  # the engine always generates; this token is not shown
+        {"max_tokens": 1} if score_only else {},  # the engine generates at least one token, which is not shown
         logprobs=LogprobsRequest(
-            chosen=number is not None,  # 0 requests them, too
+            chosen=number is not None,  # 0 also requests log probabilities
             top=number or 0,
             param="logprobs",
             prompt=values["prompt_logprobs"],

@@ -45,7 +45,7 @@ async def start_all(
     if second is None:
         return [await start(first)]
     tasks: list[asyncio.Task[Generation]] = []
-    waiting: dict[asyncio.Task[Generation], int] = {}  # with their sizes
+    waiting: dict[asyncio.Task[Generation], int] = {}  # started requests, with the sizes of their prompts
     tokens = 0
 
     async def next_started() -> None:
@@ -191,7 +191,7 @@ class GenerationGroup:
         try:
             await asyncio.gather(*[generation.push_to(Sink(push, sink.paused)) for generation, push in pairs])
         except BaseException:
-            await self.aclose()  # the others push nothing more
+            await self.aclose()  # stops the other generations
             raise
 
     @staticmethod

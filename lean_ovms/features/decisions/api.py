@@ -92,7 +92,7 @@ async def handle(request: Request, services: Services) -> Response:
             [prompt] = await load_media([prompt], [PLACE], reads, services)
             return await generate(prompt)
 
-        # The first one fills the prefix cache for the others.
+        # The first generation fills the prefix cache for the others.
         generation, most = await generate(first_prompt), model.config.max_queued_tokens_per_client
         tokens = generation.prompt_tokens
         try:

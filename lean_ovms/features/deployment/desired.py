@@ -232,7 +232,7 @@ def _prepared(config: Config) -> Config:
         make = config.composition.part(MODEL_SOURCE) if missing else config.part(MODEL_SOURCE)
         return config if make is None else make().prepare(config)
     except OSError:
-        return config  # loading says what is wrong
+        return config  # the error is reported when the model is loaded
 
 
 def desired_state(config: Config) -> DesiredState:
@@ -429,7 +429,7 @@ def _in_repository(config: Config) -> Config:
         return config.replace(model_path=str(path), model_name=config.model_name or name, source_model="")
     settings = config.composition.settings
     file = repository / settings.listed_in if settings else None
-    # A model may have such a file, too.
+    # A model's own folder may contain a file of this name too.
     if settings and file and os.path.isfile(file) and not listing.is_model(repository):
         _refuse_of_one_model(config, f"with {file} each entry has its own {{}}")
         return config.replace(**{settings.option: str(file)})
@@ -468,7 +468,7 @@ def _from_repository(config: Config) -> DesiredState:
     def visit(path: Path) -> None:
         files.setdefault(path, file_stat(path))
 
-    if pulls_at_run_time(config):  # it may be empty, to begin with
+    if pulls_at_run_time(config):  # the repository may be empty at the start
         names = listing.servable(repository, visit)
     else:
         names = listing.models_of(repository, config.composition, visit)
@@ -482,6 +482,6 @@ def _from_repository(config: Config) -> DesiredState:
                 config.replace(model_repository_path="", model_path=str(base), model_name=name), base
             )
             models.append(replace(one, announced=True))
-        except StartError as error:  # a name that is not valid text
+        except StartError as error:  # the name is not valid text
             log.error("%s is left out: %s", safe(str(base)), error)
     return DesiredState(models=tuple(models), files=files)

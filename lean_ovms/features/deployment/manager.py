@@ -73,10 +73,10 @@ class DeploymentManager(Deployment):
         self.model_cache = ModelCache(self._desired.max_loaded, free_memory_bytes)
         """The cache that decides which models are in memory."""
         self._files = dict(self._desired.files)
-        self._specs: dict[str, ModelSpec] = {}  # of the models in the registry
+        self._specs: dict[str, ModelSpec] = {}  # the specifications of the models in the registry
         self._reloading: asyncio.Task[bool] | None = None
-        self._next: asyncio.Task[bool] | None = None  # the reload that has not read anything yet
-        self._later: asyncio.Task[None] | None = None  # the reload for models that did not load
+        self._next: asyncio.Task[bool] | None = None  # a reload that has not read the files yet
+        self._later: asyncio.Task[None] | None = None  # the retry for models that failed to load
         self._draining: set[asyncio.Task[None]] = set()
         self._stopped = False
         for spec in self._desired.models:
@@ -106,7 +106,7 @@ class DeploymentManager(Deployment):
         failures = await asyncio.gather(*(self._load(spec, model) for spec, model in models))
         for (_, model), failure in zip(models, failures, strict=True):
             if failure is None or self._registry.models.get(model.name) is not model:
-                continue  # served, or replaced or removed meanwhile
+                continue  # it is served, or was replaced or removed meanwhile
             if self._desired.required:
                 raise failure
             log.error("%s cannot be served: %s", model.name, failure)
@@ -123,8 +123,9 @@ class DeploymentManager(Deployment):
             raise StartError("the server is stopping", reason="The server is shutting down.")
         if self._next is None:
             self._next = asyncio.get_running_loop().create_task(self._reload_after(self._reloading))
-            self._next.add_done_callback(lambda task: task.cancelled() or task.exception())  # all may have disconnected
-        return await asyncio.shield(self._next)  # a client that disconnects must not stop a load halfway
+            # Retrieves the error, because all clients may have disconnected.
+            self._next.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return await asyncio.shield(self._next)  # a client's disconnect must not interrupt a load
 
     async def _reload_after(self, running: asyncio.Task[bool] | None) -> bool:
         """Reloads once more after a running reload, which may have read the files before they changed."""
@@ -142,8 +143,8 @@ class DeploymentManager(Deployment):
             try:
                 await self.reload()
             except StartError:
-                continue  # logged by reload
-            except Exception:  # a bug must not end what is served
+                continue  # the error is logged by reload
+            except Exception:  # a bug must not stop the served models
                 log.exception("the changed configuration cannot be served")
 
     async def stop(self) -> None:
@@ -161,7 +162,8 @@ class DeploymentManager(Deployment):
     # --- one reload
 
     async def _reload(self) -> bool:
-        self._files = await asyncio.to_thread(self._stat_files)  # also on failure, which is logged once
+        # Also kept after a failure, so that this is logged only once.
+        self._files = await asyncio.to_thread(self._stat_files)
         try:
             self._desired = await asyncio.to_thread(self._read, self._config)
         except StartError as error:
@@ -188,7 +190,7 @@ class DeploymentManager(Deployment):
     async def _reload_later(self) -> None:
         await asyncio.sleep(RETRY_S)
         self._later = None
-        with contextlib.suppress(StartError):  # logged by reload
+        with contextlib.suppress(StartError):  # the error is logged by reload
             await self.reload()
 
     def _differs(self, spec: ModelSpec) -> bool:
@@ -208,7 +210,8 @@ class DeploymentManager(Deployment):
             model.on_demand = model.on_demand or (old is None and spec.on_demand and spec.problem is None)
             failure = await self._load(spec, model)
         elif spec == self._specs.get(name):
-            failure = old.failure = None  # the replacement that failed is no longer configured
+            # The model is configured as it runs again, so the failed replacement no longer matters.
+            failure = old.failure = None
         elif spec.problem is not None:
             failure = old.failure = spec.problem
         else:

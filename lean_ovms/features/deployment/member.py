@@ -148,7 +148,7 @@ class Member:
         except asyncio.CancelledError:
             if waiter in self.waiters:
                 self.waiters.remove(waiter)
-                self._cache.pump()  # another group may be wanted for it alone
+                self._cache.pump()  # another group may have been waiting only because of this request
             elif not waiter.granted.cancelled() and waiter.granted.exception() is None and waiter.granted.result():
                 self.model.in_flight.remove()
             raise
@@ -158,7 +158,7 @@ class Member:
     def _give_up(self, waiter: Waiter) -> None:
         if waiter in self.waiters:
             self.waiters.remove(waiter)
-            if not waiter.granted.done():  # else its task has been cancelled, and has not run since
+            if not waiter.granted.done():  # otherwise the task was cancelled and has not run since
                 waiter.granted.set_exception(all_busy())
             self._cache.pump()
 
@@ -167,7 +167,7 @@ class Member:
         or an error."""
         waiters, self.waiters = self.waiters, []
         for waiter in waiters:
-            if waiter.granted.done():  # its task has been cancelled, and has not run since
+            if waiter.granted.done():  # the task was cancelled and has not run since
                 continue
             if not isinstance(result, bool):
                 waiter.granted.set_exception(result())
@@ -195,7 +195,7 @@ class Member:
         if self.group is None:
             return
         if self.change is not None and not self.change.done():
-            self.change.add_done_callback(lambda _: self.leave())  # its load ends now, with an error
+            self.change.add_done_callback(lambda _: self.leave())  # the load that is running will now end with an error
             return
         group, self.group = self.group, None
         self.model.phase, self.model.in_flight.on_none = UNLOADED, None

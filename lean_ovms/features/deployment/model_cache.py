@@ -44,8 +44,9 @@ class ModelCache:
         self._limit = limit
         self._free_bytes = free_bytes
         self._groups: dict[str, ModelGroup] = {}
-        self._asleep: frozenset[str] | None = None  # the groups that were in memory when it began
-        self._woken = asyncio.Event()  # it has been woken up since this was made
+        # The groups that were in memory when the sleep began; None while awake.
+        self._asleep: frozenset[str] | None = None
+        self._woken = asyncio.Event()  # set when the sleep that it was created for has ended
         self._keeps = False
         self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
@@ -71,7 +72,7 @@ class ModelCache:
             found.close()
         model.in_flight.on_none = lambda: self._used(found)
         if model.loaded:
-            self._used(found)  # its idle time begins now
+            self._used(found)  # starts its idle time
 
     def remove(self, member: Member, group: ModelGroup) -> None:
         """Removes a member that has left its group."""
@@ -129,7 +130,7 @@ class ModelCache:
             await self._pump_until(lambda: self._asleep is not None or not group.occupied, [group])
         finally:
             group.leaving = False
-            self.pump()  # opens it again, unless all sleep
+            self.pump()  # opens the group again, unless the server sleeps
 
     async def sleep(self, *, keeps: bool = False, cut: bool = False) -> None:
         """Puts the server to sleep: refuses new requests, waits for running ones, and unloads all models.
@@ -215,15 +216,15 @@ class ModelCache:
             return
         groups = list(self._groups.values())
         if self._asleep is None:
-            self._serve_all()  # first: a group that has just been loaded for its requests is not idle
+            self._serve_all()  # first, because a group that was just loaded for its requests must not count as idle
             blocked = False
             for group in sorted((one for one in groups if one.wanted), key=lambda one: one.wanted_since or 0.0):
                 if not self._has_room(group):
-                    blocked = True  # later ones wait, too, or the first would wait for ever
+                    blocked = True  # later groups wait too, otherwise the first might wait forever
                     break
                 self._load_members(group)
             self._close_only(self._victim() if blocked else None)
-            self._serve_all()  # those that are not to be unloaded any more
+            self._serve_all()  # serves groups that are no longer to be unloaded
         for group in groups:
             after_s = self._unload_after(group)
             if after_s is None or group.busy or group.changing:
@@ -280,7 +281,7 @@ class ModelCache:
         if idle := [one for one in unchanging if not one.busy]:
             return min(idle, key=lambda one: one.last_used)
         victim = min(unchanging, key=lambda one: (one.closed_since is None, one.loaded_at), default=None)
-        # Loads take no more than half of the time, however requests for several groups alternate.
+        # Loading takes at most half of the time, even if requests for several groups alternate.
         if victim is not None and now() < (until := victim.loaded_at + victim.load_s):
             self._pump_at(until)
             return None

@@ -62,7 +62,8 @@ async def _on_disk(services: Services, action: str) -> Response:
                 raise StoreFailure(
                     f"{counted(failed, 'block')} of {model.name} cannot be written; the server's log says why"
                 )
-            all_of = sum if action == "save" else max  # all processes find the same blocks
+            # All processes find the same blocks, so their counts are not added.
+            all_of = sum if action == "save" else max
             counts = {"blocks": all_of(one.blocks for one in found), "bytes": all_of(one.bytes for one in found)}
             data.append({"model": model.name, **counts})
     return json({"object": "list", "data": data})

@@ -69,7 +69,7 @@ def document(models: Iterable[str], *, key: bool, composition: Composition, serv
     known = references(composition)
     for route in composition.routes:
         if route.variant:
-            continue  # OpenAPI has one operation for a method and path
+            continue  # OpenAPI allows one operation per method and path
         first, *others = (_parameters_named(base + route.path) for base in route.bases)
         item = paths.setdefault(first, {"x-also": others} if others else {})
         item[route.method.lower()] = _operation(
@@ -100,7 +100,8 @@ def body_schema(fields: Iterable[Field], models: list[str], *, nullable: bool = 
     required = [field.name for field in fields if field.required]
     properties = {field.name: field_schema(field, nullable=nullable) for field in fields}
     if "model" in properties and models:
-        properties["model"]["enum"] = [*models, "", None] if nullable else [*models, ""]  # empty: the default one
+        # An empty name means the default model.
+        properties["model"]["enum"] = [*models, "", None] if nullable else [*models, ""]
     return {"type": "object", "properties": properties} | ({"required": required} if required else {})
 
 

@@ -226,7 +226,7 @@ def merge(option: str, first: Any, second: str) -> str:
         try:
             return json.dumps(json.loads(first) | json.loads(second))
         except (ValueError, TypeError):
-            return str(first)  # the option's own check reports what is wrong with it
+            return str(first)  # the option's own check reports the error
     return second or str(first or "")
 
 
@@ -284,7 +284,7 @@ class ForeignCommandLine(OtherFlags):
 
     def add_to(self, parser: argparse.ArgumentParser) -> None:
         own = {row.name for row in shown(self.without)}
-        # argparse makes a help formatter for each option that is in no group: 8 ms.
+        # argparse creates a help formatter for each option outside of a group, which takes 8 ms.
         hidden = parser.add_argument_group()
         for alias in self._known.aliases:
             flags = [flag(name) for name in alias.names if name not in own]
@@ -316,7 +316,7 @@ class ForeignCommandLine(OtherFlags):
                 print(f"lean_ovms: {flag(name)} has no effect: {why}", file=sys.stderr)
         if given.get("port") is None:
             return
-        # It is --rest_port of vLLM and llama.cpp, or OVMS's gRPC port where --rest_port is given, too.
+        # --port is --rest_port in vLLM and llama.cpp; if --rest_port is given too, it is OVMS's gRPC port.
         if given["rest_port"] is None:
             given["rest_port"] = given["port"]
         else:

@@ -308,7 +308,7 @@ def _refusing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise StartError(f"{path} cannot be read: {error.strerror}") from error
-    except (Malformed, ValueError) as error:  # ValueError: it cannot be parsed
+    except (Malformed, ValueError) as error:  # a ValueError if the number cannot be parsed
         raise StartError(f"{path} is not a whole GGUF file: {error}; {PULL_AGAIN}") from error
     except Unsupported as error:
         raise StartError(f"{path} cannot be served: {error}; {EXPORT}") from error
@@ -525,7 +525,7 @@ def _require_whole(header: Header) -> None:
     heads, key = header.number("attention.head_count"), f"{header.architecture}.attention.head_count_kv"
     groups = {*header.numbers("attention.head_count_kv")}
     if isinstance(header.metadata.get(key), list):
-        groups.discard(0)  # of layers without attention
+        groups.discard(0)  # layers without attention have 0
     if key in header.metadata and (not groups or any(group < 1 or heads % group for group in groups)):
         raise Malformed(f"its heads are not divided among {key}")
     tokens = header.vocab_size

@@ -25,7 +25,8 @@ def find(model: Path, option: str) -> list[Path]:
         if not Path(option).is_file():
             raise StartError(f"--mmproj {option}: there is no such file")
         return [Path(option)]
-    split = model_file.parts(model) != [model]  # which has a folder of its own, below that of others
+    # A split model has its own folder, so the projector may be in the one above.
+    split = model_file.parts(model) != [model]
     top, pattern = model.parent, f"*{model.suffix}"
     found = [*top.glob(pattern), *(top.parent.glob(pattern) if split else ())]
     if split:

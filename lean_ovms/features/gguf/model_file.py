@@ -81,7 +81,7 @@ class GgufFile:
         try:
             known = header.beginning(self._path)
         except (OSError, ValueError, header.Malformed):
-            return ""  # loading it says what is wrong
+            return ""  # the error is reported when the model is loaded
         architecture = known.get("general.architecture")
         if architecture in ENCODERS and (classes := self._classes()):
             return RERANK if classes == 1 else CLASSIFY

@@ -107,8 +107,10 @@ class HubClient:
         self._retries = retries or RetryPolicy()
         self._library = importlib.import_module("huggingface_hub")
         self._errors = importlib.import_module("huggingface_hub.errors")
-        importlib.import_module("huggingface_hub.utils").disable_progress_bars()  # progress.py has one for all files
-        # The HTTP library below has changed twice (requests, httpx, httpx2): what it raises is found by inheritance.
+        # Progress.py shows one bar for all files.
+        importlib.import_module("huggingface_hub.utils").disable_progress_bars()
+        # huggingface_hub has used three HTTP libraries (requests, httpx, httpx2), so their errors are found by
+        # inheritance.
         foreign = [c for c in self._errors.HfHubHTTPError.__mro__ if c.__module__.split(".")[0] not in _HUB_MODULES]
         self._raised: tuple[type[BaseException], ...] = (*foreign, OSError, ValueError)
 

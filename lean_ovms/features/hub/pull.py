@@ -136,7 +136,7 @@ def _convert_folder(request: PullRequest) -> None:
         )
     try:
         with locked(request.repository, request.target.name) as staging:
-            if not request.target.exists():  # another process may have been faster
+            if not request.target.exists():  # another process may have converted it first
                 _convert(request, staging)
                 staging.publish(request.target)
     except OSError as error:
@@ -194,7 +194,7 @@ def _download(
 
     with DownloadProgress(listing.repo, missing_bytes, done, bar=request.bar) as progress:
         for number, file in enumerate(todo, 1):
-            level = logging.DEBUG if progress.has_bar else logging.INFO  # the bar says enough
+            level = logging.DEBUG if progress.has_bar else logging.INFO  # the progress bar shows enough
             log.log(level, "[%d/%d] %s (%s)", number, len(todo), safe(file.path), human_size(file.size))
             _fetch(hub, listing, file, staging, partial(request.progress, file.path, file.sha256, file.size))
             left.remove(file)
@@ -232,7 +232,7 @@ def _convert(request: PullRequest, staging: Staging) -> None:
         convert.convert(request.source, staging.ready, request.weight_format, request.extra, task=request.task)
         model_dir.check(staging.ready, request.task)
     except StartError as error:
-        shutil.rmtree(staging.ready, ignore_errors=True)  # half a conversion cannot be resumed
+        shutil.rmtree(staging.ready, ignore_errors=True)  # a partial conversion cannot be resumed
         if isinstance(error, PullError):
             raise
         raise PullError(f"the conversion of {request.source} made no complete model: {error}") from None

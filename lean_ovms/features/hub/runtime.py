@@ -120,7 +120,7 @@ def _take_out(repository: Path, name: str) -> Path:
         removed.parent.mkdir(exist_ok=True)
         source.rename(removed)
         with contextlib.suppress(OSError):
-            source.parent.rmdir()  # of its organisation, if it is empty
+            source.parent.rmdir()  # removes the organization's directory if it is empty
     except OSError as error:
         raise StartError(f"{source}: {error.strerror}", reason="Its files cannot be removed.") from None
     return removed

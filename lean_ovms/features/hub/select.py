@@ -88,7 +88,7 @@ def usual_of(listing: Listing) -> str:
     except NotOpenVino as missing:
         return "" if missing.checkpoint else model_file.usual(file.path for file in listing.files)
     except PullError:
-        return ""  # pulling it says what is missing
+        return ""  # pulling reports what is missing
     return ""
 
 

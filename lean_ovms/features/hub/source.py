@@ -37,7 +37,7 @@ class HubSource:
 
     def fetch(self, config: Config) -> Config:
         """Pulls source_model, unless it is there, and returns the options that serve it. Raises StartError."""
-        prestart.discard()  # a download takes minutes
+        prestart.discard()  # frees the process that was started ahead, because a download takes minutes
         options = config.of(HubOptions)
         source = pulls.check_name(config.source_model or config.model_name)
         repository = Path(config.model_repository_path)

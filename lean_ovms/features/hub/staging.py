@@ -125,7 +125,7 @@ def _lock(root: Path, source: str) -> int:
         root.mkdir(parents=True, exist_ok=True)
         try:
             lock = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
-        except FileNotFoundError:  # its holder has just finished
+        except FileNotFoundError:  # the process that held the lock has just finished
             continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -136,7 +136,7 @@ def _lock(root: Path, source: str) -> int:
                 log.info("another process is pulling %s; waiting until it is done", source)
             notified = True
             time.sleep(POLL_S)
-        except OSError as error:  # a file system without locks
+        except OSError as error:  # the file system does not support locks
             log.warning("%s cannot be locked (%s): do not pull the same model twice at once", root, error.strerror)
             return lock
         os.close(lock)

@@ -53,7 +53,7 @@ async def _edit(request: Request, services: Services, fields: FieldSet) -> Respo
     if record := current_record.get():
         record.release_body()
         record.releases.append(lease.release)
-    else:  # not on behalf of a request of a client
+    else:  # not for a request of a client
         lease.release()
     return await _answer(_Images(parsed, sources, parsed.sized(sources)), services)
 

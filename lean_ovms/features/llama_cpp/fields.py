@@ -173,7 +173,7 @@ def translated(values: Values) -> Json:
     most = values["max_tokens"] if values["n_predict"] is None else values["n_predict"]
     body["max_tokens"] = most
     if most is not None and most <= 0:
-        body["max_tokens"] = None if most else 1  # the engine always generates; this token is not shown
+        body["max_tokens"] = None if most else 1  # the engine generates at least one token, which is not shown
     if (bias := values["logit_bias"]) is not None:
         body["logit_bias"] = {str(token): number for token, number in bias if isinstance(token, int)}
     body["include_stop_str_in_output"] = False

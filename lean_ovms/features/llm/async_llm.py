@@ -105,7 +105,7 @@ class AsyncLLM:
             raise TypeError("a Config has all options: give no others")
         with python_options():
             config = config or of_keywords(os.fspath(model), **with_keywords(options))
-        # There is one client, and it waits: nothing is refused because of others, and models stay as they are.
+        # The only client waits, so no requests are rejected because of others, and models stay loaded.
         self.config = config.replace(
             max_queued_requests=NO_LIMIT,
             max_queued_requests_per_client=NO_LIMIT,

@@ -30,7 +30,7 @@ class EngineArgs:
         of_vllm = {name for alias in flags.aliases if "vLLM" in alias.server for name in alias.names}
         for name in sorted({"model", *known, *of_vllm, *flags.ignored}):
             spelt = dict.fromkeys((f"--{name}", f"--{name.replace('_', '-')}"))
-            # Without a value it is a switch. LLM reads values from texts, as the server does.
+            # An option without a value is a switch. LLM converts values from text, as the server does.
             parser.add_argument(
                 *spelt,
                 dest=name,

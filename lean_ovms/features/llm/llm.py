@@ -84,7 +84,7 @@ class LLM:
         if config is None:
             options = {"max_num_batched_tokens": BATCHED_TOKENS, **options}
         self._llm = AsyncLLM(model, config=config, seed=seed, **options)
-        self._llm.pull()  # in this thread, where Ctrl-C ends it
+        self._llm.pull()  # in this thread, so that Ctrl-C interrupts it
         self._loop = _Loop()
         self._end = weakref.finalize(self, _end, self._loop, self._llm)
         try:
@@ -286,7 +286,8 @@ async def _map(inputs: Sequence[T], call: Callable[[T], Awaitable[R]], at_once: 
 def _bar(total: int, use_tqdm: Tqdm) -> Any:
     """Makes a progress bar, which is visible if it is requested and there is a terminal or a notebook."""
     make = tqdm if isinstance(use_tqdm, bool) else use_tqdm
-    disable = not use_tqdm or (False if "ipykernel" in sys.modules else None)  # tqdm's None: where no terminal is
+    # With None, tqdm is disabled unless there is a terminal.
+    disable = not use_tqdm or (False if "ipykernel" in sys.modules else None)
     return make(total=total, desc="Processed", dynamic_ncols=True, disable=disable)
 
 
@@ -325,7 +326,7 @@ class _Loop:
                 work.close()
                 result.cancel()
 
-        try:  # Ctrl-C may come at any moment, so also before `start` is scheduled
+        try:  # Ctrl-C may come at any moment, even before `start` is scheduled
             self._loop.call_soon_threadsafe(start)
             return result.result()
         except BaseException:

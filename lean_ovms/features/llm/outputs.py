@@ -122,7 +122,7 @@ class Started:
         return _by_id(self.generation.prompt_entries())
 
     def _output(self, choices: list[CompletedChoice], *, finished: bool) -> RequestOutput:
-        shown = [choice for choice in choices if choice.finish or not finished]  # a beam search may find fewer
+        shown = [choice for choice in choices if choice.finish or not finished]  # a beam search may find fewer choices
         return RequestOutput(
             request_id=self.request_id,
             prompt=self.prompt,

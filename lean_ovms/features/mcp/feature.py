@@ -40,7 +40,7 @@ class McpOptions(Options):
     def check(self, config: Any) -> None:
         """Checks the syntax of the list of servers. Raises StartError."""
         if self.tool_server:
-            from .servers import tool_servers  # late: few servers have tools
+            from .servers import tool_servers  # late, because few servers have tools
 
             tool_servers(self.tool_server)
 

@@ -110,7 +110,7 @@ class ToolLoop:
         most, wanted = services.config.of(McpOptions).max_tool_calls, parsed.values["max_tool_calls"]
         self._calls_left = most if wanted is None else min(most, wanted)
         self._most_tokens = parsed.generation.sampling.max_tokens
-        self._finished: list[Usage] = []  # of the generations before the current one
+        self._finished: list[Usage] = []  # the usage of the generations before the current one
         self._generation: DeltaStream | None = None
         self._work: asyncio.Future[None] | None = None
         self._closed = False
@@ -165,7 +165,7 @@ class ToolLoop:
 
     async def _run(self, sink: Sink[list[Delta]]) -> None:
         events = self.events
-        await sink.send([])  # the response is in progress
+        await sink.send([])  # sends the events of a response in progress
         for listing in self._listings:
             events.add_listing(listing)
         for item in self._approved:
@@ -179,7 +179,7 @@ class ToolLoop:
             await self._generation.push_to(sink)
             if not events.calls or events.cut_off:
                 return
-            if exceeded:  # the model was told so
+            if exceeded:  # the model was told this instead
                 await self._make_calls(sink)
                 return
             exceeded = await self._make_calls(sink)

@@ -114,7 +114,7 @@ class ToolSessions:
             raise ToolFailed(execution_error("The arguments are not a JSON object."))
         try:
             await self._take_slot()
-        except RequestError as busy:  # the model can answer without the call
+        except RequestError as busy:  # the model can answer without the result
             raise ToolFailed({"type": "http_error", "code": busy.status, "message": busy.message}) from None
         result = await self._ask(tool.namespace, lambda client: client.call_tool(tool.name, values))
         text = "\n".join(map(text_of, result.content)) or str(result.structured_content or "")
@@ -176,9 +176,9 @@ class ToolSessions:
         if self._closed or slot is None:
             return
         self._closed = True
-        if not slot.cancel() and not slot.cancelled():  # it has been taken
+        if not slot.cancel() and not slot.cancelled():  # the slot was taken already
             self._running.on_none = partial(self._servers.slots.release, self._client)
-            with self._running:  # there may be no connection
+            with self._running:  # calls `on_none` even if there is no connection
                 pass
 
 
@@ -196,7 +196,8 @@ class _Connection:
         loop = asyncio.get_running_loop()
         self.client: asyncio.Future[Client] = loop.create_future()
         """The client of the connection, once that is open."""
-        self.client.add_done_callback(lambda client: client.cancelled() or client.exception())  # it may be unread
+        # Retrieves an error that nobody may ask for.
+        self.client.add_done_callback(lambda client: client.cancelled() or client.exception())
         self._unused = asyncio.Event()
         self._tool = tool
         self._task = loop.create_task(self._run(servers.timeout_s))
@@ -220,7 +221,7 @@ class _Connection:
 
     def log(self, error: BaseException) -> None:
         """Logs why a call or the connection failed, without the URL, which may contain a token."""
-        while isinstance(inner := getattr(error, "exceptions", (None,))[0], BaseException):  # of an ExceptionGroup
+        while isinstance(inner := getattr(error, "exceptions", (None,))[0], BaseException):  # unwraps an ExceptionGroup
             error = inner
         url, text = self._tool.server.url, repr(error)
         logger.warning("tool server %s: %s", self._tool.label, text.replace(url, "its URL") if url else text)
@@ -242,7 +243,8 @@ async def _connected(tool: McpTool, timeout_s: float) -> AsyncGenerator[Client, 
     http, mcp, streamable_http_client = imported()
     async with contextlib.AsyncExitStack() as stack:
         if tool.server.url:
-            timeout = http.Timeout(timeout_s, read=None)  # a session's own stream may be silent; calls have a limit
+            # A session's event stream may be silent; calls have a timeout of their own.
+            timeout = http.Timeout(timeout_s, read=None)
             client = await stack.enter_async_context(http.AsyncClient(headers=tool.headers, timeout=timeout))
             transport = streamable_http_client(tool.server.url, http_client=client)
         else:

@@ -26,7 +26,7 @@ def decode_base64(text: bytes) -> bytes:
     if b"%" in text:
         text = unquote_to_bytes(text)
     text = text.translate(None, _BLANKS)
-    if text.startswith(b"="):  # which Python 3.10 takes for no bytes
+    if text.startswith(b"="):  # Python 3.10 decodes this to empty bytes
         raise ValueError("padding of nothing")
     if not text.endswith(b"="):
         text += b"=" * (-len(text) % 4)

@@ -73,7 +73,7 @@ class ImageFileOptions(Options):
     def check(self, config: Any) -> None:
         """Checks the syntax of the list of hosts. Raises StartError."""
         if self.allowed_media_domains:
-            from .images.allowed_hosts import AllowedHosts  # the start of most servers does without
+            from .images.allowed_hosts import AllowedHosts  # late, because most servers do not need it at the start
 
             AllowedHosts(self.allowed_media_domains)
 

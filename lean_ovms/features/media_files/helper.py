@@ -65,10 +65,10 @@ class Helper:
 
     def _spawn(self) -> socket.socket:
         kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
-        self._popen, ours = spawn_with_socket(  # a fork of 1 ms
+        self._popen, ours = spawn_with_socket(  # forking takes 1 ms
             self._command,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,  # messages of libraries about broken files are of no use
+            stderr=subprocess.DEVNULL,  # the libraries' messages about damaged files are of no use
             env={**kept, **import_path()},
         )
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)

@@ -68,7 +68,7 @@ def run(module: str, handle: Handle) -> NoReturn:
         stream = JobChannel(sock)
         for line in stream:
             handle(json.loads(line), stream)
-    except BrokenPipeError:  # the request was given up
+    except BrokenPipeError:  # the request was abandoned
         pass
     os._exit(0)
 

@@ -150,7 +150,7 @@ class PrometheusMetrics(Metrics):
         self._texts = [(family.name, Exposition(family)) for family in shown]
         older = [(old, self._families[new]) for old, new in HIDDEN.items() if hidden and new in self._families]
         self._texts += [(family.name, Exposition(replace(family, name=old))) for old, family in older]
-        self._created: set[str] = set()  # models whose series exist
+        self._created: set[str] = set()  # the models whose series exist
         self._levels = {family.name: 0 for family in chosen if family.kind == "gauge" and not family.labels}
 
     def request_finished(self, record: RequestRecord) -> None:

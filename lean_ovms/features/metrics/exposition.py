@@ -99,11 +99,11 @@ PROCESS_FAMILIES = (
 
 def process_values() -> dict[str, float]:
     try:
-        import resource  # not on Windows
+        import resource  # not available on Windows
 
         hertz, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
         with open("/proc/self/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()  # the third field of proc(5) is the first here
+            fields = file.read().rpartition(b")")[2].split()  # the first is the third field in proc(5)
         return {
             "process_virtual_memory_bytes": int(fields[20]),
             "process_resident_memory_bytes": int(fields[21]) * page,

@@ -154,7 +154,7 @@ class Arranger:
             return self._render(with_blanks(messages, self._capabilities), tools, add)
         except TooSlowInline:
             raise
-        except Exception:  # a template is a program: it can fail in every way that Python can
+        except Exception:  # a template is a program, so it can fail in any way
             return ""
 
 
@@ -190,7 +190,7 @@ class _Trial:
     def needed(self, changes: tuple[Change, ...]) -> tuple[Change, ...]:
         """Returns those of the changes without which fewer words are shown."""
         most, before = self._shown(changes), len(changes) + 1
-        while len(changes) < before:  # one that has to stay may be needless without another one
+        while len(changes) < before:  # a change that was needed may not be after another one is removed
             before = len(changes)
             for change in NEEDLESS_FIRST:
                 less = tuple(one for one in changes if one is not change)
@@ -574,7 +574,7 @@ def _read(call: Any, names: dict[Any, str]) -> tuple[str, Any]:
     function = function if isinstance(function, dict) else {}
     name, arguments = str(function.get("name") or ""), function.get("arguments")
     if isinstance(arguments, str):
-        with suppress(ValueError, RecursionError):  # the text stays
+        with suppress(ValueError, RecursionError):  # if it cannot be parsed, the text stays
             arguments = json.loads(arguments) if arguments.strip() else {}
     if isinstance(call, dict) and isinstance(call.get("id"), str):
         names[call["id"]] = name

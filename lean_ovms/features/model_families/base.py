@@ -276,7 +276,7 @@ class CombinedParser:
         if not self._args:
             self.arguments("{}")
 
-    # Pieces of one kind from one chunk become one event.
+    # Adjacent pieces of the same kind in a chunk become one event.
 
     def _push(self, kind: _Kind, piece: str) -> None:
         if kind is not self._kind:
@@ -301,7 +301,7 @@ class CombinedParser:
     def _drain(self) -> list[Event]:
         self._flush()
         if not self._events:
-            return []  # never the own list, which would grow in the caller's hands
+            return []  # not the list itself, which would grow after the caller has it
         events, self._events = self._events, []
         return events
 

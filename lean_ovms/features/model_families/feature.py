@@ -140,7 +140,7 @@ FAMILIES = (
     ParserRow("hermes3", "hermes:HERMES3", rank=120, marks=(("<tool_call>", "</tool_call>"),), reasoner="qwen3",
         reasoner_marks=THINKS),
     ParserRow("generic", "hermes:GENERIC"),
-    # Behind all others: it takes every template that thinks.
+    # The last row, because it matches every template with reasoning.
     ParserRow("qwen3", "think_tags:QWEN3", tools=False, reasoning=True, rank=1000,
         marks=tuple((mark,) for mark in THINKS), reasoner="qwen3"),
     ParserRow("deepseek_r1", "think_tags:DEEPSEEK_R1", tools=False, reasoning=True),

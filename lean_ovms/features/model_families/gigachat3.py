@@ -28,7 +28,7 @@ class GigaChatCalls(JsonCalls):
         if tag == SEPARATOR:
             yield from self.scanner.space()
             if not (yield from self.scanner.literal(ROLE)):
-                return True  # the end of a message; what the model writes after it is shown
+                return True  # the end of a message; what the model writes after it becomes content
         return (yield from super().read(tag))
 
 

@@ -130,7 +130,7 @@ class Harmony(Syntax):
         self.out.pause()
 
     def _back(self, end: str) -> None:
-        if end in (START, CHANNEL):  # the next message begins without an end of this one
+        if end in (START, CHANNEL):  # the next message begins although this one has not ended
             self.scanner.pos -= len(end)
 
 

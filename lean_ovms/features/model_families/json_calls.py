@@ -77,7 +77,7 @@ class JsonCalls(Syntax):
                 self.scanner.pos += 1
                 continue
             if call.started:
-                self.scanner.record()  # text that is no argument and breaks off is content
+                self.scanner.record()  # so that text which turns out not to be an argument becomes content
             if mark != '"' or not (yield from call.member()):
                 return call.broken()
 

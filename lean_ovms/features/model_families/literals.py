@@ -55,7 +55,7 @@ class Literals:
             mark = yield from self.scanner.space()
             key = need == "key"
             if closers and mark == closers[-1][0] and need != "value":
-                key = False  # nothing in the brackets, or a comma before their end
+                key = False  # empty brackets, or a comma in front of the closing one
             elif mark in _OPENERS and len(closers) < MAX_DEPTH and not key:
                 self.scanner.pos += 1
                 need = yield from self._open(mark, closers)
@@ -100,7 +100,7 @@ class Literals:
             return "read"
         self.sink("{" + key)
         if not whole or after != ":":
-            return "read"  # it breaks off here
+            return "read"  # the text ends here
         self.scanner.pos += 1
         self.sink(":")
         return "value"
@@ -201,7 +201,7 @@ def _follows_argument(after: str) -> bool | None:
     if rest[0] == ")":
         tail = rest[1:].lstrip()
         return (tail[0] in ",]<" or "\n" in rest[: len(rest) - len(tail)]) if tail else None
-    if rest[0] == "]":  # the call's bracket forgotten: only at the end of all
+    if rest[0] == "]":  # the call's closing bracket is missing, which is accepted only at the end of the text
         tail = rest[1:].lstrip()
         return tail[0] == "<" if tail else None
     if rest[0] != ",":
@@ -249,7 +249,7 @@ def python_text(raw: str) -> str:
     out = [parts[0]]
     rest = iter(parts[1:])
     for part in rest:
-        if not part:  # an escaped backslash; what follows it is plain
+        if not part:  # an escaped backslash; the part after it is not an escape sequence
             out.append("\\" + next(rest, ""))
         else:
             out.append(_unescaped(part))

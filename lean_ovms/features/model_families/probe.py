@@ -340,5 +340,5 @@ def _try(render: Render, messages: list[Json], tools: list[Json] | None = None) 
     """Renders an example; returns "" if the template raises an exception."""
     try:
         return render(messages, tools or [], False, {})
-    except Exception:  # a template is a program: it can fail in every way that Python can
+    except Exception:  # a template is a program, so it can fail in any way
         return ""

@@ -94,7 +94,7 @@ class ParserRegistry:
         return form
 
     def _output_form(self, tool: str | None, reasoning: str | None) -> OutputForm:
-        from ...grammar.call_syntax import OutputForm  # late: for requests with tools or a grammar
+        from ...grammar.call_syntax import OutputForm  # late, because only requests with tools or a grammar need it
 
         family, thinking = self.load(tool), self.load(reasoning).thinking
         headers = [part.answer_header for part in (thinking, family.tools) if part is not None]
@@ -172,7 +172,7 @@ class FamilyAnswers(AnswerFormat):
         return self._parsers.output_form(self.tool_parser, self.reasoning_parser, prompt_tail)
 
     def write_calls(self, calls: list[tuple[str, Any]]) -> str:
-        from ...grammar.call_text import WrittenCall, calls_text  # late: most chats have no calls
+        from ...grammar.call_text import WrittenCall, calls_text  # late, because most chats have no calls
 
         form = self._parsers.output_form(self.tool_parser or GENERIC, None)
         return calls_text(form.calls, [WrittenCall(*call) for call in calls])
@@ -186,7 +186,7 @@ class FamilyAnswers(AnswerFormat):
         reasoning = self.reasoning_parser if output.parse_reasoning or tool == self.reasoning_parser else None
         parser = make(tool, reasoning, tools=output.tools, prompt_tail=prompt_tail) if tool or reasoning else None
         shown = [] if parser is None else [parser]
-        if self.reasoning_parser and not reasoning:  # its tags are text
+        if self.reasoning_parser and not reasoning:  # reasoning tags are text then
             shown.append(make(None, self.reasoning_parser, prompt_tail=prompt_tail))
         return parser, tuple(tag for one in shown if one.keep_special_tokens for tag in one.tags)
 

@@ -25,7 +25,7 @@ def ignore(piece: str) -> None:
     """Drops text; it is the Sink for text that is not needed."""
 
 
-# One character class each: a search is one pass, there is nothing to backtrack.
+# Each is one character class, so a search is a single pass without backtracking.
 _BLANK = re.compile(r"[ \t\r\n]*")
 _BETWEEN = re.compile(r"[0-9A-Za-z+\-.:, \t\r\n]*")
 _SCALAR = re.compile(r"[0-9A-Za-z+\-.]*")
@@ -90,7 +90,7 @@ class Scanner:
         self.text = self.text[self.pos :] + text if self.pos < len(self.text) else text
         self.pos = 0
 
-    # A record of what is read, so that it can become plain text when it turns out to be no call.
+    # A record of the text that was read, so that it can become plain text if it turns out not to be a call.
 
     def record(self, before: str = "") -> None:
         """Begins to record the text that is read.
@@ -111,7 +111,7 @@ class Scanner:
 
     def unread(self) -> None:
         """Ends the record and goes back to where it began."""
-        if self._kept == [""]:  # it began in this very chunk; copying would cost the chunk each time
+        if self._kept == [""]:  # the record began in this chunk, so the text is still there and need not be copied
             self.pos = self._mark
             self._kept = None
             return

@@ -49,7 +49,7 @@ class ThinkTags(Syntax):
 
     @classmethod
     def reasoning_form(cls) -> ReasoningForm:
-        from ...grammar.call_syntax import ReasoningForm  # late: for grammars alone
+        from ...grammar.call_syntax import ReasoningForm  # late, because only grammars need it
 
         return ReasoningForm(start=cls.start_tag, end=cls.end_tag, opened=cls.opened, after=cls.next_header)
 

@@ -61,7 +61,8 @@ class ParameterSchemas(Mapping[str, Any]):
     def _target(self, ref: str, depth: int) -> Json:
         """Returns the schema to which a reference leads, or an empty one if it leads nowhere."""
         if ref not in self._targets:
-            target = self._targets[ref] = {}  # filled below: references in it may lead back to it
+            # Entered before it is filled, because references in it may lead back to it.
+            target = self._targets[ref] = {}
             try:
                 found = self._resolved(resolved(self._root, ref), depth)
             except GrammarInvalid:

@@ -102,7 +102,7 @@ class XmlCalls(Syntax):
         """
         if tag == self.value_end:
             return (yield from self.scanner.ahead(self.followers)) >= 0
-        if tag[1:] in self.keys:  # after a line end
+        if tag[1:] in self.keys:  # the tag follows a line break
             return (yield from self.scanner.ahead_in(_IN_KEY)) == ">"
         at = yield from self.scanner.ahead(self.after_call)
         if at > 0 and self.block_end and self.scanner.text[: self.scanner.pos + at].endswith(self.block_end):
@@ -173,7 +173,7 @@ class _TypedParameters(Parameters[XmlCalls]):
         pieces: list[str] = []
         end = yield from self._inside(pieces.append, cdata=cdata)
         text = "".join(pieces)
-        if end != self.syntax.value_end and not cdata:  # one before it did not count, for the text that came between
+        if end != self.syntax.value_end and not cdata:  # an earlier end tag did not count, because text followed it
             text, _, stray = text.partition(self.syntax.value_end)
             self.strays.append(stray)
         if trim:

@@ -79,7 +79,8 @@ def read_keys(config: Config) -> KeyTable:
         return _one_key(config.api_key)
     try:
         text, public = _text(path)
-        if text.lstrip().startswith("{") or HASH_MEMBER in text:  # a comment above must not become the key
+        # Otherwise the comment in the first line would become the key.
+        if text.lstrip().startswith("{") or HASH_MEMBER in text:
             keys = _named_keys(json.loads(text, object_pairs_hook=_without_duplicates))
             return KeyTable(keys, named=True, public=public)
         first, *_ = [*text.splitlines(), ""]

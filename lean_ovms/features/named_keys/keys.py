@@ -216,7 +216,7 @@ class NamedKeys(ApiKeys):
         """
         if not self._path:
             return
-        async with self._reloading:  # what was read first must not be taken last
+        async with self._reloading:  # so that an older version cannot replace a newer one
             self._file = await asyncio.to_thread(file_stat, Path(self._path))
             try:
                 table = await asyncio.to_thread(read_keys, self._config)
@@ -239,7 +239,7 @@ class NamedKeys(ApiKeys):
                 try:
                     await self.reload()
                 except WrongOptions:
-                    continue  # logged by reload
+                    continue  # the error is logged by reload
 
     async def close(self) -> None:
         """Saves the usage. Idempotent."""

@@ -112,7 +112,7 @@ class KeyUsages:
     @staticmethod
     def _read(path: Path) -> UsageTable:
         try:
-            return _add_to(path, UsageTable())  # whether it can be written is known now
+            return _add_to(path, UsageTable())  # also checks now whether the file can be written
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is damaged"
             raise WrongOptions(f"--api_key_usage_file {path}: {reason}") from None
@@ -132,7 +132,7 @@ class KeyUsages:
 
     async def _write_later(self) -> None:
         await asyncio.sleep(WRITE_S)
-        self._task = None  # what comes from now on is written by another one
+        self._task = None  # from now on another task writes what is added
         await self._write()
 
     async def _write(self) -> None:
@@ -144,7 +144,7 @@ class KeyUsages:
             try:
                 self._kept = await asyncio.to_thread(_add_to, self._path, self._writing)
                 self._writing = UsageTable()
-            except (OSError, ValueError) as error:  # it is tried again with what comes
+            except (OSError, ValueError) as error:  # it is written together with what is added later
                 logger.error("--api_key_usage_file %s cannot be written: %s", self._path, error)
 
     async def close(self) -> None:

@@ -101,7 +101,7 @@ def read(path: Path) -> ConfigFile:
 def options_of(entry: ConfigEntry, config: Config) -> Config:
     """Returns the options of a model: those of its entry, then of its graph, then of the server. Raises StartError."""
     base = config.replace(config_path="", model_name=entry.name, model_path=str(entry.base))
-    if entry.wants_graph or os.path.isfile(entry.graph):  # False for one without permission, too
+    if entry.wants_graph or os.path.isfile(entry.graph):  # also False if there is no permission to read it
         base = graph.applied(base, graph.text_of(entry.graph), entry.graph, entry.base)
     try:
         return base.replace(**entry.options)

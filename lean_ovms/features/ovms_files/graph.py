@@ -33,7 +33,7 @@ def text_of(path: Path) -> str:
         return data.decode()
     except UnicodeDecodeError:
         raise StartError(f"{path} is not a text file", reason=INVALID) from None
-    except (FileNotFoundError, ValueError):  # ValueError: not a possible file name
+    except (FileNotFoundError, ValueError):  # a ValueError if it is not a possible file name
         raise StartError(f"there is no graph at {path}", reason="Its graph is missing.") from None
     except OSError as error:
         raise StartError(f"{path} cannot be read: {error.strerror}", reason="Its graph cannot be read.") from None
@@ -54,7 +54,7 @@ def applied(config: Config, text: str, path: Path, base: Path) -> Config:
     Raises:
         StartError: The graph is not valid.
     """
-    from .pbtxt import node_options  # protobuf takes 30 ms to import: only servers with graphs load it
+    from .pbtxt import node_options  # late, because protobuf takes 30 ms to import
 
     if size := QUEUE.search(text):
         log.debug("%s: OVMS_GRAPH_QUEUE_MAX_SIZE %s has no effect: no graphs are built here", path, size[1])

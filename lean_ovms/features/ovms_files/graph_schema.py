@@ -130,7 +130,7 @@ GRAPHS = {
         enums={"Pooling": MODES},
         options={
             "normalize_embeddings": GraphOption(
-                name="normalize",  # it has a third value here: by the model's files
+                name="normalize",  # the option also has a third value: as the model's files say
                 read=lambda value, _: str(value).lower(),
                 write=lambda value: value == "true",
             ),

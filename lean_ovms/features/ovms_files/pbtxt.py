@@ -76,7 +76,7 @@ def _node(message: str) -> str:
 
 def _options_text(text: str, name: str) -> str | None:
     """Returns the text between the braces of the first node options of this type; None if there are none."""
-    types = (f"/{name}", f"{name}.ext")  # in brackets, as node_options and options have it
+    types = (f"/{name}", f"{name}.ext")  # the forms in the brackets of node_options and of options
     words = _tokens(text)
     opened = 0
     for at, word in enumerate(words):

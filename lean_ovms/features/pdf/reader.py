@@ -89,7 +89,7 @@ class PdfReaders:
             text = (await self.read(memoryview(data)))["text"]
         self._known[key] = text
         if len(self._known) > KEPT:
-            del self._known[next(iter(self._known))]  # the one that was used longest ago
+            del self._known[next(iter(self._known))]  # the least recently used text
         return text
 
     async def drain(self, timeout_s: float) -> None:

@@ -54,7 +54,7 @@ def read(data: bytes) -> dict[str, Any]:
         raise
     except PyPdfError as error:
         return {"error": f"Invalid PDF file: {error}"}
-    except Exception as error:  # the library raises others for broken files, too
+    except Exception as error:  # the library also raises other exceptions for damaged files
         return {"error": f"Invalid PDF file: {type(error).__name__}"}
     text = "\n\n".join(filter(None, parts))
     if not text:

@@ -37,7 +37,7 @@ def _direction(value: str) -> str:
 
 
 MODEL = replace(TEXT_MODEL, help="name of a served model; optional if only one serves this endpoint")
-_LOWEST = -INT64_MAX  # a lower number of JSON is rounded to -INT64_MAX - 1
+_LOWEST = -INT64_MAX  # lower numbers in JSON are rounded to -INT64_MAX - 1
 PRIORITY = Field(
     "priority",
     "int",

@@ -75,7 +75,7 @@ class PoolingModel(TokenModel):
         self.options = config.of(PoolingOptions)
         self._measured: tuple[Vocabulary, int] | None = None
         self._own_pooling: tuple[ModelInfo, PoolingInfo] | None = None
-        if config.model_dir == DEMO:  # what its engine reports; tools/make_demo_embed.py writes it
+        if config.model_dir == DEMO:  # the engine's report, which tools/make_demo_embed.py has written
             self.known_info = ModelInfo.from_json(files.read_object(DEMO / "engine_info.json"))
 
     def _prepare(self, info: ModelInfo) -> None:
@@ -84,7 +84,7 @@ class PoolingModel(TokenModel):
         if pooling.kind == TOKEN_EMBED:
             (self.task, self.endpoints), self.routed_as = OF_TOKENS, ""
         elif pooling.kind == SCORE and pooling.outputs > 1:
-            self.endpoints = ("/rerank", "/score", "/pooling")  # its classes are not known
+            self.endpoints = ("/rerank", "/score", "/pooling")  # the names of its classes are not known
 
     async def _render(self, prompt: ChatPrompt) -> str:
         """Returns the text of a conversation. Without a template, the texts of a CLIP-like model's messages are

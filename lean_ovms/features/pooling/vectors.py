@@ -33,7 +33,7 @@ def packed(data: bytes, dtype: str, *, big_endian: bool) -> bytes:
     if dtype == "float32":
         numbers = values
     elif dtype == "float16":
-        with np.errstate(over="ignore"):  # becomes infinite, as in IEEE 754
+        with np.errstate(over="ignore"):  # becomes infinite, as IEEE 754 requires
             numbers = values.astype("<f2")
     elif dtype == "bfloat16":
         numbers = _bfloat16(values)
@@ -60,7 +60,8 @@ def _fp8_table(exponent_bits: int, fraction_bits: int) -> Array:
     bias = (1 << (exponent_bits - 1)) - 1
     scale = np.exp2(np.maximum(exponent, 1) - bias - fraction_bits)
     values: Array = (fraction + np.where(exponent > 0, 1 << fraction_bits, 0)) * scale
-    most = 0x7E if exponent_bits == 4 else 0x7B  # S1111111 is NaN in E4M3; E5M2 has infinities, as IEEE 754
+    # E4M3 has one NaN and no infinities; E5M2 has infinities, as in IEEE 754.
+    most = 0x7E if exponent_bits == 4 else 0x7B
     return values[: most + 1]
 
 

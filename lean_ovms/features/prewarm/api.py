@@ -181,7 +181,8 @@ async def _compute(
                 with model.engine.only(process):
                     usages.append(await _prefill(model, prompt, sampling, generation))
     total = total_usage(usages)
-    return Usage(total.prompt_tokens, cached_tokens=total.cached_tokens)  # the tokens after them are not used
+    # The generated tokens are not used, so they are not counted.
+    return Usage(total.prompt_tokens, cached_tokens=total.cached_tokens)
 
 
 async def _prefill(model: TextModel, prompt: Prompt, sampling: SamplingParams, body: GenerationBody) -> Usage:

@@ -56,11 +56,11 @@ class Exchange(StarletteResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def sent(message: Message) -> None:
-            if message["type"] == "http.response.start":  # Ray's proxy adds this header itself, and gave us its value
+            if message["type"] == "http.response.start":  # Ray's proxy adds this header itself, with the same value
                 message["headers"] = [(name, value) for name, value in message["headers"] if name != b"x-request-id"]
             await send(message)
 
-        # The request's own receive: what a host passes here need not know of the body, nor of the client's leaving.
+        # The request's own receive is used, because hosts may pass one that knows neither the body nor disconnects.
         await self._app(self._request.scope, self._receive, sent)
 
     async def _receive(self) -> Message:

@@ -139,11 +139,12 @@ class _Text:
 def _text(key: str, values: Json) -> _Text:
     """Returns the beginning of a body's prompt."""
     namespace = (key, str(values.get("model")), str(values.get("cache_salt")))
-    if conversation := values.get("conversation"):  # its items are not in the body
+    if conversation := values.get("conversation"):  # the body does not contain the conversation's items
         return _Text(namespace, b"", str(conversation))
     parts = [_stable(values[name]) for name in LEADING if name in values]
     parts += [values[name] for name in PROMPTS if name in values]
-    text = b"".join([orjson.dumps(part)[:-1] for part in parts])  # without the character that ends a list or a text
+    # Without the closing bracket or quote, so that a longer text begins with it.
+    text = b"".join([orjson.dumps(part)[:-1] for part in parts])
     return _Text(namespace, text[: BLOCK * MAX_BLOCKS])
 
 

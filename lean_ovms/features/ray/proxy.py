@@ -93,7 +93,7 @@ class _ProxyResponse:
         """Sends an error."""
         self.started = True
         headers = request_headers(self._scope["headers"])
-        request_id = headers.get("x-request-id", "")  # the proxy has added it, where the client has sent none
+        request_id = headers.get("x-request-id", "")  # the proxy adds an id if the client has sent none
         request = request_of(self._scope, headers, b"")
         response = compose().error_forms.response(error, request=request, request_id=request_id)
         assert isinstance(response.body, bytes)
@@ -117,7 +117,7 @@ class PromptReader:
             return
         headers = request_headers(scope["headers"])
         request_id = headers.get("x-request-id", "")
-        if not request_id:  # Ray would make one behind this app; the router knows the request by it
+        if not request_id:  # otherwise Ray would create one after this app, and the router could not find the request
             request_id = str(uuid.uuid4())
             scope["headers"] = [*scope["headers"], header("x-request-id", request_id)]
         if scope["method"] == "POST" and headers.get("content-type", "").startswith(JSON):
@@ -133,7 +133,7 @@ class PromptReader:
         try:
             await self._app(scope, receive, sent)
         finally:
-            if IN_FLIGHT.get(request_id) is request:  # a client may use an id twice
+            if IN_FLIGHT.get(request_id) is request:  # clients may use the same id twice
                 del IN_FLIGHT[request_id]
 
 

@@ -92,7 +92,7 @@ class Replicas:
         self._handle: Any = None
         self._id, self._deployment = "", ("", "")
         self._lasting: OrderedDict[tuple[str, str], Change] = OrderedDict()
-        self._known: OrderedDict[bytes, None] = OrderedDict()  # as in PrefixRouter: the last used at the end
+        self._known: OrderedDict[bytes, None] = OrderedDict()  # as in PrefixRouter, the last used is at the end
         if (context := replica_context()) is not None:
             self._id, self._deployment = context.replica_id.unique_id, (context.deployment, context.app_name)
 
@@ -160,7 +160,7 @@ class Replicas:
         """Makes a change in all other replicas, and returns their results."""
         try:
             found = await self._broadcast("change", change, timeout_s=CHANGE_TIMEOUT_S)
-        except Exception as error:  # of all of them: there was no time for one, or Ray cannot reach any
+        except Exception as error:  # no replica was reached: there was no time, or Ray cannot reach any
             found = [error]
         for one in found:
             if isinstance(one, Exception):
@@ -202,7 +202,7 @@ class Replicas:
             return
         try:
             found = await self._broadcast("changes", timeout_s=ASK_TIMEOUT_S)
-        except Exception as error:  # the first replica of a deployment has nobody to ask
+        except Exception as error:  # a deployment's first replica has none to ask
             log.debug("no other replica says what it has changed: %r", error)
             return
         for change in _in_order(one for one in found if isinstance(one, list)):
@@ -211,9 +211,9 @@ class Replicas:
             if route is None or (known is not None and known.at_s >= change.at_s):
                 continue
             result = await self.change(change)
-            if result is None:  # this very replica has made it, and forgotten it
+            if result is None:  # this replica made the change itself, and has forgotten it
                 continue
-            bad = result.status >= 400 and result.status != 404  # what is not here needs no end
+            bad = result.status >= 400 and result.status != 404  # ending something that is not here does not fail
             level = logging.WARNING if bad else logging.INFO
             log.log(level, "%s, which another replica has done: %d %s", change.path, result.status, result.text)
 
@@ -244,5 +244,5 @@ def replica_context() -> Any:
         from ray import serve
 
         return serve.get_replica_context()
-    except Exception:  # not installed, or RayServeException outside a replica
+    except Exception:  # Ray is not installed, or RayServeException was raised outside a replica
         return None

@@ -62,14 +62,15 @@ class PrefixAffinityRouter(RequestRouter):  # type: ignore[misc]  # Ray is not i
         """
         if pending_request is None or not candidate_replicas:
             return [candidate_replicas]
-        pending_request.routing_context.should_backoff = True  # or Ray asks again without a pause when all are full
+        # Otherwise Ray asks again without a pause while all replicas are full.
+        pending_request.routing_context.should_backoff = True
         replicas = {one.replica_id: one for one in candidate_replicas}
         request = self._requests.get(pending_request.metadata.request_id)
         if session := pending_request.metadata.session_id:
             return [[replicas[one]] for one in sorted(replicas, key=lambda one: place(session, one.unique_id))]
         chosen = self._chosen(request, replicas)
         if request is not None:
-            request.replica = chosen  # it counts from now on, for those that are routed at the same time
+            request.replica = chosen  # counted from now on, for requests that are routed at the same time
         others = [replica for one, replica in replicas.items() if one != chosen]
         return [[replicas[chosen]], others]
 

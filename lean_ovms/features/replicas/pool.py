@@ -111,9 +111,10 @@ class EnginePool:
         """The statistics that each engine reported last; None while it does not serve."""
         self._gauges = gauges
         self._first_alone = first_alone
-        self._before: list[EngineStats | None] = [None] * len(replicas)  # of the processes that ended
-        self._lives = [0] * len(replicas)  # restarts at the time of `latest`
-        self._known_lives = [0] * len(replicas)  # and at that of what the router knows
+        # The last statistics of processes that have ended.
+        self._before: list[EngineStats | None] = [None] * len(replicas)
+        self._lives = [0] * len(replicas)  # the number of restarts when `latest` was updated
+        self._known_lives = [0] * len(replicas)  # the number of restarts that the router knows of
         self._router: PrefixRouter[int] = PrefixRouter(MOST_AHEAD)
         self._started = False
 
@@ -162,7 +163,7 @@ class EnginePool:
 
     async def start(self) -> ModelInfo:
         """Starts all engines. Raises StartError if one cannot be loaded, while others may still be loading."""
-        prestart.discard()  # it runs on all processors
+        prestart.discard()  # the process that was started ahead uses all processors
         if self._first_alone:
             await self.replicas[0].start()
         others = self.replicas[1:] if self._first_alone else self.replicas
@@ -200,7 +201,8 @@ class EnginePool:
 
         def choose(loads: Mapping[int, float]) -> int:
             chosen = self._router.choose(seen, loads)
-            self._router.record(seen, chosen)  # now: others that begin alike may come before it is accepted
+            # Recorded at once, because requests with the same prefix may come before this one is accepted.
+            self._router.record(seen, chosen)
             return chosen
 
         return await self._passed_on(

@@ -69,8 +69,8 @@ class PrefixRouter(Generic[R]):
         """
         self._most_ahead = most_ahead
         self._known_blocks = known_blocks
-        # By replica, the hash used last at the end. A prefix always stands behind those that it is a prefix of, so that
-        # the first one is a leaf of the tree, and can be forgotten.
+        # For each replica, the last used hash is at the end. A longer prefix always precedes the prefixes of itself, so
+        # the first one is a leaf of the tree and can be forgotten.
         self._known: dict[R, OrderedDict[int, None]] = {}
 
     def known(self, replica: R, prompt: Prefixes) -> int:

@@ -35,7 +35,7 @@ def shares(count: int, root: Path = Path("/")) -> list[list[int]]:
     if cores(root) < len(allowed):
         return []
     nodes = nodes_of(allowed, root)
-    if sum(map(len, nodes)) < count:  # then threads of one core are told apart, too
+    if sum(map(len, nodes)) < count:  # then threads of the same core are divided as well
         nodes = [[[processor] for core in node for processor in core] for node in nodes]
     return [sorted(processor for core in share for processor in core) for share in _split(nodes, count)]
 

@@ -48,8 +48,8 @@ class BackgroundResponse:
         self._save = save
         self._cancelled = False
         self._error: RequestError | None = None
-        self._read_all = False  # the generation has finished, so the status is known
-        self._news = asyncio.Event()  # there are more frames than when it was made
+        self._read_all = False  # whether the generation has finished, so that the status is known
+        self._news = asyncio.Event()  # set when there are more frames than at its creation
         self.task = asyncio.get_running_loop().create_task(self._produce())
 
     async def stop(self, error: RequestError | None = None) -> None:
@@ -98,7 +98,7 @@ class BackgroundResponse:
         """Publishes the events of the generation to its end. Returns its error, or None."""
         try:
             await self._generation.push_to(Sink(lambda deltas: self._publish(self.events.deltas(deltas))))
-        except Exception as error:  # the response object has it
+        except Exception as error:  # the response object contains the error
             return self._error or reported(error, logger, "a background response failed")
         finally:
             await self._generation.aclose()

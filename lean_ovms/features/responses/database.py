@@ -103,7 +103,7 @@ class Database:
         future = asyncio.wrap_future(call.future)
         done, _ = await asyncio.wait([future], timeout=CALL_TIMEOUT_S)
         if not done:
-            future.cancel()  # it was reported as failed: if it has not begun, it never does
+            future.cancel()  # the call is reported as failed, so it must not begin later
             self._disconnect()
             raise StoreUnavailable("the response store's database does not answer")
         result: T = future.result()
@@ -176,7 +176,7 @@ class Database:
             failure, text = self._explain(error)
             if db.lost() or isinstance(failure, StoreFull):
                 raise
-            db.execute("ROLLBACK TO call")  # fails when the whole transaction is gone
+            db.execute("ROLLBACK TO call")  # fails if the whole transaction is gone
             if failure is not error:
                 logger.exception("the response store failed: %s", text)
             result = failure
@@ -200,7 +200,7 @@ class Database:
                 committing = write
                 db.execute("COMMIT")
                 return result
-            except Exception as error:  # of any kind: the thread continues
+            except Exception as error:  # any error; the thread continues
                 failure, text = self._explain(error)
                 with contextlib.suppress(Exception):
                     db.execute("ROLLBACK")
@@ -239,7 +239,7 @@ class Database:
             return self._connection
         try:
             self._connection = self._connect()
-        except Exception as error:  # unreachable, or the file cannot be opened
+        except Exception as error:  # the database is unreachable, or the file cannot be opened
             failure, text = self._explain(error)
             if not self._unavailable:
                 logger.error("the response store cannot be opened: %s", text)

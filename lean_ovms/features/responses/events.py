@@ -164,7 +164,7 @@ class Events:
         for event in delta.events:
             self._add(choice, event)
         if delta.events and not isinstance(delta.events[-1], Text):
-            choice.logprobs = list(delta.logprobs)  # other items have no field for earlier ones
+            choice.logprobs = list(delta.logprobs)  # items other than messages have no field for earlier ones
         if self._audio is not None:
             self._speak(self._audio, delta)
         if delta.finish is not None:
@@ -260,7 +260,8 @@ class Events:
 
         If it has neither a message nor a call, it gets an empty message, unless its reasoning was cut off.
         """
-        in_call = isinstance(choice.open, FunctionCall)  # a complete call is closed
+        # The model was cut off inside a call; complete calls are closed.
+        in_call = isinstance(choice.open, FunctionCall)
         complete = reason != "length" and not in_call
         self.cut_off = self.cut_off or ("" if complete else reason)
         if not choice.has_output and (complete or choice.open is None):

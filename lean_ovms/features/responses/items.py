@@ -54,7 +54,7 @@ def _item(value: Any, param: str) -> Json:
     if kind is None and "role" not in given and isinstance(given.get("id"), str):
         kind = REFERENCE
     if kind is None or kind == "message":
-        if "content" in value:  # an empty answer comes back from some clients as null
+        if "content" in value:  # some clients send an empty answer back as null
             given.setdefault("content", [])
         return _message(given, param)
     read = _READERS.get(kind) or foreign_items.reader(kind) if isinstance(kind, str) else None
@@ -78,7 +78,8 @@ def _message(given: Json, param: str) -> Json:
     parts = [
         _part(part, role, f"{param}.content[{i}]")
         for i, part in enumerate(content)
-        if role != "assistant" or not isinstance(part, dict) or part.get("type") != "output_audio"  # its text is there
+        # The item has the text of the audio as well.
+        if role != "assistant" or not isinstance(part, dict) or part.get("type") != "output_audio"
     ]
     return {"id": _id(given, "msg"), "type": "message", "role": role, "status": "completed", "content": parts}
 
@@ -317,7 +318,7 @@ class _MessageBuilder:
         """
         self.messages: list[Json] = []
         self._answered = answered
-        self._requests: dict[str, Json] = {}  # for approval
+        self._requests: dict[str, Json] = {}  # approval requests by id
 
     def finished(self) -> list[Json]:
         """Returns the messages, and joins the reasoning of each to one text.

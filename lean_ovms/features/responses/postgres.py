@@ -80,7 +80,7 @@ def check(url: str) -> None:
         raise StartError(f"--response_store is a PostgreSQL URL: that needs {install_command('postgres')}") from None
     try:
         conninfo_to_dict(url)
-    except ProgrammingError:  # its message repeats the URL
+    except ProgrammingError:  # the message would repeat the URL, which may contain a password
         raise StartError("--response_store is not a valid PostgreSQL URL") from None
 
 
@@ -102,12 +102,13 @@ class Postgres(Connection):
             raise
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> Rows:
-        # A client's id may contain a NUL, which PostgreSQL's text type refuses: replaced, it is a different id.
+        # A client's id may contain a NUL, which PostgreSQL's text type rejects. Replaced, it is an id that does not
+        # exist.
         fit = [value.replace("\0", "\ufffd") if isinstance(value, str) else value for value in values]
         return self._connection.execute(sql.replace("?", "%s").encode(), fit)
 
     def begin(self, write: bool) -> None:
-        if write:  # each statement sees all earlier commits; the lock excludes later ones
+        if write:  # each statement sees all earlier commits, and the lock keeps other writers out
             self._connection.execute(f"BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_advisory_xact_lock({WRITERS})")
         else:
             self._connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -137,7 +138,7 @@ class Postgres(Connection):
 
     def disconnect(self) -> None:
         with (
-            contextlib.suppress(Exception),  # it is closed, or being closed
+            contextlib.suppress(Exception),  # the connection is closed, or being closed
             socket.socket(fileno=os.dup(self._connection.fileno())) as copy,
         ):
             copy.shutdown(socket.SHUT_RDWR)

@@ -33,7 +33,7 @@ async def read_request(
     request: Request, services: Services, parse: Callable[[Json, Services], ResponsesRequest]
 ) -> tuple[ResponsesRequest, Context]:
     """Parses the body of a request, and loads the stored items that it refers to. Raises RequestError."""
-    store = services.get(ResponseService).store  # it is made here: a large body is parsed in a thread
+    store = services.get(ResponseService).store  # created here, because a large body is parsed in a thread
     parsed = await services.parse_body(request, parse)
     values = parsed.values
     return parsed, await store.context(values["previous_response_id"], values["conversation"], parsed.items)
@@ -58,7 +58,7 @@ def parse_response(body: Json, services: Services) -> ResponsesRequest:
     if "reasoning.encrypted_content" in include:
         try:
             seal = sealer.sealing()
-        except MissingExtra as error:  # agents always include it, and the summary has all of the reasoning
+        except MissingExtra as error:  # agents always ask for it, and the summary contains all reasoning
             warnings.append(f"there is no reasoning.encrypted_content: {error.message}")
 
     def offering(functions: Any, choice: Any) -> GenerationBody:

@@ -61,7 +61,7 @@ class ResponseObject:
     """The time of creation, in seconds since 1970."""
 
     def __post_init__(self, request_id: str) -> None:
-        if request_id:  # after a random part, so that no client can overwrite a stored response
+        if request_id:  # appended to a random part, so that clients cannot overwrite stored responses
             self.id = f"{self.id}_{request_id}"
 
     def running(self, status: str, output: list[Json]) -> Json:

@@ -41,7 +41,7 @@ class ResponseService:
         self.sealer = Sealer(config.of(ResponseOptions).reasoning_key_file)
         self._ping_s = config.sse_ping_s
         self._background: dict[str, BackgroundResponse] = {}
-        self._unsaved: dict[str, Callable[[], Awaitable[None]]] = {}  # finished, but not stored yet
+        self._unsaved: dict[str, Callable[[], Awaitable[None]]] = {}  # finished responses that are not stored yet
         self._retrying: asyncio.Task[None] | None = None
 
     async def open(self) -> None:

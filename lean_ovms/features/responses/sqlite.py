@@ -51,7 +51,7 @@ class Sqlite(Connection):
         if path:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # conversations are private
         self._path = path
-        self._lock = -1  # the descriptor of this server's lock
+        self._lock = -1  # the file descriptor of this server's lock
         self._server = ""
         self._connection = sqlite3.connect(path or MEMORY, timeout=BUSY_TIMEOUT_S, isolation_level=None)
         try:
@@ -96,11 +96,12 @@ class Sqlite(Connection):
 
         if self._path:
             self._server, name = server, self._lock_file(server)
-            while self._lock < 0 or not os.path.exists(name):  # another server may have taken it for one left over
+            while self._lock < 0 or not os.path.exists(name):  # another server may have removed it as a leftover
                 if self._lock >= 0:
                     os.close(self._lock)
                 self._lock = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-                with contextlib.suppress(OSError):  # a file system without such locks: `holds` finds none to be lost
+                # Without support for locks, `holds` never finds a server that has ended.
+                with contextlib.suppress(OSError):
                     fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             for left in glob.glob(f"{glob.escape(self._path)}-server-*"):
                 self.holds(left.rpartition("-")[2])
@@ -109,17 +110,17 @@ class Sqlite(Connection):
         import fcntl  # POSIX only
 
         if not self._path:
-            return True  # in memory there is one server
+            return True  # a database in memory has only one server
         try:
             descriptor = os.open(self._lock_file(server), os.O_RDWR | os.O_NOFOLLOW)
         except OSError:
             return False
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:  # it has the lock
+        except OSError:  # the server holds the lock
             return True
         else:
-            with contextlib.suppress(OSError):  # its process was killed
+            with contextlib.suppress(OSError):  # the server's process was killed
                 os.unlink(self._lock_file(server))
             return False
         finally:
@@ -182,14 +183,14 @@ class Sqlite(Connection):
             os.unlink(self._reserve)
         with contextlib.suppress(sqlite3.Error):
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            # Debian's SQLite overwrites what is deleted, in the log, which may not have room for that.
+            # Debian's SQLite overwrites deleted data in the log, for which there may be no space.
             self._connection.execute("PRAGMA secure_delete = FAST")
             if not deletes:
                 self.keep_reserve()
 
 
 def _is_locked(error: sqlite3.Error) -> bool:
-    code = getattr(error, "sqlite_errorcode", None)  # from Python 3.11 on
+    code = getattr(error, "sqlite_errorcode", None)  # available from Python 3.11 on
     return "is locked" in str(error) if code is None else code & 0xFF in (BUSY, LOCKED)
 
 
@@ -225,7 +226,7 @@ def _is_store(path: str, newest: int) -> bool:
     try:
         with open_regular(path) as file:
             head = file.read(VERSION_AT + 4)
-    except OSError:  # missing, or an error when it is opened
+    except OSError:  # the file is missing, or cannot be opened
         return False
     return head.startswith(MAGIC) and 0 < int.from_bytes(head[VERSION_AT:], "big") <= newest
 
@@ -236,7 +237,7 @@ def _problem(path: str) -> str:
     try:
         found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     except sqlite3.DatabaseError as error:
-        damaged = ("malformed", "not a database")  # the codes have names from Python 3.11 on only
+        damaged = ("malformed", "not a database")  # names of the error codes are available only from Python 3.11 on
         return str(error) if any(text in str(error) for text in damaged) else ""
     finally:
         connection.close()

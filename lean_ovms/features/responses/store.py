@@ -181,7 +181,7 @@ class Store:
         assert context.conversation is not None
         try:
             last = self._touch(db, context.conversation)
-        except NotFound:  # it was deleted meanwhile
+        except NotFound:  # the response was deleted meanwhile
             return
         if last != context.turn:
             turn = tables.add_turn(db, last, [*context.input, *filter(is_usable, body["output"])])

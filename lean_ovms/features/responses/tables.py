@@ -161,7 +161,8 @@ def page_of(
             return None
         what += f" AND number {beyond} ?"
         values.append(number)
-    page = f"{_PATH}, page AS (SELECT number {what} ORDER BY number {order} LIMIT ?)"  # sorts no bodies
+    # Finds the page without sorting bodies.
+    page = f"{_PATH}, page AS (SELECT number {what} ORDER BY number {order} LIMIT ?)"
     rows = db.execute(f"{page} SELECT id, body {_OF_PAGE} ORDER BY number {order}", [*values, limit])
     return [(item_id, bytes(body)) for item_id, body in rows]
 

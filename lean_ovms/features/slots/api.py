@@ -100,7 +100,7 @@ async def _last_user(engine: ModelEngine, slot: int) -> int:
     """Returns the number of the process in which a text used a slot last. Raises Unavailable."""
     used_s: dict[int, float] = {}
     for process in range(engine.processes):
-        with suppress(Unavailable), engine.only(process):  # what restarts has nothing
+        with suppress(Unavailable), engine.only(process):  # a process that restarts has no slots
             found: SlotDone = await engine.call(lambda number: SlotAction(number, "look", slot, ""))
             used_s[process] = found.used_s
     return max(used_s, key=used_s.__getitem__, default=0)

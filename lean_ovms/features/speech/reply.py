@@ -58,22 +58,22 @@ class SpeechReply:
         self._send = send
         self._close = close
         self._pump: asyncio.Task[None] | None = None
-        # audio: what the engine may still need, and where in the request's audio it begins
+        # Audio that the engine may still need, and its position in the request's audio.
         self._audio: deque[bytes] = deque()
-        self._start = self._end = 0  # in bytes
+        self._start = self._end = 0  # positions in bytes
         self._last = False
         self._credit: asyncio.Future[None] | None = None
-        # events
-        self._events: asyncio.Queue[SpeechEvent | None] = asyncio.Queue()  # None: the end
+        # Events.
+        self._events: asyncio.Queue[SpeechEvent | None] = asyncio.Queue()  # None marks the end
         self._error: BaseException | None = None
         self._ended = False
-        # what the reader has of the window that is not finished
+        # State of the window that is being read.
         self._state: dict[str, object] = {}
         self._text = ""
         self._turns: list[bool] = []
         self._repeated_text = 0
         self._repeated_turns = 0
-        # crashes of the engine
+        # Crashes of the engine.
         self.in_window = False
         self._care = 0
         self._crashes = 0
@@ -101,7 +101,7 @@ class SpeechReply:
         """
         event = await self._events.get()
         if event is None:
-            self._events.put_nowait(None)  # for the next call
+            self._events.put_nowait(None)  # further calls end as well
             if self._error is not None:
                 raise self._error
         return event
@@ -130,11 +130,11 @@ class SpeechReply:
                 block = odd + block if odd else block
                 whole = len(block) - len(block) % SAMPLE_BYTES
                 odd = bytes(block[whole:])
-                for at in range(0, whole, BLOCK_BYTES):  # a slice of all of it is no copy
+                for at in range(0, whole, BLOCK_BYTES):  # if the slice is the whole block, it is not copied
                     await self._send_block(bytes(block[at : min(at + BLOCK_BYTES, whole)]))
             self._last = True
             self._send(records.Audio(self.id, True, b""))
-        except Exception as error:  # an error of the source, whatever it is, is the reader's
+        except Exception as error:  # any error of the source is raised at the reader
             if not self._ended:
                 self._send(protocol.Cancel(self.id))
                 self._end_with(error)
@@ -207,7 +207,8 @@ class SpeechReply:
         values["segments"] = [Segment(**one) for one in values.get("segments", ())]
         values["words"] = [Word(**one) for one in values.get("words", ())]
         window = WindowDone(**values)
-        if self._text and not window.text.startswith(self._text):  # it was computed again, with another result
+        # The window was computed again, with a different result.
+        if self._text and not window.text.startswith(self._text):
             window.text = self._text + window.text[len(self._text) :]
         self._text, self._repeated_text = "", 0
         if False in self._turns:
@@ -238,7 +239,7 @@ class SpeechReply:
 
     def _next_care(self) -> int | None:
         """Returns how to repeat the window in which the engine has died (ALONE or PLAIN), or None to give up."""
-        if not self._care:  # the cause may have been another request's window, or nothing in the audio
+        if not self._care:  # another request's window may have been the cause, or something else than audio
             return records.Transcribe.ALONE
         timed = self._params.segments or self._params.words
         return records.Transcribe.PLAIN if self._care == records.Transcribe.ALONE and timed else None

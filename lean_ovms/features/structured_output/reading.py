@@ -111,7 +111,7 @@ def read_format(form: Json, param: str = "response_format") -> Json | None:
     if kind == "text":
         return None
     if kind == "json_object":
-        schema = form.get("schema")  # llama.cpp, Together and Fireworks have it here
+        schema = form.get("schema")  # llama.cpp, Together and Fireworks have the schema here
         return {"type": "json_schema", "json_schema": schema if isinstance(schema, dict) else ANY_OBJECT}
     if kind == "json_schema":
         return {"type": "json_schema", "json_schema": _schema(form, param)}

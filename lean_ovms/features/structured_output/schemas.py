@@ -44,7 +44,7 @@ class _Writer:
         self.root = root
         self.dropped: set[str] = set()
         self._nodes = self._depth = 0
-        self._sound: set[str] = set()  # references that lead to something else than themselves
+        self._sound: set[str] = set()  # references that lead to something other than themselves
 
     def value(self, schema: Any, others: frozenset[str] = frozenset(), opened: tuple[str, ...] = ()) -> Schema:
         """Returns a closed schema, whose objects have no properties except those that it names.

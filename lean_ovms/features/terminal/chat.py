@@ -234,7 +234,7 @@ def _printed(events: Iterator[dict[str, Any]]) -> Iterator[str]:
                     sys.stdout.write(("" if dim else DIM) + thought.translate(CONTROLS))
                     dim = True
                 if text:
-                    yield text  # first: Ctrl-C does not lose what was shown
+                    yield text  # before it is shown, so that Ctrl-C does not lose shown text
                     sys.stdout.write((f"{PLAIN}\n\n" if dim else "") + (text.translate(CONTROLS) if terminal else text))
                     dim, ended = False, text.endswith("\n")
                 if choice.get("finish_reason") == "length" and terminal:
@@ -299,11 +299,11 @@ def _attach(conversation: Conversation, rest: str) -> str:
 
 def _set(conversation: Conversation, rest: str) -> None:
     """Sets or removes a field of further requests, or prints the fields that are set."""
-    from ...api.fields import FieldSet, read_one  # late: one prompt needs none of these modules
+    from ...api.fields import FieldSet, read_one  # late, because a single prompt needs none of these modules
     from ...api.generation.common_fields import TEMPLATE_KWARGS
     from ...api.generation.sampling import SAMPLING
 
-    name, _, text = rest.removeprefix("parameter ").partition(" ")  # Ollama has the word parameter here
+    name, _, text = rest.removeprefix("parameter ").partition(" ")  # Ollama has the word "parameter" here
     known = FieldSet((*SAMPLING, TEMPLATE_KWARGS))
     if not name:
         print(json.dumps(conversation.fields))

@@ -76,7 +76,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     command = [name, *_filled(arguments, places), *further]
     if program and not given.print:
         sys.stdout.flush()
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and a program inherits that
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores the signal, and the program would inherit this
         os.execve(program, command, {**environ, **added})  # noqa: S606 - no shell is meant
     lines = [f"export {key}={shlex.quote(value)}" for key, value in added.items()]
     print(*lines, shlex.join(command), sep="\n")

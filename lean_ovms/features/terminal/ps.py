@@ -23,7 +23,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     rows = client.get("/v1/models")["data"]
     try:
         load = client.get("/server_info")["load"]
-    except (CommandFailed, KeyError):  # another server
+    except (CommandFailed, KeyError):  # another kind of server
         load = None
     if given.json:
         print_json({"models": rows, "load": load})

@@ -42,5 +42,5 @@ def _delete(path: Path) -> None:
     except OSError as error:
         raise StartError(f"{error.filename or path}: {error.strerror}") from None
     with contextlib.suppress(OSError):
-        path.parent.rmdir()  # an organisation's directory, when its last model is gone
+        path.parent.rmdir()  # removes an organization's directory with its last model
     print(f"deleted {path} ({human_size(freed)})")

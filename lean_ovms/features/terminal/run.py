@@ -49,7 +49,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
             raise CommandFailed(str(error)) from None
     encryption = config.composition.parts.get(ENCRYPTION)
     names = encryption.options if encryption is not None and config.wants(ENCRYPTION) else ()
-    plain = [f"--{name}=" for name in names]  # the environment, or a file of options, may ask for it
+    plain = [f"--{name}=" for name in names]  # switches off TLS, which the environment or a file of options may request
     with _server([*model, *options, *plain], "".join(model) or "the demo model", config.api_key) as client:
         conversation = chat.Conversation(client, client.model(), given.system, {}, verbose=given.verbose)
         return chat.talk(conversation, prompt, environ)
@@ -66,7 +66,7 @@ def _server(options: Sequence[str], name: str, api_key: str) -> Iterator[ServerC
         place, file = f"{directory}/s", Path(directory, "log")
         command = [sys.executable, "-m", "lean_ovms", "serve", *options, "--unix_socket", place]
         with file.open("wb") as log_file:
-            # In a session of its own: Ctrl-C stops an answer, not the server.
+            # In its own session, so that Ctrl-C stops an answer and not the server.
             server = subprocess.Popen(  # noqa: S603 - the command is ours
                 command,
                 stdin=subprocess.DEVNULL,

@@ -93,7 +93,7 @@ def _architecture(described: Mapping[str, object]) -> str:
 
 def _engine(config: Config) -> Rows:
     """Returns the facts about the engine and its memory. Raises StartError."""
-    from ...engine.loading import devices, settings  # late: openvino takes 0.3 s to import
+    from ...engine.loading import devices, settings  # late, because openvino takes 0.3 s to import
     from ...engine.loading.pipeline_choice import PAGED
     from ...engine.worker.text_model import choose
 

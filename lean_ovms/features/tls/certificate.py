@@ -57,7 +57,7 @@ class Certificate:
 
     def _reload(self) -> None:
         try:
-            _context(self._options)  # first in another context: half of a new pair would break the one in use
+            _context(self._options)  # checked in another context, because half of a new pair would break the one in use
             _load(self.context, self._options)
         except StartError as error:
             log.error("the old certificate stays in use: %s", error)
@@ -72,7 +72,7 @@ class Certificate:
             except OSError:
                 found.append(None)
             else:
-                found.append((status.st_ctime_ns, status.st_ino))  # permissions may change, too
+                found.append((status.st_ctime_ns, status.st_ino))  # the time of changes to permissions, too
         return found
 
 
@@ -85,14 +85,14 @@ def _context(options: TlsOptions) -> ssl.SSLContext:
 
 
 def _load(context: ssl.SSLContext, options: TlsOptions) -> None:
-    for option in OPTIONS:  # OpenSSL does not report which
+    for option in OPTIONS:  # OpenSSL does not report which file is wrong
         try:
             if name := getattr(options, option):
                 read_bytes(name)
         except OSError as error:
             raise WrongOptions(f"--{option} {name}: {error.strerror}") from None
     try:
-        # An encrypted key fails here; without the password argument OpenSSL would ask on the terminal.
+        # An encrypted key fails here. Without the password argument, OpenSSL would ask on the terminal.
         context.load_cert_chain(options.ssl_certfile, options.ssl_keyfile, password=lambda: "")
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", None) or NOT_PEM

@@ -36,7 +36,7 @@ def make(config: Config) -> Traces:
     """Creates the observer that makes spans for the collector of the options. Raises StartError."""
     try:
         return Traces(config.of(TraceOptions).otlp_traces_endpoint)
-    except ValueError as error:  # by the SDK, of a value in the environment
+    except ValueError as error:  # raised by the SDK for a value in the environment
         raise StartError(f"--otlp_traces_endpoint: {error}") from None
 
 
@@ -78,7 +78,7 @@ class Traces:
         closing.start()
         closing.join(CLOSE_S)
         if closing.is_alive():
-            self._exporter.shutdown()  # it tries no more
+            self._exporter.shutdown()  # ends its retries
 
 
 def _attributes(record: RequestRecord) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def _otlp_exporter(endpoint: str) -> SpanExporter:
     if protocol == "grpc":
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcExporter
 
-        return GrpcExporter(endpoint=endpoint, insecure=True)  # https:// is secure nevertheless
+        return GrpcExporter(endpoint=endpoint, insecure=True)  # an https:// URL is encrypted nevertheless
     if protocol != "http/protobuf":
         raise StartError(f"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL must be grpc or http/protobuf, not {protocol!r}")
     if not endpoint.startswith(("http://", "https://")):

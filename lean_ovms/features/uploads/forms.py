@@ -66,10 +66,10 @@ class Form:
 
 def read_form(request: Request) -> Form:
     """Parses the body of a request. Raises UnsupportedMediaType and BadRequest."""
-    from python_multipart.exceptions import FormParserError  # some ms, for the first form
+    from python_multipart.exceptions import FormParserError  # late, because it takes some ms
     from python_multipart.multipart import parse_options_header
 
-    logging.getLogger("python_multipart").setLevel(logging.ERROR)  # it warns of what is answered with a 400
+    logging.getLogger("python_multipart").setLevel(logging.ERROR)  # it warns of errors that are answered with 400
     media, options = parse_options_header(request.headers.get("content-type", ""))
     if media.decode("latin-1").lower() != FORM:
         raise UnsupportedMediaType(f"expected {FORM}, as a form with a file is sent")
@@ -98,7 +98,7 @@ class _Reader:
         self._header = self._text = b""
         self._headers: dict[bytes, bytes] = {}
         self._range = (0, 0)
-        self._piece, self._place = b"", 0  # what is parsed, and where it is in the body
+        self._piece, self._place = b"", 0  # the piece that is being parsed, and its position in the body
 
     def read(self) -> Form:
         from python_multipart.multipart import MultipartParser

@@ -31,7 +31,7 @@ class ImageContent(ContentReader):
     def checked(self, part: Json, param: str) -> Json:
         name = "video_url" if part["type"] == "video_url" else "image_url"
         image, param = part.get(name), f"{param}.{name}"
-        if not isinstance(image, str):  # vLLM and Mistral take the address alone, too
+        if not isinstance(image, str):  # vLLM and Mistral also accept the URL as a string
             if not isinstance(image, dict):
                 raise BadRequest(f"Invalid message structure - content {name} missing", param=param)
             if not isinstance(image.get("url"), str):
@@ -114,7 +114,7 @@ async def _load(images: list[ImageRequest], loader: ImageLoader, frames: Json) -
     loaded, lease = await loader.load(images, frames)
     if record := current_record.get():
         record.releases.append(lease.release)
-    else:  # not on behalf of a request of a client
+    else:  # not for a request of a client
         lease.release()
     return tuple([replace(image, param=given.param) for image, given in zip(loaded, images, strict=True)])
 

@@ -84,7 +84,8 @@ class SpeechRequest:
 async def handle(request: Request, services: Services) -> Response:
     parsed = await services.parse_body(request, parse)
     alone = len(parsed.model.pieces(parsed.text)) == 1
-    await services.offload.run(0, lambda: open_encoder(parsed.format, parsed.rate).finish())  # raises if there is none
+    # Raises an error if there is no encoder.
+    await services.offload.run(0, lambda: open_encoder(parsed.format, parsed.rate).finish())
     blocks = parsed.model.speak(parsed.text, parsed.params)
     if not parsed.sse and (alone or (parsed.whole and follows_ovms(request))):
         data = await whole_file(parsed, services, blocks)

@@ -49,7 +49,7 @@ KOKORO = "kokoro"
 
 
 def _speaks(files: ModelFiles) -> bool:
-    # Its publisher names no type; optimum-intel writes one.
+    # Its publisher's files have no model_type; optimum-intel writes one.
     kokoro = "n_mels" in files.config and not files.architectures and files.config.get("model_type", KOKORO) == KOKORO
     return files.is_of("ForTextToSpeech") or "ParlerTTSForConditionalGeneration" in files.architectures or kokoro
 
@@ -57,7 +57,7 @@ def _speaks(files: ModelFiles) -> bool:
 def _missing(names: Collection[str]) -> list[str]:
     if SPEECHT5[-1] in names:
         return [name for name in (*SPEECHT5, "openvino_tokenizer.xml") if name not in names]
-    # Kokoro has one network, a file for each voice, and no tokenizer.
+    # Kokoro has one network, a file per voice, and no tokenizer.
     return [] if "openvino_model.xml" in names else [f"openvino_model.xml or {SPEECHT5[-1]}"]
 
 

@@ -99,7 +99,7 @@ class VoiceModel(Speaker):
                 upcoming.cancel()
                 await asyncio.wait([upcoming])
                 if not upcoming.cancelled():
-                    upcoming.exception()  # or asyncio reports one that nobody has taken
+                    upcoming.exception()  # otherwise asyncio would report an error that nobody has retrieved
                 await pieces.aclose()
 
     async def _pieces_of(

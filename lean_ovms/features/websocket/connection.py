@@ -62,12 +62,12 @@ class Http11WebSocket(Channel):
         self._writer = writer
         self._link = link
         self._backlog = bytearray()
-        self._yielded = False  # a turn of the loop is due before more is parsed
-        self._received = True  # since the last ping
+        self._yielded = False  # whether parsing goes on in another turn of the event loop
+        self._received = True  # whether anything was received since the last ping
         self._missed = 0
-        self._closing = False  # messages are dropped
+        self._closing = False  # whether further messages are dropped
         self._timer = loop.call_later(PING_S, self._tick)
-        self._deadline: asyncio.TimerHandle | None = None  # of a large message
+        self._deadline: asyncio.TimerHandle | None = None  # the deadline of a large message
 
     # --- the connection's calls
 
@@ -110,7 +110,7 @@ class Http11WebSocket(Channel):
             if self._writer.paused is not None:
                 await self._writer.drain()
             if number < len(text):
-                await asyncio.sleep(0)  # others have their turn
+                await asyncio.sleep(0)  # lets others run
 
     # ---
 

@@ -54,7 +54,7 @@ async def read_event(message: WebSocketMessage, services: Services, read: Callab
 
     request = Request("GET", "", body=message.data)
     lease = await services.count_body(request.size)
-    del message  # parse_body frees the bytes once they are parsed
+    del message  # so that parse_body can free the bytes
     try:
         return await services.parse_body(request, checked)
     finally:
@@ -75,7 +75,7 @@ class OpenWebSockets(Generic[S]):
         self._clients: Counter[str] = Counter()
         self.stopping = asyncio.Event()
         self.sessions: set[S] = set()
-        self._ended = asyncio.Event()  # there is no session
+        self._ended = asyncio.Event()  # set while there is no session
         self._ended.set()
 
     def upgrade(self, serve: Callable[[WebSocket], Awaitable[Close]], **options: Any) -> Upgrade:
@@ -91,7 +91,7 @@ class OpenWebSockets(Generic[S]):
         return upgrade
 
     def _release(self, client: str) -> None:
-        self._clients -= Counter((client,))  # keeps no zero
+        self._clients -= Counter((client,))  # removes counts of zero
 
     @contextlib.contextmanager
     def opened(self, session: S) -> Iterator[None]:

@@ -40,11 +40,11 @@ class _Cutter:
 
     def __init__(self, max_message_bytes: int) -> None:
         self._most = max_message_bytes
-        self._head = bytearray()  # of the next frame
+        self._head = bytearray()  # the header of the next frame
         self._first = self._fin = 0  # of the large frame: its first byte without FIN, and FIN
         self._mask = b""
-        self._rest = 0  # bytes of the large frame, but for those of `_left`
-        self._left = 0  # bytes that belong to the last head which was returned
+        self._rest = 0  # the remaining bytes of the large frame, except those in `_left`
+        self._left = 0  # the remaining bytes that belong to the last header that was returned
 
     def cut(self, data: bytes) -> bytes:
         """Returns bytes with the same messages, but with large frames divided into fragments."""
@@ -115,7 +115,7 @@ class Frames(Protocol):
         self._messages: list[WebSocketMessage] = []
         self._most = max_message_bytes
         self._parts = RequestBody(expected=max_message_bytes)
-        self._text: codecs.IncrementalDecoder | None = None  # checks the message that is read, if it is text
+        self._text: codecs.IncrementalDecoder | None = None  # checks the current message if it is text
         self._cutter = _Cutter(max_message_bytes)
         self._freed = False
 
@@ -186,7 +186,7 @@ class Frames(Protocol):
         self._messages.clear()
         self._parts.close()
         self.reader.buffer.clear()
-        self.parser.close()  # its frame refers to this object: a cycle that would keep it until a collection
+        self.parser.close()  # its frame refers to this object, and the cycle would last until a garbage collection
         self.parser_exc = None
 
     def take_outgoing(self) -> bytes:

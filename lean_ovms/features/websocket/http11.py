@@ -33,7 +33,7 @@ class WebSocketProtocol:
         """Returns the class of its connections. Raises MissingExtra."""
         try:
             if CONNECTION not in sys.modules:
-                await asyncio.to_thread(importlib.import_module, CONNECTION)  # 0.08 s
+                await asyncio.to_thread(importlib.import_module, CONNECTION)  # the import takes 0.08 s
             from .connection import Http11WebSocket
         except ImportError:
             raise MissingExtra("WebSockets need websockets", "realtime") from None

@@ -100,7 +100,7 @@ async def handle_results(request: Request, services: Services) -> Response:
         raise BadRequest("The batch has no results until its processing_status is ended.")
     names = [body[f"{kind}_file_id"] for kind in KINDS]
     if body["status"] == "failed":
-        names.append(body["input_file_id"])  # requests without an outcome
+        names.append(body["input_file_id"])  # the input, for the requests without an outcome
     files = await service.in_thread(lambda: [service.storage.open_data(name) for name in names if name])
     stream = FileStream(files, partial(_results, set()))
     return Response(200, [("Content-Type", "application/x-jsonl"), ("X-Content-Type-Options", "nosniff")], stream)

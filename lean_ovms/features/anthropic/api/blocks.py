@@ -67,7 +67,7 @@ class Blocks:
     def close(self) -> None:
         """Ends the open block."""
         if self._open == THINKING:
-            # Clients send thinking blocks back with their signature. It is not checked; that of Anthropic is opaque.
+            # Clients send thinking blocks back with their signature, which is not checked; Anthropic's is opaque.
             self.sign_block(b64encode(self._signed.digest()).decode())
         if self._open:
             self.end_block()
@@ -123,6 +123,7 @@ class Content(Blocks):
     def end_block(self) -> None:
         block, text = self.blocks[-1], "".join(self._texts)
         if block["type"] == TOOL_USE:
-            block["input"] = parsed_object(text) or {}  # that it is cut off says the stop reason, which is not tool_use
+            # If the text is cut off, the stop reason says so: it is not tool_use.
+            block["input"] = parsed_object(text) or {}
         else:
             block[block["type"]] = text

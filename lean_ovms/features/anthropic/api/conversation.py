@@ -100,7 +100,7 @@ def _add(found: list[Json], message: Any, param: str, unshown: list[Block]) -> N
     role, content = message.get("role"), message.get("content")
     if role not in ROLES:
         raise BadRequest(f"{param}.role must be one of: {', '.join(ROLES)}", param=f"{param}.role")
-    if content is None and "content" in message:  # an empty answer comes back from some clients as null
+    if content is None and "content" in message:  # some clients send an empty answer back as null
         content = ""
     if role == "system":
         return _add_system(found, _system(content, f"{param}.content"))
@@ -130,7 +130,8 @@ def _add_user(found: list[Json], blocks: list[Block]) -> None:
     for block, param in blocks:
         if block["type"] != "tool_result":
             own = _user_parts(block, param)
-            if answers and block["type"] == "document":  # as Claude Code sends a file that its tool Read has opened
+            # Claude Code sends a file like this after its tool Read has opened it.
+            if answers and block["type"] == "document":
                 own = [part if part["type"] == "text" else {**part, OF_TOOL: True} for part in own]
             parts += own
             continue
@@ -139,7 +140,7 @@ def _add_user(found: list[Json], blocks: list[Block]) -> None:
             parts = []
         call_id, text, images = _tool_result(block, param)
         found.append({"role": "tool", "tool_call_id": call_id, "content": text})
-        parts += images  # templates read no images in the role tool: they follow in the user's message
+        parts += images  # templates read no images in the role tool, so they follow in the user's message
     if parts:
         _turn(found, "user")["content"] += parts
 
@@ -177,7 +178,7 @@ def _add_assistant(found: list[Json], blocks: list[Block]) -> None:
         else:
             _extend(turn, block, param)
     if turn is not first and len(turn) == 2 and not turn["content"]:
-        found.pop()  # nothing follows the result of a call, or a summary
+        found.pop()  # nothing follows the result of a call or the summary
 
 
 def _extend(turn: Json, block: Json, param: str) -> None:
@@ -193,7 +194,7 @@ def _extend(turn: Json, block: Json, param: str) -> None:
             turn.setdefault("reasoning_content", []).append(block["thinking"])
     elif kind in CALLS:
         turn.setdefault("tool_calls", []).append(_tool_use(block, param))
-    elif kind != "redacted_thinking":  # it holds nothing that can be read here
+    elif kind != "redacted_thinking":  # a redacted block contains nothing that can be read here
         raise _unsupported(kind, param)
 
 
@@ -230,7 +231,7 @@ def _tool_use(block: Json, param: str) -> Json:
     if not isinstance(given, dict):
         raise BadRequest(f"{param}.input must be an object", param=f"{param}.input")
     function = {"name": block["name"], "arguments": orjson.dumps(given).decode()}
-    if block["type"] != "tool_use":  # the server of that provider has run it
+    if block["type"] != "tool_use":  # the other provider's server has already executed the call
         server = block.get("server_name")
         name = f"{server}__{block['name']}" if isinstance(server, str) else block["name"]
         function = {"name": name, "arguments": arguments(given)}

@@ -133,7 +133,7 @@ class MessageRenderer(Blocks):
         return _event("message_start", {"message": self._message.opening(usage)})
 
     def deltas(self, deltas: list[Delta]) -> bytes:
-        # Progress is in pings, which clients skip that do not look for it.
+        # Progress is sent in pings, which clients skip unless they look for it.
         shown = [{"prompt_progress": prompt_progress(delta.progress)} for delta in deltas if delta.progress is not None]
         before = b"".join([_event("ping", progress) for progress in shown])
         self.feed(deltas)

@@ -73,7 +73,7 @@ class BeamSearch:
         self.beams = [first]
         self.finished: list[Hypothesis] = []
         """The hypotheses so far."""
-        self._best: list[Hypothesis] = []  # once the search is over
+        self._best: list[Hypothesis] = []  # set when the search is over
         self._following: list[Continuation] = []
 
     def begin_again(self) -> Sequence:
@@ -81,8 +81,8 @@ class BeamSearch:
         first = self._first
         del first.ids[first.prompt :]
         first.score, first.logprobs, first.new_details, self.finished = 0.0, [], [], []
-        first.matcher = None  # it is made again when the sequence starts
-        first.counts = first.thinking = None  # of tokens that are not there any more
+        first.matcher = None  # created again when the sequence starts
+        first.counts = first.thinking = None  # they describe tokens that have been removed
         self.beams = [first]
         return first
 
@@ -106,7 +106,7 @@ class BeamSearch:
                 beam = forked(one.parent, number)
                 fork(one.parent, beam)
             pairs.append((beam, one))
-        for beam, one in pairs:  # after all forks: a parent that goes on is another by then
+        for beam, one in pairs:  # after all forks, because this changes parents that continue
             beam.ids.append(one.token)
             beam.score = one.score
             beam.logprobs.append(one.logprob)

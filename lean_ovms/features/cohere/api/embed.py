@@ -79,7 +79,7 @@ class EmbedRequest:
 
 @RouteDoc("Cohere's embeddings, by type of number", body=FIELDS, rules=one_of("texts", "images", "inputs"))
 async def handle(request: Request, services: Services) -> Response:
-    version = "2" if request.path.rstrip("/").endswith("/v2/embed") else "1"  # of Cohere's API
+    version = "2" if request.path.rstrip("/").endswith("/v2/embed") else "1"  # the version of Cohere's API
     embed = await services.parse_body(request, partial(_read, version=version))
     call = embed.call
     info = call.info((EMBED,))

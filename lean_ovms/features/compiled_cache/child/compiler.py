@@ -124,7 +124,8 @@ class KeepingCompiler:
         heads = head_sizes(model)
         try:
             compiled = compile_and_write(core, model, device, properties, folder)
-        except RuntimeError as error:  # the disk may be full; or openvino cannot compile it, which is said now
+        except RuntimeError as error:
+            # the disk is full, or openvino cannot compile the network; then the next line raises
             log.warning("the network is not kept: %s", last_line(error))
             return core.compile_model(model, device, properties)
         try:

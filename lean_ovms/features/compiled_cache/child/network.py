@@ -71,7 +71,7 @@ def compile_and_write(core: Any, model: Any, device: str, properties: dict[str, 
     writing = {
         "CACHE_DIR": str(folder),
         "CACHE_MODE": "OPTIMIZE_SPEED",
-        "CACHE_ENCRYPTION_CALLBACKS": [write, bytes],  # what is encrypted is the text of the operations
+        "CACHE_ENCRYPTION_CALLBACKS": [write, bytes],  # openvino encrypts the text of the operations with these
     }
     return core.compile_model(model, device, properties | writing)
 
@@ -118,7 +118,7 @@ def read(folder: Path, entry: KeptNetwork) -> tuple[Any, Any]:
     """
     if checksum(folder / GRAPH) != entry.graph:
         raise NotAsWritten("its operations are not as they were written")
-    core = ov.Core()  # one of its own: with the plugin's operations it knows those that only compiled networks have
+    core = ov.Core()  # a separate Core, to which the extension adds operations that exist only in compiled networks
     core.add_extension(cpu_plugin())
     model = core.read_model(folder / GRAPH, folder / WEIGHTS)
     for node in model.get_ops():

@@ -137,7 +137,7 @@ class NetworkStore:
     def _remove_stale(self) -> None:
         """Removes the folders of processes that ended while they were writing."""
         for folder in self.folder.glob(f"{UNFINISHED}*"):
-            with contextlib.suppress(OSError):  # its process may finish it now
+            with contextlib.suppress(OSError):  # its process may be finishing it at the same time
                 if folder.stat().st_mtime < time.time() - STALE_S:
                     shutil.rmtree(folder, ignore_errors=True)
 
@@ -145,7 +145,7 @@ class NetworkStore:
         """Removes the least recently used networks until the limit of bytes is met."""
         found = []
         for about in self.folder.glob(f"[!{UNFINISHED[0]}]*/{ABOUT}"):
-            with contextlib.suppress(OSError):  # another process may remove it now
+            with contextlib.suppress(OSError):  # another process may have removed it
                 found.append((about.stat().st_mtime, about.parent.name, _size(about.parent)))
         total = sum(size for _, _, size in found)
         for _, key, size in sorted(found):

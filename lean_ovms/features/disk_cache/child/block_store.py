@@ -58,7 +58,7 @@ class BlockStore:
         self._own: set[str] = set()
         self._writer: SegmentWriter | None = None
         self._pause_until = 0.0
-        self._lock = Lock()  # of the segments, which are read in one thread and removed in another
+        self._lock = Lock()  # guards the segments, which one thread reads and another removes
         segments.shared_directory(root, "--prefix_cache_path")
         segments.private_directory(self._directory, "--prefix_cache_path")
         self.refresh()

@@ -61,7 +61,8 @@ def fingerprint_of(parts: Parts) -> bytes | None:
     if not settings.prefix_caching:
         return None
     files = model_file.parts(config.model_dir) if model_file.is_one(config.model_dir) else []
-    networks = {*(files or config.model_dir.glob("openvino_*model.xml"))}  # of vision models, what embeds tokens
+    # For vision models, this includes the network that embeds tokens.
+    networks = {*(files or config.model_dir.glob("openvino_*model.xml"))}
     try:
         return fingerprint(
             networks | ({settings.head} if settings.head is not None else set()),

@@ -21,7 +21,7 @@ def block_key(before: bytes, tokens: bytes) -> bytes | None:
 
 def state_key(key: bytes) -> bytes:
     """Returns the key of the state after a block, which is stored separately from the block."""
-    return next_key(key, b"state")  # no block has tokens of five bytes
+    return next_key(key, b"state")  # no block's key is like this, because its tokens have eight bytes each
 
 
 class BlockKeys(dict[int, bytes]):
@@ -29,7 +29,7 @@ class BlockKeys(dict[int, bytes]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._adapters: dict[str, bytes] = {}  # what adapters compute, by AdapterWeights.key
+        self._adapters: dict[str, bytes] = {}  # the effect of each adapter, by AdapterWeights.key
 
     def add(self, serial: int, parent: Parent, tokens: bytes) -> None:
         """Adds the key of a block that was added to the prefix cache."""

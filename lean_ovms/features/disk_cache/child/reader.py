@@ -108,7 +108,7 @@ class BlockReader:
             begin, size = time.monotonic(), 0
             try:
                 size = self._read(read)
-            except Exception as error:  # the thread goes on: a cache may miss
+            except Exception as error:  # the thread continues, because a cache may miss
                 log.error("prefix cache on disk: %s", last_line(error))
             seconds = time.monotonic() - begin
             if size:

@@ -75,7 +75,7 @@ class DiskSegment:
         self.whole = True
         """Whether all records of the index were valid; nothing is read after an invalid one."""
         self._fingerprint = fingerprint
-        self._read = 0  # bytes of the index
+        self._read = 0  # the bytes of the index that were read
         self._data: int | None = None
         self._touched = 0.0
 
@@ -101,12 +101,12 @@ class DiskSegment:
             os.close(file)
         if not self._read:
             if len(found) < HEADER:
-                return  # its writer has only begun, or died then
+                return  # its writer has just begun, or was killed then
             if found[:HEADER] != MAGIC + self._fingerprint:
                 self.whole = False
                 raise Damaged("it is not of this model, or no index")
             self._read, found = HEADER, found[HEADER:]
-        written = self.path.with_suffix(DATA).lstat().st_size  # of each block before its record
+        written = self.path.with_suffix(DATA).lstat().st_size  # a block is always written before its record
         for at in range(0, len(found) - RECORD_BYTES + 1, RECORD_BYTES):
             record = bytes(found[at : at + RECORD.size])
             if CHECKSUM.unpack_from(found, at + RECORD.size)[0] != zlib.crc32(record):
@@ -134,7 +134,7 @@ class DiskSegment:
         now = time.monotonic()
         if now > self._touched + TOUCH_S:
             self._touched = now
-            with contextlib.suppress(OSError):  # another may have removed it
+            with contextlib.suppress(OSError):  # another process may have removed it
                 os.utime(self.path.with_suffix(DATA))
 
 
@@ -149,7 +149,7 @@ class SegmentWriter:
         self._index = open_file(segment.path.with_suffix(INDEX), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND)
         self._data = -1
         try:
-            with contextlib.suppress(OSError):  # a file system without locks: others may remove the segment
+            with contextlib.suppress(OSError):  # without support for locks, other processes may remove the segment
                 fcntl.flock(self._index, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._data = open_file(segment.path.with_suffix(DATA), os.O_WRONLY | os.O_CREAT | os.O_EXCL)
             write_all(self._index, MAGIC + fingerprint)
@@ -173,7 +173,7 @@ class SegmentWriter:
         """Ends the segment, and releases its lock."""
         for file in (self._data, self._index):
             if file >= 0:
-                with contextlib.suppress(OSError):  # of a full disk, again
+                with contextlib.suppress(OSError):  # the disk may still be full
                     os.close(file)
         self._data = self._index = -1
 
@@ -188,7 +188,7 @@ def is_written(path: Path) -> bool:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except OSError:  # a file system without locks
+    except OSError:  # the file system does not support locks
         return False
     finally:
         os.close(file)

@@ -163,7 +163,7 @@ class DiskTier(StepHook):
         """Returns whether a sequence waits for blocks from disk, and begins to read them if that saves time."""
         if (read := self._reading.get(sequence)) is not None:
             if read.done.is_set() or time.monotonic() < read.until:
-                return True  # `poll` ends what is read
+                return True  # `poll` completes a finished read
             self._abandon(sequence)
             return False
         if sequence.looked_up or root is None:

@@ -70,11 +70,11 @@ class BlockWriter:
         self._states = states
         self._keys = keys
         self._copies: queue.SimpleQueue[tuple[bytes, Bytes]] = queue.SimpleQueue()
-        self._copied = self._written = 0  # bytes; each is counted by one thread
-        self._offered: set[tuple[int, bool]] = set()  # serial numbers, and whether it was their state
+        self._copied = self._written = 0  # in bytes; each is written by one thread
+        self._offered: set[tuple[int, bool]] = set()  # serial numbers, and whether the state was offered
         self._rested_since = time.monotonic()
         self._closing = self._clearing = False
-        self._failed = 0  # blocks and states
+        self._failed = 0  # the number of blocks and states that could not be written
         self.calls: list[tuple[DiskCacheAction, tuple[int, int, int]]] = []
         """The tasks to be done at once, each with the counts at the time of the call."""
         self.answers: deque[BlocksOnDisk] = deque()
@@ -155,7 +155,7 @@ class BlockWriter:
                     self._write_memory(save=True)
                     self._store.close()
                     return
-            except Exception as error:  # the thread goes on: a cache may miss
+            except Exception as error:  # the thread continues, because a cache may miss
                 log.error("prefix cache on disk: %s", last_line(error))
                 self._answer(len(self.calls))
                 if self._closing:
@@ -176,7 +176,7 @@ class BlockWriter:
         if self._write_memory(save=save) or not save:
             self._answer(calls)
         else:
-            self._copies.put(NOTHING)  # behind the copies
+            self._copies.put(NOTHING)  # answered after the copies that are waiting
 
     def _answer(self, calls: int) -> None:
         for call, before in self.calls[:calls]:
@@ -205,7 +205,8 @@ class BlockWriter:
         leaving = max(0, self._blocks.total // LEAVING - self._blocks.free)
         candidates = self._blocks.cached(None if urgent or resting else leaving)
         most = max(1, self._store.limit // nbytes(self._network.block_buffers(0)))
-        for block, serial in sorted(candidates[-most:], key=itemgetter(1)):  # a prompt's first blocks are worth most
+        # The first blocks of a prompt are worth most.
+        for block, serial in sorted(candidates[-most:], key=itemgetter(1)):
             first = self._closing or self._copies.empty() or (save and self._store.written_blocks == before)
             if not first or (resting and self.busy and not urgent):
                 return False

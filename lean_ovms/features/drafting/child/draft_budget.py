@@ -53,7 +53,7 @@ class DraftBudget:
 
     def __init__(self) -> None:
         self._balances: dict[int, Balance] = {}
-        self._last: Balance | None = None  # that of the last step, None if it had draft tokens
+        self._last: Balance | None = None  # of the last step; None if it had draft tokens
 
     def most(self, sequences: int) -> int:
         """Returns the most draft tokens of each sequence in the next step, if all `sequences` have some."""

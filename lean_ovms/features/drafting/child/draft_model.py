@@ -110,7 +110,7 @@ class DraftModel(Drafter):
             start = int(computed[draft.text.row])
             count = min(draft.base - start, budget)
             whole = start + count == draft.base
-            # The last draft token is not computed, unless it is right and the text goes on.
+            # The last draft token is only computed if it is accepted and the text continues.
             if count > 0 and self._grow(draft.text, start + count + (draft.most - 1 if whole else 0)):
                 chunks.append(Chunk(draft.text, start, count, int(whole)))
                 complete += [draft] if whole else []

@@ -33,7 +33,7 @@ class BudgetedDrafts:
 
     def copy(self, sequences: list[Sequence], decoding: int, *, few: bool, room: Callable[[Sequence], int]) -> None:
         """Sets draft tokens from the texts of sequences, if there is no network."""
-        # One alone has the same steps each time.
+        # The steps of a single sequence must not depend on measured times, so the budget does not limit it.
         left = sys.maxsize if decoding == 1 else decoding * self.budget.most(decoding)
         if self.asks_network or not left:
             return
@@ -75,7 +75,8 @@ class BudgetedDrafts:
 
     def leave(self, sequence: Sequence) -> None:
         """Frees what is kept for a sequence that has ended or was preempted."""
-        self.texts.pop(sequence, None)  # 140 bytes for a token, and other choices of its request may go on for long
+        # A text takes 140 bytes per token, and other choices of its request may run for long.
+        self.texts.pop(sequence, None)
         if self.drafter is not None:
             self.drafter.leave(sequence)
 

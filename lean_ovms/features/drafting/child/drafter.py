@@ -91,7 +91,8 @@ class Drafter:
         self._tables = tables
         self._context = context
         self._width = main.vocab_size
-        self._trees = TREE_MASK in main.inputs and not main.hybrid  # a state has seen all tokens before
+        # The state of a hybrid network has seen all earlier tokens, so there cannot be branches.
+        self._trees = TREE_MASK in main.inputs and not main.hybrid
         self._prepare = prepare
         self._drafts: dict[Sequence, Draft] = {}
         self._failed = False
@@ -188,14 +189,14 @@ class Drafter:
             self._drafts[sequence] = draft
         else:
             if draft.alternative in sequence.ids[draft.base : draft.base + 1]:
-                # As if one token of a longer draft had been right: drafts neither pause nor grow.
+                # Counts as if one token of a longer draft had been accepted, so that drafts neither pause nor grow.
                 draft.length.learn(drafted=len(draft.text.ids) - draft.base + 1, accepted=1)
             else:
                 draft.length.compare(draft.text.ids[draft.base :], sequence.ids[draft.base :])
             self._roll_back(draft)
         draft.alternative, most = None, draft.length.next(room)
         if not most:
-            del draft.text.ids[draft.base :]  # nothing is to be learned from the last draft tokens again
+            del draft.text.ids[draft.base :]  # so that the last draft is not learned from again
             return None
         before, text = draft.text, forked(sequence, sequence.index)
         text.row, text.blocks, text.chain = before.row, before.blocks, before.chain

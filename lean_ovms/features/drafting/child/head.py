@@ -70,7 +70,8 @@ class Head(Drafter):
         super().__init__(network, inputs, blocks, tables, context=context, main=main, prepare=prepare)
         self._main = main
         self._pending: dict[Sequence, Pending] = {}
-        self._hidden: dict[Sequence, NDArray[np.float32]] = {}  # the head's own, of the newest token of each draft
+        # The head's own hidden state for the newest token of each draft.
+        self._hidden: dict[Sequence, NDArray[np.float32]] = {}
 
     def computed(self, decoding: int, chunks: list[Chunk]) -> None:
         """Keeps the hidden states of a step of the main model for the sequences that may get draft tokens."""
@@ -85,7 +86,7 @@ class Head(Drafter):
             if pending is None:
                 self._pending[sequence] = Pending(start, rows.copy())
             else:
-                kept = start - pending.start  # -1 where an alternative is computed again
+                kept = start - pending.start  # -1 if an alternative is computed again
                 pending.rows = np.concatenate([pending.rows[: max(0, kept)], rows[max(0, -kept) :]])
 
     def leave(self, sequence: Sequence) -> None:
@@ -117,7 +118,8 @@ class Head(Drafter):
 
         Returns the drafts that are complete now, with the logits of their last tokens.
         """
-        drafts = [draft for draft in drafts if self._known(draft.sequence)]  # others had no room in the step
+        # The main model had no room for the others in this step.
+        drafts = [draft for draft in drafts if self._known(draft.sequence)]
         drafting = [draft.sequence for draft in drafts]
         waiting = [s for s, pending in self._pending.items() if len(pending.rows) > MOST_PENDING and s not in drafting]
         chunks: list[Chunk] = []

@@ -50,12 +50,13 @@ class NgramProposer:
         """
         self._longest = longest
         self._size = min(INDEXED, longest)
-        self._last: dict[bytes, int] = {}  # n-gram: the place behind its last occurrence
-        self._previous = array("q")  # for each place from `size` on: the place before with the same n-gram, or 0
-        self._distance = 0  # between the end of the sequence and the place of the last match
+        self._last: dict[bytes, int] = {}  # the position after the last occurrence of each n-gram
+        # For each position from `size` on, the previous position with the same n-gram, or 0.
+        self._previous = array("q")
+        self._distance = 0  # between the end of the sequence and the position of the last match
         self._length = DraftLength(FIRST_LENGTH, GROWTH, *PAUSES)
         self._proposed: list[int] = []
-        self._base = 0  # tokens before the last draft; 0: there was none
+        self._base = 0  # the number of tokens before the last draft; 0 if there was none
 
     def propose(self, ids: array[int], most: int, few: bool) -> list[int]:
         """Returns draft tokens to follow the ids, or [] if no earlier occurrence of the last ones is long enough.
@@ -80,9 +81,10 @@ class NgramProposer:
             count = min(most, FIRST_OF_MANY)
         self._base, self._distance = len(ids), len(ids) - place
         draft = ids[place : place + count].tolist()
-        while len(draft) < count:  # the match overlaps its continuation: the sequence repeats itself
+        while len(draft) < count:  # the match overlaps its continuation, which means that the sequence repeats itself
             draft += draft[-self._distance :][: count - len(draft)]
-        self._proposed = draft[: next((n for n, token in enumerate(draft) if token < 0), count)]  # not of an image
+        # Ends in front of an image's tokens, which are negative.
+        self._proposed = draft[: next((n for n, token in enumerate(draft) if token < 0), count)]
         return list(self._proposed)
 
     def _match(self, ids: array[int]) -> tuple[int, int]:

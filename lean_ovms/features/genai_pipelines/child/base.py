@@ -96,7 +96,7 @@ def generation_config(request: PipelineRequest, eos: int, speculative: str) -> A
     config = genai.GenerationConfig()
     if eos >= 0:
         config.set_eos_token_id(eos)
-    # A request's stop ids replace the model's list in GenAI; `stops` holds both.
+    # In GenAI a request's stop ids replace the model's list, so `stops` contains both.
     config.stop_token_ids = set(request.stops) | ({eos} if eos >= 0 else set())
     config.ignore_eos = sampling.ignore_eos
     config.max_new_tokens = request.max_tokens

@@ -65,7 +65,7 @@ class GenAiPipelines:
 
     def load(self, choice: Choice) -> GuardedPipeline:
         """Loads the chosen pipeline, and logs which options and fields have no effect with it."""
-        from .factory import load_guarded  # openvino_genai, and all of its pipelines
+        from .factory import load_guarded  # late, because it imports openvino_genai and all of its pipelines
 
         found = load_guarded(self._config, choice.pipeline, self._available)
         self._say_what_is_lost(choice, found.info.capabilities)

@@ -69,11 +69,11 @@ class ContinuousPipeline(GenAiPipeline):
         super().check(request)
 
     def add(self, request: PipelineRequest) -> Handle:
-        self._next_id += 1  # two live requests with one id poison the pipeline
+        self._next_id += 1  # two running requests with the same id break the pipeline
         tokens = ov.Tensor(np.array([request.tokens], dtype=np.int64))
         try:
             if self._alone and self.busy():
-                self.step()  # frees what was cancelled
+                self.step()  # frees what cancelled requests hold
             handle: Handle = self._pipe.add_request(self._next_id, tokens, self._config(request))
         except (RuntimeError, TypeError, ValueError) as error:
             raise BadRequest(last_line(error)) from error

@@ -92,7 +92,7 @@ def _eviction(text: str) -> Any:
     given.setdefault("aggregation_mode", genai.AggregationMode.NORM_SUM)
     if given.get("snapkv_window_size"):
         log.warning("--%s: snapkv_window_size is taken as 0", option)
-    # With a window GenAI 2026.4.1 fails in the step of every prompt that is longer than start_size by less than it.
+    # With a window, GenAI 2026.4.1 fails at prompts longer than start_size if the difference is less than the window.
     given["snapkv_window_size"] = 0
     if crush is not None:
         crush = {"budget": 0, **_typed(option, crush, KV_CRUSH)}

@@ -31,7 +31,8 @@ def resolve_stateful(config: EngineConfig, available: Sequence[str] = ("CPU",)) 
         settings,
         properties=properties,
         context=context,
-        blocks=context // settings.block_size + 2,  # with the scheduler's headroom: only the context limits
+        # With room for the scheduler's reserve, so that only the context limits requests.
+        blocks=context // settings.block_size + 2,
         step_tokens=1,
         prefix_caching=False,
         max_prompt_tokens=max_prompt_tokens,

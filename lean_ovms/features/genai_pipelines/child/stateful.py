@@ -105,7 +105,8 @@ class StatefulPipeline(GenAiPipeline):
         self._live: list[StatefulHandle] = []  # added, and not yet removed by a step
         self._queue: deque[StatefulHandle] = deque()
         self._changed = threading.Condition()
-        self._last_token_at = 0.0  # monotonic; or when a request was added to none, or its computation began
+        # Monotonic time; reset when a request arrives while idle, and when its computation begins.
+        self._last_token_at = 0.0
         threading.Thread(target=self._serve, name="generate", daemon=True).start()
 
     def _open(self, config: EngineConfig, settings: PipelineSettings) -> Any:
@@ -122,7 +123,7 @@ class StatefulPipeline(GenAiPipeline):
         self.check(request)
         handle = StatefulHandle(request, self._config(request))
         with self._changed:
-            if not self._live:  # the last token may be long ago, and the thread may take a while to begin
+            if not self._live:  # the last token may be long ago, and the thread may start late
                 self._last_token_at = time.monotonic()
             self._live.append(handle)
             self._queue.append(handle)
@@ -205,7 +206,7 @@ class StatefulPipeline(GenAiPipeline):
     def _generate(self, handle: StatefulHandle) -> Exception | None:
         try:
             ids = self._compute(handle)
-        except Exception as error:  # of the pipeline; step() raises it in the worker's thread
+        except Exception as error:  # any error of the pipeline; step() raises it in the worker's thread
             self._repair(error)
             return error
         if not handle.cancelled:
@@ -225,7 +226,7 @@ class StatefulPipeline(GenAiPipeline):
         log.warning("a request failed: %s", last_line(error))
         try:
             self._probe(1)
-        except Exception as second:  # of the pipeline, as above
+        except Exception as second:  # any error of the pipeline, as above
             log.error("the pipeline does not recover: %s", last_line(second))
             self.recoverable = False
 

@@ -56,7 +56,7 @@ class VlmStateful(StatefulPipeline):
         assert handle.request.image_prompt is not None
         result = self._generate_with_images(handle.request.image_prompt, handle.config, Streamer(self, handle))
         handle.prompt_tokens = int(result.perf_metrics.get_num_input_tokens())
-        return []  # the result has texts only; every id has come through the streamer
+        return []  # the result has only texts; the ids came through the streamer
 
     def _generate_with_images(self, image_prompt: ImagePrompt, config: Any, streamer: Streamer | None = None) -> Any:
         config.apply_chat_template = not image_prompt.add_special_tokens

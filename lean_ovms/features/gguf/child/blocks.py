@@ -67,7 +67,7 @@ def _centred_pairs(data: Bytes) -> NDArray[np.int8]:
     size = pairs.shape[-1]
     found = np.empty(data.shape, np.uint8)
     for start, halves in ((0, pairs & 0x0F0F), (size, pairs >> 4 & 0x0F0F)):
-        found[..., start : start + size] = halves | halves >> 4  # the upper byte is lost
+        found[..., start : start + size] = halves | halves >> 4  # the assignment drops the upper byte
     return (found ^ 0x88).view(np.int8)
 
 

@@ -64,7 +64,7 @@ class ConstantFile:
         try:
             mapped = self._map if self._map is not None else self._open()
             found = np.frombuffer(mapped, np.uint8, size, self._end)
-        except (OSError, ValueError) as error:  # there is no room for it
+        except (OSError, ValueError) as error:  # there is no space on the disk
             self._give_up(error)
             return None
         self._end += -(-size // ALIGNED) * ALIGNED
@@ -106,7 +106,7 @@ class ConstantFile:
             self._map = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
             self._number = os.dup(file.fileno())
         self._address = np.frombuffer(self._map, np.uint8, 1).ctypes.data
-        keep_mapping(self._address, self._map)  # OpenVINO does not
+        keep_mapping(self._address, self._map)  # OpenVINO does not keep the mapping alive
         return self._map
 
     def _give_up(self, why: object) -> None:

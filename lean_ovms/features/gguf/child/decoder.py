@@ -414,7 +414,8 @@ class FileDecoder:
             rows = slice(start, start := start + count * size)
             name = f"blk.{layer}.attn_{letter}"
             name, rows = (joined, rows) if self._layers.has(joined) else (name, slice(None))
-            moved = order is not None and not self._row.permuted  # an adapter's rows would be those of other elements
+            # If rows are reordered, an adapter's rows would not match.
+            moved = order is not None and not self._row.permuted
             place = "" if moved else self._name(layer, f"self_attn.{letter}_proj")
             if letter != "v" or not self._row.unit_values or self._layers.has(name):
                 parts.append(LinearLayer(name, place, rows, order))
@@ -532,7 +533,7 @@ class FileDecoder:
         if not self._layers.has(gate):
             half = self._tensors.shape(f"{up}.weight")[0] // 2
             gate, rows, more = up, slice(half), slice(half, None)
-        # Apart: OpenVINO applies the function of the gate before it rounds to bf16.
+        # Not as one product: OpenVINO applies the gate's activation before it rounds to bf16.
         gated = self._layers.product(x, LinearLayer(gate, self._name(layer, f"{place}.gate_proj"), rows))
         shown = self._layers.product(x, LinearLayer(up, self._name(layer, f"{place}.up_proj"), more))
         x = ops.multiply(layers.ACTIVATIONS[self._row.activation](gated), shown)

@@ -44,7 +44,7 @@ class FileEncoder:
         """
         x = self._looked_up("token_embd", tokens)
         if "token_types.weight" in self._tensors:
-            types = self._tensors.numbers("token_types.weight")  # one alone has one dimension in quantized files
+            types = self._tensors.numbers("token_types.weight")  # in quantized files, a single type has one dimension
             x = ops.add(x, types.reshape(-1, types.shape[-1])[:1])
         if "position_embd.weight" in self._tensors:
             x = ops.add(x, self._looked_up("position_embd", positions))

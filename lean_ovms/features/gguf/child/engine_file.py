@@ -33,7 +33,7 @@ class GgufEngineFile:
         paths = mmproj_file.find(self._path, option)
         if not paths:
             return None
-        from .mmproj import Mmproj  # models that read text only do without
+        from .mmproj import Mmproj  # late, because text models do not need it
 
         return Mmproj.first(paths, self._path, named=bool(option))
 

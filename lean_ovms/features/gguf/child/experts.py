@@ -135,7 +135,7 @@ def _gated(x: Any, experts: Experts) -> Any:
     """Returns the results of all experts for all tokens [experts, tokens, width]."""
     gate = ops.matmul(x, experts.gate, False, True)
     if experts.activation == "silu":
-        # Not ops.swish, whose second input is not in OpenVINO's pattern of experts.
+        # Not ops.swish, because OpenVINO's pattern for experts does not match its second input.
         shown = ops.multiply(gate, ops.sigmoid(gate))
     else:
         shown = ACTIVATIONS[experts.activation](gate)

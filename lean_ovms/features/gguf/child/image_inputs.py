@@ -62,7 +62,7 @@ class ImageInputs:
         if layer >= self._layers:
             return x
         [deeper] = self._deeper
-        count = ops.shape_of(self._places)  # the input has a row more than there are tokens
+        count = ops.shape_of(self._places)  # the input has one more row than there are tokens
         rows = ops.gather(deeper, np.int64(layer), np.int64(0))
         rows = ops.unsqueeze(ops.slice(rows, np.array([0]), count, np.array([1]), np.array([0])), np.int64(1))
         found = ops.add(ops.gather(x, self._places, np.int64(0)), rows)

@@ -93,7 +93,7 @@ def rotate(x: Any, turned: Cosine, size: int, rotated: int) -> Any:
         size: The number of elements in the vector of a head.
         rotated: The number of elements at its beginning that are rotated; the others stay as they are.
     """
-    if rotated == size:  # as OpenVINO has it in the end: its passes take a sixth of their time to find that
+    if rotated == size:  # the operation that OpenVINO's passes would find, which takes them a sixth of their time
         values = [value if isinstance(value, Output) else value.output(0) for value in (x, *turned)]
         return _compiled_operations().create("RoPE", values, {"config.rotary_ndims": rotated})
     head, half = part(x, 0, rotated), rotated // 2

@@ -87,7 +87,7 @@ class Mmproj:
         self._projector = PROJECTORS[kind]
         if lacking := _differs(self._header, text, self._projector):
             raise StartError(f"{path} does not fit {model.name}: {lacking}")
-        rows = text.tensors["token_embd.weight"][-1]  # some files have names for more tokens
+        rows = text.tensors["token_embd.weight"][-1]  # some files name more tokens than they have embeddings
         tokens = {token: number for number, token in enumerate(text.strings("tokenizer.ggml.tokens")[:rows])}
         token = next((tokens[token] for token in self._projector.tokens if token in tokens), None)
         if token is None:

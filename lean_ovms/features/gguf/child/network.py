@@ -69,7 +69,7 @@ class _State:
         self._sequences = [network_input(name, [-1], np.int32) for name in SEQUENCES]
         self._longest = network_input("max_context_len", [], np.int32)
         self._caches: list[Any] = []
-        self._pairs: dict[str, list[Any]] = {}  # caches by the name of the keys in them
+        self._pairs: dict[str, list[Any]] = {}  # KV caches, by the name of the keys' tensor
         self._slots = [network_input(name, [-1], np.int32) for name in paged_states.STATES]
         self._tables: list[Any] = []
         self._made = Counter[Any]()
@@ -143,7 +143,7 @@ def read(path: Path, *, adapted: bool = False, exact: bool = False, images: bool
     shapes = [-1], [3, -1] if sections else [-1], [-1]
     tokens, positions, wanted = (network_input(*each, np.int64) for each in zip(TOKENS, shapes, strict=True))
     if images:
-        from .image_inputs import ImageInputs  # networks of text do without
+        from .image_inputs import ImageInputs  # late, because text networks do not need it
 
         rows = ImageInputs(header, tokens)
     marks = rows.marks() if rows is not None and header.sees_whole_images else None

@@ -77,7 +77,7 @@ class _Tower(VisionTower):
         self._turned = []
         for find in (np.cos, np.sin):
             parts = []
-            for axis, count in enumerate(counts):  # rows take every second frequency, columns those between
+            for axis, count in enumerate(counts):  # rows use even frequencies, columns odd ones
                 table = find(np.outer(np.arange(places), frequencies[axis::2])).astype(np.float32)
                 lines = ops.slice(table, np.array([0]), count, np.array([1]), np.array([0]))
                 shape = ops.concat([grid, np.array([table.shape[1]])], 0)

@@ -130,7 +130,7 @@ def _seen(positions: Any, mask: Any, causal: bool, window: int) -> Any:
     seen = ops.convert(ops.unsqueeze(mask, np.array([1, 2])), "boolean")
     if window:
         near = ops.less_equal(ops.absolute(back), np.int64(window // 2))
-        # Padding sees itself: what sees nothing is no number, and what is multiplied with it is none either.
+        # Padding attends to itself: without any token the result would be NaN, also when multiplied by 0.
         itself = ops.equal(back, np.int64(0))
         seen = ops.logical_or(ops.logical_and(seen, ops.unsqueeze(near, np.array([0, 1]))), itself)
     return seen

@@ -81,7 +81,8 @@ def opened(path: Path, header: Header, *, exact: bool = False) -> Iterator[Tenso
             tensors.require_unchanged()
     except KeyError as error:
         raise StartError(f"{path} is not a whole GGUF file: it has no {error.args[0]}; {PULL_AGAIN}") from error
-    except (RuntimeError, ValueError, IndexError, ArithmeticError, OSError) as error:  # of sizes that do not fit
+    except (RuntimeError, ValueError, IndexError, ArithmeticError, OSError) as error:
+        # raised if sizes do not fit together
         raise StartError(f"{path} cannot be served: {last_line(error)}; {EXPORT}") from error
 
 
@@ -134,7 +135,7 @@ class Tensors:
         self._constants.close()
         for file in self._files:
             file.close()
-        self._maps.clear()  # closing one would raise an error while the frames of another error refer to its bytes
+        self._maps.clear()  # closing a mapping would raise an error while frames of another error refer to its bytes
 
     def require_unchanged(self) -> None:
         """Raises StartError if a file has been overwritten since it was mapped: then some weights are of another."""

@@ -162,7 +162,7 @@ class GgufTokenizer:
             else:
                 made = _sentencepiece(header, tokens, prefix, merged) if pieces else _bytes(header, tokens)
             _add_tokens(made, tokens, kinds)
-        except Exception as error:  # the library raises bare Exceptions
+        except Exception as error:  # the library raises Exception itself
             raise StartError(f"{path}: its tokenizer cannot be built: {error}; {gguf.EXPORT}") from error
         self.library = JsonTokenizer(made)
         self.vocabulary = Vocabulary(
@@ -176,7 +176,7 @@ class GgufTokenizer:
             texts.pop("<|end|>", None)
         named = {_id(header, name) for name in ("eos", "eot", "eom")}
         self.ends = {i for i in {*texts.values(), *named} if i >= 0}
-        # What is asked for later, without the header: its vocabulary and scores take tens of megabytes.
+        # What is needed later, so that the header with its vocabulary and scores (tens of megabytes) can be freed.
         self._ids = {name: _id(header, name) for name in ("eos", "padding")}
         self._texts = {name: header.token(name) for name in ("bos", "eos")}
         template = metadata.get(gguf.TEMPLATE)
@@ -379,7 +379,7 @@ def _check_charsmap(data: bytes) -> None:
     size = int.from_bytes(data[:4], "little") // 4 * 4
     nodes = np.frombuffer(data[4 : 4 + min(size, len(data) // 4 * 4 - 4)], "<u4").astype(np.int64)
     texts = np.frombuffer(data[4 + size :], np.uint8)
-    read = nodes < 1 << 31  # others are places of texts; the first one is a node whatever it says
+    read = nodes < 1 << 31  # other nodes are positions of texts; the first one is always a node
     read[:1] = True
     places = np.flatnonzero(read)
     found = nodes[places]
@@ -435,7 +435,7 @@ def _pieces(tokens: Sequence[str], kinds: Sequence[int], pieces: bool) -> list[b
         pieces: Whether the texts are SentencePiece's; otherwise each character stands for a byte, as in GPT-2.
     """
     if pieces:
-        found = "\0".join(tokens).replace(SPACE, " ").encode().split(b"\0")  # one by one it takes ten times as long
+        found = "\0".join(tokens).replace(SPACE, " ").encode().split(b"\0")  # all at once, which is ten times as fast
         if len(found) != len(tokens):
             found = [token.replace(SPACE, " ").encode() for token in tokens]
     else:

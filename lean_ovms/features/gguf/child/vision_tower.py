@@ -95,7 +95,7 @@ class VisionTower:
         """Returns the result of a layer's feed-forward network, which is gated if the file has a gate."""
         up, down = f"{name}.ffn_up", f"{name}.ffn_down"
         if self.tensors.shape(f"{down}.weight")[-1] == self.width != self.tensors.shape(f"{up}.weight")[-1]:
-            up, down = down, up  # llama.cpp's first converters exchanged their names
+            up, down = down, up  # llama.cpp's first converters swapped these names
         if self.layers.has(f"{name}.ffn_gate"):
             gate = self.product(x, f"{name}.ffn_gate")
             return self.product(ops.multiply(self._activated(gate), self.product(x, up)), down)

@@ -130,7 +130,7 @@ class Guidance:
         self._read_bytes = 0
         self._width, self._eos = width, sorted(eos)
         self._tokenizer: Any = None
-        self._executor: Any = None  # of masks that several threads share
+        self._executor: Any = None  # computes masks in several threads
         self._lock = threading.Lock()
         self._compiled: dict[str, tuple[Any, Needed]] = {}
         self._tokens = GrammarTokens(padded(pieces, width), self._eos, special)
@@ -264,7 +264,7 @@ def _ebnf(grammar: str) -> str:
         return str(gbnf_to_lark(grammar)).removeprefix("%llguidance {}\n")
     except RecursionError:
         raise GrammarTooComplex("The grammar is nested too deep") from None
-    except Exception as error:  # it raises Exception itself
+    except Exception as error:  # the library raises Exception itself
         raise GrammarInvalid(f"The grammar cannot be read: {str(error)[:300]}") from None
 
 

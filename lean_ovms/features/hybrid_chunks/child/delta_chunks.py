@@ -174,7 +174,8 @@ def _part(sizes: Sizes, convolution: ShortConvolution, kind: Any) -> Any:
     q = ops.multiply(normalized(turned(query), query_eps), _float32(key_size**-0.5))
     k = normalized(turned(key), key_eps)
     v, b, g, ones = turned(value), scalars(beta, 3), scalars(gate, 3), np.ones((CHUNK, CHUNK))
-    decayed = ops.matmul(_float32(np.tril(ones)), g, False, False)  # logarithms, from the beginning of the chunk on
+    # Cumulative logarithms from the beginning of the chunk.
+    decayed = ops.matmul(_float32(np.tril(ones)), g, False, False)
     before_each = ops.matmul(scalars(gate, 2), _float32(-np.triu(ones)), False, False)
     between = ops.exp(ops.minimum(ops.add(decayed, before_each), _float32(0)))
     products = repeated(ops.matmul(k, k, False, True))

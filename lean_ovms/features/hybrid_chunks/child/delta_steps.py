@@ -90,10 +90,11 @@ def computed(node: Any, sizes: Sizes, slots: Any, tokens: Places, kind: Any) -> 
         for reader in parameter.output(0).get_target_inputs():
             reader.replace_source_output(given)
     seen, share, states = (result.input_value(0) for result in part.get_results())
-    # What is joined with the outputs of chunks is not marked as f32, or openvino 2026.4 mixes up their rows in bf16.
+    # This sum is joined with the outputs of chunks and must not be marked as f32: openvino 2026.4 would mix up rows in
+    # bf16.
     outputs = ops.add(seen, ops.multiply(share, values[2]))
     end = np.array([np.iinfo(np.int32).max], np.int32)
-    for port in (BEGINS, *BY_SEQUENCE):  # it reads the state also of a sequence without tokens
+    for port in (BEGINS, *BY_SEQUENCE):  # the operation also reads the state of a sequence without tokens
         node.input(port).replace_source_output(_rows(node.input_value(port), count, end).output(0))
     others = ops.gather(node.output(0), tokens.others, ZERO)
     return [outputs.output(0), others.output(0)], ops.convert(states, kind.to_string()).output(0)
@@ -143,7 +144,7 @@ def _part(sizes: Sizes) -> Any:
     q = repeated(ops.multiply(np.float32(key_size**-0.5), normalized(query, query_eps)))
     k = repeated(normalized(key, key_eps))
     gate = ops.maximum(gate, np.float32(LEAST_GATE))
-    # A product with -1 keeps the mark of `exact` where nothing is added to it; Negative and Subtract do not.
+    # A product with -1 keeps the mark of `exact`; Negative and Subtract do not.
     growth = ops.exp(ops.multiply(gate, np.float32(-1)))
     decay, growth, beta = (shaped(each, 1) for each in (ops.exp(gate), growth, beta))
     both = ops.concat([shaped(ops.multiply(k, np.float32(-1)), 1, key_size), shaped(q, 1, key_size)], 2)
@@ -153,5 +154,5 @@ def _part(sizes: Sizes) -> Any:
     share = ops.multiply(ops.reduce_sum(ops.multiply(k, q), np.array([-1]), True), beta)
     seen = ops.add(seen, ops.multiply(unknown, share))
     added = ops.multiply(shaped(ops.multiply(change, growth), size, 1), shaped(k, 1, key_size))
-    after = ops.multiply(ops.add(added, state), shaped(decay, 1, 1))  # one operation of openvino's
+    after = ops.multiply(ops.add(added, state), shaped(decay, 1, 1))  # one fused operation in openvino
     return ov.Model([seen, share, after], parameters)

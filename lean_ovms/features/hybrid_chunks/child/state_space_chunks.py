@@ -71,7 +71,7 @@ def _replace(node: Any, part: Any, inputs: dict[str, Any], kind: str) -> Any:
     """
     table, readers = node.input_value(TABLE), list(node.output(0).get_target_inputs())
     rows = [node.input_value(port) for port in ROWS]
-    for port, row in zip(ROWS, rows, strict=True):  # it refuses tokens that are of none of its sequences
+    for port, row in zip(ROWS, rows, strict=True):  # the operation rejects tokens that belong to none of its sequences
         node.input(port).replace_source_output(ops.gather(row, inputs[network.CHUNK_OTHERS], ZERO).output(0))
     node.input(BEGINS).replace_source_output(inputs[network.CHUNK_BEGINS].output(0))
     tokens = ops.reshape(inputs[network.CHUNK_TOKENS], np.array([-1, CHUNK]), False)
@@ -124,8 +124,8 @@ def scan(rows: list[Any], decays: Any, before: Any, real: Any) -> tuple[Any, Any
     _, _, heads, size = value.get_output_shape(0)
     each, ones = heads // groups, np.ones((CHUNK, CHUNK), np.float32)
 
-    # openvino makes operations without the mark of `exact` of Unsqueeze, of a Transpose that moves an axis of one, of a
-    # Reshape behind another one, and of a product with a constant on the right.
+    # Some operations lose the mark of `exact` when openvino replaces them: Unsqueeze, a Transpose that moves an axis of
+    # size one, a Reshape behind another one, and a product with a constant on the right.
     def shaped(values: Any, *shape: int) -> Any:
         return ops.reshape(values, np.array([1, *shape]), False)
 
@@ -139,7 +139,7 @@ def scan(rows: list[Any], decays: Any, before: Any, real: Any) -> tuple[Any, Any
 
     step = ops.multiply(step, real)
     logarithms = turned(ops.multiply(step, decays), heads, CHUNK, 1)
-    sums, negative, rest = (  # from the beginning of the chunk to each token, and from behind it to the end
+    sums, negative, rest = (  # sums from the chunk's beginning to each token, and from after it to the end
         ops.matmul(matrix, logarithms, False, False) for matrix in (np.tril(ones), -np.tril(ones), np.triu(ones, 1))
     )
     between = ops.minimum(ops.add(sums, shaped(negative, heads, 1, CHUNK)), np.float32(0))

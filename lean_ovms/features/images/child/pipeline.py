@@ -119,7 +119,7 @@ class GenAiImagePipeline:
                 shown = max(due, shown)
                 stops.put(False)
         finally:
-            stops.put(True)  # only a thread that was left at a step reads it
+            stops.put(True)  # read only by a thread that was interrupted at a step
             thread.join()
         if isinstance(found, Exception):
             if not begun and CHECKS in str(found):
@@ -136,7 +136,7 @@ class GenAiImagePipeline:
             shape = 1 + guided, params.more.get("max_sequence_length", defaults.max_sequence_length)
             if self._t5_shape not in (shape, None) or not self._pipelines:
                 log.info("loading the model again, for a batch of %d prompts of %d tokens", *shape)
-                self._pipelines.clear()  # the memory of one model is enough
+                self._pipelines.clear()  # frees the memory before the model is loaded again
                 self._pipelines = self._load()
             self._t5_shape = shape
         return self._pipelines[images]
@@ -168,7 +168,7 @@ def _load(config: EngineConfig, properties: dict[str, Any]) -> dict[int, Any]:
         try:
             found[count] = kind(config.model_dir, config.target_device, **properties)
             for fewer in reversed(range(count)):
-                found[fewer] = kinds[fewer](found[fewer + 1])  # with the same networks, but not always a scheduler
+                found[fewer] = kinds[fewer](found[fewer + 1])  # shares the networks, but not always a scheduler
                 found[fewer].set_scheduler(genai.Scheduler.from_config(Path(config.model_dir, SCHEDULER)))
             return found
         except RuntimeError:

@@ -123,7 +123,7 @@ class ImageTask(Task):
                 raise busy(requests_waiting(self.max_queued))
             if waiting.count(command.client) >= self.max_queued_per_client:
                 raise busy(requests_waiting(self.max_queued_per_client, " of this client"))
-        # A client that comes with new work begins at the least of the others, so that nobody saves up turns.
+        # A client that was idle starts with the least work of the waiting clients, so that idle time does not count.
         least = min((self._work[client] for client in waiting), default=0)
         self._work[command.client] = max(self._work.get(command.client, 0), least)
         self._queue.append(command)
@@ -157,7 +157,7 @@ class ImageTask(Task):
             self.close()
             file = image_file(done.value, ImageParams(**command.params))
             self.out.append(GeneratedImage(command.id, time.monotonic() - self._began_at, file))
-        except Exception as error:  # a failure of one image
+        except Exception as error:  # the failure affects only this image
             self.close()
             self._failures += not isinstance(error, RequestError)
             self._refuse(command, error)

@@ -39,13 +39,15 @@ class KvEvents(StepHook):
         self._publisher = publisher
         self._adapter_name = adapter_name
         self._blocks: dict[int, tuple[bytes, str | None]] = {}  # hash and adapter by serial number
-        self._cached: Counter[bytes] = Counter()  # several blocks may have one text, of which one can be found
+        # Several blocks may have the same text, and only one of them can be found.
+        self._cached: Counter[bytes] = Counter()
         self._events: list[Event] = []
 
     def registered(self, serial: int, parent: Parent, tokens: bytes) -> None:
         ids = array("q", tokens).tolist()
         known = self._blocks.get(parent) if isinstance(parent, int) else self._root(parent)
-        # The tokens of an image are numbers of this process; and behind what left the cache nothing can be found.
+        # Image tokens are numbers that only this process knows. After a block that has left the cache, none can be
+        # found.
         if known is None or min(ids) < 0:
             return
         before, adapter = known

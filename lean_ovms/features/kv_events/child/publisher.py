@@ -109,7 +109,8 @@ class KvEventPublisher:
         if replay_endpoint:
             self._sockets.append(self._context.socket(zmq.ROUTER))
             self._sockets[2].set_hwm(REPLAY_HWM)
-            self._sockets[2].setsockopt(zmq.ROUTER_MANDATORY, 1)  # tells who has not read, or has left
+            # Raises an error if a client does not read or has disconnected.
+            self._sockets[2].setsockopt(zmq.ROUTER_MANDATORY, 1)
             self._open(self._sockets[2], replay_endpoint)
         self._sequence = 0
         self.dropped = 0
@@ -149,7 +150,7 @@ class KvEventPublisher:
     def close(self) -> None:
         """Ends the thread. Waiting batches are not sent."""
         self._queue.close(linger=0)
-        self._context.term()  # once the thread has closed its sockets, for which this wakes it
+        self._context.term()  # wakes the thread, and returns when it has closed its sockets
 
     def _run(self) -> None:
         queue, events, *replay = self._sockets
@@ -193,8 +194,9 @@ class Replays:
         self._topic = topic
         self._sent = sent
         self._clock = clock
-        self._waiting: dict[bytes, deque[bytes]] = {}  # first numbers by client
-        self._left: dict[bytes, tuple[Iterator[Message], Message, float]] = {}  # what comes next, since when
+        self._waiting: dict[bytes, deque[bytes]] = {}  # the first sequence numbers that each client requested
+        # For each client, the messages to come, the next one, and since when it waits.
+        self._left: dict[bytes, tuple[Iterator[Message], Message, float]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._waiting or self._left)
@@ -226,7 +228,8 @@ class Replays:
         first = self._waiting[client].popleft()
         if not self._waiting[client]:
             del self._waiting[client]
-        kept = [message for message in self._sent if message[0] >= first]  # big-endian numbers
+        # Compares correctly, because the numbers are big-endian.
+        kept = [message for message in self._sent if message[0] >= first]
         messages = chain(((client, b"", self._topic, *one) for one in kept), [(client, b"", b"", END, b"")])
         self._left[client] = messages, next(messages), self._clock()
 
@@ -246,6 +249,6 @@ class Replays:
             logger.warning("a client on the replay endpoint of KV events does not read")
         except zmq.ContextTerminated:
             raise
-        except zmq.ZMQError:  # it has left
+        except zmq.ZMQError:  # the client has disconnected
             pass
         self._waiting.pop(client, None)

@@ -47,7 +47,8 @@ async def handle_infill(request: Request, services: Services) -> Response:
     filling = await filling_of(generation.model)
     before = values["input_prefix"] + values["prompt"]
     text = filling.notation.prompt(before, values["input_suffix"], values["input_extra"] or [])
-    cut = replace(generation.ending_at(filling.ends), truncate=-1)  # the first of the other files goes first
+    # A prompt that is too long loses the beginning of the other files.
+    cut = replace(generation.ending_at(filling.ends), truncate=-1)
     return await _respond(values, cut, [TextPrompt(text)], services)
 
 
@@ -137,7 +138,8 @@ class LlamaCppRenderer(Renderer[Delta]):
         self._parsed = parsed
         self._generations = generations
         self._choices = [CompletedChoice() for _ in generations]
-        self._unsent = [(list[int](), list[TokenLogprob]()) for _ in generations]  # of text that is not sent yet
+        # Tokens and log probabilities of text that has not been sent.
+        self._unsent = [(list[int](), list[TokenLogprob]()) for _ in generations]
 
     def deltas(self, deltas: list[Delta]) -> bytes:
         return b"".join([self._delta(delta) for delta in deltas])

@@ -88,7 +88,7 @@ class AdapterTable(AdapterProvider):
         self._network = network
         self._groups = tuple(groups)
         self._most = most
-        self._users: dict[AdapterWeights, int] = {}  # the one that was used longest ago first
+        self._users: dict[AdapterWeights, int] = {}  # the least recently used adapter comes first
         self._columns: dict[AdapterWeights, slice] = {}
         self.ranks = 1
         self._write()

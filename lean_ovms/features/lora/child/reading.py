@@ -24,7 +24,7 @@ def genai_adapters(config: EngineConfig) -> Any:
     """
     all_modules = modules.parse(config.of(LoraOptions).lora_modules)
     for module in all_modules:
-        files.check(module, config.model_dir)  # it may be another file than when the front end read it
+        files.check(module, config.model_dir)  # the file may have changed since the front end read it
     pairs = [(genai.Adapter(str(files.weights(Path(m.path)))), files.scale(m)) for m in all_modules]
     return genai.AdapterConfig(pairs, genai.AdapterConfig.Mode.MODE_STATIC)
 

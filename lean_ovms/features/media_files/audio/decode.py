@@ -49,7 +49,7 @@ def decode(data: bytes | memoryview, format: str, limits: AudioLimits) -> Iterat
             yield bytes(2 * (SHORTEST - count))
     except (BadRequest, MemoryError):
         raise
-    except Exception as error:  # the libraries raise any exception for broken files
+    except Exception as error:  # the libraries raise any kind of exception for damaged files
         raise BadRequest(f"{BROKEN} {_reason(error)}") from error
 
 
@@ -98,7 +98,7 @@ class SoundFile:
         self._file = soundfile.SoundFile(io.BytesIO(data))
         self.rate, self.channels, self.frames = self._file.samplerate, self._file.channels, self._file.frames
         """The frames that the file has by its header."""
-        if self.frames >= UNKNOWN_FRAMES:  # soundfile seeks after each read, which fails at such a file's end
+        if self.frames >= UNKNOWN_FRAMES:  # soundfile seeks after each read, which fails at the end of such a file
             self._file._info.seekable = 0
 
     def blocks(self) -> Iterator[Samples]:
@@ -132,7 +132,7 @@ def _resampled(source: WavFile | SoundFile) -> Iterator[bytes]:
 
 
 def _mono(block: Samples) -> Samples:
-    with np.errstate(over="ignore", invalid="ignore"):  # of values that are refused or clipped
+    with np.errstate(over="ignore", invalid="ignore"):  # such values are rejected or clipped
         mono: Samples = block[:, 0] if block.shape[1] == 1 else block.mean(axis=1, dtype=np.float32)
     if not np.isfinite(mono).all():
         raise BadRequest(NO_NUMBERS)

@@ -40,7 +40,7 @@ def open_encoder(name: str, rate: int, samples: int | None = None) -> Encoder:
         return PcmEncoder(wav_head(rate, UNKNOWN if samples is None else samples * SAMPLE_BYTES))
     try:
         import soundfile
-    except (ImportError, OSError):  # OSError: the package without its library
+    except (ImportError, OSError):  # an OSError if the package lacks its library
         raise BadRequest(
             NO_SOUNDFILE.format(name, install_command("audio")), param="response_format", code="format_not_available"
         ) from None

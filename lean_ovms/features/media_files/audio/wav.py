@@ -86,7 +86,7 @@ def _chunks(data: bytes | memoryview) -> tuple[bytes, memoryview]:
 
 def _scaled(kind: str, divisor: float, offset: int = 0) -> Any:
     def read(raw: memoryview) -> Samples:
-        with np.errstate(over="ignore", invalid="ignore"):  # of doubles
+        with np.errstate(over="ignore", invalid="ignore"):  # doubles may be out of range
             found: Samples = (np.frombuffer(raw, kind).astype(np.float32) - np.float32(offset)) / np.float32(divisor)
         return found
 

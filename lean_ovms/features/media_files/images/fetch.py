@@ -48,7 +48,7 @@ class HttpFetcher:
         except asyncio.TimeoutError:
             raise BadRequest(f"{FAILED}: it takes longer than {self._timeout_s:g} s") from None
         except (OSError, ssl.SSLError, h11.ProtocolError, EOFError, ValueError) as error:
-            # ValueError: a name that cannot be looked up (a label of more than 63 letters), a Location that is none
+            # ValueError: the name cannot be looked up (a label of more than 63 letters), or Location is not a URL.
             log.info("an image from %s could not be fetched: %s", url.host, error)
             raise BadRequest(f"{FAILED}: its server cannot be reached, or its answer is broken") from None
 

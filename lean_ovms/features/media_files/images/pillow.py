@@ -49,7 +49,7 @@ def decode(data: bytes, max_pixels: int, box: int = 0, *, mask: bool = False) ->
                 return _pixels(image, box, _mask if mask else _flattened)
     except (BadRequest, MemoryError):
         raise
-    except Exception as error:  # Pillow's plugins raise any exception for broken files
+    except Exception as error:  # Pillow's plugins raise any kind of exception for damaged files
         raise BadRequest(f"{PARSING_FAILED}: {_reason(error)}") from error
 
 
@@ -74,7 +74,8 @@ def _check(size: tuple[int, int], max_pixels: int) -> None:
 
 def _pixels(image: Image.Image, box: int, to_rgb: Callable[[Image.Image], Image.Image]) -> tuple[int, int, bytes]:
     if box and image.format == "JPEG":
-        image.draft(None, (box, box))  # unpacks a large photograph at half its size, or a quarter, many times as fast
+        # Decodes a large photo at a half or a quarter of its size, which is many times as fast.
+        image.draft(None, (box, box))
     image.load()
     with contextlib.suppress(Exception):  # broken metadata must not make the image unusable
         ImageOps.exif_transpose(image, in_place=True)

@@ -54,7 +54,7 @@ def decode(data: bytes, max_pixels: int, limits: FrameLimits) -> Video:
         return _decoded(data, max_pixels, limits)
     except (BadRequest, MemoryError):
         raise
-    except Exception as error:  # FFmpeg has many errors for broken files, and their texts name objects
+    except Exception as error:  # FFmpeg raises many kinds of errors for damaged files, whose messages name objects
         raise BadRequest(f"{PARSING_FAILED}: its file is broken") from error
 
 

@@ -112,7 +112,7 @@ class Answer:
         """
         usage, times = self._generation.usage, self._generation.timings
         total_s, eval_s = time.monotonic() - self._began, times.predicted_ms / 1000
-        prompt_s = times.prompt_ms / 1000 or total_s - self._loaded_s - eval_s  # where the engine does not time it
+        prompt_s = times.prompt_ms / 1000 or total_s - self._loaded_s - eval_s  # if the engine does not measure it
         found: Json = {
             "done": True,
             "done_reason": finish,
@@ -146,7 +146,7 @@ def split_calls(calls: Iterable[Call], first: int = 0) -> tuple[list[Json], str]
     """
     found, rest = list[Json](), ""
     for call in calls:
-        arguments = parsed_object(call.arguments) if call.arguments else None  # a call without any has "{}"
+        arguments = parsed_object(call.arguments) if call.arguments else None  # without arguments they are "{}"
         if arguments is not None:
             index = first + len(found)
             function = {"index": index, "name": call.name, "arguments": arguments}

@@ -151,7 +151,8 @@ async def capabilities(model: Model) -> list[str]:
         return ["embedding"] if embeds and model.config.task in ("", "embeddings") else []
     if not isinstance(model, TextModel):
         return []
-    tools, reasoning = await asyncio.to_thread(lambda: model.parser_names)  # of a model that is not loaded it imports
+    # In a thread, because a model that is not loaded imports modules for this.
+    tools, reasoning = await asyncio.to_thread(lambda: model.parser_names)
     found = {"tools": tools, "insert": _fills_in(model), "vision": "image" in model.input_modalities}
     return ["completion", *(name for name, has in {**found, "thinking": reasoning}.items() if has)]
 

@@ -134,7 +134,7 @@ class OllamaRequest:
             kept = [messages[place] for place in system if place < count]
             return prompt.with_messages(kept + messages[count:])
 
-        low, high = 0, len(messages) - 1  # at least so many are left out, and at most
+        low, high = 0, len(messages) - 1  # the fewest and the most messages to leave out
         while low < high:
             middle = (low + high) // 2
             low, high = (low, middle) if await self._fits(without(middle)) else (middle + 1, high)
@@ -146,7 +146,7 @@ class OllamaRequest:
         model = self.generation.model
         context = model.info.context_length
         if prompt.num_chars > context * model.vocabulary.longest:
-            return False  # without rendering it
+            return False  # no need to render it
         room = min(self.generation.sampling.max_tokens or context // ANSWER_SHARE, context // 2)
         try:
             return await self.generation.count(prompt) <= context - room
@@ -220,7 +220,7 @@ def _load(values: Values, served: str, services: Services, *, chat: bool) -> Loa
     read_offer(values.get("tools"), None, None)
     model, keep_alive = services.registry.get(served), values[KEEP_ALIVE.name]
     if keep_alive != 0:
-        model.require_task(TextModel)  # any model may be unloaded, as in Ollama
+        model.require_task(TextModel)  # any model can be unloaded, as in Ollama
     return LoadModelRequest(chat, values["model"], model, keep_alive)
 
 

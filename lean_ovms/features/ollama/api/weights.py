@@ -64,7 +64,7 @@ def _summary(path: Path, known: WeightsSummary | None) -> WeightsSummary:
     if known is not None and known.digest == digest:
         return known
     family, number, precision = "", 0, ""
-    with suppress(StartError):  # a file that cannot be served, whose load says what is wrong
+    with suppress(StartError):  # the error is reported when the model is loaded
         if (file := model_file.of(path)) is not None:
             family, number, precision = file.config().get("model_type", ""), *astuple(file.weights())
         else:

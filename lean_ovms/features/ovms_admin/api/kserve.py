@@ -36,7 +36,7 @@ async def handle_model_ready(request: Request, services: Services) -> Response:
         raise ModelNotFound("Model with requested version is not found")
     model = services.registry.get(found["name"])
     if model.state == "loading":
-        log_quietly()  # as while the server starts
+        log_quietly()  # as while the server is starting
     if not model.require_ready().ready:
         raise Unavailable("The model could not be loaded.", code="model_not_loaded")
     return Response(200)

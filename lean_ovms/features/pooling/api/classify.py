@@ -28,7 +28,7 @@ async def handle(request: Request, services: Services) -> Response:
 async def classify(call: PoolingRequest, inputs: Inputs) -> tuple[PoolingInfo, list[PooledOutput]]:
     """Returns the description of the model, and the probabilities of its labels for each input. Raises RequestError."""
     info = call.info((CLASSIFY, SCORE))
-    if info.kind == SCORE and info.outputs > 1:  # of its two classes only the score of the second is known
+    if info.kind == SCORE and info.outputs > 1:  # only the score of the second class is known
         call.info((CLASSIFY,))
     params = call.params(info, add_special_tokens=inputs.adds_special(info))
     return info, await call.encode(await items_of(call, inputs, info), params)

@@ -167,7 +167,7 @@ def _metadata(
         )
         start += len(part)
     text = orjson.dumps({**envelope, "data": items, "usage": counts}).decode()
-    if not text.isascii():  # a model's name; a header is latin-1
+    if not text.isascii():  # the model's name may not be ASCII, and headers are latin-1
         text = "".join(c if c.isascii() else f"\\u{ord(c):04x}" for c in text)
     if len(text) > MAX_METADATA:
         text = f"the results of {len(outputs)} inputs do not fit the metadata header: use encoding_format bytes_only"
@@ -190,7 +190,7 @@ def json_list(envelope: Json, items: Iterable[bytes], counts: Json, headers: lis
     JSON text."""
     head = orjson.dumps({"id": envelope["id"], "object": "list", **envelope})
     parts = [head[:-1], b',"data":']
-    for item in items:  # one copy of long vectors, not two
+    for item in items:  # copies long vectors once instead of twice
         parts += (b",", item)
     parts[2:3] = [b"["]
     body = b"".join((*parts, b'],"usage":', orjson.dumps(counts), b"}"))

@@ -275,7 +275,7 @@ async def rendered(request: PoolingRequest, prompts: Iterable[ChatPrompt]) -> li
         total += len(texts[-1])
         request.model.check_total(total)
         if number % RENDERED_AT_ONCE == 0:
-            await asyncio.sleep(0)  # short ones are rendered on the event loop
+            await asyncio.sleep(0)  # lets others run, because short conversations are rendered on the event loop
     return texts
 
 

@@ -33,9 +33,9 @@ class InferRequestPool:
         """Starts computing a batch, and returns its infer request. At most `count` run at once. Raises RuntimeError."""
         request = self._free.pop()
         if self.stateful:
-            request.reset_state()  # without it the next answer is silently another
+            request.reset_state()  # otherwise the next result would be wrong without any error
         try:
-            # The arrays are held by the dictionary, and it by the request, until the next start.
+            # The dictionary holds the arrays, and the request holds the dictionary until it is started again.
             request.start_async({name: _input(name, batch) for name in self._inputs}, share_inputs=True)
         except BaseException:
             self._free.append(request)
@@ -148,6 +148,6 @@ class InferRunner:
             output = requests.wait(requests.start(batch))
         except RuntimeError as error:
             output = error
-        except Exception as error:  # whatever it is, the batch has an end
+        except Exception as error:  # any error; the batch must end
             output = RuntimeError(f"{type(error).__name__}: {error}")
         self._finished.put((batch, output))

@@ -158,7 +158,7 @@ class InputBuilder:
         fixed = len(before) + len(between) + len(after)
         size = len(query) + len(document)
         room = self._room(size, fixed, params, at)
-        if size > room:  # the longer one is cut, and beyond half of the room both are: HF's longest_first
+        if size > room:  # truncates the longer text first, then both, like longest_first in transformers
             shorter = min(len(query), len(document), room // 2)
             longer = room - shorter
             kept = (shorter, longer) if len(query) <= len(document) else (longer, shorter)

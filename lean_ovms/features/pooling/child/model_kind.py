@@ -190,7 +190,7 @@ def _normalize(config: EngineConfig, files: PoolingFiles, mode: str) -> bool:
     if chosen := config.of(PoolingOptions).normalize:
         return chosen == "true"
     if mode == MODEL:
-        return False  # the network does what the model's files say
+        return False  # the network already does what the model's files say
     return files.normalizes is not False
 
 

@@ -192,7 +192,7 @@ class PoolingNetwork:
         configured = self._config.num_streams or "NUM_STREAMS" in read_object(
             "plugin_config", self._config.plugin_config
         )
-        # Neither tiny, nor so large that two take much memory.
+        # Several at once are worth it unless the network is tiny, or so large that each takes much memory.
         several = SMALL_BYTES[0] <= network_bytes(self._path) < SMALL_BYTES[1]
         if several and not configured and self._device == "CPU":
             self._most = min(MOST_STREAMS, int(compiled.get_property("INFERENCE_NUM_THREADS")))

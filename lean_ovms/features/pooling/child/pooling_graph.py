@@ -119,7 +119,7 @@ def pooled(model: ov.Model, output: ov.Output, mode: str) -> ov.Output:
         return _last(hidden, mask).output(0)
     axis = ops.constant(np.array([1], np.int64))
     places = mask
-    if mode == "WEIGHTED_MEAN":  # in whole numbers: where a matrix follows, a network in bf16 counts to 256 only
+    if mode == "WEIGHTED_MEAN":  # positions as integers, because bf16 can count only to 256
         places = ops.multiply(mask, ops.cum_sum(mask, ops.constant(np.int64(1)))).output(0)
     weights = ops.unsqueeze(ops.convert(places, "f32"), ops.constant(np.int64(2)))
     if mode == "MAX":

@@ -140,7 +140,7 @@ class TextQueue:
         room = self._room(size)
         chosen = self._pop([first], 1, own, own) if size > own else []
         chosen += self._pop(sharing, room - len(chosen), size, size * (1 - MAX_PADDING))
-        small = min(room, SMALL_TOKENS // size)  # by the padded length: these are short texts
+        small = min(room, SMALL_TOKENS // size)  # short texts are limited by their padded length
         if len(chosen) < small:
             chosen += self._pop(sharing, small - len(chosen), size, 0)
         for item in chosen[_usable(len(chosen)) :]:

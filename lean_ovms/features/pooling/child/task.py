@@ -102,7 +102,7 @@ class PoolingTask(Task):
         self.queue = TextQueue(self.options.pooling_batch_tokens)
         self.inputs = InputBuilder(pooler)
         self._arriving: dict[int, Arriving] = {}
-        self._open: dict[int, QueuedPooling] = {}  # not answered in full, tokenized
+        self._open: dict[int, QueuedPooling] = {}  # tokenized requests that are not fully answered
         self._running: dict[Batch, list[QueuedText]] = {}
         self._steps = self._tokens = self._padded_tokens = self._recoveries = 0
 
@@ -283,10 +283,11 @@ class PoolingTask(Task):
                 raw = np.concatenate([output[row, : len(items[row].ids)] for row in rows])
                 counts = [len(item.ids) for item in own]
             else:
-                # Where the batch is this request's alone, no index by a list: that is another path through numpy.
+                # Without an index list if the batch belongs to this request alone, which is faster in numpy.
                 raw = output[: len(rows)] if len(places) == 1 else output[rows]
                 counts = [1] * len(rows)
-            if not np.isfinite(raw).all():  # also where what is made of it would be: the sigmoid of infinity is 1
+            # The check is here because later results may look finite: the sigmoid of infinity is 1.
+            if not np.isfinite(raw).all():
                 log.error("request %d: the model computed a value that is not a number", request.id)
                 self._end(request, EngineFailure(NOT_A_NUMBER))
                 continue
@@ -335,7 +336,7 @@ def _scores(rows: Array, info: PoolingInfo, params: PoolingParams) -> Array:
 def _normalized(rows: Array) -> Array:
     with np.errstate(over="ignore"):
         lengths = np.sqrt(np.add.reduce(rows * rows, axis=1, keepdims=True))
-    if not np.isfinite(lengths).all():  # squares have half of float32's range
+    if not np.isfinite(lengths).all():  # squares overflow float32 at the square root of its range
         lengths = np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
     return rows / np.maximum(lengths, 1e-12)
 

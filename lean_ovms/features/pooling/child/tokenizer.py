@@ -82,7 +82,7 @@ def template(tokenizer: JsonTokenizer | None, single: tuple[Ids, Ids]) -> Templa
     pair = tokenizer.encode_pair("a", "b") if tokenizer is not None else None
     if pair is None or {*pair.sequence_ids} != {0, 1, None}:
         return usual
-    order = pair.sequence_ids  # of each token: 0, 1, or None for a special one
+    order = pair.sequence_ids  # for each token 0, 1, or None if it is special
     first, second = order.index(0), order.index(1)
     bounds = [0, first, first + order.count(0), second, second + order.count(1), len(order)]
     if bounds != sorted(bounds):

@@ -60,7 +60,7 @@ async def handle(request: Request, services: Services) -> Response:
             with service.opened(session):
                 if service.stopping.is_set():
                     session.stop()
-                # The first event is for clients of both dialects: it is sent before the client sends one.
+                # The first event is the same for both dialects, because it is sent before the client sends anything.
                 created = {"id": session.id, "created": now(), "session": session.described()}
                 await session.send({"type": "session.created", "event_id": new_id("event"), **created})
                 return await session.run()
@@ -92,6 +92,6 @@ def chosen_model(services: Services, name: str) -> str:
     speech = [model for model in registry.visible.values() if isinstance(model, SpeechModel)]
     if not speech:
         if only := registry.default_of(SpeechModel):
-            registry.get(only, SpeechModel)  # raises: what it is for
+            registry.get(only, SpeechModel)  # raises an error that says what the model is for
         raise NotFound("no model of this server transcribes speech", code="model_not_found")
     return registry.get(speech[0].name, SpeechModel).require_ready().name if len(speech) == 1 else ""

@@ -39,7 +39,7 @@ class _Item:
     """The log probabilities of the tokens."""
     committed: bool = False
     """Whether the client or voice activity detection has ended it."""
-    dropped: bool = False  # by input_audio_buffer.clear
+    dropped: bool = False  # whether input_audio_buffer.clear has dropped it
 
 
 class OpenAi:
@@ -52,9 +52,9 @@ class OpenAi:
         self._session = session
         self._items: deque[_Item] = deque()
         self._previous: str | None = None
-        self._cleared: Stream | None = None  # its further utterances are dropped
-        self._due: Stream | None = None  # committed by the client: an item must come of it
-        self._heard_s = 0.0  # up to the end of the last item
+        self._cleared: Stream | None = None  # the stream whose further utterances are dropped
+        self._due: Stream | None = None  # a stream that the client has committed, for which an item must be sent
+        self._heard_s = 0.0  # the end of the last item in seconds
         self._silence = SilenceTimer(self._idle_s, self._timed_out)
         session.settings = openai_session.defaults(session.model_name)
 
@@ -86,7 +86,7 @@ class OpenAi:
             self._due = stream
         elif item is not None:
             await self._committed(item)
-        else:  # it has failed, and its audio is gone
+        else:  # the item has failed, and its audio is gone
             raise BadRequest(EMPTY, code="input_audio_buffer_commit_empty")
 
     def _idle_s(self) -> float:
@@ -97,7 +97,7 @@ class OpenAi:
     async def _timed_out(self) -> None:
         """Sends an item without text, because nobody has spoken for idle_timeout_ms."""
         item = _Item(new_id("item"), self._heard_s, self._session.written_s)
-        if item.end <= item.start:  # nothing was sent
+        if item.end <= item.start:  # no audio was sent
             return
         self._heard_s = item.end
         await self._send(
@@ -174,7 +174,7 @@ class OpenAi:
 
     async def _window_done(self, stream: Stream, event: WindowDone) -> None:
         if not self._items:
-            return  # silence at the end
+            return  # the silence at the end
         item = self._items[0]
         if rest := item.said.rest(event.text):
             await self._delta(stream, item, TextDelta(rest))
@@ -201,7 +201,7 @@ class OpenAi:
         if stream.settings.turns is None:
             self._items[0].end = stream.offset_s + stream.audio.seconds
             await self._complete(stream)
-        elif self._due is stream:  # committed, and nobody spoke
+        elif self._due is stream:  # the client has committed the audio, but nobody spoke
             item = _Item(stream.item_id, max(stream.offset_s, self._heard_s), stream.offset_s + stream.audio.seconds)
             self._items.append(item)
             await self._committed(item)

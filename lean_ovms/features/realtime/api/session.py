@@ -116,8 +116,8 @@ class TranscriptionSession:
         self._waiting: asyncio.Queue[Stream] = asyncio.Queue(MAX_WAITING)
         self._unfinished: list[Stream] = []
         self._touched = self._clock()
-        self._blocked = False  # the client is slowed down
-        self._idle = asyncio.Event()  # nothing is unfinished
+        self._blocked = False  # whether the client is being slowed down
+        self._idle = asyncio.Event()  # set while nothing is unfinished
         self._idle.set()
 
     # --- for the dialects
@@ -251,7 +251,7 @@ class TranscriptionSession:
             await asyncio.wait({*tasks, self._stopping}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
             for task in tasks:
                 if task.done():
-                    task.result()  # neither ends but by a bug
+                    task.result()  # raises the error; tasks end only if there is a bug
             if self._stopping.done():
                 return STOPPING
             if self._clock() >= ends_at:
@@ -277,7 +277,7 @@ class TranscriptionSession:
             message = await self._socket.receive()
             self._touched = self._clock()
             await self._answer(message)
-            del message  # nothing of it stays until the next one
+            del message  # frees the message while waiting for the next one
 
     async def _answer(self, message: WebSocketMessage) -> None:
         event: Json = {}

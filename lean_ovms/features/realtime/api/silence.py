@@ -34,7 +34,7 @@ class SilenceTimer:
 
     def _fire(self) -> None:
         self._timer = None
-        if self._seconds():  # neither switched off, nor somebody speaking
+        if self._seconds():  # the timeout is on, and nobody is speaking
             self._task = asyncio.ensure_future(self._ended())
 
     def close(self) -> None:

@@ -70,7 +70,7 @@ class Vllm:
 
     def __init__(self, session: TranscriptionSession) -> None:
         self._session = session
-        self._started = False  # by a commit: what comes is sent
+        self._started = False  # whether a commit has started the transcription
         self._texts: dict[str, _Text] = {}
         session.settings = Settings(model=session.model_name, joined=True)
 
@@ -138,7 +138,7 @@ class Vllm:
 
     async def _delta(self, stream: Stream, said: _Text, event: TextDelta) -> None:
         text = said.add(event.text, stream.settings.language)
-        if text:  # the engine reports log probabilities where they are wanted
+        if text:  # the event has log probabilities if they are wanted
             await self._session.send({"type": "transcription.delta", "delta": text, "logprobs": logprobs(event)})
 
     async def finished(self, stream: Stream) -> None:

@@ -46,7 +46,7 @@ async def handle_create(request: Request, services: Services) -> Response:
         parsed, warnings = loop.parsed, loop.warnings
     else:
         if audio is not None:
-            await services.offload.run(0, partial(audio.file, b""))  # raises if its format is not available
+            await services.offload.run(0, partial(audio.file, b""))  # raises an error if the format is not available
         generation = await parsed.start(context.items, services)
         stream, warnings = deltas_of(parsed.generation.deltas(generation), audio), generation.warnings
         ids = TokenIds(generation.prompt_ids, parsed.generation.sampling.n) if values["return_token_ids"] else None

@@ -154,7 +154,7 @@ class ResponseSocket:
         self._websocket = websocket
         headers = _of_requests(handshake)
         self._request = replace(handshake, method="POST", path=PATH, query="", upgrade="", api_key="", headers=headers)
-        self._lane: str | None = None  # of the event that is handled
+        self._lane: str | None = None  # the lane of the event that is being handled
         self.kept = Kept()
 
     async def run(self, stopping: asyncio.Event) -> Close:
@@ -178,7 +178,7 @@ class ResponseSocket:
                 finally:
                     message.cancel()
                 received = [message.result()]
-                del message  # it has the bytes
+                del message  # frees the bytes while the event is answered
                 await self._answer(received)
         finally:
             stopped.cancel()
@@ -243,10 +243,10 @@ class ResponseSocket:
             if isinstance(response.body, bytes):
                 await self._refuse(response.status, orjson.loads(response.body)["error"])
                 return None
-            begun, final = list[bytes](), None  # pieces of an event
+            begun, final = list[bytes](), None  # the pieces of the current event
             async with contextlib.aclosing(StreamIterator(response.body)) as pieces:
                 async for part in pieces:
-                    *ends, rest = part.split(b"\n\n")  # which no piece of an event is cut within
+                    *ends, rest = part.split(b"\n\n")  # a blank line is never split between two pieces
                     for end in ends:
                         first, *others = [*begun, end]
                         begun = []

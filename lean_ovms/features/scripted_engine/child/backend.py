@@ -110,7 +110,7 @@ class ScriptedEngine(Engine):
             caching=script.prefix_caching,
             priority_across_clients=priority_across_clients,
         )
-        # With this clock, what runs at once depends on no measured time.
+        # With this clock, concurrency does not depend on measured times.
         parts = EngineParts(
             grammars=AnyGrammar(),
             new_draft_source=compose().part(TEXT_DRAFTS) if script.speculative else None,
@@ -147,7 +147,7 @@ class ScriptedEngine(Engine):
     def check(self, request: GenerationRequest) -> None:
         super().check(request)
         params = read(request, speculative=self._speculative, adapter=None)
-        request.native = replace(params, temperature=0.0)  # the script has chosen already
+        request.native = replace(params, temperature=0.0)  # the script has already chosen the tokens
 
     def add(self, request: GenerationRequest) -> None:
         sampling = request.sampling

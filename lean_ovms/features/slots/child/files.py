@@ -176,7 +176,7 @@ class SlotFiles:
     def _write(self, name: str, part: str, head: bytes, buffers: list[Bytes]) -> int:
         size = len(head) + nbytes(buffers)
         temporary = self._directory / part
-        replaced = name, part  # the second is there after a crash
+        replaced = name, part  # the second exists after a crash
         try:
             with os.scandir(self._directory) as files:
                 others = sum(one.stat(follow_symlinks=False).st_size for one in files if one.name not in replaced)
@@ -192,7 +192,7 @@ class SlotFiles:
                 os.close(file)
             os.replace(temporary, self._directory / name)
         except OSError as error:
-            with contextlib.suppress(OSError):  # a file system that is read-only, again
+            with contextlib.suppress(OSError):  # the file system may be read-only here too
                 temporary.unlink(missing_ok=True)
             why = f"the file cannot be written: {error.strerror}"
             raise store_failure(error, why, why) from None
@@ -229,7 +229,7 @@ class SlotFiles:
             except UnicodeDecodeError:
                 raise BadRequest(WRONG, param="filename") from None
             if min(ids, default=0) < 0 or not all(0 < at <= count for at in places):
-                raise BadRequest(WRONG, param="filename")  # before anything of it is in the prefix cache
+                raise BadRequest(WRONG, param="filename")  # rejected before anything is added to the prefix cache
             blocks.register_all(allocated, ids, tokens, chain, salt)
             for state, at in zip(slots, places, strict=True):
                 if blocks.has(chain[at - 1]):

@@ -105,7 +105,8 @@ class CappedAttention(ov.Op):  # type: ignore[misc]
                 pairwise(begins.tolist()), past.tolist(), pairwise(first_blocks.tolist()), strict=True
             )
         ]
-        for part in parts:  # all of them: a sequence may begin with blocks that another one writes in this step
+        # All are written first, because a sequence may begin with blocks that another writes in this step.
+        for part in parts:
             part.write(keys, caches[0])
             part.write(values, caches[1])
         by_heads = queries.reshape(len(queries), groups, -1, key_size) * np.float32(scale.item() / self._cap)
@@ -166,9 +167,10 @@ class LayerAttention(NamedTuple):
         keys, values = (_seen(cache[:, :, heads], part.blocks, begin, end) for cache in self.caches)
         queries = self.queries[rows, heads].transpose(1, 2, 0, 3)  # [heads, queries of each, tokens, size]
         groups, shared, tokens, size = queries.shape
-        if tokens > 1:  # else each product is one of a vector: of few rows numpy's would take three times as long
+        if tokens > 1:  # otherwise numpy's product of a few rows takes three times as long as one of vectors
             queries = queries.reshape(groups, 1, shared * tokens, size)
-        products = np.empty((*queries.shape[:3], len(keys)), np.float32)  # rows side by side, whatever numpy prefers
+        # With contiguous rows, whatever layout numpy prefers.
+        products = np.empty((*queries.shape[:3], len(keys)), np.float32)
         np.matmul(queries, keys.transpose(1, 2, 0)[:, None], out=products)
         np.tanh(products, out=products)
         products *= self.cap
@@ -198,7 +200,7 @@ def _compute(attention: LayerAttention, parts: list[SequencePart]) -> None:
             task()
         return
     futures = [_pool().submit(task) for task in tasks]
-    wait(futures)  # all have ended before anybody may change the caches
+    wait(futures)  # all must end before anything may change the caches
     for future in futures:
         future.result()
 
@@ -224,7 +226,7 @@ def _seen(cache: Floats, blocks: Ints, begin: int, end: int) -> Floats:
     """
     first = begin // BLOCK
     used = blocks[first : -(-end // BLOCK)]
-    side_by_side = (np.diff(used) == 1).all()  # as those of most prompts: nothing is copied
+    side_by_side = (np.diff(used) == 1).all()  # as in most prompts, for which nothing is copied
     rows = cache[used[0] : used[-1] + 1] if side_by_side else cache[used]
     return rows.reshape(-1, *cache.shape[2:])[begin - first * BLOCK : end - first * BLOCK]
 

@@ -108,7 +108,7 @@ def _params(values: Values, info: SpeechInfo, task: str) -> TranscribeParams:
         segments=form in WITH_SEGMENTS or "segment" in names or (form == "verbose_json" and not words),
         words=words,
         temperature=float(values["temperature"]),
-        fallback=not values["temperature"] and not values["stream"],  # its text comes when its window is done
+        fallback=not values["temperature"] and not values["stream"],  # text is sent when its window is done
         top_p=float(values["top_p"]),
         top_k=max(0, values["top_k"]),
         seed=values["seed"],

@@ -47,7 +47,7 @@ def word_times(
     used = max(1, min(weights.shape[2], round((end - start) / POSITION_S)))
     places, frames = align(weights[:, :, :used], len(head))
     jumps = np.flatnonzero(np.diff(places, prepend=-1))
-    times = frames[jumps] * POSITION_S  # where each token begins
+    times = frames[jumps] * POSITION_S  # the time at which each token begins
     bounds = np.cumsum([0, *(len(ids) for _, ids in words)])
     found: list[Word] = []
     for (text, _), first, last in zip(words, bounds[:-1], bounds[1:], strict=True):

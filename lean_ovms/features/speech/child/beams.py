@@ -49,7 +49,7 @@ class Beams:
         """The tokens [width, 1] that the decoder gets next."""
         self.parents = np.arange(width, dtype=np.int32)
         """The beam whose state each of these tokens continues [width]."""
-        self._beams = [Beam()]  # copies of one row: only the first is looked at in the first step
+        self._beams = [Beam()]  # the beams are still equal, so the first step looks only at the first
         self._ended: list[tuple[float, Beam]] = []
         self._limit = limit
         self._eot = eot

@@ -37,7 +37,7 @@ class DecodeGroup:
     """Windows that are decoded together, with the decoder's state."""
 
     def __init__(self, rows: list[DecodeRow], decoding: Any, files: WhisperFiles, rules: Rules) -> None:
-        self.rows = rows  # that have not ended
+        self.rows = rows  # the windows that have not ended
         self._texts = [(row, attempt) for row in rows for attempt in row.attempts]
         self.places = len(self._texts)
         """How many texts that state has, ended ones included."""

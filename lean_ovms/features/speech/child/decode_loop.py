@@ -55,7 +55,7 @@ class DecodeLoop:
         self._mel = LogMel(files.mels, files.frames)
         self._rules = Rules(files)
         self._file_queue, self._soon_queue = DecodeQueue(), DecodeQueue()
-        self._turns = deque((self._file_queue, self._soon_queue))  # the last one has stepped last
+        self._turns = deque((self._file_queue, self._soon_queue))  # the queue that stepped last is at the end
         self.info = self._describe()
 
     def _describe(self) -> ModelInfo:

@@ -91,7 +91,7 @@ class DecodeRow:
         room = files.positions - self.prompt_length - 1
         self.limit = max(1, min(job.max_tokens or room, room))
         self._half = files.positions // 2
-        self._single = len(self._ladder) == 1 and job.params.beams == 1  # its first text is its last
+        self._single = len(self._ladder) == 1 and job.params.beams == 1  # whether its first text is also its last
         self._streams = job.stream and self._single
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._unsent: list[tuple[str, float]] = []
@@ -267,7 +267,7 @@ class DecodeRow:
             return
         logprobs = None
         if self.job.params.logprobs:
-            rows = zip(self.tokens, self.chosen.logprobs, strict=False)  # no tokens where there is no speech
+            rows = zip(self.tokens, self.chosen.logprobs, strict=False)  # without speech there are no tokens
             logprobs = [
                 (self._pieces[token].decode("utf-8", "replace"), round(logprob, 4))
                 for token, logprob in rows

@@ -91,7 +91,7 @@ def sample(logits: Logits, temperature: float, params: TranscribeParams, rng: np
     if temperature <= 0:
         return int(logits.argmax())
     scaled = logits.astype(np.float64) / temperature
-    if params.top_k <= 0 and params.top_p >= 1.0:  # all are left, so they need not be sorted
+    if params.top_k <= 0 and params.top_p >= 1.0:  # nothing is excluded, so there is no need to sort
         shares = np.cumsum(np.exp(scaled - scaled.max()))
         return int(np.searchsorted(shares, (1.0 - rng.random()) * shares[-1]))
     order = np.argsort(-scaled, kind="stable")

@@ -67,7 +67,7 @@ class LogMel:
         padded = np.zeros(max((sounding - 1) * HOP + N_FFT, half + len(before)), np.float32)
         padded[half : half + len(before)] = before
         padded[:half] = before[half:0:-1]
-        full = half + self._frames * HOP  # where the window ends the audio is mirrored, too
+        full = half + self._frames * HOP  # the audio is mirrored at the end of the window, too
         if len(samples) > self._frames * HOP - half and len(padded) > full:
             end = padded[full - half - 1 : full - 1][::-1]
             padded[full : full + half] = end[: len(padded) - full]

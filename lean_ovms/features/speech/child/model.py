@@ -42,7 +42,7 @@ def load(config: EngineConfig) -> Loaded:
     recognizer = _pipeline(config) if _by_pipeline(config) else _decode_loop(config)
     try:
         recognizer.warm_up()
-    except RuntimeError as error:  # a model that cannot compute is not served
+    except RuntimeError as error:  # a model that cannot compute must not be served
         raise StartError(f"the model does not compute: {last_line(error)}") from error
     return with_vad(recognizer)
 

@@ -57,7 +57,7 @@ class PipelineRecognizer:
         self._pipeline = pipeline
         self._tokenizer = tokenizer
         self._silence_s = silence_s
-        self._job: Job | None = None  # what the thread is at, until it has ended
+        self._job: Job | None = None  # the job that the thread works on, until the job has ended
         self._error: Exception | None = None
         self._ready = threading.Condition()
         self._alive_at = 0.0
@@ -102,7 +102,7 @@ class PipelineRecognizer:
                 job.samples.tolist(), streamer=lambda text: self._on_text(job, text), **self._kind.options(job, texts)
             )
             result = self._kind.result(job, texts, found)
-        except Exception as caught:  # the pipeline's, whatever they are
+        except Exception as caught:  # any error of the pipeline
             error = caught
         with self._ready:
             if error is None:

@@ -54,12 +54,12 @@ class Transcription:
         self._ready_at = 0.0
         self._started_at = 0.0
         self._used = command.start
-        self._skipped = 0  # in windows without speech that were not transcribed
+        self._skipped = 0  # samples in windows without speech, which were not transcribed
         state = command.state
         self._language: str = self.params.language or state.get("language", "")
         self._prompt: str = "" if state.get("prompted") else self.params.prompt
         self._tokens: int = state.get("tokens", 0)
-        # partial results of the utterance that has not ended
+        # The partial results of an utterance that has not ended.
         self._sent = ""
         self._to_skip = 0
         self._hypothesis: list[str] = []
@@ -177,7 +177,7 @@ class Transcription:
                 self._end_partial(job, out)
             return
         for piece in job.pieces:
-            known = min(self._to_skip, len(piece.text))  # partial results have sent it already
+            known = min(self._to_skip, len(piece.text))  # already sent in partial results
             self._to_skip -= known
             if text := piece.text[known:]:
                 out.append(SpeechText(self.id, text, None if known else piece.logprobs))

@@ -132,11 +132,11 @@ class SpeechTask(Task):
         self._listen()
         while (session := self._next()) is not None:
             if session.care and self._running:
-                break  # alone: after those that are in work
+                break  # it runs alone, after the windows in progress
             job = self._start(session)
             try:
                 self.recognizer.start([job])
-            except Exception as error:  # the tokenizer's, whatever they are
+            except Exception as error:  # any error of the tokenizer
                 self._failed(job, error)
 
     def _listen(self) -> None:
@@ -216,10 +216,10 @@ class SpeechTask(Task):
             return
         self._steps += 1
         try:
-            self.recognizer.step()  # also where windows wait until one that was cancelled leaves
+            self.recognizer.step()  # needed also if windows only wait for a cancelled one to leave
         except EngineLost:
             raise
-        except Exception as error:  # openvino's, whatever they are
+        except Exception as error:  # any error of openvino
             for job in list(self._running):
                 self._failed(job, error)
             return

@@ -53,8 +53,8 @@ class Decoding:
             beams = np.arange(len(ids), dtype=np.int32)
         inputs = {"input_ids": ids, "beam_idx": beams}
         if self._hidden is not None:
-            # Copied into the request's own tensor: from another one openvino (2026.4) computes the keys and values of
-            # the audio with the content of the last tensor of this shape. Later steps have them in the state.
+            # Copied into the request's own tensor. With another tensor, openvino (2026.4) computes the keys and values
+            # of the audio from the content of the last tensor of this shape. Later steps have them in the state.
             inputs["encoder_hidden_states"], self._hidden = self._hidden, None
         self._request.infer(inputs)
         found: Array = self._request.get_tensor("logits").data
@@ -129,7 +129,7 @@ def _with_attention(model: ov.Model, layers: set[int]) -> ov.Model:
         layer = len(found)
         query, key = op.input_value(0), op.input_value(1)
         scores = ops.matmul(query, key, False, True)
-        if op.get_input_size() > 4:  # else queries are scaled by the width of a head
+        if op.get_input_size() > 4:  # otherwise queries are scaled by the width of a head
             scores = ops.multiply(scores, ops.convert_like(op.input_value(4), scores))
         else:
             width = query.get_partial_shape()[3].get_length()

@@ -65,7 +65,7 @@ class Buffer:
 
     def forget(self, before: int) -> None:
         """Drops the samples before a position."""
-        if before - self.start > SAMPLE_RATE:  # not for every frame
+        if before - self.start > SAMPLE_RATE:  # in large parts, not for every frame
             self._data = self._data[before - self.start :].copy()
             self.start = before
 
@@ -89,8 +89,8 @@ class Cutter:
         """The beginnings (True) and the ends (False) of utterances and their places, since they were last taken."""
         self.window = window
         """The most samples of a cut."""
-        self._position = start  # the next frame
-        self._cursor = start  # what is before it is in a cut, or skipped
+        self._position = start  # the beginning of the next frame
+        self._cursor = start  # everything before it is in a cut, or was skipped
         self.speech_since: int | None = None
         """Where an utterance began that has not ended; None if there is none."""
         self._ended = self.finished = False
@@ -177,7 +177,7 @@ class FileCutter(Cutter):
         self._skip_silence = skip_silence
         self._gap = min(GAP, window // 3)
         self._last_sound = start
-        self._heard: deque[tuple[int, bool]] = deque()  # the end of each frame that is kept, and whether it has sound
+        self._heard: deque[tuple[int, bool]] = deque()  # the end of each kept frame, and whether it has sound
 
     def forget(self, before: int) -> None:
         super().forget(before)
@@ -231,7 +231,7 @@ class TurnCutter(Cutter):
         self._detector = detector
         self._threshold = turns.threshold
         self._silence = max(FRAME, turns.silence_duration_ms * SAMPLE_RATE // 1000)
-        self._run = 0  # frames of speech in a row, before an utterance
+        self._run = 0  # consecutive frames of speech before an utterance begins
         self._last_speech = start
 
     def _frame(self, frame: Samples, end: int) -> None:

@@ -107,6 +107,6 @@ def expression_size(text: str, *, quotes: bool) -> ExpressionSize:
         elif not char.isspace() or not quotes:
             empty = quotes and part == '""'
             if len(part) > 1 and char not in '[\\"':
-                group.add(_CHARACTER)  # the others of a row of characters
+                group.add(_CHARACTER)  # one of several characters in a row
             group.add(PatternItem(0 if empty else 1, empty))
     return ExpressionSize(deepest, min(MOST, sum(group.cost for group in groups)), most)

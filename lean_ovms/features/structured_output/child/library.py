@@ -92,7 +92,7 @@ class LibraryGrammars:
 
     def new_queue(self, wake: Callable[[], None], config: EngineConfig) -> GrammarQueue:
         """Returns a new queue of requests that wait for their grammars; `wake` ends the wait of the engine's loop."""
-        from .queue import GrammarQueue  # late: many models never see a grammar
+        from .queue import GrammarQueue  # late, because many models never need grammars
 
         return GrammarQueue(self, self, wake, config)
 

@@ -137,7 +137,7 @@ def _odd_part(value: float) -> int:
 
 
 def _check_expression(text: str, quotes: bool, bounds: GrammarBounds) -> None:
-    from .expression_size import expression_size  # few grammars have expressions
+    from .expression_size import expression_size  # late, because few grammars contain expressions
 
     size = expression_size(text, quotes=quotes)
     if size.depth > bounds.nesting:

@@ -95,9 +95,9 @@ class GrammarQueue:
         options = config.of(StructuredOutputOptions)
         self.bounds = GrammarBounds(bytes=GROWTH * options.grammar_max_bytes, nesting=options.grammar_max_nesting)
         self.compiled_bytes = options.grammar_cache_mb << 20
-        self._waiting: dict[str, list[tuple[Submit, GenerationRequest]]] = {}  # by tag
+        self._waiting: dict[str, list[tuple[Submit, GenerationRequest]]] = {}  # waiting requests by tag
         self._results = _CheckResults()
-        self._checked: deque[str] = deque()  # good, not compiled here
+        self._checked: deque[str] = deque()  # tags that passed the check and are not compiled in this process
         self._compiled: dict[str, GrammarCost | None] = {}
         self._compiled_bytes = 0
         self._checks: WorkerThread[str, GrammarCost] = WorkerThread(
@@ -133,7 +133,8 @@ class GrammarQueue:
         tag = submit.constraint
         result = self._results.get(tag)
         if isinstance(result, RequestError):
-            raise from_wire(result.to_wire())  # a new one: an exception keeps the trace of every time it is raised
+            # A new exception each time, because an exception collects the tracebacks of all times it is raised.
+            raise from_wire(result.to_wire())
         if tag in self._compiled and not self.compiling:
             request.cost = self._compiled[tag]
             return True
@@ -201,7 +202,7 @@ class GrammarQueue:
     def _is_wanted(self, tag: str) -> bool:
         wanted = bool(self._waiting.get(tag))
         if not wanted:
-            self._waiting.pop(tag, None)  # all its requests were cancelled
+            self._waiting.pop(tag, None)  # all requests with this tag were cancelled
         return wanted
 
     def _release(self, tag: str, error: RequestError | None) -> list[GrammarOutcome]:

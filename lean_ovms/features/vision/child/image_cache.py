@@ -47,9 +47,9 @@ class ImageCache:
         """
         self._family = family
         self._budget = budget
-        self._images: OrderedDict[tuple[str, str], KnownImage] = OrderedDict()  # the latest are last
+        self._images: OrderedDict[tuple[str, str], KnownImage] = OrderedDict()  # the most recently used is last
         self._by_token: dict[int, KnownImage] = {}
-        self._encoded: OrderedDict[KnownImage, int] = OrderedDict()  # with the bytes of their rows
+        self._encoded: OrderedDict[KnownImage, int] = OrderedDict()  # the bytes of each image's embeddings
         self._last = 0
         self.bytes = 0
 

@@ -124,7 +124,7 @@ class ImageQueue:
 
     def _is_wanted(self, job: _Job) -> bool:
         wanted = bool(self._of(job.known))
-        if not wanted:  # all were cancelled
+        if not wanted:  # all requests were cancelled
             self._queued.remove(job.known)
         return wanted
 

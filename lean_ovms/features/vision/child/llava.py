@@ -32,7 +32,8 @@ class Llava:
         self.patches: int = self.side // int(vision["patch_size"])
         """The number of patches along each side."""
         self._networks = files.networks
-        self._whole = config.get("vision_feature_select_strategy", "default") == "full"  # with the class token
+        # Whether the class token is kept.
+        self._whole = config.get("vision_feature_select_strategy", "default") == "full"
         self._processor = SquareProcessor.read(processor)
         if processor.get("do_pad") and not self.pads:
             raise ValueError("its images are padded to squares")

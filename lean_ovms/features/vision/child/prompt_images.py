@@ -31,7 +31,7 @@ class PromptImages:
         """The images in the order of the prompt, each with the indices of its tokens."""
         self.token_id = token_id
         """The token that stands for an image token in the input of the network."""
-        self._rows: dict[int, Rows] = {}  # by the image's number in the prompt
+        self._rows: dict[int, Rows] = {}  # by the number of the image in the prompt
         self._positions = _positions(images, length)
         self.shift = int(self._positions.max(initial=-1)) + 1 - length
         """The difference between the position of a token after the prompt and its index."""

@@ -140,7 +140,7 @@ class Qwen2Vl:
         count, _, height, width = values.shape
         parts = values.reshape(
             count, 3, height // self.unit, merge, side, width // self.unit, merge, side
-        )  # frames, colors, rows, rows in a token, in a patch, columns ...
+        )  # frames, colors, rows of tokens, patches in a token, pixels in a patch, then columns likewise
         parts = parts.transpose(2, 5, 3, 6, 1, 0, 4, 7)
         return np.ascontiguousarray(parts.reshape(height // side * (width // side), -1))
 

@@ -79,7 +79,8 @@ class Vision:
         [part] = self._parts(trial)
         if encode(self._text(part, Layout(1)), False).count(family.token_id) != 1:
             raise families.NotReadable("its tokenizer has no token for the place of an image")
-        rows, tokens = family.encode(trial), family.layout((TRIAL_SIDE, TRIAL_SIDE)).tokens  # compiles the networks
+        # Also compiles the networks.
+        rows, tokens = family.encode(trial), family.layout((TRIAL_SIDE, TRIAL_SIDE)).tokens
         if rows.shape[0] != tokens or not np.isfinite(rows).all():
             raise families.NotReadable(f"an image of {tokens} tokens was encoded to {rows.shape[0]}")
 
@@ -96,7 +97,7 @@ class Vision:
         """
         found = image_prompts.parse(submit, context, max_characters)
         parts = [self._parts(image) for image in found.images]
-        images = tuple(part.image for several in parts for part in several)  # a video's are copies of its pixels
+        images = tuple(part.image for several in parts for part in several)  # a video's images are copies of its pixels
         return PromptParts(found.text, found.add_special_tokens, images, found.salt, parts=parts)
 
     def placeholder_ids(self, image_prompt: ImagePrompt) -> list[int]:

@@ -68,7 +68,8 @@ def parse_batch(body: Json, services: Services) -> tuple[ChatRequest, list[ChatP
     if sampling.n > 1 or sampling.beams > 1:
         raise BadRequest("a batch of conversations has one choice for each", param="n" if sampling.n > 1 else "best_of")
     check_sequences(len(conversations), sampling, services.config, "messages")
-    chat = replace(chat, options=replace(chat.options, metrics=False))  # they are those of one generation
+    # The metrics field describes a single generation.
+    chat = replace(chat, options=replace(chat.options, metrics=False))
     return chat, [_prompt(chat, value, place) for place, value in enumerate(conversations)]
 
 

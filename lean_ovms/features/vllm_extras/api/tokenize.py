@@ -137,7 +137,7 @@ def _read(body: Json, services: Services) -> tuple[Values, ChatPrompt | None]:
         content = values["content"]
         values = {**values, "content": read_one(content, "content") if content not in ("", []) else []}
     if values["messages"] is None:
-        read_tools(values["tools"], None)  # not used with a text, and checked as with messages
+        read_tools(values["tools"], None)  # checked as with messages, though a text does not use them
         _model(values, services)
         return values, None
     _model(values, services)
@@ -158,7 +158,7 @@ def _tokens(body: Json, services: Services) -> Values:
 async def _ovms(values: Values, model: TokenModel) -> Json:
     texts = _texts(values["text"])
     length, side = values["max_length"], values["padding_side"]
-    special = values["add_special_tokens"] is not False and not model.joins_texts  # OVMS's rerankers add none here
+    special = values["add_special_tokens"] is not False and not model.joins_texts  # OVMS adds none for rerankers here
     tokens = await model.encode(texts, special)
     if length is not None and not isinstance(model, TextModel) and special and max(map(len, tokens)) > length:
         tokens = [_cut(*both, length) for both in zip(tokens, await model.encode(texts, False), strict=True)]

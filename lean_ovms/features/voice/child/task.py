@@ -81,7 +81,7 @@ class VoiceTask(Task):
 
     def _handle(self, command: Record) -> None:
         match command:
-            case Speak():  # the front end knows what the model can do, and has checked the rest
+            case Speak():  # the front end knows the model's abilities, and has checked everything else
                 if len(self._queue) >= self.max_queued and not command.begun:
                     raise busy(requests_waiting(self.max_queued))
                 if rate := SpeakParams(**command.params).sample_rate:

@@ -69,8 +69,8 @@ def _serve(queue: SimpleQueue[Item | None]) -> None:
         call, result = item
         try:
             call()
-        except Exception as error:  # of the library: of this call alone
+        except Exception as error:  # any error of the library ends only this call
             result.set_exception(error)
         else:
             result.set_result(None)
-        del item, call, result  # a matcher goes with its text, and not with the next call
+        del item, call, result  # frees a matcher together with its text, not at the next call

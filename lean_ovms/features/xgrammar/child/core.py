@@ -74,7 +74,7 @@ def forced(matcher: Any) -> bytes:
     try:
         return str(matcher.find_jump_forward_string()).encode()
     except UnicodeDecodeError:
-        return b""  # it ends within a character
+        return b""  # the text ends within a character
 
 
 @cache

@@ -125,7 +125,7 @@ class XGrammar:
             if self._vocabulary is None:
                 self._vocabulary = self._core.vocabulary(self._tokens.tokens, self._eos)
         compiled = _Compiled(self._core.compiled(text, self._vocabulary), self._tokens.special.needed(json.loads(tag)))
-        with self._lock:  # the step loop waits for it
+        with self._lock:  # held briefly, because the step loop waits for it
             self._compiled.setdefault(tag, compiled)
         return GrammarCost(answer["seconds"], len(text), answer["mask_s"], tuple(answer["notices"]))
 
@@ -183,8 +183,8 @@ class XGrammarMatcher:
         self._mask = np.zeros((1, -(-len(tokens.tokens) // 32)), np.int32)
         self._ready = self._failed = self._ends = False
         self._guesses, self._ahead = True, b""
-        self._pending: list[int] = []  # tokens that the library does not have yet
-        self._slow_s = 0.0  # CPU time beyond FREE_S
+        self._pending: list[int] = []  # tokens that the library has not received yet
+        self._slow_s = 0.0  # CPU time in excess of FREE_S
 
     def prepare(self) -> None:
         """Computes the token mask early, while the network computes."""
@@ -221,7 +221,7 @@ class XGrammarMatcher:
             self._thread.run(timed, FREE_S + MOST_S - self._slow_s)
             if self._slow_s > MOST_S:
                 raise TimeoutError("its masks take too long together")
-        except Exception as error:  # of the library, whatever it raises: of this text alone
+        except Exception as error:  # any error of the library ends only this text
             self._failed = True
             self._compiled.slow = self._compiled.slow or isinstance(error, TimeoutError)
             log.warning("a grammar cannot be matched any more: %s", error)
@@ -255,7 +255,7 @@ class XGrammarMatcher:
 
     def fork(self) -> XGrammarMatcher:
         """Returns a copy of the state for another sequence that continues from here."""
-        state = self._state if self._failed else self._state.fork()  # that of a failed one may be in use still
+        state = self._state if self._failed else self._state.fork()  # a failed state may still be in use
         other = XGrammarMatcher(state, self._compiled, self._stops, self._tokens, self._thread)
         other._pending, other._failed, other._guesses = self._pending[:], self._failed, self._guesses
         other._slow_s = self._slow_s

@@ -203,7 +203,7 @@ class GuardedPipeline:
         images_added = False
         while len(self.running) < self.waiting.slots and (group := self.waiting.next_group()) is not None:
             sequence = self.waiting.pop(group)
-            # Images are encoded when they are added, and everything else waits: those of one request between two steps.
+            # Encoding images blocks everything else, so between two steps only one request with images is added.
             blocked = (compiling and sequence.constrained) or (images_added and sequence.has_images)
             if blocked or not self._fits(sequence):
                 self.waiting.restore([sequence])
@@ -308,7 +308,7 @@ class GuardedPipeline:
             self.pipeline.step()
             self._cleanup_due = False
             has_output = self._collect()
-        except Exception as error:  # of the pipeline, whatever it raises: the other requests go on
+        except Exception as error:  # any error of the pipeline; the other requests continue
             self._recover(error)
             return
         if has_output:
@@ -356,7 +356,7 @@ class GuardedPipeline:
         sequence.last_output_step = self._steps
         before = len(sequence.generated)
         finished = emit(sequence, outputs, self.out)
-        if self.info.speculative and before:  # the output that comes with the prompt is the first token alone
+        if self.info.speculative and before:  # the output with the prompt has only one token
             self._drafts.drafts += 1
             for position in range(len(sequence.generated) - before - 1):
                 self._drafts.accept(position)
@@ -433,7 +433,7 @@ class GuardedPipeline:
                 if not self.pipeline.busy():
                     return True
                 self.pipeline.step()
-        except Exception as error:  # of the pipeline, which the caller gives up then
+        except Exception as error:  # any error of the pipeline, which the caller then gives up
             log.error("the pipeline does not recover: %s", last_line(error))
             return False
         return not self.pipeline.busy()

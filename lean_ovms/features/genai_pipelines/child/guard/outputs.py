@@ -22,7 +22,7 @@ def emit(sequence: GuardedSequence, outputs: Mapping[int, GuardedOutput], out: l
     request, output = sequence.request, outputs[0]
     ids = output.generated_ids
     logprobs = output.generated_log_probs if request.sampling.logprobs or sequence.echo else []
-    if sequence.echo:  # the output starts with the prompt; GenAI's value for the first token is made up
+    if sequence.echo:  # the output starts with the prompt, and GenAI invents the value of its first token
         sequence.echo, size = False, len(request.prompt)
         out.append(PromptLogprobs(request.id, [None, *logprobs[1:size]]))
         ids, logprobs = ids[size:], logprobs[size:]

@@ -103,7 +103,7 @@ class GrammarCompiler:
         It must not be called during a step, and takes 2 ms and 1 ms for each MB freed.
         """
         self._run(self._other, None)
-        self._run(self._right, None)  # or the next step would have to set the width again
+        self._run(self._right, None)  # otherwise the next step would have to set the width again
         resources.trim()
 
     def _run(self, pipeline: Any, tag: str | None) -> None:
@@ -130,7 +130,7 @@ class GenAiGrammars:
 
     def new_queue(self, wake: Callable[[], None], config: EngineConfig) -> GrammarQueue:
         """Returns a new queue of requests that wait for their grammars; `wake` ends the wait of the engine's loop."""
-        from ..queue import GrammarQueue  # late: many models never see a grammar
+        from ..queue import GrammarQueue  # late, because many models never need grammars
 
         return GrammarQueue(self.compiler, self.checker, wake, config)
 

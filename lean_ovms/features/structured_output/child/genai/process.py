@@ -48,7 +48,7 @@ def load(message: dict[str, Any]) -> GrammarCompiler:
     """Makes a compiler for the model's tokenizer, and limits the memory of this process from then on."""
     folder = message["model_dir"]
     compiler = GrammarCompiler(genai.Tokenizer(folder), message["width"], byte_fallback=has_byte_fallback(Path(folder)))
-    compiler.compile(WARM)  # the first one builds tables of the whole vocabulary
+    compiler.compile(WARM)  # the first call builds tables of the whole vocabulary
     limit_memory(message["memory_bytes"])
     return compiler
 
@@ -79,7 +79,7 @@ class Checker:
         seconds, used = time.monotonic() - began, data_bytes() - before
         try:
             mask_s = self._measure(tag)
-        except RuntimeError as error:  # of GenAI, on a grammar that it has compiled
+        except RuntimeError as error:  # GenAI may fail at a grammar that it has compiled
             raise GrammarInvalid(reason(error)) from error
         finally:
             self._compiler.clear()
