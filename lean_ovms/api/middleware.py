@@ -251,7 +251,8 @@ without a dot."""
 _HOST = re.compile(r"(\[[0-9a-f:.]*\]|[^:\[\], ]*)(?::[0-9]*)?")
 """Matches an address or a name, with an optional port."""
 OTHER_SITES = ("cross-site", "same-site")
-"""Values of Sec-Fetch-Site for a page of another origin (https://www.w3.org/TR/fetch-metadata/#sec-fetch-site-header)."""
+"""Values of Sec-Fetch-Site for a page of another origin
+(https://www.w3.org/TR/fetch-metadata/#sec-fetch-site-header)."""
 
 
 class OriginPolicy:

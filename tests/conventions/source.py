@@ -1,4 +1,4 @@
-"""What the conventions need of the package's files, each of which is parsed once."""
+"""Parses the package's files once, and extracts what the tests of conventions need."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class Source(NamedTuple):
-    """The parts of a file."""
+    """The parts of a file that the tests of conventions look at."""
 
     imports: list[ast.Import | ast.ImportFrom]
-    """The imports."""
+    """The import statements."""
     classes: list[tuple[int, str]]
-    """The lines and the names of the classes."""
+    """The line and the name of each class."""
     functions: list[Function]
-    """The functions and the methods."""
+    """The functions and methods."""
     described: list[tuple[int, str, str, list[str]]]
-    """The classes with docstrings: line, name, docstring, and the names of the fields and of what they are made of."""
+    """The classes with docstrings: line, name, docstring, and the names of fields and of the constructor's parameters.
+    """
     has_docstring: bool
-    """Whether the file begins with a docstring, which is the first of `strings` then."""
+    """Whether the file begins with a docstring, which is then the first of `strings`."""
     strings: list[tuple[int, str]]
-    """The lines and the texts of strings that stand alone: docstrings, and those of constants and fields."""
+    """The line and text of each string that is a statement: docstrings, and those after constants and fields."""
 
 
 @cache
@@ -66,7 +67,7 @@ def fields(node: ast.ClassDef) -> list[str]:
 
 
 def targets(node: ast.AST) -> list[ast.expr]:
-    """Returns what a statement assigns to."""
+    """Returns the targets of an assignment; [] for other statements."""
     if isinstance(node, ast.AnnAssign):
         return [node.target]
     each = node.targets if isinstance(node, ast.Assign) else []
@@ -74,7 +75,7 @@ def targets(node: ast.AST) -> list[ast.expr]:
 
 
 def statements(node: ast.AST) -> Iterator[ast.AST]:
-    """Every statement; what is in expressions is not read, which takes most of the time of ast.walk."""
+    """Yields all statements below a node. Expressions are skipped, which take most of the time of ast.walk."""
     yield node
     for name in ("body", "orelse", "handlers", "finalbody", "cases"):
         inner = getattr(node, name, None)

@@ -1,4 +1,4 @@
-"""What waits has a monotonic clock: the time of day may jump by hours, as on a machine that was paused or had none."""
+"""Code that waits uses a monotonic clock, because the time of day may jump, such as on a machine that was suspended."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ ALLOWED = {
     "features/responses/store.py": "the age of responses, kept over restarts",
     "features/traces/observer.py": "the times of spans",
 }
-"""The files that read the time of day, and what for: to tell it, or to compare it with what outlives the process."""
+"""The files that may read the time of day, with the reason: to report it, or to compare it with a time stored on disk.
+"""
 
 
 def test_nothing_that_waits_reads_the_time_of_day() -> None:

@@ -1,4 +1,4 @@
-"""The files of docs/deploy: options that exist, probes of paths that are served, parts that fit each other."""
+"""The files of docs/deploy use options that exist, probe paths that are served, and fit together."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ COMMANDS = {
 }
 LABELS = {"app.kubernetes.io/name": "lean-ovms"}
 BLOCK_SIZE = 32
-"""Tokens of a KV block on a CPU."""
+"""The number of tokens in a KV block on a CPU."""
 OURS = (
     "Deployment",
     "Service",
@@ -53,11 +53,11 @@ OURS = (
     "PersistentVolumeClaim",
     "Ingress",
 )
-"""Kinds of Kubernetes itself; the schemas of the others are their projects'."""
+"""Kinds that are part of Kubernetes. The schemas of all others belong to their projects."""
 
 
 def environment() -> dict[str, str]:
-    """What the Dockerfile sets: names of one line, or of several joined by backslashes."""
+    """Returns the variables that the Dockerfile sets."""
     text = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
     lines = [line.removeprefix("ENV ") for line in text.splitlines() if line.startswith("ENV ")]
     return dict(word.split("=", 1) for line in lines for word in shlex.split(line))
@@ -138,7 +138,7 @@ def test_alerts_and_scrapes_name_the_same_job() -> None:
 
 
 def mounts(service: str) -> dict[str, str]:
-    """Files of the repository by the path in the container."""
+    """Returns the files of the repository by their path in the container."""
     volumes = [volume.split(":") for volume in COMPOSE["services"][service]["volumes"]]
     return {inside: outside for outside, inside, *_ in volumes if outside.startswith(".")}
 
@@ -185,7 +185,7 @@ def test_the_autoscaler_counts_metrics_that_are_served() -> None:
 
 
 def test_the_patch_mounts_the_claim_of_the_prefix_cache() -> None:
-    """It is a strategic merge patch, of the objects of server.yaml by their names."""
+    """The patch is a strategic merge patch, which finds the objects of server.yaml by name."""
     patch = yaml.safe_load((DEPLOY / "kubernetes/patches/prefix_cache.yaml").read_text())["spec"]["template"]["spec"]
     [server], [volume] = patch["containers"], patch["volumes"]
     assert server["name"] == SERVER["name"]

@@ -1,4 +1,4 @@
-"""The documentation says what the code says."""
+"""The documentation agrees with the code."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def test_generated_tables_are_up_to_date(file: Path) -> None:
 
 
 FEATURES = "lean_ovms/features"
-"""The folder whose folders have the features, each with its page."""
+"""The folder with a folder for each feature, which contains its page."""
 
 
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / FEATURES).glob("*/*.md")]
-"""What users read."""
+"""The pages that users read."""
 
 
 def test_every_table_is_shown_somewhere() -> None:
@@ -52,7 +52,7 @@ def test_files_that_the_documentation_names_exist() -> None:
 
 
 def test_files_in_the_pictures_and_tables_of_the_tour_exist() -> None:
-    """Those are named below lean_ovms, in pictures without a mark, and folders of a package by their last name."""
+    """Names in pictures are relative to lean_ovms; names of folders in the table are relative to their package."""
     text = (ROOT / "docs/tour.md").read_text("utf-8")
     for picture in re.findall(r"^```\n(.*?)^```$", text, re.M | re.S):
         for name in re.findall(r"\b\w+/[\w/]+\.py\b", picture):
@@ -63,7 +63,8 @@ def test_files_in_the_pictures_and_tables_of_the_tour_exist() -> None:
 
 
 def test_options_that_the_documentation_names_exist() -> None:
-    """Those with an underscore: other programs write their options with hyphens. --flag_name stands for any of them."""
+    """Only names with an underscore are checked, because other programs write options with hyphens. --flag_name is a
+    placeholder."""
     flags = foreign_flags.known()
     names = {row.name for row in listed()} | {name for alias in flags.aliases for name in alias.names}
     names |= flags.ignored.keys() | flags.refused.keys()
@@ -73,7 +74,8 @@ def test_options_that_the_documentation_names_exist() -> None:
 
 
 def anchors(file: Path) -> set[str]:
-    """Of the headings, as GitHub makes them: lower case, blanks as hyphens, without other punctuation."""
+    """Returns the anchors of the headings as GitHub makes them: lower case, hyphens for spaces, no other
+    punctuation."""
     text = re.sub(r"^```.*?^```$", "", file.read_text("utf-8"), flags=re.M | re.S)
     headings = re.findall(r"^#+ (.+)$", text, re.M)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
@@ -109,7 +111,7 @@ TEXTS = (".cfg", ".html", ".json", ".md", ".py", ".service", ".toml", ".yaml", "
     ["lean_ovms", "docs", "bench", "tools", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Dockerfile", "setup.cfg"],
 )
 def test_nothing_says_to_install_this_package_by_its_name(place: str) -> None:
-    """No index has it. Whoever took the name there could give our users anything."""
+    """The package is in no index, so anyone could register its name there and publish malware."""
     top = ROOT / place
     files = [f for f in top.rglob("*") if f.name.endswith(TEXTS)] if top.is_dir() else [top]
     assert files
@@ -157,7 +159,7 @@ def test_one_sentence_says_what_this_is() -> None:
 
 
 def test_the_readme_names_paths_that_are_served() -> None:
-    """Its short table is written by hand; all paths are in docs/endpoints.md, which is not."""
+    """The README's short table is written by hand, unlike the complete one in docs/endpoints.md."""
     [table] = re.findall(r"^\| to \| path \|.*\n\|---.*\n((?:\|.*\n)+)", (ROOT / "README.md").read_text("utf-8"), re.M)
     named = re.findall(r"`(/[^`]+)`", table)
     assert len(named) > 15
@@ -188,6 +190,6 @@ def test_every_feature_has_its_page() -> None:
 
 
 def test_the_documentation_is_no_longer_than_somebody_reads() -> None:
-    """What a feature does stands in its folder, what a server says of itself at /docs, and how it was before in git."""
+    """Details belong to a feature's README and a server's /docs, and earlier behaviour to git."""
     files = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs/deploy").rglob("*"), ROOT / "bench/RESULTS.md"]
     assert sum(file.stat().st_size for file in files if file.is_file()) <= 300_000

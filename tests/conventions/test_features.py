@@ -1,4 +1,4 @@
-"""Features know the core, the core knows no feature; each can be left out by its name, with nothing left behind."""
+"""Features may use the core, but the core does not know them; each can be left out by name without a trace."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ FOLDER = ROOT / "features"
 ALL = features.NAMES + features.HOSTS
 OPTIONAL = [one for one in manifests() if not one.essential]
 DEBTS: set[tuple[str, str]] = set()
-"""Pairs of a feature and another one that it imports without naming it in its needs; the list only shrinks."""
+"""Pairs of a feature and another that it imports but does not name in its needs. Nothing may be added."""
 
 
 def files(of: Path) -> Iterator[Path]:
-    """Yields the modules of a folder."""
+    """Yields the modules in a folder."""
     yield from sorted(of.rglob("*.py"))
 
 
 def feature_of(name: str) -> str:
-    """Returns the feature that a module is part of, by its dotted name; "" for the core."""
+    """Returns the feature that a module, given by its dotted name, belongs to; "" for the core."""
     parts = name.split(".")
     return parts[2] if parts[:2] == ["lean_ovms", "features"] and len(parts) > 2 else ""
 
@@ -123,15 +123,17 @@ for row in json.load(sys.stdin):
         os._exit(0)
     assert os.wait()[1] == 0, row
 """
-"""A server without some features, each in a process of its own that begins with the core alone: the paths of the
-features are unknown, and so are their options; nothing of them is loaded but their manifests."""
+"""Checks a server without some features, in a process that starts with only the core: their paths and options are
+unknown, and only their manifests are loaded."""
 
 
 def left_out() -> Iterator[list[Feature]]:
-    """Yields sets of features such that for any two of which one does without the other, a set has this one only.
+    """Yields sets of features to leave out, such that for any two independent features some set has only the first.
 
-    By each binary digit of their numbers those with a one are left out, then those with a zero. What others need stays
-    with these, and is left out alone, with all that need it; so is the scripted engine, which chats are asked of.
+    For each binary digit of the features' numbers, one set has those with a one, another those with a zero. Features
+    that
+    others need, and the scripted engine, which answers the chats, are left out in sets of their own, together with
+    all that need them.
     """
     needed = {one.name for one in OPTIONAL if any(one.name in other.needs for other in OPTIONAL)} | {"scripted_engine"}
     for digit in range(len(OPTIONAL).bit_length()):
@@ -151,7 +153,7 @@ def test_each_is_left_out_where_any_other_stays() -> None:
 
 
 def paths_of(some: Collection[Feature]) -> list[str]:
-    """Returns the paths that only a server with some of these features has."""
+    """Returns the paths that only servers with some of these features have."""
     without = {row.path for row in every(compose(",".join(one.name for one in some)))}
     return sorted({row.path for row in every()} - without)
 
@@ -189,7 +191,7 @@ def test_what_is_not_used_is_not_loaded() -> None:
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the package for all tests that take something out of it: what stays is compiled once."""
+    """Returns a copy of the package, from which the tests remove parts; the rest is compiled only once."""
     copied = tmp_path_factory.mktemp("package") / "lean_ovms"
     shutil.copytree(ROOT, copied, ignore=shutil.ignore_patterns("__pycache__", "*.bin", "vendor"))
     return copied
@@ -197,7 +199,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_the_package_works_without_the_folder_of_any_of_them(package: Path) -> None:
-    """Their folders and their names in the list are removed."""
+    """Their folders are removed, and their names in the list."""
     for some in left_out():
         kept = [name for name in features.NAMES if name not in {one.name for one in some}]
         chats_with(package, {"NAMES": kept, "HOSTS": features.HOSTS})
@@ -205,14 +207,14 @@ def test_the_package_works_without_the_folder_of_any_of_them(package: Path) -> N
 
 @pytest.mark.slow
 def test_the_package_works_without_what_has_a_server_in_it(package: Path) -> None:
-    """The public names of hosts are removed as well, except that the package itself has one."""
+    """The modules with public names of these features are removed too, except the package itself."""
     doors = {f"{door}.py" for door in DOORS - {"__init__"}}
     chats_with(package, {"NAMES": features.NAMES, "HOSTS": ()}, without=doors)
 
 
 @contextmanager
 def moved_out(package: Path, names: Collection[str]) -> Iterator[None]:
-    """Keeps files and folders out of a package."""
+    """Moves files and folders out of a package during the block."""
     with tempfile.TemporaryDirectory(dir=package.parent) as away:
         moved = [(package / name, Path(away, name.replace("/", "."))) for name in names]
         for path, other in moved:
@@ -225,8 +227,13 @@ def moved_out(package: Path, names: Collection[str]) -> Iterator[None]:
 
 
 def chats_with(package: Path, lists: dict[str, Sequence[str]], without: Collection[str] = ()) -> None:
-    """Answers a chat by a copy of the package that has the features of these lists, but for some files, and describes
-    all endpoints where it has the feature that does."""
+    """Answers a chat, and describes all endpoints if the feature for this is there, with a copy of the package.
+
+    Args:
+        package: The folder of the copy.
+        lists: The lists of features that replace those of the copy.
+        without: Files and folders to move out.
+    """
     text = (FOLDER / "__init__.py").read_text("utf-8")
     for title, kept in lists.items():
         names = "".join(f'"{name}", ' for name in kept)
@@ -234,7 +241,7 @@ def chats_with(package: Path, lists: dict[str, Sequence[str]], without: Collecti
         assert count == 1
     (package / "features" / "__init__.py").write_text(text, "utf-8")
     for compiled in (package / "features" / "__pycache__").glob("__init__.*"):
-        compiled.unlink()  # it may be of another list of the same length, written in the same second
+        compiled.unlink()  # may belong to another list with the same length, written in the same second
     removed = {*without, *(f"features/{name}" for name in set(ALL).difference(*lists.values()))}
     model = ["--fake_engine"] if "scripted_engine" in lists["NAMES"] else ["--model_path", str(ROOT / "demo_model")]
     with moved_out(package, removed):
@@ -262,4 +269,4 @@ async def main():
 
 asyncio.run(main())
 """
-"""A chat with the scripted engine, or a model, and the description of all endpoints."""
+"""Answers a chat with the scripted engine or a model, and describes all endpoints."""

@@ -1,4 +1,4 @@
-"""Imports go one way, by folder. Lazy and type-only imports count. The rules are those of tools/import_rules.txt."""
+"""Imports between folders go one way, as tools/import_rules.txt says. Lazy and type-only imports count too."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ NO_ASYNCIO = (
     "engine.protocol",
     "text",
 )
-"""What has no event loop: the engine child has one thread, and text is a function of what it is given."""
+"""Packages without an event loop: the engine process has one main thread, and `text` is pure functions."""
 IN_CHILD = re.compile(r"features\.\w+\.child\.")
-"""The same of features."""
+"""The packages of features that run in the engine process, which have no event loop either."""
 
 
 def module_of(path: Path) -> str:
-    """The dotted name below lean_ovms; a package is its own name."""
+    """Returns the dotted name of a module below lean_ovms; for an __init__.py, that of the package."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
 
 
 def imports(code: Source, package: tuple[str, ...]) -> Iterator[str]:
-    """Every module that a file in `package` imports, as a dotted name."""
+    """Yields the dotted name of every module that a file in `package` imports."""
     for node in code.imports:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -56,7 +56,7 @@ def modules() -> list[tuple[Path, str]]:
 
 
 def refused(module: str, names: Iterable[str]) -> list[str]:
-    """Those of the imports of `module` that its rule does not allow."""
+    """Returns the imports of `module` that its rule does not allow."""
     mine = rule_of(module)
     if mine in EVERYTHING:
         return []
@@ -106,12 +106,12 @@ def test_no_two_folders_import_each_other() -> None:
 
 
 def import_graph() -> dict[str, set[str]]:
-    """The modules that each module imports."""
+    """Returns the modules that each module imports."""
     known = {module for _, module in modules()}
     graph: dict[str, set[str]] = {}
     for path, module in modules():
         names = [name.removeprefix("lean_ovms.") for name in imported(path) if name.startswith("lean_ovms.")]
-        found = {name if name in known else name.rpartition(".")[0] for name in names}  # a module, or what is in it
+        found = {name if name in known else name.rpartition(".")[0] for name in names}  # a module, or a name in it
         graph[module] = (found & known) - {module}
     return graph
 
@@ -167,14 +167,14 @@ LATER = (
     *("lean_ovms.features.pooling.model", "lean_ovms.features.realtime.api"),
     *("lean_ovms.features.speech.model", "lean_ovms.features.voice.model"),
 )
-"""What a server of a text model that listens has not imported."""
+"""Modules that a server of a text model has not imported when it starts to listen."""
 FOR_CHAT = {"lean_ovms.api.generation", "lean_ovms.api.schemas"}
-"""What it imports while the model is loaded."""
+"""Modules that it imports while the model is loaded."""
 
 
 @pytest.mark.slow
 def test_the_front_end_starts_without_what_few_requests_need() -> None:
-    """numpy alone costs 0.1 s and 15 MB; all endpoints cost 0.1 s and 5 MB (2026-11)."""
+    """numpy costs 0.1 s and 15 MB; all endpoints together cost 0.1 s and 5 MB (2026-11)."""
     program = f"""
 import asyncio, sys
 import lean_ovms.transports.http11.server
@@ -197,6 +197,6 @@ def test_files_stay_readable() -> None:
 
 
 def test_the_log_of_a_main_module_is_ours() -> None:
-    """Its __name__ is "__main__": INFO lines of a logger of that name are not written."""
+    """The __name__ of such a module is "__main__", and INFO lines of a logger with this name would not be written."""
     for path, _ in modules():
         assert path.name != "__main__.py" or "getLogger(__name__)" not in path.read_text("utf-8"), path

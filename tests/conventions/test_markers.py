@@ -1,4 +1,4 @@
-"""Markers are what setup.cfg says of them."""
+"""The markers of tests mean what setup.cfg says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dashboard and the alerts in docs/ ask for nothing that the server does not expose."""
+"""The dashboard and the alerts in docs/ use only metrics and labels that the server exposes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RULES = [
 QUERIES = {f"{p['title']}, {t['refId']}": t["expr"] for p in BOARD["panels"] for t in p["targets"]}
 QUERIES |= {rule["alert"]: rule["expr"] for rule in RULES}
 OF_PROMETHEUS = {"up", "instance", "job"}
-"""What Prometheus itself adds: a metric, and labels of every sample."""
+"""A metric and labels that Prometheus itself adds."""
 NAME = re.compile(r"\b(?:vllm:|ovms_|lean_ovms_|process_)\w+|\bup\b")
 SELECTION = re.compile(r"\b((?:vllm:|ovms_|lean_ovms_)\w+)\{(\w+)=")
 GROUPING = re.compile(r"by \(([\w, ]+)\)")
@@ -33,7 +33,7 @@ GROUPING = re.compile(r"by \(([\w, ]+)\)")
 
 @pytest.fixture(scope="module")
 def samples() -> dict[str, set[str]]:
-    """Labels of every sample of a server that has had all kinds of events, by name."""
+    """Returns the labels of each sample by its name, of a server in which events of all kinds have happened."""
     metrics = PrometheusMetrics(compose().metrics)
     generation = GenerationRecord(
         engine_id=1,
@@ -62,7 +62,7 @@ def samples() -> dict[str, set[str]]:
     text = metrics.expose([state], counted).decode()
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
-            # The parser gives every counter its suffix; OVMS's have none in the text.
+            # The parser adds the suffix to every counter, but OVMS's counters have none in the text.
             name = sample.name.removesuffix("_total") if sample.name.startswith("ovms_") else sample.name
             assert f"\n{name}" in text
             found.setdefault(name, set()).update(sample.labels)
@@ -90,7 +90,7 @@ def test_prometheus_understands_every_query(query: str) -> None:
 
 
 def test_alerts_name_labels_that_their_expressions_leave() -> None:
-    """After a grouping only its labels are there."""
+    """After a grouping, only the labels that it names are left."""
     for rule in RULES:
         named = set(re.findall(r"\$labels\.(\w+)", json.dumps(rule["annotations"])))
         if grouped := GROUPING.search(rule["expr"]):

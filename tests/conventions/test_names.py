@@ -1,4 +1,4 @@
-"""Names and docstrings that a reader finds in one place and understands there."""
+"""Names are defined in one place, and docstrings can be understood where they stand."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import pytest
 from tests.conventions.source import ROOT, Function, Source, parsed, source
 
 FRAGMENTS = ("Of ", "As ", "It ", "Its ", "Also ")
-"""Beginnings of docstrings that need the name above them to be read."""
+"""First words of docstrings that can only be understood together with the name above them."""
 
 
 OF_VLLM = ("PoolingParams", "SamplingParams")
-"""Classes of a program that have vLLM's name, and become ours of the same name."""
+"""Classes with vLLM's names in a program, which are converted to ours with the same names."""
 
 
 def sources() -> Iterator[tuple[str, Source]]:
-    """Yields all files, and their names."""
+    """Yields all files with their names."""
     for path in sorted(ROOT.rglob("*.py")):
         yield path.relative_to(ROOT).as_posix(), source(path)
 
@@ -37,9 +37,9 @@ def test_no_public_class_name_occurs_twice() -> None:
 
 
 MENTIONED = re.compile(r"\b((?:[a-z]\w*\.)+)([A-Z]+[a-z]\w*)\b")
-"""Matches a class or a type with its module, as docstrings name it."""
+"""Matches the name of a class or type with its module in a docstring."""
 TYPE = re.compile(r"^([A-Z]\w*)(?::.+)? = ", re.MULTILINE)
-"""Matches the name that a module gives a type."""
+"""Matches the definition of a type at the top of a module."""
 
 
 def test_types_that_docstrings_name_are_where_they_say() -> None:
@@ -61,9 +61,9 @@ def test_types_that_docstrings_name_are_where_they_say() -> None:
 PLACE = re.compile(
     rf"(?<![\w./-])(?:{'|'.join(sorted(path.name for path in ROOT.iterdir() if path.is_dir()))})(?:\.\w+)+"
 )
-"""Matches a module of the package, and what may be in it, as docstrings name them."""
+"""Matches the name of a module of the package in a docstring, with a name in it if there is one."""
 FILES = (".css", ".html", ".js", ".json", ".md", ".py", ".txt", ".xml", ".yaml")
-"""Ends of names of files, which have a point, too."""
+"""Suffixes of file names, which contain a dot like the names of modules."""
 
 
 def test_modules_that_docstrings_name_exist_and_have_what_they_say() -> None:
@@ -94,7 +94,7 @@ def test_docstrings_have_a_subject_or_a_verb() -> None:
 
 
 TELEGRAMS = re.compile(r"""; ?(None|\d+|b?""|empty|negative|True|False): |(^|\. )(None|""): |\bImplements \w+\.\w+""")
-"""Matches what stands in place of a clause ("None: there is none"), or of what a method does."""
+"""Matches a phrase such as "None: there is none" in place of a clause."""
 
 
 def test_docstrings_say_in_words_what_a_value_means() -> None:
@@ -120,7 +120,7 @@ NOUNS = {
     "Seconds",
     "This",
 }
-"""Words that end as a verb does, and are none."""
+"""Words that end like a verb in the third person but are nouns."""
 
 
 def test_docstrings_of_modules_and_classes_are_no_questions() -> None:
@@ -133,7 +133,7 @@ def test_docstrings_of_modules_and_classes_are_no_questions() -> None:
 
 
 QUESTIONS = ("How ", "What ", "Where ", "Whether ", "Which ", "Why ")
-"""Beginnings of docstrings that ask for the name above them."""
+"""First words of docstrings that are a clause of a question."""
 
 
 def test_docstrings_of_functions_begin_with_the_verb_of_what_they_do() -> None:
@@ -151,13 +151,13 @@ def test_docstrings_of_functions_begin_with_the_verb_of_what_they_do() -> None:
 
 
 PROPERTIES = ("property", "setter")
-"""Ends of the decorators of what is read as an attribute, of which a docstring tells what it is."""
+"""Names in decorators of properties, whose docstrings are noun phrases."""
 FEW = 2
-"""Parameters that a sentence can tell; those of a function with more are told in a section of the docstring."""
+"""Functions with more parameters than this must explain them in a section `Args:`."""
 
 
 def parameters(function: Function) -> list[str]:
-    """Returns the names of a function's parameters, without the object or the class of a method."""
+    """Returns the names of a function's parameters, without self or cls."""
     found = function.args
     several = [one for one in (found.vararg, found.kwarg) if one is not None]
     names = [one.arg for one in (*found.posonlyargs, *found.args, *found.kwonlyargs, *several)]
@@ -165,7 +165,8 @@ def parameters(function: Function) -> list[str]:
 
 
 def untold(function: Function) -> list[str]:
-    """Returns the parameters that `Args:` lacks, if a docstring tells some, as "name: ...", of three or more."""
+    """Returns the parameters that `Args:` lacks, if the function has three or more and the docstring explains some as
+    "name: ..."."""
     names, text = parameters(function), ast.get_docstring(function) or ""
     told = re.search(rf"\b({'|'.join(names)})(, \w+)*: ", text) is not None
     if len(names) <= FEW or not told:
@@ -185,7 +186,8 @@ def test_docstrings_tell_several_parameters_in_a_section() -> None:
 
 
 def telegrams(code: Source) -> Iterator[str]:
-    """Yields what tells a parameter or a field as "name: ..." behind a sentence, where it has no line of its own."""
+    """Yields the parameters and fields that a docstring explains as "name: ..." after a sentence instead of on their
+    own line."""
     for function in code.functions:
         text = (ast.get_docstring(function) or "").partition("Args:\n")[0]
         yield from behind_a_sentence(text, parameters(function), function.name)
@@ -194,7 +196,7 @@ def telegrams(code: Source) -> Iterator[str]:
 
 
 def behind_a_sentence(text: str, names: Sequence[str], place: str) -> Iterator[str]:
-    """Yields the place, with each of these names that the text explains in this way."""
+    """Yields the place with each of these names that the text explains after a sentence."""
     for found in re.findall(r"(?:^|[.,;(]\s+)`?(\w+)`?: ", text):
         if found in names:
             yield f"{place}: {found}"

@@ -1,4 +1,4 @@
-"""Every option: flag, variable and options file set the same thing, and some test shows what that does."""
+"""Flag, environment variable and options file set the same option, and each option has a test that shows its effect."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lean_ovms.config import Config, listed
 
 TESTS = Path(__file__).parents[1]
 OPTIONS = [row for row in listed() if not row.metadata["secret"] and row.name != "options_file"]
-"""All but the file that sets options, which cli/test_arguments.py is about."""
+"""All options except the one for an options file, which cli/test_arguments.py tests."""
 
 COMPANIONS: dict[str, dict[str, Any]] = {
     "ssl_certfile": {"ssl_keyfile": "k"},
@@ -28,7 +28,7 @@ COMPANIONS: dict[str, dict[str, Any]] = {
         for name in ("device", "cache_size", "max_num_batched_tokens", "max_num_seqs", "eagle3_mode")
     },
 }
-"""Options that do not go without others."""
+"""Options that are valid only together with others."""
 VALUES: dict[str, Any] = {
     "without": "images",
     "root_path": "/proxy",
@@ -39,14 +39,14 @@ VALUES: dict[str, Any] = {
     "tool_server": "a=https://tools/mcp",
     **dict.fromkeys(("resolution", "default_resolution", "max_resolution"), "64x64"),
 }
-"""Values where not any will do."""
+"""Values for options that do not accept any value."""
 
 ABOUT_ALL = {"conventions/test_options.py", "cli/test_arguments.py", "repository/test_pbtxt.py"}
-"""Files that name options without showing what each does."""
+"""Files that name options without showing their effects."""
 
 
 def another(row: Field[Any]) -> Any:
-    """A value that is not the default and within bounds."""
+    """Returns a value within the bounds that is not the default."""
     if row.name in VALUES:
         return VALUES[row.name]
     assert row.default is not MISSING
@@ -79,12 +79,12 @@ def test_flag_variable_and_file_set_the_option(row: Field[Any], tmp_path: Path) 
 
 
 SETS = re.compile(r"\b(\w+)=|--([\w-]+)\b|\"(\w+)\":")
-"""A keyword, a flag or a key that is set."""
+"""Matches a keyword argument, a flag or a key of a dictionary."""
 
 
 @cache
 def set_somewhere() -> set[str]:
-    """All names that are set in tests which may show the effect of an option."""
+    """Returns the names of all options that are set in tests which can show their effect."""
     files = [path for path in TESTS.rglob("test_*.py") if str(path.relative_to(TESTS)) not in ABOUT_ALL]
     found = {name for path in files for match in SETS.findall(path.read_text("utf-8")) for name in match}
     return {name.replace("-", "_") for name in found}

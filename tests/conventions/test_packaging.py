@@ -1,4 +1,4 @@
-"""What an index would take: a version without a local part, and a description whose links lead somewhere."""
+"""The package is fit for an index: its version has no local part, and the links of its description work."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ print(build_meta.build_sdist(target), build_meta.build_wheel(target))
 
 
 def built(source: Path, target: Path, umask: str) -> dict[str, bytes]:
-    """The source archive and the wheel."""
+    """Builds the source archive and the wheel. Returns their bytes by name."""
     target.mkdir()
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", BUILD, str(target), umask], cwd=source, capture_output=True, text=True,
@@ -77,7 +77,7 @@ def built(source: Path, target: Path, umask: str) -> dict[str, bytes]:
 
 @pytest.mark.slow
 def test_what_is_built_depends_on_the_files_alone(tmp_path: Path) -> None:
-    """Neither on times and modes of files, nor on the user: from a checkout, and from the source archive made of it."""
+    """Times and modes of files and the user have no influence, both in a checkout and in an unpacked source archive."""
     checkout = tmp_path / "checkout"
     checkout.mkdir()
     for path in ROOT.iterdir():
@@ -115,7 +115,7 @@ def test_the_description_has_no_link_into_the_source() -> None:
 
 
 TOP = {".ci", "bench", "docs", "lean_ovms", "tests", "tools"}
-"""The folders of the repository."""
+"""The folders at the top of the repository."""
 BINARY = {
     "docs": {".png"},
     "lean_ovms/demo_model": {".bin"},
@@ -125,11 +125,11 @@ BINARY = {
     "tests/features": {".xz"},
     "tests/fuzz/corpus": {""},
 }
-"""Where files that are no text may be, and of which kinds."""
+"""Folders that may contain files other than text, with the suffixes of these files."""
 
 
 def test_nothing_is_left_over_in_git() -> None:
-    """A file of a test was once there, in a folder of its own, and in the source archive."""
+    """A file of a test was once committed in a folder of its own, and got into the source archive."""
     git = shutil.which("git") or "false"
     listed = subprocess.run([git, "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
     if listed.returncode:

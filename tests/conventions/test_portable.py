@@ -1,4 +1,4 @@
-"""What does not need POSIX is imported without it, and what does says so in one sentence."""
+"""Modules that do not need POSIX can be imported without it; others report the lack of it in one sentence."""
 
 from __future__ import annotations
 

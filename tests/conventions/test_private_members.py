@@ -1,4 +1,4 @@
-"""A private member of an object is written by its own class: nothing of a part can change behind its back."""
+"""Only the class of an object writes its private members, so that no part changes unnoticed."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from collections.abc import Iterator
 from tests.conventions.source import ROOT
 
 OF_PACKAGES = {"_info"}
-"""Members of other packages' objects, which have no public name: soundfile's header of a stream."""
+"""Members of other packages' objects that have no public name: soundfile's header of a stream."""
 
 PRIVATE = re.compile(r"_[a-z]\w*")
 MAY_WRITE = re.compile(r"^(?!.*lambda)[ \w.,*]*(?<!\bself)(?<!\bcls)\._[a-z]\w*[^=\n(]*=(?!=)", re.M)
-"""What a line begins with that may write a private member of another object: to parse all files would take long."""
+"""Matches a line that may write a private member of another object. Only files with such lines are parsed, to save
+time."""
 
 
 def written(tree: ast.AST) -> Iterator[tuple[str, bool]]:
-    """Yields the name of each private attribute that is assigned to, and whether it is one of self."""
+    """Yields the name of each private attribute that is assigned to, and whether the object is self."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and PRIVATE.fullmatch(node.attr):
             yield node.attr, isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")

@@ -1,4 +1,4 @@
-"""The threats of tests/threats/README.md and the tests of its rows cannot drift apart."""
+"""Each row of tests/threats/README.md has tests that exist, and each such test has a row."""
 
 from __future__ import annotations
 

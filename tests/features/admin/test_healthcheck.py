@@ -1,4 +1,4 @@
-"""lean-ovms healthcheck: the address comes from the options, also from those of a running process."""
+"""lean-ovms healthcheck finds the address in the options, also in those of a running process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LOADING = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 7\r\n\r\nloading
 
 @contextmanager
 def answering(listener: socket.socket, answer: bytes) -> Iterator[list[bytes]]:
-    """The requests of the one connection that is served."""
+    """Serves one connection, and yields the requests that arrive."""
     seen: list[bytes] = []
 
     def serve() -> None:

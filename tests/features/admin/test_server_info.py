@@ -1,4 +1,4 @@
-"""/server_info: the options that are not defaults, without what is nobody's business; models and load."""
+"""/server_info shows the options that are not defaults, without secrets, and the models with their load."""
 
 from __future__ import annotations
 

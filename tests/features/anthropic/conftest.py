@@ -1,6 +1,6 @@
-"""What Anthropic's client sends and reads, without sockets: its HTTP client calls App.handle.
+"""Anthropic's client on an app without sockets: its HTTP client calls App.handle.
 
-The client is imported where it is used: that takes eight seconds, which no process pays that runs other tests.
+The client is imported where it is used, because the import takes eight seconds.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ assert INFO.context_length >= 500
 
 
 async def stream(response: Response) -> list[tuple[str, Any]]:
-    """(event, data) of every event of a stream; each names itself twice."""
+    """Returns (event, data) for every event of a stream, and checks that both name the same type."""
     text = b"".join([part async for part in parts(response)])
     assert text.endswith(b"\n\n")
     found = []
@@ -49,7 +49,7 @@ async def stream(response: Response) -> list[tuple[str, Any]]:
 
 
 class AppTransport(httpx2.AsyncBaseTransport):
-    """An HTTP client's way to the app. sent: the requests."""
+    """The transport of an HTTP client that calls an app. `sent` has the requests."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -81,7 +81,7 @@ class _Body(httpx2.AsyncByteStream):
 
 
 def client(app: App, **options: Any) -> anthropic.AsyncAnthropic:
-    """Anthropic's client of this app."""
+    """Returns Anthropic's client for an app."""
     import anthropic
 
     http = httpx2.AsyncClient(transport=AppTransport(app))

@@ -1,4 +1,4 @@
-"""Batches of messages: the machinery is that of OpenAI's batches, whose tests are in tests/features/batches."""
+"""Batches of messages. They share their implementation with OpenAI's batches, which tests/features/batches tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Laws of the stream: its cuts do not matter, it folds to the unary message, and it has one final event."""
+"""Properties of the stream: it does not depend on how text is cut, adds up to the unary message, and has one final
+event."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ EVENTS: list[Event] = [
 
 
 def pieces(events: list[Event], rng: random.Random) -> list[Delta]:
-    """The events with their texts cut anywhere, in deltas of any number of events."""
+    """Returns the events with their texts cut anywhere, in deltas with any number of events."""
     small: list[Event] = []
     for event in events:
         if isinstance(event, ToolCallStart):
@@ -65,7 +66,7 @@ def unary(deltas: list[Delta], message: MessageObject) -> dict[str, Any]:
 
 @cache
 def event_type() -> Any:
-    """What reads an event with the client's types."""
+    """Returns the adapter that parses an event with the client's types."""
     from anthropic.types import RawMessageStreamEvent
     from pydantic import TypeAdapter
 
@@ -73,7 +74,7 @@ def event_type() -> Any:
 
 
 async def accumulated(data: bytes) -> tuple[Message, list[str]]:
-    """The message that Anthropic's client puts together, and the types of the events."""
+    """Returns the message that Anthropic's client builds from a stream, and the types of the events."""
 
     class Body:
         async def push_to(self, sink: Sink[bytes]) -> None:

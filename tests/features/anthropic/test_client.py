@@ -1,4 +1,4 @@
-"""Anthropic's own client against a scripted engine, without sockets: its types, its streams, its tool runner."""
+"""Anthropic's own client with a scripted engine, without sockets: its types, streams and tool runner."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ TEMPLATE = "{% for m in messages %}{{ m.role }}:{{ m.content }}{{ m.tool_calls o
 
 
 def strict(message: Any) -> None:
-    """The message keeps to the client's types to the letter; the client itself reads leniently."""
+    """Checks that a message matches the client's types exactly. The client itself is lenient."""
     type(message).model_validate(message.to_dict(), strict=False)
 
 
 def session(answers: list[Script]) -> Any:
-    """A script for each request, in turn."""
+    """Returns a client of an app that answers each request with the next script."""
     left = list(answers)
     return lambda prompt, sampling: left.pop(0)
 

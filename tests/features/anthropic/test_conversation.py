@@ -1,4 +1,4 @@
-"""Anthropic's messages to chat's: every kind of block."""
+"""The conversion of Anthropic's messages to those of chat, for every kind of block."""
 
 from __future__ import annotations
 

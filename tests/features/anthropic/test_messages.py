@@ -1,4 +1,4 @@
-"""POST …/messages on a scripted engine: exact JSON, the order of events, errors in Anthropic's form."""
+"""POST …/messages with a scripted engine: exact JSON, the order of events, errors in Anthropic's form."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def ask(**fields: Any) -> dict[str, Any]:
 
 
 async def error(response: Any) -> tuple[int, str, str]:
-    """(status, type, message) of an error in Anthropic's form."""
+    """Returns status, type and message of an error in Anthropic's form."""
     body = await whole(response)
     assert set(body) == {"type", "error", "request_id"}
     assert body["type"] == "error"
@@ -412,7 +412,8 @@ def test_an_error_has_the_form_that_the_client_reads(path: str, headers: dict[st
     ],
 )
 def test_a_prompt_that_is_too_long_is_told_in_anthropics_words(error: RequestError, text: str) -> None:
-    """Claude Code reads both numbers, and shortens its conversation by their difference; LangChain reads the words."""
+    """Claude Code parses both numbers, and shortens its conversation by the difference; LangChain searches for the
+    words."""
     shown = anthropic_error(error)["error"]
     assert shown["message"] == f"prompt is too long: {text}"
     assert shown["details"] == {"error_code": "context_length_exceeded"}

@@ -1,4 +1,4 @@
-"""WebSockets through ASGI: message by message, and once behind uvicorn."""
+"""WebSockets over ASGI: message by message, and once behind uvicorn."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lean_ovms.types import Request, Response
 
 
 class Echo:
-    """Sends back what it receives. requests: those that asked; closed: responses that were closed."""
+    """Sends back what it receives. `requests` has the handshakes, `closed` the responses that were closed."""
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
@@ -54,7 +54,7 @@ class Echo:
 
 
 class Host:
-    """An ASGI host by hand. sent: the app's messages."""
+    """Stands for an ASGI host. `sent` has the app's messages."""
 
     def __init__(self, echo: Echo, *, denies: bool = True) -> None:
         self.sent: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""Audio in conversations: transcribed by a scripted speech model in the order of its parts, limited, refused."""
+"""Audio in conversations: a scripted speech model transcribes the parts in order; limits and errors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def by_length(data: bytes, _: Any) -> Any:
 
 @pytest.fixture
 def make_hearing(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> MakeHearing:
-    """make_hearing(script, **options) -> (app, text engine, speech engine); the speech model is called "w"."""
+    """Returns make_hearing(script, **options) -> (app, text engine, speech engine). The speech model's name is "w"."""
     monkeypatch.setattr(decoder, "_Process", InlineDecoding)
 
     async def make(script: Any = by_length, **options: Any) -> tuple[App, FakeEngine, ScriptedSpeech]:
@@ -285,7 +285,7 @@ async def test_a_model_that_hears_gets_the_samples(make_hearing: MakeHearing) ->
 
 
 def returned(path: str, part: dict[str, Any]) -> dict[str, Any]:
-    """A conversation in which a tool has returned a text and a part."""
+    """Returns a conversation in which a tool has returned a text and a part."""
     use = {"type": "tool_use", "id": "c", "name": "f", "input": {}}
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     if path == "/v1/messages":

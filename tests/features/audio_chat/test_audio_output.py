@@ -1,4 +1,4 @@
-"""Spoken answers of chats: OpenAI's chunks and message, formats, errors, clients that leave. Both engines are fakes."""
+"""Spoken answers in chats: OpenAI's chunks and message, formats, errors, disconnects. Both engines are fakes."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ MakeSpeaking = Callable[..., Awaitable[tuple[App, FakeEngine, FakeVoiceEngine]]]
 
 @pytest.fixture
 def make_speaking(make_app: MakeApp) -> MakeSpeaking:
-    """make_speaking(script, **options) -> (app, text engine, voice engine); the text-to-speech model is called "v".
+    """Returns make_speaking(script, **options) -> (app, text engine, voice engine).
 
-    voice: options of that model.
+    The text-to-speech model's name is "v". The keyword `voice` has options for it.
     """
 
     async def make(script: Any = None, *, voice: Any = None, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A server without audio in chats: its parts are refused, and an answer that is to be spoken is a text."""
+"""A server without audio in chats rejects audio parts, and answers requests for speech with text."""
 
 from __future__ import annotations
 

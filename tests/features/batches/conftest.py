@@ -1,4 +1,4 @@
-"""An app with files, and a client of it without sockets."""
+"""An app with files, and a client for it without sockets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FINISHED = ("completed", "failed", "expired", "cancelled")
 
 
 def line(custom_id: str, text: str = "Hi", **changes: Any) -> dict[str, Any]:
-    """A line of a batch of chats."""
+    """Returns a line of a batch of chats."""
     body = {"model": "m", "messages": [{"role": "user", "content": text}]}
     return {"custom_id": custom_id, "method": "POST", "url": CHAT, "body": body, **changes}
 
@@ -34,7 +34,7 @@ def jsonl(*rows: Any) -> bytes:
 
 
 class Client:
-    """What OpenAI's client does, for an app without sockets."""
+    """Does what OpenAI's client does, with an app without sockets."""
 
     def __init__(self, app: App) -> None:
         self.app = app
@@ -65,7 +65,7 @@ class Client:
         return await self.create((await self.upload(jsonl(*rows)))["id"], **fields)
 
     async def finished(self, batch: Any) -> Any:
-        """The batch when it has finished."""
+        """Waits until a batch has finished, and returns it."""
         task = self.app.services.get(BatchService)._runs.get(batch["id"])
         if task is not None:
             await asyncio.wait_for(asyncio.shield(task), DEADLINE_S)
@@ -79,7 +79,7 @@ class Client:
         return b"".join([part async for part in parts(response)])
 
     async def rows(self, file_id: str | None) -> dict[str, Any]:
-        """The outcomes in a file by custom_id, each of which is there once."""
+        """Returns the outcomes in a file by custom_id, and checks that each is there once."""
         found = [] if file_id is None else [orjson.loads(row) for row in (await self.content(file_id)).splitlines()]
         named = {row["custom_id"]: row for row in found}
         assert len(named) == len(found)
@@ -98,7 +98,7 @@ MakeClient = Callable[..., Awaitable[Made]]
 
 @pytest.fixture
 def make_client(make_app: MakeApp, tmp_path: Path) -> MakeClient:
-    """make_client(script, **options) -> (client, engine)."""
+    """Returns make_client(script, **options) -> (client, engine)."""
 
     async def make(script: Any = HELLO, **options: Any) -> Made:
         app, engine = await make_app(script, files_path=str(tmp_path / "files"), **options)

@@ -1,4 +1,4 @@
-"""Batches: one outcome for each line, whatever happens to the server, to the client's patience and to the day."""
+"""Each line of a batch has one outcome, even if the server restarts, clients disconnect or the batch expires."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ async def test_an_engine_that_fails_is_an_outcome(make_client: MakeClient) -> No
 
 
 def _some_hang(started: asyncio.Event) -> Any:
-    """A script that answers prompts with an "ok" in it, and lets all others wait for ever."""
+    """Returns a script that answers prompts which contain "ok", and never answers others."""
 
     def script(prompt: Any, sampling: Any) -> Any:
         if "ok" in prompt:
@@ -181,7 +181,7 @@ async def test_batches_that_wait_have_no_files_open(make_client: MakeClient, tmp
 
 
 async def _leave_during(storage: Any, method: str, call: Coroutine[Any, Any, Any]) -> None:
-    """Cancels a call, as when its client leaves, while the thread of the storage is in a method for it."""
+    """Cancels a call while the storage's thread executes a method for it, as happens when a client disconnects."""
     loop, entered, leave = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
     original = getattr(storage, method)
 

@@ -1,4 +1,4 @@
-"""Files: what goes in comes out, belongs to its client's list, and has limits."""
+"""Files: their content is returned unchanged, they are listed only for their own client, and they have limits."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Batches of several clients, keys at their limits, a server that sleeps, a disk that is full: no batch keeps another
-one waiting, and each one ends."""
+"""Batches of several clients, keys at their limits, a sleeping server, a full disk: no batch delays another, and each
+ends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ALICE, BOB = {"authorization": "Bearer sk-alice"}, {"authorization": "Bearer sk-
 
 
 async def _as(client: Client, headers: dict[str, str]) -> Client:
-    """The same app for another key."""
+    """Returns a client with another key for the same app."""
     other = Client(client.app)
     other.headers = headers
     return other
@@ -97,7 +97,7 @@ async def test_a_batch_goes_on_as_soon_as_the_server_wakes_up(make_client: MakeC
 
 
 class Disk:
-    """What is written fails while it is full."""
+    """A disk to which nothing can be written while it is full."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.full = False

@@ -1,4 +1,4 @@
-"""Beam search with tokens that a request forbids, against searches that know nothing of batches and caches."""
+"""Beam search with tokens that a request forbids, compared with a search that has no batches and caches."""
 
 import random
 
@@ -19,7 +19,7 @@ TURNS = 400
 
 
 class RandomNetwork(FakeNetwork):
-    """Logits of a vocabulary of any size."""
+    """A network with random logits for a vocabulary of any size."""
 
     def __init__(self, vocabulary, seed):
         super().__init__(SIZE)
@@ -31,7 +31,7 @@ class RandomNetwork(FakeNetwork):
 
 
 class RandomMask:
-    """An engine.paged.sequence.Matcher: which tokens may follow a text is random, and often there is none."""
+    """An engine.paged.sequence.Matcher that allows random tokens after each text, and often none."""
 
     def __init__(self, vocabulary, seed, text=()):
         self.vocabulary, self.seed, self.text = vocabulary, seed, text
@@ -70,7 +70,7 @@ def satisfies(mask, text):
 
 
 def continuations(network, mask, text):
-    """(log probability, token) of what may follow, the mask's share of it."""
+    """Returns (log probability, token) for the tokens that may follow, normalized over what the mask allows."""
     state = mask.fork()
     for token in text:
         state.consume(token)
@@ -80,7 +80,7 @@ def continuations(network, mask, text):
 
 
 def every_text(network, mask, most, text=(), total=0.0):
-    """(score, text) of all texts of at most so many tokens that the mask allows, ended or cut at that length."""
+    """Returns (score, text) for all texts up to a length that the mask allows, ended or cut at that length."""
     for logprob, token in continuations(network, mask, list(text)):
         longer = (*text, token)
         if token == END or len(longer) == most:
@@ -90,7 +90,7 @@ def every_text(network, mask, most, text=(), total=0.0):
 
 
 def by_definition(network, mask, width, most):
-    """The definition of the search, on the continuations that are allowed."""
+    """Searches by the definition of beam search, with the allowed continuations."""
     running, done = [(0.0, [])], []
     for made in range(most):
         alive = [one for one in running if continuations(network, mask, one[1])]
@@ -110,7 +110,7 @@ def by_definition(network, mask, width, most):
 
 
 def searched(network, mask, width, most):
-    """The texts that the engine finds, best first; None: it refuses the request."""
+    """Returns the texts that the engine finds, best first; None if it rejects the request."""
     made = Driver(network, blocks=200, block_size=SIZE, context=64, step_tokens=64, max_sequences=width)
     asked = Params(max_tokens=most, beams=width, stops=frozenset({END}))
     search = made.add(PROMPT, asked, matcher=mask.fork())
@@ -151,7 +151,7 @@ def test_a_search_wide_enough_for_every_text_finds_the_best_of_all(seed):
 
 
 def test_some_masks_leave_fewer_texts_than_the_width_and_some_none():
-    """Or the tests above would not show what becomes of them."""
+    """Checks that the tests above include these cases."""
     sizes = [len(list(every_text(RandomNetwork(5, seed), RandomMask(5, seed), 3))) for seed in range(30)]
     assert 0 in sizes
     assert any(0 < size < 5 for size in sizes)

@@ -1,4 +1,4 @@
-"""A server without beam search says that the fields which ask for one were not read."""
+"""A server without beam search warns that the fields for it were not read."""
 
 from __future__ import annotations
 

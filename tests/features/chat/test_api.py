@@ -1,4 +1,4 @@
-"""chat/completions on a scripted engine: exact JSON, streams, errors, cancelling."""
+"""chat/completions with a scripted engine: exact JSON, streams, errors, cancellation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chunks come out the same by the short way, which nearly all of them take, and by the long one."""
+"""Chunks are the same on the fast path, which nearly all of them take, and on the general one."""
 
 from __future__ import annotations
 

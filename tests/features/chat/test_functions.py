@@ -1,4 +1,4 @@
-"""OpenAI's older function calling: functions and function_call become tools, a call becomes function_call."""
+"""OpenAI's older function calling: `functions` and `function_call` become tools, and a call becomes `function_call`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""/v2/chat on a scripted engine: messages, events in the types of Cohere's client, refusals."""
+"""/v2/chat with a scripted engine: messages, events in the types of Cohere's client, errors."""
 
 from __future__ import annotations
 

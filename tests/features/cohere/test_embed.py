@@ -1,4 +1,4 @@
-"""Cohere's /v2/embed: every type of number, truncation, prompts, refusals."""
+"""Cohere's /v2/embed: all number types, truncation, prompts, errors."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ async def test_coheres_names_of_the_models_prompts(make_pooling: MakePooling) ->
     "name", ["search_document", "search_query", "classification", "clustering", "image", "query", "passage"]
 )
 async def test_a_model_without_prompts_accepts_the_names_of_clients(make_pooling: MakePooling, name: str) -> None:
-    """Cohere's, and those of Voyage's and NVIDIA's clients, which always send one to /v1/embeddings."""
+    """The names are Cohere's, and those that Voyage's and NVIDIA's clients always send to /v1/embeddings."""
     app, engine = await make_pooling()
     engine.describe(prompts={})
     await ask(app, PATH, texts=["a"], input_type=name)

@@ -1,4 +1,5 @@
-"""Networks that are kept: the same tokens by the same operations, and whatever is wrong with them a compilation."""
+"""Stored compiled networks compute the same tokens with the same operations; if anything is wrong, they are compiled
+again."""
 
 import json
 import logging
@@ -31,17 +32,17 @@ USED = "the network of an earlier start is used"
 
 @pytest.fixture(autouse=True)
 def told(caplog):
-    """What is logged of networks that are kept."""
+    """Records the log lines about stored networks."""
     caplog.set_level(logging.INFO, "lean_ovms.compiled_cache")
 
 
 def start(model: Path, folder: Path, **options):
-    """Returns the answers of a model that keeps its network in a folder, as it keeps none that is compiled twice."""
+    """Returns the answers of a model that stores its network in a folder."""
     return answers(load(60, model_path=str(model), cache_dir=str(folder), **OPTIONS, **options))
 
 
 def kept(folder: Path) -> list[Path]:
-    """Returns the folders of networks that are kept in a folder."""
+    """Returns the folders of the networks stored in a folder."""
     return sorted(path.parent for path in folder.glob(f"{FOLDER}/*/{ABOUT}"))
 
 
@@ -74,7 +75,7 @@ def test_a_model_in_openvinos_form_is_kept_and_other_options_compile_it_anew(tmp
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A model, a folder in which its network is kept, and its answers."""
+    """Returns a model, a folder in which its network is stored, and its answers."""
     folder = tmp_path_factory.mktemp("kept")
     file = zoo_gguf.write(folder / "x.gguf", "llama", "Q4_0")
     return file, folder, start(file, folder)
@@ -144,7 +145,7 @@ def test_another_form_of_openvinos_files_keeps_nothing(tmp_path, monkeypatch, ca
 
 
 def write(keeper: NetworkStore, key: str, size: int) -> None:
-    """Keeps a network of so many bytes."""
+    """Stores a network with this many bytes."""
     with keeper.writing(key) as folder:
         (folder / WEIGHTS).write_bytes(bytes(size))
         keeper.publish(key, folder, KeptNetwork(weights=size))

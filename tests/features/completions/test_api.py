@@ -1,4 +1,4 @@
-"""completions on a scripted engine: every form of prompt, echo, logprobs, streams."""
+"""completions with a scripted engine: all forms of prompts, echo, logprobs, streams."""
 
 from __future__ import annotations
 
@@ -146,7 +146,8 @@ async def test_echo_with_logprobs_scores_the_prompt(make_app: MakeApp) -> None:
 
 
 async def test_alternatives_of_a_prompt_are_refused_as_they_are_unknown(make_app: MakeApp) -> None:
-    """What lm-evaluation-harness sends. From the prompt's own tokens alone it takes every text for the greedy one."""
+    """lm-evaluation-harness sends this. Given only the prompt's own tokens, it would take every text for the greedy
+    one."""
     app, engine = await make_app(lambda *_: say("H"))
     fields = {"temperature": 0, "max_tokens": 1, "logprobs": 1, "seed": 1234, "echo": True}
     for prompt in ("ab", [[97, 98]]):

@@ -1,4 +1,4 @@
-"""Prompts of one request: few wait for the engine, each has its turn of the event loop, and all are started or none."""
+"""Several prompts in one request: few wait for the engine, the event loop runs in between, and all start or none."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.waiting import cancel
 
 
 class FakeGeneration:
-    """As much of a Generation as is needed here."""
+    """The parts of a Generation that these tests need."""
 
     def __init__(self, tokens: int, opened: set[FakeGeneration]) -> None:
         self.prompt_tokens = tokens
@@ -31,7 +31,8 @@ class FakeGeneration:
 
 
 class FakeEngine:
-    """Accepts a prompt when it is told to. waiting: those that wait; most: as many as ever did; size: theirs."""
+    """An engine that accepts a prompt when told to. It counts waiting prompts and their tokens, and the most that ever
+    waited."""
 
     def __init__(self, *, at_once: bool = False) -> None:
         self.waiting: list[asyncio.Future[None]] = []
@@ -56,7 +57,7 @@ class FakeEngine:
         return FakeGeneration(size, self.opened)
 
     async def accept_all(self, starting: asyncio.Task[Any]) -> None:
-        """One after the other, until all are started: each when no further one comes."""
+        """Accepts one prompt after the other, whenever no further one arrives, until all have started."""
         while not starting.done():
             begun = self.begun
             for _ in range(5):
@@ -191,5 +192,5 @@ async def test_several_generations_are_a_group() -> None:
 
 
 async def _started(prompt: TextPrompt) -> Generation:
-    """One that answers with its prompt."""
+    """Returns a generation that answers with its prompt."""
     return (await started(say(prompt.text)))[0]

@@ -1,4 +1,4 @@
-"""decisions on a scripted engine: prompts, answers in the types of OpenAI's client, refusals."""
+"""decisions with a scripted engine: prompts, answers in the types of OpenAI's client, errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The models of a running server: loaded side by side, replaced without a gap, drained when no longer configured."""
+"""The models of a running server are loaded in parallel, replaced without a gap, and drained once no longer
+configured."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ BASE = Config(fake_engine=True, config_path="config.json", access_log=False)
 
 
 class SlowEngine(FakeEngine):
-    """Ready when `loaded` is set; does not load at all with a `fault`."""
+    """An engine that is ready when `loaded` is set. With a `fault` it does not load."""
 
     def __init__(self, fault: str = "") -> None:
         super().__init__(say("a", "b"))
@@ -46,7 +47,7 @@ class SlowEngine(FakeEngine):
 
 
 class Deployment:
-    """An app with a manager. want() sets the models to serve; made: every model that was ever made."""
+    """An app with a manager. want() sets the models to serve; `made` has every model that was ever created."""
 
     def __init__(self) -> None:
         self.specs: list[ModelSpec] = []
@@ -303,7 +304,7 @@ async def test_a_removed_model_finishes_its_requests_and_is_not_found_any_more(d
 async def test_one_that_was_killed_while_it_loaded_is_tried_again_by_itself(
     replaces: bool, deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At the start and in the place of another one; one with a fault of its own is left alone."""
+    """This holds at the start and for a replacement. A model with an error of its own is not tried again."""
     monkeypatch.setattr(deployment_module, "RETRY_S", 0.01)
     manager = await deployment.loaded(*(["a"] if replaces else []))
     deployment.want("a", "b", max_num_seqs=7)

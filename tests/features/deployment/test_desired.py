@@ -1,4 +1,4 @@
-"""Options, graphs and configuration files as a list of models, each with options of its own."""
+"""Options, graphs and configuration files as a list of models, each with its own options."""
 
 from __future__ import annotations
 
@@ -83,7 +83,8 @@ def test_a_repository_alone_is_every_model_in_it(repository: Path, caplog: pytes
 
 
 def loading(found: DesiredState) -> str:
-    """For each model: r, by request, or s, at the start; P if it stays in memory."""
+    """Returns a letter for each model: r if requests load it, s if it loads at the start, with P if it stays in
+    memory."""
     return " ".join(("r" if one.on_demand else "s") + "P" * one.permanent for one in found.models)
 
 

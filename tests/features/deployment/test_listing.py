@@ -1,4 +1,4 @@
-"""What can be served in a model repository, by its path there, and what is said where there is nothing."""
+"""The models in a repository that can be served, named by their paths, and the message if there are none."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def touch(root: Path, *names: str) -> None:
 
 
 def test_the_example_of_the_documentation(tmp_path: Path) -> None:
-    """docs/starting_server.md of OVMS, without its classic model."""
+    """The example is from OVMS's docs/starting_server.md, without its classic model."""
     touch(tmp_path, "meta/llama4/graph.pbtxt", "meta/llama3.1/graph.pbtxt", "llama3.2/graph.pbtxt")
     assert servable(tmp_path) == ["llama3.2", "meta/llama3.1", "meta/llama4"]
 
@@ -49,7 +49,7 @@ def test_no_directory_is_said(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_may_not_be_read_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """lost+found, at the top of a disk of its own."""
+    """An example is lost+found at the top of a file system."""
     touch(tmp_path, "m/graph.pbtxt", "org/n/graph.pbtxt", "lost+found/x")
     scandir = os.scandir
 

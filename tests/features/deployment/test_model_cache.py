@@ -1,4 +1,4 @@
-"""What is in memory: never more than the limit, nothing that works is unloaded, each request has one outcome."""
+"""Models in memory never exceed the limit, busy models are not unloaded, and each request has one outcome."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class FakeModel(Residency):
-    """Loads and unloads in a few turns of the loop; with a `fault` it does not load."""
+    """A model that loads and unloads in a few iterations of the event loop. With a `fault` it does not load."""
 
     memory_bytes = 1
     phase = UNLOADED
@@ -73,7 +73,7 @@ class FakeModel(Residency):
 
 
 class Memory:
-    """Who is in it, and the most that ever were."""
+    """Records which models are in memory, and the most that ever were."""
 
     def __init__(self) -> None:
         self.models: list[FakeModel] = []
@@ -116,12 +116,12 @@ async def turns(count: int = 20) -> None:
 
 
 async def closing(model: FakeModel) -> None:
-    """Return when the model gets no new requests."""
+    """Returns when the model no longer gets new requests."""
     await until(lambda: model.member.closed_since is not None)
 
 
 async def use(model_cache: ModelCache, model: FakeModel) -> None:
-    """One short request."""
+    """Sends one short request."""
     assert await model.member.hold()
     await asyncio.sleep(0)
     assert model.loaded
@@ -473,7 +473,7 @@ async def test_a_model_whose_load_ended_before_it_began_can_leave(memory: Memory
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.slow
 async def test_whatever_the_order_each_request_has_one_outcome(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Requests, cancelled ones, faults, idle times, sleep, config changes; fixed limits and groups."""
+    """Mixes requests, cancellations, failures, idle times, sleep and configuration changes, with limits and groups."""
     monkeypatch.setattr(cache_module, "RETRY_S", 0.002)
     chance, memory = random.Random(seed), Memory()
     limit = chance.choice([1, 2, 3])

@@ -1,4 +1,4 @@
-"""Models that requests load, through the API, on scripted engines and without sockets."""
+"""Models that requests load, through the API, with scripted engines and without sockets."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ BASE = Config(fake_engine=True, config_path="config.json", access_log=False, met
 
 
 class Engine(FakeEngine):
-    """Ready when its gate is open; with a fault it does not load. It fails a test that stops it at work."""
+    """An engine that is ready when its gate is open. With a fault it does not load. Stopping it while it works fails
+    the test."""
 
     def __init__(self, home: Home, name: str) -> None:
         super().__init__(lambda prompt, sampling: home.script)
@@ -58,7 +59,8 @@ class Engine(FakeEngine):
 
 
 class Home:
-    """An app whose models have scripted engines. running: those in memory; cut: those stopped at work."""
+    """An app whose models have scripted engines. `running` has those in memory, `cut` those that were stopped while
+    working."""
 
     def __init__(self) -> None:
         self.script = say("a", "b")
@@ -86,7 +88,7 @@ class Home:
         ]
 
     async def open(self, *names: str, **options: Any) -> None:
-        """Want these models and load those that are not on demand."""
+        """Sets the models to serve, and loads those that are not on demand."""
         self.want(*names, **options)
         read = lambda _: DesiredState(models=tuple(self.specs), max_loaded=self.max_loaded)  # noqa: E731
         self.manager = DeploymentManager(BASE, self.app.registry, read=read, make=self._make)
@@ -101,7 +103,7 @@ class Home:
         await close(self.app)
 
     async def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any, dict[str, str]]:
-        """Status, JSON and headers."""
+        """Returns status, JSON and headers of a response."""
         plain, _, query = path.partition("?")
         data = b"" if body is None else orjson.dumps(body)
         request = Request(method, plain, query, {"content-type": "application/json"}, data, "test")
@@ -381,7 +383,7 @@ async def test_a_request_that_was_read_for_the_old_model_is_served_by_one_that_i
 
 @pytest.mark.parametrize("replaced", [True, False], ids=["replaced", "removed"])
 async def test_a_request_goes_on_with_the_model_that_it_uses(home: Home, *, replaced: bool) -> None:
-    """The successor is not loaded while the model is in memory: a request that used both would wait for itself."""
+    """The new model is not loaded while the old one is in memory, so a request that used both would wait for itself."""
     await home.open("a")
     await home.chat("a")
     old = home.app.registry.get("a", TextModel)

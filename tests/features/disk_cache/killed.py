@@ -1,7 +1,9 @@
-"""python -m tests.features.disk_cache.killed DIRECTORY ROUNDS SEED: engines that write to one directory and are
-killed at random moments; after each, another engine's answers are checked. Exit status 0: all were right.
+"""python -m tests.features.disk_cache.killed DIRECTORY ROUNDS SEED runs engines that write to one directory, and kills
+them
+at random moments.
 
-Every engine is a fork of this process, which has no threads of its own.
+After each, the answers of another engine are checked. The exit status is 0 if all were right. Each engine is a fork of
+this process, which has no threads.
 """
 
 import os
@@ -30,7 +32,7 @@ def tiered(path, kind):
 
 
 def write(path, kind, dice):
-    """Answers prompts for ever, with more blocks than memory has."""
+    """Answers prompts until the process is killed, with more blocks than fit into memory."""
     made, tier = tiered(path, kind)
     while True:
         run(made, made.add(dice.choice(PROMPTS), ASKED))
@@ -41,7 +43,7 @@ def write(path, kind, dice):
 
 
 def check(path, kind):
-    """Returns how many tokens came from disk; every answer is right."""
+    """Checks answers, and returns how many tokens came from disk."""
     made, tier = tiered(path, kind)
     tier._worth = lambda tokens, size: 60.0
     for ids in PROMPTS:
@@ -51,7 +53,8 @@ def check(path, kind):
 
 
 def forked(action, *args):
-    """Starts what ends with the exit status 0, 1 after an exception, or 2 for something that is not 0."""
+    """Runs a function in a fork. Its exit status is 0, 1 after an exception, or 2 if the function returns something
+    other than 0."""
     pid = os.fork()
     if not pid:
         try:

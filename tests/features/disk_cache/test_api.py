@@ -1,4 +1,4 @@
-"""POST /reset_prefix_cache and /prefix_cache/... reach the engine of each model, or say what is wrong."""
+"""POST /reset_prefix_cache and /prefix_cache/... reach the engine of each model, or report what is wrong."""
 
 from __future__ import annotations
 

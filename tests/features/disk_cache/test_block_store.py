@@ -1,4 +1,4 @@
-"""Blocks in files: what is written is read, and what is torn, foreign, changed or gone is a miss."""
+"""Blocks in files: what was written can be read; torn, foreign, changed and missing blocks are misses."""
 
 import errno
 import os
@@ -23,13 +23,13 @@ def key(number):
 
 
 def block(number, size=SIZE):
-    """Its bytes in two buffers, as two layers have them."""
+    """Returns the bytes of a block in two buffers, as for two layers."""
     content = np.frombuffer(random.Random(number).randbytes(size), np.uint8).copy()
     return [content[: size // 3], content[size // 3 :]]
 
 
 def read(store, number, size=SIZE):
-    """The bytes of a block; None: a miss."""
+    """Returns the bytes of a block; None for a miss."""
     buffers = [np.zeros(size // 3, np.uint8), np.zeros(size - size // 3, np.uint8)]
     return b"".join(map(bytes, buffers)) if store.read(key(number), buffers) else None
 
@@ -51,7 +51,7 @@ def files(path, suffix="*"):
 
 
 def check(store, count=20):
-    """Every block is what it was, or missing; returns how many are there."""
+    """Checks that every block is unchanged or missing. Returns how many are there."""
     found = [read(store, number) for number in range(count)]
     assert all(one is None or one == content(number) for number, one in enumerate(found))
     return count - found.count(None)
@@ -238,7 +238,7 @@ def test_two_writers_read_each_others_blocks_and_do_not_remove_what_is_being_wri
 
 
 class FullDisk:
-    """os.pwritev on a disk with so many bytes left."""
+    """Stands for os.pwritev on a disk with this many bytes left."""
 
     def __init__(self, left):
         self.left = left
@@ -275,7 +275,7 @@ def test_a_write_that_does_less_than_it_was_asked_for_goes_on(tmp_path, monkeypa
 
 
 def test_many_buffers_are_transferred_in_calls_that_systems_allow():
-    """The parts of a call are counted: a list that is cut at its front for each would take minutes for a long text."""
+    """Counts the buffers per call. Cutting a list at its front for each call would take minutes for a long text."""
     calls = []
     buffers = [np.zeros(1 + number % 3, np.uint8) for number in range(3 * segments.MOST_BUFFERS)]
 

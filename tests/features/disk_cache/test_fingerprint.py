@@ -1,4 +1,4 @@
-"""Blocks are valid for one network, with one cache and one way to compute."""
+"""Blocks are valid only for one network with one kind of cache, computed in one way."""
 
 import os
 
@@ -13,7 +13,7 @@ PROPERTIES = {"KV_CACHE_PRECISION": "u8", "INFERENCE_NUM_THREADS": 2}
 
 @pytest.fixture
 def model(tmp_path):
-    """Two networks' files."""
+    """Writes the files of two networks."""
     for name in ("a", "b"):
         (tmp_path / f"{name}.xml").write_text(f"<net name='{name}'/>")
         (tmp_path / f"{name}.bin").write_bytes(bytes(10 * SAMPLE_BYTES))

@@ -1,4 +1,4 @@
-"""Engines that are killed at random moments leave a directory from which every answer is right."""
+"""After engines were killed at random moments, every answer from their directory is right."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The engine with a tier on disk: the same tokens as without, whatever is written, read, removed or damaged."""
+"""An engine with the disk tier gives the same tokens as one without, whatever is written, read, removed or damaged."""
 
 import random
 import threading
@@ -39,7 +39,7 @@ def threads_end():
 
 
 def tiered(path, blocks=200, limit=1 << 24, **options):
-    """An engine with a tier on disk."""
+    """Returns an engine with a tier on disk."""
     made = engine(blocks, **{"interval": 16, "adapters": AdapterTable(None, (), 3), **options})
     DiskTier(BlockStore(path, FINGERPRINT, limit), made.network, made.blocks, made.states).join(made.hooks)
     MADE.append(made)
@@ -47,7 +47,7 @@ def tiered(path, blocks=200, limit=1 << 24, **options):
 
 
 def answer(made, ids, **fields):
-    """The answer to a prompt, which is right; returns how many tokens of the prompt were cached."""
+    """Checks the answer to a prompt, and returns how many of its tokens were cached."""
     asked = replace(ASKED, **fields)
     request = made.add(ids, asked)
     assert run(made, request) == [alone(ids, asked)]
@@ -55,7 +55,7 @@ def answer(made, ids, **fields):
 
 
 def restarted(made, path, **options):
-    """Another engine with what the first one leaves."""
+    """Returns another engine that continues with the directory of the first."""
     disk(made).close(LONG_S)
     return tiered(path, **options)
 
@@ -65,7 +65,7 @@ def disk(made):
 
 
 def slow_computing(made):
-    """Nothing that computing costs is measured here: it takes long, so that blocks are always read."""
+    """Makes computing seem slow instead of measuring it, so that blocks are always read."""
     disk(made)._worth = lambda tokens, size: LONG_S
     return made
 
@@ -113,7 +113,7 @@ def test_blocks_that_leave_memory_come_back_from_disk(tmp_path, kind):
 
 
 def settled(made):
-    """Waits until what has left memory is written."""
+    """Waits until all blocks that have left memory are written."""
     tier, done = disk(made), threading.Event()
     write = tier.store.refresh
     tier.store.refresh = lambda: (write(), tier.writer._copies.empty() and done.set())
@@ -178,7 +178,7 @@ def test_an_adapter_is_known_by_its_weights_not_by_its_name(tmp_path):
 
 
 def test_blocks_of_images_stay_in_memory():
-    """Their tokens have numbers that another process gives to other images."""
+    """Image tokens are numbers that another process gives to other images."""
     keys, text, image = BlockKeys(), array("q", [1, 2]).tobytes(), array("q", [3, -1]).tobytes()
     keys.add(1, "", text)
     keys.add(2, 1, image)
@@ -206,7 +206,7 @@ def test_prompts_that_begin_alike_wait_for_one_reading(tmp_path, kind):
 
 
 class Gate:
-    """A store whose blocks are read when the gate opens."""
+    """A store whose blocks are read only when the gate is open."""
 
     def __init__(self, made):
         self._read, self.open = disk(made).store.read, threading.Event()
@@ -314,7 +314,7 @@ def test_a_directory_that_is_removed_under_a_running_engine_stops_nothing(tmp_pa
 @BOTH
 @pytest.mark.parametrize("seed", range(6))
 def test_random_arrivals_evictions_and_restarts_give_the_same_tokens(tmp_path, kind, seed):
-    """Conversations that go on, with steps that fail and requests that are cancelled, over several lives."""
+    """Conversations continue over several restarts, while steps fail and requests are cancelled."""
     dice = random.Random(seed)
     texts_of = [prompt(dice.randrange(20, 60), n % 2) + prompt(dice.randrange(1, 60), n) for n in range(6)]
     options = {"kind": kind, "blocks": dice.choice([60, 90, 200]), "limit": dice.choice([1 << 17, 1 << 22])}
@@ -384,7 +384,7 @@ def test_a_reset_while_texts_run_changes_no_token(tmp_path):
 
 
 def on_disk(made, action):
-    """What the tier answers to a call; other requests go on."""
+    """Returns the tier's answer to a call, while other requests continue."""
     made.handle(DiskCacheAction(7, action))
     while not made.on_disk:
         made.step()

@@ -1,4 +1,4 @@
-"""The documentation that a server has: every page and link of it, and the search."""
+"""The documentation that a server contains: all pages and links, and the search."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def text_of(response: Response) -> str:
 
 
 def links(name: str) -> list[str]:
-    """Returns where the links of a page lead, in the page and around it, relative to /docs/."""
+    """Returns the targets of all links on a page and in its frame, relative to /docs/."""
     found = re.findall(r'href="([^"]*)"', guide._shown(name))
     here = f"docs/{name}"
     inside = [unescape(to) for to in found if not to.startswith(guide.WEB)]

@@ -1,4 +1,4 @@
-"""The OpenAPI document: every route, every field as it is validated, answers as they are given."""
+"""The OpenAPI document has every route, every field as it is validated, and responses as they are sent."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def document(app: App, **headers: str) -> dict[str, Any]:
 
 
 async def check(app: App, name: str, *values: Any) -> None:
-    """Each of values is what the document says of the schema of that name."""
+    """Checks that each value matches the schema with this name in the document."""
     validator = Draft202012Validator({"$ref": f"#/components/schemas/{name}", **await document(app)})
     for value in values:
         validator.validate(value)

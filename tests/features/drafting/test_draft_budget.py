@@ -1,4 +1,4 @@
-"""Whether a batch gets draft tokens: as long as they save time, measured, and for a small share of the time else."""
+"""A batch gets draft tokens as long as they save measured time, and otherwise only for a small share of the time."""
 
 import random
 from itertools import product
@@ -25,9 +25,15 @@ STEP_S = 0.05
 
 
 def spent(budget, steps, sequences, accepted, cost):
-    """The time of so many steps by that without draft tokens, and how many had some: one for each sequence.
+    """Simulates steps.
 
-    accepted: of a step's draft tokens. cost: of a step's draft tokens, in steps without any.
+    Args:
+        accepted: The accepted draft tokens of a step.
+        cost: The time of a step's draft tokens, relative to a step without any.
+
+    Returns:
+        The time relative to the same number of steps without draft tokens, and the number of steps that had one for
+        each sequence.
     """
     time = worth = drafting = 0
     for _ in range(steps):
@@ -67,7 +73,7 @@ def test_drafts_begin_to_pay_when_more_is_accepted():
 
 
 def test_steps_that_get_slower_are_measured_again():
-    """As contexts grow; a token is worth more then."""
+    """Steps get slower as contexts grow; then a token is worth more."""
     budget = DraftBudget()
     spent(budget, 500, 4, 4, 0.5)
     for _ in range(20 * REFRESH):
@@ -78,7 +84,7 @@ def test_steps_that_get_slower_are_measured_again():
 
 
 def test_lengths_follow_what_a_token_costs():
-    """A sequence's draft tokens are accepted up to the fourth; others take time in vain."""
+    """Up to four draft tokens of a sequence are accepted; more only take time."""
     budget, lengths = DraftBudget(), []
     for _ in range(200):
         length = budget.most(8)
@@ -110,9 +116,9 @@ LENGTHS = {"ngrams": (1, 8, 16, 128), "model": (FIRST_LENGTH,), "head": head.LEN
 
 
 def speed(kind, sequences, acceptance, second=0, tokens=128, requests=10):
-    """The speed by that without draft tokens, of requests one after the other, the first left out.
+    """Returns the speed of requests one after the other, without the first, relative to the speed without draft tokens.
 
-    second: how often the alternative to a wrong draft token is right; with 0 there are none.
+    `second` is the probability that the alternative to a wrong draft token is right; with 0 there are no alternatives.
     """
     budget, dice, times, rows = DraftBudget(), random.Random(1), [], 0
     for _ in range(requests):
@@ -148,7 +154,7 @@ def speed(kind, sequences, acceptance, second=0, tokens=128, requests=10):
 @pytest.mark.parametrize("sequences", MEASURED)
 @pytest.mark.parametrize(("kind", "second"), [("ngrams", 0), *product(("model", "head"), (0, 0.4))])
 def test_speeds_with_the_step_times_of_a_real_network(kind, second, sequences):
-    """Simulated acceptance; the lengths and the budget are the engine's."""
+    """Acceptance is simulated; the lengths and the budget are the engine's."""
     found = [speed(kind, sequences, acceptance, second) for acceptance in (0, 0.5, 0.7, 0.9)]
     print(kind, sequences, second, *(f"{ratio:.2f}" for ratio in found))
     assert min(found) >= 0.97
@@ -156,7 +162,7 @@ def test_speeds_with_the_step_times_of_a_real_network(kind, second, sequences):
 
 
 class Timed(FakeNetwork):
-    """A step takes as long as a few tokens are computed in, and longer with more."""
+    """A network whose steps take as long as computing a few tokens, and longer with more tokens."""
 
     free = 4
     now = 0.0
@@ -169,7 +175,7 @@ class Timed(FakeNetwork):
 @pytest.mark.slow
 @pytest.mark.parametrize("wrong", [0, 10])
 def test_the_engine_drafts_where_it_pays(wrong):
-    """One sequence decodes, with few rows that are free, then six, with each row taking time."""
+    """First one sequence decodes, so a few more rows are free; then six do, and each row takes time."""
     network = Timed(4)
     proposer = draft(wrong, blocks=600, max_sequences=8, step_tokens=64)
     made = engine(600, 64, kind=lambda _: network, proposer=proposer, clock=lambda: network.now)
@@ -190,7 +196,7 @@ def test_the_engine_drafts_where_it_pays(wrong):
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_only_ngrams_of_a_sequence_alone_do_not_depend_on_times(count, monkeypatch):
-    """So that a request that is alone has the same steps each time."""
+    """A single request has the same steps each time."""
     monkeypatch.setattr(DraftBudget, "most", lambda budget, sequences: 0)
     made = engine(400, 200)
     made.network.after = copying

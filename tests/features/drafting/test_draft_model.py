@@ -1,6 +1,4 @@
-"""A draft model beside the main one, or a head for multi-token prediction: the same answers in fewer steps, and its
-cache is always right and given back.
-"""
+"""A draft model or a head for multi-token prediction: the same answers in fewer steps, and a cache that stays right."""
 
 import random
 from dataclasses import replace
@@ -19,7 +17,10 @@ LOOK = {"lookahead": 4}
 
 
 class Opinion:
-    """Often that of the main model. wrong: how often another, of 10 times; -10: the likeliest two are exchanged."""
+    """A draft network that often agrees with the main model.
+
+    `wrong` is how often of 10 times it does not; with -10 the two likeliest tokens are exchanged.
+    """
 
     def __init__(self, wrong=0, vocab=VOCAB):
         super().__init__(SIZE)
@@ -49,7 +50,7 @@ def draft(wrong=0, vocab=VOCAB, **options):
 
 
 def drafting(kind, blocks=64, wrong=0, **options):
-    """An engine with a draft model or a head, and its proposer."""
+    """Returns an engine with a draft model or a head, and its proposer."""
     if kind == "head":
         head = Head(wrong)
         made = engine(blocks, kind=lambda size: FakeNetwork(size, head))
@@ -165,7 +166,7 @@ def test_a_draft_that_is_never_right_costs_little(kind):
 
 
 def test_the_draft_computes_what_is_new_and_no_more():
-    """A step of five tokens costs it five; a text that goes on where another ended is found in its prefix cache."""
+    """After a step of five tokens it computes five. A text that continues another one is found in its prefix cache."""
     proposer = draft()
     made, network = engine(proposer=proposer), proposer._network
     first = made.add(prompt(20), Params(max_tokens=21, **LOOK))
@@ -247,7 +248,7 @@ def test_the_draft_keeps_to_the_grammar(kind):
 
 
 def test_the_distribution_is_the_models_own():
-    """Chi-square of tokens that do not depend on those before them, with a draft of another opinion."""
+    """A chi-square test of tokens that do not depend on earlier ones, with a draft that disagrees with the model."""
     made = engine(blocks=300, step_tokens=64, proposer=draft(blocks=300))
     line = logits_after([1, 2, 3])
     made.network.after = lambda text: line
@@ -265,7 +266,7 @@ def test_the_distribution_is_the_models_own():
 @with_each
 @pytest.mark.parametrize("fields", few_fast(KINDS, 2))
 def test_the_likeliest_other_token_is_verified_in_the_same_step(kind, fields):
-    """Also while a prompt is computed, behind a preemption, and with the next turn in the prefix cache."""
+    """Also while a prompt is computed, after a preemption, and with the next turn in the prefix cache."""
     made, _ = drafting(kind, 200, wrong=-10)
     asked = Params(**{"max_tokens": 60, **fields})
     request = made.add(prompt(10), replace(asked, **LOOK))

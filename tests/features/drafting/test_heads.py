@@ -1,5 +1,6 @@
-"""Heads for multi-token prediction (tests/makers/zoo_mtp.py) and Eagle-3 (tests/makers/zoo_eagle3.py): answers are
-those without them, and their logits are torch's."""
+"""Heads for multi-token prediction (tests/makers/zoo_mtp.py) and Eagle-3 (tests/makers/zoo_eagle3.py): answers are the
+same
+as without them, and their logits are torch's."""
 
 import json
 import re
@@ -36,7 +37,7 @@ pytestmark = pytest.mark.model
 
 
 def with_head(name, directory):
-    """The path of a model, with its head."""
+    """Returns the path of a model with its head."""
     archives = ("tokenizer", name) if name != "eagle3" else ("tokenizer",)
     for archive in (*(ZOO / f"{each}.tar.xz" for each in archives), HEADS / f"{name}.tar.xz"):
         extract(archive if archive.is_file() else EAGLE3, directory)
@@ -44,14 +45,15 @@ def with_head(name, directory):
 
 
 def drafting(name, directory, on=True):
-    """The options with which a model's head drafts tokens, or does not."""
+    """Returns the options with which a model's head drafts tokens, or does not."""
     if name == "eagle3":
         return {"draft_model_path": str(directory / "eagle3")} if on else {}
     return {"mtp": "auto" if on else "false"}
 
 
 def ask(rig, texts, prompt):
-    """Requests of many kinds, which begin one after the other; two rounds, the second with a prefix cache."""
+    """Returns the answers to requests of many kinds that begin one after the other, in two rounds; the second uses the
+    prefix cache."""
     numbers = []
     for number, ids in enumerate(texts + texts):
         fields = (
@@ -73,7 +75,7 @@ def ask(rig, texts, prompt):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(RECORDED))
 def test_answers_are_those_without_the_head(name, tmp_path):
-    """With room for all, and with so few blocks that sequences are preempted."""
+    """With room for all sequences, and with so few blocks that sequences are preempted."""
     texts, prompt = RECORDED[name]["texts"], RECORDED[name]["prompt"]
     path, found, sizes = with_head(name, tmp_path), [], []
     for on, blocks in ((False, 400), (True, 400), (True, 14)):
@@ -98,7 +100,7 @@ def test_answers_are_those_without_the_head(name, tmp_path):
 
 
 def exchange(drafter, drafting, *inputs):
-    """Samples draft tokens; the first is exchanged with its alternative."""
+    """Samples draft tokens, and exchanges the first with its alternative."""
     going_on = SAMPLE(drafter, drafting, *inputs)
     for draft in drafting:
         sequence = draft.sequence
@@ -111,9 +113,10 @@ def exchange(drafter, drafting, *inputs):
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "exchanged"), [*((name, False) for name in sorted(RECORDED)), ("eagle3", True)])
 def test_draft_tokens_are_those_of_torch(name, exchanged, tmp_path, monkeypatch):
-    """Those behind the model's own hidden states, of prompts that are computed in parts and beside each other, and
-    again with what the prefix cache has of them; of Eagle-3, those behind the head's own, too. And where not the
-    likeliest token is the draft token but the second one, so that its alternative is often accepted.
+    """Compares draft tokens after the main model's hidden states, for prompts computed in parts and side by side.
+
+    They are compared again with the prefix cache, and for Eagle-3 also after the head's own hidden states. Then the
+    likeliest and the second token are exchanged, so that the alternative is often accepted.
     """
     found, run = {}, Head._run
     if exchanged:

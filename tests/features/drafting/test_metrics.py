@@ -1,4 +1,4 @@
-"""What the metrics show of drafts."""
+"""The metrics of draft tokens."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GUESSES = "vllm:spec_decode_num_"
 
 
 def guesses(stats: EngineStats) -> dict[str, float]:
-    """The series of speculative decoding, with the place in the draft behind the name."""
+    """Returns the series of speculative decoding. Names have the position in the draft at their end."""
     app = App(Config(fake_engine=True, model_name="m"), [TextModel(Config(fake_engine=True, model_name="m"))])
     metrics = PrometheusMetrics(FEATURE.metrics)
     state = EngineState(model="m", in_flight=0, up=True, restarts=0, memory=1, stats=stats)

@@ -1,4 +1,4 @@
-"""Draft tokens from n-grams: what they are, how many, and that finding them costs the same at any length."""
+"""Draft tokens from n-grams: which and how many there are, and that finding them costs the same at any length."""
 
 from array import array
 from dataclasses import replace
@@ -59,7 +59,7 @@ def test_the_draft_is_what_followed_the_longest_match(ids, options, draft):
 
 
 def copied(proposer, ids, source, most=LONG):
-    """Appends `source` to `ids` as a model would that samples these tokens; returns the drafts' lengths by step."""
+    """Appends `source` to `ids` like a model that samples these tokens. Returns the lengths of the drafts by step."""
     lengths, end = [], len(ids) + len(source)
     text = array("q", ids) + array("q", source)
     at = len(ids)
@@ -101,7 +101,7 @@ def test_a_copy_with_changes_is_followed_behind_each_of_them():
 
 
 def test_what_is_never_accepted_is_proposed_rarely():
-    """Every match goes on in another way than before."""
+    """Every match continues in another way than before."""
     text: list[int] = []
     for n in range(300):
         text += [1, 2, 3, 1000 + n]
@@ -127,7 +127,8 @@ def test_a_long_text_is_indexed_once_and_few_places_are_compared(monkeypatch):
 
 
 def copying(text):
-    """Logits of a network that mostly goes on as the text did eight tokens before, as one does that copies."""
+    """Returns the logits of a network that mostly repeats the token eight positions before, like a model that
+    copies."""
     line = logits_after(text)
     if len(text) > 8 and len(text) % 7:
         line[text[-8]] += 9
@@ -135,7 +136,7 @@ def copying(text):
 
 
 def answers(requests, **options):
-    """The answers of these requests, together, with their log probabilities; and the engine."""
+    """Returns the answers to requests that run together, with log probabilities, and the engine."""
     made, found = engine(**options), {}
     made.network.after = copying
     live = []
@@ -156,7 +157,7 @@ def answers(requests, **options):
 
 @pytest.mark.parametrize(("copies", "longest"), [(1, 7), (2, 4), (8, 1)])
 def test_sequences_that_copy_share_the_draft_tokens_of_a_step(copies, longest, monkeypatch):
-    """One for each of eight that decode, however many of them have a match."""
+    """There is one draft token for each of the eight decoding sequences, shared by those that have a match."""
     choose, drafted = Speculation.choose, []
 
     def chosen(speculation):
@@ -192,7 +193,7 @@ ASKED = [
 @pytest.mark.parametrize("together", [1, len(ASKED) + 1])
 @pytest.mark.slow
 def test_answers_are_those_without_drafts_in_any_batch(together, blocks, kind):
-    """Greedy and sampled tokens, log probabilities, n, beams and a grammar; with preemptions where blocks are few."""
+    """Greedy and sampled tokens, log probabilities, n, beams and a grammar, also with preemptions."""
     requests = [(prompt(12, i) * 2, Params(max_tokens=60, **asked), None) for i, asked in enumerate(ASKED)]
     requests.append((prompt(12) * 2, Params(max_tokens=60), lambda: Verse(50)))
     steps = [0, 0]
@@ -214,7 +215,7 @@ def test_answers_are_those_without_drafts_in_any_batch(together, blocks, kind):
 @pytest.mark.slow
 @pytest.mark.model
 def test_networks_that_gain_by_drafts_have_them_unless_they_are_switched_off(monkeypatch):
-    """The demo model is too small to gain by them. Its answers repeat themselves behind the end of a text."""
+    """The demo model is too small to gain from them. If it does not stop at the end of a text, it repeats itself."""
     found = {}
     for small, wanted in ((False, True), (False, False), (True, True)):
         monkeypatch.setattr(assemble, "is_small", lambda _, small=small: small)

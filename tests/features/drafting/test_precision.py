@@ -1,4 +1,4 @@
-"""Heads that draft tokens in bf16: none of their angles is computed in it, and they are as near to f32 as torch's."""
+"""Heads that draft tokens in bf16: their angles are not computed in bf16, and they are as close to f32 as torch's."""
 
 import json
 
@@ -30,7 +30,8 @@ def test_no_angle_of_a_head_is_computed_in_bf16(name, tmp_path):
 
 @pytest.mark.parametrize("name", networks_bf16.HEADS)
 def test_a_head_is_as_near_to_f32_as_torchs_bf16(name, tmp_path, monkeypatch):
-    """Behind more than 1,000 tokens: what it says of each token of a prompt, by its model's states in the same bf16."""
+    """Compares the head's output for each token of a prompt after more than 1,000 tokens, from its model's states in
+    bf16."""
     ids, path, found = networks_bf16.tokens(f"heads/{name}"), with_head(name, tmp_path), []
     run = Head._run
 

@@ -1,4 +1,4 @@
-"""The server inside a program: it starts nothing by itself, ends with its block, and answers without sockets."""
+"""The server inside a program: it starts nothing at import, ends with its block, and answers without sockets."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ async def test_leaving_a_stream_frees_the_engine() -> None:
 
 
 async def lives(app: Any, *, until: asyncio.Event) -> list[Any]:
-    """What a host sees of app's lifespan, which ends when until is set."""
+    """Returns what a host sees of an app's lifespan, which ends when `until` is set."""
     messages, sent = ["lifespan.startup"], []
 
     async def receive() -> Any:
@@ -284,7 +284,7 @@ async def test_a_hosted_app_that_cannot_start_reports_to_its_host() -> None:
 
 @pytest.mark.parametrize("options", [{"model_name": "m"}, {"model_repository_path": "none"}, {"source_model": "o/m"}])
 async def test_options_that_point_to_no_model_start_nothing(options: dict[str, Any]) -> None:
-    """By no way in does the demo model answer under another name."""
+    """In no case does the demo model answer under another name."""
     with pytest.raises(StartError):
         async with opened(**options):
             pass
@@ -305,7 +305,7 @@ async def test_a_hosts_misspelt_variable_stops_its_start(monkeypatch: pytest.Mon
 
 @pytest.mark.slow
 async def test_every_model_of_a_repository_is_served(tmp_path: Path) -> None:
-    """One that cannot be loaded is answered for, and leaves the others alone."""
+    """A model that cannot be loaded has an error of its own, and does not affect the others."""
     for name in ("a", "org/b", "broken"):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "openvino_model.xml").touch()

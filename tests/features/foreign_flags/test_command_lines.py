@@ -1,4 +1,4 @@
-"""Flags of OVMS, vLLM, llama.cpp and Ollama mean what they mean there, or the start says why not."""
+"""Flags of OVMS, vLLM, llama.cpp and Ollama have the same meaning here, or the start says why not."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_flags_that_are_pointed_to(line: str, words: str) -> None:
 
 
 def words_of(flag: str) -> Mapping[str, str]:
-    """What the values of a flag of another server are here."""
+    """Returns our values for the values of another server's flag."""
     [alias] = [alias for alias in command_line.known().aliases if flag in alias.names]
     return alias.words
 
@@ -108,7 +108,7 @@ olmo3 openai_gptoss plamo3 poolside_v1 qwen3 seed_oss step3 step3p5 step5"""
 
 
 def test_every_name_of_vllms_registry_is_known() -> None:
-    """All but hf and beam, which read a format that stands in the model's own files."""
+    """All except hf and beam, whose format is described in the model's own files."""
     known = registry()
     tool, reasoning = words_of("tool_call_parser"), words_of("reasoning_parser")
     assert {tool.get(name, name) for name in VLLM_TOOL_PARSERS.split()} <= set(known.tool_names)
@@ -150,7 +150,7 @@ def test_a_foreign_flag_is_no_option_too_and_has_one_meaning() -> None:
 
 
 def flag_lines() -> Iterator[str]:
-    """The lines with flags of all files that have some."""
+    """Yields the lines with flags in all files that contain some."""
     for path in sorted(Path(lean_ovms.__file__).parent.rglob("flags.txt")):
         yield from (line for line in path.read_text("utf-8").splitlines() if re.match(r" {4}\S", line))
 
@@ -300,7 +300,7 @@ def test_vllms_variables_set_options_and_others_are_named_in_one_line(capsys: py
 
 
 def test_a_server_may_do_without_flags_of_others() -> None:
-    """Its own flags, words and objects mean the same."""
+    """Its own flags, values and objects keep their meaning."""
     argv = ["serve", "org/m", "--rest-port", "1", "--plugin_config", '{"A": 1}', "--without=foreign_flags"]
     expected = {"source_model": "org/m", "rest_port": 1, "plugin_config": '{"A": 1}', "without": "foreign_flags"}
     assert parse(argv, {"VLLM_API_KEY": "k"}) == Config(**expected)

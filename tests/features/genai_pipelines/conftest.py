@@ -1,4 +1,4 @@
-"""Pipelines of openvino_genai, loaded once for all tests that ask for one; tests/engine has the others."""
+"""Pipelines of openvino_genai, each loaded once for all tests. tests/engine has further ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def small():
 
 @pytest.fixture(scope="session")
 def stateful():
-    """One text at a time."""
+    """A pipeline that computes one text at a time."""
     from lean_ovms.features.genai_pipelines.child.stateful import StatefulPipeline
 
     return StatefulPipeline(Config(**EXACT, pipeline_type="LM"))

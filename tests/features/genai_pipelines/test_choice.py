@@ -1,4 +1,4 @@
-"""Which pipeline serves a model."""
+"""The choice of the pipeline that serves a model."""
 
 import json
 from pathlib import Path

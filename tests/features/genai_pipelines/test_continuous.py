@@ -1,4 +1,4 @@
-"""The worker on the real engine: what a client finally gets equals what the engine computes by itself."""
+"""The worker on the real engine: a client gets exactly what the engine computes by itself."""
 
 import subprocess
 import sys
@@ -114,7 +114,7 @@ def test_prompt_logprobs_are_the_same_in_company(engine):
 
 
 def test_a_draft_model_with_many_requests_duplicates_no_first_token(engine):
-    """GenAI duplicates tokens when a prompt is split over steps next to others (so nothing is split here)."""
+    """GenAI duplicates tokens if a prompt is divided over steps next to other requests, so none is divided here."""
     prompts = [chat(q) + "Well, " * 20 for q in QUESTIONS * 2]
     alone = quiet(engine, prompts, max_tokens=20)
     rig = Rig(pipeline=load(draft_model_path=draft_model(), max_num_batched_tokens=64))
@@ -126,7 +126,7 @@ def test_a_draft_model_with_many_requests_duplicates_no_first_token(engine):
 
 @pytest.mark.parametrize("speculative", ["draft", "prompt_lookup"])
 def test_prompts_that_were_seen_before_get_the_same_answers_from_assisted_pipelines(engine, speculative):
-    """GenAI ends such an answer at once if it has a draft model, prefix caching and other requests beside it."""
+    """GenAI ends such an answer at once with a draft model, prefix caching and other requests in the batch."""
     options = {"draft": {"draft_model_path": draft_model()}, "prompt_lookup": {"prompt_lookup": True}}[speculative]
     pipe = load(enable_prefix_caching=True, **options)
     prompts = [chat(q) for q in QUESTIONS[:3]] * 3
@@ -143,7 +143,7 @@ def test_prompts_that_were_seen_before_get_the_same_answers_from_assisted_pipeli
 
 @pytest.mark.parametrize("speculative", ["draft", "prompt_lookup"])
 def test_assisted_pipelines_stay_within_a_small_cache(speculative):
-    """They write several tokens ahead, and overshoot max_new_tokens."""
+    """These pipelines write several tokens ahead, and exceed max_new_tokens."""
     options = {"prompt_lookup": True} if speculative == "prompt_lookup" else {"draft_model_path": draft_model()}
     rig = Rig(pipeline=load(blocks=16, **options))
     requests = [rig.submit(chat(q), ignore_eos=True, max_tokens=140) for q in QUESTIONS[:5]]

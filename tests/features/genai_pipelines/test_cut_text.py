@@ -1,4 +1,4 @@
-"""Long texts for a tokenizer that returns the last tokens only: they are encoded in parts."""
+"""A tokenizer that returns only the last tokens encodes long texts in parts."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from lean_ovms.features.genai_pipelines.child.cut_text import MOST_TOKENS, encod
 
 
 class Cutting:
-    """A tokenizer of one token per character that keeps the last MOST_TOKENS only. texts: what it was asked."""
+    """A tokenizer with one token per character that returns only the last MOST_TOKENS. `texts` has its arguments."""
 
     def __init__(self):
         self.texts = []

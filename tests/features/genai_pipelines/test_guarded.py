@@ -1,4 +1,4 @@
-"""Scheduler and recovery on the real engine: poisoned steps, a full cache, a crowd, odd settings."""
+"""Scheduler and recovery on the real engine: failing steps, a full cache, many requests, unusual settings."""
 
 import random
 import subprocess
@@ -51,7 +51,8 @@ def test_beam_searches_with_a_small_cache_all_finish(engine, small):
 
 @pytest.mark.parametrize("steps", [1, 2])
 def test_a_prompt_that_is_cancelled_half_way_does_not_spoil_the_prefix_cache(engine, caching, steps):
-    """Others decode, so that its chunks do not end where a block does; GenAI takes the last block for a whole one."""
+    """Other sequences decode, so that chunks do not end at the end of a block. GenAI takes the last block for a
+    full one."""
     prompt = [random.Random(steps).randrange(300, 1900) for _ in range(600)]
     asked = {"max_tokens": 3, "ignore_eos": True, "logprobs": True}
     alone = Rig(pipeline=engine).ask(prompt, **asked)
@@ -72,7 +73,7 @@ def test_a_prompt_that_is_cancelled_half_way_does_not_spoil_the_prefix_cache(eng
 
 @pytest.mark.parametrize("steps", [1, 2, 4])
 def test_many_prompts_that_are_cancelled_at_once_do_not_spoil_the_prefix_cache(engine, caching, steps):
-    """Only the first that is not done has begun; if another had, its prompt would be wrong from now on."""
+    """Only the first unfinished prompt has begun. If another had, its prompt would be wrong from now on."""
     dice = random.Random(f"many {steps}")
     prompts = [[dice.randrange(300, 1900) for _ in range(dice.choice([90, 150, 400]))] for _ in range(6)]
     asked = {"max_tokens": 3, "ignore_eos": True, "logprobs": True}
@@ -95,7 +96,7 @@ def test_many_prompts_that_are_cancelled_at_once_do_not_spoil_the_prefix_cache(e
 def test_a_step_that_fails_half_way_through_a_prompt_does_not_spoil_the_prefix_cache(
     engine, caching, monkeypatch, steps
 ):
-    """The step throws while it samples: by then it has computed what fills the block in which the last chunk ended."""
+    """The step fails while it samples, after it has computed tokens in the block in which the last chunk ended."""
     prompt = [random.Random(10 + steps).randrange(300, 1900) for _ in range(600)]
     asked = {"max_tokens": 3, "ignore_eos": True, "logprobs": True}
     alone = Rig(pipeline=engine).ask(prompt, **asked)
@@ -165,7 +166,8 @@ os._exit(0)
 
 
 def test_a_draft_pipeline_that_failed_is_given_up_and_all_get_the_error():
-    """GenAI throws for ever then, also after everybody was cancelled; and it may crash when it is taken down."""
+    """GenAI then fails in all later steps, even after all requests are cancelled, and may crash when it is
+    destroyed."""
     root = Path(__file__).parents[3]
     command = [sys.executable, "-c", LOST]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""A tiny Qwen3-Omni: what it answers to text, images and audio is what openvino_genai's own pipeline answers."""
+"""A tiny Qwen3-Omni answers text, images and audio like openvino_genai's own pipeline."""
 
 from dataclasses import asdict
 
@@ -37,7 +37,7 @@ def pipeline(folder):
 
 @pytest.fixture(scope="module")
 def direct(folder):
-    """Calls openvino_genai's pipeline, without any of ours: (prompt, images, audio) -> text and prompt tokens."""
+    """Returns a function that calls openvino_genai's pipeline: (prompt, images, audio) -> text and prompt tokens."""
     import openvino as ov
     import openvino_genai as genai
 
@@ -126,7 +126,7 @@ def test_no_request_hears_the_audio_of_another(pipeline):
 
 
 def test_long_audio_has_a_token_for_80_ms(pipeline):
-    """openvino_genai alone (2026.4.1) makes two of each after the first 8 s."""
+    """openvino_genai itself (2026.4.1) makes two tokens for each 80 ms after the first 8 s."""
     rig = Rig(pipeline=pipeline)
     request = ask(rig, chat(sounds(1)), (), (pcm(tone(20.0)),))
     short = ask(rig, chat(sounds(1)), (), (LOW[:200],))
@@ -135,7 +135,7 @@ def test_long_audio_has_a_token_for_80_ms(pipeline):
 
 
 def spoken(rig, **more):
-    """Runs a request for a spoken answer: its tokens, its audio, and what was in its records, in order."""
+    """Runs a request for a spoken answer. Returns its tokens, its audio, and the contents of its records in order."""
     request = ask(rig, chat("Hello!"), **{"speaker": "", "max_tokens": 4, **more})
     rig.run()
     records = [r for frame in rig.transport.frames for r in frame if isinstance(r, SpokenTokens) and r.id == request]

@@ -1,7 +1,8 @@
-"""The promises of a guarded pipeline, on the scripted one and on openvino_genai: what makes the fake trustworthy.
+"""The contract of a guarded pipeline, tested on the scripted one and on openvino_genai, so that the fake can be
+trusted.
 
-What every backend promises is in test_backend_contract.py. Those promises that hold for a stateful pipeline too, which
-computes one request at a time, are tested on that as well (`each`).
+test_backend_contract.py has what all backends promise. Promises that also hold for a stateful pipeline, which computes
+one request at a time, are tested on that as well (`each`).
 """
 
 from dataclasses import replace
@@ -45,7 +46,7 @@ def each(request):
 
 @pytest.fixture(autouse=True)
 def drained(request):
-    """Every test leaves its pipeline as it found it."""
+    """Checks that every test leaves its pipeline as it found it."""
     yield
     for name in {"pipeline", "each"} & set(request.fixturenames):
         assert not request.getfixturevalue(name).busy()
@@ -64,7 +65,7 @@ def work(tokens=(40, 41, 42), max_tokens=8, **changes):
 
 
 def finish(pipe, *handles, most=400):
-    """Step to the end; the ids of each handle."""
+    """Runs steps to the end. Returns the ids of each handle."""
     found = [[] for _ in handles]
     for _ in range(most):
         if not pipe.busy():
@@ -77,7 +78,7 @@ def finish(pipe, *handles, most=400):
 
 
 def first(pipe, handle):
-    """Step until the handle can be read."""
+    """Runs steps until the handle can be read."""
     for _ in range(400):
         pipe.step()
         if handle.can_read():
@@ -162,7 +163,7 @@ def test_whoever_does_not_fit_the_cache_is_lost_without_a_word_and_takes_others_
 
 
 def poison(pipe):
-    """A request whose computation raises: unchecked on purpose."""
+    """Adds a request whose computation fails, without the check that would reject it."""
     if isinstance(pipe, FakePipeline):
         return pipe.add(work(pipe.encode("<|raise|>", False)))
     return pipe.add(work([10**6], sampling=replace(GREEDY, repetition_penalty=1.5)))

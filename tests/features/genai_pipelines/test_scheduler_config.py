@@ -1,4 +1,4 @@
-"""The options of the KV cache and the scheduler reach GenAI's SchedulerConfig, or stop the start by name."""
+"""The options of the KV cache and the scheduler reach GenAI's SchedulerConfig, or the start fails and names them."""
 
 import json
 
@@ -132,7 +132,7 @@ def test_a_draft_gets_prompts_whole_whatever_its_options_say():
 
 
 def test_a_draft_with_a_cache_of_its_own_limits_the_blocks(tmp_path):
-    """It would end everybody if it ran out first."""
+    """If its cache ran out first, all requests would end."""
     (tmp_path / "config.json").write_text(
         json.dumps({"num_hidden_layers": 1000, "num_attention_heads": 64, "hidden_size": 64 * 64})
     )

@@ -1,4 +1,4 @@
-"""The stateful pipeline on the real engine: one request at a time, equal to direct calls of LLMPipeline."""
+"""The stateful pipeline on the real engine: one request at a time, with the results of direct calls of LLMPipeline."""
 
 import json
 
@@ -19,7 +19,7 @@ REGEX = json.dumps({"type": "structural_tag", "format": {"type": "regex", "patte
 
 @pytest.fixture(scope="module")
 def direct():
-    """Texts of direct calls."""
+    """Returns the texts of direct calls."""
     genai = pytest.importorskip("openvino_genai")
     properties = {**json.loads(EXACT["plugin_config"]), "KV_CACHE_PRECISION": "f32", "INFERENCE_PRECISION_HINT": "f32"}
     pipe = genai.LLMPipeline(str(Config().model_dir), "CPU", ATTENTION_BACKEND="SDPA", **properties)

@@ -1,4 +1,4 @@
-"""Vision on the real engine: what the worker tells equals what openvino_genai computes by itself."""
+"""Vision on the real engine: the worker reports exactly what openvino_genai computes by itself."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def words(rig, request, index=0):
 
 
 def direct(engine, prompt, *colours, size=SIZE, **fields):
-    """(ids, prompt tokens) of openvino_genai's own request loop."""
+    """Returns the ids and the prompt tokens of openvino_genai's own request loop."""
     import openvino as ov
     import openvino_genai as genai
 
@@ -175,7 +175,7 @@ def test_image_tokens_count_against_the_cache(tight):
 
 
 def test_images_of_several_requests_are_encoded_in_different_steps(vlm_pipeline):
-    """So that a stream gets a token in between."""
+    """In between, streams get tokens."""
     rig = Rig(pipeline=vlm_pipeline)
     stream = see(rig, turn("Hello!"), ignore_eos=True, max_tokens=50)
     rig.turn(3)

@@ -1,4 +1,4 @@
-"""Vision one conversation at a time: the same answers as in a batch, where both can give one."""
+"""Vision with one conversation at a time: the same answers as in a batch, where both can answer."""
 
 import pytest
 

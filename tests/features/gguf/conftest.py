@@ -1,4 +1,4 @@
-"""The fixture of tests/engine with which the tests of GGUF files compare."""
+"""The fixture of tests/engine to which the tests of GGUF files compare."""
 
 from __future__ import annotations
 

@@ -1,5 +1,9 @@
-"""LoRA adapters of GGUF files: tokens and log probabilities of transformers in torch, which tests/makers/zoo_gguf.py
-recorded, beside requests without an adapter; and in bf16, as near to f32 as torch's."""
+"""LoRA adapters of GGUF files, beside requests without an adapter.
+
+Tokens and log probabilities are those of transformers in torch, which tests/makers/zoo_gguf.py recorded. In bf16 they
+are
+as close to f32 as torch's.
+"""
 
 import json
 
@@ -19,7 +23,7 @@ pytestmark = [pytest.mark.model, pytest.mark.slow]
 
 
 def written(name, directory):
-    """Writes the adapter of a model; returns it as a request names it."""
+    """Writes the adapter of a model, and returns its name in requests."""
     arrays = {}
     for layer, (down, up) in zoo_gguf.adapter(RECORDED[name]["tensors"]).items():
         arrays[f"base_model.model.{layer}.lora_A.weight"] = down

@@ -1,4 +1,4 @@
-"""Constants of GGUF files are the same on a disk and in memory, and in memory where the disk cannot have them."""
+"""Constants of GGUF files are the same on disk and in memory. They are in memory if the disk cannot hold them."""
 
 import errno
 import os
@@ -22,7 +22,7 @@ ROWS, COLUMNS = 64, 1024
 
 @pytest.fixture(autouse=True)
 def disk(monkeypatch, tmp_path):
-    """A folder for the file, whatever the file system of the tests is."""
+    """Sets the folder for the file, on any file system."""
     monkeypatch.setattr(constant_file.tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(constant_file, "is_local", lambda folder: folder == str(tmp_path))
     monkeypatch.setattr(weight_pages, "_kept", {})
@@ -30,7 +30,7 @@ def disk(monkeypatch, tmp_path):
 
 
 def made(file: ConstantFile, kind: ov.Type, values: np.ndarray):
-    """Returns the node of values [ROWS, COLUMNS], of 4 bits [ROWS, COLUMNS / 2], written in pieces of seven rows."""
+    """Returns a node with values [ROWS, COLUMNS], or in 4 bits [ROWS, COLUMNS / 2], written in pieces of seven rows."""
     new = NewConstant(file, kind, [ROWS, COLUMNS])
     for first in range(0, ROWS, 7):
         new.append(values[first : first + 7])

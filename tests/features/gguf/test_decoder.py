@@ -1,4 +1,4 @@
-"""Networks that are built of GGUF files: OpenVINO knows their norms and rotations, and adapters their layers."""
+"""Networks built from GGUF files: OpenVINO recognizes norms and rotations, and adapters find their layers."""
 
 import json
 import os
@@ -67,7 +67,7 @@ PROJECTIONS = {f"self_attn.{letter}_proj" for letter in "qkvo"} | {
 
 
 def assert_fused(name, compiled):
-    """Norms and rotations are one operation each in the network of a model as it is executed."""
+    """Checks that each norm and each rotation is one operation in the compiled network."""
     kinds = Counter(str(op.get_rt_info()["layerType"].astype(str)) for op in compiled.get_runtime_model().get_ops())
     layers = RECORDED[name]["metadata"][f"{RECORDED[name]['architecture']}.block_count"]
     wanted = {"RoPE": 2 * (layers - UNROTATED.get(name, 0)), "RMS": layers * NORMS.get(name, 2) + 1}
@@ -109,7 +109,7 @@ def test_layers_have_the_names_that_adapters_know(name, tmp_path):
 
 @pytest.mark.parametrize("name", ["gemma3_text", "granite", "llama", "ministral3", "qwen3_5_text", "smollm3"])
 def test_rows_of_queries_and_keys_are_in_the_order_of_transformers(name, tmp_path):
-    """In which an adapter changes them."""
+    """Adapters change the rows in this order."""
     known = RECORDED[name]
     model = network.read(zoo_gguf.write(tmp_path / "x.gguf", name, "F32"), adapted=True)
     products = {node.get_friendly_name(): node for node in model.get_ops() if node.get_type_name() == "MatMul"}
@@ -160,7 +160,7 @@ def test_a_file_that_is_replaced_while_it_is_read_stays_to_its_end(tmp_path):
 
 @pytest.mark.parametrize("kind", BLOCKS)
 def test_blocks_stand_for_their_values_exactly(kind):
-    """Random bytes, of which some are no finite scales."""
+    """The blocks are random bytes; some have scales that are not finite."""
     known, (elements, size) = BLOCKS[kind], header.BLOCK_SIZES[kind]
     data = np.random.RandomState(kind).randint(0, 256, (300, size)).astype(np.uint8)
     with np.errstate(all="ignore"):
@@ -180,7 +180,8 @@ def test_blocks_stand_for_their_values_exactly(kind):
     ("kind", "group"), [*((kind, GROUP) for kind in (3, 7, 11, 12, 13, 14)), (7, 96), (13, 768), (14, 768)]
 )
 def test_numbers_of_eight_bits_stand_for_nearly_the_same(kind, group):
-    """Random bytes; some scales are 0, and some of those that have a sign are negative. A group may be a row."""
+    """The blocks are random bytes. Some scales are 0, and some of those with a sign are negative. A group may be a
+    row."""
     known, (_, size) = BLOCKS[kind], header.BLOCK_SIZES[kind]
     data = np.random.RandomState(kind).randint(0, 256, (300, size)).astype(np.uint8) & 0x3B
     if known.name == "Q6_K":
@@ -227,7 +228,7 @@ ROUNDINGS = {
 
 @pytest.mark.parametrize("name", ROUNDINGS)
 def test_rows_of_eight_bits_have_one_scale_where_that_changes_them_little(name, tmp_path, monkeypatch):
-    """Not where some groups are much larger than others, nor in types that are quick as they are.
+    """Not if some groups are much larger than others, nor in types that are fast as they are.
 
     Matrices of 4 bits that would take much memory stay as they are: the second one is larger.
     """
@@ -248,7 +249,7 @@ def test_rows_of_eight_bits_have_one_scale_where_that_changes_them_little(name, 
 
 
 def numbers_of(node):
-    """The type of the whole numbers of a matrix, and how many of them have one scale."""
+    """Returns the integer type of a matrix, and how many of its numbers share a scale."""
     while node.get_type_name() != "Constant":
         node = node.input_value(0).get_node()
     return node.get_element_type().to_string(), node.get_output_shape(0)[-1]
@@ -271,7 +272,7 @@ def test_a_group_without_a_scale_is_its_offset(tmp_path):
 
 @pytest.mark.parametrize("kind", [*BLOCKS, 0, 1, 30])
 def test_experts_of_every_type_are_what_they_stand_for(kind, tmp_path):
-    """Two tensors whose rows take turns; one group has no scale."""
+    """The rows of two tensors alternate, and one group has no scale."""
     elements, size = header.BLOCK_SIZES[kind]
     dice = np.random.RandomState(kind)
     data = dice.randint(0, 256, (2, 3, 4, 256 // elements, size)).astype(np.uint8) & 0x3B

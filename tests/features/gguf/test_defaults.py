@@ -1,5 +1,5 @@
-"""What a GGUF file says of requests: its templates, and defaults of sampling (the request's, the option's, the file's,
-llama.cpp's, in this order)."""
+"""A GGUF file's defaults for requests: templates and sampling. The request, the option, the file and llama.cpp take
+precedence in this order."""
 
 import json
 

@@ -1,4 +1,5 @@
-"""GGUF: the header is not believed, and a file answers what the same weights answer as OpenVINO files."""
+"""The header of a GGUF file is not trusted, and a file gives the same answers as OpenVINO files with the same
+weights."""
 
 import os
 import random
@@ -59,7 +60,7 @@ EMBEDDING = ("token_embd.weight", [64, 3], 1, 0)
 
 
 def file(changes=None, tensors=(EMBEDDING,), version=3, data=64 * 3 * 2):
-    """A GGUF file as bytes. changes: other entries by key; None leaves one out."""
+    """Returns a GGUF file as bytes. `changes` replaces entries by key; None leaves one out."""
     entries = {key: value for key, value in {**ENTRIES, **(changes or {})}.items() if value is not None}
     head = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(entries))
     head += b"".join(entry(key, *value) for key, value in entries.items())
@@ -72,7 +73,7 @@ CLASSES = ("cls.output.weight", [64, 1], 1, 0)
 
 
 def encoder(*tensors, **changes):
-    """A file of the architecture bert with these tensors as bytes."""
+    """Returns a file of the architecture bert with these tensors as bytes."""
     entries = {key.replace("llama", "bert"): value for key, value in ENTRIES.items()}
     named = {**dict.fromkeys(ENTRIES), **entries, "general.architecture": (8, text("bert")), **changes}
     return file(named, (EMBEDDING, *tensors), data=1 << 14)
@@ -198,7 +199,7 @@ OUTPUT = ("output.weight", [64, 3], 1, 0)
 
 
 def part(number, entries, tensor, count=2, tensors=2):
-    """A part of a split file as bytes."""
+    """Returns a part of a split file as bytes."""
     places = {"split.no": ("H", 2, number), "split.count": ("H", 2, count), "split.tensors.count": ("i", 5, tensors)}
     split = {key: (kind, struct.pack("<" + code, value)) for key, (code, kind, value) in places.items()}
     return file({**dict.fromkeys(ENTRIES), **entries, **split}, [tensor])
@@ -364,7 +365,7 @@ def test_everything_about_the_model_comes_from_the_file(pipeline, engine):
 
 @pytest.mark.model
 def test_its_table_of_tokens_is_that_of_the_models_own_files(pipeline, engine):
-    """Also <think> and <tool_call> can be seen, which GenAI's decode hides for a GGUF file."""
+    """<think> and <tool_call> are visible too, which GenAI's decode hides for a GGUF file."""
     assert pipeline.vocabulary.exact
     assert pipeline.vocabulary.pieces == engine.vocabulary.pieces
     assert pipeline.vocabulary.special == engine.vocabulary.special

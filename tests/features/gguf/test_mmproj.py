@@ -1,6 +1,6 @@
-"""Models in GGUF files that a file mmproj reads images for: tokens and log probabilities of transformers in torch.
+"""Models in GGUF files that read images with an mmproj file: tokens and log probabilities of transformers in torch.
 
-tests/makers/zoo_mmproj.py recorded them, with the files that llama.cpp's converter made.
+tests/makers/zoo_mmproj.py recorded them, with files made by llama.cpp's converter.
 """
 
 import json
@@ -32,12 +32,12 @@ pytestmark = pytest.mark.model
 
 
 def unpacked(name, directory):
-    """The file of a model of the zoo, with its mmproj beside it."""
+    """Returns the file of a model of the zoo, with its mmproj in the same folder."""
     return extract(ZOO / f"{name}.tar.xz", directory) / f"{name}.gguf"
 
 
 def rewritten(path, target, renamed=None, **metadata):
-    """A file mmproj with other names of tensors, and other metadata."""
+    """Writes an mmproj file with other names of tensors and other metadata."""
     known = header.read_mmproj(path)
     with Tensors(path, known) as tensors:
         found = [((renamed or str)(name), tensors.numbers(name)) for name in known.tensors]

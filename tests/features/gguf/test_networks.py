@@ -1,5 +1,5 @@
 """GGUF files on the paged engine: tokens and log probabilities of transformers in torch, which tests/makers/zoo_gguf.py
-recorded, and every type of weights against the same weights in F32."""
+recorded, and every type of weights compared with the same weights in F32."""
 
 import json
 import re
@@ -103,7 +103,7 @@ def test_a_draft_of_the_same_file_is_always_right(tmp_path):
 
 
 def blocks(name, rows, kind):
-    """Random blocks of a matrix with rows of 256 elements."""
+    """Returns random blocks of a matrix with rows of 256 elements."""
     elements, size = BLOCK_SIZES[getattr(gguf.GGMLQuantizationType, kind)]
     dice = np.random.RandomState(len(name) + rows)
     data = dice.randint(0, 256, (rows, 256 // elements, size)).astype(np.uint8)
@@ -122,7 +122,7 @@ def blocks(name, rows, kind):
 
 
 def tiny(path, kind):
-    """A file with matrices of this type, and the same in F32."""
+    """Writes a file with matrices of a type, and one with the same values in F32."""
     known = RECORDED["llama"]
     sizes = {"embedding_length": 256, "feed_forward_length": 256, "rope.dimension_count": 64}
     sizes |= {"attention.key_length": 64, "attention.value_length": 64}
@@ -142,7 +142,7 @@ def tiny(path, kind):
 
 
 def built(path):
-    """The matrices of a file as they are in networks, by name."""
+    """Returns the matrices of a file as they are in networks, by name."""
     known = header.read(path)
     with Tensors(path, known) as tensors:
         names = [name for name, shape in known.tensors.items() if len(shape) == 2]
@@ -150,7 +150,7 @@ def built(path):
 
 
 def numbers(outputs):
-    """The values of outputs by name."""
+    """Returns the values of outputs by name."""
     compiled = ov.Core().compile_model(ov.Model([*outputs.values()], [], "weights"), "CPU", FLOATS)
     return dict(zip(outputs, map(np.array, compiled([]).to_tuple()), strict=True))
 
@@ -200,14 +200,14 @@ sys.exit(refused == 0)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["glm4", "llama", "qwen3_5_moe_text"])
 def test_hostile_headers_crash_nothing(name, tmp_path):
-    """In a process of its own: what openvino does with a number that is not true could end it."""
+    """In a process of its own, because openvino could crash on a false number."""
     path = zoo_gguf.write(tmp_path / "x.gguf", name)
     header = min(int(tensor.data_offset) for tensor in gguf.GGUFReader(path).tensors)
     subprocess.run([sys.executable, "-W", "ignore", "-c", HOSTILE, path, str(header)], check=True, timeout=500)
 
 
 def one_head(path, name, times):
-    """The file of a recorded model with the first head of keys and values alone, so many times."""
+    """Returns the file of a recorded model with the first head of keys and values repeated."""
     known = RECORDED[name]
     key = f"{known['architecture']}.attention.head_count_kv"
     tensors = {}
@@ -267,7 +267,7 @@ def test_layers_with_experts_and_those_before_them_lack_nothing_of_their_kind(mi
     ],
 )
 def test_sizes_of_latent_attention_that_are_not_those_of_its_tensors_are_refused(tmp_path, key, number, tensor):
-    """Before an order of as many rows is made, which could be larger than the memory."""
+    """They are rejected before an order of as many rows is allocated, which might not fit into memory."""
     path = zoo_gguf.write(tmp_path / "x.gguf", "glm4_moe_lite", **{f"deepseek2.{key}": number})
     with pytest.raises(StartError, match=rf"blk\.0\.{tensor}\.weight has other rows"):
         network.read(path)
@@ -275,7 +275,8 @@ def test_sizes_of_latent_attention_that_are_not_those_of_its_tensors_are_refused
 
 @pytest.mark.parametrize(("groups", "used"), [(3, 2), (8, 4), (4, 0), (4, 5), (4, 1)])
 def test_groups_that_cannot_have_the_experts_of_a_token_are_refused(tmp_path, groups, used):
-    """Groups that do not divide the experts, groups of one, no groups of a token, too many, too few experts in them."""
+    """Groups that do not divide the experts, groups of one, no or too many groups of a token, and too few experts
+    in them."""
     sizes = {"deepseek2.expert_group_count": groups, "deepseek2.expert_group_used_count": used}
     path = zoo_gguf.write(tmp_path / "x.gguf", "deepseek_v3-groups", **sizes)
     with pytest.raises(StartError, match=f"3 of 8 experts are not chosen in {used} of {groups} groups"):
@@ -285,7 +286,8 @@ def test_groups_that_cannot_have_the_experts_of_a_token_are_refused(tmp_path, gr
 @pytest.mark.slow
 @pytest.mark.parametrize("scaled", ["linear", "factors"])
 def test_positions_are_scaled_as_the_file_says(scaled, tmp_path):
-    """Half the frequencies: by a factor of positions, or of each frequency; a network of all frequencies is another."""
+    """Frequencies are halved, by a factor for positions or for each frequency. A network with all frequencies
+    differs."""
     known = RECORDED["qwen3"]
     tensors = {name: zoo_gguf.values(name, shape) for name, shape in known["tensors"].items()}
     more = {"qwen3.rope.scaling.type": "linear", "qwen3.rope.scaling.factor": 2.0} if scaled == "linear" else {}
@@ -299,7 +301,7 @@ def test_positions_are_scaled_as_the_file_says(scaled, tmp_path):
 
 
 def frequencies(path):
-    """What positions are multiplied by in the network of a file."""
+    """Returns the numbers by which positions are multiplied in the network of a file."""
     nodes = [node for node in network.read(path).get_ordered_ops() if node.get_type_name() == "MatMul"]
     [found] = [node for node in nodes if node.input_value(0).get_node().get_type_name() == "Constant"]
     return found.input_value(0).get_node().data.copy()
@@ -307,7 +309,7 @@ def frequencies(path):
 
 @pytest.mark.slow
 def test_heads_of_keys_and_values_have_other_sizes_in_a_cache_of_8_bits(tmp_path):
-    """OpenVINO alone errs by 0.5 and more from the second token on."""
+    """OpenVINO itself is off by 0.5 and more from the second token on."""
     path = str(zoo_gguf.write(tmp_path / "x.gguf", "glm4_moe_lite"))
     pipe = load(blocks=60, model_path=path, **OPTIONS, kv_cache_precision="u8")
     for (ids, ours), (known, theirs) in zip(answers(pipe), RECORDED["glm4_moe_lite"]["answers"], strict=True):

@@ -90,7 +90,7 @@ def test_a_reranker_compares_yes_and_no(tmp_path: Path) -> None:
 
 
 def test_a_reranker_has_rows_for_yes_and_no_alone(tmp_path: Path) -> None:
-    """As llama.cpp's converter makes them of Qwen3-Reranker: an untied head is not in the file."""
+    """llama.cpp's converter makes such files of Qwen3-Reranker: they lack the untied head."""
     labels = {"qwen3.pooling_type": RANK, "qwen3.classifier.output_labels": ["yes", "no"], "tokenizer.ggml.pre": "glm4"}
     yes, no = zoo_gguf.values("cls.output.weight", [2, 64])
     tensors = {name: shape for name, shape in RECORDED["qwen3"]["tensors"].items() if name != "output.weight"}
@@ -116,7 +116,7 @@ def test_a_classifier_of_an_encoder_reads_the_first_token(tmp_path: Path, task: 
 
 
 def test_a_single_row_has_one_dimension_in_files_that_were_quantized(tmp_path: Path) -> None:
-    """As llama.cpp's quantization writes the type of tokens and the score of a reranker of XLM-RoBERTa."""
+    """llama.cpp's quantization writes the token types and the score of an XLM-RoBERTa reranker like this."""
     found = []
     for types, score in (([1, 64], [1, 64]), ([64], [64])):
         sizes = {**RECORDED["bert"]["tensors"], **CLASSIFIER, "token_types.weight": types, "cls.output.weight": score}

@@ -1,4 +1,4 @@
-"""A server on a GGUF file: chat, tools and errors as with the model's own files."""
+"""A server of a GGUF file: chat, tools and errors are as with the model's own files."""
 
 from __future__ import annotations
 

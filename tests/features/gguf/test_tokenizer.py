@@ -1,4 +1,5 @@
-"""Tokenizers from the metadata of GGUF files: the ids of the model's tokenizer.json, or of the definition of pieces."""
+"""Tokenizers made from GGUF metadata return the ids of the model's tokenizer.json, or those that the definition
+yields."""
 
 import base64
 import json
@@ -85,7 +86,7 @@ PIECES = {
 
 
 def best_pairs(text, prefix):
-    """The definition: of all neighbours that make a piece, those of the best score are joined, the first ones first."""
+    """Tokenizes by the definition: of all neighbours that form a piece, the first with the best score are joined."""
     ids = {token: i for i, token in enumerate(TOKENS)}
     parts = list((SPACE if prefix and text else "") + text.replace(" ", SPACE))
     while True:
@@ -185,7 +186,7 @@ def test_what_cannot_be_built_is_refused(made, changes, word):
 
 @pytest.mark.parametrize("cased", [False, True])
 def test_words_and_their_ends_are_those_of_bert(made, cased):
-    """The file has no word of whether texts are lowercased; its words tell."""
+    """The file does not say whether texts are lowercased, but its words show it."""
     words = [*(f"[{name}]" for name in ("PAD", "UNK", "CLS", "SEP")), *"abcxyz0123.,!'"]
     words += ["the", "##s", "##x", "##ab", "\u4e2d", "caf\u00e9", "cafe"]
     words += ["The", "##S"] if cased else []
@@ -247,7 +248,7 @@ def test_probable_pieces_are_those_of_transformers(made):
 
 
 def broken(charsmap):
-    """What the library would read outside of, and end the process, some of it when it reads a text."""
+    """Yields metadata with which the library would read out of bounds and crash, partly only when it encodes a text."""
     nodes = 4 + int.from_bytes(bytes(charsmap[:4]), "little")
     return {
         "no node": [0] * 400,

@@ -1,4 +1,4 @@
-"""A server without the feature gguf refuses the files that it would have read."""
+"""A server without the feature gguf rejects GGUF files."""
 
 from __future__ import annotations
 

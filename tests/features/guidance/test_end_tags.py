@@ -1,4 +1,4 @@
-"""What grammars let a model write in the values of XML-like calls: nothing that the parser would read otherwise."""
+"""Grammars do not let a model write anything in values of XML-like calls that the parser would misread."""
 
 import json
 

@@ -43,7 +43,7 @@ def library(guidance):
 
 
 def begin(library, form, stops=frozenset({EOS})):
-    """A grammar at its beginning."""
+    """Returns a matcher at the beginning of a grammar."""
     library.compile(form)
     return library.matcher(form, stops)
 
@@ -63,7 +63,7 @@ def allowed(matcher):
 
 
 def tokens(text):
-    """The text in the shortest pieces: single bytes and characters come before whole words."""
+    """Returns a text in the shortest pieces: single bytes and characters come before whole words."""
     data, ids = text.encode(), []
     table = {piece: i for i, piece in enumerate(PIECES) if piece and i not in (EOS, 0)}
     while data:
@@ -74,7 +74,7 @@ def tokens(text):
 
 
 def fits(library, form, text):
-    """Whether the whole text may be generated and end there; where there is a choice, in the shortest pieces."""
+    """Returns whether a text may be generated and end there, in the shortest pieces if there is a choice."""
     matcher, rest = begin(library, form), text.encode()
     while rest:
         options = [i for i in allowed(matcher) if i < len(PIECES) and PIECES[i] and rest.startswith(PIECES[i])]
@@ -87,7 +87,7 @@ def fits(library, form, text):
 
 
 def written(library, form, seed, most=300):
-    """A random text of the grammar; None if it does not end by itself."""
+    """Returns a random text of the grammar; None if it does not end by itself."""
     dice, matcher, ids = random.Random(seed), begin(library, form), []
     for _ in range(most):
         choice = sorted(allowed(matcher))
@@ -482,7 +482,7 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.slow
 def test_no_mask_of_a_hostile_grammar_takes_long(guidance, name):
-    """0.1 s of CPU time are five times what is meant, on a machine that is busy; the second of these took seconds."""
+    """0.1 s of CPU time is five times the limit, for busy machines. The second of these grammars once took seconds."""
     try:
         guidance.check(HOSTILE[name], GrammarBounds())
         matcher = guidance.matcher(HOSTILE[name], frozenset({EOS}))
@@ -502,7 +502,7 @@ def test_no_mask_of_a_hostile_grammar_takes_long(guidance, name):
 
 
 class Reader:
-    """Reads in this process; counts."""
+    """Reads in this process, and counts the calls."""
 
     def __init__(self):
         self.read = 0

@@ -1,4 +1,4 @@
-"""patternProperties beside properties: whatever is generated ends, and fits both."""
+"""patternProperties together with properties: every generated text ends, and satisfies both."""
 
 import json
 import random
@@ -71,7 +71,7 @@ def guidance():
 
 
 def walked(library, tag, seed, most=60):
-    """A random text in short tokens and without blanks, which ends where it may; None if it is not over by then."""
+    """Returns a random text in short tokens without spaces, which ends as soon as it may; None if it is too long."""
     dice, matcher, text = random.Random(seed), begin(library, tag), b""
     for _ in range(most):
         choice = [i for i in allowed(matcher) if i == EOS or (len(PIECES[i]) == 1 and PIECES[i].strip())]

@@ -1,4 +1,4 @@
-"""Special tokens in grammars: what is constrained has none, and each family's markup may still be written with them."""
+"""Special tokens in grammars: constrained text contains none, but families can write their markup with them."""
 
 import json
 import random
@@ -67,7 +67,7 @@ def allowed(matcher):
 
 
 def biased(library, tag, seed, most=200):
-    """Tokens of a random text, in which every special token comes that is allowed; cut off after a while."""
+    """Returns the tokens of a random text with every special token that is allowed, cut off at a limit."""
     dice, matcher, ids = random.Random(seed), begin(library, tag), []
     while len(ids) < most:
         choice = allowed(matcher)
@@ -79,7 +79,7 @@ def biased(library, tag, seed, most=200):
 
 
 def takes(library, tag, *pieces):
-    """Whether the text may be generated as these tokens; special ones come whole, other text in single characters."""
+    """Returns whether a text may be generated as these tokens: special ones as a whole, others as single characters."""
     matcher = begin(library, tag)
     for piece in pieces:
         ids = [PIECES.index(piece.encode())] if piece in MARKUP else [PIECES.index(c.encode()) for c in piece]
@@ -141,7 +141,7 @@ def test_calls_may_be_written_with_special_tokens_or_without_them(library, famil
     "family", [name for name in STYLED if name != "gemma4"]
 )  # XGrammar holds it to its syntax only
 def test_arguments_have_no_special_token_but_the_end_of_their_value(library, family):
-    """Each special token of a call stands where the family writes it. (XGrammar holds gemma4 to its syntax only.)"""
+    """Each special token of a call is where the family writes it. (XGrammar only imposes gemma4's syntax.)"""
     tag = tagged(family=family)
     for seed in range(2):
         ids = biased(library, tag, seed, 300)

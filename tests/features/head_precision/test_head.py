@@ -1,4 +1,4 @@
-"""Output heads in fewer bits: the head alone changes, by less than a step of its numbers, whatever file it is from."""
+"""Output heads in fewer bits: only the head changes, by less than one quantization step, in files of all kinds."""
 
 import numpy as np
 import openvino as ov
@@ -26,7 +26,7 @@ F32 = {"INFERENCE_PRECISION_HINT": "f32"}
 
 @pytest.fixture(scope="module", params=["IR", "F16", "Q8_0"])
 def file(request, tmp_path_factory):
-    """The demo model, whose head and embeddings are one matrix, as IR and as GGUF files."""
+    """Returns the demo model, whose head and embeddings are one matrix, as IR or GGUF file."""
     if request.param == "IR":
         return Config().model_dir / "openvino_model.xml"
     path = tmp_path_factory.mktemp("gguf") / f"{request.param}.gguf"
@@ -34,7 +34,7 @@ def file(request, tmp_path_factory):
 
 
 def values(output):
-    """Returns the numbers of an output that depends on no input."""
+    """Returns the values of an output that depends on no input."""
     compiled = ov.Core().compile_model(ov.Model([output], []), "CPU", F32)
     return next(iter(compiled({}).values()))
 

@@ -1,4 +1,4 @@
-"""A hub with some models, a repository to pull into, and a library that does not really sleep."""
+"""A hub with some models, a repository to pull into, and a library that does not wait."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WEIGHTS = bytes(range(256)) * 2000
 
 
 def model_files(weights: bytes = WEIGHTS) -> dict[str, bytes]:
-    """What an exported model holds, and things that nobody needs."""
+    """Returns the files of an exported model, and some that are not needed."""
     return {
         ".gitattributes": b"*.bin filter=lfs\n",
         "README.md": b"# A model\n",
@@ -46,7 +46,7 @@ def server() -> Iterator[HubServer]:
 
 @pytest.fixture(autouse=True)
 def fast_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """No waiting between the library's own tries, no token or proxy of the machine."""
+    """Removes the waits between the library's own retries, and the machine's token and proxy."""
     hub = pytest.importorskip("huggingface_hub")
     import huggingface_hub.constants
     import huggingface_hub.file_download
@@ -70,7 +70,7 @@ def fast_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[No
 
 @pytest.fixture
 def waits() -> list[float]:
-    """How long we would have slept."""
+    """Records how long we would have waited."""
     return []
 
 
@@ -81,7 +81,7 @@ def open_hub(server: HubServer, waits: list[float]) -> Callable[[], HubClient]:
 
 @pytest.fixture
 def order(tmp_path: Path) -> Callable[..., PullRequest]:
-    """An order for org/model, or with other fields."""
+    """Returns an order for org/model, with the given fields."""
 
     def make(source: str = "org/model", **fields: Any) -> PullRequest:
         repository = tmp_path / "models"
@@ -91,5 +91,5 @@ def order(tmp_path: Path) -> Callable[..., PullRequest]:
 
 
 def tree(directory: Path) -> dict[str, bytes]:
-    """Every file below, by its relative path."""
+    """Returns every file in a folder by its relative path."""
     return {str(p.relative_to(directory)): p.read_bytes() for p in sorted(directory.rglob("*")) if p.is_file()}

@@ -1,7 +1,7 @@
-"""A hub on localhost, as much of one as huggingface_hub asks for: model info, files with ranges, redirects to storage.
+"""A hub on localhost, with all that huggingface_hub needs: model info, files with ranges, redirects to storage.
 
-Large files are redirected to /storage with a signature that is good for one request, as the signed addresses of the
-public hub are good for a time. Faults are written down per path and happen in order, one per request.
+Large files are redirected to /storage with a signature that is valid for one request; the public hub's signatures are
+valid for some time. Faults are configured per path, and happen in order, one per request.
 """
 
 from __future__ import annotations
@@ -21,22 +21,24 @@ TEXT = (".json", ".md", ".txt", ".jinja", ".xml")
 
 @dataclass
 class Fault:
-    """What happens instead. status: an error. cut: so many bytes of the body, then the connection breaks.
-
-    short: so many bytes, well-formed. stall_s: silence before the body. spoil: the right length, other bytes.
-    """
+    """A failure that happens in place of the answer."""
 
     status: int = 0
+    """The status of an error; 0 for none."""
     headers: dict[str, str] = field(default_factory=dict)
     cut: int | None = None
+    """The bytes of the body after which the connection breaks."""
     short: int | None = None
+    """The bytes of a body that is well-formed but too short."""
     stall_s: float = 0.0
+    """Seconds of silence before the body."""
     spoil: bool = False
+    """Whether the body has the right length but other bytes."""
 
 
 @dataclass
 class Repo:
-    """files by path; gated, private: who may see it. faults by path ("" for the info)."""
+    """The files of a repository by path, who may see them, and faults by path ("" for the model info)."""
 
     files: dict[str, bytes]
     gated: bool = False
@@ -54,7 +56,7 @@ class Repo:
 
 @dataclass
 class Seen:
-    """One request that came. start: of its range."""
+    """A request that arrived. `start` is the beginning of its range."""
 
     method: str
     path: str
@@ -64,7 +66,7 @@ class Seen:
 
 
 class HubServer(ThreadingHTTPServer):
-    """Serves repos on a free port of localhost. token: opens gated and private ones."""
+    """Serves repositories on a free port of localhost. `token` gives access to gated and private ones."""
 
     daemon_threads = True
     allow_reuse_address = True
@@ -87,11 +89,11 @@ class HubServer(ThreadingHTTPServer):
         self.server_close()
 
     def starts(self, name: str) -> list[int]:
-        """Where each request for the content of that file began."""
+        """Returns the beginning of each request for the content of a file."""
         return [seen.start for seen in self.seen if seen.path.endswith(name) and seen.path.startswith("/storage")]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients that leave are part of the tests."""
+        """Ignores errors, because clients that disconnect are part of the tests."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -119,7 +121,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._resolve(repo, rest, token)
 
     def _repo(self, name: str, token: str) -> Repo | None:
-        """The repository if it is to be seen; else it is answered."""
+        """Returns the repository if the client may see it; otherwise answers with an error."""
         repo = self.server.repos.get(name)
         allowed = token == self.server.token
         if repo is None or (repo.private and not allowed):

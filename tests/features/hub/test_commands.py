@@ -1,4 +1,4 @@
-"""The command line with a hub: what is pulled, converted and served; what it prints and how it ends."""
+"""The command line with a hub: what is pulled, converted and served, its output and exit status."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PULL = ("--pull", "--source_model", "org/model", "--model_repository_path", "mod
 
 @pytest.fixture
 def run(run: Run, server: HubServer, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """The same with the hub of these tests."""
+    """Runs the command line with the hub of these tests."""
     monkeypatch.setenv("HF_ENDPOINT", server.url)
     monkeypatch.setenv("GIT_LFS_RESUME_INTERVAL_SECONDS", "0")
     return run

@@ -33,7 +33,7 @@ def test_what_is_said(done: int, total: int, speed: float, text: str) -> None:
 
 @pytest.fixture
 def received() -> Iterator[int]:
-    """Bytes received at each report: 30 MB, then nothing."""
+    """Yields the bytes received at each report: 30 MB, then nothing more."""
     return iter([0, 30_000_000, 30_000_000, 30_000_000])
 
 

@@ -1,4 +1,4 @@
-"""Pulling from a hub on localhost: whole, checked, resumed, or not there at all."""
+"""Pulling from a hub on localhost: complete, verified, resumed, or nothing at all."""
 
 from __future__ import annotations
 
@@ -430,7 +430,7 @@ for name in openvino_model openvino_tokenizer openvino_detokenizer; do echo x > 
 
 @pytest.fixture
 def optimum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
-    """An optimum-cli that writes down what it is asked and makes empty files."""
+    """Installs an optimum-cli that records its arguments and creates empty files."""
 
     def install(fails: str = "") -> Path:
         program, log = tmp_path / "optimum-cli", tmp_path / "asked"

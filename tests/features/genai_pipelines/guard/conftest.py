@@ -1,4 +1,4 @@
-"""Here a Rig has the fake of openvino_genai's pipeline, with its guard."""
+"""In these tests a Rig runs the guard on the fake of openvino_genai's pipeline."""
 
 import pytest
 

@@ -1,8 +1,9 @@
-"""A pipeline with scripted outputs in the place of openvino_genai's, for tests of its guard. No openvino, no model.
+"""A pipeline with scripted outputs that stands for openvino_genai's, for tests of its guard. Needs neither openvino nor
+a model.
 
-It is as strict as the real one, on purpose: reading an empty handle raises, an exception from a step poisons every
-later step until all requests are cancelled and drained, a beam search that is preempted for lack of KV blocks is lost,
-blocks of a cancelled request are free only at the next step. test_pipeline_contract.py runs on both.
+It is deliberately as strict as the real one. Reading an empty handle raises an error. An exception in a step makes all
+later steps fail until all requests are cancelled and drained. A beam search that is preempted for lack of KV blocks is
+lost. Blocks of a cancelled request are free only at the next step. test_pipeline_contract.py runs on both.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ LOSE, STALL = 250, 251
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script(scripted.Script):
-    """How the pipeline behaves, whose steps take no time. tokens_per_step: more than 1 as in a speculative pipeline."""
+    """The behaviour of the pipeline, whose steps take no time. A speculative pipeline has more than 1
+    `tokens_per_step`."""
 
     tokens_per_step: int = 1
     vision: bool = False
@@ -44,7 +46,7 @@ class Script(scripted.Script):
 
 @dataclass(slots=True, eq=False)
 class FakeHandle:
-    """One request; its answer is known from the start."""
+    """A request, whose answer is known from the start."""
 
     request: PipelineRequest
     answer: list[int]
@@ -72,7 +74,8 @@ _TAG = re.compile(IMAGE_TAG.format(r"(\d+)"))
 
 
 class FakeImageTokens:
-    """A pipeline.ImageTokenCounter. An image is the text of its size and its first pixel's colour: [2x3 #ff0000]."""
+    """A pipeline.ImageTokenCounter. An image becomes a text with its size and the colour of its first pixel: [2x3
+    #ff0000]."""
 
     takes_ids = False
     parse = staticmethod(image_prompts.parse)
@@ -159,8 +162,9 @@ class FakePipeline:
     # --- one step
 
     def _schedule(self) -> list[tuple[FakeHandle, int]]:
-        """Returns how many tokens each request computes. The newest are preempted while the KV blocks do not suffice:
-        they have none, and go on when there are some."""
+        """Returns how many tokens of each request are computed. If KV blocks run out, the newest requests are
+        preempted: they lose
+        their blocks, and continue when some are free."""
         ready = [h for h in self.live if not h.stalled]
         while self.count_blocks(plan := self._plan(ready), ready) > self.script.blocks:
             victim = ready.pop()
@@ -171,7 +175,8 @@ class FakePipeline:
         return list(plan.items())
 
     def _plan(self, ready: list[FakeHandle]) -> dict[FakeHandle, int]:
-        """Returns the tokens of each request in a step: decode first, then prompts in order, up to step_tokens."""
+        """Returns the tokens of each request in a step: first decoding ones, then prompts in order, up to
+        step_tokens."""
         decoding = [(h, 1) for h in ready if h.prefilled == len(h.request.tokens)]
         left = self.step_tokens - len(decoding)
         plan = dict(decoding[: self.step_tokens])
@@ -183,7 +188,7 @@ class FakePipeline:
         return plan
 
     def count_blocks(self, plan: Mapping[FakeHandle, int], held: list[FakeHandle]) -> int:
-        """Returns the KV blocks of these requests after a step of this plan."""
+        """Returns the number of KV blocks that these requests have after a step of this plan."""
         size = self.script.block_size
         return sum(-(-(h.prefilled + h.decoded + plan.get(h, 0)) // size) for h in held)
 
@@ -220,7 +225,7 @@ class FakePipeline:
         handle.outputs.append({0: _output([*echoed, *tokens])})
 
     def _sample_beams(self, handle: FakeHandle) -> None:
-        """Appends all beams at once, worst first, under arbitrary keys; each worse one starts a token later."""
+        """Appends all beams at once, the worst first, under arbitrary keys. Each worse beam starts one token later."""
         answer, outputs = handle.answer, {}
         for rank in reversed(range(handle.request.sampling.beams)):
             start = rank % max(1, len(answer) - 1)
@@ -229,7 +234,7 @@ class FakePipeline:
         handle.state = "finished"
 
     def _answer(self, request: PipelineRequest) -> list[int]:
-        """Returns what follows from prompt and seed alone."""
+        """Returns an answer that depends only on prompt and seed."""
         return answer(
             self.script.answer,
             request.tokens,
@@ -246,5 +251,5 @@ def _output(tokens: list[int], score: float = 0.0) -> GuardedOutput:
 
 
 def logprob(token: int) -> float:
-    """Encodes the token, so that a test can match them; exact in binary."""
+    """Returns a log probability that encodes the token, exact in binary, so that tests can check it."""
     return -(token + 1) / 1024

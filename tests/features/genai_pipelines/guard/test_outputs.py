@@ -1,4 +1,4 @@
-"""Outputs of a pipeline that speaks."""
+"""Outputs of a pipeline that generates speech."""
 
 import pytest
 

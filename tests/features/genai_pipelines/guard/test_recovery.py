@@ -1,4 +1,4 @@
-"""After a step of openvino_genai's pipeline that raised: it is drained, or given up."""
+"""After a step of openvino_genai's pipeline has failed, the pipeline is drained or given up."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the guard of openvino_genai's pipelines adds: who starts, half computed prompts, lost sequences."""
+"""The guard of openvino_genai's pipelines: which requests start, partially computed prompts, lost sequences."""
 
 from lean_ovms.engine.generation import fake_tokenizer as words
 from lean_ovms.engine.protocol import Tokens
@@ -62,7 +62,7 @@ def test_behind_one_that_has_to_wait_none_starts():
 
 
 def constrained(rig, request_id):
-    """Turn a request into one with a grammar, which the script ignores."""
+    """Turns a request into one with a grammar, which the script ignores."""
     rig.turn()
     request = rig.scheduler.requests[request_id]
     request.constraint = "{}"
@@ -84,7 +84,7 @@ def test_sequences_with_a_grammar_do_not_start_while_one_is_compiled(monkeypatch
 
 
 def test_a_request_for_prompt_logprobs_starts_first_of_all_and_nobody_passes_it():
-    """GenAI mixes its log probabilities up with those of whoever is before it in the batch."""
+    """GenAI confuses its log probabilities with those of requests in front of it in the batch."""
     rig = Rig()
     before = [rig.submit("before", max_tokens=9) for _ in range(2)]
     rig.turn(2)

@@ -1,4 +1,5 @@
-"""Prompts of hybrids by chunks (delta_chunks), against openvino's own operation, which computes token by token."""
+"""Prompts of hybrid models in chunks (delta_chunks), compared with openvino's own operation, which computes token
+by token."""
 
 import json
 import random
@@ -19,7 +20,7 @@ TOKENS = 250
 
 
 def loaded(path, hint, edit, **options):
-    """A pipeline with a network that is changed like this, and computes in this precision."""
+    """Returns a pipeline with a changed network in a given precision."""
     config = {**json.loads(EXACT["plugin_config"]), "INFERENCE_PRECISION_HINT": hint}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(networks, "compute_in_chunks", edit)
@@ -28,7 +29,7 @@ def loaded(path, hint, edit, **options):
 
 
 def log_probabilities(path, step_tokens, edit=networks.compute_in_chunks, others=0, hint="f32"):
-    """Those of a prompt of TOKENS tokens, computed in parts of so many tokens, beside other sequences."""
+    """Returns those of a prompt of TOKENS tokens, computed in parts, beside other sequences."""
     pipe = loaded(path, hint, edit, max_num_batched_tokens=step_tokens)
     dice, rig = random.Random(3), Rig(pipeline=pipe)
     prompt = [dice.randrange(3, VOCAB) for _ in range(TOKENS)]
@@ -41,7 +42,7 @@ def log_probabilities(path, step_tokens, edit=networks.compute_in_chunks, others
 
 
 def by_tokens(network, precision):
-    """Leaves a network as it is."""
+    """Leaves a network unchanged."""
 
 
 @pytest.mark.parametrize(("name", "sizes"), [("qwen3_5_text", (1, 17, 200)), ("qwen3_next", (64,))])
@@ -54,7 +55,7 @@ def test_prompts_in_parts_of_any_size_have_the_same_log_probabilities(name, size
 
 
 class Split:
-    """In the place of a convolution: its inputs are queries, keys and values."""
+    """Replaces a convolution; its inputs are queries, keys and values."""
 
     length = 2
 
@@ -71,7 +72,7 @@ class Split:
 
 @pytest.mark.parametrize("hint", ["f32", "bf16"])
 def test_the_states_behind_each_prompt_of_a_step_are_in_order(hint):
-    """More of them than openvino keeps in order where a loop returns its own numbers in bf16."""
+    """There are more prompts than openvino keeps in order if a loop returns its own numbers in bf16."""
     import openvino as ov
     from openvino import opset13 as ops
 
@@ -96,7 +97,7 @@ def test_the_states_behind_each_prompt_of_a_step_are_in_order(hint):
 
 @pytest.mark.parametrize("decay", [0.0, 0.01, 3.0])
 def test_a_chunk_of_keys_that_are_alike_loses_no_digits(decay):
-    """Against the rule itself in float64, token by token: the powers of the chunk's matrix reach 10^18."""
+    """Compared with the rule itself in float64, token by token: powers of the chunk's matrix reach 10^18."""
     import openvino as ov
 
     draw = np.random.default_rng(5)
@@ -132,8 +133,9 @@ def test_in_bf16_chunks_are_as_near_to_f32_as_tokens(name, tmp_path):
 
 @pytest.mark.parametrize("name", ["qwen3_5_text", "qwen3_next"])
 def test_in_bf16_short_prompts_beside_an_answer_have_their_own_numbers(name, tmp_path):
-    """In the memory that openvino gave a step before: with outputs converted to bf16 in the branch they were not
-    finite, or other prompts', and real sizes ended the process."""
+    """The outputs use memory of an earlier step. If they were converted to bf16 in the branch, they were not finite or
+    belonged to
+    other prompts, and with real sizes the process crashed."""
     path, found = unpacked(name, tmp_path), []
     for hint, edit in (("f32", by_tokens), ("bf16", by_tokens), ("bf16", networks.compute_in_chunks)):
         pipe, dice = loaded(path, hint, edit), random.Random(5)

@@ -1,4 +1,4 @@
-"""Decoding tokens of gated delta rules as products (delta_steps), against the rule itself and openvino's operation."""
+"""Decoding with gated delta rules as products (delta_steps), compared with the rule itself and openvino's operation."""
 
 import random
 
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.model, pytest.mark.slow]
 @pytest.mark.parametrize("hint", ["f32", "bf16"])
 @pytest.mark.parametrize("gate", [0.0, -0.001, -3.0, -1000.0])
 def test_a_token_is_computed_as_the_rule_says(gate, hint):
-    """In float64, head by head; a decay of nothing is one of LEAST_GATE."""
+    """In float64, head by head. A decay of 0 counts as LEAST_GATE."""
     import openvino as ov
 
     draw, (sequences, key_heads, heads, key_size, size) = np.random.default_rng(7), (3, 2, 4, 8, 16)
@@ -40,7 +40,7 @@ def test_a_token_is_computed_as_the_rule_says(gate, hint):
 
 @pytest.mark.parametrize("name", ["qwen3_5_text", "qwen3_next"])
 def test_sequences_beyond_the_most_that_are_computed_as_products_have_their_tokens(name, tmp_path, monkeypatch):
-    """Their tokens are computed by the operation, in the same step."""
+    """openvino's operation computes these in the same step."""
     pipe, dice = load(pipeline_type="PAGED", model_path=unpacked(name, tmp_path), blocks=60), random.Random(5)
     prompts = [[dice.randrange(3, VOCAB) for _ in range(length)] for length in (5, 17, 70, 31)]
     found = []
@@ -54,7 +54,8 @@ def test_sequences_beyond_the_most_that_are_computed_as_products_have_their_toke
 
 
 def test_states_are_computed_in_their_layers(tmp_path):
-    """Results come in the order in which openvino computes them: behind the logits it would keep values of all."""
+    """Results are computed in their order. If they came after the logits, openvino would keep the values of all
+    layers."""
     pipe = load(pipeline_type="PAGED", model_path=unpacked("qwen3_5_text", tmp_path), blocks=20)
     for compiled, _ in pipe.runner._network._compiled:
         kinds = [has_states(output.get_names()) for output in compiled.outputs]

@@ -1,5 +1,6 @@
-"""Prompts of state spaces by chunks (state_space_chunks), against openvino's own operation and the rule itself, both of
-which compute token by token."""
+"""Prompts of state space models in chunks (state_space_chunks), compared with openvino's own operation and the rule
+itself,
+both of which compute token by token."""
 
 import numpy as np
 import pytest
@@ -46,7 +47,7 @@ def test_without_room_for_the_chunks_it_stays_token_by_token(path, monkeypatch, 
 @pytest.mark.parametrize(("heads", "groups", "real"), [(8, 1, CHUNK), (6, 2, 17)])
 @pytest.mark.parametrize("step", [0.01, 1.0, 8.0])
 def test_a_chunk_of_state_spaces_is_exact(heads, groups, real, step, hint):
-    """Against the rule itself in float64, token by token."""
+    """Compared with the rule itself in float64, token by token."""
     draw, size, width = np.random.default_rng(7), 16, 4
     steps, decays = abs(draw.normal(size=(CHUNK, heads))) * step, -np.exp(draw.uniform(-1, 2.7, size=heads))
     given, taken = (draw.normal(size=(CHUNK, groups, width)) for _ in range(2))
