@@ -248,7 +248,8 @@ def test_probable_pieces_are_those_of_transformers(made):
 
 
 def broken(charsmap):
-    """Yields metadata with which the library would read out of bounds and crash, partly only when it encodes a text."""
+    """Returns damaged character maps by their fault. The library would read out of bounds and crash, sometimes only
+    when it encodes."""
     nodes = 4 + int.from_bytes(bytes(charsmap[:4]), "little")
     return {
         "no node": [0] * 400,

@@ -70,7 +70,7 @@ def fast_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[No
 
 @pytest.fixture
 def waits() -> list[float]:
-    """Records how long we would have waited."""
+    """Collects the seconds that would have been waited."""
     return []
 
 
@@ -81,7 +81,7 @@ def open_hub(server: HubServer, waits: list[float]) -> Callable[[], HubClient]:
 
 @pytest.fixture
 def order(tmp_path: Path) -> Callable[..., PullRequest]:
-    """Returns an order for org/model, with the given fields."""
+    """Returns a function that makes a PullRequest for org/model with the given fields."""
 
     def make(source: str = "org/model", **fields: Any) -> PullRequest:
         repository = tmp_path / "models"

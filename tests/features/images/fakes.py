@@ -1,4 +1,5 @@
-"""The worker's own image task on the fake model, driven in this process: no child, no clock. And the tiny model."""
+"""The worker's own image task with the fake model, run in this process without a child or a clock; and the tiny
+model."""
 
 from __future__ import annotations
 
@@ -23,12 +24,12 @@ from tests.makers.make_lora import write
 
 
 def unpacked_image_model(folder: Path, name: str = "stable_diffusion_tiny") -> Path:
-    """The directory of a tiny random model, in this folder."""
+    """Unpacks a tiny random model into a folder, and returns its directory."""
     return extract(Path(__file__).with_name(f"{name}.tar.xz"), folder) / name
 
 
 def image_adapter(file: Path) -> Path:
-    """A LoRA adapter of this model, with the names that kohya's scripts write."""
+    """Writes a LoRA adapter of this model, with the names that kohya's scripts write."""
     random = np.random.default_rng(0)
     arrays: dict[str, np.ndarray[Any, Any]] = {}
     for block in ("down_blocks_1_attentions_0", "up_blocks_0_attentions_0"):
@@ -41,9 +42,14 @@ def image_adapter(file: Path) -> Path:
 
 
 class FakeImageEngine(FakeTaskClient):
-    """What an ImageModel asks of its engine. asked: prompt and parameters of each image, and whether its request had
-    begun. sources: the sizes of the images to edit, for each image. cancelled: images that nobody waited for. gate:
-    images wait for it, if it is set. failing_seed: that of an image for which the engine fails."""
+    """The parts of an engine that an ImageModel needs.
+
+    `asked` has prompt and parameters of each image, and whether its request had begun; `sources` the sizes of the
+    images to
+    edit; `cancelled` the images that nobody waits for. Images wait for `gate`, if it is set. The engine fails for the
+    image
+    with `failing_seed`.
+    """
 
     def __init__(self, config: Config) -> None:
         pipeline = FakeImagePipeline()
@@ -79,7 +85,7 @@ class FakeImageEngine(FakeTaskClient):
 
 
 async def fake_image_model(**options: Any) -> tuple[ImageModel, FakeImageEngine]:
-    """A loaded image model, and its engine."""
+    """Returns a loaded image model and its engine."""
     chosen = {"fake_engine": True, "model_name": "e", "task": "image_generation", "access_log": False, **options}
     engine = FakeImageEngine(Config(**chosen))
     model = ImageModel(Config(**chosen), engine)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""/images/generations, edits and variations: every field, every limit, every refusal."""
+"""/images/generations, edits and variations: all fields, limits and errors."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MakeImages = Callable[..., Awaitable[tuple[App, FakeImageEngine]]]
 
 @pytest.fixture
 async def make_images() -> AsyncIterator[MakeImages]:
-    """make_images(**options) -> (app, engine), loaded; the model is called "e"."""
+    """Returns make_images(**options) -> (app, engine), loaded. The model's name is "e"."""
     async with apps_of(fake_image_model) as make:
         yield make
 
@@ -312,7 +312,7 @@ in_process = pytest.mark.usefixtures("_decoder_in_process")
 
 
 def png(width: int = 130, height: int = 70, mode: str = "RGB", color: str = "red") -> tuple[str, bytes]:
-    """A file as a form has it."""
+    """Returns a file for a form."""
     file = io.BytesIO()
     Image.new(mode, (width, height), color).save(file, "png")
     return "a.png", file.getvalue()
@@ -322,7 +322,7 @@ EDIT: list[Part] = [("image", png()), ("prompt", "a cat")]
 
 
 async def edited(app: App, *parts: Part, path: str = EDITS, status: int = 200) -> Any:
-    """The data of the answer, or what its error says and of which field."""
+    """Returns the data of the response, or the message and the field of its error."""
     response = await app.handle(form_request(path, parts))
     found = await whole(response)
     assert response.status == status, found

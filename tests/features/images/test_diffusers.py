@@ -1,6 +1,7 @@
-"""Tiny random models of two families: images, edits and inpainting are those of diffusers in torch, up to rounding.
+"""Tiny random models of two families: images, edits and inpainting are those of diffusers in torch, except for
+rounding.
 
-All random numbers of diffusers are those that openvino_genai draws of the same seed, in the same order.
+diffusers gets the random numbers that openvino_genai draws for the same seed, in the same order.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def pipeline(folder: Path) -> GenAiImagePipeline:
 
 @pytest.fixture(scope="module")
 def parts(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What a pipeline of diffusers is made of."""
+    """Returns the parts of a diffusers pipeline."""
     from tests.makers import make_image_model
 
     tokenizer = make_image_model.tokenizer(tmp_path_factory.mktemp("tokenizer"))

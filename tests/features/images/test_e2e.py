@@ -1,4 +1,4 @@
-"""A tiny random Stable Diffusion by its graph, in an engine process, with OpenAI's client."""
+"""A tiny random Stable Diffusion with a graph, in an engine process, with OpenAI's client."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def png(pixels: np.ndarray[Any, Any]) -> bytes:
 
 
 def pixels(answer: Any) -> np.ndarray[Any, Any]:
-    """The pixels of an answer's only image."""
+    """Returns the pixels of the only image in a response."""
     [entry] = answer.data
     with Image.open(io.BytesIO(base64.b64decode(entry.b64_json))) as file:
         return np.asarray(file)

@@ -45,7 +45,7 @@ def folder(request: pytest.FixtureRequest, folders: dict[str, Path]) -> Path:
 
 @pytest.fixture(scope="module")
 def pipelines() -> dict[Path, GenAiImagePipeline]:
-    """Those that are loaded, each once, in whatever order tests of the two families come."""
+    """Returns the loaded pipelines, each of which is loaded once, in whatever order the tests run."""
     return {}
 
 
@@ -58,13 +58,13 @@ def pipeline(folder: Path, pipelines: dict[Path, GenAiImagePipeline]) -> GenAiIm
 
 @pytest.fixture(scope="module")
 def directs() -> dict[tuple[Path, int], Any]:
-    """openvino_genai's own pipelines, by the images that they get."""
+    """Returns openvino_genai's own pipelines, by the images that they get."""
     return {}
 
 
 @pytest.fixture
 def direct(folder: Path, directs: dict[tuple[Path, int], Any]) -> Callable[[Sequence[Image]], Any]:
-    """Returns openvino_genai's pipeline for such images, without any of ours."""
+    """Returns openvino_genai's pipeline for such images, without any of our code."""
 
     def chosen(images: Sequence[Image]) -> Any:
         key = folder, len(images)
@@ -85,7 +85,7 @@ def params(**changes: Any) -> ImageParams:
 
 
 def source(height: int = HEIGHT, width: int = WIDTH, seed: int = 0) -> Image:
-    """An image of noise."""
+    """Returns an image of noise."""
     return Image(height, width, np.random.default_rng(seed).bytes(3 * height * width))
 
 
@@ -94,20 +94,20 @@ def tensor(image: Image) -> ov.Tensor:
 
 
 def mask() -> Image:
-    """White in its right half."""
+    """Returns a mask whose right half is white."""
     pixels = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
     pixels[:, WIDTH // 2 :] = 255
     return Image(HEIGHT, WIDTH, pixels.tobytes())
 
 
 def finished(work: Generator[bytes | None, None, bytes]) -> tuple[int, bytes]:
-    """The number of steps, and the pixels."""
+    """Returns the number of steps, and the pixels."""
     steps, pixels = watched(work)
     return len(steps), pixels
 
 
 def watched(work: Generator[bytes | None, None, bytes]) -> tuple[list[bytes | None], bytes]:
-    """The pixels of the unfinished image after each step that shows it, and those of the image."""
+    """Returns the pixels of the unfinished image after each step that shows it, and those of the final image."""
     steps: list[bytes | None] = []
     while True:
         try:

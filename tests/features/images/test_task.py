@@ -1,4 +1,4 @@
-"""Images as a task of the worker: order, shares of clients, refusals, cancellation, failures. No model."""
+"""Images as a task of the worker: order, fairness between clients, errors, cancellation. No model."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ STEPS = 3
 
 
 class Rig(WorkerRig):
-    """A worker on the fake model. ended: prompts whose work has ended, for whatever reason."""
+    """A worker with the fake model. `ended` has the prompts whose work has ended, for whatever reason."""
 
     def __init__(self, queued: int = 8, per_client: int = 8) -> None:
         pipeline = FakeImagePipeline()
@@ -55,7 +55,7 @@ class Rig(WorkerRig):
         pipeline.generate = noted  # type: ignore[method-assign]
 
     def finish(self) -> list[Record]:
-        """What is sent until nothing is left to do."""
+        """Runs until nothing is left to do, and returns what was sent."""
         found = self.turn()
         while not self.task.idle:
             found += self.turn()

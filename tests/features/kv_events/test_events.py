@@ -1,4 +1,4 @@
-"""KV cache events: who follows them knows what the prefix cache has."""
+"""KV cache events: a reader who follows them knows the content of the prefix cache."""
 
 import json
 import random
@@ -71,7 +71,7 @@ DECODER = msgspec.msgpack.Decoder(EventBatch)
 
 
 class Router:
-    """What a router knows of one server: for each cached block its salt, and all tokens up to its end."""
+    """A router's knowledge of one server: for each cached block its salt, and all tokens up to its end."""
 
     def __init__(self):
         self.texts = {}
@@ -108,7 +108,7 @@ class Router:
 
 
 class Texts:
-    """Remembers the texts of all blocks that were ever in a prefix cache; a Watcher."""
+    """A Watcher that remembers the texts of all blocks that were ever in a prefix cache."""
 
     def __init__(self, made):
         self._blocks = made.blocks
@@ -131,7 +131,7 @@ class Texts:
         pass
 
     def _found(self, serial):
-        """Whether a prompt would find this block, with all before."""
+        """Returns whether a prompt would find this block, together with all blocks before it."""
         return not isinstance(serial, int) or (self._blocks.has(serial) and self._found(self._parents[serial]))
 
     @property
@@ -144,13 +144,13 @@ class Texts:
 
 
 def publish(made, events):
-    """Has an engine tell what enters and leaves its prefix cache."""
+    """Makes an engine publish what enters and leaves its prefix cache."""
     made.hooks.append(events)
     made.blocks.watchers.append(events)
 
 
 def watched(publisher=None, adapter_name=str, **options):
-    """An engine, what a router knows of it, and what is true."""
+    """Returns an engine, a router's knowledge of it, and the truth."""
     made, router = engine(**options), Router()
     publish(made, KvEvents(SIZE, publisher or router, adapter_name))
     return made, router, Texts(made)
@@ -187,7 +187,7 @@ def test_one_event_has_the_blocks_of_a_prompt_that_are_computed_in_one_step():
 
 
 class Collected:
-    """Events without an engine."""
+    """Receives events without an engine."""
 
     def __init__(self, adapter_name=str):
         self.router = Router()
@@ -252,7 +252,7 @@ def context():
 
 @pytest.fixture
 def publishing(tmp_path):
-    """publishing(**settings) -> a publisher, whose endpoints are files "events" and "replay"."""
+    """Returns publishing(**settings) -> a publisher, whose endpoints are the files "events" and "replay"."""
     made = []
 
     def make(**settings):
@@ -267,7 +267,7 @@ def publishing(tmp_path):
 
 
 def subscriber(context, tmp_path, publisher):
-    """A socket that is subscribed: the publisher sends until something arrives."""
+    """Returns a socket that is subscribed: the publisher sends until something arrives."""
     events = context.socket(zmq.SUB)
     events.setsockopt(zmq.RCVTIMEO, LONG_MS)
     events.subscribe("kv")
@@ -278,7 +278,7 @@ def subscriber(context, tmp_path, publisher):
 
 
 def replayed(context, tmp_path, first):
-    """What is kept from a number on."""
+    """Returns the stored events from a number on."""
     found = []
     with context.socket(zmq.DEALER) as socket:
         socket.setsockopt(zmq.RCVTIMEO, LONG_MS)
@@ -321,7 +321,7 @@ def test_a_subscriber_rebuilds_what_is_cached(context, publishing, tmp_path):
 
 
 class Pipes:
-    """A socket with clients that have room for so many messages, and count what they got."""
+    """A socket whose clients have room for a number of messages, and count those that they receive."""
 
     def __init__(self, **rooms):
         self.rooms = {name.encode(): room for name, room in rooms.items()}
@@ -383,7 +383,7 @@ def test_so_many_batches_are_kept_and_wrong_requests_are_not_answered(context, p
 
 
 class Full:
-    """A queue that takes every other batch."""
+    """A queue that takes every second batch."""
 
     def __init__(self, queue):
         self._queue, self._takes, self.close = queue, False, queue.close
@@ -513,7 +513,7 @@ def test_each_replica_of_a_server_publishes_under_its_number(context, tmp_path):
 
 @pytest.mark.model
 def test_a_server_publishes(context, tmp_path):
-    """A prompt of which a router knows the blocks, by the ids that it has from the render endpoint."""
+    """A router recognizes the blocks of a prompt by the ids that the render endpoint returns."""
     from tests.e2e.conftest import ANY_MODEL, start_process  # it imports clients, for which fast tests would wait
 
     settings = {"enable_kv_cache_events": True, "endpoint": f"ipc://{tmp_path}/events", "topic": "kv@m"}

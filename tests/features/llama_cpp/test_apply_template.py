@@ -1,4 +1,4 @@
-"""/apply-template: the text of a conversation, the same that chat sends."""
+"""/apply-template returns the text of a conversation, the same that chat gives the model."""
 
 from __future__ import annotations
 

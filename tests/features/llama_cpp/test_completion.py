@@ -1,4 +1,4 @@
-"""/completion and /infill on a scripted engine: the prompt, the fields, whole answers and streams."""
+"""/completion and /infill with a scripted engine: prompts, fields, unary responses and streams."""
 
 from __future__ import annotations
 

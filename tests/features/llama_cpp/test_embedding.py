@@ -1,4 +1,4 @@
-"""/embedding: llama.cpp's list of vectors."""
+"""/embedding returns llama.cpp's list of vectors."""
 
 from __future__ import annotations
 

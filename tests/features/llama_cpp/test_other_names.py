@@ -1,4 +1,4 @@
-"""Fields that llama.cpp's clients send to chat and completions: other names, and what is parsed out of the text."""
+"""Fields that llama.cpp's clients send to chat and completions: other names, and fields that control parsing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""/props, /slots, /lora-adapters: what llama.cpp's front ends ask a server about itself."""
+"""/props, /slots and /lora-adapters, with which llama.cpp's front ends ask about the server."""
 
 from __future__ import annotations
 

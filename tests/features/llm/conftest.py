@@ -1,4 +1,4 @@
-"""LLM over scripted engines: no child process, the real thread and its event loop."""
+"""LLM with scripted engines: without a child process, but with its thread and event loop."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MakeLLM = Callable[..., LLM]
 
 
 async def text_model(script: Any, *, config: Config, **info: Any) -> tuple[Model, FakeEngine]:
-    """A loaded text model that can do everything, and its engine."""
+    """Returns a loaded text model with all abilities, and its engine."""
     engine = FakeEngine(script)
     engine.info = replace(engine.info, capabilities=sorted({*CAPABILITIES.values()}), **info)
     model = TextModel(config.replace(model_name="m"), engine)  # type: ignore[arg-type]
@@ -32,7 +32,7 @@ async def text_model(script: Any, *, config: Config, **info: Any) -> tuple[Model
 
 
 def serve(monkeypatch: pytest.MonkeyPatch, make: Callable[..., Awaitable[tuple[Model, Any]]]) -> list[Any]:
-    """Let every LLM have the model that make returns. Returns the engines, as they are made."""
+    """Gives every LLM the model that `make` returns. Returns the list of engines, which grows as they are created."""
     engines: list[Any] = []
 
     @contextlib.asynccontextmanager
@@ -49,7 +49,7 @@ def serve(monkeypatch: pytest.MonkeyPatch, make: Callable[..., Awaitable[tuple[M
 
 @pytest.fixture
 def make_llm(monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeLLM]:
-    """make_llm(make, **options) -> LLM with the model of `make`; its engine is `engine` of the LLM."""
+    """Returns make_llm(make, **options) -> an LLM with the model of `make`, whose engine is its attribute `engine`."""
     with contextlib.ExitStack() as stack:
 
         def make_one(make: Any, **options: Any) -> LLM:

@@ -1,4 +1,4 @@
-"""LLM: what it asks of the engine, what it returns, and how it ends."""
+"""LLM: its requests to the engine, its results, and how it ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What vLLM's snippets do with an LLM beside generate and chat: constraints, beams, the tokenizer, adapters, tasks."""
+"""What code written for vLLM does with an LLM besides generate and chat: constraints, beams, the tokenizer,
+adapters, tasks."""
 
 from __future__ import annotations
 
@@ -171,7 +172,7 @@ def test_the_models_of_the_package_have_names(name: str, path: object) -> None:
 
 @pytest.mark.parametrize("method", ["generate", "chat", "beam_search"])
 def test_a_misspelt_argument_gets_the_nearest_one(make_llm: MakeLLM, method: str) -> None:
-    """Of a method's own arguments as of the fields of requests."""
+    """This holds for a method's own arguments and for the fields of requests."""
     llm = make_llm(partial(text_model, answers))
     first = {"generate": ("a",), "chat": (CHAT,), "beam_search": ("a", BeamSearchParams(1, 1))}[method]
     for name in inspect.signature(getattr(llm, method)).parameters:

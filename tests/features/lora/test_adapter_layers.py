@@ -19,7 +19,7 @@ needs_bf16 = pytest.mark.skipif(
 
 
 def rounded(values):
-    """Returns values that bf16 has."""
+    """Returns values that bf16 can represent."""
     return (rounded_to_bf16(values).astype(np.uint32) << 16).view(np.float32)
 
 
@@ -60,7 +60,7 @@ def test_layers_with_one_input_share_a_product_and_each_token_has_its_own_scales
 
 @pytest.mark.parametrize("precision", ["f32", "bf16"])
 def test_a_product_that_overflows_reaches_no_token_of_another_adapter(precision):
-    """Rank 0 is another adapter's than the tokens'; its A is far beyond what a file may have."""
+    """Rank 0 belongs to another adapter than the tokens, and its A is much larger than a file may have."""
     model, weights = network(np.random.default_rng(1), [])
     (group,), _ = insert(model, ov.Type.f32)
     request = ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": precision}).create_infer_request()
@@ -81,7 +81,7 @@ def test_a_product_that_overflows_reaches_no_token_of_another_adapter(precision)
 @pytest.mark.slow
 @needs_bf16
 def test_an_adapter_is_as_near_to_f32_in_bf16_as_in_torch():
-    """torch rounds each product and the scaled one; weights and x are rounded already."""
+    """torch rounds each product and the scaled one. Weights and x are already rounded."""
     width, height, ranks, tokens = 512, 256, 16, 64
     dice = np.random.default_rng(2)
     x, weights, down, up = (

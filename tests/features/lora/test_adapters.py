@@ -1,4 +1,4 @@
-"""Requests with different LoRA adapters in one engine: which token has which, room for few, a prefix cache for each."""
+"""Requests with different LoRA adapters in one engine: adapters by token, limited room, a prefix cache for each."""
 
 import random
 
@@ -17,7 +17,7 @@ SHIFT = 1000
 
 
 class AdaptedNetwork(FakeNetwork):
-    """The sum of its two layers, which multiply the same x, computes x * number for adapter `number`."""
+    """A network that adds x * number for adapter `number`, as the sum of its two layers, which multiply the same x."""
 
     inputs = FakeNetwork.inputs | {CHOICE}
     groups = ({"first": (1, 1), "second": (1, 2)},)
@@ -62,7 +62,7 @@ class AdaptedNetwork(FakeNetwork):
 
 
 def adapter(number, rank=2):
-    """It adds `number`: 1 in its first layer, which has one rank, and the rest in its second."""
+    """Returns an adapter that adds `number`: 1 in its first layer, which has one rank, and the rest in its second."""
     down, up = np.ones((rank, 1), np.float32), np.full((2, rank), (number - 1) / rank / 2, np.float32)
     one = np.ones((1, 1), np.float32)
     return Adapter(str(number), 2.0, {"first": (one, one / 2), "second": (down, up)})
@@ -76,7 +76,7 @@ def engine(most, blocks=80, **options):
 
 
 def wanted(ids, asked, number):
-    """What the definition says: the logits of the adapter are those of the model, moved by its number."""
+    """Returns the answer by the definition: the adapter's logits are the model's, moved by its number."""
     text = list(ids)
     for _ in range(asked.max_tokens):
         text.append(int(np.roll(logits_after(text), number).argmax()))
@@ -102,7 +102,7 @@ def test_each_text_has_the_weights_of_its_adapter_and_its_own_prefix_cache(most,
 
 @pytest.mark.parametrize("drafting", [False, True])
 def test_guesses_without_adapters_are_checked_with_them(drafting):
-    """Prompt lookup, or a draft model that is right about texts without an adapter."""
+    """Prompt lookup, or a draft model that is right for texts without an adapter."""
     computed, asked = [], {}
     for lookahead in (0, 4):
         made = engine(4, 200, proposer=draft() if drafting else None)

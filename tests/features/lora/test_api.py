@@ -1,4 +1,5 @@
-"""Loading and unloading adapters: what no adapter can have is a 400 that names the field, and nothing is listed."""
+"""Loading and unloading adapters. If a request is invalid, it gets 400 with the field's name, and no adapter is
+listed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""--lora_modules, and looking into adapters."""
+"""--lora_modules, and checks of adapter files."""
 
 import json
 import math
@@ -51,7 +51,7 @@ def test_what_is_no_adapter_stops_the_start(text):
 
 @pytest.fixture
 def adapter(tmp_path):
-    """Writes tensors and perhaps settings; the directory."""
+    """Writes tensors, and settings if given. Returns the directory."""
 
     def build(tensors=(f"{LAYER}.lora_A.weight", f"{LAYER}.lora_B.weight"), **settings):
         write(tmp_path / lora.WEIGHTS, {name: np.zeros((2, 2)) for name in tensors})
@@ -82,7 +82,7 @@ def test_an_adapter_of_this_model_passes(tmp_path):
 
 
 def with_more(path, **tensors):
-    """Adds tensors to an adapter of the demo model; its module."""
+    """Adds tensors to an adapter of the demo model. Returns its module."""
     file = make(path) / lora.WEIGHTS
     found = safetensors.tensors(file, lambda name: True)
     arrays = {name: np.frombuffer(one.data, "<f4").reshape(one.shape) for name, one in found}
@@ -92,7 +92,7 @@ def with_more(path, **tensors):
 
 @pytest.mark.parametrize("layer", ["layers.77.self_attn.q_proj", "layers.0.mlp.experts.1.up_proj"])
 def test_what_the_model_has_no_layer_for_is_refused_by_name(tmp_path, layer):
-    """Here two layers are missing, each of which the adapter would change."""
+    """Two layers that the adapter would change are missing here."""
     names = {f"base_model.model.model.{layer}{n}.lora_{part}.weight": 1.0 for n in ("", "x", "y", "z") for part in "AB"}
     with pytest.raises(StartError, match=rf"fits only in part: it adapts model\.{layer}, .*and 1 more layer, which"):
         lora.check(with_more(tmp_path, **names), DEMO_MODEL)
@@ -135,7 +135,7 @@ def test_copies_of_the_models_own_weights_are_no_fault(tmp_path):
     ],
 )
 def test_an_adapter_that_would_change_nothing_stops_the_start(adapter, tensors, word):
-    """GenAI passes over what it has no layer for."""
+    """GenAI ignores tensors for which it has no layer."""
     with pytest.raises(StartError, match=word):
         lora.check(LoraModule("a", str(adapter(tensors))), DEMO_MODEL)
 
@@ -178,7 +178,7 @@ WIDE, HIGH = 160, 192  # of the demo model's q_proj
 
 
 def rewritten(tmp_path, change, kind="F32"):
-    """A good adapter of one layer with its parts (header, data) changed; its module."""
+    """Changes the parts (header, data) of a valid adapter of one layer. Returns its module."""
     size = {"F32": 4, "F16": 2, "BF16": 2, "F64": 8, "I32": 4}[kind]
     numbers = np.linspace(-0.1, 0.1, 2 * (WIDE + HIGH), dtype=np.float32)
     raw = {"F16": numbers.astype("<f2"), "BF16": (numbers.view(np.uint32) >> 16).astype("<u2")}.get(kind, numbers)

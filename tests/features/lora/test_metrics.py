@@ -1,4 +1,4 @@
-"""The metric of adapters: as vLLM has it, of models that may have some."""
+"""The metric of adapters has vLLM's form, and exists for models that may have adapters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adapters of a model: engines of their own, loaded by the first request, no more than may be at once."""
+"""Adapters of a model have engines of their own, loaded by the first request, up to a limit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.fakes import FakeEngine, say
 
 
 class AdapterEngine(FakeEngine):
-    """Of an adapter; with a fault it does not start."""
+    """The engine of an adapter. With a fault it does not start."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(say(config.served_name))
@@ -34,7 +34,7 @@ class AdapterEngine(FakeEngine):
 
 
 class Engines:
-    """Every engine that adapters have made."""
+    """Records every engine that was created for an adapter."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.made: list[AdapterEngine] = []

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 @contextlib.asynccontextmanager
 async def connected(tool: Any, timeout_s: float) -> AsyncIterator[mcp.Client]:
-    """Connects to the server in this process, but for one that is broken."""
+    """Connects to the server in this process, except to one that is broken."""
     if tool.label == "broken":
         raise OSError("broken")
     async with mcp.Client(server) as client:

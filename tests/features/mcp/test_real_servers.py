@@ -1,4 +1,4 @@
-"""Tools of real MCP servers: the small one of tool_server.py, by its stdin and at a URL."""
+"""Tools of real MCP servers: that of tool_server.py, over stdin and at a URL."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ async def test_a_server_that_cannot_be_used(make_app: MakeApp, command: str) -> 
 
 
 class Http:
-    """The server at a URL. It wants a token, and has the headers of its requests."""
+    """A server at a URL that requires a token, and records the headers of its requests."""
 
     def __init__(self) -> None:
         self._app = server.streamable_http_app(stateless_http=True)

@@ -1,4 +1,4 @@
-"""Tools of MCP servers in responses, with connections that a test scripts; test_real_servers.py has real ones."""
+"""Tools of MCP servers in responses, with scripted connections. test_real_servers.py has real ones."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def wanted(name: str = "calc__add", **arguments: Any) -> str:
 
 
 class Sessions:
-    """ToolSessions without servers. results: by the name of a tool; others never return."""
+    """ToolSessions without servers. `results` has results by the name of the tool; calls of other tools never
+    return."""
 
     log: list[Any]
     results: dict[str, Any]
@@ -73,7 +74,7 @@ class Sessions:
 @pytest.fixture
 def sessions(monkeypatch: pytest.MonkeyPatch) -> type[Sessions]:
     class Mine(Sessions):
-        """With a log of its own."""
+        """Sessions with a log of their own."""
 
     Mine.log, Mine.results = [], {"add": 3, "drop": ToolFailed(execution_error("it is locked"))}
     monkeypatch.setattr(loop, "ToolSessions", Mine)
@@ -81,7 +82,7 @@ def sessions(monkeypatch: pytest.MonkeyPatch) -> type[Sessions]:
 
 
 async def made(make_app: MakeApp, *scripts: Any, **options: Any) -> tuple[App, FakeEngine]:
-    """An app whose engine answers with these scripts, one after the other."""
+    """Returns an app whose engine answers with these scripts, one after the other."""
     left = [say(script) if isinstance(script, str) else script for script in scripts]
     options = {"tool_parser": "hermes3", "chat_template": TEMPLATE, "tool_server": SERVERS, **options}
     return await make_app(lambda prompt, sampling: left.pop(0), **options)

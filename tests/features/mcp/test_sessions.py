@@ -1,4 +1,4 @@
-"""Who is connected to tool servers: no client keeps others waiting, and waiting is not the fault of a server."""
+"""Connections to tool servers: no client delays others, and waiting does not count as a server's fault."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from tests.waiting import until
 
 
 class Tools:
-    """What answers in place of tool servers. open: connections now; most: at a time. silent: they never answer."""
+    """Answers in place of tool servers. `open` counts connections, `most` their maximum; servers in `silent` never
+    answer."""
 
     def __init__(self) -> None:
         self.open = self.most = 0

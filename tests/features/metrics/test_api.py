@@ -1,4 +1,4 @@
-"""/metrics: off unless asked for; OVMS's and vLLM's names; every request and every generation is counted once."""
+"""/metrics is off by default, has OVMS's and vLLM's names, and counts every request and every generation once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STREAM = 'api="V3",interface="REST",method="Stream",name="m"'
 
 
 async def scraped(app: App) -> dict[str, float]:
-    """Every sample of a scrape by its line's beginning."""
+    """Returns every sample of a scrape by the beginning of its line."""
     response = await get(app, "/metrics")
     assert response.status == 200
     assert isinstance(response.body, bytes)
@@ -167,7 +167,7 @@ async def test_an_unknown_metric_in_the_list_stops_the_start(make_app: MakeApp) 
 
 
 async def samples(app: App, family: str) -> list[tuple[dict[str, str], float]]:
-    """The labels and values of a family."""
+    """Returns the labels and values of a family."""
     response = await get(app, "/metrics")
     assert isinstance(response.body, bytes)
     found = text_string_to_metric_families(response.body.decode())

@@ -1,4 +1,4 @@
-"""What the metrics show of an engine's counts."""
+"""The metrics of an engine's counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prometheus' text format: what its own parser reads back."""
+"""The output is in Prometheus' text format, as its own parser confirms."""
 
 from __future__ import annotations
 

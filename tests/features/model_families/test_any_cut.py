@@ -1,10 +1,10 @@
-"""What holds for every parser, whatever a model writes.
+"""Properties of all parsers, whatever a model writes.
 
-A family joins by having a ParserRow in the manifest of a feature and its vectors in tests/vectors/<name>.json:
-{"tools": [...], "cases": [{"name", "text", "content", "reasoning", "calls": [[name, arguments], ...], ...}]}, where
-"arguments" is the exact text (a string) or the object that the text must mean; "prompt_tail", "tools", "tool" and
-"reasoning_parser" of a case override the default (both parts of the family). "ids": how the calls' ids begin.
-"long": a piece of the text that the tests of cost stretch; one case of each family has it.
+A family takes part if it has a ParserRow in a feature's manifest, and vectors in tests/vectors/<name>.json:
+{"tools": [...], "cases": [{"name", "text", "content", "reasoning", "calls": [[name, arguments], ...], ...}]}.
+"arguments" is the exact text (a string), or the object that the text must mean. "prompt_tail", "tools", "tool" and
+"reasoning_parser" of a case override the default (both parts of the family). "ids" is how the ids of calls begin.
+"long" is a piece of the text that the tests of cost repeat; one case of each family has it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ANY_TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type
 
 @dataclass
 class CompletedChoice:
-    """All events of a generation, folded."""
+    """The result of all events of a generation."""
 
     content: str = ""
     reasoning: str = ""
@@ -115,12 +115,13 @@ def test_golden(family: str) -> None:
 
 @pytest.fixture(scope="module")
 def thorough(request: pytest.FixtureRequest) -> bool:
-    """With --all-cuts each text is cut at every place, and a tenth of the random texts is not enough."""
+    """Returns whether --all-cuts was given, with which texts are cut at every position and all random texts are
+    used."""
     return bool(request.config.getoption("--all-cuts"))
 
 
 def places(case: Case, thorough: bool) -> list[int]:
-    """Where a case's text is cut: at every place, or at a few by chance: the time is the square of the length."""
+    """Returns where a case's text is cut: everywhere, or at a few random positions, because the time is quadratic."""
     every = range(1, len(case.text))
     return list(every) if thorough else sorted(random.Random(case.name).sample(every, min(8, len(every))))
 
@@ -128,7 +129,7 @@ def places(case: Case, thorough: bool) -> list[int]:
 @each_family
 @pytest.mark.slow
 def test_any_cut_gives_the_same_answer(family: str, thorough: bool) -> None:
-    """Pieces of every size are cut at every place; two pieces at some, or at all."""
+    """With pieces of every size, and with two pieces cut at some or all positions."""
     for case in read_cases(family):
         whole = parse(case.parser(), [case.text])
         for size in (1, 2, 3, 5, 8, 13, 21):
@@ -140,7 +141,7 @@ def test_any_cut_gives_the_same_answer(family: str, thorough: bool) -> None:
 
 @each_family
 def test_truncated_anywhere_is_visible(family: str, thorough: bool) -> None:
-    """Nothing raises, and something of the cut call is seen: text, reasoning or a call."""
+    """Nothing raises an error, and a part of the truncated call is visible as text, reasoning or a call."""
     for case in read_cases(family):
         for at in places(case, thorough):
             answer = parse(case.parser(), [case.text[:at]])
@@ -200,7 +201,7 @@ def test_soups_never_raise_and_cuts_agree(family: str, thorough: bool) -> None:
 
 
 def shreds(cases: list[Case], rng: random.Random) -> str:
-    """Pieces of real outputs in the wrong order, with soup and words between."""
+    """Returns pieces of real outputs in the wrong order, mixed with markup and words."""
     bits = []
     for n in range(rng.randint(1, 8)):
         text = rng.choice(cases).text
@@ -228,7 +229,7 @@ def test_shredded_outputs_never_raise_and_cuts_agree(family: str, thorough: bool
 
 @each_family
 def test_letters_between_markup_are_never_lost(family: str, thorough: bool) -> None:
-    """Letters that are in no tag and no key must come out somewhere, each exactly once and in order per channel."""
+    """Letters outside of tags and keys are in the output exactly once, and in order within each channel."""
     rng = random.Random("letters" + family)
     for _ in range(100 if thorough else 20):
         words = [f"ж{n}ж" for n in range(rng.randint(1, 6))]
@@ -240,7 +241,7 @@ def test_letters_between_markup_are_never_lost(family: str, thorough: bool) -> N
 
 @each_family
 def test_plain_text_passes_unchanged_and_undelayed(family: str) -> None:
-    """Undelayed: what is held back at any moment is no more than a beginning of one of the parser's tags."""
+    """At any moment the parser holds back at most the beginning of one of its tags."""
     parser = family_parser(family)
     fed, answer = "", CompletedChoice()
     for chunk in [
@@ -271,14 +272,14 @@ def test_plain_text_passes_unchanged_and_undelayed(family: str) -> None:
 
 
 def work_of(parser: AnswerParser, chunks: list[str]) -> int:
-    """Calls made while parsing."""
+    """Returns the number of function calls while parsing."""
     return calls_of(lambda: list(map(parser.feed, chunks)))
 
 
 @pytest.mark.slow
 @each_long
 def test_work_is_linear_in_a_long_value(case: Case) -> None:
-    """Stretching a value: twice the length costs at most twice the work, and nothing piles up in the buffer."""
+    """If a value is twice as long, parsing takes at most twice the work, and the buffer does not grow."""
     head, tail = case.text.split(case.want["long"], 1)
     work = []
     for size in (2_000, 4_000):
@@ -312,7 +313,7 @@ HOSTILE = [
 @pytest.mark.slow
 @each_family
 def test_work_is_linear_in_hostile_text(family: str) -> None:
-    """Nothing that a model repeats, in one chunk, after any of the family's tags, costs more than its length."""
+    """Any repeated text in one chunk, after any tag of the family, costs no more than its length."""
     tags = family_parser(family).tags
     for unit in [*HOSTILE, *tags, "".join(tags), *(tag + '{"' for tag in tags)]:
         for before in ("", *tags[:1], tags[0] + '[f(a="', tags[0] + '{"name": "f", "arguments": {"a": "'):

@@ -1,4 +1,4 @@
-"""Every template goes on with every conversation and shows all of its texts, and no `None` where nothing was said."""
+"""Every template renders every conversation with all of its texts, and never writes `None` for missing ones."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ FUNCTIONS = {
 
 
 def words_of(messages: list[Json]) -> tuple[str, ...]:
-    """The texts of a conversation, which all end in a number."""
+    """Returns the texts of a conversation, which all end in a number."""
     return tuple(dict.fromkeys(re.findall(r"\b[A-Za-z]+[0-9]\b", json.dumps(messages))))
 
 

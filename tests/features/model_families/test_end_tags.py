@@ -1,6 +1,6 @@
-"""Values of XML-like calls that have the markup of calls in them: what ends a value, and what is text of it.
+"""Values of XML-like calls that contain the markup of calls: what ends a value, and what is part of it.
 
-Calls are written by the families' own forms for grammars, so that what a grammar lets a model write is read as meant.
+Calls are written with the families' own forms for grammars, so text that a grammar allows is read as it was meant.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TOOL: Json = {
 
 
 def written(family: str, *values: str) -> str:
-    """A call with these values of a and b, as the family's form writes it."""
+    """Returns a call with these values of a and b in the family's form."""
     form = registry().output_form(family, None)
     context = GrammarContext(form=form, prompt_tail="", tools=(TOOL,), parallel=False)
     asked = OutputConstraint(tool_calls="required")
@@ -60,7 +60,7 @@ def _written(form: Any, values: Iterator[str]) -> str:
 
 
 def syntax(family: str) -> XmlCalls:
-    """The reader of a family's elements."""
+    """Returns the reader of a family's elements."""
     (found,) = (one for one in registry().make(family, None, tools=[TOOL]).syntaxes if one.tools)  # type: ignore[attr-defined]
     if isinstance(found, KeyValueOrJson):
         found = found._elements
@@ -76,7 +76,7 @@ def read(family: str, text: str, size: int = 0) -> CompletedChoice:
 
 
 def values_with_markup(family: str) -> dict[str, str]:
-    """Values that are read whole, by what is in them."""
+    """Returns values that are read completely, by the markup in them."""
     reader = syntax(family)
     end, (key, *_) = reader.value_end, list(reader.keys)
     values = {
@@ -138,7 +138,7 @@ def test_a_value_without_its_end_ends_at_the_next_parameter_or_with_the_call(fam
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_call_is_whole_when_text_stands_before_its_end(family: str) -> None:
-    """The end of the value did not count, but the call's does, behind which nothing comes."""
+    """The end tag of the value did not count, but that of the call does, because nothing follows it."""
     reader = syntax(family)
     text = written(family, "a", "b")
     at = text.rindex(reader.value_end) + len(reader.value_end)

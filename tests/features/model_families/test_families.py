@@ -1,4 +1,4 @@
-"""What chat templates of the families show, and a server without them."""
+"""Chat templates of the families, and a server without them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A conversation of thousands of messages is arranged in the time that its length takes, not that of its square."""
+"""Arranging a conversation of thousands of messages takes linear, not quadratic, time."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def conversations(draw: st.DrawFn, contents: st.SearchStrategy[Any]) -> list[Jso
 
 
 def pair(first: Json, second: Json, between: str = "\n\n") -> Json:
-    """Two messages as one, whose contents are both texts, or both parts."""
+    """Joins two messages whose contents are both texts, or both parts."""
     whole = {**first, **second}
     one, other = first.get("content"), second.get("content")
     texts = isinstance(one, str | None) and isinstance(other, str | None)

@@ -1,4 +1,4 @@
-"""The registry, the choice by chat template, and how the two parts of a parser work together."""
+"""The registry, the choice of a family by its chat template, and the cooperation of the two parts of a parser."""
 
 from __future__ import annotations
 

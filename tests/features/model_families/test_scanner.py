@@ -1,4 +1,4 @@
-"""The scanner reads the same whatever the cut, holds back as little as possible and never reads twice."""
+"""The scanner reads the same however the text is cut, holds back as little as possible, and never reads twice."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Reading = Callable[[Scanner, Sink], Steps[object]]
 
 
 def read(reading: Reading, chunks: list[str]) -> tuple[object, str, str]:
-    """Result, what was handed on, and what was left unread."""
+    """Returns the result, the text that was passed on, and the text that was left unread."""
     scanner = Scanner()
     out: list[str] = []
     steps = reading(scanner, out.append)

@@ -1,4 +1,4 @@
-"""Types of arguments behind references, as pydantic writes them for every enum and model."""
+"""Types of arguments behind references, which pydantic writes for every enum and model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chat templates that do not show tools, calls or results: the prompt has them as texts, none is lost."""
+"""If a chat template does not show tools, calls or results, the prompt contains them as text; none is lost."""
 
 from __future__ import annotations
 

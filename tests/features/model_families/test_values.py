@@ -1,4 +1,4 @@
-"""Arguments that are written as bare text or as Python: the JSON that they mean."""
+"""Arguments written as bare text or as Python become the JSON that they mean."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The list of models: what each is for, whether it has been loaded or not."""
+"""The list of models says what each is for, whether it has been loaded or not."""
 
 from __future__ import annotations
 

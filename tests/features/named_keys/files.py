@@ -12,7 +12,7 @@ USERS: dict[str, Any] = {"alice": {}, "ops": {"roles": ["admin", "inference"]}}
 
 
 def written(directory: Path, keys: dict[str, Any]) -> str:
-    """The path of a file in which the key of each name is sk-NAME."""
+    """Writes a file in which the key of each name is sk-NAME, and returns its path."""
     path = directory / "keys.json"
     hashes = {name: {"sha256": hashlib.sha256(f"sk-{name}".encode()).hexdigest()} for name in keys}
     path.write_text(json.dumps({name: hashes[name] | members for name, members in keys.items()}))

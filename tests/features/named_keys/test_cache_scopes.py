@@ -1,4 +1,4 @@
-"""Whose cached prompts a request may find: with named keys its own key's, whatever API it uses."""
+"""A request finds only cached prompts of its own key, in every API."""
 
 from __future__ import annotations
 

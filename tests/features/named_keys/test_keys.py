@@ -1,4 +1,4 @@
-"""API keys: who has one, what it may do, how much of it, and what happens when its file changes."""
+"""API keys: their owners, permissions and limits, and changes to their file."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ HELLO = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 
 
 async def asked(app: App, headers: dict[str, str], **fields: Any) -> Response:
-    """The response to a chat, closed."""
+    """Sends a chat, and returns its response, closed."""
     response = await post(app, CHAT, HELLO | fields, **headers)
     await response.aclose()
     return response
@@ -189,7 +189,7 @@ def key_at(now: list[float], **rules: int) -> NamedKey:
 
 
 def used(key: NamedKey) -> KeyUsage:
-    """Of all models."""
+    """Returns the usage of all models together."""
     total = KeyUsage("alice")
     for usage in key._usages.total().sums.values():
         total.add(usage)
@@ -358,7 +358,7 @@ async def test_usage_by_key(make_app: MakeApp, tmp_path: Path, caplog: pytest.Lo
 
 
 async def results(app: App) -> dict[tuple[str, str | None], int]:
-    """Requests by key and model, as /v1/usage has them."""
+    """Returns the number of requests by key and model from /v1/usage."""
     [bucket] = (await whole(await get(app, "/v1/usage", **OPS)))["data"]
     return {(one["api_key_id"], one["model"]): one["num_model_requests"] for one in bucket["results"]}
 

@@ -20,7 +20,7 @@ RULES = {"alice": {"models": ["demo"], "rpm_limit": 1}, "ops": {"roles": ["infer
 
 
 def write(path: Path, *names: str) -> None:
-    """Replaces the file as an operator should: at once."""
+    """Replaces the file atomically, as an operator should."""
     new = path.with_suffix(".new")
     hashes = {name: {"sha256": hashlib.sha256(f"sk-{name}".encode()).hexdigest()} for name in names}
     new.write_text(json.dumps({name: hashes[name] | RULES[name] for name in names}))
@@ -70,7 +70,7 @@ PROMPTS = [[prompt * 100 + token for token in range(100)] for prompt in range(1,
 
 
 def cached(process: Process, key: str, prompt: list[int], **fields: str) -> bool:
-    """Asks, and returns whether something of the prompt was cached."""
+    """Sends a prompt, and returns whether a part of it was cached."""
     body = {"model": "m", "prompt": prompt, "temperature": 0, "max_tokens": 1, **fields}
     headers = {"authorization": f"Bearer sk-{key}"}
     answer = httpx.post(process.url + "/v1/completions", json=body, headers=headers, timeout=300)

@@ -1,4 +1,4 @@
-"""A picture."""
+"""A fixture with a picture."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture
 def png() -> str:
-    """A picture in base64, as Ollama's clients send it."""
+    """Returns a picture in base64, as Ollama's clients send it."""
     image = pytest.importorskip("PIL.Image")
     data = io.BytesIO()
     image.new("RGB", (4, 2)).save(data, "PNG")

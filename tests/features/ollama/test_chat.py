@@ -1,4 +1,4 @@
-"""/api/chat on a scripted engine: objects, lines in any cut of the text, options, tools, thinking, refusals."""
+"""/api/chat with a scripted engine: objects, lines for every cut of the text, options, tools, thinking, errors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def ask(**fields: Any) -> dict[str, Any]:
 
 
 async def lines(response: Any) -> list[Any]:
-    """The objects of a stream."""
+    """Returns the objects of a stream."""
     assert response.status == 200
     assert dict(response.headers)["Content-Type"] == "application/x-ndjson"
     data = b"".join([part async for part in parts(response)])
@@ -42,7 +42,7 @@ async def lines(response: Any) -> list[Any]:
 
 
 def folded(told: list[Any]) -> Any:
-    """The unary object that the objects of a stream make."""
+    """Combines the objects of a stream to the unary object."""
     found = dict(told[-1])
     message: dict[str, Any] = {"role": "assistant", "content": "".join(one["message"]["content"] for one in told)}
     if thinking := "".join(one["message"].get("thinking", "") for one in told):

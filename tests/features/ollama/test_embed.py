@@ -1,4 +1,4 @@
-"""/api/embed and /api/embeddings on the fake embeddings model."""
+"""/api/embed and /api/embeddings with the fake embeddings model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""/api/generate on a scripted engine: prompts with and without the chat template, context, suffix, refusals."""
+"""/api/generate with a scripted engine: prompts with and without the chat template, context, suffix, errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests without a prompt, and keep_alive: models are loaded and unloaded by them."""
+"""Requests without a prompt, and keep_alive, load and unload models."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EMPTY: list[tuple[str, Any]] = [
 
 
 def on_demand(app: App, *, permanent: bool = False, idle_timeout_s: float = 0.0) -> tuple[Any, ModelCache]:
-    """The only model, which requests load, and the cache that decides when."""
+    """Returns the only model, which requests load, and the cache that decides when."""
     [model] = app.registry.models.values()
     model_cache = ModelCache()
     model_cache.add(model, permanent=permanent, idle_timeout_s=idle_timeout_s)

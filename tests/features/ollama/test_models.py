@@ -1,4 +1,4 @@
-"""/api/version, tags, ps and show: what clients read of the server and its models, loaded and not."""
+"""/api/version, tags, ps and show: information on the server and its models, loaded or not."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ async def test_what_files_tell_of_a_model_that_is_not_loaded() -> None:
 
 
 class OneFile:
-    """A model that is one file."""
+    """A model that is a single file."""
 
     def config(self) -> Json:
         return {"model_type": "gemma3"}

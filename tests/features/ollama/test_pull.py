@@ -1,4 +1,5 @@
-"""/api/pull and /api/delete: a hub on localhost, a repository, a manager that serves what is in it by fake engines."""
+"""/api/pull and /api/delete, with a hub on localhost, a repository, and a manager that serves its models with fake
+engines."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ NAME = "org/model"
 
 @pytest.fixture
 async def app(server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
-    """A server of an empty repository, whose clients may pull."""
+    """Returns a server of an empty repository, whose clients may pull."""
     monkeypatch.setenv("HF_ENDPOINT", server.url)
     monkeypatch.setenv("GIT_LFS_RESUME_ATTEMPTS", "0")
     config = Config(model_repository_path=str(tmp_path), allow_runtime_pull=True, access_log=False)
@@ -102,7 +103,7 @@ async def test_errors_are_in_the_stream_and_have_no_path(app: App, server: HubSe
 
 @pytest.fixture
 def go_on(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Downloads stop within the weights until this is set."""
+    """Stops downloads in the middle of the weights until this is set."""
     event = threading.Event()
 
     def gated(request: PullRequest, open_hub: Any) -> bool:
@@ -119,7 +120,7 @@ def go_on(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
 
 async def begun(response: Response) -> AsyncIterator[bytes]:
-    """The rest of a stream, of which weights are coming."""
+    """Waits until a stream reports weights, and returns the rest of it."""
     told = parts(response)
     async for part in told:
         if b'"total":512000' in part:

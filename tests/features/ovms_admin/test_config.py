@@ -1,4 +1,4 @@
-"""GET /v1/config and POST /v1/config/reload: OVMS's, with an error status for failures."""
+"""OVMS's GET /v1/config and POST /v1/config/reload, with an error status for failures."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class FakeManager:
         self.reload = reload
 
     async def stop(self) -> None:
-        """There is nothing to stop."""
+        """Does nothing."""
 
 
 async def test_a_reload_answers_with_the_state_after_it(make_app: MakeApp) -> None:

@@ -90,12 +90,12 @@ EVERY_OPTION = """\
 
 
 def graph(options: str = 'models_path: "./"', head: str = "") -> str:
-    """A graph with these options of its LLM node."""
+    """Returns a graph with these options of its LLM node."""
     return head + SKELETON.replace("OPTIONS", options)
 
 
 def write_config(directory: Path, **root: Any) -> Path:
-    """A config.json with these keys."""
+    """Writes a config.json with these keys."""
     path = directory / "config.json"
     path.write_text(json.dumps(root))
     return path

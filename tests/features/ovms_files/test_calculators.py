@@ -1,4 +1,4 @@
-"""The task of a graph, by its calculators."""
+"""The calculators of a graph determine its task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""config.json is edited whole, twice without harm, and what else is in it stays."""
+"""config.json is replaced atomically, repeated edits do no harm, and everything else in it stays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphs and configuration files as a list of models, each with options of its own."""
+"""Graphs and configuration files as a list of models, each with its own options."""
 
 from __future__ import annotations
 

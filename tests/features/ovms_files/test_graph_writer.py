@@ -1,4 +1,4 @@
-"""A graph that is written is read back as the options that it was written from."""
+"""A written graph is read back as the options that it was made of."""
 
 from __future__ import annotations
 

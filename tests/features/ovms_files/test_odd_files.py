@@ -1,4 +1,4 @@
-"""A FIFO, a device, a socket or a directory in the place of a graph or a configuration file."""
+"""A FIFO, a device, a socket or a directory in place of a graph or configuration file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""graph.pbtxt: the LLM node's options exactly, the rest whatever it is."""
+"""graph.pbtxt: the LLM node's options are parsed strictly, everything else may be anything."""
 
 from __future__ import annotations
 

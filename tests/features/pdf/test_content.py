@@ -1,4 +1,4 @@
-"""PDF files in messages: the model gets their text, through each API."""
+"""PDF files in messages: through each API, the model gets their text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ TEXT = "Hello there.\n\nBye."
 
 @pytest.fixture(autouse=True)
 def files_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Sizes of the files that were read, in this process: starting another takes longer than any of these tests."""
+    """Reads files in this process, because starting another takes longer than these tests. Returns the sizes of the
+    files."""
     sizes: list[int] = []
 
     async def read_here(readers: PdfReaders, data: memoryview) -> Json:
@@ -43,7 +44,7 @@ def chat(file: Any) -> Json:
 
 
 def document(source: Any) -> Json:
-    """Returns what Claude Code sends when its tool Read has opened a file."""
+    """Returns what Claude Code sends after its tool Read has opened a file."""
     call = {"type": "tool_use", "id": "c", "name": "Read", "input": {}}
     result = {"type": "tool_result", "tool_use_id": "c", "content": "PDF file read"}
     blocks = [result, {"type": "document", "source": source}, {"type": "text", "text": "?"}]

@@ -1,4 +1,4 @@
-"""The worker's own pooling task on the fake model, driven in this process: no child, no clock."""
+"""The worker's own pooling task with the fake model, run in this process without a child or a clock."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ BOS, EOS, END = 257, 256, 262
 
 
 class FakePoolingEngine(FakeTaskClient):
-    """What a PoolingModel asks of its engine. asked: inputs and parameters of every request; encoded: of every text
-    that was tokenized alone. info: what the model says of itself; `describe` changes it."""
+    """The parts of an engine that a PoolingModel needs.
+
+    `asked` has inputs and parameters of every request, `encoded` every text that was only tokenized. `info` is what the
+    model says of itself; `describe` changes it.
+    """
 
     def __init__(self, config: Config) -> None:
         pooler = FakePooler(config)
@@ -32,13 +35,13 @@ class FakePoolingEngine(FakeTaskClient):
         self._count = 0
 
     def describe(self, **changes: Any) -> None:
-        """Change the PoolingInfo, as the front end and the engine see it."""
+        """Changes the PoolingInfo that the front end and the engine see."""
         pooling = replace(self.task.info, **changes)
         self.info = replace(self.info, of_task=asdict(pooling), context_length=pooling.window)
         self.task.info = self.task.inputs._info = pooling
 
     async def call(self, make: Any, on_partial: OnPartial = None) -> Any:
-        """The answer to a request that `make`, a partial function, makes; it is computed at once."""
+        """Answers the request that `make` creates at once."""
         self.asked.append((list(make.keywords["inputs"]), make.keywords["params"]))
         self.refuse()
         self._count += 1
@@ -63,7 +66,7 @@ class FakePoolingEngine(FakeTaskClient):
 
 
 async def fake_model(task: str = "embeddings", **options: Any) -> tuple[PoolingModel, FakePoolingEngine]:
-    """A loaded pooling model of a task, and its engine."""
+    """Returns a loaded pooling model of a task, and its engine."""
     config = Config(**{"fake_engine": True, "model_name": "e", "task": task, "access_log": False, **options})
     engine = FakePoolingEngine(config)
     model = PoolingModel(config, engine)  # type: ignore[arg-type]

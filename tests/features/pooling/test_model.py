@@ -1,4 +1,4 @@
-"""A pooling model in the front end: what it refuses, sends, counts and cancels. Its engine is a child, a fake one."""
+"""A pooling model in the front end: what it rejects, sends, counts and cancels. Its engine is a fake child."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Number formats against numpy and against the values that the formats define."""
+"""Number formats compared with numpy, and with the values that the formats define."""
 
 from __future__ import annotations
 

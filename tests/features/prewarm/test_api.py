@@ -1,4 +1,4 @@
-"""The prompts of --prewarm are computed before the model is ready, by the path of requests; POST /prewarm adds one."""
+"""The prompts of --prewarm are computed like requests before the model is ready; POST /prewarm adds one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a proxy reads of the prompts of requests, and that the replica gets the same request."""
+"""What a proxy reads from the prompts of requests; the replica still gets the unchanged request."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_the_line_that_differs_in_each_request_of_claude_code_is_not_read() -> N
 
 
 def test_marks_are_those_of_every_process_and_go_with_the_blocks() -> None:
-    """Python's own hashes of texts would differ from run to run."""
+    """Python's own hashes of texts differ from process to process."""
     short, long = (ProxiedRequest("/v1/x", {}, orjson.dumps({"prompt": "a" * size})) for size in (1100, 9000))
     assert [one.hex() for one in short.marks()] == ["5ad0a947ef63fa91", "ec01136f2792b350"]
     assert (short.marks(), len(long.marks())) == (long.marks()[:2], len(long.prompt()) // 8)
@@ -129,7 +129,7 @@ def test_of_other_answers_and_of_too_many_responses_nothing_is_remembered(
 
 
 class Replica:
-    """What stands behind the middlewares of a proxy. It answers what it was sent."""
+    """Stands behind the middlewares of a proxy, and answers with what it receives."""
 
     def __init__(self) -> None:
         self.body = b""

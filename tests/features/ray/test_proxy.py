@@ -1,4 +1,5 @@
-"""What Ray's proxies answer themselves has the form that the client of a path reads; a replica's answers stay."""
+"""Answers of Ray's proxies themselves have the form that the clients of a path expect; answers of replicas are
+unchanged."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ TEXT, JSON = [(b"content-type", b"text/plain; charset=utf-8")], [(b"content-type
 
 
 async def answered(app: Any, path: str = CHAT, kind: str = "http") -> list[Any]:
-    """What the client of a proxy gets, whose app this is."""
+    """Returns what a client of a proxy with this app gets."""
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
@@ -47,7 +48,7 @@ def says(status: int, headers: Any, *parts: bytes) -> Any:
 
 
 async def dies(scope: Any, receive: Any, send: Any) -> None:
-    """What Ray's proxy does when a replica has died: nothing (2.60)."""
+    """Does what Ray's proxy does when a replica has died: nothing (2.60)."""
 
 
 async def raises(scope: Any, receive: Any, send: Any) -> None:

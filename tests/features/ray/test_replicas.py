@@ -1,4 +1,4 @@
-"""A request that changes the state of a server is passed on to the other replicas, and its answer is that of all."""
+"""A request that changes the state of a server is passed on to the other replicas, and its answer combines theirs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ROUTES = {
 
 
 class App:
-    """An app that keeps what it was asked, and answers all with one status."""
+    """An app that records its requests, and answers all with one status."""
 
     def __init__(self, status: int = 200) -> None:
         self.status = status
@@ -48,7 +48,7 @@ class App:
 
 
 class Fleet:
-    """The replicas of one deployment in one process, and what Ray has for them."""
+    """The replicas of one deployment in one process, with what Ray provides for them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *statuses: int) -> None:
         self.apps = [App(status) for status in statuses]
@@ -89,7 +89,7 @@ class Fleet:
         return await self.replicas[replica].handle(request)
 
     def another(self) -> tuple[App, Replicas]:
-        """A replica that Ray starts; the others do not know of it yet."""
+        """Starts another replica; the others do not know it yet."""
         app: Any = App()
         return app, Replicas(app)
 

@@ -1,4 +1,4 @@
-"""The router of Ray's proxies, on a stand-in for Ray's base class: whom it chooses, and what it remembers."""
+"""The router of Ray's proxies, on a stand-in for Ray's base class: which replica it chooses, and what it remembers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONG = "the rain in spain falls mainly on the plain " * 20
 
 @dataclass(frozen=True)
 class ReplicaID:
-    """Ray's, as far as the router uses it."""
+    """Ray's class, as far as the router uses it."""
 
     unique_id: str
 
@@ -29,7 +29,7 @@ A, B, C = (SimpleNamespace(replica_id=ReplicaID(name), routing_stats={}) for nam
 
 
 class RequestRouter:
-    """Ray's, as far as the router uses it."""
+    """Ray's class, as far as the router uses it."""
 
     def __init__(self) -> None:
         self.curr_replicas: dict[Any, Any] = {}
@@ -63,14 +63,14 @@ def router(module: Any) -> Any:
 
 
 def pending(request_id: str, text: str = "", session: str = "", **fields: str) -> Any:
-    """A request in a proxy, as its router gets it."""
+    """Returns a request as the router in a proxy gets it."""
     IN_FLIGHT[request_id] = ProxiedRequest("/v1/responses", {}, orjson.dumps({"model": "m", "input": text, **fields}))
     metadata = SimpleNamespace(request_id=request_id, session_id=session)
     return SimpleNamespace(metadata=metadata, routing_context=SimpleNamespace(should_backoff=False))
 
 
 async def chosen(router: Any, request: Any, replicas: tuple[Any, ...] = (A, B, C)) -> Any:
-    """The first choice; every replica is among the choices once."""
+    """Returns the first choice, and checks that every replica is among the choices once."""
     ranks = await router.choose_replicas(list(replicas), request)
     assert request.routing_context.should_backoff
     assert sorted(one.replica_id.unique_id for rank in ranks for one in rank) == [
@@ -91,7 +91,7 @@ async def test_the_next_turn_goes_to_the_replica_that_took_the_first(router: Any
 
 
 async def test_requests_of_the_same_moment_are_spread(router: Any) -> None:
-    """None of them has come to a replica yet."""
+    """None of them has arrived at a replica yet."""
     assert {id(await chosen(router, pending(str(n), f"{n}{LONG}"))) for n in range(3)} == {id(A), id(B), id(C)}
 
 

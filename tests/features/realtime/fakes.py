@@ -36,7 +36,7 @@ APPEND, COMMIT, CLEAR = (f"input_audio_buffer.{verb}" for verb in ("append", "co
 
 
 def tone(seconds: float, peak: float, rate: int = 16000) -> bytes:
-    """Sound that the scripted recognizer reads as the tenth of its peak, in each half second."""
+    """Returns sound that the scripted recognizer reads as a tenth of its peak, for each half second."""
     size = int(seconds * rate)
     samples = (int(32767 * peak * math.sin(2 * math.pi * 300 * i / rate)) for i in range(size))
     return b"".join(sample.to_bytes(2, "little", signed=True) for sample in samples)
@@ -47,9 +47,11 @@ def silence(seconds: float, rate: int = 16000) -> bytes:
 
 
 class FakeSpeechEngine(FakeTaskClient):
-    """What a SpeechModel asks of its engine. gate: cleared, nothing is transcribed. asked: the params of each request.
+    """The parts of an engine that a SpeechModel needs.
 
-    open: requests that are not closed.
+    While `gate` is cleared, nothing is transcribed. `asked` has the parameters of each request, `open` the requests
+    that are
+    not closed.
     """
 
     def __init__(self, config: Config) -> None:
@@ -79,7 +81,7 @@ class FakeSpeechEngine(FakeTaskClient):
             self._pump = asyncio.ensure_future(self._work())
 
     async def _work(self) -> None:
-        """Steps of the worker's loop, and its records to the requests."""
+        """Runs steps of the worker's loop, and passes its records to the requests."""
         while True:
             await asyncio.sleep(0)
             if self.gate.is_set() and not self.task.idle:
@@ -92,12 +94,12 @@ class FakeSpeechEngine(FakeTaskClient):
                 return
 
     async def caught_up(self) -> None:
-        """Until what was sent is worked on."""
+        """Waits until everything that was sent is processed."""
         for _ in range(50):
             await asyncio.sleep(0)
 
     def let_go(self) -> None:
-        """Open the gate."""
+        """Opens the gate."""
         self.gate.set()
         self._pump = asyncio.ensure_future(self._work())
 
@@ -110,7 +112,7 @@ class FakeSpeechEngine(FakeTaskClient):
 
 
 async def speech_app(*names: str, **options: Any) -> tuple[App, FakeSpeechEngine]:
-    """An app with speech models of these names, "w" if there are none, and the engine of the last."""
+    """Returns an app with speech models of these names, by default "w", and the engine of the last one."""
     models = []
     for name in names or ("w",):
         config = Config(
@@ -124,7 +126,7 @@ async def speech_app(*names: str, **options: Any) -> tuple[App, FakeSpeechEngine
 
 
 class Client:
-    """A client of one session. created: the first event."""
+    """A client of one session. `created` is the first event."""
 
     def __init__(self, websocket: LocalWebSocket) -> None:
         self.websocket = websocket
@@ -141,14 +143,14 @@ class Client:
         return orjson.loads(await asyncio.wait_for(self.websocket.receive(), 60))
 
     async def until(self, kind: str) -> list[Any]:
-        """The events up to the next one of this type."""
+        """Returns the events up to the next one of this type."""
         events = [await self.next()]
         while events[-1]["type"] != kind:
             events.append(await self.next())
         return events
 
     async def closed(self) -> Close:
-        """How the server closes, whatever it sends before."""
+        """Returns how the server closes the session, whatever it sends before."""
         while True:
             try:
                 await self.next()
@@ -158,7 +160,7 @@ class Client:
 
 @asynccontextmanager
 async def session(app: App, path: str = "/v1/realtime", **headers: str) -> AsyncIterator[Client]:
-    """An open session whose first event is read."""
+    """Opens a session, and reads its first event."""
     plain, _, query = path.partition("?")
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
     async with connect(app.handle, Request("GET", plain, query, sent, b"", "in-process")) as websocket:

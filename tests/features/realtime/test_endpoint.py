@@ -1,4 +1,4 @@
-"""Who gets a WebSocket: handshake, model, key, origin, subprotocol."""
+"""Opening a WebSocket: handshake, model, key, origin, subprotocol."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def asked_for(headers: dict[str, str]) -> str:
 
 
 def test_the_example_of_the_standard() -> None:
-    """RFC 6455, 1.3."""
+    """The example is in RFC 6455, 1.3."""
     assert accept_key("dGhlIHNhbXBsZSBub25jZQ==") == "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
     assert asked_for(HANDSHAKE) == PROTOCOL
 

@@ -72,7 +72,7 @@ def test_without_soxr_the_rate_is_refused_and_the_install_named(monkeypatch: pyt
     ("encoding", "silence", "loudest", "digest"), [("pcmu", 0xFF, 0x80, "cd1db2e2"), ("pcma", 0xD5, 0xAA, "10f3da64")]
 )
 def test_g711(encoding: str, silence: int, loudest: int, digest: str) -> None:
-    """digest: of all 256 codes, as Python 3.11's audioop decodes them."""
+    """`digest` is the hash of all 256 codes as Python 3.11's audioop decodes them."""
     decoder = LiveDecoder(encoding, 8000, 8000)
     table = np.frombuffer(decoder.feed(bytes(range(256))), "<i2")
     assert hashlib.sha1(table.tobytes()).hexdigest()[:8] == digest

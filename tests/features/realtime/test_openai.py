@@ -1,4 +1,4 @@
-"""OpenAI's transcription session against the scripted recognizer."""
+"""OpenAI's transcription session with the scripted recognizer."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ async def test_the_answer_to_events_of_other_sessions_says_what_there_is() -> No
 
 
 async def test_partials_are_part_of_the_text() -> None:
-    """Text of an utterance that has not ended; what is sent is never taken back."""
+    """Text of an unfinished utterance is never taken back once it is sent."""
     app, engine = await speech_app()
     async with session(app, URL) as client:
         for _ in range(8):
@@ -277,7 +277,7 @@ async def test_partials_are_part_of_the_text() -> None:
 
 
 class Soon(SilenceTimer):
-    """Waits 10 ms, however long it should."""
+    """Waits 10 ms, whatever the timeout is."""
 
     def __init__(self, seconds: Callable[[], float], ended: Callable[[], Awaitable[None]]) -> None:
         super().__init__(lambda: 0.01 if seconds() else 0.0, ended)

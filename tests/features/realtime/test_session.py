@@ -1,4 +1,4 @@
-"""The life of a session: limits, back-pressure, departures, shutdown."""
+"""The life of a session: limits, back-pressure, disconnects, shutdown."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ async def test_a_client_that_leaves_frees_the_engine() -> None:
 
 @pytest.mark.slow
 async def test_audio_ahead_of_the_engine_is_bounded() -> None:
-    """The session receives nothing more, so its transport reads nothing more; then it goes on where it was."""
+    """The session stops receiving, so its transport stops reading; then it continues where it was."""
     app, engine = await speech_app(realtime_ahead_s=2)
     block = (tone(0.5, 0.35) + silence(1)) * 3
     async with session(app) as client:

@@ -1,4 +1,4 @@
-"""vLLM's dialect, as its example clients speak it, against the scripted recognizer."""
+"""vLLM's dialect, as its example clients speak it, with the scripted recognizer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def test_the_first_event_says_who_it_is() -> None:
 
 
 async def test_the_example_client() -> None:
-    """session.update, commit, appends, final commit, as vLLM's openai_realtime_client.py does."""
+    """session.update, commit, appends, final commit, as in vLLM's openai_realtime_client.py."""
     app, engine = await speech_app()
     async with session(app) as client:
         await client.send("session.update", model="w")
@@ -157,7 +157,7 @@ async def test_errors_leave_the_connection_open(event: object, code: str, messag
 
 @pytest.mark.parametrize("final", ["true", "false", "", 1, 0, {}, []])
 async def test_final_is_true_or_false(final: object) -> None:
-    """Or the client would wait for a text that never comes."""
+    """Otherwise the client would wait for a text that never comes."""
     app, _ = await speech_app()
     async with session(app) as client:
         await client.append(tone(0.5, 0.35))

@@ -1,4 +1,4 @@
-"""The option of replicas, and what it makes of the others."""
+"""The option of replicas, and its effect on other options."""
 
 from __future__ import annotations
 
@@ -113,14 +113,14 @@ def test_more_replicas_than_processors_are_refused() -> None:
 
 
 class Machine:
-    """/sys of a made-up machine; the second threads of its cores come last, as on Xeons."""
+    """The files in /sys of a fictitious machine. The second threads of its cores come last, as on Xeons."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root = root
         self._monkeypatch = monkeypatch
 
     def has(self, sockets: int, nodes: int, cores: int, threads: int = 1) -> Machine:
-        """nodes: of each socket. cores: of each node."""
+        """Writes the files of a machine with these sockets, nodes per socket, cores per node and threads per core."""
         total = sockets * nodes * cores
         for node in range(sockets * nodes):
             firsts = range(node * cores, (node + 1) * cores)

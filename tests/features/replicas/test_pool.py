@@ -1,4 +1,4 @@
-"""Several engines as one: which of them computes a request, and what is asked of all."""
+"""Several engines as one: which of them computes a request, and which calls go to all."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GAUGE = "bytes"
 
 
 class Replica(FakeEngine):
-    """An engine in this process that begins nothing by itself: its requests stay until they are cancelled."""
+    """An engine in this process that starts nothing by itself: its requests stay until they are cancelled."""
 
     def __init__(self) -> None:
         super().__init__([])
@@ -55,14 +55,14 @@ class Replica(FakeEngine):
 
 
 class Pool(EnginePool):
-    """With replicas in this process."""
+    """A pool with replicas in this process."""
 
     def __init__(self, count: int) -> None:
         self.fakes = [Replica() for _ in range(count)]
         super().__init__(self.fakes, {GAUGE})  # type: ignore[arg-type]
 
     async def ask(self, prompt: str, salt: str = "", **fields: Any) -> int:
-        """Starts a request that does not end; returns the number of its replica."""
+        """Starts a request that does not end. Returns the number of its replica."""
         before = [len(one.submitted) for one in self.fakes]
         await self.submitted(prompt, salt, **fields)
         [found] = [number for number, one in enumerate(self.fakes) if len(one.submitted) > before[number]]

@@ -1,4 +1,4 @@
-"""The choice of a replica by the beginning of a prompt and by load."""
+"""The choice of a replica by the prefix of a prompt and by load."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_prompts_are_read_in_whole_blocks_and_not_to_any_length(monkeypatch: pyt
 
 
 class Naive:
-    """The same by lists of texts, each prefix as a text of its own."""
+    """The same router with lists of texts, in which each prefix is a text."""
 
     def __init__(self, most_ahead: int, known: int) -> None:
         self.most_ahead, self.most = most_ahead, known

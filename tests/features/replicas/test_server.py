@@ -1,4 +1,4 @@
-"""A server with two replicas: kills, what changes the state of the model, and what each process is asked."""
+"""A server with two replicas: kills, changes of the model's state, and the requests to each process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def engine_of(local: LocalServer) -> EnginePool:
 
 
 async def ask(local: LocalServer, path: str, body: Any = None, method: str = "POST", client: str = "test") -> Response:
-    """Asks as a client at an address, with a key of the same name."""
+    """Sends a request from an address, with a key that has the same name."""
     path, _, query = path.partition("?")
     data = b"" if body is None else json.dumps(body).encode()
     headers = {
@@ -42,7 +42,7 @@ async def ask(local: LocalServer, path: str, body: Any = None, method: str = "PO
 
 
 async def events(response: Response) -> list[Any]:
-    """Returns what a stream has sent, as it is read to its end."""
+    """Yields the events of a stream as it is read to its end."""
     text = b"".join([piece async for piece in pieces(response.body)]).decode()
     lines = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: {")]
     return list(map(json.loads, lines))
@@ -75,7 +75,8 @@ async def test_limits_hold_for_the_model_and_not_for_each_replica() -> None:
 
 
 async def test_a_client_with_many_requests_delays_another_by_what_runs_alone() -> None:
-    """Each replica computes one request; those of the first client wait in both. The second one's is the next."""
+    """Each replica computes one request; those of the first client wait in both. The second client's request is the
+    next."""
     options: dict[str, Any] = {"model_name": "demo", "plugin_config": SLOW, "max_num_seqs": 2}
     async with local_server(fake_engine=True, engine_replicas=2, **options) as local:
         engine = engine_of(local)
@@ -219,7 +220,7 @@ async def test_what_changes_a_model_reaches_every_replica(tmp_path: Path) -> Non
 
 
 async def test_a_reload_changes_how_many_there_are_and_running_requests_end_as_they_would(tmp_path: Path) -> None:
-    """Two models of one file, each with replicas; all replicas of the other one are killed then."""
+    """Two models of the same file, each with replicas. Then all replicas of the other model are killed."""
 
     def configure(first: int) -> None:
         models = {"a": {"engine_replicas": first}, "b": {"engine_replicas": 2}}

@@ -1,4 +1,4 @@
-"""What every stream of response events obeys: OpenAI's schema, by its own client's types, and its life cycle."""
+"""The rules for every stream of response events: OpenAI's schema, by the types of its client, and the life cycle."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
 
 
 def ask(given: Any = "hi", **fields: Any) -> Json:
-    """A body with this input."""
+    """Returns a body with this input."""
     return {"model": "m", "input": given, **fields}
 
 
 async def respond(app: App, given: Any = "hi", **fields: Any) -> Json:
-    """The finished response to an input."""
+    """Returns the finished response to an input."""
     response = await post(app, PATH, ask(given, **fields))
     assert response.status == 200, response.body
     found: Json = await whole(response)
@@ -46,7 +46,7 @@ async def respond(app: App, given: Any = "hi", **fields: Any) -> Json:
 
 
 async def refused(app: App, given: Any = "hi", status: int = 400, **fields: Any) -> Json:
-    """The error object that an input gets."""
+    """Returns the error object for an input."""
     response = await post(app, PATH, ask(given, **fields))
     assert response.status == status, response.body
     error: Json = (await whole(response))["error"]
@@ -54,7 +54,7 @@ async def refused(app: App, given: Any = "hi", status: int = 400, **fields: Any)
 
 
 async def streamed(response: types.Response) -> list[Json]:
-    """The events of a stream, checked."""
+    """Returns the events of a stream, and checks them."""
     assert response.status == 200, response.body
     events = parse_sse(b"".join([part async for part in parts(response)]))
     check(events)
@@ -62,13 +62,13 @@ async def streamed(response: types.Response) -> list[Json]:
 
 
 def parse_sse(data: bytes) -> list[Json]:
-    """The events of a whole stream; asserts its framing and the final [DONE]."""
+    """Returns the events of a complete stream, and checks its framing and the final [DONE]."""
     assert data.endswith(b"data: [DONE]\n\n")
     return parse_frames(data.removesuffix(b"data: [DONE]\n\n"))
 
 
 def parse_frames(data: bytes) -> list[Json]:
-    """The events of a part of a stream; asserts that each line pair agrees on the type."""
+    """Returns the events of a part of a stream, and checks that both lines of each event name the same type."""
     found = []
     for block in data.split(b"\n\n"):
         if not block or block.startswith(b":"):
@@ -89,12 +89,12 @@ def _models() -> dict[str, type[pydantic.BaseModel]]:
 
 
 def check_schema(event: Json) -> None:
-    """OpenAI's own types accept the event; no field that they require is missing or of another type."""
+    """Checks that OpenAI's types accept the event, and that no required field is missing or has another type."""
     _models()[event["type"]].model_validate(event, strict=True)
 
 
 def check_response(response: Json) -> None:
-    """OpenAI's own type accepts the response object, and it agrees with itself."""
+    """Checks that OpenAI's type accepts the response object, and that the object is consistent."""
     Response.model_validate(response, strict=True)
     assert (response["status"] == "incomplete") == bool(response["incomplete_details"])
     assert (response["status"] == "failed") == bool(response["error"])
@@ -107,7 +107,7 @@ def check_response(response: Json) -> None:
 
 
 def check(events: Sequence[Json]) -> Json:
-    """All rules, over a whole stream; the final response object."""
+    """Checks all rules for a complete stream, and returns the final response object."""
     assert [e["sequence_number"] for e in events] == list(range(len(events)))
     for event in events:
         check_schema(event)
@@ -135,7 +135,7 @@ def check(events: Sequence[Json]) -> Json:
 
 
 class _Items:
-    """The items of a stream: what is open, how far it has come, what is done."""
+    """The items of a stream: which are open, their content so far, and which are done."""
 
     def __init__(self) -> None:
         self.open: dict[int, Json] = {}

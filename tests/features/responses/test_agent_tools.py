@@ -1,4 +1,4 @@
-"""Namespaces, custom tools and left-out tools, as coding agents send them."""
+"""Namespaces, custom tools and unsupported tools, as coding agents send them."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_what_the_model_is_offered_leads_back_to_the_tool() -> None:
 
 
 async def test_the_grammar_of_a_custom_tool_is_imposed_or_shown(make_app: MakeApp) -> None:
-    """OpenAI's two syntaxes: https://platform.openai.com/docs/guides/function-calling#context-free-grammars"""
+    """OpenAI has two syntaxes: https://platform.openai.com/docs/guides/function-calling#context-free-grammars"""
     form = {"type": "grammar", "syntax": "regex", "definition": "[a-c]+|x"}
     app, engine = await make_app(say(call("letters", input="abc")), tool_parser="hermes3", chat_template=TEMPLATE)
     body = ask(tools=[{"type": "custom", "name": "letters", "format": form}])

@@ -1,4 +1,5 @@
-"""Responses in the background: they go on alone, can be looked at, cancelled, deleted, and streamed from any event."""
+"""Background responses continue without a client, and can be retrieved, cancelled, deleted, and streamed from any
+event."""
 
 from __future__ import annotations
 
@@ -18,13 +19,14 @@ from tests.features.responses.rules import PATH, Json, ask, check, check_respons
 
 
 class Slow:
-    """An app whose engine says what the test feeds it, when the test feeds it."""
+    """An app whose engine generates what the test feeds it, when the test feeds it."""
 
     def __init__(self, app: App, engine: FakeEngine) -> None:
         self.app, self.engine = app, engine
 
     async def start(self, **fields: Any) -> Json:
-        """The response object at the start. With stream true its client leaves after the first events."""
+        """Returns the response object at the start. If `stream` is true, the client disconnects after the first
+        events."""
         response = await post(self.app, PATH, ask(**{"background": True, **fields}))
         assert response.status == 200, response.body
         if fields.get("stream"):
@@ -137,7 +139,7 @@ async def test_cancelling_what_is_over_changes_nothing(slow: Slow) -> None:
 
 
 async def _plain(slow: Slow) -> str:
-    """The id of a response that was not made in the background."""
+    """Returns the id of a response that was not made in the background."""
     task = asyncio.ensure_future(post(slow.app, PATH, ask()))
     while not slow.engine.mail._replies:
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""POST …/responses/compact, and what its items mean in a later request."""
+"""POST …/responses/compact, and the effect of its items in a later request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""POST …/responses on a scripted engine: exact JSON, streams, inputs, refusals."""
+"""POST …/responses with a scripted engine: exact JSON, streams, inputs, errors."""
 
 from __future__ import annotations
 

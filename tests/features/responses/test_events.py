@@ -1,6 +1,6 @@
-"""The events of a response stream as a pure function: scripts against golden lists, rules over every stream.
+"""The events of a response stream as a pure function: recorded lists for scripts, and rules for every stream.
 
-To record the vectors again after a change that was meant: python -m tests.features.responses.test_events
+To record the vectors again after an intended change: python -m tests.features.responses.test_events
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def deltas_of(said: list[Event], finish: str | None) -> list[Delta]:
 
 
 def play(said: list[Event], ending: str | RequestError | None, **options: Any) -> tuple[bytes, Events]:
-    """The whole stream of a script as bytes."""
+    """Returns the complete stream of a script as bytes."""
     events = Events(ResponseObject(model="m", echo=ECHO), **options)
     frames = events.start()
     for delta in deltas_of(said, ending if isinstance(ending, str) else None):
@@ -76,7 +76,7 @@ def play(said: list[Event], ending: str | RequestError | None, **options: Any) -
 
 
 def named(events: list[Json]) -> list[Json]:
-    """The events with ids and times that are the same in every run, and without what repeats the request."""
+    """Returns the events with ids and times that are the same in every run, and without what repeats the request."""
     text = json.dumps(events, ensure_ascii=False)
     for place, found in enumerate(dict.fromkeys(re.findall(r'"((?:resp|msg|rs|fc)_[0-9a-f]{48})"', text))):
         text = text.replace(found, f"{found.partition('_')[0]}_{place}")
@@ -203,7 +203,7 @@ def test_log_probabilities_go_out_with_their_text_and_all_of_them_with_its_end()
 
 @given(st.sets(st.integers(1, 8)), st.integers(0, 3))
 def test_log_probabilities_of_a_message_are_those_of_its_text(cuts: set[int], held: int) -> None:
-    """However the tokens come, and however long their text is held back: none of reasoning, markup or the end."""
+    """However tokens arrive, and however long text is held back, none belong to reasoning, markup or the end."""
     words = ["<think>", "so", "</think>", "\n\n", "Hel", "lo", " wor", "ld", "<|im_end|>"]
     tokens = [TokenLogprob(number, word, word.encode(), -1.0) for number, word in enumerate(words)]
     shown = ["" if word not in ("Hel", "lo", " wor", "ld") else word for word in words]
@@ -224,7 +224,7 @@ def test_log_probabilities_of_a_message_are_those_of_its_text(cuts: set[int], he
 
 @pytest.mark.slow
 def test_large_events_share_the_text_of_their_log_probabilities() -> None:
-    """Nothing of it is written again: the last events are their heads and tails around the same pieces."""
+    """The last events are their beginnings and ends around the same pieces, which are not serialized again."""
     top = [TokenLogprob(n, "word" * 4, b"word" * 4, -1.0) for n in range(20)]
     events = Events(ResponseObject(model="m", echo=ECHO))
     frames = events.start()

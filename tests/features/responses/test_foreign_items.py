@@ -1,4 +1,4 @@
-"""Items that other providers write: what the model sees of them, and what is kept."""
+"""Items that other providers write: what the model gets, and what is stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any body and any query gets a 2xx, or a 4xx with the error object; whatever was stored before."""
+"""Any body and any query gets a 2xx, or a 4xx with the error object, whatever was stored before."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TEXT = st.text(max_size=5)
 
 
 def mostly(good: Any, wrong: Any = ANYTHING) -> Any:
-    """Nine in ten good values, so that a body of many gets past the first check."""
+    """Returns a good value in nine of ten cases, so that bodies with many fields get past the first check."""
     return st.integers(0, 9).flatmap(lambda dice: wrong if dice == 0 else good)
 
 
@@ -99,7 +99,7 @@ QUERY = st.dictionaries(
 
 
 class LoadedApp:
-    """One app over many requests, with something stored: the ids OLD and CONV stand for it."""
+    """An app for many requests, with something stored. OLD and CONV stand for the ids."""
 
     def __init__(self) -> None:
         config = Config(fake_engine=True, model_name="m", access_log=False, response_store_max_count=5000)
@@ -138,7 +138,7 @@ class LoadedApp:
         return content
 
     def named(self, body: Any) -> Any:
-        """The body with the ids that exist in the place of their names."""
+        """Returns the body with the ids in place of their names."""
         text = orjson.dumps(body).decode()
         for name, real in self.ids.items():
             text = text.replace(f'"{name}"', f'"{real}"')

@@ -1,4 +1,4 @@
-"""Input items: what they mean as messages, how they are kept, and what is refused."""
+"""Input items: the messages that they become, how they are stored, and what is rejected."""
 
 from __future__ import annotations
 

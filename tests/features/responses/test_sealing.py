@@ -1,4 +1,4 @@
-"""Sealed reasoning: clients that have nothing stored send it back, and only the server reads it."""
+"""Sealed reasoning: clients without stored responses send it back, and only the server can read it."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def key_file(tmp_path: Path) -> Path:
 
 
 async def thinking(make_app: MakeApp, **options: Any) -> tuple[App, FakeEngine]:
-    """An app whose model thinks "hm, ä" before it says "Yes."."""
+    """Returns an app whose model thinks "hm, ä" before it says "Yes."."""
     script = lambda *_: say("<think>", "hm, ", "ä", "</think>", "Yes.")  # noqa: E731
     return await make_app(script, reasoning_parser="qwen3", chat_template=TEMPLATE, **options)
 
 
 async def unread(app: App, items: list[Json]) -> str:
-    """Returns the one Warning of an answer to these items."""
+    """Returns the only Warning of the answer to these items."""
     response = await post(app, PATH, ask(items, **ASK))
     assert response.status == 200, response.body
     [warning] = [value for name, value in response.headers if name == "Warning"]
@@ -77,7 +77,7 @@ async def test_a_stream_has_it_in_the_finished_item_and_others_have_none(make_ap
 
 
 async def test_an_agent_goes_on_without_wrong_foreign_and_cut_content(make_app: MakeApp) -> None:
-    """It sends it with each request, also after the server has started again with another random key."""
+    """The agent sends it with each request, also after the server has restarted with another random key."""
     (app, engine), (other, _) = await thinking(make_app), await thinking(make_app)
     item = (await respond(app, **ASK))["output"][0]
     sealed = item["encrypted_content"]

@@ -1,4 +1,5 @@
-"""Two servers on one store: what one keeps the other reads, continues, deletes; one or the store may die."""
+"""Two servers with one store: one reads, continues and deletes what the other stored, even if a server or the store
+dies."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ Open = Callable[..., Awaitable[Slow]]
 
 @pytest.fixture
 def opened(make_app: MakeApp, kept_in: str) -> Open:
-    """A server on the one store."""
+    """Returns a server with the common store."""
 
     async def make(script: Any = None, **options: Any) -> Slow:
         app, engine = await make_app([] if script is None else script, **{"response_store": kept_in, **options})
@@ -90,7 +91,7 @@ async def test_both_add_to_one_conversation(opened: Open) -> None:
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_a_background_response_belongs_to_the_server_that_runs_it(opened: Open, streamed: bool) -> None:
-    """The other one reads it, and says who can do the rest; once it is over, there is no difference."""
+    """The other server can read it, and says which one can do the rest. Once it has ended, there is no difference."""
     a, b = await opened(), await opened()
     made = await a.start(stream=streamed)
     await a.say("Hel")
@@ -142,7 +143,7 @@ async def test_what_a_dead_server_was_making_has_failed_for_the_others(opened: O
 
 
 async def test_what_a_later_server_has_given_up_stays_failed(opened: Open) -> None:
-    """Its server had lost its lock, and was there all the same: what others were told does not change any more."""
+    """The server had lost its lock but was still running. What others were told no longer changes."""
     a = await opened()
     made = await a.start()
     kept = a.app.services.get(ResponseService).store
@@ -185,7 +186,7 @@ def stoppable() -> Iterator[databases.Server]:
 
 @pytest.fixture
 def own_postgres(stoppable: databases.Server) -> Iterator[databases.Server]:
-    """A server that a test may stop; it runs when the test begins."""
+    """A PostgreSQL server that tests may stop; it runs when the test begins."""
     if not stoppable.running:
         stoppable.start()
     yield stoppable
@@ -277,7 +278,7 @@ async def test_without_psycopg_the_start_says_what_to_install(
 async def test_a_write_that_was_given_up_is_not_done_later(
     own_postgres: databases.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It waited behind one that the database did not answer; its client was told of a failure."""
+    """It waited for a write that the database did not answer, and its client was told of a failure."""
     made = store.Store(Config(response_store=own_postgres.url()))
     await made.open()
     monkeypatch.setattr(database, "CALL_TIMEOUT_S", 0.3)

@@ -1,4 +1,4 @@
-"""Responses over a WebSocket, without sockets: events, what a WebSocket keeps, refusals, its end."""
+"""Responses over a WebSocket, without sockets: events, what is kept for a connection, errors, closing."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def told(websocket: LocalWebSocket) -> Json:
 
 
 async def create(websocket: LocalWebSocket, **fields: Any) -> list[Json]:
-    """The events of one response, up to its last."""
+    """Returns the events of one response up to its last."""
     event = {"type": "response.create", "model": "m", "input": "hi", **fields}
     await websocket.send(orjson.dumps({k: v for k, v in event.items() if v is not None}).decode())
     events = [await told(websocket)]

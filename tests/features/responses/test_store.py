@@ -1,4 +1,4 @@
-"""Stored responses: turns, items, references, conversations, bounds, restarts, a failing disk."""
+"""Stored responses: turns, items, references, conversations, limits, restarts, a failing disk."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OpenApp = Callable[..., Awaitable[tuple[App, FakeEngine]]]
 
 @pytest.fixture
 def open_app(make_app: MakeApp, kept_in: str) -> OpenApp:
-    """As make_app, with something to say and a store of each kind."""
+    """Returns an app like make_app, with a script and a store of each kind."""
 
     async def opened(script: Any = None, **options: Any) -> tuple[App, FakeEngine]:
         return await make_app(script or (lambda *_: say("Hi.")), **{"response_store": kept_in, **options})

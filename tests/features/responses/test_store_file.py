@@ -37,7 +37,7 @@ async def fill(path: Path, count: int = 40) -> None:
 
 
 def damage(path: Path) -> None:
-    """Overwrite pages in the middle."""
+    """Overwrites pages in the middle."""
     with path.open("r+b") as file:
         file.seek(4096 * 3)
         file.write(b"\xa5" * 4096 * 8)
@@ -169,13 +169,13 @@ async def test_deleting_works_when_the_answers_themselves_fill_the_disk(small_di
 
 
 def incompressible(size: int) -> str:
-    """A text of this size that stays as long as it is, however it is stored."""
+    """Returns a text of this size that cannot be compressed."""
     return Random(size).randbytes(size // 2).hex()
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 12 MB, where this user may mount one."""
+    """A disk of 12 MB, if this user may mount one."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mount = shutil.which("mount")

@@ -1,4 +1,5 @@
-"""The tables of the response store under any order of turns, deletions and limits: nothing dangles, nothing is lost."""
+"""The tables of the response store with any order of turns, deletions and limits: nothing dangles, and nothing is
+lost."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ OPERATIONS = st.lists(
 
 
 class Book:
-    """The tables, and what should be in them: the ids of each entry's items."""
+    """The tables, and what they should contain: the ids of each entry's items."""
 
     def __init__(self, db: Connection) -> None:
         self.db = db
@@ -50,7 +51,7 @@ class Book:
         return None if row is None else row[0]
 
     def add(self, before: str, count: int) -> int:
-        """A response that goes on from an entry; returns its turn."""
+        """Adds a response that continues an entry. Returns its turn."""
         name, items = f"resp_{len(self.responses):03}", self.new_items(count + 1)
         turn = tables.add_turn(self.db, self.turn_of(before), items[:-1])
         tables.add_items(self.db, turn, items[-1:], OUTPUT)
@@ -125,7 +126,7 @@ class Book:
 
 @pytest.fixture
 def db(kept_in: str) -> Iterator[Connection]:
-    """With the tables, in a transaction."""
+    """A database with the tables, in a transaction."""
     made: Connection = Postgres(kept_in) if is_url(kept_in) else Sqlite(kept_in)
     made.begin(write=True)
     tables.prepare(made)

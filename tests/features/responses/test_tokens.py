@@ -1,4 +1,4 @@
-"""vLLM's fields on responses: the tokens of prompt and answer, their names in log probabilities, the id's end."""
+"""vLLM's fields in responses: tokens of prompt and answer, their names in log probabilities, the end of the id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Grammars of custom tools become regular expressions: Python's own is the oracle of the texts that fit."""
+"""Grammars of custom tools become regular expressions. Python's `re` decides which texts match."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""POST /invocations: the endpoint that a body is for, by the model and the members."""
+"""POST /invocations chooses the endpoint for a body by the model and the fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slots: what is cached of a text is saved, erased and restored; no file gives a wrong answer."""
+"""Slots: the cached part of a text is saved, erased and restored, and no file leads to a wrong answer."""
 
 import errno
 import os
@@ -35,14 +35,14 @@ def with_slots(path, blocks=200, fingerprint=FINGERPRINT, limit=1 << 24, **optio
 
 
 def act(made, action, slot, file):
-    """The tokens and bytes of an action."""
+    """Returns the tokens and bytes of an action."""
     made.handle(SlotAction(1, action, slot, file))
     done = made.out.pop()
     return done.tokens, done.bytes
 
 
 def cached(made, ids, **fields):
-    """How many tokens of a prompt were cached; the answer is right."""
+    """Checks the answer to a prompt, and returns how many of its tokens were cached."""
     asked = replace(ASKED, **fields)
     request = made.add(ids, asked)
     assert run(made, request) == [alone(ids, asked)]
@@ -51,7 +51,7 @@ def cached(made, ids, **fields):
 
 @pytest.fixture(params=[FakeNetwork, HybridNetwork])
 def saved(request, tmp_path):
-    """The directory with a file, its prompt, the kind of network, and what was said of the saved file."""
+    """Returns the directory with a file, its prompt, the kind of network, and the server's report on the file."""
     path, ids = tmp_path / "slots", prompt(10 * SIZE + 3, 1)
     made = with_slots(path, kind=request.param)
     assert cached(made, ids, salt="s") == 0
@@ -129,7 +129,7 @@ def test_the_latest_slots_are_remembered(tmp_path):
 
 @pytest.mark.parametrize("seed", few_fast(range(60), 12))
 def test_a_damaged_file_is_refused_and_leaves_nothing(seed, saved):
-    """Cut, longer, changed in any place: an error, or what was saved."""
+    """The file is truncated, longer, or changed anywhere. The result is an error, or what was saved."""
     path, ids, kind, _ = saved
     data = bytearray((path / FILE).read_bytes())
     places = [*range(0, HEAD.size, 3), HEAD.size, HEAD.size + 9, len(data) // 2, len(data) - 1]
@@ -150,7 +150,7 @@ def test_a_damaged_file_is_refused_and_leaves_nothing(seed, saved):
 
 
 def test_a_file_with_a_right_checksum_and_wrong_contents_is_refused_and_leaves_nothing(saved):
-    """Places of states that are none, tokens of images, and a salt that is no text."""
+    """Invalid positions of states, tokens of images, and a salt that is not text."""
     path, ids, kind, _ = saved
     data = (path / FILE).read_bytes()
     tokens, places = struct.unpack_from("<QQ", data, HEAD.size - 16)

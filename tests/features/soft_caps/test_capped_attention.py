@@ -1,4 +1,4 @@
-"""Attention with a soft cap, against the formula in 64 bits, for each token by itself."""
+"""Attention with a soft cap, compared with the formula in 64 bits for each token."""
 
 import numpy as np
 import openvino as ov
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.model
 
 
 def compiled():
-    """A network that is one attention."""
+    """Returns a network that consists of one attention."""
     sizes = [GROUPS * SHARED * KEY, GROUPS * KEY, GROUPS * VALUE]
     given = [ops.parameter([-1, size], np.float32) for size in sizes]
     given += [ops.parameter([-1, BLOCK, GROUPS, size], np.float32) for size in (KEY, VALUE)]
@@ -27,7 +27,7 @@ def compiled():
 
 
 class Texts:
-    """Sequences with random queries, keys and values, of which each has blocks of its own."""
+    """Sequences with random queries, keys and values, each with its own blocks."""
 
     def __init__(self, lengths, spread):
         dice = np.random.default_rng(1)
@@ -45,7 +45,7 @@ class Texts:
     shapes = ((GROUPS * SHARED, KEY), (GROUPS, KEY), (GROUPS, VALUE))
 
     def step(self, attention, ends, starts, window):
-        """Computes the tokens of each text between its start and its end, and returns the results of each."""
+        """Computes the tokens of each text between its start and its end. Returns the results of each."""
         parts = [*zip(self.rows, starts, ends, strict=True)]
         values = [
             np.concatenate([rows[place][start:end].reshape(end - start, -1) for rows, start, end in parts])
@@ -64,7 +64,7 @@ class Texts:
         return np.split(request.get_output_tensor().data.copy(), begins[1:-1])
 
     def expected(self, text, start, end, window):
-        """Returns the results of some tokens of a text, by the formula."""
+        """Returns the results for some tokens of a text by the formula."""
         queries, keys, values = (rows.astype(np.float64) for rows in self.rows[text])
         found = []
         for token in range(start, end):
@@ -80,7 +80,7 @@ class Texts:
 @pytest.mark.parametrize("spread", [False, True])
 @pytest.mark.parametrize("small", [False, True])
 def test_parts_of_texts_have_the_results_of_the_formula(window, spread, small, monkeypatch):
-    """Whether a thread computes all or several share it; prompts in parts, and tokens behind them one by one."""
+    """With one thread or several; prompts in parts, then tokens one by one."""
     if small:
         monkeypatch.setattr(capped_attention, "PRODUCTS", 1000)
         monkeypatch.setattr(capped_attention, "SHARED", 1)

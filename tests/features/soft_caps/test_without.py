@@ -1,4 +1,4 @@
-"""A server without soft caps does not compute with the paged engine what has one."""
+"""A server without soft caps does not run models that need them on the paged engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A speech-to-text engine that plays a script in this process, after it has read the audio: no child, no model."""
+"""A speech-to-text engine that plays a script in this process after it has read the audio; no child, no model."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Script = list["SpeechEvent | Exception"]
 
 
 def spoken(*texts: str, start: float = 0.0, **window: Any) -> Script:
-    """A window: a delta for each text, and its end with one segment and a word for each text."""
+    """Returns the events of a window: a delta for each text, and its end with one segment and a word for each text."""
     whole = "".join(texts)
     end = start + len(texts)
     done: dict[str, Any] = {
@@ -68,8 +68,9 @@ HELLO = spoken(" Three", " one", " four.")
 
 
 class ScriptedSpeech(FakeEngineClient):
-    """What a SpeechModel asks of its engine. asked: parameters and audio of every request. closed: how many replies
-    were."""
+    """The parts of an engine that a SpeechModel needs. `asked` has parameters and audio of every request, `closed` the
+    number
+    of closed replies."""
 
     def __init__(self, script: Script | Callable[[bytes, TranscribeParams], Script] = HELLO) -> None:
         pieces = [bytes([i]) for i in range(256)] + [b"<eos>"]
@@ -79,7 +80,7 @@ class ScriptedSpeech(FakeEngineClient):
         self.closed = 0
 
     def describe(self, **changes: Any) -> None:
-        """Change the SpeechInfo."""
+        """Changes the SpeechInfo."""
         self.info = replace(self.info, of_task=asdict(SPEECH) | changes)
 
     def open_lasting(self, make: partial[SpeechReply]) -> _Reply:
@@ -122,7 +123,8 @@ class _Reply:
 
 
 class InlineDecoding(Helper):
-    """In place of decoder._Process: decodes in this process, which starts none and imports nothing again."""
+    """Replaces decoder._Process, and decodes in this process, which saves starting one and importing everything
+    again."""
 
     _blocks: Iterator[bytes]
 
@@ -141,7 +143,7 @@ class InlineDecoding(Helper):
 async def speech_model(
     script: Script | Callable[[bytes, TranscribeParams], Script] = HELLO, **options: Any
 ) -> tuple[SpeechModel, ScriptedSpeech]:
-    """A loaded model called "w", and its engine."""
+    """Returns a loaded model called "w", and its engine."""
     config = Config(**{"fake_engine": True, "model_name": "w", "task": "speech2text", "access_log": False, **options})
     engine = ScriptedSpeech(script)
     model = SpeechModel(config, engine)  # type: ignore[arg-type]

@@ -1,4 +1,5 @@
-"""A speech model in the front end: events, limits, and what a dead engine costs. Its engine is a scripted child."""
+"""A speech model in the front end: events, limits, and the effect of an engine's death. Its engine is a scripted
+child."""
 
 from __future__ import annotations
 
@@ -142,7 +143,7 @@ async def test_a_request_has_a_time_limit_unless_it_is_live(
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Engines are restarted without a wait."""
+    """Restarts engines without waiting."""
     monkeypatch.setattr("lean_ovms.engine.client.engine.BACKOFF_S", (0.01,))
 
 
@@ -153,7 +154,7 @@ async def until_ready(model: SpeechModel) -> None:
 
 @pytest.mark.slow
 async def test_requests_go_on_when_their_engine_is_killed(model: SpeechModel, at_once: None) -> None:
-    """Two run; both are as if nothing had happened."""
+    """Two requests are running, and both continue as if nothing had happened."""
     data = [sound((0.35, 70), (0.72, 20)), sound((0.55, 80))]
     expected = [await listen(model, one, words=True) for one in data]
 
@@ -213,7 +214,7 @@ class Engine:
 
     @property
     def audio(self) -> int:
-        """Bytes that have arrived."""
+        """Returns the bytes that have arrived."""
         return sum(len(record.data) for record in self.sent if isinstance(record, records.Audio))
 
     def window(self, samples: int, text: str) -> None:

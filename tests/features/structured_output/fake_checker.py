@@ -1,4 +1,4 @@
-"""A grammar process without a compiler: the tag selects what it does. Started by test_checker.py."""
+"""A grammar process without a compiler, which test_checker.py starts. The tag selects what it does."""
 
 import json
 import os

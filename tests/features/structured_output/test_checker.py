@@ -1,4 +1,4 @@
-"""The checker process: started when needed, killed when it takes too long, replaced when it dies."""
+"""The checker process is started when needed, killed when it takes too long, and replaced when it dies."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Answers around values: what each family may write, from its own samples, and what it cannot."""
+"""The constraint around values: what each family may write, according to its own samples, and what it may not."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def context(family: str | None, *tools: Json, reasoning: str | None = None, tail
 
 
 def shown(form: Json) -> str:
-    """A format as one text: … for free text, ‹json› for a value, [what may be left out], (one|of these)."""
+    """Returns a format as text: … for free text, ‹json› for a value, [optional parts], (one|of these)."""
     kind = form["type"]
     if kind == "tag":
         return f"{form['begin']}{shown(form['content'])}{form['end']}"
@@ -52,7 +52,7 @@ def answer(
     parallel: bool | None = False,
     **guide: Any,
 ) -> str:
-    """The answer with one call, unless several are asked for."""
+    """Returns an answer with one call, unless several are requested."""
     setting = context(family, *(tools or (tool(),)), reasoning=reasoning, tail=tail)
     asked = OutputConstraint(**{"tool_calls": "required", **guide})
     built = constraint.build(asked, replace(setting, parallel=parallel))

@@ -1,4 +1,4 @@
-"""What clients say about the form of an answer: which grammar it becomes, what is refused, what gets a warning."""
+"""Fields for the form of an answer: which grammar they become, what is rejected, what gets a warning."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def warned(response: Response) -> list[str]:
 async def constraints(
     make_app: MakeApp, bodies: Iterable[dict[str, Any]], path: str = CHAT, **options: Any
 ) -> list[Any]:
-    """The format that the engine got for each of these bodies; None for none. Nothing was warned of."""
+    """Returns the format that the engine gets for each body, None for none, and checks that there are no warnings."""
     app, engine = await make_app(lambda *_: say("x"), **{"tool_parser": "hermes3", **options})
     found = []
     for fields in bodies:
@@ -55,7 +55,7 @@ async def constraints(
 
 
 async def constraint(make_app: MakeApp, options: dict[str, Any] | None = None, **fields: Any) -> Any:
-    """The format for one body."""
+    """Returns the format for one body."""
     [found] = await constraints(make_app, [fields], **(options or {}))
     return found
 
@@ -311,7 +311,7 @@ async def test_wrong_fields_are_named(make_app: MakeApp) -> None:
 
 
 def named(form: dict[str, Any]) -> list[str]:
-    """The functions that may be called, in their order."""
+    """Returns the functions that may be called, in order."""
     return re.findall(r'"name": "(\w+)"', "".join(call["begin"] for call in form.get("tags", [form])))
 
 

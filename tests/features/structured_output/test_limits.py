@@ -1,4 +1,4 @@
-"""What a grammar may cost, told from its text."""
+"""Limits on the cost of a grammar, estimated from its text."""
 
 import json
 import time

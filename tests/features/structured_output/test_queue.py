@@ -1,4 +1,4 @@
-"""Requests wait until their grammar is known to be good and compiled; the loop never waits."""
+"""Requests wait until their grammar is checked and compiled; the loop never waits."""
 
 import json
 import threading
@@ -25,7 +25,7 @@ def tag(text="a"):
 
 
 class Compiler:
-    """Compiles when let; both parts in one. calls: what was asked, in order."""
+    """Compiles when the test allows it, in both roles. `calls` has its arguments in order."""
 
     def __init__(self):
         self.calls = []
@@ -62,7 +62,7 @@ class Compiler:
 
 
 class WakingTransport(MemoryTransport):
-    """A link that waits for a wake-up where MemoryTransport would say that nothing will come."""
+    """A link that waits to be woken up where MemoryTransport would say that nothing will come."""
 
     def __init__(self):
         super().__init__()
@@ -344,7 +344,7 @@ def of_client(rig, client, text):
 
 
 class Asking:
-    """A request of a client."""
+    """A client's request."""
 
     def __init__(self, request, client):
         self.client, self.unfinished, self.sequences, self.cost = client, request.unfinished, [], None

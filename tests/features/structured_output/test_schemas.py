@@ -1,4 +1,5 @@
-"""Schemas as they go to a grammar library: what is written in, what is left out and told, what is refused, and soon."""
+"""Schemas as grammar libraries get them: what is added, what is left out with a warning, and what is rejected, in
+little time."""
 
 from __future__ import annotations
 
@@ -175,7 +176,7 @@ def bush(levels: int) -> Any:
 
 
 def doubled(depth: int, **beside: Any) -> Any:
-    """Each definition refers to the next one twice."""
+    """Returns a schema in which each definition refers to the next one twice."""
     defs = {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}", **beside}] * 2} for i in range(depth)}
     return {"$defs": {**defs, f"d{depth}": {"type": "string"}}, "$ref": "#/$defs/d0", **beside}
 

@@ -1,4 +1,4 @@
-"""Schemas go to XGrammar as they are, and what it does not impose is told."""
+"""XGrammar gets schemas unchanged, and what it does not impose is reported."""
 
 from __future__ import annotations
 

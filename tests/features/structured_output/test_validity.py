@@ -1,4 +1,4 @@
-"""Which JSON schemas are none, and where; which have no value that ends."""
+"""Which JSON schemas are invalid, and where; and which have no finite value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server without structured output: it says so where a form is asked for, and all else works."""
+"""A server without structured output says so if a form is requested; everything else works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""text-embeddings-inference's /embed: a list of vectors and nothing else."""
+"""text-embeddings-inference's /embed returns only a list of vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Command lines in an empty directory, and a server that answers what a test says."""
+"""Command lines in an empty directory, and a server that gives the test's answers."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ COMPLETIONS = "/v1/completions"
 
 
 def numbers(text: str) -> dict[str, float]:
-    """The lines of a report."""
+    """Returns the lines of a report."""
     return {name: float(value) for name, value in re.findall(r"^(\S.*?): +([\d.]+)$", text, re.MULTILINE)}
 
 

@@ -225,7 +225,7 @@ def test_another_model_answers_and_the_conversation_is_saved(
 
 
 class Terminal:
-    """A process on a pseudo-terminal. output: what it has printed since the last `read_to`."""
+    """A process on a pseudo-terminal. `output` has what it has printed since the last `read_to`."""
 
     def __init__(self, process: subprocess.Popen[bytes], fd: int) -> None:
         self.process = process
@@ -236,7 +236,7 @@ class Terminal:
         os.write(self._fd, text.encode())
 
     def interrupt(self, end: str) -> None:
-        """Types Ctrl-C until this text is printed: Python loses one that comes just before it waits for input."""
+        """Types Ctrl-C until this text is printed. Python loses a Ctrl-C that comes just before it waits for input."""
         self.type("\x03")
         while end.encode() not in self._output:
             if select.select([self._fd], [], [], 20)[0]:
@@ -282,7 +282,7 @@ def terminal(directory: Path, *argv: str) -> Iterator[Terminal]:
 
 
 def controlling(fd: int) -> None:
-    """Makes the terminal that of the process, whose Ctrl-C it sends."""
+    """Makes the terminal the controlling one of the process, so that Ctrl-C reaches it."""
     import fcntl
     import termios
 

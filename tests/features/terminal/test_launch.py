@@ -33,7 +33,7 @@ def script() -> Iterator[ScriptedServer]:
 
 @pytest.fixture
 def path(tmp_path: Path) -> str:
-    """A folder with programs of the names of all agents."""
+    """A folder with programs that have the names of all agents."""
     for name in AGENTS:
         file = tmp_path / name
         file.write_text(AGENT)
@@ -61,7 +61,7 @@ def test_what_is_shown_is_what_a_shell_starts(
 
 
 def test_a_context_that_is_not_known_is_not_told(script: ScriptedServer, capsys: pytest.CaptureFixture[str]) -> None:
-    """A model that is not loaded has none; told 0, Codex would shorten its conversation with each turn."""
+    """A model that is not loaded has none. If Codex were told 0, it would shorten its conversation with each turn."""
     loaded, other = ({"id": "m", "task": "text_generation", "max_model_len": most} for most in (8192, None))
     for row, told in ((loaded, True), (other, False)):
         script.answers["/v1/models"] = deque([{"data": [row]}])

@@ -1,4 +1,4 @@
-"""--list_models: what it prints and how it ends."""
+"""--list_models: its output and its exit status."""
 
 from __future__ import annotations
 

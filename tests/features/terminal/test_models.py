@@ -1,4 +1,4 @@
-"""list, show, rm and ps: what they print, and what is wrong in one line."""
+"""list, show, rm and ps: their output, and errors in one line."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_rm_deletes_nothing_else(name: str, models: Path) -> None:
 
 
 def shown(capsys: Capture) -> dict[str, str]:
-    """The facts by their names."""
+    """Returns the facts by name."""
     return dict(line.split("  ", 1) for line in capsys.readouterr().out.splitlines())  # type: ignore[misc]
 
 
@@ -180,7 +180,7 @@ def test_ps_shows_models_and_load(script: ScriptedServer, capsys: Capture) -> No
 
 
 def test_programs_read_json(models: Path, script: ScriptedServer, capsys: Capture) -> None:
-    """Each table that a person reads, by the same names; sizes in bytes."""
+    """Each table that people read is available with the same names, and sizes in bytes."""
 
     def found(name: str, *argv: str) -> Any:
         assert run_command(commands()[name], [*argv, "--json"], {"LEAN_OVMS_MODEL_REPOSITORY_PATH": str(models)}) == 0

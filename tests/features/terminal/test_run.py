@@ -1,4 +1,4 @@
-"""lean-ovms run: which words are the model and which the prompt; no server is started."""
+"""lean-ovms run: which words are the model and which the prompt. No server is started."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Client:
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What would be started and asked: the server's options, what is pulled, and the prompt."""
+    """Records what would be started and asked: the server's options, what is pulled, and the prompt."""
     found: list[Any] = []
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""The client's trace in the log and the response; spans for a collector."""
+"""The client's trace in the log and the response, and spans for a collector."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ENVIRONMENT = {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf", "NO_PROXY"
 
 @pytest.fixture
 def http(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spans are sent by HTTP, and the end of the app waits until they are."""
+    """Sends spans over HTTP. The end of the app waits until they are sent."""
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(traces, "CLOSE_S", PATIENT_S)
@@ -91,7 +91,7 @@ async def test_what_cannot_be_sent_to_stops_the_start(
 
 
 class Scripted(SpanExporter):
-    """Reports these results, one after the other."""
+    """Reports these results one after the other."""
 
     def __init__(self, *results: SpanExportResult) -> None:
         self.results = list(results)

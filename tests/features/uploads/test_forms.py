@@ -45,7 +45,7 @@ def test_a_file_is_a_slice_of_the_body() -> None:
 
 
 def spooled(request: Request) -> Request:
-    """The same request with its body in a file."""
+    """Returns the same request with its body in a file."""
     request.spool, body = Spool(), request.body
     request.spool.write(memoryview(body))
     request.body = b""

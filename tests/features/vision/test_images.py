@@ -1,4 +1,4 @@
-"""Images in requests: where they may stand, what becomes of them, and what is refused. No engine."""
+"""Images in requests: where they may be, what becomes of them, and what is rejected. No engine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RED, BLUE = data_url("red"), data_url("blue", kind="JPEG")
 
 @pytest.fixture(autouse=True)
 def decoded_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Images are decoded in this process: starting another takes longer than any of these tests."""
+    """Decodes images in this process, because starting another takes longer than these tests."""
 
     async def decode_here(pool: DecoderPool, job: DecodeJob) -> Image:
         data = b"".join(job.pieces())
@@ -34,7 +34,7 @@ def decoded_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def vision_app(make_app: MakeApp) -> tuple[App, FakeEngine]:
-    """An app whose model reads images, and writes <image> for one itself."""
+    """Returns an app whose model reads images, and itself writes <image> for one."""
     app, engine = await make_app(say("fine"))
     engine.info = replace(INFO, vision=True, image_tokens=["<image>"])
     return app, engine
@@ -45,7 +45,7 @@ async def chat(app: App, *messages: Any, **more: Any) -> Any:
 
 
 async def refusal(app: App, *messages: Any, **more: Any) -> tuple[str, str]:
-    """(message, param) of a 400."""
+    """Returns message and param of an error 400."""
     response = await chat(app, *messages, **more)
     assert response.status == 400
     error = (await whole(response))["error"]

@@ -1,4 +1,4 @@
-"""A server without vision: parts with images are refused by what it reads, and fields of videos have no effect."""
+"""A server without vision rejects parts with images and says what it reads; fields of videos have no effect."""
 
 from __future__ import annotations
 

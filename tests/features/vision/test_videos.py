@@ -1,4 +1,4 @@
-"""Videos in requests: where they may stand, which of their frames are read, and what is refused. No engine."""
+"""Videos in requests: where they may be, which of their frames are read, and what is rejected. No engine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def part(url: str) -> dict[str, Any]:
 
 @pytest.fixture
 def jobs(monkeypatch: pytest.MonkeyPatch) -> list[DecodeJob]:
-    """What was decoded, to frames of one pixel."""
+    """Records what was decoded, to frames of one pixel."""
     found: list[DecodeJob] = []
 
     async def decode(pool: DecoderPool, job: DecodeJob) -> Image:

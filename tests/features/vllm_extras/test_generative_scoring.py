@@ -1,4 +1,4 @@
-"""generative_scoring on a scripted engine: prompts, probabilities, refusals."""
+"""generative_scoring with a scripted engine: prompts, probabilities, errors."""
 
 from __future__ import annotations
 

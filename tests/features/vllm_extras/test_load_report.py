@@ -22,7 +22,7 @@ BUSY = EngineStats(running=2, queued=3, kv_blocks_used=1, kv_blocks_total=4, ste
 async def reports(
     make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, form: str, path: str = CHAT, **changed: object
 ) -> list[str]:
-    """The header's values in the response to a request that asks for this form."""
+    """Returns the header's values in the response to a request that asks for this form."""
     app, engine = await make_app(say("a"))
 
     async def stats() -> EngineStats:

@@ -1,4 +1,4 @@
-"""The worker's own voice task on the fake model, driven in this process: no child, no clock."""
+"""The worker's own voice task with the fake model, run in this process without a child or a clock."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from tests.engine_client_fakes import FakeTaskClient
 
 
 class FakeVoiceEngine(FakeTaskClient):
-    """What a VoiceModel asks of its engine. asked: text and parameters of every sentence, and whether its request had
-    begun. cancelled: sentences that nobody waited for. gate: sentences after the first wait for it, if it is set."""
+    """The parts of an engine that a VoiceModel needs.
+
+    `asked` has text and parameters of every sentence, and whether its request had begun; `cancelled` the sentences that
+    nobody waits for. Sentences after the first wait for `gate`, if it is set.
+    """
 
     def __init__(self, config: Config) -> None:
         self.synthesizer = FakeSynthesizer(config)
@@ -28,7 +31,7 @@ class FakeVoiceEngine(FakeTaskClient):
         self.gate: asyncio.Event | None = None
 
     def describe(self, **changes: Any) -> None:
-        """Change the VoiceInfo, as the front end and the engine see it."""
+        """Changes the VoiceInfo that the front end and the engine see."""
         assert self.info.voices is not None
         self.info = replace(self.info, voices=replace(self.info.voices, **changes))
 
@@ -49,7 +52,7 @@ class FakeVoiceEngine(FakeTaskClient):
 
 
 async def fake_voice(**options: Any) -> tuple[VoiceModel, FakeVoiceEngine]:
-    """A loaded text-to-speech model, and its engine."""
+    """Returns a loaded text-to-speech model, and its engine."""
     config = Config(**{"fake_engine": True, "model_name": "v", "task": "text2speech", "access_log": False, **options})
     engine = FakeVoiceEngine(config)
     model = VoiceModel(config, engine)  # type: ignore[arg-type]

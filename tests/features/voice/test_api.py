@@ -1,4 +1,4 @@
-"""/audio/speech: every field, every form of answer, every refusal."""
+"""/audio/speech: all fields, forms of answers and errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MakeVoice = Callable[..., Awaitable[tuple[App, FakeVoiceEngine]]]
 
 @pytest.fixture
 async def make_voice() -> AsyncIterator[MakeVoice]:
-    """make_voice(**options) -> (app, engine), loaded; the model is called "v"."""
+    """Returns make_voice(**options) -> (app, engine), loaded. The model's name is "v"."""
     async with apps_of(fake_voice) as make:
         yield make
 
@@ -214,7 +214,7 @@ async def test_a_refusal_before_the_first_sound_keeps_its_status(make_voice: Mak
 
 
 async def test_a_failure_after_the_first_sound(make_voice: MakeVoice) -> None:
-    """An event says so; a file breaks off, so that nobody takes it for complete."""
+    """An event reports it. A file ends abruptly, so that nobody takes it for complete."""
     app, engine = await make_voice()
     text = TWO + " <|raise|> is what fails here."
     *_, last = await events(await post(app, PATH, {"input": text, "stream_format": "sse"}))

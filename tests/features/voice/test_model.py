@@ -1,4 +1,5 @@
-"""A text-to-speech model in the front end: pieces, time limits, cancellation, a child that dies. Its engine is fake."""
+"""A text-to-speech model in the front end: pieces, time limits, cancellation, a child that dies. Its engine is a
+fake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A text in pieces that are spoken one after another."""
+"""Texts are divided into pieces that are spoken one after the other."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_nothing_is_lost_and_no_piece_is_too_long(text: str, most: int) -> None:
 
 @pytest.mark.slow
 def test_a_hostile_text_is_split_in_linear_time() -> None:
-    """Most characters that a request may have, of kinds that end sentences and clauses."""
+    """The text has the most characters that a request may have, of kinds that end sentences and clauses."""
     for text in ("." * 4096, ". " * 2048, ", " * 2048, '!"' * 2048, "\n" * 4096, "。」" * 2048, "a" * 4096):
         assert sum(map(len, split(text, 240))) <= 4096
     assert SHORT < 240

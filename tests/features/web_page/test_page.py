@@ -1,4 +1,4 @@
-"""The page: who gets it, what protects it, and that its files fit together."""
+"""The web page: who gets it, what protects it, and whether its files fit together."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FILES = {begin + name: folder / name for begin, folder in FOLDERS.items() for na
 
 
 def shipped(*suffixes: str) -> dict[str, str]:
-    """The texts of the project's own files with these suffixes, by their names on the server."""
+    """Returns the project's own files with these suffixes, by their names on the server."""
     return {
         name: path.read_text("utf-8")
         for name, path in FILES.items()
@@ -144,7 +144,7 @@ def test_the_page_is_small_and_whole() -> None:
 
 
 def test_the_page_asks_by_itself_only_for_what_every_server_has() -> None:
-    """An endpoint of a feature that can be left out is an action of its manifest, or is asked by its own panel."""
+    """Endpoints of optional features are actions of their manifests, or are called by their own panels."""
     text = "".join(path.read_text("utf-8") for path in page.FILES.glob("*.js"))
     asked = set(re.findall(r'\b(?:get|post|postForm)\((?:\w+ \? )?"([\w/]+)"', text))
     assert {"v1/models", "v1/chat/completions", "server_info", "web/actions"} <= asked
@@ -159,7 +159,7 @@ def test_the_page_asks_by_itself_only_for_what_every_server_has() -> None:
 
 
 def every_of(feature: Feature) -> list[Route]:
-    """The routes of a feature under each of their bases, but for variants."""
+    """Returns the routes of a feature with each of their bases, without variants."""
     return [replace(row, path=base + row.path) for row in feature.routes if not row.variant for base in row.bases]
 
 
@@ -206,7 +206,7 @@ async def test_a_panel_goes_with_its_feature(make_app: MakeApp, row: PanelRow) -
 
 
 def test_libraries_are_what_their_authors_published() -> None:
-    """web/vendor/README.md has the version and the hash of each file, and the licences lie beside them."""
+    """web/vendor/README.md has the version and the hash of each file, and the licences are in the same folder."""
     folder = page.FILES / "vendor"
     rows = re.findall(r"^\| `([\w./]+)` \|.*\| `([0-9a-f]{64})` \|$", (folder / "README.md").read_text(), re.M)
     scripts = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*.js")}
@@ -221,7 +221,7 @@ def strings(language: str, begin: str = "") -> dict[str, str]:
 
 
 def texts_of(folder: Path) -> tuple[set[str], str]:
-    """The texts for readers in the files of a folder, and its scripts."""
+    """Returns the texts for readers in the files of a folder and in its scripts."""
     scripts = "".join(path.read_text("utf-8") for path in folder.glob("*.js"))
     [markup] = [path.read_text("utf-8") for path in folder.glob("*.html")]
     used = set(re.findall(r'\bt\("([^"]+)"', scripts))
@@ -254,8 +254,8 @@ def test_every_text_is_translated(language: str, begin: str) -> None:
     ids=lambda path: f"{path.parent.parent.name}-{path.name}",
 )
 def test_what_a_handler_returns_has_no_effect(file: Path) -> None:
-    """A handler that is a property or an attribute and gives false cancels the key or the click: an arrow function that
-    gives a comparison took every key from a field. One of `addEventListener` cancels only what it says."""
+    """A handler that is a property or an attribute cancels the key or click if it returns false. An arrow function that
+    returned a comparison once blocked all keys of a field. One of `addEventListener` cancels only explicitly."""
     text = file.read_text("utf-8")
     assert re.findall(r"[\w\])]\.on[a-z]+ *=(?!=).*|\bon[a-z]+: .*|<[^>]* on[a-z]+=.*", text) == []
 
@@ -263,7 +263,7 @@ def test_what_a_handler_returns_has_no_effect(file: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
 def test_what_a_model_writes_stays_text(tmp_path: Path) -> None:
-    """The Markdown renderer on a document of a few lines: elements with tag, properties and children."""
+    """The Markdown renderer runs on a document of a few lines, with tags, properties and children."""
     shutil.copytree(page.FILES, tmp_path / "web")
     (tmp_path / "package.json").write_text('{"type": "module"}')
     (tmp_path / "check.js").write_text(CHECK)

@@ -47,7 +47,7 @@ def loop() -> Iterator[JumpLoop]:
 
 
 class Echo:
-    """Sends back what it receives, until it is asked to stop. gate: cleared, it receives nothing."""
+    """Sends back what it receives, until it is asked to stop. While `gate` is cleared, it receives nothing."""
 
     def __init__(self) -> None:
         self.gate = asyncio.Event()
@@ -101,7 +101,7 @@ def frames_of(wire: Wire) -> bytes:
 
 
 def gone(wire: Wire, echo: Echo) -> bool:
-    """Nothing of the connection is left, and the response was closed once."""
+    """Checks that nothing of the connection is left, and that the response was closed once."""
     return wire.transport.lost and not wire.server.connections and not wire.server.active_requests and echo.closed == 1
 
 
@@ -352,7 +352,7 @@ def test_a_client_that_does_not_read_stops_the_handler(loop: JumpLoop, echo: Ech
 
 
 def large(size: int) -> bytes:
-    """A text of so many bytes, whose mask changes nothing."""
+    """Returns a text message with this many bytes, whose mask changes nothing."""
     return b"\x81\xff" + size.to_bytes(8, "big") + bytes(4) + b"a" * size
 
 

@@ -23,7 +23,7 @@ LIMIT = 1024
 
 
 def closed_with(sent: bytes) -> int:
-    """The code of the close frame at the end of what was sent."""
+    """Returns the code of the close frame at the end of what was sent."""
     at = sent.rindex(b"\x88")
     return int.from_bytes(sent[at + 2 : at + 4], "big")
 
@@ -142,12 +142,12 @@ def test_any_bytes_in_any_cut(data: bytes, cuts: list[int]) -> None:
 
 
 def large(opcode: int, data: bytes, *, fin: bool = True) -> bytes:
-    """A frame whose mask changes nothing: fast for megabytes."""
+    """Returns a frame whose mask changes nothing, which is fast for megabytes."""
     return bytes([0x80 * fin | opcode, 0xFF]) + len(data).to_bytes(8, "big") + bytes(4) + data
 
 
 def closes_with(sent: bytes) -> bytes:
-    """The pongs, and the code of the close; not its reason, which has a position in the piece."""
+    """Returns the pongs and the code of the close, but not its reason, which contains a position in the piece."""
     pongs, close, rest = sent.partition(b"\x88")
     return pongs + close + rest[1:3]
 

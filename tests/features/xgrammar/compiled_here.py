@@ -1,4 +1,4 @@
-"""XGrammar's library for tests, where it is installed; grammars are compiled in this process."""
+"""XGrammar's library for tests, where it is installed. Grammars are compiled in this process."""
 
 import inspect
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ class Here:
 
 @contextmanager
 def xgrammar_library(pieces, width, eos, **options):
-    """XGrammar for a vocabulary; skips the test without the packages."""
+    """Returns XGrammar for a vocabulary. Skips the test if the packages are missing."""
     if XGrammarLibrary().missing:
         pytest.skip(f"xgrammar is not installed: {XGrammarLibrary.install}")
     from lean_ovms.features.xgrammar.child.matcher import XGrammar
@@ -39,6 +39,6 @@ def xgrammar_library(pieces, width, eos, **options):
 
 
 def sharing(module, fixture="library"):
-    """The tests of a module that take a grammar library, for another one."""
+    """Returns the tests of a module that take a grammar library, to run them with another one."""
     tests = {name: one for name, one in vars(module).items() if name.startswith("test_")}
     return {name: one for name, one in tests.items() if fixture in inspect.signature(one).parameters}

@@ -1,4 +1,4 @@
-"""Calls in a thread that is left behind when one takes too long."""
+"""Calls in a thread that is abandoned when one takes too long."""
 
 import threading
 import time

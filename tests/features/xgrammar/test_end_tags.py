@@ -1,4 +1,4 @@
-"""The values of XML-like calls are held to the same with XGrammar."""
+"""XGrammar restricts the values of XML-like calls in the same way."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Fields of requests beside a grammar that XGrammar matches."""
+"""Fields of requests together with a grammar that XGrammar matches."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a grammar lets through is the same with XGrammar."""
+"""With XGrammar, a grammar allows the same texts."""
 
 import pytest
 

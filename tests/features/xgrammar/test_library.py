@@ -1,6 +1,6 @@
-"""XGrammar's library on the paged engine: its masks beside llguidance's, and what happens when they take too long.
+"""XGrammar's library on the paged engine: its masks compared with llguidance's, and masks that take too long.
 
-Skipped where its packages are not installed.
+Skipped if its packages are not installed.
 """
 
 import json
@@ -85,7 +85,8 @@ FORMS = {
 
 
 def in_characters(ids):
-    """Without those that are no whole characters: XGrammar leaves the bytes of free text open, llguidance does not."""
+    """Returns the texts without those that are not whole characters: XGrammar allows any bytes in free text,
+    llguidance does not."""
     found = set()
     for i in ids:
         try:

@@ -1,4 +1,4 @@
-"""Special tokens stand where a grammar writes them with XGrammar, too."""
+"""With XGrammar, too, special tokens are only where a grammar writes them."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""Audio files to samples: every format, odd headers, hostile files. In this process; test_decoder.py has the other."""
+"""Audio files to samples, in this process: all formats, odd headers, hostile files. test_decoder.py tests the
+processes."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ CD = tone(1.0, rate=44_100, channels=2)
 
 
 def samples(data: bytes, limits: AudioLimits = LIMITS) -> np.ndarray:
-    """What a file holds, between -1 and 1."""
+    """Returns a file's samples, between -1 and 1."""
     found = recognise(data)
     assert found is not None
     return np.frombuffer(b"".join(decode(data[found.offset :], found.format, limits)), "<i2") / 32768
@@ -91,7 +92,7 @@ OTHERS = {
 @pytest.mark.parametrize("name", OTHERS)
 @pytest.mark.slow
 def test_other_formats_and_rates(name: str) -> None:
-    """The tone is there, at its pitch, for its time."""
+    """The tone has the right pitch and duration."""
     found = samples(OTHERS[name]())
     assert abs(len(found) - SAMPLE_RATE) < 1400
     middle = found[4000:12000]
@@ -184,7 +185,7 @@ def test_a_long_file_is_refused_by_its_header(name: str) -> None:
 
 
 def of_unknown_length(seconds: float) -> bytes:
-    """A FLAC file as it is written to a pipe."""
+    """Returns a FLAC file as written to a pipe."""
     data = bytearray(sound(tone(seconds), "FLAC"))
     data[21] &= 0xF0
     data[22:26] = bytes(4)

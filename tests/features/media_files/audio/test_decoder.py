@@ -1,4 +1,4 @@
-"""Audio files through decoder processes: streamed, limited, killed, replaced."""
+"""Audio files in decoder processes: streamed, limited, killed, replaced."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def audio() -> AsyncIterator[AudioDecoder]:
 
 
 def fake(body: str, **options: float) -> AudioDecoder:
-    """A decoder whose process reads the job and then does what body says with `stream`."""
+    """Returns a decoder whose process reads the job, and then runs `body` with `stream`."""
     code = (
         "import sys,socket,time,os,json\nstream=socket.socket(fileno=int(sys.argv[-1])).makefile('rwb')\n"
         f"stream.read(json.loads(stream.readline())['bytes'])\n{body}"
@@ -89,7 +89,7 @@ async def test_a_file_that_is_too_large_is_a_413(audio: AudioDecoder) -> None:
 
 @pytest.mark.slow
 async def test_a_long_file_waits_for_its_reader(audio: AudioDecoder) -> None:
-    """Two hours of silence in little bytes: what nobody reads is not decoded, and leaving ends the process."""
+    """The file has two hours of silence in few bytes. Only what is read is decoded, and closing it ends the process."""
     long = AudioDecoder(Config())
     data = sound(np.zeros((1200 * SAMPLE_RATE, 1), np.float32), "FLAC")
     assert len(data) < 200_000

@@ -1,4 +1,4 @@
-"""Audio files from samples: whole, and as they are sent while they are made."""
+"""Audio files from samples, complete or sent while they are made."""
 
 from __future__ import annotations
 

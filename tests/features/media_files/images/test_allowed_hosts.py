@@ -1,4 +1,4 @@
-"""Hosts by name, and where a connection may go."""
+"""Hosts by name, and the addresses to which a connection may go."""
 
 import ipaddress
 

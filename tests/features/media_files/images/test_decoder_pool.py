@@ -1,4 +1,4 @@
-"""Decoder processes: kept, limited, and replaced when they hang or die."""
+"""Decoder processes are kept, limited, and replaced when they hang or die."""
 
 import asyncio
 import os
@@ -20,14 +20,14 @@ RED = file(picture("red", (8, 6)))
 
 @pytest.fixture
 async def decoders():
-    """One process at most, with plenty of time."""
+    """Returns a pool of at most one process, with a long timeout."""
     made = DecoderPool(1, 20.0)
     yield made
     made.stop()
 
 
 def fake(body):
-    """A decoder that reads its first line and then does what body says with `stream`."""
+    """Returns a decoder that reads its first line, and then runs `body` with `stream`."""
     code = f"import sys,socket,time,os\nstream=socket.socket(fileno=int(sys.argv[-1])).makefile('rwb')\n{body}"
     return [sys.executable, "-S", "-c", code]
 

@@ -1,4 +1,4 @@
-"""Fetching from a server that lies, stalls, redirects and sends bombs; and never from where it must not."""
+"""Fetching from a server that lies, stalls, redirects and sends bombs; and never from a forbidden address."""
 
 import asyncio
 import gzip
@@ -221,7 +221,7 @@ async def test_a_redirect_out_of_tls_is_refused(monkeypatch):
 
 
 class Resolver:
-    """getaddrinfo of a loop, with answers of our own; asked: for which names."""
+    """Replaces getaddrinfo of an event loop by fixed answers. `asked` has the names that were looked up."""
 
     def __init__(self, monkeypatch, *answers):
         self.asked = []

@@ -1,4 +1,4 @@
-"""Files below one folder, and no others."""
+"""Files in one folder can be read, and no others."""
 
 import os
 
@@ -12,7 +12,7 @@ SECRET = b"secret"
 
 @pytest.fixture
 def root(tmp_path):
-    """A folder with an image and much that leads out of it."""
+    """Returns a folder with an image, and with many things that lead out of it."""
     (tmp_path / "secret.png").write_bytes(SECRET)
     root = tmp_path / "images"
     (root / "sub").mkdir(parents=True)
@@ -103,7 +103,7 @@ async def test_the_folder_itself_may_be_a_link(root, tmp_path):
 
 
 async def test_a_folder_that_becomes_a_link_after_the_check_is_not_followed(root, monkeypatch):
-    """Between resolving and opening somebody puts a link in the place of a folder."""
+    """The folder is replaced by a link between resolving and opening."""
     resolved = os.path.realpath
 
     def and_then_swap(path):

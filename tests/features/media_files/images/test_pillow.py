@@ -1,4 +1,4 @@
-"""Files of every kind to RGB, and the ones that are none."""
+"""Files of every kind to RGB, and files that are not images."""
 
 import io
 import zlib
@@ -14,7 +14,7 @@ FRAME = 1 << 20
 
 
 def first(data, box=0):
-    """(height, width, the first pixel)."""
+    """Returns height, width and the first pixel."""
     height, width, pixels = decode(data, FRAME, box)
     assert len(pixels) == 3 * height * width
     return height, width, tuple(pixels[:3])
@@ -64,7 +64,7 @@ def test_cmyk():
 
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_exif_turns_the_picture(orientation):
-    """Against Pillow's own reading of the tag."""
+    """Compared with Pillow's own handling of the tag."""
     from PIL import ImageOps
 
     image = picture((0, 0, 0), (12, 8))
@@ -161,7 +161,7 @@ def test_what_is_no_image_is_refused(data):
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "WEBP", "BMP"])
 def test_a_truncated_file_is_refused_wherever_it_ends(kind):
-    """Or read, where only its end is missing that says nothing; never anything else."""
+    """Or it is read, if only an irrelevant end is missing. Nothing else happens."""
     data = file(Image.effect_noise((40, 30), 90).convert("RGB"), kind)
     refused = 0
     for end in range(0, len(data) - 16, max(1, len(data) // 25)):

@@ -1,4 +1,4 @@
-"""What an image's address means, and what is refused because others might read it differently."""
+"""The meaning of an image's address, and what is rejected because others might read it differently."""
 
 import asyncio
 
@@ -161,7 +161,7 @@ async def test_pixels_are_read_in_pieces() -> None:
 
 
 async def test_the_same_image_is_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Long ones of the same length are compared by a digest, which is computed in pieces; others are not compared."""
+    """Long ones of the same length are compared by a digest, which is computed in pieces. Others are not compared."""
     images = ImageLoader(Config(max_images=16))
     decoded: list[object] = []
     digested: list[int] = []

@@ -1,4 +1,4 @@
-"""Videos: which frames are taken, how they become pixels, and what is refused."""
+"""Videos: which frames are taken, how they become pixels, and what is rejected."""
 
 import base64
 import io
@@ -19,7 +19,7 @@ def limits(**changes):
 
 
 def film(count=20, size=(64, 48), kind="mp4", codec="mpeg4", rate=10):
-    """A file whose frames become brighter."""
+    """Returns a file whose frames become brighter."""
     av = pytest.importorskip("av")
     out = io.BytesIO()
     with av.open(out, "w", format=kind) as container:

@@ -1,4 +1,4 @@
-"""A web server on loopback that answers each path with bytes of the test's choice, and remembers what it was asked."""
+"""A web server on loopback that answers each path with given bytes, and records its requests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CompletedChoice = Callable[[asyncio.StreamWriter], object]
 
 
 def ok(body: bytes, *headers: str, length: int | None = None, status: str = "200 OK") -> bytes:
-    """A whole answer."""
+    """Returns a complete response."""
     size = len(body) if length is None else length
     head = [f"HTTP/1.1 {status}", f"Content-Length: {size}", *headers]
     return "\r\n".join(head).encode() + b"\r\n\r\n" + body
@@ -19,8 +19,10 @@ def ok(body: bytes, *headers: str, length: int | None = None, status: str = "200
 
 @dataclass
 class WebServer:
-    """pages: path to the bytes of an answer; None: never an answer. stall: paths whose connection stays open after;
-    drip: where byte follows byte for ever."""
+    """The server. `pages` has the bytes of the response by path; None means that there never is one.
+
+    For paths in `stall` the connection stays open afterwards; for those in `drip` single bytes follow forever.
+    """
 
     port: int = 0
     pages: dict[str, bytes | None] = field(default_factory=dict)
@@ -59,7 +61,7 @@ class WebServer:
 
 @asynccontextmanager
 async def serving(**pages: bytes | None) -> AsyncIterator[WebServer]:
-    """A server whose pages are named by keywords, "/" before."""
+    """Returns a server whose pages are named by keywords, without the leading "/"."""
     web = WebServer(pages={f"/{name}": page for name, page in pages.items()})
     server = await asyncio.start_server(web.serve, "127.0.0.1", 0)
     web.port = server.sockets[0].getsockname()[1]

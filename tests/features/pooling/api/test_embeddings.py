@@ -1,4 +1,4 @@
-"""/embeddings: forms of input, forms of vectors, and every refusal."""
+"""/embeddings: forms of input, forms of vectors, and all errors."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ async def test_a_model_that_truncates_by_its_options(make_pooling: MakePooling) 
 
 
 async def test_a_long_input_in_pieces(make_pooling: MakePooling) -> None:
-    """Its vector is the mean of those of its pieces, weighted by their tokens, and has length 1 again."""
+    """The vector is the mean of the pieces' vectors, weighted by tokens, and normalized again."""
     app, engine = await make_pooling(max_model_len=8, embed_long_inputs="mean")
     body = await ask(app, PATH, input=["ab", "123456789", "\u00e9\u00e9"])
     assert engine.asked[-1][0] == ["ab", [BOS, *b"123456", EOS], [BOS, *b"789", EOS], "\u00e9\u00e9"]

@@ -1,4 +1,4 @@
-"""Models of different tasks in one server: each endpoint refuses the others by name; tokens of pooling models."""
+"""Models of different tasks in one server: each endpoint rejects the others by name. Tokenizing with pooling models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rerank: OVMS's, vLLM's and Cohere's forms, chunks of long documents, three kinds of models."""
+"""Rerank in OVMS's, vLLM's and Cohere's forms, chunks of long documents, three kinds of models."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_forms_of_documents(make_pooling: MakePooling) -> None:
 
 @pytest.mark.parametrize("path", [VLLM, "/v1/rerank", "/reranking", "/v1/reranking"])
 async def test_text_embeddings_inferences_form(make_pooling: MakePooling, path: str) -> None:
-    """Its clients send `texts`, name no model and read a list, and so do llama.cpp's."""
+    """Its clients send `texts`, name no model and expect a list, and so do llama.cpp's."""
     app, engine = await make_pooling("rerank")
     texts = ["no", "an abc", "x" * 600]
     body = await ask(app, path, query="abc", texts=texts, truncate=True, truncation_direction="Left")
@@ -220,7 +220,7 @@ async def test_tokens_kept_of_each_side(make_pooling: MakePooling) -> None:
 
 @pytest.mark.parametrize("kind", ["rerank", "embeddings"])
 async def test_coheres_limit_of_documents_may_exceed_the_window(make_pooling: MakePooling, kind: str) -> None:
-    """Haystack's ranker sends max_tokens_per_doc 4096, Cohere's default, whatever the model is."""
+    """Haystack's ranker sends max_tokens_per_doc 4096, Cohere's default, to every model."""
     app, engine = await make_pooling(kind, max_model_len=16)
     fields: dict[str, Any] = {"query": "abc", "documents": ["x" * 50, "y"], "max_tokens_per_doc": 4096}
     for path in ("/v2/rerank", "/v1/v2/rerank"):
@@ -299,7 +299,7 @@ async def test_a_generating_reranker_takes_texts_and_an_instruction(make_pooling
 
 
 async def test_a_score_template_of_the_operator(make_pooling: MakePooling) -> None:
-    """vLLM's form: messages of the roles query and document."""
+    """In vLLM's form: messages with the roles query and document."""
     template = "{% for m in messages %}{{ m.role }}={{ m.content }};{% endfor %}{{ instruction | default('-') }}"
     app, engine = await make_pooling("rerank", chat_template=template)
     for path in (VLLM, OVMS):

@@ -54,13 +54,13 @@ async def test_an_embedding_model_scores_by_the_angle(make_pooling: MakePooling)
 
 
 def vectors_of(text: str, *, normalize: bool = True) -> Any:
-    """What the fake model computes for each token of a text."""
+    """Returns what the fake model computes for each token of a text."""
     rows = fake_pooler._TABLE[[BOS, *text.encode(), EOS]].astype(np.float32)
     return rows / np.linalg.norm(rows, axis=1, keepdims=True) if normalize else rows
 
 
 def late_interaction(query: str, document: str, *, normalize: bool = True) -> float:
-    """ColBERT's score, written as its paper has it."""
+    """Returns ColBERT's score, by the formula of the paper."""
     left, right = (vectors_of(text, normalize=normalize) for text in (query, document))
     return sum(max(float(a @ b) for b in right) for a in left)
 

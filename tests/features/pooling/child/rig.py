@@ -1,4 +1,4 @@
-"""Shared by tests of the pooling task: a worker on a pooler and a transport without a socket."""
+"""A worker on a pooler with a transport without a socket, for tests of the pooling task."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ LIMITS = Config(max_queued_requests=64, max_pooling_tokens=100_000, pooling_batc
 
 
 class Rig(WorkerRig):
-    """A worker and the records that it has sent so far. batches: ids of the requests in each batch, in order.
+    """A worker and the records that it has sent.
 
-    shapes: of the batches. first_ids: of the first text of each batch, without padding.
+    `batches` has the ids of the requests in each batch, in order; `shapes` the shapes of the batches; `first_ids` the
+    first
+    text of each batch without padding.
     """
 
     def __init__(self, task: str = "embeddings", limits: Config = LIMITS, pooler: Any = None, **options: Any) -> None:
@@ -48,21 +50,21 @@ class Rig(WorkerRig):
         return items
 
     def submit(self, *inputs: PoolingInput, **params: Any) -> int:
-        """Put a request into the inbox; returns its id."""
+        """Puts a request into the inbox. Returns its id."""
         number = self.next_id()
         self.put(pool_record(number, inputs, PoolingParams(**params)))
         return number
 
     def records(self, kind: type[Any], number: int = 0) -> list[Any]:
-        """Those of a kind that were sent, for a request or for all."""
+        """Returns the records of a kind that were sent, for one request or for all."""
         return [record for record in self.sent() if type(record) is kind and number in (0, record.id)]
 
     def results(self, number: int = 0) -> list[PooledPart]:
-        """The results that were sent, for a request or for all."""
+        """Returns the results that were sent, for one request or for all."""
         return [*self.records(PooledPart, number), *self.records(Pooled, number)]
 
     def rows(self, number: int) -> list[np.ndarray[Any, Any]]:
-        """The result of each input of a request: [rows, width]."""
+        """Returns the result of each input of a request: [rows, width]."""
         found: dict[int, np.ndarray[Any, Any]] = {}
         for record in self.results(number):
             values = np.frombuffer(record.data, "<f4").reshape(-1, record.width)
@@ -75,17 +77,17 @@ class Rig(WorkerRig):
         return [found[index] for index in sorted(found)]
 
     def tokens(self, number: int) -> list[int]:
-        """Number of tokens of each input of a request."""
+        """Returns the number of tokens of each input of a request."""
         pairs = [pair for r in self.results(number) for pair in zip(r.indices, r.tokens, strict=True)]
         return [count for _, count in sorted(pairs)]
 
     def error(self, number: int) -> str:
-        """The message of a request's one refusal."""
+        """Returns the message of a request's only error."""
         [refused] = self.records(Refused, number)
         return str(refused.error[1])
 
     def ask(self, *inputs: PoolingInput, **params: Any) -> list[np.ndarray[Any, Any]]:
-        """Submit, run to the end, and return the rows."""
+        """Submits a request, runs it to the end, and returns the rows."""
         number = self.submit(*inputs, **params)
         self.run()
         assert self.records(Refused, number) == []
@@ -93,12 +95,12 @@ class Rig(WorkerRig):
 
 
 def with_info(pooler: Any, **changes: Any) -> Any:
-    """The pooler with other fields of its PoolingInfo."""
+    """Returns the pooler with changed fields of its PoolingInfo."""
     pooler.pooling = replace(pooler.pooling, **changes)
     pooler.info = replace(pooler.info, of_task=asdict(pooler.pooling))
     return pooler
 
 
 def texts(count: int, length: int = 20) -> Sequence[str]:
-    """Different texts of this many bytes."""
+    """Returns different texts with this many bytes."""
     return [f"{number:0{length}d}" for number in range(count)]

@@ -1,7 +1,8 @@
-"""Models that read images in a text, as embedding models: tiny ones of the zoo, against what torch computed for chats.
+"""Models that read images in a text, used as embedding models: tiny ones of the zoo, compared with torch's results for
+chats.
 
-A vector is what the last layer makes of the last token. The head of the language model makes logits of it: those that
-tests/makers/zoo_vision_torch.py recorded.
+A vector is the last layer's output for the last token. The head of the language model turns it into logits, which are
+compared with those that tests/makers/zoo_vision_torch.py recorded.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ pytestmark = [pytest.mark.model, pytest.mark.slow]
 
 
 def head(folder: Path) -> np.ndarray[Any, Any]:
-    """The weights of a language model's head."""
+    """Returns the weights of a language model's head."""
     node = ov.Core().read_model(folder / LANGUAGE_MODEL).output("logits").get_node()
     while node.get_type_name() != "MatMul":
         node = node.input_value(0).get_node()

@@ -1,4 +1,4 @@
-"""What a directory computes, from its files and the network's shape."""
+"""What a model computes follows from the files in its directory and the shape of its network."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Tiny random models of every kind, as optimum-cli exports them, against what torch computed for them.
+"""Tiny random models of every kind, as optimum-cli exports them, compared with torch's results.
 
-tests/makers/make_pooling_models.py made both. float32, since the expected values are; in every other precision the same
-code runs.
+tests/makers/make_pooling_models.py made both, in float32. Other precisions use the same code.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def load(folder: Path) -> Load:
-    """A model by its folder's name, with its PoolingInfo and expected.json."""
+    """Loads a model by its folder's name. Returns it with its PoolingInfo and expected.json."""
     loaded: dict[Any, Any] = {}
 
     def load(name: str, **options: Any) -> tuple[Rig, PoolingInfo, dict[str, Any]]:
@@ -184,7 +183,7 @@ def test_vectors_of_tokens_go_through_the_models_own_last_layer(folder: Path, tm
 
 
 def write_tensor(file: Path, name: str, kind: str, values: Any) -> None:
-    """A safetensors file with one tensor."""
+    """Writes a safetensors file with one tensor."""
     if kind == "BF16":
         data = (values.view(np.uint32) >> 16).astype("<u2").tobytes()
     else:
@@ -216,7 +215,7 @@ def test_many_texts_are_computed_by_several_passes_at_once(
 
 
 def test_operations_are_kept_for_few_shapes_unless_asked(folder: Path) -> None:
-    """With those of every length of a text, MiniLM took 0.7 MB more for each."""
+    """If they were kept for every length of a text, MiniLM would take 0.7 MB more for each."""
     for asked, kept in (("{}", PREPARED), ('{"CPU_RUNTIME_CACHE_CAPACITY": 9}', 9)):
         config = Config(model_path=str(folder / "bert_mean"), task="embeddings", plugin_config=asked)
         assert OpenVinoPooler(config)._network._properties[SHAPES] == kept

@@ -1,4 +1,4 @@
-"""What is added to a network to pool its hidden states, computed in bf16: of long texts, before a matrix."""
+"""The operations that pool hidden states, computed in bf16: long texts, in front of a matrix."""
 
 import numpy as np
 import openvino as ov

@@ -1,5 +1,6 @@
-"""Networks of embeddings, scores and classes in bf16: as near to f32 as torch's, with positions beyond 4,096 where they
-are computed. tests/makers/networks_bf16.py recorded how near that is."""
+"""Networks of embeddings, scores and classes in bf16 are as close to f32 as torch's, also at positions beyond 4,096
+where
+these are computed. tests/makers/networks_bf16.py recorded the differences."""
 
 import json
 from pathlib import Path
@@ -26,7 +27,7 @@ MEAN = 1
 
 
 def computed(path: Path, ids: np.ndarray, hint: str) -> np.ndarray:
-    """Returns the hidden state of each token, or the logits, without what follows in a server."""
+    """Returns the hidden state of each token, or the logits, without the server's further steps."""
     options = json.dumps({"INFERENCE_PRECISION_HINT": hint})
     pooler = OpenVinoPooler(Config(model_path=str(path), task=detect_task(path), plugin_config=options))
     per_token = pooler.pooling.kind == "embed"
@@ -40,7 +41,7 @@ def computed(path: Path, ids: np.ndarray, hint: str) -> np.ndarray:
 
 
 def vectors(path: Path, part: str, hint: str) -> np.ndarray:
-    """Returns the vectors of texts, or of images, by a network of both."""
+    """Returns the vectors of texts or images, from a network for both."""
     options = json.dumps({"INFERENCE_PRECISION_HINT": hint})
     pooler = OpenVinoPooler(Config(model_path=str(path), task=detect_task(path), plugin_config=options))
     images: tuple[Image, ...] = ()

@@ -1,4 +1,4 @@
-"""An app over a scripted speech-to-text engine, and the forms that clients send to it."""
+"""An app with a scripted speech-to-text engine, and the forms that clients send to it."""
 
 from __future__ import annotations
 
@@ -23,27 +23,28 @@ MakeSpeech = Callable[..., Awaitable[tuple[App, ScriptedSpeech]]]
 
 @pytest.fixture
 async def make_speech(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MakeSpeech]:
-    """make_speech(script, **options) -> (app, engine); the model is called "w". Files are decoded in this process."""
+    """Returns make_speech(script, **options) -> (app, engine). The model's name is "w". Files are decoded in this
+    process."""
     monkeypatch.setattr(decoder, "_Process", InlineDecoding)
     async with apps_of(speech_model) as make:
         yield make
 
 
 async def send(app: App, *parts: Part, path: str = TRANSCRIBE, file: bytes | None = WAV, **headers: str) -> Response:
-    """The response to a form, with a file at its end as OpenAI's client sends it."""
+    """Sends a form with a file at its end, as OpenAI's client does. Returns the response."""
     files: list[Part] = [] if file is None else [("file", ("a.wav", file))]
     return await app.handle(form_request(path, [*parts, *files], **headers))
 
 
 async def said(app: App, *parts: Part, **more: Any) -> Any:
-    """The JSON of a response with status 200."""
+    """Returns the JSON of a response, and checks that its status is 200."""
     response = await send(app, *parts, **more)
     assert response.status == 200, response.body
     return await whole(response)
 
 
 async def text_of(app: App, *parts: Part, **more: Any) -> tuple[str, str]:
-    """Content type and text of a response with status 200."""
+    """Returns the content type and the text of a response, and checks that its status is 200."""
     response = await send(app, *parts, **more)
     assert response.status == 200, response.body
     assert isinstance(response.body, bytes)
@@ -52,7 +53,7 @@ async def text_of(app: App, *parts: Part, **more: Any) -> tuple[str, str]:
 
 
 async def refused(app: App, *parts: Part, status: int = 400, **more: Any) -> tuple[str, str | None]:
-    """Message and param of an error of this status."""
+    """Returns message and param of an error, and checks its status."""
     response = await send(app, *parts, **more)
     assert response.status == status, response.body
     assert isinstance(response.body, bytes)

@@ -1,4 +1,4 @@
-"""Transcriptions as events: OpenAI's and vLLM's at once."""
+"""Transcriptions as events, in OpenAI's and vLLM's form at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transcriptions and translations over a scripted engine: fields, answers, errors. Streams are in test_streams.py."""
+"""Transcriptions and translations with a scripted engine: fields, answers, errors. test_streams.py has the streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared by tests of the speech task: audio by level, and a worker on the scripted recognizer without a socket."""
+"""For tests of the speech task: audio by level, and a worker with the scripted recognizer without a socket."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FINALS = ("transcribed", "failed", "refused")
 
 
 def sound(*parts: tuple[float, float]) -> bytes:
-    """Audio of (level, seconds) parts: a tone of that peak, or silence."""
+    """Returns audio of (level, seconds) parts: a tone with this peak, or silence."""
     made = []
     for level, seconds in parts:
         time = np.arange(round(seconds * SAMPLE_RATE))
@@ -30,20 +30,20 @@ def sound(*parts: tuple[float, float]) -> bytes:
 
 
 class Rig(WorkerRig):
-    """A worker and the records that it has sent so far."""
+    """A worker and the records that it has sent."""
 
     def __init__(self, streams: int = 1, most: int = 64, **options: Any) -> None:
         config = Config(fake_engine=True, task="speech2text", num_streams=streams)
         super().__init__(SpeechTask(FakeRecognizer(config), most, **options))
 
     def open(self, care: int = 0, start: int = 0, state: dict[str, Any] | None = None, **params: Any) -> int:
-        """Begin a request; returns its id."""
+        """Begins a request. Returns its id."""
         number = self.next_id()
         self.put(Transcribe(number, asdict(TranscribeParams(**params)), "", start, state or {}, care))
         return number
 
     def send(self, number: int, audio: bytes, cuts: Sequence[int] = (), last: bool = True) -> None:
-        """The audio of a request, cut at these samples."""
+        """Sends the audio of a request, cut at these samples."""
         edges = [0, *sorted(2 * cut for cut in cuts if 2 * cut < len(audio)), len(audio)]
         for begin, end in itertools.pairwise(edges):
             self.put(Audio(number, False, audio[begin:end]))
@@ -56,20 +56,20 @@ class Rig(WorkerRig):
         return number
 
     def of(self, number: int) -> list[Any]:
-        """The records of a request."""
+        """Returns the records of a request."""
         return [record for record in self.sent() if record.id == number]
 
     def windows(self, number: int) -> list[dict[str, Any]]:
         return [record.window for record in self.of(number) if isinstance(record, WindowTranscribed)]
 
     def text(self, number: int) -> str:
-        """By its windows, which their deltas equal."""
+        """Returns the text of a request's windows, and checks that it equals that of the deltas."""
         windows = "".join(window["text"] for window in self.windows(number))
         assert "".join(record.text for record in self.of(number) if isinstance(record, SpeechText)) == windows
         return windows
 
     def started(self) -> list[int]:
-        """The requests of the windows, in the order in which they were started."""
+        """Returns the requests of the windows in the order in which these were started."""
         return [record.id for record in self.sent() if isinstance(record, WindowStarted)]
 
     def finals(self, number: int) -> list[str]:

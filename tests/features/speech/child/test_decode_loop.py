@@ -1,4 +1,4 @@
-"""The decode loop on a real model, with openvino-genai's WhisperPipeline as the oracle."""
+"""The decode loop with a real model, compared with openvino-genai's WhisperPipeline."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_a_window_in_work_does_not_change_by_others_that_come_and_go(loop: Decod
 
 
 def test_a_limit_of_tokens_ends_a_window_with_times_too(loop: DecodeLoop) -> None:
-    """WhisperPipeline does not return from this."""
+    """WhisperPipeline does not return in this case."""
     for limit in (1, 2, 3):
         for result in run(loop, jobs(TIMED, max_tokens=limit)):
             assert (result.tokens, result.stopped) in [(limit, "length"), (result.tokens, "stop")]

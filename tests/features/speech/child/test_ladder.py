@@ -1,4 +1,4 @@
-"""The ladder of temperatures: which of a window's texts counts, and what ends a text without a ladder."""
+"""The fallback temperatures: which of a window's texts is taken, and what ends a text without fallback."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def fill(attempt: Attempt, tokens: list[int], logprob: float) -> None:
 
 
 def settled(*rungs: list[tuple[list[int], float]], **params: Any) -> DecodeRow:
-    """A row of which these texts were decoded, (tokens, average log probability) of each, by temperature."""
+    """Returns a row of which texts were decoded, given as (tokens, average log probability) for each temperature."""
     made = row(**params)
     for rung, texts in enumerate(rungs):
         assert len(made.attempts) == (DRAWS if rung else 1)
@@ -85,7 +85,7 @@ def test_a_loop_is_a_block_again_and_again(tokens: list[int], expected: bool) ->
 
 
 class Network:
-    """A decoder whose logits are the same in every step. begun: how many texts each of its states had."""
+    """A decoder with the same logits in every step. `begun` has the number of texts in each of its states."""
 
     version = "0"
 
@@ -129,7 +129,7 @@ def test_the_draws_of_a_temperature_are_decoded_together_within_the_slots() -> N
 
 @pytest.mark.parametrize("params", [{"fallback": False}, {"temperature": 0.01}, {}])
 def test_a_text_that_repeats_itself_ends(params: dict[str, Any]) -> None:
-    """On the ladder, too: all texts of a wrong language do, at most temperatures."""
+    """With fallback too: in a wrong language all texts repeat themselves at most temperatures."""
     logits = np.full(SIZE, -20.0)
     logits[5] = 0
     [job] = transcribe(Network(logits), 1, **params)
@@ -140,7 +140,7 @@ def test_a_text_that_repeats_itself_ends(params: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("letters", "tokens"), [(2, 224), (8, 300)])
 def test_a_text_of_half_the_positions_ends_if_it_says_little(letters: int, tokens: int) -> None:
-    """Letters in any order are no loop."""
+    """Letters in random order are not a loop."""
     made = DecodeRow(Job(np.zeros(160, np.float32), 0.0, TranscribeParams()), LONG, LETTERS, [])
     [attempt], dice = made.attempts, np.random.default_rng(1)
     while len(attempt.tokens) < 300 and not attempt.ended:

@@ -1,4 +1,4 @@
-"""The recognizer on ASRPipeline: with a scripted pipeline, and with tiny models of each kind."""
+"""The recognizer on ASRPipeline, with a scripted pipeline and with tiny models of each kind."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ONE_S = np.full(16000, 0.1, np.float32)
 
 
 class Scripted:
-    """A pipeline that says these pieces. gate: cleared, it waits before each."""
+    """A pipeline that generates these pieces. While `gate` is cleared, it waits before each."""
 
     def __init__(self, *pieces: str, error: Exception | None = None) -> None:
         self.pieces = pieces
@@ -178,7 +178,7 @@ def test_texts_beside_the_audio_are_cut_and_hold_no_special_tokens() -> None:
 
 
 def test_whisper_never_gets_timestamps_with_few_tokens(tmp_path: Path) -> None:
-    """With max_new_tokens=1 and timestamps the pipeline does not return."""
+    """With max_new_tokens=1 and timestamps, the pipeline does not return."""
     kind = Whisper(read(words.unpacked(tmp_path)), words=False)
     params = TranscribeParams(segments=True)
     for limit in range(1, 20):

@@ -1,4 +1,4 @@
-"""Whisper in bf16: as near to f32 as torch's (tests/makers/networks_bf16.py), the encoder with all positions."""
+"""Whisper in bf16 is as close to f32 as torch's (tests/makers/networks_bf16.py), the encoder at all positions."""
 
 import json
 from pathlib import Path
@@ -23,14 +23,14 @@ def network(path: Path, hint: str) -> WhisperNetwork:
 
 
 def encoded(path: Path, hint: str) -> np.ndarray:
-    """Returns what a model's encoder makes of as many frames as it takes: [1, positions, width]."""
+    """Returns the output of a model's encoder for as many frames as it takes: [1, positions, width]."""
     whisper = network(path, hint)
     bins = json.loads((path / "config.json").read_text())["num_mel_bins"]
     return whisper.encode(networks_bf16.numbers(1, bins, whisper.frames))
 
 
 def decoded(path: Path, hint: str) -> np.ndarray:
-    """Returns the logits behind a few tokens, by a model's decoder."""
+    """Returns the logits of a model's decoder after a few tokens."""
     sizes = json.loads((path / "config.json").read_text())
     decoding = network(path, hint).begin(networks_bf16.numbers(1, sizes["max_source_positions"], sizes["d_model"]))
     logits = np.array(decoding.step(networks_bf16.spoken(sizes["vocab_size"])))

@@ -1,4 +1,4 @@
-"""Timestamp rules, sampling, segments, alignment and features: what needs no model."""
+"""Timestamp rules, sampling, segments, alignment and features, which need no model."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_a_path_leads_from_corner_to_corner_by_single_steps(rows: int, columns: 
 
 
 def test_filters_have_the_published_corners() -> None:
-    """librosa.filters.mel(sr=16000, n_fft=400, n_mels=80), which Whisper uses."""
+    """Whisper uses librosa.filters.mel(sr=16000, n_fft=400, n_mels=80)."""
     found = filters(80)
     assert found.shape == (80, 201)
     assert found[0, :3].tolist() == pytest.approx([0.0, 0.02486259, 0.0], abs=1e-6)
@@ -171,7 +171,7 @@ EOT, WORDS, LENGTH = FILES.eot, 3, 4
 
 
 class Table:
-    """Log probabilities of the next token by the last two, of WORDS words and the end."""
+    """Log probabilities of the next token given the last two, of WORDS words and the end."""
 
     def __init__(self, seed: int) -> None:
         made = np.random.default_rng(seed).normal(size=(WORDS + 1, WORDS + 1, WORDS + 1)) * 2
@@ -186,11 +186,11 @@ class Table:
         return found
 
     def total(self, tokens: tuple[int, ...]) -> float:
-        """Of a text with its end."""
+        """Returns the log probability of a text with its end."""
         return self.cut((*tokens, EOT))
 
     def cut(self, tokens: tuple[int, ...]) -> float:
-        """Of a text without one."""
+        """Returns the log probability of a text without an end."""
         return float(sum(self.line(list(tokens[:at]))[token] for at, token in enumerate(tokens)))
 
 
@@ -208,7 +208,7 @@ def searched(table: Table, width: int, penalty: float, limit: int = LENGTH) -> t
 @pytest.mark.parametrize("penalty", [0.5, 1.0, 2.0])
 @pytest.mark.parametrize("seed", range(6))
 def test_a_wide_search_finds_the_best_text_of_all(seed: int, penalty: float) -> None:
-    """Cut ones included, which have no end."""
+    """Truncated texts, which have no end, are included."""
     table = Table(seed)
     texts = [text for size in range(LENGTH + 1) for text in itertools.product(range(WORDS), repeat=size)]
     scores = {

@@ -1,4 +1,4 @@
-"""The speech task: laws of windows, turns and finals, on the scripted recognizer."""
+"""The speech task with the scripted recognizer: properties of windows, turns and final results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def rig() -> Rig:
 
 
 def events(rig: Rig, number: int) -> tuple[Any, ...]:
-    """Turns and windows of a request, each in their order."""
+    """Returns the turns and the windows of a request, each in order."""
     turns = [(r.started, r.at) for r in rig.of(number) if isinstance(r, SpeechTurn)]
     return turns, rig.windows(number), rig.text(number)
 

@@ -19,12 +19,12 @@ EXACT = '{"INFERENCE_PRECISION_HINT": "f32"}'
 
 
 def unpacked(path: Path) -> Path:
-    """The model's directory below path."""
+    """Unpacks the model below a path. Returns its directory."""
     return extract(ZIP, path, "model/") / "model"
 
 
 def recordings() -> dict[str, bytes]:
-    """Audio by its text, words with spaces."""
+    """Returns audio by its text, words separated by spaces."""
     found = {}
     with zipfile.ZipFile(ZIP) as file:
         for name in file.namelist():
@@ -35,12 +35,12 @@ def recordings() -> dict[str, bytes]:
 
 
 def times() -> dict[str, list[Any]]:
-    """[word, start, end] of each word, by the text."""
+    """Returns [word, start, end] of each word, by the text."""
     with zipfile.ZipFile(ZIP) as file:
         rows = json.loads(file.read("speech/times.json"))
     return {name.replace("-", " "): words for name, words in rows.items()}
 
 
 def samples(data: bytes) -> Samples:
-    """As a recognizer takes them."""
+    """Returns audio as recognizers take it."""
     return np.frombuffer(data, "<i2").astype(np.float32) / 32768

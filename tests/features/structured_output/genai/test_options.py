@@ -1,4 +1,4 @@
-"""The options of grammars, with the pipelines of openvino_genai."""
+"""The options of grammars with the pipelines of openvino_genai."""
 
 from unittest.mock import Mock
 

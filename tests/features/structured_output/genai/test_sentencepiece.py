@@ -1,4 +1,5 @@
-"""Grammars for SentencePiece's vocabularies: what is written in the characters of the tokens, and what is not."""
+"""Grammars for SentencePiece vocabularies: which parts are written in the characters of the tokens, and which are
+not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared by the tests of vision with the paged engine: tiny models of each family, and a rig that waits for images."""
+"""For tests of vision with the paged engine: tiny models of each family, and a rig that waits for images."""
 
 import json
 import threading
@@ -19,7 +19,7 @@ F32 = {**json.loads(EXACT["plugin_config"]), "INFERENCE_PRECISION_HINT": "f32"}
 
 
 def unpacked(name, directory):
-    """The path of a model of the zoo."""
+    """Returns the path of a model of the zoo."""
     for archive in (name, "tokenizer"):
         extract(ZOO / f"{archive}.tar.xz", directory)
     return str(directory)
@@ -49,7 +49,7 @@ class ImageRig(Rig):
         raise AssertionError(f"still at work after {most} turns: {self.stats()}")
 
     def see(self, prompt, *images, client="", group=0, **sampling):
-        """Put a Submit with images, each an Image or (height, width, pixels), into the inbox; returns its id."""
+        """Puts a Submit with images, each an Image or (height, width, pixels), into the inbox. Returns its id."""
         images = [image if isinstance(image, Image) else Image(*image) for image in images]
         number = self.next_id()
         asked = asdict(SamplingParams(**{"temperature": 0.0, **sampling}))
@@ -63,7 +63,7 @@ class ImageRig(Rig):
 
 
 def load(path, blocks=400, *, compiled_twice=True, **options):
-    """A rig on the paged engine with this model, in f32."""
+    """Returns a rig on the paged engine with this model in f32."""
     wake = threading.Event()
     options = {**EXACT, "plugin_config": json.dumps(F32), "max_num_batched_tokens": 64, **options}
     config = Config(model_path=str(path), pipeline_type="PAGED", **options)

@@ -1,4 +1,4 @@
-"""Images are known by their content."""
+"""Images are recognized by their content."""
 
 import numpy as np
 import pytest

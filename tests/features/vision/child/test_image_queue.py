@@ -1,4 +1,5 @@
-"""Requests that wait for their images: turns of clients, one encoding for all who wait, errors that name the image."""
+"""Requests that wait for their images: clients take turns, an image is encoded once for all, and errors name the
+image."""
 
 import threading
 
@@ -15,7 +16,7 @@ from lean_ovms.types import Image, SamplingParams
 
 
 class Family:
-    """Encodes an image when the test says so. encoded: the first byte of each, in order."""
+    """Encodes an image when the test says so. `encoded` has the first byte of each, in order."""
 
     def __init__(self):
         self.go = threading.Semaphore(0)
@@ -49,7 +50,7 @@ class Rig:
         self.queue.add(request, PromptImages(known, 20), images)
 
     def encode(self, times=1):
-        """The outcomes, by the number of the request: its tokens, or the error."""
+        """Returns the outcomes by the number of the request: its tokens, or the error."""
         outcomes = {}
         for _ in range(times):
             self.family.go.release()

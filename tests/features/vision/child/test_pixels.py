@@ -1,4 +1,4 @@
-"""What the encoder's networks get, against transformers' image processors with Pillow: the same numbers."""
+"""The encoder's networks get the same numbers as from transformers' image processors with Pillow."""
 
 import json
 import random
@@ -20,7 +20,7 @@ SIZES = [(32, 32), (50, 60), (200, 31), (33, 300), (7, 90), (640, 480)]
 
 
 class Networks:
-    """VisionNetworks that keep what they get."""
+    """VisionNetworks that keep their inputs."""
 
     def __init__(self):
         self.inputs = {}
@@ -35,7 +35,7 @@ class Networks:
 
 
 def assert_near(values, theirs):
-    """All numbers at once: pytest.approx compares one after the other."""
+    """Compares all numbers at once; pytest.approx compares them one after the other."""
     assert values.shape == theirs.shape
     assert np.abs(values - theirs).max() <= 1e-6
 
@@ -87,7 +87,9 @@ def film(count, size):
 
 
 def of_transformers(name, frames, size):
-    """The patches of frames in pairs: its image processor shows each image as two frames, which are exchanged."""
+    """Returns the patches of a pair of frames. transformers' image processor repeats an image as two frames; the second
+    of these
+    is replaced here."""
     scaled = [pixels.resized(frame, size) for frame in frames]
     made = [image_processor(name)(images=[one], return_tensors="np", do_resize=False) for one in scaled]
     first, second = (one["pixel_values"].reshape(-1, 3, 2, 64) for one in made)
@@ -112,7 +114,7 @@ def test_the_numbers_of_a_video_are_those_of_transformers(name, size, count, tmp
 
 
 def _fitted(name, count, size):
-    """The height and width of frames by transformers."""
+    """Returns the height and width of frames according to transformers."""
     if name in TIMED:
         least, most = PIXELS["qwen2_vl"]["min_pixels"], PIXELS["qwen2_vl"]["max_pixels"]
         module = pytest.importorskip("transformers.models.qwen3_vl.video_processing_qwen3_vl")
@@ -179,7 +181,7 @@ def test_the_texts_of_the_frames_of_a_video(tmp_path):
 
 
 def test_numbers_in_words():
-    """The words are num2words's."""
+    """The words are those of num2words."""
     words = {
         0: "zero",
         16: "sixteen",

@@ -1,4 +1,4 @@
-"""The networks of models with vision in bf16: as near to f32 as torch's, and none of their angles is computed in it."""
+"""The networks of models with vision in bf16 are as close to f32 as torch's, and no angles are computed in bf16."""
 
 import json
 
@@ -28,7 +28,7 @@ def test_a_model_with_vision_is_as_near_to_f32_as_torchs_bf16(name, tmp_path):
 
 @pytest.mark.parametrize("name", networks_bf16.VISION)
 def test_what_an_image_becomes_is_as_near_to_f32_as_torchs_bf16(name, tmp_path):
-    """With more than 2,000 patches where a model reads images of any size."""
+    """Images have more than 2,000 patches, if a model reads images of any size."""
     models.unpacked(name, tmp_path)
     pixels, processor = networks_bf16.image(name)
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(processor))

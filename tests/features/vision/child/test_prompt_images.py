@@ -1,4 +1,4 @@
-"""Where the tokens of images are in a prompt, and in its chunks."""
+"""The positions of images' tokens in a prompt and in its chunks."""
 
 import numpy as np
 
@@ -15,12 +15,12 @@ def known(number, layout, encoded=True):
 
 
 def prompt(images, length):
-    """A prompt with images whose tokens follow each other, by the place of the first."""
+    """Returns a prompt with images whose tokens are consecutive, given by the position of the first."""
     return PromptImages([(np.arange(place, place + one.layout.tokens), one) for place, one in images], length)
 
 
 def test_positions_with_rows_and_columns():
-    """The numbers of transformers' get_rope_index for two words, an image of 2 x 3 tokens, one word."""
+    """The numbers are those of transformers' get_rope_index for two words, an image of 2 x 3 tokens, and one word."""
     images = prompt([(2, known(1, Layout(6, 2, 3)))], 9)
     assert images.positions(0, 9).tolist() == [
         [0, 1, 2, 2, 2, 2, 2, 2, 5],
@@ -33,7 +33,8 @@ def test_positions_with_rows_and_columns():
 
 
 def test_positions_of_frames_in_time():
-    """The numbers of transformers' get_rope_index for a word, a video of 3 x 1 x 2 tokens at 2 a time, a word."""
+    """The numbers are those of transformers' get_rope_index for a word, a video of 3 x 1 x 2 tokens at 2 a time,
+    and a word."""
     frames = [known(number, Layout(2, 1, 2, time=time)) for number, time in enumerate((None, 2, 4))]
     images = prompt([(1, frames[0]), (3, frames[1]), (5, frames[2])], 8)
     assert images.positions(0, 8).tolist() == [

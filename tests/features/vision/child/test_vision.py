@@ -1,4 +1,4 @@
-"""The paged engine on the model that names colours: images beside everything that text has."""
+"""The paged engine with the model that names colours: images together with everything that text supports."""
 
 import threading
 

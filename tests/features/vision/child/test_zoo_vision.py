@@ -1,7 +1,7 @@
-"""One tiny random model of each family with vision (tests/makers/zoo_vision.py): the tokens and log probabilities of
+"""One tiny random model of each family with vision (tests/makers/zoo_vision.py): tokens and log probabilities of
 transformers in torch, which tests/makers/zoo_vision_torch.py recorded.
 
-Prompts are longer than a block and a chunk, and are computed beside each other.
+Prompts are longer than a block and a chunk, and several are computed together.
 """
 
 import json
@@ -35,7 +35,7 @@ def test_every_proven_family_is_in_the_zoo():
 
 
 def shown(prompt):
-    """The prompt with its tags numbered from 0 in their order, and the images and videos."""
+    """Returns the prompt with its tags numbered from 0 in order, and the images and videos."""
     numbers = []
 
     def tag(found):
@@ -48,7 +48,7 @@ def shown(prompt):
 
 
 def check(name, rig, most=2048):
-    """Asks about all prompts of at most so many tokens together, and compares the answers.
+    """Sends all prompts up to a length together, and compares the answers.
 
     Returns how many tokens were in the prefix cache.
     """

@@ -1,7 +1,8 @@
-"""The networks of SpeechT5 in bf16, as openvino computes them: as near to f32 as torch's, at 1,200 steps of speech; and
-Kokoro, which is not computed in bf16.
+"""The networks of SpeechT5 in bf16, as openvino computes them, are as close to f32 as torch's, with 1,200 steps of
+speech.
+Kokoro is not computed in bf16.
 
-tests/makers/networks_bf16.py recorded how near that is. What the decoder drops out at random stays in, as there.
+tests/makers/networks_bf16.py recorded the differences. The decoder's random dropout is switched off, as it is there.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Speaking as a task of the worker: order, refusals, cancellation, failures. No model."""
+"""Speaking as a task of the worker: order, errors, cancellation. No model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.engine.rig import WorkerRig
 
 
 class Rig(WorkerRig):
-    """A worker on the fake model. spoken: the texts of each step."""
+    """A worker with the fake model. `spoken` has the texts of each step."""
 
     def __init__(self, queued: int = 8, **options: Any) -> None:
         self.synthesizer = FakeSynthesizer(Config(fake_engine=True, task="text2speech", **options))

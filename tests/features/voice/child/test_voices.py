@@ -1,4 +1,4 @@
-"""Voices in files: those of the directory, those of the options above them, and what is no voice."""
+"""Voices in files: those of the directory, those of the options, which take precedence, and invalid ones."""
 
 from __future__ import annotations
 
