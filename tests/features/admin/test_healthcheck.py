@@ -95,7 +95,7 @@ def test_a_server_that_needs_certificates_gets_its_own(listener: socket.socket) 
         ["/opt/bin/python", "/opt/bin/lean-ovms", "--rest_port", "PORT", "--model_path", "/m"],
         ["python", "-m", "lean_ovms", "serve", "--rest_port=PORT", "org/name"],
         ["/sbin/docker-init", "--", "/opt/bin/lean-ovms", "--port", "PORT"],
-        ["python", "-m", "lean_ovms"],  # the environment is the container's
+        ["python", "-m", "lean_ovms"],  # the environment is that of the container
     ],
 )
 def test_the_options_of_a_running_server(
@@ -112,7 +112,7 @@ def test_the_options_of_a_running_server(
 
 
 def test_a_server_that_is_not_there_is_named(listener: socket.socket, capsys: pytest.CaptureFixture[str]) -> None:
-    port = listener.getsockname()[1]  # bound, so that nobody else listens there, and not listening
+    port = listener.getsockname()[1]  # bound but not listening, so that nobody else can listen there
     with listener:
         assert run_command(commands()["healthcheck"], ["--rest_port", str(port)], {}) == 1
         error = capsys.readouterr().err

@@ -84,7 +84,7 @@ async def test_counting_and_models(make_app: MakeApp) -> None:
         count = await api.messages.count_tokens(model="m", messages=HELLO["messages"])
         assert count.input_tokens == 8
         described = await api.messages.count_tokens(model="m", messages=HELLO["messages"], tools=[WEATHER])
-        assert described.input_tokens > 8  # a template without tools gets them as text
+        assert described.input_tokens > 8  # a template without support for tools gets them as text
         models = [model async for model in api.models.list()]
         for model in models:
             strict(model)

@@ -178,7 +178,7 @@ async def test_limits(make_hearing: MakeHearing, options: dict[str, Any], said: 
     assert (found, param) == (status, "messages[0].content[1]")
     assert said in message
     assert engine.submitted == []
-    assert not ("max_audio_parts" in options and speech.asked)  # known before any of them is transcribed
+    assert not ("max_audio_parts" in options and speech.asked)  # the number is checked before any part is transcribed
 
 
 async def test_errors_of_the_speech_model_are_those_of_the_request(make_hearing: MakeHearing) -> None:

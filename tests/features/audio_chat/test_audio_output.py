@@ -30,7 +30,7 @@ from tests.waiting import cancel
 SAID = ["The first sentence ", "is here. The ", "second one is there! And", " more"]
 WHOLE = "".join(SAID)
 TOKENS = len(WHOLE) + 1
-"""The fake engine's: one for each character, and the end."""
+"""The fake engine generates one token per character, and the end."""
 SENTENCES = ["The first sentence is here.", "The second one is there!", "And more"]
 MakeSpeaking = Callable[..., Awaitable[tuple[App, FakeEngine, FakeVoiceEngine]]]
 
@@ -68,7 +68,7 @@ def frames(data: bytes) -> tuple[int, int]:
 
 
 SAMPLES = sum(len(sentence) * 160 for sentence in SENTENCES)
-"""At 16 kHz, as the fake voice speaks."""
+"""The samples at 16 kHz that the fake voice generates."""
 
 
 # --- answers
@@ -263,7 +263,7 @@ async def test_a_sentence_is_heard_while_the_text_goes_on_until_the_client_leave
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_client_that_leaves_stops_the_speech(make_speaking: MakeSpeaking, stream: bool) -> None:
     app, _, voice = await make_speaking()
-    voice.gate = asyncio.Event()  # the second sentence never comes
+    voice.gate = asyncio.Event()  # the second sentence never arrives
 
     async def client() -> None:
         response = await chat(app, "pcm16", stream=stream)
@@ -291,7 +291,7 @@ async def test_the_text_model_is_free_before_the_speech_has_ended(make_speaking:
 
 OWN = VoiceInfo(sample_rate=24_000, voices=["chelsie", "ethan"])
 SECOND = bytes(range(200)) * 240
-"""Samples of one second."""
+"""The samples of one second."""
 
 
 @pytest.fixture

@@ -206,7 +206,7 @@ async def test_a_batch_whose_client_left_while_it_was_stored_runs(make_client: M
     await _leave_during(service.storage, "add", client.create(file["id"]))
     await service.in_thread(lambda: None)
     [batch] = (await client.call("GET", "/v1/batches"))["data"]
-    while batch["status"] != "completed":  # its run may begin in a later turn of the loop
+    while batch["status"] != "completed":  # its run may begin in a later iteration of the event loop
         await asyncio.sleep(0.001)
         batch = await client.call("GET", f"/v1/batches/{batch['id']}")
 
@@ -239,7 +239,7 @@ async def test_a_batch_goes_on_after_a_restart(make_client: MakeClient, tmp_path
     await client.app.close()
     [output] = (tmp_path / "files").glob("*-output.data")
     torn = output.read_bytes() + orjson.dumps(lines.row("7", {"status_code": 200}))[:-3]
-    output.write_bytes(torn)  # as a power cut leaves it
+    output.write_bytes(torn)  # as after a power failure
     client, engine = await make_client()
     done = await client.finished(batch)
     assert done["request_counts"] == {"total": 20, "completed": 20, "failed": 0}

@@ -40,7 +40,7 @@ async def test_a_key_at_its_limit_delays_no_other_keys_batch(
     )
     alice, bob = await _as(client, ALICE), await _as(client, BOB)
     if not hangs:
-        alice.headers = BOB  # uploads, which count, too
+        alice.headers = BOB  # uploads count for a client, too
     file = await alice.upload(jsonl(*(line(str(number), "alice") for number in range(9))))
     alice.headers = ALICE
     large = await alice.create(file["id"])
@@ -48,7 +48,7 @@ async def test_a_key_at_its_limit_delays_no_other_keys_batch(
     await until(lambda: large["id"] in work._lines)
     done = await bob.finished(await bob.start(*map(line, "abcd")))
     assert done["request_counts"]["completed"] == 4
-    for _ in range(9):  # whatever the limit, who made it may ask for it, and end it
+    for _ in range(9):  # whatever the limit is, a batch's own client may retrieve and cancel it
         found = await alice.call("GET", f"/v1/batches/{large['id']}")
     assert found["status"] == "in_progress"
     await alice.call("POST", f"/v1/batches/{large['id']}/cancel")
@@ -89,7 +89,8 @@ async def test_a_batch_goes_on_as_soon_as_the_server_wakes_up(make_client: MakeC
         patch.setattr(service, "attempt", asleep)
         batch = await client.start(line("a"), line("b"))
         await until(lambda: len(tries) == 2)
-        await until(lambda: work._slots.free == 8)  # those that found no third line have read to the end in a thread
+        # Those that found no third line have read the file to its end in a thread.
+        await until(lambda: work._slots.free == 8)
         await cache.wake_up()
         done = await client.finished(batch)
     assert done["request_counts"]["completed"] == 2
@@ -151,7 +152,7 @@ async def test_a_full_disk_keeps_no_batch_from_its_end(
             "storage_full",
             True,
         )
-    await client.call("DELETE", f"/v1/files/{file['id']}")  # this makes room
+    await client.call("DELETE", f"/v1/files/{file['id']}")  # frees space
     disk.full = False
     done = await client.finished(batch)
     assert done["status"] == expected

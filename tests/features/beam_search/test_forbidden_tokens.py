@@ -164,7 +164,7 @@ def test_each_text_says_why_it_ends():
         [first] = made.add(PROMPT, Params(max_tokens=4, beams=3, stops=frozenset({END}))).sequences
         while made.busy():
             made.step()
-        first.request.unfinished.update(range(3))  # as if none was sent
+        first.request.unfinished.update(range(3))  # as if none had been sent
         for record in first.search.records():
             assert (record.reason == "stop") is (record.tokens[-1] == END)
             assert record.reason == "stop" or len(record.tokens) == 4

@@ -86,7 +86,8 @@ async def test_coheres_names_of_the_models_prompts(make_pooling: MakePooling) ->
     await ask(app, "/v1/embeddings", input="a", input_type="document")
     assert engine.asked[-1][0] == ["passage: a"]
     engine.describe(prompts={"query": "query: ", "search_query": "find: "})
-    await ask(app, PATH, texts=["a"], input_type="search_document")  # a prompt for queries only, as arctic-embed has
+    # There is a prompt only for queries, as in arctic-embed.
+    await ask(app, PATH, texts=["a"], input_type="search_document")
     assert engine.asked[-1][0] == ["a"]
     await ask(app, PATH, texts=["a"], input_type="search_query")
     assert engine.asked[-1][0] == ["find: a"]

@@ -57,7 +57,8 @@ def test_tokens_and_log_probabilities_are_the_same_from_the_first_start_on(name,
     assert start(file, tmp_path) == expected
     assert USED not in caplog.text
     assert start(file, tmp_path) == expected
-    unread = {"gemma2": "CappedAttention", "gpt_oss": "GatherMatmul"}.get(name)  # of these openvino reads nothing back
+    # Openvino cannot load these operations from a cache.
+    unread = {"gemma2": "CappedAttention", "gpt_oss": "GatherMatmul"}.get(name)
     assert (USED in caplog.text) is (unread is None)
     assert caplog.text.count(f"is not kept, now and later: Cannot create {unread}") == (unread is not None)
 
@@ -68,7 +69,7 @@ def test_a_model_in_openvinos_form_is_kept_and_other_options_compile_it_anew(tmp
     assert start(LLAMA, tmp_path) == expected
     assert caplog.text.count(USED) == 1
     start(LLAMA, tmp_path, batch_invariant=True)
-    start(LLAMA, tmp_path, without="hybrid_chunks")  # networks with states have other inputs then
+    start(LLAMA, tmp_path, without="hybrid_chunks")  # this changes the inputs of networks with states
     assert caplog.text.count(USED) == 1
     assert len(kept(tmp_path)) == 3
 

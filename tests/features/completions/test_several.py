@@ -79,7 +79,7 @@ async def test_few_prompts_wait_for_the_engine_and_large_ones_fewer(size: int, m
         nonlocal made
         for _ in range(100):
             made += 1
-            assert made <= engine.begun + 2  # the first two are made together: there is only one without a second
+            assert made <= engine.begun + 2  # the first two are created together, to see whether there is a second
             yield TextPrompt("x" * size)
 
     starting = asyncio.ensure_future(start_all(prompts(), engine.start, 1 << 40))
@@ -116,7 +116,7 @@ async def test_more_tokens_than_allowed_together_close_what_was_started() -> Non
     assert not engine.opened
     assert engine.begun < 10
     assert len(await start_all([TokenPrompt([1] * 10)] * 2, engine.start, 25)) == 2
-    assert len(await start_all([TokenPrompt([1] * 100)], engine.start, 25)) == 1  # it is alone
+    assert len(await start_all([TokenPrompt([1] * 100)], engine.start, 25)) == 1  # a single prompt has no limit
 
 
 @pytest.mark.parametrize("wrong", [0, 1, 50, 99])

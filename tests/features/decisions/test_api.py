@@ -17,7 +17,7 @@ CHOICE = {"type": "choice", "instructions": "What is it?", "choices": CHOICES}
 LEVELS = [{"label": "low"}, {"label": "high", "description": "at once"}]
 SCORE = {"type": "score", "instructions": [{"type": "input_text", "text": "How urgent?"}], "levels": LEVELS}
 TOLD = [math.exp(-place / 4) for place in (1, 2, 3)]
-"""Probabilities of A, B and C, as the script answers."""
+"""The probabilities of A, B and C according to the script."""
 
 
 def ask(**fields: Any) -> dict[str, Any]:
@@ -106,7 +106,7 @@ WHAT_IS_WRONG_IS_NAMED: list[tuple[Any, ...]] = [
 
 @pytest.mark.slow
 async def test_an_answer_has_the_types_of_openais_client(make_app: MakeApp) -> None:
-    from openai.types import Decision  # importing it takes half a second
+    from openai.types import Decision  # the import takes half a second
 
     app, _ = await make_app(script, capable=True)
     body = await whole(await post(app, PATH, ask(questions=[YES, CHOICE, SCORE])))

@@ -319,7 +319,7 @@ async def test_one_that_was_killed_while_it_loaded_is_tried_again_by_itself(
             deployment.app.registry.get("a").serving()
         assert error.value.retry_after_s == 10
     made = len(deployment.made)
-    await until(lambda: len(deployment.made) > made + 3)  # and again
+    await until(lambda: len(deployment.made) > made + 3)  # it is tried again and again
     del deployment.faults["a"]
     await until(
         lambda: deployment.app.registry.get("a").config.max_num_seqs == 7 and deployment.app.registry.get("a").ready

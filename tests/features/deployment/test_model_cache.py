@@ -19,7 +19,7 @@ from lean_ovms.observability.records import RequestRecord, current_record
 from tests.waiting import until
 
 ARROWS = {(UNLOADED, LOADING), (LOADING, LOADED), (LOADING, UNLOADED), (LOADED, UNLOADING), (UNLOADING, UNLOADED)}
-"""The changes of a model's phase that lifecycle.py draws."""
+"""The changes of a model's phase that the diagram in lifecycle.py allows."""
 
 
 @pytest.fixture(autouse=True)
@@ -165,7 +165,7 @@ async def test_a_running_request_is_not_cut_and_the_next_model_waits_for_its_end
     await a.member.hold()
     other = asyncio.create_task(use(model_cache, b))
     await closing(a)
-    late = asyncio.create_task(use(model_cache, a))  # waits behind b, or b would starve
+    late = asyncio.create_task(use(model_cache, a))  # waits behind b, otherwise b would starve
     await turns()
     assert (memory.names, late.done()) == (["a"], False)
     a.in_flight.remove()
@@ -185,7 +185,8 @@ async def test_a_request_at_work_may_use_its_model_again_while_another_waits(
         other = asyncio.create_task(use(model_cache, b))
         await closing(a)
         token = current_record.set(record)
-        assert await asyncio.wait_for(a.member.hold(), 300)  # its second prompt: else both would wait for ever
+        # Its second prompt must not wait, or both would wait forever.
+        assert await asyncio.wait_for(a.member.hold(), 300)
     finally:
         current_record.reset(token)
     a.in_flight.remove()
@@ -218,7 +219,7 @@ async def test_a_load_that_fails_is_an_error_for_all_and_tried_again_later(
     assert "/secret/path" in caplog.text
     with pytest.raises(Unavailable, match="It is broken"):
         await a.member.hold()
-    assert a.loads == 1  # not again for each request
+    assert a.loads == 1  # not loaded again for each request
     monkeypatch.setattr(cache_module, "RETRY_S", 0.0)
     a.member.retry_at = 0.0
     a.fault = ""
@@ -262,10 +263,10 @@ async def test_memory_is_free_before_the_next_one_is_loaded(memory: Memory) -> N
     await use(model_cache, third)
     assert memory.names == ["s", "t"]
     await use(model_cache, large)
-    assert memory.names == ["t", "l"]  # the longest idle one alone made room
+    assert memory.names == ["t", "l"]  # unloading the longest idle model was enough
     huge = FakeModel("h", memory, size=99)
     model_cache.add(huge)
-    await use(model_cache, huge)  # tried without neighbours: the estimate may be wrong
+    await use(model_cache, huge)  # tried without other models, because the estimate may be wrong
     assert memory.names == ["h"]
 
 
@@ -365,7 +366,7 @@ async def test_a_request_that_leaves_as_its_wait_ends_keeps_no_other_waiting(
     leaving, waiting = asyncio.create_task(use(model_cache, b)), asyncio.create_task(use(model_cache, c))
     await turns()
     leaving.cancel()
-    b.member._give_up(b.member.waiters[0])  # in the same turn
+    b.member._give_up(b.member.waiters[0])  # in the same iteration of the event loop
     await asyncio.wait([leaving])
     assert leaving.cancelled()
     a.in_flight.remove()
@@ -386,7 +387,7 @@ async def test_sleep_waits_for_running_requests_and_wake_up_restores(memory: Mem
     a.in_flight.remove()
     await asleep
     assert (memory.names, a.state) == ([], "sleeping")
-    await model_cache.sleep()  # again
+    await model_cache.sleep()  # a second time
     assert await model_cache.wake_up() == []
     assert (sorted(memory.names), model_cache.asleep, c.loads) == (["a", "b"], False, 0)
     await use(model_cache, c)
@@ -567,7 +568,7 @@ async def test_a_model_is_unloaded_by_hand_after_its_requests_and_loaded_by_the_
     unloading = asyncio.create_task(one.member.unload())
     await turns()
     assert not unloading.done()
-    waiting = asyncio.create_task(one.member.hold())  # one that arrived later
+    waiting = asyncio.create_task(one.member.hold())  # arrived later
     await turns()
     assert not waiting.done()
     one.in_flight.remove()

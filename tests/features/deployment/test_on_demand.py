@@ -288,7 +288,7 @@ async def test_the_state_while_it_loads(home: Home) -> None:
     assert await home.statuses() == {"a": "loading"}
     _, states, _ = await home.ask("GET", "/v1/config")
     assert states["a"]["model_version_status"][0]["state"] == "LOADING"
-    assert (await home.ask("GET", "/v2/models/a/ready"))[0] == 200  # it is served, after a while
+    assert (await home.ask("GET", "/v2/models/a/ready"))[0] == 200  # it will be served after a while
     home.gate.set()
     assert (await asked)[0] == 200
 
@@ -344,7 +344,7 @@ async def test_sleep_ends_running_requests_only_if_asked_to(home: Home) -> None:
     asleep = asyncio.create_task(home.ask("POST", "/sleep"))
     await asyncio.sleep(0.02)
     assert (home.running, asleep.done()) == (["a"], False)
-    assert (await home.ask("GET", "/health"))[0] == 503  # requests are refused from now on
+    assert (await home.ask("GET", "/health"))[0] == 503  # the server now rejects requests
     assert (await home.ask("POST", "/sleep?mode=abort"))[0] == 200
     assert home.running == []
     await response.aclose()

@@ -84,7 +84,7 @@ def test_a_root_to_which_everybody_can_write_is_refused(tmp_path, mode):
     tmp_path.chmod(mode)
     with pytest.raises(StartError, match="everybody could write"):
         BlockStore(tmp_path, MINE, LIMIT)
-    tmp_path.chmod(0o775)  # a group may share it
+    tmp_path.chmod(0o775)  # a group may share the directory
     assert check(BlockStore(tmp_path, MINE, LIMIT)) == 20
 
 
@@ -132,7 +132,7 @@ def test_blocks_of_another_model_are_not_found(tmp_path, caplog):
     filled(tmp_path, fingerprint=OTHER)
     assert check(BlockStore(tmp_path, MINE, LIMIT)) == 0
     (tmp_path / MINE.hex()).rmdir()
-    (tmp_path / OTHER.hex()).rename(tmp_path / MINE.hex())  # as if it were this one's
+    (tmp_path / OTHER.hex()).rename(tmp_path / MINE.hex())  # as if the block belonged to this model
     assert check(BlockStore(tmp_path, MINE, LIMIT)) == 0
     assert len(caplog.records) == 1
 

@@ -39,7 +39,7 @@ def test_whatever_changes_what_is_computed_changes_it(model):
     data = bytearray((model / "a.bin").read_bytes())
     data[-1] = 1
     (model / "a.bin").write_bytes(data)
-    os.utime(model / "a.bin", ns=(status.st_atime_ns, status.st_mtime_ns))  # as if it were not changed
+    os.utime(model / "a.bin", ns=(status.st_atime_ns, status.st_mtime_ns))  # as if the file had not changed
     found.add(of(model))
     os.utime(model / "a.bin", ns=(0, 0))
     found.add(of(model))

@@ -82,7 +82,7 @@ def test_a_prompt_is_found_again_after_a_restart(tmp_path, kind):
     assert stats.of_features[HITS] == 100
     assert stats.of_features[f"{METRIC}read_bytes_total"] > 0
     assert stats.of_features[f"{METRIC}bytes"] > 0
-    assert answer(made, prompt(101)) == 100  # now in memory
+    assert answer(made, prompt(101)) == 100  # this time from memory
     assert made.stats().of_features[HITS] == 100
 
 
@@ -102,7 +102,7 @@ def test_blocks_that_leave_memory_come_back_from_disk(tmp_path, kind):
     made = slow_computing(tiered(tmp_path, 60, kind=kind, **({"states": 12} if kind is HybridNetwork else {})))
     ids = [prompt(101, seed) for seed in range(4)]
     for one in ids:
-        assert answer(made, one) == 0  # two of them fit into memory
+        assert answer(made, one) == 0  # only two of them fit into memory
         disk(made).writer._copies.put(NOTHING)
     settled(made)
     for one in ids:
@@ -278,12 +278,12 @@ def test_reading_is_compared_with_computing(tmp_path):
     answer(made, prompt(101))
     made = restarted(made, tmp_path)
     tier = disk(made)
-    assert tier._worth(100, 100) > 0  # nothing is known
+    assert tier._worth(100, 100) > 0  # nothing has been measured yet
     tier._computing.add(1000, 1.0)
     tier.reader.speed.add(1000, 1.0)
     assert tier._worth(100, 99) > 0
     assert tier._worth(100, 300) == 0
-    assert sum(not tier._worth(100, 300) for _ in range(100)) < 50  # it is tried again at some time
+    assert sum(not tier._worth(100, 300) for _ in range(100)) < 50  # it is tried again now and then
     tier.reader.speed.add(1e6, 1e9)
     assert answer(made, prompt(101)) == 0
 
@@ -363,7 +363,7 @@ def test_a_reset_forgets_memory_and_if_asked_disk(tmp_path):
     answer(made, prompt(101))
     settled(made)
     made.reset_prefix_cache(disk=False)
-    assert answer(made, prompt(101)) == 0  # what was in memory alone is not written
+    assert answer(made, prompt(101)) == 0  # blocks that were only in memory are not written
     made = restarted(made, tmp_path)
     assert answer(made, prompt(101)) == 100
     made.reset_prefix_cache(disk=False)
@@ -394,7 +394,7 @@ def on_disk(made, action):
 @BOTH
 def test_what_is_in_memory_is_saved_on_request(tmp_path, kind):
     made = tiered(tmp_path, kind=kind)
-    disk(made).writer.busy = True  # nothing is written because the engine rests
+    disk(made).writer.busy = True  # an engine that is busy does not write for lack of other work
     disk(made).writer.rest = lambda: None
     answer(made, prompt(101))
     saved = on_disk(made, "save")
@@ -403,7 +403,7 @@ def test_what_is_in_memory_is_saved_on_request(tmp_path, kind):
     assert saved.blocks >= 25
     assert on_disk(made, "save") == replace(saved, blocks=0, bytes=0)
     assert on_disk(made, "restore") == replace(saved, bytes=found.of_features[f"{METRIC}bytes"])
-    other = slow_computing(tiered(tmp_path, kind=kind))  # the first has not ended
+    other = slow_computing(tiered(tmp_path, kind=kind))  # the first has not been closed
     assert answer(other, prompt(101)) == 100
 
 
@@ -426,7 +426,7 @@ def test_a_block_that_cannot_be_saved_is_counted(tmp_path):
     answer(made, prompt(101))
     saved = on_disk(made, "save")
     assert (saved.blocks, saved.failed >= 25) == (0, True)
-    disk(made).writer._write_memory = None  # a fault of the thread's
+    disk(made).writer._write_memory = None  # makes the thread fail
     assert on_disk(made, "save").blocks == 0
     del disk(made).writer._write_memory
 

@@ -42,7 +42,7 @@ def test_every_link_leads_to_a_page_and_a_heading_that_are_there() -> None:
     for name in guide.files():
         for to in links(name):
             place, _, anchor = to.partition("#")
-            if place == "docs":  # the description of the API, beside the index
+            if place == "docs":  # the description of the API, next to the index
                 continue
             other = place.removeprefix("docs/")
             assert other in ids, f"{name} links {to}"

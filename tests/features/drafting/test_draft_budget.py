@@ -48,7 +48,7 @@ def spent(budget, steps, sequences, accepted, cost):
 @pytest.mark.parametrize("cost", [0.1, 0.4, 1.0, 2.5])
 def test_drafts_that_are_never_accepted_cost_a_small_share_of_the_time(cost):
     budget = DraftBudget()
-    spent(budget, 200, 8, 0, cost)  # with what is spent before anything is known
+    spent(budget, 200, 8, 0, cost)  # with the time that is spent before anything is measured
     assert spent(budget, 2000, 8, 0, cost)[0] <= 1 + 1.5 * SHARE
 
 
@@ -107,9 +107,11 @@ MEASURED = {
     4: [(0, 67), (1, 85), (2, 95), (4, 135), (8, 190), (16, 338)],
     8: [(0, 76), (1, 126), (2, 150), (4, 221), (8, 348), (16, 640)],
 }
-"""Milliseconds of a step by its sequences and the draft tokens of each: Qwen3-0.6B's shape in int8, AVX512-VNNI."""
+"""Milliseconds of a step by its number of sequences and the draft tokens of each: Qwen3-0.6B's shape in int8,
+AVX512-VNNI."""
 OTHER_ROWS, PASS = 10, 7
-"""Milliseconds more after a step of another number of rows, and of a pass of a draft model of an eighth."""
+"""Additional milliseconds of a step if the number of rows has changed; milliseconds of a pass of a draft model of
+an eighth."""
 
 
 LENGTHS = {"ngrams": (1, 8, 16, 128), "model": (FIRST_LENGTH,), "head": head.LENGTHS}

@@ -104,7 +104,8 @@ def test_a_draft_that_is_always_right_saves_all_steps_that_it_can(kind):
         assert sum(counts.by_position) == counts.accepted
         if not wrong:
             lengths = [1, 2, 3, *[4] * 6] if kind == "head" else [2, *[4] * 7, 1]
-            alternatives = sum(length < 4 for length in lengths) - (kind == "model")  # the last has no room for one
+            # The last draft has no room for an alternative.
+            alternatives = sum(length < 4 for length in lengths) - (kind == "model")
             assert (counts.drafts, counts.drafted) == (len(lengths), sum(lengths) + alternatives)
             assert counts.by_position == [sum(length > place for length in lengths) for place in range(4)]
     assert steps[0] == 41 - sum(lengths)
@@ -142,7 +143,7 @@ def test_drafts_grow_where_they_are_accepted_and_pause_where_they_are_not(happen
         ([1, 2, 3, 4, 5], [1, 2, 3, 4, 5], 7),
         ([1, 2, 3], [1, 2, 9], 3),
         ([1, 2, 3], [9], 2),
-        ([1, 2, 3], [1, 2], 5),  # the third was not verified
+        ([1, 2, 3], [1, 2], 5),  # the third token was not verified
         ([1, 2, 3], [], 5),
         ([], [1], 5),
     ],
@@ -161,7 +162,7 @@ def test_a_draft_that_is_never_right_costs_little(kind):
         asked = Params(max_tokens=61, **LOOK)
         assert run(made, made.add(prompt(10), asked)) == [alone(prompt(10), asked)]
         passes.append(proposer.steps)
-    # at steps 1, 2, 4, 7, 12, 21, 38, 55, or 1, 3, 6, 11, 20, 37, and after the one alternative that is right
+    # Alternatives are at steps 1, 2, 4, 7, 12, 21, 38, 55, or 1, 3, 6, 11, 20, 37, and after the one that is right.
     assert passes == ([46, 6] if kind == "head" else [47, 2 + 7 + 2])
 
 

@@ -32,7 +32,7 @@ with tarfile.open(EAGLE3) as archive:
 FIRST_LAYER = re.compile(r"\.(layers|h)\.0\b")
 SAMPLE = Drafter._sample
 LAYERS = {"eagle3": 10}
-"""Those with attention; of the others there is one."""
+"""The number of layers with attention; 1 for other models."""
 pytestmark = pytest.mark.model
 
 

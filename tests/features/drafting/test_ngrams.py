@@ -37,17 +37,17 @@ def propose(ids, most, longest=3, few=True):
     ("ids", "options", "draft"),
     [
         ([1, 2, 3, 4, 5, 1, 2, 3], {"most": 2}, [4, 5]),
-        ([5, 1, 2, 9, 5, 1, 2, 8, 5, 1, 2], {"most": 1}, [8]),  # the newest of two as long
-        ([7, 5, 1, 2, 9, 6, 5, 1, 2, 8, 7, 5, 1, 2], {"most": 1, "longest": 4}, [9]),  # the longer of two
+        ([5, 1, 2, 9, 5, 1, 2, 8, 5, 1, 2], {"most": 1}, [8]),  # the last of two equally long matches
+        ([7, 5, 1, 2, 9, 6, 5, 1, 2, 8, 7, 5, 1, 2], {"most": 1, "longest": 4}, [9]),  # the longer of two matches
         ([7, 5, 1, 2, 9, 6, 5, 1, 2, 8, 7, 5, 1, 2], {"most": 1, "longest": 3}, [8]),
         ([1, 2, 8, 9, 6, 2], {"most": 1, "longest": 1}, [8]),
         ([1, 2, 8, 9, 6, 1, 2], {"most": 1, "longest": 2}, [8]),
-        ([1, 2, 8, 9, 6, 1, 2], {"most": 1}, []),  # two tokens are not enough, unless no more are looked up
+        ([1, 2, 8, 9, 6, 1, 2], {"most": 1}, []),  # two tokens are too short a match by default
         ([1, 2, 3, 4, 5, 1, 2, 3], {"most": 2, "longest": 9, "few": False}, []),
         ([1, 2, 3, 4, 5, 1, 2, 3], {"most": 2, "longest": 3, "few": False}, [4, 5]),
         ([*range(16), 20, 21, *range(16)], {"most": 2, "longest": 32, "few": False}, [20, 21]),
-        ([1, 2, 1, 2, 1, 2], {"most": 5}, [1, 2, 1, 2, 1]),  # the repetition goes on
-        ([1, 2, 3, 4, -7, -7, 1, 2, 3], {"most": 5}, [4]),  # an image is not proposed
+        ([1, 2, 1, 2, 1, 2], {"most": 5}, [1, 2, 1, 2, 1]),  # the repetition continues
+        ([1, 2, 3, 4, -7, -7, 1, 2, 3], {"most": 5}, [4]),  # tokens of an image are not proposed
         ([1, 2, 3, 4, 1, 2, 3], {"most": 0}, []),
         ([1, 2, 3, 4], {"most": 3}, []),
         ([1], {"most": 3}, []),
@@ -90,7 +90,7 @@ def test_the_first_draft_where_many_decode_is_worth_another_number_of_rows():
     assert NgramProposer(32).propose(ids, 32, True) == [20]
     proposer = NgramProposer(32)
     assert proposer.propose(ids, 32, False) == list(range(20, 27))
-    ids.extend([20, 99, *range(16)])  # one was right: drafts are short from now on
+    ids.extend([20, 99, *range(16)])  # one token was right, so drafts are short from now on
     assert proposer.propose(ids, 32, False) == [20]
 
 
@@ -209,7 +209,7 @@ def test_answers_are_those_without_drafts_in_any_batch(together, blocks, kind):
             found.append(answer)
             steps[drafts] += made.steps
         assert found[0] == found[1]
-    assert steps[1] < steps[0] or blocks < 100  # preempted sequences begin again
+    assert steps[1] < steps[0] or blocks < 100  # preempted sequences start again
 
 
 @pytest.mark.slow

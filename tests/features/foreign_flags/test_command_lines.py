@@ -29,13 +29,13 @@ OVMS_COMMANDS = [
     "--file_system_poll_wait_seconds 0 --api_key_file /run/key --allowed_origins https://a.example "
     "--allowed_methods GET,POST --allowed_headers X-Own --allow_credentials",
 ]
-"""As OVMS's documentation has them, and combinations of its tables."""
+"""Command lines from OVMS's documentation, and combinations of options in its tables."""
 
 
 @pytest.mark.parametrize("line", OVMS_COMMANDS)
 def test_ovms_command_lines_are_understood(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     config = parse(line.split(), {})
-    assert config.rest_port == 8000  # OVMS's --port is that of gRPC, when --rest_port is given too
+    assert config.rest_port == 8000  # with --rest_port, OVMS's --port is the port of gRPC
     assert config.model_path or config.model_list
     assert ("lean_ovms: --port has no effect: " in capsys.readouterr().err) is ("--port" in line.split())
 
@@ -160,7 +160,7 @@ def test_every_file_with_flags_is_named_by_a_manifest() -> None:
 
 
 SHARING = ",".join(one.name for one in manifests() if one.libraries and not one.essential)
-"""The features that share options: these are gone where all of the features are left out."""
+"""The features that share options. An option is gone only if all features that have it are left out."""
 
 
 @pytest.mark.parametrize("left_out", ["", SHARING, *(one.name for one in manifests() if not one.essential)])

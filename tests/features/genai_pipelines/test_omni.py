@@ -44,7 +44,8 @@ def direct(folder):
     properties = resolve_stateful(Config(model_path=str(folder))).properties
 
     def generate(prompt, colours=(), audio=()):
-        pipe = genai.OmniPipeline(str(folder), "CPU", **properties)  # a new one: it remembers audio
+        # A new pipeline each time, because it remembers audio.
+        pipe = genai.OmniPipeline(str(folder), "CPU", **properties)
         config, speech = genai.GenerationConfig(), genai.OmniTalkerSpeechConfig()
         config.max_new_tokens, config.apply_chat_template, config.ignore_eos = TOKENS, False, True
         config.set_eos_token_id(2)
@@ -91,7 +92,8 @@ def sounds(count):
 )
 def test_answers_are_those_of_openvino_genai(pipeline, direct, colours, audio):
     rig, asked = Rig(pipeline=pipeline), chat(tags(len(colours)) + "Hello!")
-    request = ask(rig, sounds(len(audio)) + asked, colours, audio)  # openvino_genai puts audio before the prompt
+    # Openvino_genai puts the audio in front of the prompt.
+    request = ask(rig, sounds(len(audio)) + asked, colours, audio)
     rig.run()
     assert told(rig, request) == direct(asked, colours, audio)
     assert_empty(rig)

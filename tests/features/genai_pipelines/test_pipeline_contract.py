@@ -137,7 +137,7 @@ def test_a_cancelled_request_keeps_the_pipeline_busy_until_a_step_has_ended_it(e
     first(each, handle).read()
     handle.cancel()
     assert each.busy()
-    while each.busy():  # the thread of a stateful pipeline sees it at its next token, after some steps without a result
+    while each.busy():  # the thread of a stateful pipeline notices at its next token, after some steps without a result
         each.step()
 
 

@@ -160,7 +160,7 @@ def test_a_device_that_says_nothing_for_too_long_is_given_up(stateful, monkeypat
 
 
 def test_a_request_that_is_not_begun_yet_is_no_silence_of_the_device(stateful, monkeypatch):
-    with stateful._changed, monkeypatch.context() as patched:  # the thread waits
+    with stateful._changed, monkeypatch.context() as patched:  # while the thread waits
         stateful._last_token_at = -1e9
         patched.setattr(stateful, "_has_news", lambda: True)
         stateful.add(work(max_tokens=2))

@@ -27,9 +27,9 @@ FLOATS = {"INFERENCE_PRECISION_HINT": "f32"}
 RECORDED = json.loads(zoo_gguf.FILE.read_text())
 BUILT = sorted({*RECORDED} - {*zoo_gguf.EMBEDDING})
 UNROTATED = {"exaone4": 1, "smollm3": 1}
-"""Layers without positions."""
+"""The number of layers without positions."""
 MOVED = ("ernie4_5", "glm4")
-"""Models whose rows of queries and keys are in another order."""
+"""Models whose queries and keys have their rows in another order."""
 DELTAS = {"RoPE": 2, "RMS": 8, "PagedAttention": 1, "PagedCausalConv1D": 1, "PagedGatedDeltaNet": 1}
 HYBRIDS = {
     "gemma2": {"RMS": 17, "PagedAttention": 0, "Reference": 4},
@@ -45,22 +45,22 @@ HYBRIDS = {
     "qwen3_5_moe_text": DELTAS,
     "qwen3_5_text": DELTAS,
 }
-"""The operations of models of which not all layers have attention, experts, or keys of their own."""
+"""The number of operations in models in which not all layers have attention, experts, or their own keys."""
 FOUR = (
     *("exaone4", "glm4", "glm4_moe", "hunyuan_v1_dense", "olmo2", "olmoe", "qwen3", "qwen3-vision", "qwen3-yarn"),
     *("qwen3_moe", "qwen3_moe-vision"),
 )
 NORMS = {"gemma3_text": 6, "gemma4_text-equal": 7, "gemma4_text-moe": 11, **dict.fromkeys(FOUR, 4)}
-"""Norms of a layer, where these are not 2."""
+"""The number of norms in a layer, if it is not 2."""
 LATENT = ("deepseek_v2", "deepseek_v3", "deepseek_v3-groups", "glm4_moe_lite")
 SHARED = ("qwen2_moe", "qwen3_5_moe_text", "glm4_moe", *LATENT)
-"""Models with an expert that all tokens have."""
+"""Models with an expert for all tokens."""
 THREE = (
     *("glm4_moe", "granitemoe", "granitemoehybrid", "lfm2_moe", "mixtral", "olmoe", *SHARED[:2], "qwen3_moe"),
     *("gemma4_text-moe", "qwen3_moe-vision", *LATENT),
 )
 EXPERTS = {"gpt_oss": 2, **dict.fromkeys(THREE, 3)}
-"""Products of a layer that gather the experts of each token."""
+"""The number of products in a layer that select the experts of each token."""
 PROJECTIONS = {f"self_attn.{letter}_proj" for letter in "qkvo"} | {
     f"mlp.{name}_proj" for name in ("gate", "up", "down")
 }
@@ -94,8 +94,8 @@ def test_layers_have_the_names_that_adapters_know(name, tmp_path):
     found = {layer for group in insert(model, ov.Type.f32).groups for layer in group}
     other = {"self_attn.q_proj", "self_attn.k_proj"} if name in MOVED else set()
     if name == "gemma4_text-equal":
-        other = {"self_attn.v_proj"}  # its values are keys
-    if name in EXPERTS and name != "gemma4_text-moe":  # which has both
+        other = {"self_attn.v_proj"}  # its keys are the values, too
+    if name in EXPERTS and name != "gemma4_text-moe":  # this model has both kinds of layers
         other = {layer for layer in PROJECTIONS if layer.startswith("mlp.")}
     if name in LATENT:
         other |= {f"self_attn.{letter}_proj" for letter in "qkv"}
@@ -115,7 +115,7 @@ def test_rows_of_queries_and_keys_are_in_the_order_of_transformers(name, tmp_pat
     products = {node.get_friendly_name(): node for node in model.get_ops() if node.get_type_name() == "MatMul"}
     for letter, heads in (("q", "head_count"), ("k", "head_count_kv")):
         stored = known["tensors"].get(f"blk.1.attn_{letter}.weight")
-        if stored is None:  # all in one
+        if stored is None:  # one projection for all three
             continue
         values = zoo_gguf.values(f"blk.1.attn_{letter}.weight", stored)
         if known["architecture"] in zoo_gguf.PERMUTED:

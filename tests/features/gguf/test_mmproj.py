@@ -54,9 +54,9 @@ def check(name, rig, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(RECORDED))
 def test_tokens_and_log_probabilities_are_those_of_torch(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(gemma4_vision, "TOKENS", 70)  # as the processor of the tiny models
+    monkeypatch.setattr(gemma4_vision, "TOKENS", 70)  # the number that the processor of the tiny models uses
     rig = models.load(unpacked(name, tmp_path))
-    assert check(name, rig, monkeypatch) < check(name, rig, monkeypatch)  # the second time with cached prefixes
+    assert check(name, rig, monkeypatch) < check(name, rig, monkeypatch)  # the second time, prefixes are cached
 
 
 @pytest.mark.slow

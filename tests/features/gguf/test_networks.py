@@ -42,8 +42,9 @@ SCALES = {
     "IQ4_NL": (0, 0.004, 0),
     "IQ4_XS": (0, 0.0003, 0),
 }
-"""Where a block has its 16-bit scale, one that gives weights of about 0.3, and by how much the second scale behind it
-is larger, so that weights are 0 on average. Other types have one scale first."""
+"""The position of a block's 16-bit scale, a value that gives weights of about 0.3, and the factor by which the second
+scale
+after it is larger, so that weights are 0 on average. Other types begin with their only scale."""
 OPTIONS = {
     "compiled_twice": False,
     "pipeline_type": "PAGED",
@@ -107,7 +108,7 @@ def blocks(name, rows, kind):
     elements, size = BLOCK_SIZES[getattr(gguf.GGMLQuantizationType, kind)]
     dice = np.random.RandomState(len(name) + rows)
     data = dice.randint(0, 256, (rows, 256 // elements, size)).astype(np.uint8)
-    if kind in ("Q4_K", "Q5_K"):  # minimums of the size of the scales, as real files have them
+    if kind in ("Q4_K", "Q5_K"):  # minimums as large as the scales, as in real files
         data[..., 4:8] |= 0x30
         data[..., 8:12] = data[..., 4:8]
         data[..., 12:16] = (data[..., 12:16] & 15) * 17
@@ -117,7 +118,7 @@ def blocks(name, rows, kind):
     for number, value in enumerate([scale, scale * factor] if factor else [scale]):
         data[..., place + 2 * number : place + 2 * number + 2] = np.frombuffer(np.float16(value).tobytes(), np.uint8)
     if kind == "MXFP4":
-        data[..., 0] = 124  # the exponent of a block's scale
+        data[..., 0] = 124  # the exponent of the block's scale
     return data.reshape(rows, -1)
 
 
@@ -170,7 +171,7 @@ def test_weights_of_every_type_answer_what_they_stand_for(kind, tmp_path):
     found, wanted = (answers(load(blocks=60, model_path=str(path), **OPTIONS)) for path in tiny(tmp_path, kind))
     for (ours, our_logprobs), (theirs, their_logprobs) in zip(found, wanted, strict=True):
         same = [one == other for one, other in zip(ours, theirs, strict=True)]
-        until = (*same, False).index(False)  # a tie may be decided otherwise, and then the texts differ
+        until = (*same, False).index(False)  # a tie may be decided differently, and the texts differ from there
         assert until > 0
         assert our_logprobs[:until] == pytest.approx(their_logprobs[:until], abs=0.3)
 

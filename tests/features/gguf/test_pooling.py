@@ -66,7 +66,7 @@ def test_all_tokens_see_each_other_in_a_model_that_is_not_causal(tmp_path: Path)
     rig = load(zoo_gguf.write(tmp_path / "x.gguf", "qwen3", **changes))
     [alone] = rig.ask([5, 6])
     assert np.abs(alone - rig.ask([5, 7])[0]).max() > 0.01
-    assert np.abs(alone - rig.ask([5, 6], prompts()[1])[0]).max() < 1e-4  # padding is seen by no token
+    assert np.abs(alone - rig.ask([5, 6], prompts()[1])[0]).max() < 1e-4  # no token sees the padding
 
 
 def test_texts_end_with_the_files_token(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ PUBLISHED = {
     "qwen2": [pre_tokenizers.Split(Regex(QWEN2), "isolated"), BYTES],
     "smollm": [pre_tokenizers.Digits(individual_digits=True), GPT2],
 }
-"""What the tokenizer.json files of GPT-2, Llama 3, Qwen2 and SmolLM have."""
+"""The pre-tokenizers in the tokenizer.json files of GPT-2, Llama 3, Qwen2 and SmolLM."""
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -93,7 +93,7 @@ def best_pairs(text, prefix):
         pairs = [(ids[a + b], i) for i, (a, b) in enumerate(pairwise(parts)) if a + b in ids]
         if not pairs:
             break
-        _, place = min(pairs)  # scores fall with the ids
+        _, place = min(pairs)  # the score falls as the id rises
         parts[place : place + 2] = [parts[place] + parts[place + 1]]
     return [i for part in parts for i in ([ids[part]] if part in ids else [byte + 3 for byte in part.encode()])]
 

@@ -142,7 +142,7 @@ MATCHES = [
     (tag(type="regex", pattern="[a-z]*x"), ["x", "ax", "xx", "xax"], ["", "xa"]),
     (
         tag(type="sequence", elements=[{"type": "regex", "pattern": "[a-z]*"}, {"type": "const_string", "value": "x"}]),
-        ["x", "ax", "xx", "xax"],  # the longest lexeme would swallow the x
+        ["x", "ax", "xx", "xax"],  # the longest lexeme would include the x
         ["", "xa"],
     ),
     (tag(type="plus", content={"type": "const_string", "value": "ab"}), ["ab", "abab"], ["", "aba"]),
@@ -238,7 +238,7 @@ def test_whatever_is_generated_fits_the_schema(library, seed):
 
     text = written(library, constraint({"type": "json_schema", "json_schema": PERSON}), seed)
     if text is not None:
-        strict = isinstance(library, Guidance)  # XGrammar lets control characters into strings
+        strict = isinstance(library, Guidance)  # XGrammar allows control characters in strings
         jsonschema.validate(json.loads(text, strict=strict), PERSON)
 
 
@@ -419,7 +419,7 @@ def test_masks_of_several_texts_are_those_of_each_alone(guidance, monkeypatch, c
     sources = ['root ::= "a" [b-f]', "root ::= [0-9]{3}", 'root ::= "x" | "y"', 'root ::= "a"?', 'root ::= "q"']
     made = [guidance.matcher(grammar(source), frozenset({EOS})) for source in sources]
     made[0].consume(tokens("a")[0])
-    made[2].state.consume_token(tokens("z")[0])  # against the mask: the state is in error
+    made[2].state.consume_token(tokens("z")[0])  # not allowed by the mask, so the state becomes invalid
     made[3].consume(EOS)
     guidance.prepare(made)
     assert (guidance._executor is not None) == (cores > 1)
@@ -446,7 +446,7 @@ def test_what_would_take_long_is_refused_at_once(guidance, source):
 
 def test_a_state_that_is_too_complex_leaves_no_token(guidance):
     matcher = guidance.matcher(grammar('root ::= "a"'), frozenset({EOS}))
-    matcher.state.consume_token(tokens("b")[0])  # against the mask: the state is in error
+    matcher.state.consume_token(tokens("b")[0])  # not allowed by the mask, so the state becomes invalid
     with pytest.raises(NoToken):
         matcher.apply(np.zeros(WIDTH, np.float32))
 
@@ -492,7 +492,8 @@ def test_no_mask_of_a_hostile_grammar_takes_long(guidance, name):
     for _ in range(60):
         began = time.thread_time()
         matcher.prepare()
-        assert time.thread_time() - began < 1  # seconds of CPU time, which another thread of the core can double
+        # In seconds of CPU time, which another thread on the same core can double.
+        assert time.thread_time() - began < 1
         try:
             choice = sorted(allowed(matcher) - {EOS})
         except NoToken:

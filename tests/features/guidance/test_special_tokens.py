@@ -125,7 +125,7 @@ MARKED = {
         "</minimax:tool_call>"
     ),
 }
-"""A call of each family; the tags between two § may be special tokens."""
+"""A call of each family. Tags between two § may be special tokens."""
 STYLED = {family: text.split("§") for family, text in MARKED.items()}
 
 
@@ -137,9 +137,7 @@ def test_calls_may_be_written_with_special_tokens_or_without_them(library, famil
     assert takes(library, tag, *"".join(STYLED[family]))
 
 
-@pytest.mark.parametrize(
-    "family", [name for name in STYLED if name != "gemma4"]
-)  # XGrammar holds it to its syntax only
+@pytest.mark.parametrize("family", [name for name in STYLED if name != "gemma4"])  # XGrammar only imposes its syntax
 def test_arguments_have_no_special_token_but_the_end_of_their_value(library, family):
     """Each special token of a call is where the family writes it. (XGrammar only imposes gemma4's syntax.)"""
     tag = tagged(family=family)

@@ -19,7 +19,7 @@ from tests.makers import make_gguf
 
 pytestmark = pytest.mark.model
 WIDTH = 32
-"""The elements of a row that have a scale of their own: a row of the demo model has 160."""
+"""The number of elements that share a scale; a row of the demo model has 160."""
 BITS = {"int4": 4, "int8": 8}
 F32 = {"INFERENCE_PRECISION_HINT": "f32"}
 

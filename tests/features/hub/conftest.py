@@ -16,7 +16,7 @@ from tests.features.hub.hub_server import HubServer, Repo
 
 __all__ = ["ends_with", "run", "served"]
 WEIGHTS = bytes(range(256)) * 2000
-"""Half a megabyte that is not the same when cut anywhere."""
+"""Half a megabyte. Data at a wrong offset is noticed, unless the offset is wrong by a multiple of 256."""
 
 
 def model_files(weights: bytes = WEIGHTS) -> dict[str, bytes]:
@@ -55,7 +55,8 @@ def fast_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[No
     for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(huggingface_hub.constants, "HF_TOKEN_PATH", str(tmp_path / "no_token"))
-    monkeypatch.setattr(huggingface_hub.constants, "DOWNLOAD_CHUNK_SIZE", 10_000)  # written at once; 10 MB otherwise
+    # Smaller pieces, so that files are written at once; the default is 10 MB.
+    monkeypatch.setattr(huggingface_hub.constants, "DOWNLOAD_CHUNK_SIZE", 10_000)
     real_time = huggingface_hub.file_download.time
     no_sleep = types.SimpleNamespace(**{**vars(real_time), "sleep": lambda _: None})
     for module in (huggingface_hub.file_download, huggingface_hub.utils._http):

@@ -44,7 +44,7 @@ class Repo:
     gated: bool = False
     private: bool = False
     faults: dict[str, list[Fault]] = field(default_factory=lambda: defaultdict(list))
-    lie: dict[str, str] = field(default_factory=dict)  # path → sha256 to claim
+    lie: dict[str, str] = field(default_factory=dict)  # the SHA-256 to claim for a path
 
     @property
     def commit(self) -> str:

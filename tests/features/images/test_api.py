@@ -192,7 +192,7 @@ async def test_models_of_other_tasks(make_images: MakeImages) -> None:
     body = {"model": "e", "messages": [{"role": "user", "content": "x"}]}
     message, _ = await refused(app, "/v1/chat/completions", status=404, **body)
     assert "it is served under /v1/images/generations, /v1/images/edits and /v1/images/variations" in message
-    await answered(app)  # without a name: the one that makes images
+    await answered(app)  # without a name, the model that makes images answers
     model = await whole(await get(app, "/v1/models/e"))
     known = {"width": 64, "height": 64, "steps": 4, "texts": True, "edits": True, "masks": True}
     assert (model["output_modalities"], model["images"]) == (["image"], known)
@@ -218,7 +218,7 @@ async def test_images_are_counted_and_timed(make_images: MakeImages) -> None:
     for line in (
         'lean_ovms_image_seconds_count{model_name="e"} 2',
         'lean_ovms_image_queue_seconds_count{model_name="e"} 2',
-        'lean_ovms_engine_steps_total{model_name="e"} 8',  # three of each image, and its decoding
+        'lean_ovms_engine_steps_total{model_name="e"} 8',  # three steps and the decoding for each image
         'vllm:request_success_total{finished_reason="stop",model_name="e"} 1',
         'vllm:num_requests_waiting{model_name="e"} 0',
         'vllm:num_requests_running{model_name="e"} 0',

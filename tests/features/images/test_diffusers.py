@@ -106,4 +106,4 @@ def test_images_are_those_of_diffusers(
         except StopIteration as done:
             found = np.frombuffer(done.value, np.uint8).reshape(HEIGHT, WIDTH, 3)
             break
-    assert np.abs(found - wanted * 255).max() < 1.2  # GenAI cuts what diffusers rounds
+    assert np.abs(found - wanted * 255).max() < 1.2  # GenAI truncates where diffusers rounds

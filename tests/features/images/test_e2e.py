@@ -85,7 +85,7 @@ async def test_the_images_are_those_of_openvino_genai(local: LocalServer) -> Non
             assert np.array_equal(np.asarray(file), wanted)
 
 
-@pytest.mark.filterwarnings("ignore:deprecated:DeprecationWarning")  # of variations, by OpenAI's client
+@pytest.mark.filterwarnings("ignore:deprecated:DeprecationWarning")  # OpenAI's client warns of variations
 async def test_edits_and_variations_are_those_of_openvino_genai(local: LocalServer) -> None:
     path = image_model(local).config.model_path
     edit = genai.Image2ImagePipeline(path, "CPU", INFERENCE_PRECISION_HINT="f32")
@@ -122,7 +122,7 @@ async def test_openais_client_reads_a_stream(local: LocalServer) -> None:
         for (name, stream), whole in zip(streams, wholes, strict=True):
             found = [event async for event in stream]
             partial = [event.partial_image_index for event in found if event.type == f"{name}.partial_image"]
-            assert partial in ([], [0])  # steps of microseconds leave no time for it
+            assert partial in ([], [0])  # steps of microseconds may leave no time for partial images
             assert (found[-1].type, found[-1].b64_json) == (f"{name}.completed", whole.data[0].b64_json)
         with pytest.raises(openai.BadRequestError, match="Prompt 2 is not used"):
             await client.images.generate(model=NAME, prompt="x", stream=True, extra_body={"prompt_2": "y"})

@@ -24,9 +24,9 @@ PROMPT, WIDTH, HEIGHT, STEPS, SEED = "a red cat", 48, 32, 4, 7
 
 STABLE, FLUX = "stable_diffusion_tiny", "flux_tiny"
 MORE: dict[str, dict[str, Any]] = {STABLE: {"negative_prompt": "a dog"}, FLUX: {"prompt_2": "a dog"}}
-"""What changes an image of each family."""
+"""Parameters that change an image of each family."""
 KINDS = genai.Text2ImagePipeline, genai.Image2ImagePipeline, genai.InpaintingPipeline
-"""For no image, one, and one with its mask."""
+"""The pipelines for no image, for one, and for one with its mask."""
 
 pytestmark = pytest.mark.model
 of_stable_diffusion = pytest.mark.parametrize("folder", [STABLE], indirect=True)
@@ -131,7 +131,7 @@ def test_the_images_are_those_of_the_pipeline_called_directly(
         )
         assert found.shape == (1, HEIGHT, WIDTH, 3)
         steps, pixels = finished(pipeline.generate(PROMPT, params(more=more)))
-        assert 0 < steps <= STEPS  # callbacks that come late are never called
+        assert 0 < steps <= STEPS  # callbacks that come late are not called
         assert pixels == found.tobytes()
 
 
@@ -187,7 +187,7 @@ def test_unfinished_images_are_those_of_the_pipeline(
 
     more = {"strength": 1.0} if images else {}
     size = {"width": WIDTH, "height": HEIGHT, "num_inference_steps": 24, "rng_seed": SEED}
-    for _ in range(50):  # callbacks that come late are never called
+    for _ in range(50):  # callbacks that come late are not called
         direct(images).generate(PROMPT, *map(tensor, images), **size, callback=callback, **more)
         steps, pixels = watched(pipeline.generate(PROMPT, params(steps=24, partial_images=1, more=more), images))
         assert pixels == made(pipeline, images=images, steps=24, more=more)
@@ -266,7 +266,7 @@ def test_the_model_is_loaded_again_for_another_shape_of_its_t5_encoder_alone(
     load = pipeline._load
 
     def counted() -> dict[int, Any]:
-        loads.append(not pipeline._pipelines)  # the memory of the model before is free
+        loads.append(not pipeline._pipelines)  # the memory of the previous model must be free
         if len(loads) == 1:
             raise RuntimeError("no memory")
         return load()

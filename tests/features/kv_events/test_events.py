@@ -33,7 +33,7 @@ ASKED = Params(max_tokens=6)
 LONG_MS = 60_000
 
 
-# vLLM 0.28's, with which its subscribers decode.
+# vLLM 0.28's classes, with which its subscribers decode.
 class EventBatch(msgspec.Struct, array_like=True, omit_defaults=True):
     ts: float
     events: "list[BlockStored | BlockRemoved | AllBlocksCleared]"
@@ -223,7 +223,7 @@ def test_of_two_blocks_with_one_text_the_last_takes_it_along():
     collected = Collected()
     collected.registered((1, "", ONE), (2, 1, TWO))
     collected.evicted(1)
-    collected.registered((3, "", ONE), (4, 3, TWO))  # nothing found block 2, behind one that was gone
+    collected.registered((3, "", ONE), (4, 3, TWO))  # block 2 could not be found, because the block before it was gone
     assert len(collected.router.texts) == 2
     collected.evicted(2)
     assert len(collected.router.texts) == 2
@@ -352,7 +352,7 @@ def test_replays_take_no_more_memory_than_few_messages_for_few_clients():
     assert max(map(len, replays._waiting.values())) == REPLAYS
     for _ in range(3):
         replays.send(socket)
-    sent.clear()  # what has begun goes on
+    sent.clear()  # what has begun is sent to its end
     ten = [number.to_bytes(8, "big") for number in range(90, 100)]
     assert socket.got[b"quick"] == [*ten, END, *ten, END]
     assert (socket.got[b"slow"], socket.got[b"stuck"]) == (ten[:3], ten[:1])
@@ -372,7 +372,7 @@ def test_so_many_batches_are_kept_and_wrong_requests_are_not_answered(context, p
     for number in range(9):
         publisher.publish(float(number), [])
     while [number for number, _ in replayed(context, tmp_path, 0)] != [6, 7, 8]:
-        continue  # the thread has not sent all
+        continue  # the thread has not sent all yet
     assert [number for number, _ in replayed(context, tmp_path, 7)] == [7, 8]
     with context.socket(zmq.DEALER) as wrong:
         wrong.connect(f"ipc://{tmp_path}/replay")
@@ -402,7 +402,7 @@ def test_what_cannot_be_sent_is_missing_in_the_numbers(context, publishing, tmp_
     for number in range(7):
         publisher.publish(float(number), [])
     while [number for number, _ in replayed(context, tmp_path, 0)] != [0, 2, 4, 6]:
-        continue  # the thread has not sent all
+        continue  # the thread has not sent all yet
     assert publisher.dropped == 3
     assert caplog.text.count("numbers are missing") == 1
 
@@ -411,7 +411,7 @@ def test_what_cannot_be_sent_is_missing_in_the_numbers(context, publishing, tmp_
 def test_the_queue_is_limited(publishing):
     publisher = publishing(max_queue_size=1)
     sent = 0
-    while not publisher.dropped:  # the thread is slower than this one at some time
+    while not publisher.dropped:  # sooner or later, the thread is slower than this one
         publisher.publish(1.0, [])
         sent += 1
     assert publisher._sequence == sent
@@ -514,7 +514,7 @@ def test_each_replica_of_a_server_publishes_under_its_number(context, tmp_path):
 @pytest.mark.model
 def test_a_server_publishes(context, tmp_path):
     """A router recognizes the blocks of a prompt by the ids that the render endpoint returns."""
-    from tests.e2e.conftest import ANY_MODEL, start_process  # it imports clients, for which fast tests would wait
+    from tests.e2e.conftest import ANY_MODEL, start_process  # imports clients, which would delay fast tests
 
     settings = {"enable_kv_cache_events": True, "endpoint": f"ipc://{tmp_path}/events", "topic": "kv@m"}
     flags = ("--model_path", ANY_MODEL["model_path"], "--model_name", "m", "--kv_events_config", json.dumps(settings))
@@ -523,7 +523,7 @@ def test_a_server_publishes(context, tmp_path):
         process.wait_for("ready: m")
         body = {"messages": [{"role": "user", "content": "Tell me a long story. " * 9}], "max_tokens": 1}
         rendered = httpx.post(process.url + "/v1/chat/completions/render", json=body, timeout=300).json()
-        while not events.poll(10):  # it is subscribed some time after it has connected
+        while not events.poll(10):  # the subscription takes effect some time after connecting
             httpx.post(process.url + "/reset_prefix_cache", timeout=300).raise_for_status()
         generated = httpx.post(process.url + "/inference/v1/generate", json=rendered, timeout=300).json()
         stored = []

@@ -13,7 +13,8 @@ from tests.engine.paged.test_engine import SIZE, alone, prompt, run
 from tests.features.drafting.test_draft_model import draft
 
 SHIFT = 1000
-"""What an adapter of scale s adds to each token id in the cache, s times: a text sees whose keys and values it has."""
+"""An adapter of scale s adds s times this to each token id in the cache, so that a text shows whose keys and values
+it uses."""
 
 
 class AdaptedNetwork(FakeNetwork):
@@ -90,7 +91,7 @@ ADAPTERS = [None, adapter(1, 1), adapter(2, 3), adapter(3, 4), adapter(4, 2)]
 def test_each_text_has_the_weights_of_its_adapter_and_its_own_prefix_cache(most, blocks):
     made, dice, asked = engine(most, blocks, pad_to=SIZE), random.Random(most), {}
     base = prompt(21)
-    for turn in range(2):  # the second from the prefix cache
+    for turn in range(2):  # the second turn uses the prefix cache
         for number in dice.sample(range(15), 15):
             ids, params = base[: 6 + number], Params(max_tokens=10, adapter=ADAPTERS[number % 5])
             asked[made.add(ids, params)] = wanted(ids, params, number % 5)

@@ -19,7 +19,7 @@ async def test_adapters_with_requests_are_shown_as_by_vllm(
     modules = " ".join(f"{name}={tmp_path}" for name in "xyzw")
     app, _ = await make(make_app, "a", lora_modules=modules, max_loras=3)
     monkeypatch.setattr(TextModel, "waiting", property(lambda model: {"y": 1, "z": 1}.get(model.name, 0)))
-    for name in "xyzz":  # one request of z runs, another one waits
+    for name in "xyzz":  # one request of z runs, another waits
         app.services.records.start(Request("POST", CHAT)).model = name
     [(labels, value)] = await samples(app, "vllm:lora_requests_info")
     assert labels == {

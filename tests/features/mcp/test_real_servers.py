@@ -47,7 +47,7 @@ async def ended(app: App) -> None:
     connections = app.services.states[ToolServers].connections
     await asyncio.wait_for(asyncio.gather(*(connection.wait_closed() for connection in connections)), DEADLINE_S)
     assert not connections
-    for _ in range(10):  # asyncio closes the transport of a process a few turns after its pipes
+    for _ in range(10):  # asyncio closes the transport of a process a few iterations after its pipes
         await asyncio.sleep(0)
 
 
@@ -72,7 +72,7 @@ async def test_a_server_by_its_stdin(make_app: MakeApp) -> None:
 async def test_a_server_that_ends_in_a_call(make_app: MakeApp) -> None:
     app = await made(make_app, wanted("leave"), wanted("add", a=1, b=2), say("done"))
     _, first, second, message = (await answered(app))["output"]
-    assert first["status"] == second["status"] == "failed"  # a response has one connection
+    assert first["status"] == second["status"] == "failed"  # within a response, a server is connected only once
     assert message["type"] == "message"
     await ended(app)
 

@@ -214,7 +214,7 @@ async def test_a_call_waits_for_approval(make_app: MakeApp, sessions: type[Sessi
     assert engine.submitted[2][0].endswith('calc__add{"a":1};tool:The user did not approve this call. No!;')
     calls = [line for line in sessions.log if "call " in line]
     assert calls == ['call calc add {"a":1}']
-    # What was approved and called is not called again.
+    # A call that was approved and executed is not executed again.
     again = await made(make_app, "fine")
     app = again[0]
     history = [{"role": "user", "content": "hi"}, *first["output"], answer, *second["output"]]

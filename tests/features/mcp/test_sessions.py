@@ -78,7 +78,7 @@ async def test_a_client_with_many_sessions_leaves_some_to_others(tools: Tools) -
     with pytest.raises(RequestError) as caught:
         await carol.list_tools("a")
     assert (caught.value.status, caught.value.code) == (503, "too_many_tool_sessions")
-    with pytest.raises(ToolFailed) as failed:  # a call: the model goes on without
+    with pytest.raises(ToolFailed) as failed:  # the call fails, and the model continues without it
         await carol.call(ToolOrigin("t", "a"), "{}")
     assert (failed.value.error["code"], "responses use tool servers" in failed.value.error["message"]) == (503, True)
     waiting = asyncio.ensure_future(carol.call(ToolOrigin("t", "a"), "{}"))

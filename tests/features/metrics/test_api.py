@@ -48,7 +48,7 @@ async def test_requests_are_counted_under_ovms_names(make_app: MakeApp) -> None:
     engine.refusal = TooManyRequests("full")
     await whole(await post(app, CHAT, HELLO))
     found = await scraped(app)
-    assert found[f"ovms_requests_accepted{{{UNARY}}}"] == 2  # what no model was known of is not the model's
+    assert found[f"ovms_requests_accepted{{{UNARY}}}"] == 2  # requests without a known model are not counted for it
     assert found[f"ovms_requests_accepted{{{STREAM}}}"] == 1
     assert found[f"ovms_requests_rejected{{{UNARY}}}"] == 1
     assert found[f"ovms_graph_error{{{UNARY}}}"] == 1

@@ -84,7 +84,7 @@ def parse(parser: AnswerParser, chunks: list[str]) -> CompletedChoice:
     answer = CompletedChoice()
     said = [parser.feed(chunk) for chunk in chunks]
     said.append(parser.finish())
-    for events in said:  # only now: what a parser has handed over may not change any more
+    for events in said:  # only now, because the parser must not change events that it has returned
         answer.add(events)
     return answer
 

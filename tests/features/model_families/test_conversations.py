@@ -24,7 +24,7 @@ ALTERNATING = (
     "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('alternate') }}"
     "{% endif %}<{{ m.role }}>{{ m.content | trim }}{% endfor %}"
 )
-"""Gemma's first: no system message, no tools, and roles that alternate."""
+"""The template of the first Gemma: no system message, no tools, and alternating roles."""
 LAST_NINE = (
     "{% for m in messages %}{% if m.tool_calls is defined and m.tool_calls is not none %}{% for c in m.tool_calls %}"
     "{% if not c.id is defined or c.id | length < 9 %}{{ raise_exception('ids have 9 characters') }}{% endif %}"
@@ -32,7 +32,7 @@ LAST_NINE = (
     "{% if not m.tool_call_id is defined or m.tool_call_id | length < 9 %}{{ raise_exception('9') }}{% endif %}"
     "[{{ m.content }}|{{ m.tool_call_id[-9:] }}]{% else %}{{ m.role }}: {{ m.content }};{% endif %}{% endfor %}"
 )
-"""Mistral's as vLLM has it: the last nine characters of an id."""
+"""Mistral's template in vLLM's version: the last nine characters of an id."""
 STRICT = (
     "{% for m in messages %}{% if m.tool_calls and m.content and m.thinking %}{{ raise_exception('one') }}{% endif %}"
     "{% if '</think>' in m.content %}{{ raise_exception('pass reasoning apart') }}{% endif %}"
@@ -42,14 +42,14 @@ STRICT = (
     "{% for t in tools or [] %}{{ t.function.name + ': ' + t.function.description + t.function.parameters.type }}"
     "{% endfor %}"
 )
-"""Refuses reasoning beside a text and calls, and marks of reasoning in a text; wants objects and names of results."""
+"""Rejects reasoning beside text and calls, and reasoning tags in a text. Requires objects, and names of results."""
 ONLY_FIRST = (
     "{% for m in messages %}{% if m.role == 'system' and loop.first or m.role == 'user' %}{{ m.content + '.' }}"
     "{% elif m.role == 'assistant' %}{{ m.content + '!' }}{% if m.tool_calls %}{{ m.tool_calls[0].function | tojson }}"
     "{% endif %}{% elif m.role == 'tool' and m.content is string %}{{ m.content }}{% endif %}{% endfor %}"
     "{{ tools | tojson if tools }}"
 )
-"""Drops in silence what it does not know, and all calls of a message but the first."""
+"""Silently drops what it does not know, and all calls of a message but the first."""
 PICKY = (
     "{% for t in tools %}{{ t.function.name + ': ' }}{% for k, p in t.function.parameters.properties.items() %}"
     "{{ k + p.type + p.description }}{% endfor %}{% endfor %}"
@@ -58,9 +58,9 @@ PICKY = (
     "{% for c in m.tool_calls or [] %}{{ c.type + c.id + c.function.name + (c.function.arguments | tojson) }}"
     "{% endfor %}{% endfor %}"
 )
-"""Needs a list of tools, descriptions and types of all parameters, types of calls, and answers that are not empty."""
+"""Requires a list of tools, descriptions and types of all parameters, types of calls, and non-empty answers."""
 PARTS = "{% for m in messages %}{{ m.role }}{% for part in m.content %}{{ part.text }}{% endfor %};{% endfor %}"
-"""Reads lists of parts only, and no calls."""
+"""Reads only lists of parts, and no calls."""
 
 SOURCES = {name: path.read_text() for name, path in TEMPLATES.items()} | {
     "alternating": ALTERNATING,
@@ -249,7 +249,7 @@ def rendered(name: str, shape: Shape, **more: Any) -> str:
 
 
 GROUPS = 6
-"""Parts of the shapes, each a test of its own."""
+"""The number of parts into which the shapes are divided, each a test."""
 
 
 @pytest.mark.parametrize("group", few_fast(range(GROUPS), 2))
@@ -357,7 +357,7 @@ def test_results_without_ids_answer_the_calls_in_turn() -> None:
     ]
     [first, second, third], answers = short_ids_of([assistant("", tool_calls=functions), *results])
     assert answers[:3] == [second, first, third]
-    assert answers[3] == third  # none is left, and it names none
+    assert answers[3] == third  # no call is left, and the result does not name one
 
 
 def test_ids_stay_where_the_template_does_not_ask() -> None:

@@ -24,7 +24,8 @@ from tests.cases import few_fast
 
 MANY, TEXT = 8_000, "x" * 1000
 SECONDS = 0.8
-"""CPU time for MANY messages: a tenth of it is needed. With a copy of all texts for each message it takes ten."""
+"""CPU time for MANY messages, ten times of what is needed. Copying all texts for each message would take ten times
+this limit."""
 NO_CALLS = Capabilities(calls=False, calls_with_tools=False)
 
 

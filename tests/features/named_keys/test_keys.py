@@ -141,7 +141,7 @@ async def test_a_model_that_a_key_may_not_use_does_not_exist_for_it(make_app: Ma
         assert [model["name"] for model in tags["models"]] == [f"{name}:latest" for name in names]
     assert (await get(app, "/v1/models")).status == 401
     missing = await asked(app, ALICE, model="nothing")
-    large = [{"role": "user", "content": "x" * 100_000}]  # read in another thread
+    large = [{"role": "user", "content": "x" * 100_000}]  # large enough to be parsed in another thread
     for fields in ({}, {"messages": large}):
         hidden = await asked(app, ALICE, model="m", **fields)
         assert (hidden.status, error(hidden)["code"]) == (404, "model_not_found")
@@ -246,7 +246,7 @@ def test_requests_at_a_time() -> None:
     record = start(key)
     with pytest.raises(TooManyRequests, match="1 request at a time"):
         start(key)
-    assert dict(key.headers())["x-ratelimit-remaining-requests"] == "8"  # what is refused uses nothing
+    assert dict(key.headers())["x-ratelimit-remaining-requests"] == "8"  # a rejected request uses nothing
     while record.releases:
         record.releases.pop()()
     start(key)
@@ -261,7 +261,7 @@ def test_a_changed_limit_applies_at_once_and_the_same_one_is_not_filled_again() 
     with pytest.raises(TooManyRequests, match="1 request a minute"):
         start(key)
     key.change(KeySpec(digest=b"", name="alice", max_parallel_requests=1))
-    with pytest.raises(TooManyRequests, match="1 request at a time"):  # the first one still runs
+    with pytest.raises(TooManyRequests, match="1 request at a time"):  # the first request is still running
         start(key)
 
 
@@ -288,7 +288,7 @@ async def test_every_answer_of_a_limited_key_says_what_is_left(make_app: MakeApp
     assert len(limits(refused)) == 6
     assert 1 <= int(dict(refused.headers)["Retry-After"]) <= 60
     listed = await get(app, "/v1/models", **ALICE)
-    assert (listed.status, len(limits(listed))) == (200, 6)  # the list counts for nothing
+    assert (listed.status, len(limits(listed))) == (200, 6)  # listing models does not count
     assert limits(await asked(app, OPS)) == {}
 
 
@@ -401,13 +401,13 @@ async def test_usage_is_written_while_the_server_runs(
     await asked(app, ALICE)
     await until(lambda: requests() == 1)
     path.unlink()
-    path.parent.rmdir()  # it cannot be written
+    path.parent.rmdir()  # makes writing fail
     await asked(app, ALICE)
     await until(lambda: "cannot be written" in caplog.text)
     path.parent.mkdir()
     await asked(app, ALICE)
     await until(lambda: requests() == 2)
-    await app.close()  # waits for what is being written
+    await app.close()  # waits until everything is written
     assert await results(app) == {("alice", "m"): 2}
 
 
@@ -462,7 +462,7 @@ async def test_a_changed_file_is_read_without_a_request(tmp_path: Path) -> None:
     finally:
         watching.cancel()
         await asyncio.wait([watching])
-    await NamedKeys(Config(fake_engine=True, api_key="k")).watch(0.001)  # there is nothing to watch
+    await NamedKeys(Config(fake_engine=True, api_key="k")).watch(0.001)  # returns, because there is no file
 
 
 HASH = "0" * 64

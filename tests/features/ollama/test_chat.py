@@ -350,7 +350,8 @@ async def test_old_messages_are_left_out_of_a_conversation_that_is_too_long(make
     response = await post(app, PATH, ask(messages=talk, options={"num_predict": 100}, stream=False))
     assert (await whole(response))["message"]["content"] == "x"
     prompt = engine.submitted[0][0]
-    assert prompt.startswith("system:be brief;user:014x")  # with 012, and 100 tokens to come, it is full
+    # With 012 as well, and 100 tokens to generate, it would not fit.
+    assert prompt.startswith("system:be brief;user:014x")
     assert 'lean_ovms "14 messages were left out' in dict(response.headers)["Warning"]
     status, message = await error(await post(app, PATH, ask(messages=talk, truncate=False)))
     assert (status, "maximum context length" in message) == (400, True)
@@ -358,7 +359,8 @@ async def test_old_messages_are_left_out_of_a_conversation_that_is_too_long(make
         talk = [*alone, {"role": "user", "content": "x" * 2000}]
         assert (await post(app, PATH, ask(messages=talk))).status == 400
     assert len(engine.submitted) == 1
-    full = [{"role": "user", "content": character * 960} for character in "ab"]  # no room for an answer of 125 tokens
+    # Leaves no room for an answer of 125 tokens.
+    full = [{"role": "user", "content": character * 960} for character in "ab"]
     assert (await whole(await post(app, PATH, ask(messages=full, stream=False))))["message"]["content"] == "x"
     assert engine.submitted[1][0] == f"user:{'b' * 960};"
 
@@ -368,7 +370,7 @@ async def test_old_messages_are_left_out_of_a_conversation_that_is_too_long(make
 
 MANY = 20_000
 SECONDS = 2.0
-"""CPU time for MANY calls and results: a tenth of it is needed. Looked up in a list they take 9 s."""
+"""CPU time for MANY calls and results, ten times of what is needed. With a search in a list they would take 9 s."""
 
 
 def calls(*names: str) -> Json:

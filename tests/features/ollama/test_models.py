@@ -24,7 +24,7 @@ async def test_the_version_is_a_number(make_app: MakeApp) -> None:
     app, _ = await make_app(api_key="secret")
     body = await whole(await get(app, "/api/version"))
     assert re.fullmatch(r"\d+\.\d+\.\d+", body["version"])
-    assert tuple(map(int, body["version"].split("."))) >= (0, 6, 4)  # VS Code takes no older one
+    assert tuple(map(int, body["version"].split("."))) >= (0, 6, 4)  # VS Code requires at least this version
 
 
 async def test_lists(make_app: MakeApp) -> None:

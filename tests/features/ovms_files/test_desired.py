@@ -48,7 +48,7 @@ def test_the_models_of_a_config_are_loaded_at_the_start_unless_it_asks_for_less(
     grouped = of_entries({"group_name": "permanent"}, {"group_name": "g"}, {})
     assert (loading(grouped), grouped.max_loaded) == ("sP r r", 1)
     assert of_entries({"group_name": "g"}, {}, max_loaded_models=3).max_loaded == 3
-    assert loading(of_entries({"group_name": "permanent"}, {})) == "sP sP"  # nothing is to be unloaded
+    assert loading(of_entries({"group_name": "permanent"}, {})) == "sP sP"  # none may be unloaded
     idle = of_entries({}, {"group_name": "permanent"}, idle=30)
     assert (loading(idle), idle.models[0].idle_timeout_s) == ("r sP", 30.0)
     with pytest.raises(StartError, match="idle_unload_timeout_seconds"):
@@ -320,7 +320,7 @@ def test_the_example_of_the_documentation_is_understood(tmp_path: Path) -> None:
 
 
 def test_a_place_that_cannot_be_looked_into_is_no_graph_and_no_end(tmp_path: Path) -> None:
-    nowhere = "/" + 5000 * "x"  # as a directory that we may not enter: stat raises
+    nowhere = "/" + 5000 * "x"  # like a directory without permission: stat raises an error
     path = write_config(tmp_path, mediapipe_config_list=[{"name": "m", "base_path": nowhere}])
     assert by_name(path)["m"].problem is None
     assert only(Config(model_path=nowhere)).problem is None

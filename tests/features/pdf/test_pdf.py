@@ -119,7 +119,7 @@ async def test_more_files_than_may_wait_are_refused(
     monkeypatch.setattr("lean_ovms.features.pdf.reader.WAITING_FILES", 1)
     readers = PdfReaders(Config(fake_engine=True), [sys.executable, "-c", "import time; time.sleep(600)"])
     held = [asyncio.create_task(readers.read(memoryview(b"x"))) for _ in range(3)]
-    await asyncio.sleep(0)  # two are read, and one waits
+    await asyncio.sleep(0)  # two are being read, and one waits
     with pytest.raises(Unavailable, match="too many PDF files at once"):
         await readers.read(memoryview(b"x"))
     for task in held:

@@ -16,7 +16,7 @@ from lean_ovms.features.pooling.types import PoolingInput, PoolingParams
 from tests.engine_client_fakes import FakeTaskClient
 
 BOS, EOS, END = 257, 256, 262
-"""Special tokens of the fake model: BOS text EOS, and BOS query END document EOS."""
+"""Special tokens of the fake model: BOS text EOS, or BOS query END document EOS."""
 
 
 class FakePoolingEngine(FakeTaskClient):

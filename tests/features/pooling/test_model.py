@@ -125,7 +125,7 @@ def part(*indices: int) -> PooledPart:
 async def test_results_of_several_records_are_one_list() -> None:
     results = PooledOutputs(3)
     results.add(part(2))
-    with pytest.raises(FrameError):  # some are missing
+    with pytest.raises(FrameError):  # some fields are missing
         results.all()
     results.add(part(0, 1))
     assert results.all() == [PooledOutput(bytes(4), 1, 1, 2)] * 3

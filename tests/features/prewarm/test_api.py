@@ -71,7 +71,7 @@ async def test_requests_of_a_model_on_demand_wait_for_its_prompts(file: Path) ->
         response = await asyncio.wait_for(post(app, "/v1/chat/completions", {**CHAT, "stream": False}), 60)
         assert (response.status, (await whole(response))["choices"][0]["message"]["content"]) == (200, "a")
         assert [prompt for prompt, _ in engine.submitted] == ["user:hi;", "one", "two", "user:hi;"]
-        assert [client for client, *_ in engine.origins][:3] == [""] * 3  # not the client who waits
+        assert [client for client, *_ in engine.origins][:3] == [""] * 3  # not the client that waits
     finally:
         await close(app)
 
@@ -87,7 +87,7 @@ async def test_requests_of_a_model_on_demand_wait_for_its_prompts(file: Path) ->
         (json.dumps({**CHAT, "tools": 1}), "[0].tools: "),
         (json.dumps({**CHAT, "top_p": 7}), "[0].top_p: "),
         (json.dumps({**CHAT, "messages": IMAGE}), "[0].messages[0].content[0].image_url.url: prompts with images"),
-        ("[" * 100_000, "while decoding a JSON array"),  # before it, "recursion depth" or "Stack overflow"
+        ("[" * 100_000, "while decoding a JSON array"),  # before this message, "recursion depth" or "Stack overflow"
     ],
 )
 def test_a_wrong_file_is_found_without_the_model(text: str, message: str, file: Path) -> None:

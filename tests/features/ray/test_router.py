@@ -83,7 +83,7 @@ async def chosen(router: Any, request: Any, replicas: tuple[Any, ...] = (A, B, C
 async def test_the_next_turn_goes_to_the_replica_that_took_the_first(router: Any) -> None:
     first = pending("1", LONG)
     await chosen(router, first)
-    router.on_request_routed(first, B.replica_id, None)  # its first choice had no room
+    router.on_request_routed(first, B.replica_id, None)  # its first choice was full
     assert IN_FLIGHT.pop("1").replica == B.replica_id
     for number in range(3):
         assert await chosen(router, pending(f"t{number}", LONG + "and on")) is B
@@ -126,7 +126,7 @@ async def test_what_other_proxies_have_sent_counts(router: Any) -> None:
 
 async def test_requests_without_a_prompt_are_spread_by_chance(router: Any) -> None:
     found = set()
-    while len(found) < 3:  # a client that asks again gets to another replica
+    while len(found) < 3:  # a client that asks again reaches another replica
         found.add(id(await chosen(router, pending("1"))))
         del IN_FLIGHT["1"]
     assert (await router.choose_replicas([A], None), await router.choose_replicas([], pending("2"))) == ([[A]], [[]])

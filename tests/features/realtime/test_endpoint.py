@@ -160,8 +160,8 @@ async def test_a_client_without_subprotocols_gets_none() -> None:
         ("https://a.example", "null", 403),
         ("localhost", "http://127.0.0.1:3000", 101),
         ("localhost", "http://localhost.evil.com", 403),
-        ("https://a.example", "http://server:8000", 101),  # its own page
-        ("https://a.example", "", 101),  # no browser
+        ("https://a.example", "http://server:8000", 101),  # the server's own page
+        ("https://a.example", "", 101),  # not a browser
     ],
 )
 async def test_pages_of_other_origins(allowed: str, origin: str, status: int) -> None:

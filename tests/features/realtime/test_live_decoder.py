@@ -58,7 +58,7 @@ def test_any_cut_gives_the_same_samples(rate: int, cuts: list[int], size: int) -
     whole = decoder.feed(samples.tobytes()) + decoder.flush()
     assert abs(len(whole) / 2 - size * 16000 / rate) < 1
     pieces = [decoder.feed(piece.tobytes()) for piece in np.split(samples, sorted(min(cut, size) for cut in cuts))]
-    assert b"".join([*pieces, decoder.flush()]) == whole  # and flush began anew
+    assert b"".join([*pieces, decoder.flush()]) == whole  # flush has reset the decoder
 
 
 def test_without_soxr_the_rate_is_refused_and_the_install_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -239,7 +239,7 @@ async def test_after_a_failure_voice_detection_begins_anew() -> None:
 
 async def test_the_first_session_update_shows_the_dialect() -> None:
     app, _ = await speech_app()
-    async with session(app) as client:  # vLLM's, by the URL
+    async with session(app) as client:  # the URL selects vLLM's dialect
         await client.send("session.update", session={"type": "transcription"})
         assert "session" in await client.next()
         await client.send(APPEND, audio="")
@@ -247,7 +247,7 @@ async def test_the_first_session_update_shows_the_dialect() -> None:
     async with session(app) as client:
         await client.send("session.update", session="transcription")
         assert (await client.next())["error"]["param"] == "session"
-    async with session(app, "/v1/realtime?model=w") as client:  # OpenAI's, by the URL
+    async with session(app, "/v1/realtime?model=w") as client:  # the URL selects OpenAI's dialect
         await client.send("session.update", model="w")
         assert "session" not in await client.next()
 
@@ -295,7 +295,7 @@ async def test_a_long_silence_becomes_an_empty_item(monkeypatch: pytest.MonkeyPa
             events = await client.until(COMPLETED)
             assert kinds(events) == ["timeout_triggered", "committed", "completed"]
             assert len({event["item_id"] for event in events}) == 1
-            # the resampler keeps up to 0.1 s for the next item
+            # The resampler keeps up to 0.1 s for the next item.
             assert (events[0]["audio_start_ms"], events[0]["audio_end_ms"]) == pytest.approx(
                 (start, start + 1000), abs=100
             )

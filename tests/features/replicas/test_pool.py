@@ -17,7 +17,7 @@ from tests.fakes import INFO, FakeEngine, say
 from tests.streams import pieces
 
 GAUGE = "bytes"
-"""A metric of what the engines share."""
+"""A metric of something that the engines share."""
 
 
 class Replica(FakeEngine):
@@ -212,6 +212,6 @@ async def test_counts_are_sums_that_only_grow(pool: Pool) -> None:
     pool.fakes[0].restart()
     pool.fakes[0].counts = replace(counts, steps=1)
     assert [(await pool.stats()).steps for _ in range(2)] == [21, 21]
-    pool.fakes[0].restart()  # nobody has asked while it was gone
+    pool.fakes[0].restart()  # nothing was sent while it was gone
     pool.fakes[0].counts = replace(counts, steps=3)
     assert [(await pool.stats()).steps for _ in range(2)] == [24, 24]

@@ -59,7 +59,7 @@ async def metrics(local: LocalServer) -> dict[str, float]:
 
 
 SLOW = json.dumps({"step_s": 0.005})
-"""A script of the engine in which streams last."""
+"""A script of the engine with which streams take time."""
 
 
 async def test_limits_hold_for_the_model_and_not_for_each_replica() -> None:

@@ -46,7 +46,7 @@ async def test_a_namespace_is_flat_for_the_model_and_named_in_the_answer(make_ap
     assert [tool["type"] for tool in answer["tools"]] == ["function", "namespace"]
     assert answer["tools"][1] == SPACE
     OpenAIResponse.model_validate(answer)
-    # The client sends the items back; the model sees the names that it used.
+    # The client sends the items back, and the model gets the names that it used.
     history = [{"role": "user", "content": "hi"}, *answer["output"]]
     history += [{"type": "custom_tool_call_output", "call_id": note["call_id"], "output": "noted"}]
     assert (await post(app, PATH, {**body, "input": history})).status == 200

@@ -97,7 +97,7 @@ async def test_its_events_are_sent_from_any_number_while_it_runs_and_after(slow:
     followers = [asyncio.ensure_future(slow.stream(body["id"], after)) for after in (None, 0, 3)]
     await slow.say("Hel")
     late = asyncio.ensure_future(slow.stream(body["id"], 1))
-    early = asyncio.ensure_future(slow.stream(body["id"], 6))  # these events are still to come
+    early = asyncio.ensure_future(slow.stream(body["id"], 6))  # these events have not happened yet
     await slow.say("lo", "stop")
     whole_stream = await followers[0]
     assert check(whole_stream) == await slow.get(body["id"])

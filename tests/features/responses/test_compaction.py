@@ -31,7 +31,7 @@ TALK = [
 async def test_a_conversation_becomes_the_users_messages_and_a_summary(make_app: MakeApp) -> None:
     app, engine = await make_app(say(" It is ", "42. "))
     body = await whole(await post(app, COMPACT, {"model": "m", "input": TALK, "tools": [{"type": "function"}]}))
-    CompactedResponse.model_validate({**body, "output": body["output"][-1:]})  # its type has no users' messages
+    CompactedResponse.model_validate({**body, "output": body["output"][-1:]})  # its type does not allow user messages
     assert body["object"] == "response.compaction"
     assert body["usage"]["output_tokens"] == 12
     *users, item = body["output"]

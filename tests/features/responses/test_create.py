@@ -127,7 +127,7 @@ async def test_a_stream_obeys_the_rules_and_ends_as_the_whole_answer(make_app: M
 
 
 async def test_the_first_event_goes_out_before_the_first_token(make_app: MakeApp) -> None:
-    app, engine = await make_app([])  # an engine that never says anything
+    app, engine = await make_app([])  # an engine that never generates anything
     response = await post(app, PATH, ask(stream=True))
     found = parts(response)
     assert b"event: response.created\n" in await found.__anext__()
@@ -187,7 +187,7 @@ async def test_log_probabilities_are_included_when_asked_for(make_app: MakeApp) 
         body = await respond(app, **fields)
         logprobs = body["output"][0]["content"][0]["logprobs"]
         assert logprobs[0] == {"token": "a", "bytes": [97], "logprob": -0.5, "top_logprobs": []}
-        assert [entry["token"] for entry in logprobs] == ["a", "b", "c"]  # the token that ends the answer is no text
+        assert [entry["token"] for entry in logprobs] == ["a", "b", "c"]  # the token that ends the answer is not text
     response = await post(app, PATH, ask(top_logprobs=2))
     assert any(name == "Warning" and "top_logprobs" in text for name, text in response.headers)
 

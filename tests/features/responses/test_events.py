@@ -54,7 +54,7 @@ SCRIPTS: dict[str, tuple[list[Event], str | RequestError | None]] = {
     "failure after a call": ([*CALL], ERROR),
     "cancelled in text": ([Text("Hel")], None),
 }
-"""Script: what is said, one event a delta, and how it ends: a finish reason, an error, or (None) cancelled."""
+"""The events of a generation, one per delta, and its end: a finish reason, an error, or None if it is cancelled."""
 
 
 def deltas_of(said: list[Event], finish: str | None) -> list[Delta]:

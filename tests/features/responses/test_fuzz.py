@@ -168,7 +168,7 @@ def test_any_body_and_any_query_is_answered() -> None:
 
         try:
             orjson.dumps([body, conversation])
-        except TypeError:  # no JSON: half a surrogate pair
+        except TypeError:  # half a surrogate pair is not JSON
             return
         loop.run_until_complete(talk())
         loop.run_until_complete(loaded.app.drain(10))

@@ -165,7 +165,7 @@ def test_what_cannot_be_read_is_refused_with_its_place(item: Any, words: str) ->
 
 TEXT = "x" * 1000
 SECONDS = 1.0
-"""CPU time for all items: a tenth of it is needed. With a copy of all texts for each item it takes 18 s."""
+"""CPU time for all items, ten times of what is needed. Copying all texts for each item would take 18 s."""
 
 
 def reasoning(text: str) -> Json:

@@ -54,8 +54,8 @@ async def test_the_model_gets_its_reasoning_back_from_sealed_items_alone(make_ap
     thought, message = first["output"]
     assert thought["summary"] == [{"type": "summary_text", "text": "hm, ä"}]
     sealed = thought["encrypted_content"]
-    assert "hm, ä" not in sealed  # base64 has no comma, but letters by chance
-    # No id, no summary and no status, as the Agents SDK and Codex send items that are not stored.
+    assert "hm, ä" not in sealed  # base64 contains no comma, but may contain the letters by chance
+    # Without id, summary and status, as the Agents SDK and Codex send items that are not stored.
     bare = {"type": "reasoning", "summary": [], "encrypted_content": sealed}
     await respond(app, [USER, bare, message, USER], **ASK)
     assert engine.submitted[-1][0] == "user::hi;assistant:hm, ä:Yes.;user::hi;"

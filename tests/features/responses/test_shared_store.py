@@ -77,7 +77,7 @@ async def test_both_add_to_one_conversation(opened: Open) -> None:
     assert b.engine.submitted[-1][0] == "user:one;assistant:A.;user:two;"
     await whole(await post(b.app, f"/v1/conversations/{conversation}", {"metadata": {"k": "w"}}))
     assert (await whole(await get(a.app, f"/v1/conversations/{conversation}")))["metadata"] == {"k": "w"}
-    # At once, from both: nothing is lost, nothing takes another's place.
+    # Written at once by both servers: nothing is lost or overwritten.
     texts = [f"{server}{number}" for number in range(5) for server in "ab"]
     servers = {"a": a.app, "b": b.app}
     items = [{"items": [{"role": "user", "content": text}]} for text in texts]
@@ -127,9 +127,9 @@ async def test_what_a_dead_server_was_making_has_failed_for_the_others(opened: O
     a, b = await opened(), await opened()
     dead, alive = await a.start(stream=True), await b.start()
     run = a.app.services.get(ResponseService)._background[dead["id"]]
-    run.task.cancel()  # as if the process were gone: nothing is written any more
+    run.task.cancel()  # as if the process had ended: nothing more is written
     await a.app.services.get(ResponseService).store.close()
-    for server in (b, await opened()):  # one that sees it gone, and one that starts after that
+    for server in (b, await opened()):  # one that notices its end, and one that starts afterwards
         body = await server.get(dead["id"])
         check_response(body)
         assert (body["status"], "stopped before" in body["error"]["message"]) == ("failed", True)
@@ -162,7 +162,7 @@ async def test_locks_of_servers_that_were_killed_are_cleared_away(tmp_path: Path
     made.hold("1")
     assert (others.holds("1"), others.holds("2")) == (True, False)
     for number in (2, 3):
-        (tmp_path / f"store-server-{number}").touch()  # its process has ended, and with it the lock
+        (tmp_path / f"store-server-{number}").touch()  # its process has ended, and so released the lock
     assert not others.holds("2")
     assert not (tmp_path / "store-server-2").exists()
     others.hold("4")

@@ -166,7 +166,7 @@ async def test_a_key_with_one_request_at_a_time_can_use_a_websocket(make_app: Ma
         assert [client for client, *_ in engine.origins] == ["key:alice"] * 2
         file.write_text("{}")
         await app.services.keys.reload()
-        assert (await create(websocket))[-1]["status"] == 401  # revoked
+        assert (await create(websocket))[-1]["status"] == 401  # the key was revoked
 
 
 @pytest.mark.slow
@@ -262,7 +262,7 @@ async def test_a_large_message_waits_for_room_like_a_body(make_app: MakeApp, mon
         lease = await app.services.count_body(1 << 20)
         [error] = await create(websocket, user="a" * 400_000)
         assert (error["status"], error["error"]["code"]) == (503, "too_many_large_requests")
-        assert (await create(websocket))[-1]["type"] == "response.completed"  # a small one goes on
+        assert (await create(websocket))[-1]["type"] == "response.completed"  # a small one still works
         lease.release()
         assert (await create(websocket, user="a" * 400_000))[-1]["type"] != "error"
     assert (app.services.bodies.used, app.services.bodies.waiting) == (0, 0)
@@ -274,7 +274,7 @@ async def test_nothing_of_a_finished_response_stays_but_what_its_continuation_ne
     async with opened(app) as websocket:
         await create(websocket, store=False)
         gc.collect()
-        gc.disable()  # nor does it wait for a collection
+        gc.disable()  # memory is freed without a garbage collection
         tracemalloc.start()
         try:
             final = (await create(websocket, store=False, input=[OLD, {"role": "user", "content": "hi"}]))[-1]
@@ -311,7 +311,7 @@ async def test_a_long_chain_keeps_each_item_once(make_app: MakeApp) -> None:
         for _ in range(30):
             last = (await create(websocket, store=False, previous_response_id=last))[-1]["response"]["id"]
         [socket] = app.services.get(ResponseSockets).sessions
-        while len(socket.kept.turns) < 60:  # kept after the last event is sent
+        while len(socket.kept.turns) < 60:  # turns are kept after the last event is sent
             await asyncio.sleep(0)
         items = orjson.loads(b"[%b]" % b",".join(socket.kept.turns))
         assert [item["role"] for item in items] == ["user", "assistant"] * 30

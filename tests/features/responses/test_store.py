@@ -480,7 +480,7 @@ async def test_a_transaction_that_fails_is_an_error_for_all_and_the_next_one_wor
     results = await asyncio.gather(*(database.run(lambda c: 1) for _ in range(3)), return_exceptions=True)
     assert all(isinstance(result, StoreFailure) and "disk is full" in result.message for result in results)
     assert "disk is full" in caplog.text
-    assert "Traceback" not in caplog.text  # at each response, while it is full
+    assert "Traceback" not in caplog.text  # even though it fails at each response while the disk is full
     broken[0] = False
     assert await database.run(lambda c: 1) == 1
     await database.close()

@@ -111,7 +111,7 @@ async def test_deleting_uses_the_reserve_when_the_disk_is_full(tmp_path: Path, m
     monkeypatch.setattr(Sqlite, "execute", full)
     with pytest.raises(StoreFailure, match=FULL):
         await opened.finish(body(7), Context())
-    assert reserve.exists()  # not for writing
+    assert reserve.exists()  # reading does not use it up
     await opened.delete("response", "resp_1")
     assert not reserve.exists()
     with pytest.raises(NotFound):
@@ -119,7 +119,7 @@ async def test_deleting_uses_the_reserve_when_the_disk_is_full(tmp_path: Path, m
     assert (await opened.get("resp_2"))[0] == body(2)
     monkeypatch.setattr(Sqlite, "execute", execute)
     await opened.finish(body(8), Context())
-    assert reserve.exists()  # again, for the next time
+    assert reserve.exists()  # made again for the next time
     monkeypatch.setattr(Sqlite, "execute", full)
     written, deleted = await asyncio.gather(
         opened.finish(body(9), Context()), opened.delete("response", "resp_2"), return_exceptions=True
@@ -207,6 +207,6 @@ async def test_deleting_works_on_a_disk_that_is_full(small_disk: Path) -> None:
         await write_on()
     for number in [*range(100), *written]:
         await opened.delete("response", f"resp_{number}")
-    await opened.finish(body(3000), Context())  # there is room again, in the file
+    await opened.finish(body(3000), Context())  # the file has space again
     assert (await opened.get("resp_3000"))[0] == body(3000)
     await opened.close()

@@ -101,7 +101,7 @@ class Book:
 
     def crowd(self, most: int, _: int) -> None:
         tables.drop_excess(self.db, "", max_count=most, max_bytes=1 << 30)
-        for kind in ("resp_", "conv_"):  # all conversations were used at the same time: the id decides
+        for kind in ("resp_", "conv_"):  # all conversations were used at the same time, so the id decides
             mine = sorted(name for name in self.expected if name.startswith(kind))
             for name in mine[: max(0, len(mine) - most)]:
                 del self.expected[name]

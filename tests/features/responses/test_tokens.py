@@ -42,7 +42,7 @@ async def test_log_probabilities_name_tokens_by_their_ids_on_request(make_app: M
     app, _ = await make_app(lambda *_: say("ab"))
     fields = {"logprobs": True, "return_tokens_as_token_ids": True}
     body = await respond(app, **fields)
-    names = ["token_id:97", "token_id:98"]  # the token that ends the answer is no text
+    names = ["token_id:97", "token_id:98"]  # the token that ends the answer is not text
     assert [entry["token"] for entry in body["output"][0]["content"][0]["logprobs"]] == names
     events = await streamed(await post(app, PATH, ask(stream=True, **fields)))
     deltas = [event for event in events if event["type"] == "response.output_text.delta"]

@@ -30,7 +30,7 @@ eof_line: "*** End of File" LF
 
 %import common.LF
 """
-"""Of the kind that coding agents send for patches."""
+"""A grammar like those that coding agents send for patches."""
 GOOD_PATCH = "*** Begin Patch\n*** Update File: a.py\n@@ def f():\n-  x\n+  y\n*** Add File: b\n+hello\n*** End Patch\n"
 
 

@@ -57,7 +57,7 @@ async def test_errors_are_those_of_the_endpoint(make_app: MakeApp) -> None:
     assert (await post(app, "/invocations", b"[", **key)).status == 400
     form = Request("POST", "/invocations", headers={"content-type": "multipart/form-data; boundary=x", **key})
     form.body = b"--x--"
-    response = await app.handle(form)  # is for transcriptions
+    response = await app.handle(form)  # a form is for transcriptions
     assert (response.status, (await whole(response))["error"]["code"]) == (404, "wrong_task")
 
 

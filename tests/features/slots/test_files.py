@@ -23,7 +23,7 @@ ASKED = Params(max_tokens=6)
 BOTH = pytest.mark.parametrize("kind", [FakeNetwork, HybridNetwork])
 FILE = "a.bin"
 CHECKSUM = 8 + len(FINGERPRINT)
-"""Its offset in a file."""
+"""The position of the checksum in a file."""
 
 
 def with_slots(path, blocks=200, fingerprint=FINGERPRINT, limit=1 << 24, **options):
@@ -66,8 +66,8 @@ def test_what_was_saved_is_cached_in_another_engine(saved):
     made = with_slots(path, kind=kind)
     available = made.blocks.available
     assert act(made, "restore", 3, FILE) == (tokens, size)
-    assert made.blocks.available == available  # no reference is left
-    assert cached(made, ids) == 0  # another salt
+    assert made.blocks.available == available  # no references are left
+    assert cached(made, ids) == 0  # the salt is another
     assert cached(made, ids, salt="s") == 10 * SIZE
     assert act(made, "restore", 3, FILE) == (tokens, size)
     assert made.blocks.available == available
@@ -228,8 +228,8 @@ def test_the_files_have_a_limit_together(saved):
     made = with_slots(path, kind=kind, limit=size + 100)
     cached(made, ids, salt="s")
     before = (path / FILE).read_bytes()
-    (path / f".{FILE}.0.part").write_bytes(bytes(1000))  # of a process that died
-    assert act(made, "save", 0, FILE)[1] == size  # in its place
+    (path / f".{FILE}.0.part").write_bytes(bytes(1000))  # left by a process that was killed
+    assert act(made, "save", 0, FILE)[1] == size  # the file is replaced
     with pytest.raises(StoreFull, match="together"):
         act(made, "save", 0, "b.bin")
     assert os.listdir(path) == [FILE]

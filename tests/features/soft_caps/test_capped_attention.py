@@ -38,7 +38,7 @@ class Texts:
         most = -(-max(lengths) // BLOCK)
         blocks = np.arange(most * len(lengths), dtype=np.int32).reshape(len(lengths), most)
         self.blocks = blocks
-        if spread:  # some of a text's blocks are side by side, and not all
+        if spread:  # some of a text's blocks are adjacent, but not all
             blocks[:, -1] = blocks[::-1, -1].copy()
         self.caches = [np.full((blocks.size, BLOCK, GROUPS, size), np.nan, np.float32) for size in (KEY, VALUE)]
 

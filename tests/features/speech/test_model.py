@@ -162,7 +162,7 @@ async def test_requests_go_on_when_their_engine_is_killed(model: SpeechModel, at
         found = []
         async for event in model.transcribe(blocks(one), TranscribeParams(words=True)):
             found.append(event)
-            if kill and len(found) == 70:  # in the second window
+            if kill and len(found) == 70:  # within the second window
                 assert model.engine.pid is not None
                 os.kill(model.engine.pid, signal.SIGKILL)
         return found
@@ -186,7 +186,7 @@ async def test_a_window_that_kills_the_engine_is_tried_once_more_and_fails_alone
     with pytest.raises(EngineFailure, match="stopped whenever"):
         await listen(model, sound((0.35, 2)), hotwords=DIE)
     assert text(await good).split() == ["three"] * 80
-    # More than two where the engine's last record, that the window has begun, is lost with its pipe.
+    # There may be a third restart, if the engine's last record is lost with its pipe: that the window has begun.
     assert restarts + 2 <= model.engine.restarts <= restarts + MAX_RESTARTS
 
 
@@ -239,7 +239,7 @@ async def test_no_more_audio_is_sent_than_the_engine_may_have() -> None:
     assert engine.audio == AHEAD_BYTES
     engine.window(16000 * 20, "a")
     await settled()
-    assert engine.audio == AHEAD_BYTES + 5 * BLOCK_BYTES  # of 4 s
+    assert engine.audio == AHEAD_BYTES + 5 * BLOCK_BYTES  # 4 s of audio
     await engine.reply.aclose()
     assert isinstance(engine.sent[-1], protocol.Cancel)
     assert not engine.router.busy

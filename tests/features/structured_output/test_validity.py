@@ -47,7 +47,7 @@ WRONG: list[tuple[Any, str]] = [
     (5, "5 at # is not a schema"),
 ]  # fmt: skip
 STRICTER = ({"$ref": 5}, {"properties": {"a": {"$ref": "#/$defs/x"}}})
-"""The metaschema leaves references open."""
+"""Invalid schemas that the metaschema accepts, because it does not check references."""
 
 
 @pytest.mark.parametrize(("schema", "message"), WRONG)

@@ -66,7 +66,7 @@ def test_a_load(script: ScriptedServer, capsys: pytest.CaptureFixture[str]) -> N
     assert run_command(commands()["bench"], argv, {}) == 0
     found = numbers(capsys.readouterr().out)
     assert (found["Successful requests"], found["Total input tokens"], found["Total generated tokens"]) == (5, 20, 10)
-    assert len(script.bodies) == 6  # one to warm up
+    assert len(script.bodies) == 6  # one was for warming up
     assert len({tuple(body["prompt"]) for body in script.bodies}) == 6
     assert script.bodies[0]["max_tokens"] == 64
 

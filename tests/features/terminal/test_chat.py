@@ -103,7 +103,7 @@ def test_text_at_stdin_goes_behind_the_prompt(
     script.stream(CHAT, {"content": "\x1b[2J line\n"})
     assert chat(script.url, "Summarize:", stdin="a file\n") == 0
     assert script.bodies[0]["messages"][-1]["content"] == "Summarize:\n\na file\n"
-    assert capsys.readouterr().out == "\x1b[2J line\n"  # a file gets what the model wrote
+    assert capsys.readouterr().out == "\x1b[2J line\n"  # output to a file is unchanged
 
 
 @pytest.mark.parametrize(
@@ -298,7 +298,8 @@ def test_a_conversation_on_a_terminal(script: ScriptedServer, tmp_path: Path) ->
         user.type("one\\\n")
         user.read_to("... ")
         user.type("two\n")
-        assert "\x1b[2mHm. So.\x1b[0m\r\n\r\nHi]0;t!\r\n" in user.read_to(">>> ")  # thinking is dim, controls are out
+        # Thinking is dim, and control characters are removed.
+        assert "\x1b[2mHm. So.\x1b[0m\r\n\r\nHi]0;t!\r\n" in user.read_to(">>> ")
         assert script.bodies[-1]["messages"] == [{"role": "user", "content": "one\ntwo"}]
 
         script.stream(CHAT, {"content": "Seen"}, None)
@@ -332,7 +333,7 @@ def test_a_conversation_on_a_terminal(script: ScriptedServer, tmp_path: Path) ->
         user.read_to("Ctrl-C stops an answer.")
         user.read_to(">>> ")
         user.interrupt(">>> ")
-        user.type("\x04")  # ends
+        user.type("\x04")  # ends the command
     history = tmp_path / "lean_ovms" / "chat_history"
     assert history.stat().st_mode & 0o77 == 0
     assert "/system You are a cat\nhello\n" in history.read_text()

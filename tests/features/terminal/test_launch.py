@@ -57,7 +57,7 @@ def test_what_is_shown_is_what_a_shell_starts(
     assert "{" not in "".join(arguments)
     texts = json.dumps([arguments, {key: value for key, value in environment.items() if key != "PATH"}])
     assert all(text in texts for text in (script.url, "org/m", "k 1"))
-    assert "k 1" not in "".join(arguments)  # all users of a machine see the arguments of a program
+    assert "k 1" not in "".join(arguments)  # all users of a machine can see a program's arguments
 
 
 def test_a_context_that_is_not_known_is_not_told(script: ScriptedServer, capsys: pytest.CaptureFixture[str]) -> None:

@@ -175,7 +175,7 @@ def test_ps_shows_models_and_load(script: ScriptedServer, capsys: Capture) -> No
         "m         loaded  text_generation  4096     PAGED",
         "2 requests running, 1 waiting, KV cache 50% used",
     ]
-    script.answers["/server_info"] = deque([(404, {"detail": "Not Found"})])  # another server
+    script.answers["/server_info"] = deque([(404, {"detail": "Not Found"})])  # another kind of server
     assert run("ps", script.url) == 0
 
 

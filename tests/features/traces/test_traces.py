@@ -121,7 +121,7 @@ async def test_a_request_to_a_model_has_a_span_with_vllms_attributes(make_app: M
         sampling = {"max_tokens": 7, "temperature": 0.5, "top_p": 0.25}
         headers = {"traceparent": SAMPLED, "tracestate": "vendor=1", "x_request_id": "mine"}
         answer = await whole(await post(app, CHAT, {**HELLO, **sampling}, **headers))
-        for path in ("/health", "/v2/models/m/ready"):  # nothing is computed: no span
+        for path in ("/health", "/v2/models/m/ready"):  # nothing is computed, so there is no span
             await (await get(app, path)).aclose()
         await app.close()
         [span] = collector.received()
@@ -222,4 +222,4 @@ async def test_a_collector_that_does_not_answer_delays_neither_a_request_nor_the
         assert collector.arrived.wait(PATIENT_S)
         assert (await whole(await post(app, CHAT, HELLO)))["choices"]
         await app.close()
-        assert collector.requests.empty()  # it has not answered yet
+        assert collector.requests.empty()  # the response has not been sent yet

@@ -106,7 +106,7 @@ SAW = {
             {"role": "tool", "tool_call_id": "c", "content": [TEXT, part(RED)]},
         ]
     },
-    "/v1/messages": {  # as Claude Code sends what its tool Read returns
+    "/v1/messages": {  # as Claude Code sends the result of its tool Read
         "max_tokens": 9,
         "messages": [
             LOOK,
@@ -114,7 +114,7 @@ SAW = {
             {"role": "user", "content": [RESULT]},
         ],
     },
-    "/v1/responses": {  # as Codex sends what its tool view_image returns
+    "/v1/responses": {  # as Codex sends the result of its tool view_image
         "input": [
             LOOK,
             {"type": "function_call", "call_id": "c", "name": "view", "arguments": "{}"},

@@ -22,7 +22,7 @@ def ask(**fields: Any) -> dict[str, Any]:
 async def test_each_item_has_the_probability_of_the_first_label(make_app: MakeApp, path: str) -> None:
     app, engine = await make_app(lambda *_: say("x", reason="length"), capable=True)
     body = await whole(await post(app, path, ask(request_id="mine")))
-    weights = [math.exp(-place / 4) for place in (1, 2, 3)]  # as the script answers
+    weights = [math.exp(-place / 4) for place in (1, 2, 3)]  # the script's probabilities
     score = pytest.approx(weights[0] / sum(weights))
     assert body.pop("created") > 0
     assert body == {

@@ -165,7 +165,7 @@ async def test_refusals(make_voice: MakeVoice, body: dict[str, Any], param: str,
     app, _ = await make_voice()
     response = await post(app, PATH, {"model": "v", **body})
     if not param:
-        await data(response)  # characters that cannot be seen are the model's matter
+        await data(response)  # invisible characters are passed to the model
         return
     error = (await whole(response))["error"]
     assert (response.status, error["param"], error["type"]) == (400, param, "invalid_request_error")
@@ -203,7 +203,7 @@ async def test_models_of_other_tasks(make_voice: MakeVoice) -> None:
     response = await post(app, "/v1/chat/completions", {"model": "v", "messages": [{"role": "user", "content": "x"}]})
     assert response.status == 404
     assert "it is served under /v1/audio/speech" in (await whole(response))["error"]["message"]
-    await data(await post(app, PATH, {"input": ONE}))  # without a name: the one that speaks
+    await data(await post(app, PATH, {"input": ONE}))  # without a name, the model that speaks answers
 
 
 async def test_a_refusal_before_the_first_sound_keeps_its_status(make_voice: MakeVoice) -> None:

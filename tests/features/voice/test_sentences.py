@@ -48,7 +48,7 @@ def test_a_long_sentence_is_cut_at_a_clause_else_at_a_space_else_anywhere() -> N
 
 
 def test_a_character_that_becomes_several_counts_as_several() -> None:
-    [*pieces] = split("ﷺ" * 10, 40)  # 18 characters each in the form that tokenizers have
+    [*pieces] = split("ﷺ" * 10, 40)  # becomes 18 characters each in the tokenizer's normal form
     assert len("".join(pieces)) > 100
     assert max(map(len, pieces)) <= 40
 

@@ -26,15 +26,15 @@ from tests.cases import few_fast
 HTML = "text/html,application/xhtml+xml,*/*;q=0.8"
 MAX_COMPRESSED = 250_000
 EXPORT = b"\nexport default temml;\n"
-"""What is added to Temml's script, which is no module."""
+"""The text that is appended to Temml's script, which is not a module."""
 LANGUAGES = ["de", "es", "ja", "zh"]
 UNTRANSLATED = {"lean_ovms", "API", "top_p", "top_k", "min_p", "JSON", "JSON Schema", "Ctrl+Shift+O", "Ctrl+K"}
 UNTRANSLATED |= {"512x512", "OpenVINO/Qwen3-0.6B-int8-ov"}
 ROOT = Path(__file__).parents[3]
 FOLDERS = {"": page.FILES, **{f"{row.inside('.').name}/": row.inside("web") for row in compose().panels}}
-"""The folders with the files of the page, by what their names on the server begin with."""
+"""The folders with the page's files, by the prefix of their names on the server."""
 FILES = {begin + name: folder / name for begin, folder in FOLDERS.items() for name in sorted(page.names(folder))}
-"""The files of the page by their names on the server."""
+"""The page's files by their names on the server."""
 
 
 def shipped(*suffixes: str) -> dict[str, str]:

@@ -277,7 +277,7 @@ def test_a_handler_that_receives_nothing_stops_the_reading(loop: JumpLoop, echo:
         wire.send(block)
         sent += 1
     assert MAX_QUEUED_BYTES <= sent * 60_000 <= MAX_QUEUED_BYTES + 200_000
-    wire.run(10 * PING_S)  # what is not read is not missed
+    wire.run(10 * PING_S)  # while reading is paused, missing pongs do not count
     assert not wire.transport.closing
     echo.gate.set()
     wire.run()
@@ -331,7 +331,7 @@ def test_a_client_that_does_not_read_its_pongs_is_not_read(loop: JumpLoop, echo:
         sent += 100
     assert len(wire.transport.buffer) < 3 * wire.transport.high
     wire.run(45)
-    assert gone(wire, echo)  # --stream_stall_timeout_s
+    assert gone(wire, echo)  # after --stream_stall_timeout_s
 
 
 def test_a_client_that_does_not_read_stops_the_handler(loop: JumpLoop, echo: Echo) -> None:
@@ -415,7 +415,7 @@ def test_a_large_message_is_not_read_ahead(loop: JumpLoop, echo: Echo) -> None:
         at += 20_000
     assert AHEAD_BYTES < at < AHEAD_BYTES + 4 * SLICE + 2 * 20_000
     assert wire.server.reserved_bytes == 0
-    wire.run(10 * CONFIG.body_timeout_s)  # its time has not begun
+    wire.run(10 * CONFIG.body_timeout_s)  # the time limit has not started
     assert not wire.transport.closing
     echo.gate.set()
     wire.run()

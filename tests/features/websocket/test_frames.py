@@ -19,7 +19,7 @@ from tests.fuzz.targets import masked, websocket, websocket_read
 
 TEXT, BINARY, CONT, CLOSE, PING, PONG = 1, 2, 0, 8, 9, 10
 LIMIT = 1024
-"""Of a message, as in the fuzz target."""
+"""The most bytes of a message, as in the fuzz target."""
 
 
 def closed_with(sent: bytes) -> int:
@@ -88,7 +88,7 @@ def test_the_close_is_answered_with_the_same_code() -> None:
         (masked(CLOSE, b"\x03\xe8\xff"), 1007),
         (masked(BINARY, bytes(LIMIT + 1)), 1009),
         (masked(BINARY, bytes(LIMIT), fin=False) + masked(CONT, b"a"), 1009),
-        (b"\x82\xff" + (2**62).to_bytes(8, "big"), 1009),  # refused before anything of it has come
+        (b"\x82\xff" + (2**62).to_bytes(8, "big"), 1009),  # rejected before any content has arrived
         (b"\x82\xff" + (2**63).to_bytes(8, "big"), 1009),
     ],
 )
@@ -161,7 +161,7 @@ def test_frames_in_pieces_are_the_same_messages(data: bytes, piece: int) -> None
         messages, sent, ended = websocket_read([data])
         assert websocket_read([data[at : at + 3] for at in range(0, len(data), 3)]) == (messages, sent, ended)
     assert (messages, ended) == (whole[0], whole[2])
-    if closes_with(whole[1])[-2:] != TOO_BIG.to_bytes(2, "big"):  # of two faults either may be found first
+    if closes_with(whole[1])[-2:] != TOO_BIG.to_bytes(2, "big"):  # if there are two faults, either may be found first
         assert closes_with(sent) == closes_with(whole[1])
 
 

@@ -98,7 +98,7 @@ def in_characters(ids):
 
 
 STRINGS = ("object",)
-"""XGrammar lets control characters into strings (and counts the characters of an escape)."""
+"""XGrammar allows control characters in strings, and counts the characters of an escape sequence."""
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -186,7 +186,7 @@ def test_masks_that_take_too_long_together_end_the_text_and_its_grammar(library,
     text.consume(tokens("t")[0])
     assert allowed(text)
     text.consume(tokens("o")[0])
-    for one in (text, text.fork(), again):  # and of others with this grammar
+    for one in (text, text.fork(), again):  # and other matchers of this grammar
         with pytest.raises(NoToken):
             allowed(one)
     with pytest.raises(GrammarTooComplex):
@@ -207,7 +207,7 @@ def test_a_mask_that_does_not_come_is_an_error_of_its_text_alone(monkeypatch):
             monkeypatch.undo()
             assert library._thread.left == 1
             assert [allowed(made[place]) for place in (0, 2)] == [{tokens("a")[0]}, {tokens("c")[0]}]
-            for one in (made[1].fork(), again):  # and of others with this grammar
+            for one in (made[1].fork(), again):  # and other matchers of this grammar
                 with pytest.raises(NoToken):
                     allowed(one)
             with pytest.raises(GrammarTooComplex):

@@ -32,7 +32,7 @@ from lean_ovms.features.scripted_engine.child.script import answer, model_info
 from lean_ovms.types import IMAGE_TAG
 
 LOSE, STALL = 250, 251
-"""Tokens of a prompt that drop the request, as for lack of KV blocks, or never schedule it."""
+"""Tokens of a prompt for which the pipeline drops the request, as if KV blocks ran out, or never schedules it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +50,8 @@ class FakeHandle:
 
     request: PipelineRequest
     answer: list[int]
-    prefilled: int = 0  # prompt tokens computed
-    decoded: int = 0  # answer tokens computed
+    prefilled: int = 0  # the number of computed prompt tokens
+    decoded: int = 0  # the number of computed answer tokens
     stalled: bool = False
     state: Literal["running", "finished", "lost", "cancelled"] = "running"
     outputs: deque[dict[int, GuardedOutput]] = field(default_factory=deque)
@@ -138,7 +138,7 @@ class FakePipeline:
         self._scheduled = len(plan)
         for handle, tokens in plan:
             self._prefill(handle, tokens)
-        for handle, _ in plan:  # after all were computed, as the real one samples: an exception leaves no output
+        for handle, _ in plan:  # only after all were computed, like the real one: a failing step has no output
             if handle.state == "running" and handle.prefilled == len(handle.request.tokens):
                 self.sample(handle)
         self.live = [h for h in self.live if h.state == "running"]

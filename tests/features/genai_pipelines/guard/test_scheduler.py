@@ -26,7 +26,7 @@ def test_of_sequences_with_draft_tokens_the_newest_fails_before_the_cache_is_ful
     rig = Rig(blocks=26, speculative="prompt_lookup", tokens_per_step=3)
     ids = [rig.submit("ab" * 20, ignore_eos=True, max_tokens=500) for _ in range(3)]
     rig.turn(3)
-    assert running(rig) == ids[:2]  # each has 2 blocks and needs 8 spare ones
+    assert running(rig) == ids[:2]  # each has 2 blocks, and must keep 8 in reserve
     rig.run()
     assert rig.answer(ids[0]).reasons == {0: "length"}
     assert rig.answer(ids[1]).failed[:2] == ["EngineFailure", "The engine ran out of KV cache for this request."]
@@ -222,7 +222,7 @@ def test_right_guesses_of_an_assistant_are_counted():
     assert stats.accepted > 0
     assert stats.drafts + stats.accepted <= generated
     assert stats.speculative
-    assert stats.drafted is None  # only outputs are seen here
+    assert stats.drafted is None  # the guard sees only outputs
     assert list(stats.accepted_by_position) == sorted(stats.accepted_by_position, reverse=True)
     assert sum(stats.accepted_by_position) == stats.accepted
     plain = Rig()

@@ -33,7 +33,7 @@ def test_beams_come_at_the_end_best_first_and_cut_to_n():
     request = rig.submit("abc", n=2, beams=4, logprobs=True)
     rig.run()
     answer = rig.answer(request)
-    assert [answer.text(i) for i in (0, 1)] == ["abc", "bca"]  # the script's best and second best
+    assert [answer.text(i) for i in (0, 1)] == ["abc", "bca"]  # the best and second best beams of the script
     assert answer.reasons == {0: "stop", 1: "stop"}
     assert answer.tokens[0][-1] == EOS
     assert len(answer.logprobs[1]) == len(answer.tokens[1])
@@ -47,7 +47,7 @@ def test_beams_come_at_the_end_best_first_and_cut_to_n():
 def test_prompt_logprobs_need_prefix_caching_off():
     refused = Rig(prefix_caching=True).ask("hello", prompt_logprobs=True).refused
     assert "--enable_prefix_caching false" in refused[1]
-    assert refused[2] == "echo"  # the client's word
+    assert refused[2] == "echo"  # the client's name for the field
 
 
 def test_no_more_run_than_have_memory_for_their_states():

@@ -171,7 +171,7 @@ def test_rates_and_channels_are_checked_in_every_format() -> None:
 
 def test_a_forged_length_is_no_reason_to_wait() -> None:
     data = bytearray(sound(SECOND, "FLAC"))
-    data[21] |= 0x0F  # the upper bits of the number of samples
+    data[21] |= 0x0F  # sets the upper bits of the number of samples
     data[22:26] = b"\xff\xff\xff\xff"
     assert refusal(bytes(data))
 

@@ -72,7 +72,7 @@ async def test_a_file_within_a_file_is_read_by_the_process_itself(audio: AudioDe
     data = tag + (SECOND if not tag else sound(tone(), "FLAC"))
     spool = Spool()
     spool.write(memoryview(b"before it" + data + b"behind it"))
-    for _ in range(2):  # the process is kept
+    for _ in range(2):  # the process is reused
         stream = await audio.decode(FileSlice(spool, 9, len(data)))
         assert b"".join([block async for block in stream]) == pcm(tone())
     assert len(audio.idle.pids) == 1
@@ -83,7 +83,7 @@ async def test_a_file_that_is_too_large_is_a_413(audio: AudioDecoder) -> None:
     small = AudioDecoder(Config(max_audio_file_bytes=100))
     with pytest.raises(PayloadTooLarge, match="Maximum file size exceeded: 101 bytes"):
         await small.decode(memoryview(bytes(101)))
-    with pytest.raises(BadRequest):  # as large as is allowed, but no audio
+    with pytest.raises(BadRequest):  # the largest allowed size, but not audio
         await small.decode(memoryview(bytes(100)))
 
 
@@ -99,7 +99,7 @@ async def test_a_long_file_waits_for_its_reader(audio: AudioDecoder) -> None:
         assert len(await anext(stream)) == 2 * block_frames(SAMPLE_RATE)
     before = _cpu_ticks(pid)
     await asyncio.sleep(0.3)
-    assert _cpu_ticks(pid) - before <= 10  # of 100 a second; the whole file takes 30
+    assert _cpu_ticks(pid) - before <= 10  # of 100 per second; the whole file would take 30
     await stream.aclose()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)

@@ -173,9 +173,9 @@ def test_a_truncated_file_is_refused_wherever_it_ends(kind):
 
 
 @pytest.mark.parametrize(("mode", "color", "other", "first", "last"), [
-    ("RGBA", (0, 0, 0, 0), (255, 255, 255, 255), 255, 0),  # transparent places, whatever their color
+    ("RGBA", (0, 0, 0, 0), (255, 255, 255, 255), 255, 0),  # transparent pixels, whatever their color
     ("LA", (255, 255), (0, 0), 0, 255),
-    ("RGBA", (0, 0, 0, 255), (255, 255, 255, 255), 0, 255),  # nothing is transparent: white places
+    ("RGBA", (0, 0, 0, 255), (255, 255, 255, 255), 0, 255),  # without transparent pixels, white ones
     ("L", 0, 255, 0, 255),
     ("1", 1, 0, 255, 0),
 ])  # fmt: skip

@@ -118,7 +118,8 @@ async def test_vectors_as_base64_and_bytes(make_pooling: MakePooling) -> None:
     half = {"encoding_format": "base64", "embed_dtype": "float16", "endianness": "big"}
     coded = base64.b64decode((await ask(app, PATH, input="a", **half))["data"][0]["embedding"])
     assert np.frombuffer(coded, ">f2") == pytest.approx(floats[0], abs=1e-3)
-    assert (await refused(app, PATH, input="a", embed_dtype="float16"))[1] == "embed_dtype"  # without base64 or bytes
+    # Not allowed with lists of numbers.
+    assert (await refused(app, PATH, input="a", embed_dtype="float16"))[1] == "embed_dtype"
 
 
 async def test_a_header_that_would_be_too_long(make_pooling: MakePooling) -> None:
@@ -256,7 +257,7 @@ async def test_limits_of_one_request(make_pooling: MakePooling) -> None:
     message, param = await refused(app, PATH, input=["abcdefgh"] * 3)
     assert "30 tokens in all, more than 20" in message
     assert param == "input"
-    assert (await ask(app, PATH, input=[97] * 20))["usage"]["prompt_tokens"] == 20  # one input
+    assert (await ask(app, PATH, input=[97] * 20))["usage"]["prompt_tokens"] == 20  # a list of token ids is one input
 
 
 async def test_fields_without_an_effect(make_pooling: MakePooling) -> None:

@@ -89,7 +89,7 @@ async def test_a_chat_model_does_not_embed(path: str, body: dict[str, Any]) -> N
     assert "does text generation, not" in error["message"]
     assert "/v1/chat/completions" in error["message"]
     if path not in ("/classify",):
-        assert (await post(app, path, body)).status == 200  # the only model for it need not be named
+        assert (await post(app, path, body)).status == 200  # the only model for an endpoint need not be named
     await close(app)
 
 

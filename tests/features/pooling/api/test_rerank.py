@@ -177,7 +177,8 @@ async def test_a_window_without_space_for_documents(make_pooling: MakePooling) -
     assert message.startswith(
         "max_position_embeddings should be larger than 2 * NUMBER_OF_SPECIAL_TOKENS: it is 6, and"
     )
-    app, engine = await make_pooling("rerank", max_model_len=7)  # the smallest that is larger: a token for each side
+    # The smallest window with room for a token of each side.
+    app, engine = await make_pooling("rerank", max_model_len=7)
     await ask(app, OVMS, query="abcdef", documents=["xyz"])
     assert engine.asked[-1][0] == [(list(b"abc"), [piece]) for piece in b"xyz"]
 
@@ -243,7 +244,7 @@ async def test_long_lists_are_tokenized_in_several_calls(make_pooling: MakePooli
     message, param = await refused(app, OVMS, query="x", documents=documents)
     assert "more tokens than the 1000" in message
     assert param == "documents"
-    assert len(engine.encoded) == 2  # the query and the first call: no more is tokenized
+    assert len(engine.encoded) == 2  # only the query and the first call were tokenized
 
 
 async def test_a_document_that_is_too_long_to_be_tokenized(make_pooling: MakePooling) -> None:
@@ -266,7 +267,7 @@ async def test_raw_logits(make_pooling: MakePooling) -> None:
 
 async def test_ovms_always_has_a_sigmoid(make_pooling: MakePooling) -> None:
     app, engine = await make_pooling("rerank")
-    engine.describe(activation="none")  # an ms-marco cross-encoder with Identity
+    engine.describe(activation="none")  # such as an ms-marco cross-encoder with Identity
     for path, value in ((VLLM, -6), (OVMS, sigmoid(-6))):
         body = await ask(app, path, query="abc", documents=["x"])
         assert body["results"][0]["relevance_score"] == pytest.approx(value)

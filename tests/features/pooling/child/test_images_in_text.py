@@ -94,7 +94,7 @@ def test_what_cannot_be_read_is_refused(load: Any) -> None:
         (f"<|image_pad|>{IMAGE_TAG.format(0)}", "the text holds what stands for an image"),
         (f"{'a ' * 2048}{IMAGE_TAG.format(0)}", "longer than allowed 2048"),
     ):
-        number = rig.submit(TextWithImages(text, (image,)), truncate=-1)  # a text with images is not cut
+        number = rig.submit(TextWithImages(text, (image,)), truncate=-1)  # a text with images cannot be truncated
         rig.run()
         assert why in rig.error(number)
 

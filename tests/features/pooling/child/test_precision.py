@@ -23,7 +23,7 @@ from tests.makers import networks_bf16, zoo_gguf
 pytestmark = [pytest.mark.model, pytest.mark.slow]
 NAMES = [name for name in networks_bf16.NAMES if name.startswith(("pooling/", "gguf/"))]
 MEAN = 1
-"""GGUF's number of a pooling."""
+"""GGUF's number of mean pooling."""
 
 
 def computed(path: Path, ids: np.ndarray, hint: str) -> np.ndarray:

@@ -40,7 +40,7 @@ def test_requests_that_wait_share_a_batch(rig: Rig) -> None:
     rig.run()
     assert rig.shapes == [(8, 32)]
     assert all(len(rig.rows(number)) == 1 for number in numbers)
-    assert len(rig.transport.frames) == 1  # one frame, and one wake-up, for all
+    assert len(rig.transport.frames) == 1  # one frame, and so one wake-up, for all
 
 
 def test_one_text_passes_a_long_list_of_another_request(rig: Rig) -> None:
@@ -207,7 +207,7 @@ def test_a_wrong_input_refuses_its_whole_request_and_no_other(
     rig.run()
     assert message in rig.error(wrong)
     assert rig.results(wrong) == []
-    assert len(rig.rows(right)) == 1 or "Unicode" in message  # such text cannot come through the pipe
+    assert len(rig.rows(right)) == 1 or "Unicode" in message  # the pipe cannot transport such text
 
 
 def test_a_request_has_a_limit_of_tokens_and_the_queue_one_of_requests() -> None:

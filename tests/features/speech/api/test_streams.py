@@ -112,7 +112,7 @@ async def test_a_stream_has_its_access_line(make_speech: MakeSpeech) -> None:
     finish = app.services.records.finish
     app.services.records.finish = lambda record: (seen.append(record), finish(record))[1]  # type: ignore[method-assign]
 
-    async def as_a_transport() -> None:  # in a task whose context has no record
+    async def as_a_transport() -> None:  # runs in a task whose context has no record
         await events(response)
 
     response = await send(app, STREAM)

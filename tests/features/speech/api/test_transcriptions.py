@@ -381,7 +381,7 @@ async def test_an_engine_that_fails(make_speech: MakeSpeech) -> None:
 
 @pytest.mark.parametrize("in_file", [False, True])
 async def test_the_memory_of_the_body_is_given_back_before_the_text(make_speech: MakeSpeech, in_file: bool) -> None:
-    app, engine = await make_speech(root_path="/llm")  # which is cut off the request's path
+    app, engine = await make_speech(root_path="/llm")  # the prefix is removed from the request's path
     taken: list[tuple[int, bool]] = []
     engine.script = lambda data, params: taken.append((app.services.bodies.used, spool.closed)) or HELLO
     request = form_request(f"/llm{TRANSCRIBE}", [("model", "w"), ("file", ("a.wav", plain_wav(20.0)))])

@@ -20,7 +20,7 @@ PIECES = [b" " + bytes([97 + token]) * 3 for token in range(10)] + [b""] * (SIZE
 OPEN = (0, 1, 2, 5, 6, 7, 8, 9)
 """Tokens that the rules allow anywhere."""
 LETTERS = [bytes([97 + token]) for token in range(10)] + [b""] * (SIZE - 10)
-"""Of these eight in any order compress by less than 2.4, and two by more."""
+"""Eight of these in any order have a compression ratio of less than 2.4, and two of more."""
 LONG = replace(FILES, positions=448)
 LOOP, SPEECH = [1] * 60, [1, 2, 3, 4]
 
@@ -51,8 +51,8 @@ def settled(*rungs: list[tuple[list[int], float]], **params: Any) -> DecodeRow:
     ("rungs", "temperature", "logprob"),
     [
         ([[(SPEECH, -0.5)]], 0.0, -0.5),
-        ([[(SPEECH, -1.5)], [(SPEECH, -3.0), (SPEECH, -0.9)]], 0.2, -0.9),  # the best of the draws
-        ([[(LOOP, -0.1)], [(LOOP, -0.1), (SPEECH, -0.4)]], 0.2, -0.4),  # one that does not repeat itself
+        ([[(SPEECH, -1.5)], [(SPEECH, -3.0), (SPEECH, -0.9)]], 0.2, -0.9),  # the best of several samples
+        ([[(LOOP, -0.1)], [(LOOP, -0.1), (SPEECH, -0.4)]], 0.2, -0.4),  # the one without repetition
         ([[(SPEECH, -1.2)], *[[(SPEECH, -2.0 - rung)] for rung in range(5)]], 0.0, -1.2),  # the best of all
         ([[(LOOP, -0.1)], *[[(SPEECH, -2.0 - rung)] for rung in range(5)]], 0.2, -2.0),
         ([[(LOOP, -0.3)], *[[(LOOP, -0.4)] for _ in range(5)]], 0.0, -0.3),

@@ -39,7 +39,7 @@ SIZE = T + 21
 
 def allowed(tokens: list[int], times: bool = True) -> set[int]:
     line = np.zeros(SIZE, np.float32)
-    line[:T] = 20  # so that text is likelier than the sum of timestamps
+    line[:T] = 20  # text must be likelier than all timestamps together
     RULES.apply(line, tokens, times)
     return set(np.flatnonzero(line > -np.inf).tolist())
 
@@ -95,7 +95,7 @@ def test_segments_stay_within_the_window() -> None:
     pieces = [bytes([97 + token]) for token in range(10)]
     tokens = [T, 0, 1, T + 10, T + 10, T + 20, 2]
     found = segments_of(tokens, FILES, pieces, 5.0, 5.3)
-    assert [(one.start, one.end, one.text) for one in found] == [(5.0, 5.2, "ab")]  # the other one begins at 5.4
+    assert [(one.start, one.end, one.text) for one in found] == [(5.0, 5.2, "ab")]  # the other segment begins at 5.4
     found = segments_of([5, 6], FILES, pieces, 1.0, 2.0)
     assert [(one.start, one.end, one.text) for one in found] == [(1.0, 2.0, "fg")]
     assert segments_of([T, T + 2], FILES, pieces, 0.0, 1.0) == []
@@ -104,10 +104,10 @@ def test_segments_stay_within_the_window() -> None:
 @pytest.mark.parametrize(
     ("tokens", "seconds"),
     [
-        ([T, 0, T + 5, T + 5], 0.1),  # the next segment is cut by the window
+        ([T, 0, T + 5, T + 5], 0.1),  # the window cuts the next segment
         ([T, 0, T + 5, T + 5, 1, T + 9, T + 12], 0.18),
-        ([T, 0, T + 5], None),  # nothing is said behind it
-        ([T, 0, T + 5, T + 5, 1], None),  # all that is said is there
+        ([T, 0, T + 5], None),  # nothing follows it
+        ([T, 0, T + 5, T + 5, 1], None),  # all text is complete
         ([T, 0], None),
         ([T], None),
         ([], None),
@@ -180,7 +180,7 @@ class Table:
     def line(self, tokens: list[int]) -> np.ndarray:
         one, two = (
             min(token, WORDS) for token in [WORDS, WORDS, *tokens][-2:]
-        )  # copies that go on from none have the end
+        )  # rows that continue no text contain the end token
         found = np.full(FILES.first_time + 10, -np.inf, np.float32)
         found[:WORDS], found[EOT] = self.values[one, two, :WORDS], self.values[one, two, WORDS]
         return found

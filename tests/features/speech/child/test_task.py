@@ -163,7 +163,7 @@ def test_an_utterance_that_is_too_long_becomes_several(rig: Rig) -> None:
 
 def test_a_short_request_behind_a_long_file_waits_for_one_window(rig: Rig) -> None:
     long = rig.submit(sound((0.5, 100)))
-    for _ in range(40):  # its first window is in work
+    for _ in range(40):  # its first window is being computed
         rig.worker.turn()
     short = rig.submit(sound((0.3, 2)))
     rig.run()
@@ -229,7 +229,7 @@ def test_more_requests_than_are_allowed_are_refused() -> None:
     over = rig.open()
     rig.run()
     assert rig.of(over)[0].error[0] == "TooManyRequests"
-    rig.put(Audio(99, True, b"\0\0"))  # of no request
+    rig.put(Audio(99, True, b"\0\0"))  # for an unknown request
     rig.run()
     assert rig.of(99) == []
 
@@ -294,7 +294,7 @@ def test_a_short_request_beside_long_ones_has_a_batch_of_its_own(monkeypatch: py
     rig.submit(sound((0.35, 50)))
     for _ in range(8):
         rig.worker.turn()
-    for seconds in (3, 4):  # the second one waits for the first, and would be computed with a third
+    for seconds in (3, 4):  # the second waits for the first, and would be computed with a third
         rig.submit(sound((0.55, seconds)))
     rig.submit(sound((0.55, 2)), turns=TurnDetection(), live=True)
     rig.run()

@@ -15,7 +15,7 @@ from tests.archives import extract
 
 ZIP = Path(__file__).parents[3] / "data" / "whisper_words.zip"
 EXACT = '{"INFERENCE_PRECISION_HINT": "f32"}'
-"""plugin_config with which every CPU computes the same text."""
+"""The plugin_config with which all CPUs compute the same text."""
 
 
 def unpacked(path: Path) -> Path:

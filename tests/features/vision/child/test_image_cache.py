@@ -65,7 +65,7 @@ def test_embeddings_that_were_not_used_for_longest_make_room(cache):
     cache.store(known[2], rows)
     assert [one.rows is not None for one in known] == [True, False, True]
     assert cache.bytes == 96
-    assert cache.get(image(2, 2, 1)) is known[1]  # its number stays, and with it what the prefix cache has
+    assert cache.get(image(2, 2, 1)) is known[1]  # it keeps its number, and so its blocks in the prefix cache
 
 
 def test_embeddings_beyond_the_whole_budget_are_kept_until_the_next(cache):

@@ -63,7 +63,7 @@ class Rig:
 def rig():
     made = Rig()
     yield made
-    made.family.go.release(100)  # no thread is left waiting
+    made.family.go.release(100)  # leaves no thread waiting
 
 
 def test_a_request_waits_for_all_its_images(rig):
@@ -80,7 +80,7 @@ def test_clients_take_turns(rig):
     rig.add(2, 13, client="a")
     rig.add(3, 20, client="b")
     assert (rig.queue.waiting_of("a"), rig.queue.waiting_of("b"), rig.queue.waiting_of("c")) == (2, 1, 0)
-    assert rig.encode(3) == {3: 2}  # the first was begun before the other client came
+    assert rig.encode(3) == {3: 2}  # its encoding began before the other client's request arrived
     rig.encode(2)
     assert rig.family.encoded == [10, 11, 20, 12, 13]
 

@@ -15,7 +15,7 @@ from tests.makers.zoo_vision_torch import GEMMA4, TIMED, VIDEOS, image_processor
 
 pytest.importorskip("transformers")
 OF_A_CALL = {"mistral3": {"patch_size": {"height": 16, "width": 16}}}
-"""What a family's processor of texts and images tells its processor of images."""
+"""Arguments that a family's processor of texts and images passes to its image processor."""
 SIZES = [(32, 32), (50, 60), (200, 31), (33, 300), (7, 90), (640, 480)]
 
 

@@ -28,7 +28,7 @@ def test_positions_with_rows_and_columns():
         [0, 1, 2, 3, 4, 2, 3, 4, 5],
     ]
     assert images.shift == -3
-    assert images.positions(8, 3).tolist() == [[5, 6, 7]] * 3  # and behind the prompt
+    assert images.positions(8, 3).tolist() == [[5, 6, 7]] * 3  # also after the prompt
     assert images.positions(20, 1).tolist() == [[17]] * 3
 
 

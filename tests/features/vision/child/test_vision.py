@@ -123,9 +123,9 @@ def test_others_go_on_while_an_image_is_encoded(rig, monkeypatch):
     while not rig.answer(text).reasons:
         rig.turn()
     assert words(rig, text) == "Hello!"
-    assert rig.answer(image).accepted.prompt_tokens > 16  # its number of tokens is known already
+    assert rig.answer(image).accepted.prompt_tokens > 16  # the number of tokens is known before the image is encoded
     assert not rig.answer(image).tokens
-    assert rig.backend.idle  # the loop may wait
+    assert rig.backend.idle  # the loop can wait
     assert rig.stats().queued == 1
     go.set()
     rig.run()
@@ -144,12 +144,12 @@ def test_images_take_a_part_of_a_step_beside_those_who_decode(rig, monkeypatch):
     colours = ["red", "green", "blue", "yellow"]
     ask(rig, tags(4) + "describe", *colours, size=(51, 52), max_tokens=1)
     rig.run()
-    assert max(lengths) == 64  # as load sets max_num_batched_tokens
+    assert max(lengths) == 64  # load sets max_num_batched_tokens
     text = ask(rig, "Hello!", ignore_eos=True, max_tokens=100)
     while not rig.answer(text).tokens:
         rig.turn()
     lengths.clear()
-    beside = ask(rig, "Hello!" + tags(4), *colours, size=(51, 52), max_tokens=1)  # its images are encoded already
+    beside = ask(rig, "Hello!" + tags(4), *colours, size=(51, 52), max_tokens=1)  # its images are already encoded
     while not rig.answer(beside).reasons:
         rig.turn()
     assert not rig.answer(text).reasons

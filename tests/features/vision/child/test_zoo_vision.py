@@ -75,7 +75,7 @@ def check(name, rig, most=2048):
 @pytest.mark.parametrize("name", sorted(RECORDED))
 def test_tokens_and_log_probabilities_are_those_of_torch(name, tmp_path):
     rig = load(unpacked(name, tmp_path))
-    assert check(name, rig) < check(name, rig)  # the second time with what the prefix cache has of the first
+    assert check(name, rig) < check(name, rig)  # the second time, with the first one's prefix cache
 
 
 @pytest.mark.slow
