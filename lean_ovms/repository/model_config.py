@@ -21,8 +21,9 @@ VALUE_BYTES = {"u4": (0.5, 8), "u8": (1, 8), "f16": (2, 0), "bf16": (2, 0), "f32
 Scales are included: a key has one per channel of a block, a value one per token (the CPU plugin's inputs of
 PagedAttention)."""
 
-STATE_LAYERS = ("conv", "linear_attention", "mamba")
-"""The values of layer_types for layers that keep a state of fixed size per sequence instead of keys and values."""
+KEYLESS_LAYERS = ("conv", "linear_attention", "mamba", "mlp", "moe")
+"""The values of layer_types for layers without keys and values: layers that keep a state of fixed size per sequence,
+and feed-forward networks that are layers of their own."""
 
 
 def read(model_dir: Path) -> Json:
@@ -101,9 +102,9 @@ def kv_bytes_per_token(config: Json, keys: str, values: str) -> int:
 
 
 def _attention_layers(config: Json) -> int:
-    """Returns the number of attention layers in a model whose other layers keep a state; 0 if unknown."""
+    """Returns the number of attention layers in a model whose other layers keep no keys and values; 0 if unknown."""
     kinds = config.get("layer_types")
-    return sum(kind not in STATE_LAYERS for kind in kinds) if isinstance(kinds, list) else 0
+    return sum(kind not in KEYLESS_LAYERS for kind in kinds) if isinstance(kinds, list) else 0
 
 
 def _count(config: Json, name: str) -> int:

@@ -66,6 +66,21 @@ MAMBA_SIZES = {
     "ssm.conv_kernel": 4, "ssm.state_size": 16, "ssm.group_count": 1, "ssm.time_step_rank": 8, "ssm.inner_size": 128,
     "attention.head_count_kv": [0, 2], "rope.scaling.finetuned": False
 }  # fmt: skip
+NEMOTRON = {
+    "layers_block_type": ["mamba", "moe", "attention", "mamba", "moe"],
+    "head_dim": 32,
+    "ssm_state_size": 16,
+    "n_groups": 2,
+    "mamba_num_heads": 8,
+    "mamba_head_dim": 16,
+    "chunk_size": 128,
+    "time_step_min": 1e-9,
+}
+"""transformers 5.5.4 without kernels, unlike with them, computes something else behind the first chunk, and has a least
+step."""
+NEMOTRON_SIZES: dict[str, Any] = {
+    **MAMBA_SIZES, "ssm.group_count": 2, "attention.head_count_kv": [0, 0, 2, 0, 0], "rope.dimension_count": 16
+}  # fmt: skip
 KEY_HEADS, VALUE_HEADS = 2, 4
 DELTAS = {**DELTA_NET, "linear_num_key_heads": KEY_HEADS, "linear_num_value_heads": VALUE_HEADS}
 DELTA_SIZES = {
@@ -260,6 +275,7 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     ),
     "granitemoe": ("granitemoe", {**MIXTRAL, **GRANITE}, GRANITE_SCALES),
     "granitemoehybrid": ("granitehybrid", {**MAMBA, **MIXTRAL, **GRANITE}, {**GRANITE_SCALES, **MAMBA_SIZES}),
+    "nemotron_h": ("nemotron_h", NEMOTRON, {**NEMOTRON_SIZES, "feed_forward_length": [0, 32, 0, 0, 32]}),
     "qwen2_moe": ("qwen2moe", SHARED_EXPERT, {}),
     "qwen3_5_text": ("qwen35", DELTAS, DELTA_SIZES),
     "qwen3_5_moe_text": ("qwen35moe", {**DELTAS, **SHARED_EXPERT}, DELTA_SIZES),
@@ -383,6 +399,11 @@ def network(name: str) -> tuple[Any, dict[str, list[int]]]:
     kind = AutoModel if name in EMBEDDING else AutoModelForCausalLM
     model = kind.from_config(config, **attention(config)).float().eval()
     tensors: dict[str, list[int]] = {}
+    if name == "nemotron_h":  # of which transformers has the MLP only as a part of layers with experts
+        from transformers.models.nemotron_h.modeling_nemotron_h import NemotronHMLP
+
+        for block in model.model.layers:
+            block.mixer = NemotronHMLP(config) if block.block_type == "moe" else block.mixer
 
     def tensor(name: str, shape: list[int]) -> np.ndarray:
         tensors[name] = shape
@@ -398,7 +419,8 @@ def network(name: str) -> tuple[Any, dict[str, list[int]]]:
         for torch_name, weights in [*model.named_parameters(), *biases]:
             if torch_name.startswith("pooler."):
                 continue
-            target = names.get_name(torch_name, try_suffixes=(".weight", ".bias"))
+            usual = torch_name.replace("model.", "backbone.", 1) if architecture.startswith("nemotron") else torch_name
+            target = names.get_name(usual, try_suffixes=(".weight", ".bias"))
             found = from_gguf(torch_name, target, list(weights.shape), architecture, config, tensor)
             weights.copy_(torch.tensor(found))
     tied = model.config.tie_word_embeddings or name in EMBEDDING
@@ -494,10 +516,10 @@ def from_gguf(
         half = [size // 2 if place == axis else size for place, size in enumerate(shape)]
         names = [f"blk.{torch_name.split('.')[2]}.ffn_{part}_{end}.weight" for part in ("gate", "up")]
         return np.concatenate([tensor(name, half) for name in names], axis)
-    if ".mamba." in torch_name:
-        return mamba(torch_name, target, shape, tensor)
     if ".linear_attn." in torch_name:
         return delta_net(torch_name, target, shape, tensor)
+    if torch_name.endswith(".dt_bias") or (target and ".ssm_" in target):
+        return mamba(torch_name, target, shape, tensor, getattr(config, "n_groups", 1))
     if architecture.startswith("qwen35") and "norm" in target:
         return tensor(target, shape) - 1
     if target and target.endswith("shortconv.conv.weight"):
@@ -538,9 +560,9 @@ def delta_net(
 
 
 def mamba(
-    torch_name: str, target: str | None, shape: list[int], tensor: Callable[[str, list[int]], np.ndarray]
+    torch_name: str, target: str | None, shape: list[int], tensor: Callable[[str, list[int]], np.ndarray], groups: int
 ) -> np.ndarray:
-    """Returns the values of a parameter of selective state spaces."""
+    """Returns the values of a parameter of selective state spaces. groups: the groups of their heads."""
     layer, part = torch_name.split(".")[2], torch_name.split(".", 4)[-1]
     if part == "dt_bias":
         return tensor(f"blk.{layer}.ssm_dt.bias", shape)
@@ -550,7 +572,8 @@ def mamba(
         return np.log(-data) if part == "A_log" else data
     if part == "conv1d.weight":
         return tensor(target, [shape[0], shape[-1]])[:, None]
-    return tensor(target, [1, *shape])[0] if part == "norm.weight" else tensor(target, shape)
+    by_group = [groups, shape[0] // groups] if part == "norm.weight" else shape
+    return tensor(target, by_group).reshape(shape)
 
 
 def grouped(data: np.ndarray, axis: int, size: int) -> np.ndarray:

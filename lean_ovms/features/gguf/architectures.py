@@ -71,7 +71,12 @@ class Architecture:
     """Whether llama.cpp's converter permuted the rows so that the pairs are adjacent; otherwise transformers has them
     so, too."""
     activation: str = "silu"
-    """The activation function of the gate, "silu" or "gelu"."""
+    """The activation function of the gate, or of a feed-forward network without gates: "silu", "gelu" or
+    "squared_relu"."""
+    gated: bool = True
+    """Whether feed-forward networks and experts multiply the activated values by a second projection."""
+    alternating: bool = False
+    """Whether a layer has either a token mixer or a feed-forward network; otherwise each layer has both."""
     scaled_embeddings: bool = False
     """Whether token embeddings are multiplied by the square root of their width."""
     window_period: int = 0
@@ -137,6 +142,19 @@ LFM2 = Architecture(
         "mlp.down_proj": "feed_forward.w2",
     },
 )
+NEMOTRON_H = Architecture(
+    activation="squared_relu",
+    gated=False,
+    alternating=True,
+    unrotated=1,
+    forward_norm="attn_norm",
+    renamed={
+        **{f"self_attn.{letter}_proj": f"mixer.{letter}_proj" for letter in "qkvo"},
+        **{f"mamba.{part}_proj": f"mixer.{part}_proj" for part in ("in", "out")},
+        **{f"mlp.{part}_proj": f"mixer.{part}_proj" for part in PARTS},
+        **{f"mlp.shared_expert.{part}_proj": f"mixer.shared_experts.{part}_proj" for part in PARTS},
+    },
+)
 ARCHITECTURES = {
     "deepseek2": Architecture(sums_to_one=False, renamed=SHARED_EXPERTS),
     "ernie4_5": Architecture(pairs=True),
@@ -189,6 +207,7 @@ ARCHITECTURES = {
     "lfm2moe": LFM2,
     "llama": Architecture(pairs=True, permuted=True),
     "mistral3": Architecture(pairs=True, permuted=True),
+    "nemotron_h": NEMOTRON_H,
     "olmo2": Architecture(),
     "olmoe": Architecture(sums_to_one=False),
     "phi3": Architecture(),

@@ -239,11 +239,15 @@ class Header:
         """Returns the type of each layer of a hybrid network by transformers' names, or None if all layers have
         attention."""
         layers = range(min(self.layers, len(self.tensors)))
-        found = ["linear_attention" if self._keeps_state(layer) else "full_attention" for layer in layers]
+        found = [*map(self._layer_type, layers)]
         return found if "linear_attention" in found else None
 
-    def _keeps_state(self, layer: int) -> bool:
-        return any(f"blk.{layer}.{name}.weight" in self.tensors for name in ("shortconv.conv", "ssm_conv1d"))
+    def _layer_type(self, layer: int) -> str:
+        """Returns the type of a layer: it keeps a state, is a feed-forward network alone, or has attention."""
+        if any(f"blk.{layer}.{name}.weight" in self.tensors for name in ("shortconv.conv", "ssm_conv1d")):
+            return "linear_attention"
+        row, attends = ARCHITECTURES.get(self.architecture), f"blk.{layer}.attn_output.weight" in self.tensors
+        return "full_attention" if attends or row is None or not row.alternating else "mlp"
 
 
 def read(path: Path) -> Header:

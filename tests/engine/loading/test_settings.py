@@ -58,8 +58,8 @@ def test_older_names_and_left_out_heads_are_understood():
     assert model_config.context_length(gpt) == 512
 
 
-@pytest.mark.parametrize("kind", model_config.STATE_LAYERS)
-def test_layers_with_a_state_have_no_keys_and_values(kind):
+@pytest.mark.parametrize("kind", model_config.KEYLESS_LAYERS)
+def test_layers_without_attention_have_no_keys_and_values(kind):
     layers = QWEN["num_hidden_layers"]
     kinds = ["full_attention", *[kind] * (layers - 1)]
     assert model_config.kv_bytes_per_token({**QWEN, "layer_types": kinds}, "u8", "u8") == 800 // layers

@@ -81,7 +81,7 @@ def test_a_split_file_answers_what_it_answers_whole(name, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["granitemoehybrid", "lfm2", "qwen3_5_text"])
+@pytest.mark.parametrize("name", ["granitemoehybrid", "lfm2", "nemotron_h", "qwen3_5_text"])
 def test_a_hybrid_goes_on_from_cached_states(name, tmp_path):
     path = str(zoo_gguf.write(tmp_path / "x.gguf", name))
     options = {**OPTIONS, "compiled_twice": True, "enable_prefix_caching": True, "cache_interval_multiplier": 1}
@@ -282,6 +282,13 @@ def test_groups_that_cannot_have_the_experts_of_a_token_are_refused(tmp_path, gr
     path = zoo_gguf.write(tmp_path / "x.gguf", "deepseek_v3-groups", **sizes)
     with pytest.raises(StartError, match=f"3 of 8 experts are not chosen in {used} of {groups} groups"):
         network.read(path)
+
+
+@pytest.mark.parametrize("size", [{"group_count": 3}, {"group_count": None}, {"time_step_rank": 7}])
+def test_state_spaces_whose_heads_are_not_in_groups_are_refused(tmp_path, size):
+    changes = {f"nemotron_h.ssm.{key}": value for key, value in size.items()}
+    with pytest.raises(StartError, match="its state spaces have 128 elements in"):
+        network.read(zoo_gguf.write(tmp_path / "x.gguf", "nemotron_h", **changes))
 
 
 @pytest.mark.slow

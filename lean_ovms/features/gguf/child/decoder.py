@@ -15,6 +15,7 @@ from .attention import Projected, Sequences
 from .experts import Experts, Groups, chosen, chosen_apart, mixed
 from .file_layers import FileLayers, LinearLayer, halves
 from .positions import frequencies
+from .state_mixers import StateMixers
 from .tensors import Matrix, TensorRows, Tensors
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 SECTIONS = "rope.dimension_sections"
 """The key of the numbers of pairs that the time, the row and the column of a token turn, where images have these."""
-DELTA = {"in_proj_qkv": "attn_qkv", "in_proj_z": "attn_gate", "in_proj_b": "ssm_beta", "in_proj_a": "ssm_alpha"}
-"""The layers before a delta net by their names in transformers."""
 SIGMOID = 2
 """The number of the function with which experts have weights of their own."""
 VALUES = 2
@@ -67,6 +66,7 @@ class FileDecoder:
         epsilon = header.real("attention.layer_norm_rms_epsilon", 1e-5)
         self._layers = FileLayers(tensors, epsilon, adapted=adapted)
         self._row = ARCHITECTURES[header.architecture]
+        self._states = StateMixers(header, tensors, self._layers)
         self._width = header.number("embedding_length")
         self._logits_scale = 1 / header.real("logit_scale", 1.0)
         self._sharing = header.layers - header.number("attention.shared_kv_layers")
@@ -94,15 +94,19 @@ class FileDecoder:
         x = x if self._images is None else self._images.embedded(x)
         each_layer = self._for_layers(ids if self._images is None else self._images.padded(ids), x)
         more = self._header.real("residual_scale", 1.0)
-        for layer in range(count := self._header.layers):
-            result, last = self._mixed(layer, self._layers.norm(x, f"blk.{layer}.attn_norm"), positions, sequences)
-            if layer == count - 1 and wanted is not None:
-                x, result = (ops.gather(each, wanted, np.array([0])) for each in (x, result))
-                each_layer = [ops.gather(each, wanted, np.array([0])) for each in each_layer]
-            result = self._layers.product(result, last)
-            if self._row.forward_norm != "post_attention_norm":
-                result = self._layers.norm(result, f"blk.{layer}.post_attention_norm")
-            x = ops.add(x, layers.times(result, more))
+        mixing = [layer for layer in range(self._header.layers) if not self._only_feeds(layer)]
+        for layer in range(self._header.layers):
+            if layer in mixing:
+                result, last = self._mixed(layer, self._layers.norm(x, f"blk.{layer}.attn_norm"), positions, sequences)
+                if layer == mixing[-1] and wanted is not None:
+                    x, result = (ops.gather(each, wanted, np.array([0])) for each in (x, result))
+                    each_layer = [ops.gather(each, wanted, np.array([0])) for each in each_layer]
+                result = self._layers.product(result, last)
+                if self._row.forward_norm != "post_attention_norm":
+                    result = self._layers.norm(result, f"blk.{layer}.post_attention_norm")
+                x = ops.add(x, layers.times(result, more))
+            if layer in mixing and self._row.alternating:
+                continue
             result = self._forward(layer, x)
             x = ops.add(x, layers.times(self._layers.norm(result, f"blk.{layer}.post_ffw_norm"), more))
             if each_layer:
@@ -112,6 +116,11 @@ class FileDecoder:
             if self._layers.has(f"blk.{layer}.layer_output_scale"):
                 x = ops.multiply(x, self._tensors.numbers(f"blk.{layer}.layer_output_scale.weight").reshape(1, 1, 1))
         return self._layers.norm(x, self._row.last_norm)
+
+    def _only_feeds(self, layer: int) -> bool:
+        """Returns whether a layer has only a feed-forward network, and no token mixer."""
+        has = self._layers.has
+        return self._row.alternating and (has(f"blk.{layer}.ffn_down") or has(f"blk.{layer}.ffn_down_exps"))
 
     def _for_layers(self, ids: Any, x: Any) -> list[Any]:
         """Returns the per-layer embeddings of the tokens, one [tokens, 1, width] for each layer; [] if there are none.
@@ -175,79 +184,11 @@ class FileDecoder:
             positions: The positions of the tokens.
             sequences: Builds the operations in which tokens depend on those before them.
         """
-        if self._layers.has(f"blk.{layer}.shortconv.conv"):
-            last = LinearLayer(f"blk.{layer}.shortconv.out_proj", f"model.layers.{layer}.conv.out_proj")
-            return self._convolved(layer, x, sequences), last
-        if self._layers.has(f"blk.{layer}.ssm_conv1d"):
-            last = LinearLayer(f"blk.{layer}.ssm_out", self._delta_name(layer, "out_proj"))
-            mixed = self._scanned if self._layers.has(f"blk.{layer}.ssm_in") else self._remembered
-            return mixed(layer, x, sequences), last
+        if (found := self._states.mixed(layer, x, sequences)) is not None:
+            return found
         last = LinearLayer(f"blk.{layer}.attn_output", self._name(layer, "self_attn.o_proj"))
         attention = self._latent if self._layers.has(f"blk.{layer}.attn_kv_a_mqa") else self._attention
         return attention(layer, x, positions, sequences), last
-
-    def _convolved(self, layer: int, x: Any, sequences: Sequences) -> Any:
-        """Returns the result of LFM2's short convolution between two gates."""
-        name = f"blk.{layer}.shortconv"
-        x = self._layers.product(x, LinearLayer(f"{name}.in_proj", f"model.layers.{layer}.conv.in_proj"))
-        first, second, values = ops.split(x, np.int64(2), 3).outputs()
-        rows = ops.squeeze(ops.multiply(first, values), np.array([1]))
-        found = sequences.convolve(rows, self._tensors.numbers(f"{name}.conv.weight"))
-        return ops.multiply(second, ops.unsqueeze(found, np.array([1])))
-
-    def _remembered(self, layer: int, x: Any, sequences: Sequences) -> Any:
-        """Returns the gated result of a layer of delta nets [tokens, 1, heads * size of a head].
-
-        The heads of values are ordered so that the heads of queries and keys are tiled: all of them, then all again.
-        """
-        name, number = f"blk.{layer}", self._header.number
-        shared, heads, size = number("ssm.group_count"), number("ssm.time_step_rank"), number("ssm.state_size")
-        parts = [LinearLayer(f"{name}.{tensor}", self._delta_name(layer, place)) for place, tensor in DELTA.items()]
-        joined, gate, beta, alpha = self._layers.products(x, parts)
-        weights = self._tensors.numbers(f"{name}.ssm_conv1d.weight")
-        rows = ops.swish(sequences.convolve(ops.squeeze(joined, np.array([1])), weights))
-        widths = np.array([shared * size, shared * size, heads * size])
-        rows = [
-            ops.reshape(part, np.array([0, -1, size]), True)
-            for part in ops.variadic_split(rows, np.int64(1), widths).outputs()
-        ]
-        rows[:2] = [ops.concat([layers.unit(part)] * (heads // shared), 1) for part in rows[:2]]
-        beta, alpha = (ops.squeeze(value, np.array([1])) for value in (beta, alpha))
-        decay = ops.softplus(ops.add(alpha, self._tensors.numbers(f"{name}.ssm_dt.bias")[None]))
-        decay = ops.multiply(decay, self._tensors.numbers(f"{name}.ssm_a")[None])
-        found = self._layers.norm(sequences.remember([*rows, decay, ops.sigmoid(beta)]), f"{name}.ssm_norm")
-        return ops.multiply(ops.reshape(found, np.array([0, 1, heads * size]), True), ops.swish(gate))
-
-    def _scanned(self, layer: int, x: Any, sequences: Sequences) -> Any:
-        """Returns the gated result of a layer of state spaces [tokens, 1, heads * size of a head].
-
-        Raises ValueError if the layer has several groups of heads.
-        """
-        name, number, numbers = f"blk.{layer}", self._header.number, self._tensors.numbers
-        inner, heads, groups = number("ssm.inner_size"), number("ssm.time_step_rank"), number("ssm.group_count")
-        if groups != 1:
-            raise ValueError(f"its state spaces have {groups} groups of heads, and not one")
-        shared = groups * number("ssm.state_size")
-        joined = ops.squeeze(self._layers.product(x, LinearLayer(f"{name}.ssm_in", "")), np.array([1]))
-        widths = np.array([inner, inner + 2 * shared, heads])
-        gate, mixed, step = ops.variadic_split(joined, np.int64(1), widths).outputs()
-        weights, bias = (numbers(f"{name}.ssm_conv1d.{kind}") for kind in ("weight", "bias"))
-        mixed = ops.swish(sequences.convolve(mixed, weights, bias))
-        values, *both = ops.variadic_split(mixed, np.int64(1), np.array([inner, shared, shared])).outputs()
-        values = ops.reshape(values, np.array([0, heads, inner // heads]), True)
-        given, taken = (ops.reshape(part, np.array([0, groups, shared // groups]), True) for part in both)
-        step = ops.softplus(ops.add(step, numbers(f"{name}.ssm_dt.bias")[None]))
-        decays = ops.constant(numbers(f"{name}.ssm_a").reshape(-1))
-        found = sequences.scan([decays, step, given, values, taken])
-        found = ops.add(found, ops.multiply(values, numbers(f"{name}.ssm_d").reshape(1, -1, 1)))
-        found = ops.multiply(ops.reshape(found, np.array([0, inner]), True), ops.swish(gate))
-        return ops.unsqueeze(self._layers.norm(found, f"{name}.ssm_norm"), np.array([1]))
-
-    def _delta_name(self, layer: int, place: str) -> str:
-        """Returns the name in transformers of a part of a delta net layer, or "" if its heads have
-        another order there."""
-        same = self._header.number("ssm.group_count") == self._header.number("ssm.time_step_rank")
-        return f"model.layers.{layer}.linear_attn.{place}" if same else ""
 
     def _name(self, layer: int, place: str) -> str:
         """Returns the name in transformers of a part of a layer, or "" if it has none there."""
@@ -529,6 +470,10 @@ class FileDecoder:
             place: The name of the network in the layer in transformers.
         """
         gate, up, down = (f"blk.{layer}.ffn_{name}{end}" for name in ("gate", "up", "down"))
+        activate, last = layers.ACTIVATIONS[self._row.activation], self._name(layer, f"{place}.down_proj")
+        if not self._row.gated:
+            x = activate(self._layers.product(x, LinearLayer(up, self._name(layer, f"{place}.up_proj"))))
+            return self._layers.product(x, LinearLayer(down, last))
         rows, more = slice(None), slice(None)
         if not self._layers.has(gate):
             half = self._tensors.shape(f"{up}.weight")[0] // 2
@@ -536,8 +481,7 @@ class FileDecoder:
         # Not as one product: OpenVINO applies the gate's activation before it rounds to bf16.
         gated = self._layers.product(x, LinearLayer(gate, self._name(layer, f"{place}.gate_proj"), rows))
         shown = self._layers.product(x, LinearLayer(up, self._name(layer, f"{place}.up_proj"), more))
-        x = ops.multiply(layers.ACTIVATIONS[self._row.activation](gated), shown)
-        return self._layers.product(x, LinearLayer(down, self._name(layer, f"{place}.down_proj")))
+        return self._layers.product(ops.multiply(activate(gated), shown), LinearLayer(down, last))
 
     def _window(self, layer: int) -> int:
         period, pattern = self._row.window_period, self._header.numbers("attention.sliding_window_pattern")

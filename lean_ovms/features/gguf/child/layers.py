@@ -171,5 +171,14 @@ def product(x: Any, matrix: Matrix, sums: Sums, bias: Floats | None, name: str) 
     return found if bias is None else ops.add(found, bias.reshape([1] * (_rank(x) - 1) + [-1]))
 
 
-ACTIVATIONS: dict[str, Callable[[Any], Any]] = {"silu": ops.swish, "gelu": lambda x: ops.gelu(x, "tanh")}
-"""The functions of gates, by name."""
+def _squared_relu(x: Any) -> Any:
+    shown = ops.relu(x)
+    return ops.multiply(shown, shown)
+
+
+ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
+    "silu": ops.swish,
+    "gelu": lambda x: ops.gelu(x, "tanh"),
+    "squared_relu": _squared_relu,
+}
+"""The activation functions of feed-forward networks, by name."""

@@ -1,0 +1,129 @@
+"""Builds the token mixers of hybrid networks that keep a state for each sequence: convolutions, delta nets, Mamba-2."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from openvino import opset13 as ops
+
+from ..architectures import ARCHITECTURES
+from ..header import Header
+from . import layers
+from .attention import Sequences
+from .file_layers import FileLayers, LinearLayer
+from .tensors import Tensors
+
+DELTA = {"in_proj_qkv": "attn_qkv", "in_proj_z": "attn_gate", "in_proj_b": "ssm_beta", "in_proj_a": "ssm_alpha"}
+"""The layers before a delta net by their names in transformers."""
+
+
+class StateMixers:
+    """Builds the token mixers with states from the tensors of a file."""
+
+    def __init__(self, header: Header, tensors: Tensors, linear: FileLayers) -> None:
+        """Keeps what describes the layers.
+
+        Args:
+            header: The header of the file.
+            tensors: The tensors of the file.
+            linear: Builds linear layers and norms.
+        """
+        self._header = header
+        self._tensors = tensors
+        self._layers = linear
+        self._renamed = ARCHITECTURES[header.architecture].renamed
+
+    def mixed(self, layer: int, x: Any, sequences: Sequences) -> tuple[Any, LinearLayer] | None:
+        """Returns the result of a layer's token mixer, and the linear layer that projects it.
+
+        It returns None if the layer keeps no state.
+
+        Args:
+            layer: The number of the layer.
+            x: The normalized input of the layer.
+            sequences: Builds the operations in which tokens depend on those before them.
+        """
+        name = f"blk.{layer}"
+        if self._layers.has(f"{name}.shortconv.conv"):
+            last = LinearLayer(f"{name}.shortconv.out_proj", f"model.layers.{layer}.conv.out_proj")
+            return self._convolved(layer, x, sequences), last
+        if not self._layers.has(f"{name}.ssm_conv1d"):
+            return None
+        if self._layers.has(f"{name}.ssm_in"):
+            last = LinearLayer(f"{name}.ssm_out", self._name(layer, "mamba.out_proj"))
+            return self._scanned(layer, x, sequences), last
+        last = LinearLayer(f"{name}.ssm_out", self._delta_name(layer, "out_proj"))
+        return self._remembered(layer, x, sequences), last
+
+    def _convolved(self, layer: int, x: Any, sequences: Sequences) -> Any:
+        """Returns the result of LFM2's short convolution between two gates."""
+        name = f"blk.{layer}.shortconv"
+        x = self._layers.product(x, LinearLayer(f"{name}.in_proj", f"model.layers.{layer}.conv.in_proj"))
+        first, second, values = ops.split(x, np.int64(2), 3).outputs()
+        rows = ops.squeeze(ops.multiply(first, values), np.array([1]))
+        found = sequences.convolve(rows, self._tensors.numbers(f"{name}.conv.weight"))
+        return ops.multiply(second, ops.unsqueeze(found, np.array([1])))
+
+    def _remembered(self, layer: int, x: Any, sequences: Sequences) -> Any:
+        """Returns the gated result of a layer of delta nets [tokens, 1, heads * size of a head].
+
+        The heads of values are ordered so that the heads of queries and keys are tiled: all of them, then all again.
+        """
+        name, number = f"blk.{layer}", self._header.number
+        shared, heads, size = number("ssm.group_count"), number("ssm.time_step_rank"), number("ssm.state_size")
+        parts = [LinearLayer(f"{name}.{tensor}", self._delta_name(layer, place)) for place, tensor in DELTA.items()]
+        joined, gate, beta, alpha = self._layers.products(x, parts)
+        weights = self._tensors.numbers(f"{name}.ssm_conv1d.weight")
+        rows = ops.swish(sequences.convolve(ops.squeeze(joined, np.array([1])), weights))
+        widths = np.array([shared * size, shared * size, heads * size])
+        rows = [
+            ops.reshape(part, np.array([0, -1, size]), True)
+            for part in ops.variadic_split(rows, np.int64(1), widths).outputs()
+        ]
+        rows[:2] = [ops.concat([layers.unit(part)] * (heads // shared), 1) for part in rows[:2]]
+        beta, alpha = (ops.squeeze(value, np.array([1])) for value in (beta, alpha))
+        decay = ops.softplus(ops.add(alpha, self._tensors.numbers(f"{name}.ssm_dt.bias")[None]))
+        decay = ops.multiply(decay, self._tensors.numbers(f"{name}.ssm_a")[None])
+        found = self._layers.norm(sequences.remember([*rows, decay, ops.sigmoid(beta)]), f"{name}.ssm_norm")
+        return ops.multiply(ops.reshape(found, np.array([0, 1, heads * size]), True), ops.swish(gate))
+
+    def _scanned(self, layer: int, x: Any, sequences: Sequences) -> Any:
+        """Returns the gated result of a layer of state spaces [tokens, 1, heads * size of a head].
+
+        Raises ValueError if the sizes in the header do not fit each other.
+        """
+        name, number, numbers = f"blk.{layer}", self._header.number, self._tensors.numbers
+        inner, heads, groups = number("ssm.inner_size"), number("ssm.time_step_rank"), number("ssm.group_count")
+        if not heads or not groups or inner % heads or heads % groups:
+            raise ValueError(f"its state spaces have {inner} elements in {heads} heads of {groups} groups")
+        shared = groups * number("ssm.state_size")
+        projected = LinearLayer(f"{name}.ssm_in", self._name(layer, "mamba.in_proj"))
+        joined = ops.squeeze(self._layers.product(x, projected), np.array([1]))
+        widths = np.array([inner, inner + 2 * shared, heads])
+        gate, mixed, step = ops.variadic_split(joined, np.int64(1), widths).outputs()
+        weights, bias = (numbers(f"{name}.ssm_conv1d.{kind}") for kind in ("weight", "bias"))
+        mixed = ops.swish(sequences.convolve(mixed, weights, bias))
+        values, *both = ops.variadic_split(mixed, np.int64(1), np.array([inner, shared, shared])).outputs()
+        values = ops.reshape(values, np.array([0, heads, inner // heads]), True)
+        given, taken = (ops.reshape(part, np.array([0, groups, shared // groups]), True) for part in both)
+        step = ops.softplus(ops.add(step, numbers(f"{name}.ssm_dt.bias")[None]))
+        decays = ops.constant(numbers(f"{name}.ssm_a").reshape(-1))
+        found = sequences.scan([decays, step, given, values, taken])
+        found = ops.add(found, ops.multiply(values, numbers(f"{name}.ssm_d").reshape(1, -1, 1)))
+        found = ops.multiply(ops.reshape(found, np.array([0, inner]), True), ops.swish(gate))
+        if groups == 1:
+            return ops.unsqueeze(self._layers.norm(found, f"{name}.ssm_norm"), np.array([1]))
+        found = self._layers.unit_norm(ops.reshape(found, np.array([0, groups, inner // groups]), True))
+        found = ops.reshape(found, np.array([0, 1, inner]), True)
+        return ops.multiply(found, numbers(f"{name}.ssm_norm.weight").reshape(1, 1, -1))
+
+    def _name(self, layer: int, place: str) -> str:
+        """Returns the name in transformers of a part of a layer."""
+        return f"model.layers.{layer}.{self._renamed.get(place, place)}"
+
+    def _delta_name(self, layer: int, place: str) -> str:
+        """Returns the name in transformers of a part of a delta net layer, or "" if its heads have
+        another order there."""
+        same = self._header.number("ssm.group_count") == self._header.number("ssm.time_step_rank")
+        return f"model.layers.{layer}.linear_attn.{place}" if same else ""
