@@ -101,6 +101,9 @@ class _Sink(BytesIO):
 
     _taken = 0
 
+    def close(self) -> None:
+        """Does nothing. The garbage collector may close an abandoned file before soundfile writes its end."""
+
     def take(self) -> bytes:
         """Returns the bytes that were written since the last call."""
         with self.getbuffer() as written:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import math
 import struct
@@ -66,6 +67,19 @@ def test_no_samples_at_all_make_a_file() -> None:
     pytest.importorskip("soundfile")
     for name in FORMATS:
         assert isinstance(open_encoder(name, RATE).finish(), bytes)
+
+
+@pytest.mark.parametrize("name", ["opus", "mp3"])
+def test_an_abandoned_file_prints_nothing(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """A client that leaves, or a server that stops, leaves the file in a reference cycle."""
+    pytest.importorskip("soundfile")
+    encoder = open_encoder(name, RATE)
+    encoder.encode(SAMPLES[:RATE])
+    cycle: list[object] = [encoder]
+    cycle.append(cycle)
+    del encoder, cycle
+    gc.collect()
+    assert capfd.readouterr() == ("", "")
 
 
 def test_without_soundfile_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
