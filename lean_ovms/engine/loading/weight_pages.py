@@ -41,13 +41,16 @@ LEAST_IN_USE = 64 << 20
 """Bytes in use below which pages are not replaced, since such small weights fit into the CPU's caches."""
 RESIDENT = b"\1"
 """The byte that mincore writes for a page in memory."""
+WEIGHTS = (".bin", ".safetensors")
+"""The suffixes of mapped files that must not change."""
 INTERVAL_S = 0.02
 """Seconds between two drops while a model is loading; OpenVINO packs some 20 MB in that time."""
 
 _kept: dict[tuple[int, int], Any] = {}
 """The mappings by their first address and end, each with an object, such as a constant in it, that keeps it mapped."""
-_files: dict[str, tuple[int, tuple[int, int]]] = {}
-"""The open file descriptor of each mapped file by its path, with its size and modification time when it was mapped."""
+_files: dict[tuple[int, int], tuple[str, int, tuple[int, int]]] = {}
+"""The path and the open file descriptor of each mapped file, with its size and modification time when it was mapped, by
+its device and inode."""
 
 
 def keep(model: Any) -> None:
@@ -67,11 +70,22 @@ def keep(model: Any) -> None:
                 return
 
 
+def watch() -> None:
+    """Adds all mapped weights to the files that `changed_file` checks, once a model is loaded.
+
+    Openvino-genai's pipelines map their files themselves.
+    """
+    for path in {path for *_, path in _mapped_files() if path.endswith(WEIGHTS)}:
+        _watch(path)
+
+
 def _watch(path: str) -> None:
     """Adds a file to those that `changed_file` checks."""
     with contextlib.suppress(OSError):
         number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        _files[path] = number, file_state(number)
+        status = os.fstat(number)
+        if _files.setdefault((status.st_dev, status.st_ino), (path, number, file_state(number)))[1] != number:
+            os.close(number)
 
 
 def changed_file() -> str:
@@ -80,7 +94,7 @@ def changed_file() -> str:
     A file that is replaced by another of the same name is not modified: the old one stays mapped.
     """
     with contextlib.suppress(OSError):  # of a file system that is gone: what is mapped may still be in memory
-        return next((path for path, (number, before) in _files.items() if file_state(number) != before), "")
+        return next((path for path, number, before in _files.values() if file_state(number) != before), "")
     return ""
 
 
@@ -123,14 +137,18 @@ def dropping() -> Iterator[None]:
 
 def _mappings() -> dict[tuple[int, int], str]:
     """Returns the path of each large mapping of a file that this process only reads, by its first address and end."""
-    found = {}
+    found = {(begin, end): path for begin, end, path in _mapped_files() if end - begin >= LEAST_BYTES}
+    return {place: path for place, path in found.items() if place not in _kept}
+
+
+def _mapped_files() -> Iterator[tuple[int, int, str]]:
+    """Yields the first address, the end and the path of each mapping of a file that this process only reads."""
     with contextlib.suppress(OSError):
         for line in MAPS.read_text().splitlines():
             addresses, access, *_, path = line.split(maxsplit=5)
-            begin, end = (int(address, 16) for address in addresses.split("-"))
-            if access == READ_ONLY and end - begin >= LEAST_BYTES and (begin, end) not in _kept:
-                found[begin, end] = path
-    return found
+            if access == READ_ONLY:
+                begin, end = (int(address, 16) for address in addresses.split("-"))
+                yield begin, end, path
 
 
 def replace_small_pages() -> None:

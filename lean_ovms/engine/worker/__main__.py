@@ -85,6 +85,7 @@ def serve(transport: Transport, log_fd: int | None = None) -> int:
         with weight_pages.dropping():
             loader = named(row.package, row.loader)  # numpy alone takes 0.1 s, and not all need it
             task: Task = loader(config, transport.wake)
+        weight_pages.watch()
     except Exception as error:  # anything that keeps a model from loading has to reach the front end in one line
         log.debug("loading failed", exc_info=True)
         reason = str(error) if isinstance(error, StartError) else last_line(error)

@@ -1,5 +1,6 @@
 """Pages of mapped weights leave memory, and a network computes the same as before."""
 
+import mmap
 import os
 import re
 from pathlib import Path
@@ -70,6 +71,23 @@ def test_a_file_that_is_overwritten_is_found_and_one_that_is_replaced_is_not(net
     weight_pages.keep(ov.Core().read_model(network))
     os.utime(file, ns=(0, 0))
     assert weight_pages.changed_file() == str(file)
+
+
+@pytest.mark.parametrize(("size", "seen"), [(100, True), (1 << 21, True), (0, False)])
+def test_weights_that_a_pipeline_maps_itself_are_watched_too(size, seen, tmp_path):
+    file, other = tmp_path / "openvino_model.bin", tmp_path / "cache"
+    for path in (file, other):
+        path.write_bytes(bytes(size or 100))
+    with file.open("rb") as opened, other.open("rb") as opened_too:
+        mapped = [mmap.mmap(one.fileno(), 0, prot=mmap.PROT_READ) for one in (opened, opened_too) if size]
+        for _ in range(2):
+            weight_pages.watch()
+        os.utime(other, ns=(0, 0))
+        assert weight_pages.changed_file() == ""
+        file.write_bytes(b"new")
+        assert weight_pages.changed_file() == (str(file) if seen else "")
+        for one in mapped:
+            one.close()
 
 
 @pytest.mark.parametrize("size", [0, 1 << 20, 1 << 30])

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import mmap
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -411,3 +413,35 @@ def test_a_model_for_which_memory_is_too_little_is_reported_as_that(monkeypatch:
     assert worker.serve(transport) == worker.EXIT_NOT_LOADED
     [[failed]] = sent
     assert failed.message.startswith("the model does not load: there is not enough memory")
+
+
+def test_weights_that_change_under_any_task_end_its_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task's loader maps the file, as openvino-genai's pipelines do."""
+    file = tmp_path / "openvino_model.bin"
+    file.write_bytes(b"old")
+
+    class Overwriting:
+        def __init__(self, _task: object, _transport: object, check: Callable[[], None]) -> None:
+            self.check = check
+
+        def run(self) -> None:
+            self.check()
+            file.write_bytes(b"other")
+            self.check()
+
+    with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, prot=mmap.PROT_READ):
+        task = SimpleNamespace(ready=lambda: None, close=lambda: None)
+        transport = SimpleNamespace(
+            receive=lambda wait: [Load({})], send=lambda _: None, know=lambda _: None, wake=None
+        )
+        for owner, name, value in (
+            (worker, "keep_only", lambda _: None),
+            (worker.logs, "setup", lambda *_, **__: None),
+            (worker, "named", lambda *_: lambda *_: task),
+            (worker, "Worker", Overwriting),
+            (worker, "gc", SimpleNamespace(collect=int, freeze=int)),
+            (worker.weight_pages, "replace_small_pages", lambda: None),
+            (worker.weight_pages, "_files", {}),
+        ):
+            monkeypatch.setattr(owner, name, value)
+        assert worker.serve(transport) == worker.EXIT_BROKEN
