@@ -1,4 +1,4 @@
-"""Pipelines on the real engine, loaded once for all tests that ask for one."""
+"""Pipelines on the real engine, each loaded once for all tests."""
 
 import math
 
@@ -12,14 +12,14 @@ from tests.features.genai_pipelines.guard.fake_pipeline import FakePipeline, Scr
 
 @pytest.fixture(autouse=True)
 def steady_drafts(request, monkeypatch):
-    """How many tokens are drafted does not depend on what steps cost, but in the tests of that."""
+    """Makes the number of draft tokens independent of measured times, except in the tests of this."""
     if "draft_budget" not in request.module.__name__:
         monkeypatch.setattr(draft_budget, "LEAST_S", math.inf)
 
 
 @pytest.fixture(scope="session")
 def engine():
-    """Plenty of cache, no prefix caching: what the others are compared with."""
+    """An engine with a large cache and no prefix caching, to which others are compared."""
     return load()
 
 
@@ -29,7 +29,7 @@ def caching():
 
 
 def guarded_rigs(monkeypatch):
-    """Give every Rig the fake of openvino_genai's pipeline, with its guard."""
+    """Gives every Rig the fake of openvino_genai's pipeline, with its guard."""
 
     def make(running, priority_across_clients, **changes):
         return rig.guarded(FakePipeline(Script(**changes)), running)
@@ -39,7 +39,7 @@ def guarded_rigs(monkeypatch):
 
 @pytest.fixture(params=["guarded", "scripted"])
 def each_backend(request, monkeypatch):
-    """A Rig has the guarded fake of openvino_genai's pipeline, then the scripted engine."""
+    """Gives a Rig the guarded fake of openvino_genai's pipeline, then the scripted engine."""
     if request.param == "guarded":
         guarded_rigs(monkeypatch)
     return request.param

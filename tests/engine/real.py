@@ -1,4 +1,4 @@
-"""Shared by the tests on the real engine: pipelines set up so that results do not depend on the batch."""
+"""For tests on the real engine: pipelines that are set up so that results do not depend on the batch."""
 
 import hashlib
 import json
@@ -24,12 +24,12 @@ QUESTIONS = [
     "What color is the sky?",
 ]
 TOKENIZERS = {}
-"""Tokenizers by what their files say. To load one takes as long as to compile a small network, twice."""
+"""Loaded tokenizers by the content of their files. Loading one takes as long as compiling a small network twice."""
 DRAFT = Path(__file__).parents[1] / "data" / "demo_draft"
 
 
 def draft_model():
-    """A small draft if there is one, else the model itself."""
+    """Returns a small draft model if there is one, else the model itself."""
     return str(DRAFT if DRAFT.exists() else Config().model_dir)
 
 
@@ -38,7 +38,7 @@ def chat(text):
 
 
 def said_of_tokens(directory):
-    """What a directory's tokenizer is made of: its files, and the ids of config.json."""
+    """Returns what determines a directory's tokenizer: its files, and the ids in config.json."""
     found = {}
     for path in sorted(directory.iterdir()):
         if path.name == "config.json":
@@ -50,16 +50,16 @@ def said_of_tokens(directory):
 
 
 def compiled_once(*given, separate_prefill_model=False, **more):
-    """A PagedModel without another network for steps with prompts."""
+    """Returns a PagedModel without a second network for steps with prompts."""
     from lean_ovms.engine.paged.model import PagedModel
 
     return PagedModel(*given, **more)
 
 
 def assembled(*given, compiled_twice=True):
-    """What assemble.load returns, with a tokenizer that is loaded once.
+    """Returns what assemble.load returns, with a tokenizer that is loaded only once.
 
-    compiled_twice: whether a small network has, as a server's, another one for steps with prompts.
+    `compiled_twice` says whether a small network has a second one for steps with prompts, as in a server.
     """
     from lean_ovms.engine.paged import assemble
     from lean_ovms.features.drafting.child import network_drafts
@@ -85,7 +85,7 @@ def assembled(*given, compiled_twice=True):
 
 
 def load(blocks=2000, *, compiled_twice=True, **options):
-    """A pipeline of openvino_genai, or the paged one with pipeline_type="PAGED"."""
+    """Returns a pipeline of openvino_genai, or the paged one with pipeline_type="PAGED"."""
     from lean_ovms.features.genai_pipelines.child.continuous import ContinuousPipeline
 
     config = Config(**{**EXACT, "enable_prefix_caching": False, **options})
@@ -100,7 +100,7 @@ def outcome(rig, request):
 
 
 def quiet(engine, prompts, **sampling):
-    """What each gets when it is alone."""
+    """Returns the results of each prompt when it runs alone."""
     found = []
     for prompt in prompts:
         answer = Rig(pipeline=engine).ask(prompt, **sampling)
@@ -115,7 +115,7 @@ def assert_empty(rig):
 
 
 def generate(backend, *requests):
-    """The replies to requests that were added to a backend directly, all at once."""
+    """Returns the replies to requests that are added to a backend directly, all at once."""
     replies = {}
     for number, (sampling, fields) in enumerate(requests, 1):
         request = GenerationRequest(number, sampling, set(range(sampling.n)), details=True, **fields)

@@ -1,4 +1,4 @@
-"""Shared by tests of the engine child: a worker on the scripted engine and a transport without a socket."""
+"""For tests of the engine child: a worker on the scripted engine, and a transport without a socket."""
 
 from collections import deque
 from dataclasses import asdict
@@ -26,7 +26,7 @@ from lean_ovms.types.engine import EngineStats
 
 
 def queue_limits(queued, queued_by_client=1 << 30, queued_tokens=1 << 30):
-    """Options with these limits of waiting requests, and with no others of one client."""
+    """Returns options with these limits of waiting requests, and without separate limits for each client."""
     return EngineConfig(
         max_queued_requests=queued,
         max_queued_requests_per_client=queued_by_client,
@@ -39,7 +39,7 @@ RUNNING = 64
 
 
 class MemoryTransport:
-    """Frames in and out as lists. Raises where a socket would block for ever."""
+    """Keeps frames in lists. Raises an error where a socket would block forever."""
 
     def __init__(self):
         self.inbox = deque()
@@ -84,22 +84,23 @@ class Replies:
 
 
 def scripted(running=RUNNING, priority_across_clients=False, **changes):
-    """The scripted engine. changes: of its script."""
-    from lean_ovms.features.scripted_engine.child.backend import ScriptedEngine  # numpy takes 0.1 s to import
+    """Returns the scripted engine, with changes to its script."""
+    # Late, because numpy takes 0.1 s to import.
+    from lean_ovms.features.scripted_engine.child.backend import ScriptedEngine
     from lean_ovms.features.scripted_engine.child.script import Script
 
     return ScriptedEngine(Script(**changes), max_running=running, priority_across_clients=priority_across_clients)
 
 
 def guarded(pipeline, running=RUNNING):
-    """A pipeline of openvino_genai, or the fake of one, with its guard."""
+    """Returns a pipeline of openvino_genai, or the fake of one, with its guard."""
     from lean_ovms.features.genai_pipelines.child.guard.backend import GuardedPipeline
 
     return GuardedPipeline(pipeline, running)
 
 
 def fresh(backend):
-    """A backend that is used by one rig after the other, each with ids of its own."""
+    """Returns a backend for use by one rig after the other, each with its own ids."""
     assert backend.idle
     backend.out.clear()
     return backend
@@ -125,18 +126,18 @@ class WorkerRig:
         self.put(Cancel(request_id, index))
 
     def turn(self, times=1):
-        """Returns what these turns of the worker send."""
+        """Runs turns of the worker, and returns what they send."""
         before = len(self.transport.frames)
         for _ in range(times):
             assert self.worker.turn()
         return self.sent(before)
 
     def sent(self, frames=0):
-        """The records that were sent, without those of so many frames."""
+        """Returns the records that were sent, without those of the first frames."""
         return [record for frame in self.transport.frames[frames:] for record in frame]
 
     def run(self, most=3000):
-        """Turn until the task is idle."""
+        """Runs turns until the task is idle."""
         for _ in range(most):
             if self.task.idle and not self.transport.inbox:
                 return self
@@ -144,15 +145,16 @@ class WorkerRig:
         raise AssertionError(f"still at work after {most} turns: {self.stats()}")
 
     def stats(self):
-        """The engine's counts at this moment."""
+        """Returns the engine's counts at this moment."""
         return EngineStats(**self.task.stats())
 
 
 class Rig(WorkerRig):
-    """A worker and the records that it has sent so far, by request.
+    """A worker and the records that it has sent, by request.
 
-    pipeline: one of openvino_genai, which is guarded; or a whole backend; None: the scripted engine. changes: of its
-    script.
+    `pipeline` is one of openvino_genai, which gets a guard, or a complete backend; with None, the scripted engine is
+    used, with
+    changes to its script.
     """
 
     def __init__(self, pipeline=None, limits=LIMITS, running=RUNNING, priority_across_clients=False, **changes):
@@ -164,7 +166,8 @@ class Rig(WorkerRig):
             self.backend = guarded(pipeline, running)
         self.pipeline = getattr(self.backend, "pipeline", self.backend)
         super().__init__(GenerationTask(self.backend, limits))
-        self.scheduler = getattr(self.backend, "scheduler", self.backend)  # the guard of a pipeline is one itself
+        # The guard of a pipeline is its own scheduler.
+        self.scheduler = getattr(self.backend, "scheduler", self.backend)
         self._read = 0
         self._answers = {}
 
@@ -182,7 +185,7 @@ class Rig(WorkerRig):
         priority=0,
         **sampling,
     ):
-        """Put a Submit into the inbox; returns its id, a new one by default. Greedy by default."""
+        """Puts a Submit into the inbox, by default greedy and with a new id. Returns the id."""
         number = request_id or self.next_id()
         asked = SamplingParams(**{"temperature": 0.0, **sampling})
         record = Submit(number, prompt, add_special_tokens, truncate, want_tokens, asdict(asked))
@@ -192,12 +195,12 @@ class Rig(WorkerRig):
         return number
 
     def answer(self, request_id):
-        """Raises AssertionError if the records are in a wrong order or there is a second final."""
+        """Returns the answer. Raises AssertionError if records are in the wrong order, or there is a second final."""
         self._take_in()
         return self._answers.get(request_id, Replies())
 
     def ask(self, prompt, **kw):
-        """Submit, run to the end, and return the answer."""
+        """Submits a request, runs it to the end, and returns the answer."""
         request_id = self.submit(prompt, **kw)
         self.run()
         return self.answer(request_id)
@@ -227,7 +230,7 @@ def take_in(answer, record):
     elif isinstance(record, Prefilled):
         assert answer.accepted
         assert answer.prefill_ms is None
-        assert 0 not in answer.tokens  # another choice may have been faster, where a step failed meanwhile
+        assert 0 not in answer.tokens  # another choice may have been faster, if a step failed meanwhile
         answer.cached, answer.prefill_ms = record.cached, record.ms
     elif isinstance(record, Progress):
         assert answer.accepted

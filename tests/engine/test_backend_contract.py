@@ -18,13 +18,13 @@ def loaded(request):
     if request.param == "scripted":
         return scripted(blocks=BLOCKS, context=131_072)
     made = load(blocks=BLOCKS, pipeline_type=request.param, max_num_batched_tokens=256)
-    made._overlapping = False  # on any machine: a turn is a step
+    made._overlapping = False  # so that on every machine a turn is a step
     return made
 
 
 @pytest.fixture
 def rig(loaded):
-    """Every test leaves its engine as it found it."""
+    """Checks that every test leaves its engine as it found it."""
     made = Rig(pipeline=loaded)
     yield made
     stats = made.stats()
@@ -64,7 +64,7 @@ def test_the_same_request_gives_the_same_tokens_alone_and_among_others(rig):
 
 
 def test_a_preempted_request_goes_on_as_if_nothing_had_happened(rig):
-    prompts = [[40 + i, 41, 42] for i in range(3)]  # together they need 21 blocks at their ends
+    prompts = [[40 + i, 41, 42] for i in range(3)]  # at their ends they need 21 blocks together
     alone = [rig.ask(prompt, max_tokens=200, **FREE).tokens for prompt in prompts]
     numbers = [rig.submit(prompt, max_tokens=200, **FREE) for prompt in prompts]
     rig.run()
@@ -142,7 +142,7 @@ def test_the_model_says_what_it_is(rig):
 @pytest.mark.parametrize("options", [{"draft_model_path": draft_model()}, {"prompt_lookup": True}])
 def test_drafts_bring_several_tokens_of_a_step_and_the_same_text(options, engine):
     rig = Rig(pipeline=load(blocks=BLOCKS, pipeline_type="PAGED", **options))
-    asked = {"max_tokens": 80, "num_assistant_tokens": 4, "max_ngram_size": 3, **FREE}  # it counts twice
+    asked = {"max_tokens": 80, "num_assistant_tokens": 4, "max_ngram_size": 3, **FREE}  # the answer repeats itself
     answer = rig.ask(chat("Count from 1 to 9."), **asked)
     assert rig.stats().steps < 80
     assert answer.tokens == Rig(pipeline=engine).ask(chat("Count from 1 to 9."), max_tokens=80, **FREE).tokens

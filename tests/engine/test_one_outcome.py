@@ -1,4 +1,4 @@
-"""The law of one end: every submitted id gets exactly one final, whatever clients, engine and chance do."""
+"""Every submitted id gets exactly one final, whatever clients, engine and chance do."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ WEIGHTS = [25, 25, 25, 8, 8, 4, 8, 1, 1, 1]
 
 
 class Client:
-    """Sends requests until it has sent enough and all ends were seen; counts how each of them ended."""
+    """Sends requests until it has sent enough and has seen all kinds of ends; counts how each of them ended."""
 
     def __init__(self, engine, rng, ends, ids):
         self.engine = engine
@@ -33,7 +33,8 @@ class Client:
         self.sent = 0
 
     async def run(self, requests, ends_to_see):
-        """On a slow machine the first rounds may meet nothing but an engine that starts: go on until all ends came."""
+        """Continues until all kinds of ends were seen, because on a slow machine the first requests may only find a
+        starting engine."""
         while requests > 0 or not self.ends.keys() >= ends_to_see:
             requests -= 1
             self.sent += 1
@@ -55,7 +56,7 @@ class Client:
         return submit(self.engine, prompt, n=self.rng.choice([1, 1, 3]), seeds=(1, 2, 3))
 
     async def follow(self, reply):
-        """Read to the end, or give up at some point; a reader that would wait for ever fails the test by time-out."""
+        """Reads to the end, or gives up at some point. A reader that waits forever fails the test by a timeout."""
         async with contextlib.aclosing(StreamIterator(reply)) as found:
             return await self.read(reply, found)
 
@@ -67,7 +68,7 @@ class Client:
                 found = await asyncio.wait_for(anext(pieces), 50)
             except RequestError as error:
                 with pytest.raises(type(error)):
-                    await anext(pieces)  # it stays the end
+                    await anext(pieces)  # the end stays the end
                 return type(error).__name__
             except asyncio.TimeoutError:
                 return "given up"
@@ -92,7 +93,7 @@ async def killer(engine, rng, times):
 
 
 async def outlived(engine):
-    """An answer of the last life; what was sent last may still kill the one before it."""
+    """Returns an answer of the last engine process. What was sent last may still kill the previous one."""
     while True:
         await until(lambda: engine.state == "ready")
         with contextlib.suppress(Unavailable):
@@ -130,11 +131,11 @@ steps = st.one_of(
 
 
 class Model:
-    """What a reader of one reply must see, written down as simply as possible."""
+    """A simple model of what the reader of one reply must get."""
 
     def __init__(self, sequences):
         self.open = set(range(sequences))
-        self.due = {i: [] for i in self.open}  # (tokens, reason) not read yet
+        self.due = {i: [] for i in self.open}  # (tokens, reason) that were not read yet
         self.failed = False
 
     def tokens(self, index, tokens, reason):
@@ -153,7 +154,7 @@ class Model:
         self.open.clear()
 
     def look(self):
-        """What an open sink gets, and what then: None, "end" or "error"."""
+        """Returns what an open sink gets, and what happens then: None, "end" or "error"."""
         found = {
             index: ([token for tokens, _ in parts for token in tokens], parts[-1][1])
             for index, parts in self.due.items()
@@ -164,7 +165,7 @@ class Model:
 
 
 async def look(gate):
-    """Open the sink for a moment: what it gets, and whether that was all."""
+    """Opens the sink for a moment. Returns what it gets, and whether that was all."""
     gate.open()
     await asyncio.sleep(0)
     await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Framing: any cut, any content, and nothing but frames."""
+"""Framing: any cut, any content, and errors for anything that is not a frame."""
 
 import contextlib
 import dataclasses

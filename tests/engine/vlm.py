@@ -1,4 +1,4 @@
-"""Shared by the tests of vision: the small model that names colours, and what it should say."""
+"""For tests of vision: the small model that names colours, and what it should answer."""
 
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -36,7 +36,7 @@ def said(*colours):
 
 
 def see(rig, prompt, *colours, size=SIZE, tag="", **sampling):
-    """Put a Submit with plain images into the inbox; returns its id."""
+    """Puts a Submit with plain images into the inbox. Returns its id."""
     number = rig.next_id()
     asked = asdict(SamplingParams(**{"temperature": 0.0, "max_tokens": 30, **sampling}))
     pixels = [bytes(COLOURS[c]) * (size[0] * size[1]) for c in colours]
@@ -45,7 +45,7 @@ def see(rig, prompt, *colours, size=SIZE, tag="", **sampling):
 
 
 def unpacked_omni_model(folder):
-    """The directory of a tiny random Qwen3-Omni, which is this folder."""
+    """Unpacks a tiny random Qwen3-Omni into a folder, and returns its directory."""
     return extract(DATA / "omni_model.tar.xz", folder)
 
 

@@ -1,12 +1,12 @@
 """An engine child that plays a part: `python fake_child.py <part> <fd>`. The prompt of a Submit says what it does.
 
-Parts: ok, die, die_talking (by an exception), hang, garbage, wrong, load_failed, die_after_ready,
-holder (its own child holds the pipe),
-escapee (the same, in a session of its own), deaf (ignores everything), stubborn (ignores SIGTERM too),
-vocabulary (another one in every life), report (tells what it was given), FILE (the part that FILE says).
-Prompts: "count N" sends N tokens one frame each; "burst N" in one frame; "hang"; "die"; "garbage"; "refuse"; "fail";
+Parts: ok, die, die_talking (with an exception), hang, garbage, wrong, load_failed, die_after_ready,
+holder (its own child keeps the pipe open),
+escapee (the same, in another session), deaf (ignores everything), stubborn (also ignores SIGTERM),
+vocabulary (a different one after each start), report (reports what it was given), FILE (the part that FILE contains).
+Prompts: "count N" sends N tokens, one frame each; "burst N" in one frame; "hang"; "die"; "garbage"; "refuse"; "fail";
 "half" (half a frame, then dies); "beams" (one frame with all finals); "slow" (one token per ping).
-"print" (the texts of an Encode are printed to stderr) and "abort" (the same, and dies by SIGABRT) are Encode's.
+The texts of an Encode may be "print" (they are printed to stderr) and "abort" (the same, then it dies by SIGABRT).
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Shared by the engine tests: engines on the fake child, and an event loop whose clock runs faster than the wall's."""
+"""For tests of the engine client: engines on the fake child, and an event loop with a fast clock."""
 
 import asyncio
 import contextlib
@@ -13,20 +13,22 @@ from lean_ovms.types import SamplingParams
 from tests.streams import pieces
 
 PATIENT_S = 300.0
-"""For whatever must happen, in real seconds: the machine may be slow and busy."""
+"""Real seconds to wait for something that must happen, because the machine may be slow and busy."""
 FAKE = pathlib.Path(__file__).with_name("fake_child.py")
 
 
 def command(part="ok"):
-    """Starts the fake child; -S because its path is ours anyway, and start-up time is test time."""
+    """Returns the command of the fake child. -S makes it start faster, and it needs no site packages."""
     return [sys.executable, "-S", str(FAKE), part]
 
 
 @contextlib.asynccontextmanager
 async def running(part="ok", **options):
-    """A started engine on the fake child, stopped at the end.
+    """Yields a started engine on the fake child, and stops it at the end.
 
-    No limit of loading unless options have one: on a fast loop 600 s are a few real ones, and a child may take longer.
+    The time for loading is not limited unless options say so: on a fast loop, 600 s are a few real seconds, and a child
+    may
+    take longer.
     """
     engine = EngineClient(Config(**{"engine_load_timeout_s": 1e9, **options}), command(part))
     try:
@@ -50,7 +52,7 @@ async def submit(
 
 
 async def read(reply):
-    """Everything of a reply: {index: (tokens, logprobs, reason)}. Raises what it ends with."""
+    """Reads a reply to its end: {index: (tokens, logprobs, reason)}. Raises the error with which it ends."""
     seen = {}
     async for found in pieces(reply):
         for record in found:
@@ -61,7 +63,7 @@ async def read(reply):
 
 
 async def until(condition, timeout_s=PATIENT_S):
-    """Wait for what another process does; the loop's own clock does not matter here."""
+    """Waits for something that another process does, independent of the loop's clock."""
     end = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < end, "waited in vain"
@@ -69,7 +71,7 @@ async def until(condition, timeout_s=PATIENT_S):
 
 
 class FastSelector(selectors.DefaultSelector):
-    """Waits a speed-th of what it is asked to wait."""
+    """Waits for a fraction of the requested time."""
 
     speed = 1.0
 
@@ -78,7 +80,7 @@ class FastSelector(selectors.DefaultSelector):
 
 
 class FastLoop(asyncio.SelectorEventLoop):
-    """Real input and output, timers `speed` times faster: a back-off of 30 s takes 30 ms at 1000."""
+    """An event loop with real I/O, whose timers are `speed` times faster: at 1000, a back-off of 30 s takes 30 ms."""
 
     def __init__(self, speed):
         selector = FastSelector()
@@ -91,7 +93,7 @@ class FastLoop(asyncio.SelectorEventLoop):
 
 
 def run_fast(main, speed=100.0):
-    """Run a coroutine function on a fast loop."""
+    """Runs a coroutine function on a fast loop."""
     loop = FastLoop(speed)
     try:
         return loop.run_until_complete(main())

@@ -1,4 +1,4 @@
-"""One life of a child: every way to begin, every way to end, and nothing left behind."""
+"""The life of a child: every way to start, every way to end, and nothing left behind."""
 
 import asyncio
 import contextlib
@@ -20,13 +20,13 @@ from tests.engine.client.harness import PATIENT_S, command, run_fast, until
 from tests.waiting import cancel
 
 pytestmark = pytest.mark.slow
-"""Each starts a process."""
+"""Each test starts a process."""
 
 LOAD = protocol.Load({"model_name": "m"})
 
 
 class Life:
-    """A child with what it delivered and whether it was lost."""
+    """A child, with the records that it delivered, and whether it was lost."""
 
     def __init__(self):
         self.records = []
@@ -143,7 +143,7 @@ async def test_stop_ends_a_start_that_waits():
     life = Life()
     task = asyncio.create_task(life.start("hang"))
     await until(lambda: life.child.pid)
-    os.kill(life.child.pid, signal.SIGTERM)  # or it would take its whole grace
+    os.kill(life.child.pid, signal.SIGTERM)  # otherwise it would use its whole grace period
     await life.child.stop()
     with pytest.raises(StartError):
         await task
@@ -159,7 +159,8 @@ async def test_a_command_that_does_not_exist_is_a_start_error():
 
 @pytest.mark.parametrize("ours", [True, False])
 async def test_the_child_gets_its_pipe_and_nothing_else_of_ours(tmp_path, monkeypatch, ours):
-    """ours: whether logging is set up; a program that has its own gets the child's lines by the pipe."""
+    """`ours` says whether our logging is set up. A program with its own logging gets the child's lines through the
+    pipe."""
     monkeypatch.setattr(prestart, "_writes_logs", lambda: ours)
     with open(tmp_path / "inheritable", "w") as file:
         os.set_inheritable(file.fileno(), True)

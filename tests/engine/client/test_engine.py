@@ -1,4 +1,4 @@
-"""The engine as the front end sees it: on a child that answers, refuses, falls silent and dies."""
+"""The engine as the front end sees it, with a child that answers, rejects requests, falls silent and dies."""
 
 import asyncio
 import logging
@@ -24,7 +24,7 @@ from tests.waiting import cancel
 
 
 async def lost(awaitable):
-    """Await what must end with the engine's death."""
+    """Awaits something that must end with the engine's death."""
     with pytest.raises(Unavailable) as error:
         await awaitable
     assert error.value.code == "engine_restarted"
@@ -44,7 +44,7 @@ def gone(pid):
 
 
 async def test_a_thread_can_ask_why_an_engine_is_not_ready():
-    """A large form is read in a thread, which has no event loop."""
+    """Large forms are parsed in a thread, which has no event loop."""
     engine = EngineClient(Config(), command())
     starting = asyncio.ensure_future(engine.start())
     await asyncio.sleep(0)
@@ -108,7 +108,7 @@ async def test_many_replies_do_not_mix():
 
 @pytest.mark.slow
 async def test_a_long_prompt_is_not_json(monkeypatch):
-    """A million line breaks as JSON would hold the event loop for 16 ms."""
+    """A million line breaks in JSON would block the event loop for 16 ms."""
     async with running() as engine:
         encoded = []
         whole = protocol.encode
@@ -193,7 +193,7 @@ async def test_calls_are_answered():
 )
 async def test_an_engine_that_never_served_is_a_start_error(part, words):
     engine = EngineClient(Config(), command(part))
-    if part == "die_after_ready":  # it may also be seen as a death right after the start
+    if part == "die_after_ready":  # may also be detected as a death right after the start
         return await dies_at_once(engine)
     with pytest.raises(StartError, match=words):
         await engine.start()
@@ -227,7 +227,7 @@ def test_a_child_that_is_killed_while_it_loads_is_replaced(number, tmp_path, cap
         await engine.stop()
 
     with caplog.at_level(logging.CRITICAL):
-        run_fast(main, speed=10.0)  # its own end is seen within 200 ms; else it would be killed here
+        run_fast(main, speed=10.0)  # on a faster loop the child would be killed before its own end is noticed
 
 
 async def dies_at_once(engine):
@@ -381,7 +381,8 @@ def test_the_model_is_told_of_a_restart_before_requests_are_and_refuses_what_it_
 
 @pytest.mark.slow
 def test_a_healthy_life_makes_the_next_death_a_first_one(monkeypatch):
-    """How long a life is healthy is set here: what is a minute on the fast loop is a moment on a busy machine."""
+    """The test sets after what time a life is healthy, because a minute on the fast loop is only a moment on a busy
+    machine."""
 
     async def main():
         monkeypatch.setattr(engine_module, "HEALTHY_AFTER_S", 1e9)
@@ -420,7 +421,7 @@ def test_a_new_vocabulary_is_taken_and_an_equal_one_keeps_its_object(part, same)
 @pytest.mark.slow
 @pytest.mark.parametrize("prompt", ["stop", "mute"])
 def test_a_child_that_stands_still_is_killed_and_replaced(prompt):
-    """mute alone answers pings, so it lives; with a child that is stopped nothing comes at all."""
+    """A mute child answers only pings, so it is alive; a stopped child sends nothing at all."""
 
     async def main():
         async with running(engine_watchdog_s=30.0) as engine:

@@ -1,4 +1,4 @@
-"""What a child prints becomes records of the log: none raw, none lost with the child, and no flood."""
+"""The output of a child becomes log records: no raw lines, none lost when the child dies, and no flood."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from lean_ovms.errors import StartError
 from tests.engine.client.harness import PATIENT_S, command, until
 
 pytestmark = pytest.mark.slow
-"""Each starts a process."""
+"""Each test starts a process."""
 
 TRACEBACK = """Traceback (most recent call last):
   File "model.py", line 3, in load
@@ -42,7 +42,7 @@ def group(text: str | bytes) -> list[tuple[int, str]]:
     grouper = Grouper()
     data = text if isinstance(text, bytes) else text.encode()
     found = grouper.feed(data) + grouper.flush(last=True)
-    for size in (1, 3):  # however it is cut
+    for size in (1, 3):  # for different cuts of the data
         other = Grouper()
         again = [r for i in range(0, len(data), size) for r in other.feed(data[i : i + size])] + other.flush(last=True)
         assert again == found
@@ -114,7 +114,7 @@ async def test_a_flood_is_read_and_counted(caplog: pytest.LogCaptureFixture) -> 
     total = 30_000
     with caplog.at_level("INFO"), reading() as (log, writer):
         lines = b"".join(b"line %d\n" % number for number in range(total))
-        await asyncio.to_thread(_write_all, writer, lines)  # blocks unless it is read
+        await asyncio.to_thread(_write_all, writer, lines)  # blocks until it is read
         os.close(writer)
         await until(lambda: log._pipe.closed)
     counts = [record.args[1] for record in caplog.records if "left out" in record.message]
@@ -190,7 +190,7 @@ async def test_an_error_of_a_child_that_cannot_start_names_the_exception(capfd: 
 
 async def test_a_child_that_is_stopped_after_its_pipe_has_ended_has_crashed(caplog: pytest.LogCaptureFixture) -> None:
     async with child() as (found, lost):
-        found._reap, reap = lambda: None, found._reap  # its end is noticed later than that of the pipe
+        found._reap, reap = lambda: None, found._reap  # delays the notice of its end until after that of the pipe
         found.send(protocol.Encode(1, ["abort", "terminate called\n"], True))
         await until(lambda: lost)
         stopping = asyncio.create_task(found.stop())

@@ -1,4 +1,4 @@
-"""Children that are started ahead: given out once, replaced if they died, and never left behind."""
+"""Children that are started ahead are given out once, replaced if they have died, and never left behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mailboxes and calls: merging, pushing, cancelling, and exactly one end; no process."""
+"""Replies and calls: merging, pushing, cancelling, and exactly one end. No process."""
 
 import asyncio
 
@@ -32,7 +32,7 @@ def room():
 
 
 async def pushed(reply, is_open=True):
-    """A sink to which the reply is pushed already."""
+    """Returns a sink to which the reply is already being pushed."""
     gate = Gate(reply, is_open=is_open)
     await asyncio.sleep(0)
     return gate
@@ -134,7 +134,7 @@ async def test_an_error_of_no_known_class_is_a_failure_of_the_engine(room):
 
 @pytest.mark.parametrize("reason", [None, "stop"])
 async def test_what_the_sink_raises_ends_the_request_and_no_other(reason, room):
-    """Also when it is raised for the last tokens."""
+    """Also if it is raised at the last tokens."""
     reply, other = room.accepted(2), room.accepted()
     task = asyncio.ensure_future(reply.push_to(Sink(lambda found: 1 / 0)))
     gate = await pushed(other)
@@ -143,7 +143,7 @@ async def test_what_the_sink_raises_ends_the_request_and_no_other(reason, room):
     with pytest.raises(ZeroDivisionError):
         await task
     assert room.sent == ([protocol.Cancel(reply.id)] if reason is None else [])
-    assert room.busy == (reason is None)  # with the other one
+    assert room.busy == (reason is None)  # with the other request
 
 
 async def test_a_cancelled_sequence_is_never_seen_again_and_the_others_go_on(room):

@@ -1,4 +1,4 @@
-"""Silence: when it is asked about, when it is death, and when it proves nothing. Time is a number here."""
+"""Silence of the child: when the watchdog asks, when it means death, and when it means nothing. Time is simulated."""
 
 import asyncio
 import heapq
@@ -9,7 +9,7 @@ from lean_ovms.engine.client.engine import Watchdog
 
 
 class Clock(asyncio.AbstractEventLoop):
-    """The two methods of a loop that tell and use time."""
+    """The methods of an event loop that use time."""
 
     def __init__(self):
         self.now = 100.0
@@ -30,7 +30,7 @@ class Clock(asyncio.AbstractEventLoop):
         return False
 
     def advance(self, seconds, late=0.0):
-        """Run the timers that fall due; late: all of them only so long after the end."""
+        """Runs the timers that are due. With `late`, all run only that long after the end."""
         end = self.now + seconds
         while self.timers and self.timers[0].when() <= end:
             handle = heapq.heappop(self.timers)
@@ -59,7 +59,7 @@ def clock(monkeypatch):
 
 @pytest.fixture
 def dog(clock):
-    """One that watches work."""
+    """Returns a watchdog that watches work."""
     dog = Dog()
     dog.begin()
     return dog
@@ -105,7 +105,7 @@ def test_when_the_work_is_done_the_last_timer_is_the_end(clock, dog):
 def test_silence_before_new_work_does_not_count(clock, dog):
     clock.advance(1.0)
     dog.work = False
-    clock.advance(3.9)  # the first timer still stands
+    clock.advance(3.9)  # the first timer is still running
     dog.begin()
     clock.advance(9.8)
     assert dog.calls == ["ping"]

@@ -1,4 +1,4 @@
-"""Laws of fair admission, on each scheduler: nobody starves, no slot is idle, exactly one outcome for each id."""
+"""Fair admission with each scheduler: no client starves, no slot is idle, and each id has exactly one outcome."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -26,7 +26,7 @@ def turns_until_first_token(rig, request, most=300):
 
 
 def starts(rig):
-    """The requests in the order in which their sequences are added; a preempted one again."""
+    """Returns the requests in the order in which their sequences are added; preempted ones are added again."""
     found = []
     start = rig.scheduler.start
     rig.scheduler.start = lambda sequence: (found.append(sequence.request), start(sequence))[1]
@@ -34,7 +34,7 @@ def starts(rig):
 
 
 def hostile(rig, prompts=128, n=20, **sampling):
-    """One HTTP request with many sequences."""
+    """Sends one HTTP request with many sequences."""
     seeds = tuple(range(n))
     asked = {"n": n, "seeds": seeds, "temperature": 1.0, **LONG, **sampling}
     return [rig.submit(f"prompt {i}", client="hostile", group=1, **asked) for i in range(prompts)]
@@ -62,7 +62,7 @@ def test_a_batch_with_as_many_sequences_as_a_step_can_take_gives_way_too():
     hostile(rig, prompts=8, n=4)
     rig.turn(40)
     full = rig.stats().running
-    assert full == 12  # a fourth of the step is kept for prompts
+    assert full == 12  # a quarter of the step is reserved for prompts
     polite = rig.submit("hello", client="polite", max_tokens=5)
     assert turns_until_first_token(rig, polite) <= 2 + MIN_RUN_STEPS
     assert rig.stats().running == full
@@ -143,7 +143,7 @@ def test_no_client_waits_for_more_than_a_few_admissions_of_others():
             raise AssertionError(f"{name} waited for {place - last[name]} admissions, {order}")
         last[name] = place
         rest[name] -= 1
-        for other in "abc":  # one without further work waits for nobody
+        for other in "abc":  # a client without further work waits for nobody
             if not rest[other]:
                 last[other] = len(order)
 
@@ -298,25 +298,25 @@ def test_steps_are_as_full_as_without_the_limit_on_prompts(length: int):
 
 
 def test_a_short_prompt_is_computed_together_with_a_long_one_of_its_client():
-    """By the paged engine; openvino_genai's pipelines compute prompts in their order."""
+    """By the paged engine; openvino_genai's pipelines compute prompts in order."""
     rig = make(slots=64, step_tokens=64)
     for i in range(3):
         rig.submit(f"{i}" + "long " * 600, group=10 + i, max_tokens=2)
     rig.turn(3)
     for i in range(4):
         assert turns_until_first_token(rig, rig.submit(f"hello {i}", group=20 + i, max_tokens=2)) <= 2
-    assert len(rig.scheduler.batch.prefilling) == 1  # the other long ones wait for the first
+    assert len(rig.scheduler.batch.prefilling) == 1  # the other long prompts wait for the first
 
 
 def test_prompts_wait_for_what_is_really_left_of_one_whose_parts_shrink():
-    """The paged engine computes less of a long prompt in a step than fits into it."""
+    """The paged engine may compute less of a long prompt in a step than would fit."""
     rig = make(slots=64, step_tokens=64)
     rig.scheduler.chunk_sizes.part = lambda start, left, budget: (min(left, 16), 16)
     decoding = rig.submit("x", max_tokens=200, ignore_eos=True)
     rig.turn()
     for i in range(3):
         rig.submit(f"{i}" + "long " * 120, group=10 + i, max_tokens=2)
-    rig.turn(30)  # 480 tokens of 600; steps of 64 would have computed all of them
+    rig.turn(30)  # 480 of 600 tokens; steps of 64 would have computed all of them
     assert len(rig.scheduler.batch.prefilling) == 1
     rig.run()
     assert len(rig.answer(decoding).tokens[0]) == 200
@@ -329,7 +329,7 @@ def test_many_short_prompts_wait_for_one_another_where_steps_are_shared():
     for i in range(40):
         rig.submit(f"{i:02} this is short", client="hostile", group=10 + i, max_tokens=20)
     rig.turn()
-    assert len(rig.scheduler.running) == 1 + 2  # 16 tokens each, in half a step of 64
+    assert len(rig.scheduler.running) == 1 + 2  # of 16 tokens each, in half a step of 64
     polite = rig.submit("hello", client="polite", max_tokens=2)
     assert turns_until_first_token(rig, polite) <= 3
 
@@ -359,14 +359,15 @@ def test_one_clients_tokens_in_the_queue_are_limited():
 
 
 def test_further_prompts_of_a_request_are_limited_where_others_wait_with_their_tokens():
-    """Alone they pass: their sum is limited before. Else many requests with many prompts each would fill the memory."""
+    """A single request passes, because its sum is already limited. Many requests with many prompts each would fill
+    the memory."""
     rig = make(slots=1, queued_tokens=100)
     first = [rig.submit("x" * 60, client="a", group=1, **LONG) for _ in range(5)]
     rig.turn()
     assert all(rig.answer(i).accepted for i in first)
     for i in first[2:]:
         rig.cancel(i)
-    rig.turn()  # one runs, one waits
+    rig.turn()  # one runs, and one waits
     second = [rig.submit("x" * 60, client="a", group=2, **LONG) for _ in range(4)]
     rig.turn()
     assert [rig.answer(i).refused is None for i in second] == [True, False, False, False]

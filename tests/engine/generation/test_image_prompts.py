@@ -1,4 +1,4 @@
-"""Prompts with images, checked once more where they are computed; and how many tokens images take. No engine."""
+"""Prompts with images are checked again where they are computed; the number of tokens of images. No engine."""
 
 import gc
 import json
@@ -123,7 +123,7 @@ def test_the_scripted_pipeline_reads_images_aloud():
 
 @pytest.mark.parametrize("cancelled", [False, True])
 def test_pixels_are_freed_with_their_request(cancelled: bool) -> None:
-    """A request and its sequences refer to each other: without a collection of garbage they would stay."""
+    """A request and its sequences refer to each other, so they would stay until a garbage collection."""
     rig = Rig(FakePipeline(Script(vision=True)))
     pixels, alone = bytes(bytearray(PIXELS)), bytes(bytearray(PIXELS))
     request = rig.submit("<|user|>see <ov_genai_image_0>!")
@@ -143,7 +143,7 @@ def test_pixels_are_freed_with_their_request(cancelled: bool) -> None:
 
 
 def token_counter(tmp_path, rule, **settings):
-    """Eyes of a model whose images take rule(height, width) tokens; a character is a token."""
+    """Returns a token counter for images of rule(height, width) tokens. In texts, a character is a token."""
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(settings))
     asked = []
 
@@ -185,7 +185,7 @@ SIZES = [
 
 @pytest.mark.parametrize(("size", "tokens"), SIZES)
 def test_qwens_rule_is_that_of_transformers(size, tokens):
-    """Recorded from Qwen2VLImageProcessor's smart_resize (transformers 5.5.4)."""
+    """The numbers were recorded from Qwen2VLImageProcessor's smart_resize (transformers 5.5.4)."""
     assert Patches(unit=28, least=QWEN["min_pixels"], most=QWEN["max_pixels"]).tokens(size) == tokens
 
 

@@ -1,4 +1,4 @@
-"""After a step that raised: one request pays for it, the others go on as if nothing had been."""
+"""After a step has failed, one request gets the error, and the others continue as if nothing had happened."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def test_a_poisoned_step_harms_only_the_request_that_poisoned_it():
         "engine_error",
     ]
     assert {i: rig.answer(i).text() for i in texts} == texts
-    assert rig.stats().recoveries == 2  # it is tried a second time, among the proven
+    assert rig.stats().recoveries == 2  # it is tried again, among requests that are known to work
     assert rig.stats().kv_blocks_used == 0
 
 

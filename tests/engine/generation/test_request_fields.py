@@ -43,13 +43,14 @@ def test_a_pipeline_without_the_capability_refuses_the_field(name):
 
 
 def scripted_logprobs(token, ids):
-    """Of these ids, where the script says a token."""
+    """Returns the log probabilities of these ids at a position where the script generates a token."""
     line = LINES[token].astype(float)
     return pytest.approx([line[i] - np.log(np.exp(line).sum()) for i in ids], abs=1e-5)
 
 
 def assert_alternatives(top, token, most):
-    """Those of a place where the script says a token: itself and those that follow it."""
+    """Checks the alternatives at a position where the script generates a token: the token itself, and those that
+    follow it."""
     assert [i for i, _ in top] == [token + place for place in range(most)]
     assert [value for _, value in top] == scripted_logprobs(token, [i for i, _ in top])
 
@@ -85,7 +86,7 @@ def test_a_prompt_is_scored_with_alternatives_in_company_though_it_is_in_the_pre
     rig.turn(2)
     scored = rig.submit("abc", prompt_logprobs=True, prompt_top_logprobs=1, n=2, seeds=(1, 2))
     rig.turn(2)
-    answer = rig.answer(scored)  # it did not wait until the other was finished
+    answer = rig.answer(scored)  # it did not wait until the other had finished
     assert answer.prompt_logprobs[0] is None
     assert answer.prompt_ranks == [1, 1]
     for token, value, top in zip(b"bc", answer.prompt_logprobs[1:], answer.prompt_top, strict=True):
@@ -122,7 +123,7 @@ def test_a_bad_word_is_forbidden_after_a_blank_too_unless_that_is_a_token_of_its
 
 
 def test_forbidden_tokens_are_left_out():
-    """The next of the script's alternatives comes instead."""
+    """The next of the script's alternatives is generated instead."""
     rig = Rig()
     assert rig.ask("abx", bad_words=("bx", "zz")).text() == "aby"
     assert rig.ask("abx", logit_bias=((ord("a"), -100),)).text() == "bbx"
@@ -169,7 +170,8 @@ KINDS = [{}, LOOKUP, *({"tokens_per_step": tokens} for tokens in (1, 4, 50))]
 
 
 def make(options):
-    """The fake of openvino_genai's pipeline where its steps bring so many tokens, and else the scripted engine."""
+    """Returns the fake of openvino_genai's pipeline if a number of tokens per step is given, else the scripted
+    engine."""
     return Rig(FakePipeline(Script(**options))) if "tokens_per_step" in options else Rig(**options)
 
 
@@ -200,7 +202,7 @@ OPEN, CLOSE = (1,), (8, 9)
 
 
 def run(state, tokens):
-    """What comes out when the model would write these tokens, forced ones in between."""
+    """Returns the output if the model generates these tokens, with forced ones in between."""
     out, waiting = [], list(tokens)
     while waiting:
         forced = state.forced
@@ -216,9 +218,9 @@ def run(state, tokens):
         (2, True, [6, 6, 7], [6, 6, 8, 9, 7]),
         (0, True, [7], [8, 9, 7]),
         (0, False, [5, 1, 7], [5, 1, 8, 9, 7]),
-        (3, True, [6, 8, 9, 7, 7, 7, 7], [6, 8, 9, 7, 7, 7, 7]),  # it ends by itself
-        (2, True, [6, 8, 7], [6, 8, 9, 7]),  # the budget is spent in the middle of the end
-        (3, True, [6, 8, 9, 1, 6, 7], [6, 8, 9, 1, 6, 8, 9, 7]),  # what is left is for a second block
+        (3, True, [6, 8, 9, 7, 7, 7, 7], [6, 8, 9, 7, 7, 7, 7]),  # the thinking ends by itself
+        (2, True, [6, 8, 7], [6, 8, 9, 7]),  # the budget is used up in the middle of the end
+        (3, True, [6, 8, 9, 1, 6, 7], [6, 8, 9, 1, 6, 8, 9, 7]),  # the rest is for a second block
         (9, False, [5, 5], [5, 5]),
     ],
 )

@@ -1,4 +1,4 @@
-"""Scheduling, on each scheduler: the cache never overflows, and preempted sequences resume."""
+"""Scheduling with each scheduler: the cache never overflows, and preempted sequences resume."""
 
 import random
 
@@ -11,7 +11,7 @@ from tests.engine.rig import Rig, queue_limits
 
 
 def run_watching(rig, most=5000):
-    """Run to the end; there are never more blocks in use than exist."""
+    """Runs to the end, and checks that there are never more blocks in use than exist."""
     for _ in range(most):
         if rig.backend.idle and not rig.transport.inbox:
             return

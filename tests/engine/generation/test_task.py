@@ -1,4 +1,4 @@
-"""Text generation, with each scheduler: one outcome per request, in the right frames, and nothing left."""
+"""Text generation with each scheduler: one outcome per request, in the right frames, and nothing left."""
 
 import asyncio
 from array import array
@@ -42,7 +42,7 @@ def test_an_answer_streams_token_by_token_and_ends_with_stop():
     rig = Rig()
     answer = rig.ask("hello")
     assert answer.text() == "hello"
-    assert answer.tokens[0][-1] == EOS  # as the engine generates it; the parsers hide it
+    assert answer.tokens[0][-1] == EOS  # the engine's output includes it; parsers remove it
     assert answer.reasons == {0: "stop"}
     assert answer.accepted == Accepted(1, 5, None)
     assert idle(rig)
@@ -470,7 +470,7 @@ def test_n_works_in_assisted_pipelines(speculative):
 
 
 def test_many_ids_of_an_encode_are_no_json():
-    """A million would hold the front end's event loop for 60 ms."""
+    """As JSON, a million ids would block the front end's event loop for 60 ms."""
     rig = Rig()
     rig.put(Encode(1, ["a" * 9000, "", "bc"], False))
     rig.turn()

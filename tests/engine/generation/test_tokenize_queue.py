@@ -1,4 +1,4 @@
-"""Commands with long texts: tokenized in a thread while others are stepped, with one outcome each."""
+"""Commands with long texts are tokenized in a thread while steps continue, with one outcome each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LIMITS = queue_limits(64)
 
 
 class BlockedEncoder:
-    """A pipeline.LongTextEncoder whose texts take until `go` is set. threads: where it was called."""
+    """A pipeline.LongTextEncoder that waits until `go` is set. `threads` has the threads that called it."""
 
     def __init__(self):
         self.go = threading.Event()
@@ -43,7 +43,7 @@ class BlockedEncoder:
 
 
 class ThreadRig(Rig):
-    """A rig whose thread can be waited for."""
+    """A rig that can wait for its thread."""
 
     def __init__(self, limits=LIMITS, **changes):
         super().__init__(limits=limits, **changes)
@@ -65,7 +65,7 @@ class ThreadRig(Rig):
 def rig():
     made = ThreadRig(context=1000, blocks=100)
     yield made
-    made.long_text_encoder.go.set()  # no thread is left waiting
+    made.long_text_encoder.go.set()  # leaves no thread waiting
 
 
 def test_t38_a_neighbour_goes_on_while_a_long_text_is_tokenized(rig):
@@ -203,7 +203,7 @@ def test_many_short_texts_of_an_encode_are_tokenized_in_the_thread(rig):
 
 
 def test_many_bad_words_are_tokenized_in_the_thread():
-    """256 of 250 letters kept everybody waiting for 2.5 s."""
+    """256 words of 250 letters blocked all clients for 2.5 s."""
     rig = ThreadRig(context=1000, blocks=100)
     words = tuple(f"{letter}q" for letter in "abcdefghij")
     few = rig.submit("hi", bad_words=words[:8], max_tokens=1)

@@ -1,4 +1,4 @@
-"""Every id of a request has to be in the vocabulary before the engine sees it; each refusal names its field."""
+"""All ids in a request must be in the vocabulary before the engine gets them; each error names its field."""
 
 from dataclasses import asdict, fields
 

@@ -1,4 +1,4 @@
-"""Precisions of keys and values: each pair is one that the CPU loads, or an error that names the options."""
+"""Precisions of keys and values: the CPU can load each pair, or an error names the options."""
 
 from itertools import product
 from pathlib import Path

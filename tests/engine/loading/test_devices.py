@@ -1,4 +1,4 @@
-"""Which device, which pipeline: decided from names and files."""
+"""The device and the pipeline are chosen by names and files."""
 
 import pytest
 
@@ -65,5 +65,5 @@ def test_the_first_of_several_gpus_is_just_gpu_too():
     [("CPU", 32), ("HETERO:CPU", 32), ("AUTO:CPU", 32), ("GPU", 16), ("AUTO:GPU,CPU", 16)],
 )
 def test_blocks_are_large_only_where_nothing_but_a_cpu_computes(name, size):
-    """Smaller than they are is safe, larger is not."""
+    """A value that is too small is safe, one that is too large is not."""
     assert devices.block_size(devices.members(name, ["CPU"])) == size

@@ -1,4 +1,4 @@
-"""Large pages for what a process has in use; nothing is allocated for them."""
+"""Large pages replace memory that a process already uses; nothing is allocated for them."""
 
 import ctypes
 import mmap
@@ -16,7 +16,8 @@ LIBC = ctypes.CDLL(None)
 
 @pytest.fixture
 def first():
-    """The first of five places of large pages. The small pages of one of them are in use but for half of them."""
+    """Yields the first of five aligned places for large pages. All small pages are in use, but in the third place
+    only half."""
     memory = mmap.mmap(-1, 6 * SIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     first = -(-address // SIZE) * SIZE
@@ -28,7 +29,7 @@ def first():
 
 
 def mapping(address, file="maps"):
-    """What /proc/self/maps, or smaps, says of the mapping of this address."""
+    """Returns the entry of /proc/self/maps, or smaps, for the mapping of an address."""
     found = []
     for line in Path(f"/proc/self/{file}").read_text().splitlines():
         begin, dash, rest = line.partition(" ")[0].partition("-")

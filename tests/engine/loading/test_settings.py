@@ -1,4 +1,4 @@
-"""From options and config.json to the numbers a pipeline is built with."""
+"""The numbers with which a pipeline is built, from options and config.json."""
 
 import json
 import os
@@ -26,7 +26,7 @@ QWEN = {
 
 @pytest.fixture
 def model(tmp_path):
-    """Writes config.json and gives the options of that model."""
+    """Writes config.json, and returns the options of that model."""
 
     def write(config, **options):
         (tmp_path / "config.json").write_text(json.dumps(config))
@@ -42,7 +42,7 @@ def model(tmp_path):
     ("precision", "size"), [("u8", 800), ("u4", 480), ("f16", 1280), ("bf16", 1280), ("f32", 2560)]
 )
 def test_bytes_per_token_are_those_of_the_tensors(precision, size):
-    """Those that the CPU plugin's PagedAttention takes for a model of this shape."""
+    """The tensors are those that the CPU plugin's PagedAttention takes for a model of this shape."""
     assert model_config.kv_bytes_per_token(QWEN, precision, precision) == size
 
 
@@ -157,13 +157,13 @@ def test_prompts_are_split_unless_configured_otherwise(model):
 
 
 def test_unsplit_prompts_fit_a_step_whole(model):
-    """A longer one would raise in every step for ever."""
+    """A longer prompt would fail in every step."""
     made = settings.resolve(model(QWEN, dynamic_split_fuse=False), GB)
     assert (made.split_prompts, made.step_tokens) == (False, 8192)
 
 
 def test_a_draft_model_never_gets_prompts_in_parts(model):
-    """Split or partly cached next to other requests, GenAI answers otherwise."""
+    """If a prompt is divided or partly cached next to other requests, GenAI gives other answers."""
     made = settings.resolve(model(QWEN, draft_model_path="x"), GB)
     assert (made.speculative, made.split_prompts, made.step_tokens) == ("draft", False, 8192)
     assert not made.prefix_caching

@@ -1,4 +1,4 @@
-"""Texts to ids: exactly the exported tokenizer's, by tokenizer.json, by remembered segments, or by itself."""
+"""Texts become exactly the ids of the exported tokenizer, with tokenizer.json, with cached segments, or with itself."""
 
 from __future__ import annotations
 
@@ -123,11 +123,11 @@ def test_other_ids_than_the_exported_tokenizers_are_not_used(ask: Encode, pieces
     made = TextEncoder(DEMO_MODEL, other, pieces, json_tokenizer.read(DEMO_MODEL))
     assert made._json is None
     assert made("a  b", False) == other("a  b", False)
-    assert made.encode("a  b", False).tolist() == other("a  b", False)  # nor does the graph agree
+    assert made.encode("a  b", False).tolist() == other("a  b", False)  # the graph differs as well
 
 
 def test_segments_that_depend_on_each_other_are_tokenized_whole(ask: Encode, pieces: list[bytes]) -> None:
-    """A tokenizer whose word at the very start of a text differs, as SentencePiece's prefix can."""
+    """The tokenizer treats a word at the very start of a text differently, as SentencePiece's prefix can."""
 
     def other(text: str, add_special_tokens: bool) -> list[int]:
         return [99, *ask(text, False)] if text else []

@@ -1,4 +1,4 @@
-"""The detokenizer as a table: read from the graph, proven against the engine, refused where it is no table."""
+"""The detokenizer as a table, which is read from its graph, verified with the engine, and rejected if it is not one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CLEAN_UP = ("RegexNormalization", r"(?| ([\\.\\?\\!,])| ('[ms])| (') | ('[rv]e)|
 
 
 class Graph:
-    """Writes openvino_detokenizer.xml and .bin as openvino_tokenizers would: a chain of operators."""
+    """Writes openvino_detokenizer.xml and .bin as a chain of operators, like openvino_tokenizers."""
 
     def __init__(self, pieces, special=(0,), *, slice_stop=None, attribute=None):
         self.layers, self.edges, self.data = [], [], b""
@@ -104,7 +104,7 @@ def graph(directory, pieces, *ops, **more):
 
 
 class Decoder:
-    """A tokenizer as openvino_genai's, by definition: all bytes at once."""
+    """A tokenizer like openvino_genai's, by the definition: it decodes all bytes at once."""
 
     def __init__(self, pieces=PLAIN, special=(0,), strip=False, vocab=None):
         self.pieces, self.special, self.strip, self.vocab = pieces, special, strip, vocab
@@ -216,7 +216,7 @@ def test_what_is_no_table_is_not_exact_but_shows_tokens(tmp_path, ops):
 
 
 def test_tokens_of_an_inexact_table_are_still_rewritten(tmp_path):
-    """They are shown alone, with log probabilities."""
+    """Single tokens are shown like this in log probabilities."""
     ops = [*SPM, ("Brandnew",), VALIDATE]
     found = vocabulary.build(graph(tmp_path, WORDS, *ops), Decoder())
     assert (found.exact, found.pieces) == (False, PLAIN)
@@ -272,7 +272,7 @@ def test_the_number_of_replacement_characters_does_not_matter(tmp_path):
 
 
 def test_bytes_that_are_no_text_may_be_left_out(tmp_path):
-    """As GGUF models' detokenizers do; alone, half a character then prints nothing, but it is no special token."""
+    """GGUF models' detokenizers do so. Half a character alone then prints nothing, but it is not a special token."""
 
     class Silent(Decoder):
         def one(self, tokens, skip):
@@ -364,7 +364,7 @@ def texts(tokenizer, rows, skip):
 @pytest.mark.model
 @pytest.mark.parametrize("skip", [True, False])
 def test_token_by_token_reads_as_the_engine_decodes(real, skip):
-    """Thousands of random rows: any ids, ids of bytes and fragments only, and rows that begin with spaces."""
+    """Thousands of random rows: any ids, only ids of bytes and fragments, and rows that begin with spaces."""
     tokenizer, found = real
     dice = random.Random(7)
     everything = range(len(found.pieces))
@@ -438,7 +438,8 @@ def _collapsed(text: str) -> str:
 @pytest.mark.model
 @pytest.mark.parametrize("step", [1, 5])
 async def test_a_window_of_the_engines_own_decodes_reads_as_one_decode(real, step):
-    """For models whose table is not exact: here of two that have one, so that long random texts can be compared."""
+    """This is for models whose table is not exact. The two models here have exact tables, so that long random texts
+    can be compared."""
     tokenizer, found = real
 
     async def in_engine(ids, skip_special_tokens):

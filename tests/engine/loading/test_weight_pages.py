@@ -1,4 +1,4 @@
-"""Pages of mapped weights leave memory, and a network computes the same as before."""
+"""Pages of mapped weights can leave memory, and the network computes the same as before."""
 
 import mmap
 import os
@@ -24,7 +24,7 @@ def nothing_kept(monkeypatch):
 
 @pytest.fixture
 def network(tmp_path):
-    """A network of one product, of a file."""
+    """Returns a network of one product, loaded from a file."""
     weights = np.random.default_rng(1).standard_normal((SIZE, SIZE), np.float32)
     x = ops.parameter([-1, SIZE], np.float32, name="x")
     file = tmp_path / "network.xml"
@@ -33,7 +33,7 @@ def network(tmp_path):
 
 
 def resident(file: Path) -> int | None:
-    """Returns the KB of a file that are in this process's memory; None: it is not mapped."""
+    """Returns the KB of a file that are in this process's memory; None if it is not mapped."""
     found = re.search(rf"{file}\n(?:\w+: .*\n)*?Rss: +(\d+)", Path("/proc/self/smaps").read_text())
     return int(found[1]) if found else None
 
@@ -55,7 +55,7 @@ def test_pages_leave_memory_and_are_read_again(network):
 
 
 def test_a_mapping_stays_as_long_as_it_may_be_dropped(network):
-    """Else the addresses could be those of other memory."""
+    """Otherwise the addresses could belong to other memory."""
     weight_pages.keep(ov.Core().read_model(network))
     assert resident(network.with_suffix(".bin")) is not None
 

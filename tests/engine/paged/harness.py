@@ -1,4 +1,4 @@
-"""The paged engine without tasks and pipes: requests by their parameters, read back one by one."""
+"""The paged engine without tasks and pipes: requests are added with their parameters, and read back one by one."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field, fields
@@ -29,7 +29,7 @@ from lean_ovms.types import SamplingParams
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Params(params.Params):
-    """With what is the request's own: how many texts of how many tokens, from which seed on."""
+    """Sampling parameters together with those of a request: the number of texts, their length, the first seed."""
 
     max_tokens: int = 16
     seed: int = 0
@@ -39,7 +39,7 @@ class Params(params.Params):
 
 @dataclass(slots=True)
 class Output:
-    """New tokens of one text."""
+    """The new tokens of one text."""
 
     generated_ids: list = field(default_factory=list)
     generated_log_probs: list = field(default_factory=list)
@@ -47,7 +47,7 @@ class Output:
 
 
 class Asked:
-    """A request to a Driver, and what came of it."""
+    """A request to a Driver, and its results."""
 
     def __init__(self, driver, request):
         self._driver, self._request = driver, request
@@ -74,7 +74,7 @@ class Asked:
         return bool(self._outputs)
 
     def read(self):
-        """What is new, by the number of the text."""
+        """Returns what is new, by the number of the text."""
         if not self._outputs:
             raise RuntimeError("there is no output to read")
         found, self._outputs = dict(self._outputs), defaultdict(Output)
@@ -114,7 +114,7 @@ class Asked:
 
 
 class NoSuspects:
-    """Every step that fails is tried again; there is chance in these tests, and no fault."""
+    """Tries every failed step again: failures in these tests are random, and no request causes them."""
 
     def pick(self, interrupted):
         return None
@@ -130,7 +130,7 @@ class NoSuspects:
 
 
 class Matchers(NoGrammars):
-    """Matchers by the numbers of their requests."""
+    """Returns matchers by the numbers of their requests."""
 
     def __init__(self, found):
         self._found = found
@@ -143,7 +143,8 @@ class Matchers(NoGrammars):
 
 
 class Driver(Engine):
-    """An engine with requests that can be read. scheduled: sequences of the last step. on_disk: answers of the tier."""
+    """An engine whose requests can be read. `scheduled` has the sequences of the last step, `on_disk` the tier's
+    answers."""
 
     def __init__(self, network, **options):
         self._by_request = {}
@@ -204,7 +205,7 @@ class Driver(Engine):
         return not self.idle
 
     def start(self):
-        """Begin the next step; whether there is one that `step` will end."""
+        """Begins the next step. Returns whether there is one, which `step` will end."""
         if self.runner.running is None:
             self.admit()
             self.runner.start()
@@ -222,5 +223,5 @@ class Driver(Engine):
 
     def _recover(self, error):
         if not isinstance(error, RuntimeError):
-            raise error  # a fault of the engine's, not of the network
+            raise error  # an error in the engine, not in the network
         super()._recover(error)

@@ -1,7 +1,7 @@
-"""A network without weights, for the tests of the paged engine: what a token sees is read back from the cache.
+"""A network without weights for tests of the paged engine, which reads back what a token sees from the cache.
 
-A block of its cache holds token ids. Logits are a function of the whole text as the block tables give it, so a wrong
-block, a wrong length or a forgotten copy gives other tokens than the text itself would.
+A block of its cache holds token ids. Logits depend on the whole text that the block tables give, so a wrong block, a
+wrong length or a missing copy leads to other tokens.
 """
 
 import itertools
@@ -44,7 +44,8 @@ EMPTY = -1
 
 
 def logits_after(text):
-    """[vocab]: what comes after these tokens. Rather peaked, and often what came after the last token before."""
+    """Returns the logits [vocab] after these tokens. They are peaked, often at the token that followed the last
+    token before."""
     return _logits(str(list(text[-6:])) + str(len(text)), (text[-1] + 1) % 8).copy()
 
 
@@ -57,9 +58,9 @@ def _logits(seed, likely):
 
 
 class FakeNetwork:
-    """network.Network; strict about its inputs. fail: raises in so many of the next calls of wait.
+    """A network.Network that is strict about its inputs. The next `fail` calls of `wait` raise an error.
 
-    Hidden states are a token's place and the token. head: its cache has the same blocks.
+    A hidden state consists of a token's position and the token. The cache of a head has the same blocks.
     """
 
     vocab_size = VOCAB
@@ -94,7 +95,7 @@ class FakeNetwork:
         return tensor.data[: tensor.shape[0]] if len(tensor.shape) else tensor.data
 
     def start(self, prompts):
-        """Compute, also where `wait` raises."""
+        """Computes the step, even if `wait` will raise an error."""
         ids, positions, past, begins, blocks, firsts, longest, wanted = (self._input(name) for name in NAMES)
         assert len(begins) == len(firsts) == len(past) + 1
         assert begins[0] == firsts[0] == 0
@@ -129,7 +130,7 @@ class FakeNetwork:
         self.lines = np.array([lines[int(place)] for place in wanted], np.float32).reshape(-1, self.vocab_size)
 
     def line(self, place, text):
-        """The logits behind a text. place: in the batch."""
+        """Returns the logits after a text with this place in the batch."""
         return self.after(text)
 
     def infer(self, prompts):
@@ -159,14 +160,15 @@ class FakeNetwork:
 
 
 class HeadNetwork(FakeNetwork):
-    """A head for multi-token prediction: its cache has the token behind each place.
+    """A head for multi-token prediction, whose cache contains the token after each position.
 
-    It checks that each hidden state is that of the token at the place: the main network's, or its own of a draft token.
+    It checks that each hidden state belongs to the token at the position: the main network's, or its own for draft
+    tokens.
     """
 
     def allocate(self, blocks, states):
         super().allocate(blocks, states)
-        self.cache[:] = 0  # a sequence that ended has left some places of its blocks as they were
+        self.cache[:] = 0  # clears places that a sequence which has ended had written
 
     def start(self, prompts):
         super().start(prompts)
@@ -182,7 +184,7 @@ class HeadNetwork(FakeNetwork):
 
 
 class States:
-    """Texts in an array, so that they have bytes: a row has the length of one, then the text itself."""
+    """Texts in an array, so that they have a size in bytes. A row contains the length, then the text."""
 
     def __init__(self, slots):
         self.rows = np.zeros((slots, 2048), np.int64)
@@ -200,7 +202,8 @@ class States:
 
 
 class HybridNetwork(FakeNetwork):
-    """It keeps states in slots: the text so far, from which each step goes on. A token twice in it is not forgiven."""
+    """A network that keeps states in slots: the text so far, with which each step continues. A repeated token is an
+    error."""
 
     hybrid = True
     inputs = (
@@ -223,7 +226,7 @@ class HybridNetwork(FakeNetwork):
         assert len(counted) == len(intervals) == len(past)
         assert len(firsts) == len(past) + 1
         assert (firsts[0], firsts[-1]) == (0, len(slots))
-        assert min(intervals) > 0  # with 0 Mamba's operation writes none
+        assert min(intervals) > 0  # with 0, Mamba's operation writes no states
         read = [slots[first] for first in firsts[:-1]]
         writes = [slots[first + 1 : end] for first, end in itertools.pairwise(firsts)]
         written = list(itertools.chain(*writes))
@@ -252,7 +255,7 @@ class HybridNetwork(FakeNetwork):
         assert [[slot] for slot in self.step_states] == writes[:steps]
 
     def _check_chunks(self, begins, read, writes, ends):
-        """The last sequences are divided into chunks, whose ends are where a state is written."""
+        """Checks the chunks of the last sequences, at whose ends states are written."""
         rows, lengths = self._input(CHUNK_TOKENS).reshape(-1, CHUNK), self._input(CHUNK_LENGTHS).tolist()
         starts, wanted = (self._input(name).tolist() for name in (CHUNK_STARTS, CHUNK_WRITES))
         first = len(read) - len(self._input(CHUNK_SLOTS))

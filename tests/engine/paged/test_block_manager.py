@@ -15,7 +15,7 @@ def text(*tokens):
 
 
 def fill(manager, tokens, salt=""):
-    """Blocks with a text in them, as somebody who computed all of it holds them."""
+    """Returns blocks with a text, referenced as if a sequence had computed all of it."""
     blocks, parent = [], salt
     for start in range(0, len(tokens) - SIZE + 1, SIZE):
         blocks.append(manager.allocate())
@@ -24,7 +24,7 @@ def fill(manager, tokens, salt=""):
 
 
 def known(manager, tokens, salt="", start=0):
-    """How many tokens of a text are found; nothing is held afterwards."""
+    """Returns how many tokens of a text are found, and releases them."""
     found = manager.match(tokens, start, len(tokens), salt)
     manager.release([block for block, _ in found])
     return len(found) * SIZE
@@ -54,7 +54,7 @@ def test_a_text_finds_the_whole_blocks_that_it_begins_with():
     assert known(manager, text(*range(12))) == 12
     assert known(manager, text(*range(11))) == 8
     assert known(manager, text(0, 1, 2, 3, 9, 9, 9, 9)) == 4
-    assert known(manager, text(4, 5, 6, 7)) == 0  # these tokens, but not at the beginning
+    assert known(manager, text(4, 5, 6, 7)) == 0  # the same tokens, but not at the beginning
 
 
 def test_a_text_goes_on_from_a_block_that_it_has_already():
@@ -124,7 +124,7 @@ def test_the_end_of_a_text_whose_beginning_is_gone_is_not_found():
     manager = BlockManager(3, SIZE)
     tokens = text(*range(12))
     blocks = fill(manager, tokens)
-    manager.release(blocks[:1])  # the beginning first, against the rule
+    manager.release(blocks[:1])  # the beginning first, which is against the rule
     assert manager.allocate() == blocks[0]
     assert known(manager, tokens) == 0
 
@@ -142,7 +142,7 @@ def test_forgetting_all_leaves_those_who_hold_blocks_alone():
 
 @pytest.mark.parametrize("seed", range(20))
 def test_whatever_is_done_a_block_belongs_to_one_text_and_none_gets_lost(seed):
-    """Against a model that knows what was written into each block."""
+    """Compared with a model that knows what was written to each block."""
     dice, manager = random.Random(seed), BlockManager(12, SIZE)
     content: dict[int, tuple[int, ...]] = {}
     live: list[tuple[array, list[int], list[int]]] = []

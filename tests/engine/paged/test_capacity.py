@@ -14,8 +14,8 @@ from lean_ovms.engine.paged.engine import divide, rows_of, slots_for
         (1000, 0, 20, 8, (84, 8)),  # 8 x 20 for states, 84 x 10 for blocks
         (1000, 70, 20, 8, (70, 8)),
         (1000, 90, 20, 8, (84, 8)),
-        (1000, 0, 200, 8, (60, 2)),  # no more states than half of the memory holds
-        (1000, 0, 700, 8, (30, 1)),  # but one
+        (1000, 0, 200, 8, (60, 2)),  # states may take at most half of the memory
+        (1000, 0, 700, 8, (30, 1)),  # except for the first
         (1000, 0, 5000, 8, (1, 1)),
     ],
 )

@@ -1,4 +1,4 @@
-"""How prompts are cut beside others, by what their steps have taken. The network takes time on a clock of its own."""
+"""How prompts are divided beside other sequences, by measured times. The network's time is simulated."""
 
 import random
 
@@ -15,7 +15,7 @@ LINEAR = 1e-3
 
 
 class TimedNetwork(FakeNetwork):
-    """reach: the context at which a token takes twice as long as without."""
+    """A network with simulated time. With a context of `reach`, a token takes twice as long as without."""
 
     def __init__(self, reach):
         super().__init__(BLOCK)
@@ -43,7 +43,7 @@ def timed(reach=100):
 
 
 def steps(engine, network, request):
-    """The seconds that each step took until the request has ended."""
+    """Returns the seconds of each step until the request has ended."""
     took = []
     while request.status == "running":
         before = network.now
@@ -67,8 +67,8 @@ def test_steps_beside_others_do_not_grow_with_the_context_of_a_prompt(reach):
     engine.step()
     long = engine.add(prompt(960, 1), Params(max_tokens=1))
     took = steps(engine, network, long)
-    block = LINEAR * BLOCK * (1 + 960 / reach)  # the least that is computed
-    token = LINEAR * (1 + 300 / reach)  # of the one beside it
+    block = LINEAR * BLOCK * (1 + 960 / reach)  # the smallest part that is computed
+    token = LINEAR * (1 + 300 / reach)  # of the sequence beside it
     assert max(took) <= 1.8 * max(LINEAR * STEP, block) + token
     assert long.status == "finished"
     assert beside.status == "running"
@@ -103,7 +103,7 @@ def test_the_reach_is_learned_from_steps_that_are_noisy():
     sizes, dice = ChunkSizes(256, 32), random.Random(3)
     assert sizes.reach == FIRST_REACH
     for context in (0, 200, 400, 800, 1600, 3200, 6400, 12800) * 15:
-        late = 4 if dice.random() < 0.05 else 1  # something else had the core
+        late = 4 if dice.random() < 0.05 else 1  # other work had the core
         seconds = late * dice.uniform(0.9, 1.1) * 4e-5 * (256 + 256 * context / 600)
         sizes.learn(256, 256 * context, seconds)
     assert 400 < sizes.reach < 900

@@ -1,4 +1,4 @@
-"""The number of values with one scale where OpenVINO rounds the inputs of products, by a network's weights."""
+"""The group size with which OpenVINO rounds the inputs of products, by a network's weights."""
 
 import numpy as np
 import openvino as ov
@@ -20,7 +20,7 @@ def small_networks(monkeypatch):
 
 
 def matrix(rows, group, bits=8, zeros=False):
-    """Weights [rows, 256] of whole numbers, of which so many have one scale."""
+    """Returns integer weights [rows, 256], of which a number share each scale."""
     groups = WIDTH // group
     shape = [rows, WIDTH] if groups == 1 else [rows, groups, group]
     kind = {4: ov.Type.u4, 8: ov.Type.u8}[bits]

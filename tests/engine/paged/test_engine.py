@@ -1,4 +1,4 @@
-"""Scheduling, blocks and booking of the paged engine, on a network whose answers tell what it has seen."""
+"""Scheduling, blocks and accounting of the paged engine, with a network whose answers show what it has read."""
 
 import random
 from array import array
@@ -35,7 +35,7 @@ def engine(blocks=64, step_tokens=32, kind=FakeNetwork, **options):
 
 
 def run(made, *requests, most=5000):
-    """Step to the end; the ids of each request's only text."""
+    """Runs to the end. Returns the ids of each request's only text."""
     texts = [[] for _ in requests]
     for _ in range(most):
         for request, ids in zip(requests, texts, strict=True):
@@ -52,7 +52,7 @@ def run(made, *requests, most=5000):
 
 
 def alone(prompt, asked):
-    """What the definition says: token by token, with no cache."""
+    """Returns the answer by the definition: token by token, without a cache."""
     ids = array("q", prompt)
     request = GenerationRequest(1, SamplingParams(), {0})
     one = Sequence(request=request, index=0, params=asked, ids=ids, prompt=len(ids), limit=1 << 20, seed=asked.seed)
@@ -89,13 +89,18 @@ def test_a_text_alone_is_what_the_definition_says(asked, length):
 
 
 def disturbed_step(made, dice, live, texts, wanted):
-    """A step that may fail or overlap with a cancellation, and its outputs.
+    """Runs a step that may fail, or overlap with a cancellation, and reads its outputs.
 
-    live: numbers and requests. texts, wanted: by number, what was read, and what whole answers must be.
+    Args:
+        made: The engine.
+        dice: The source of randomness.
+        live: The running requests with their numbers.
+        texts: What was read, by number.
+        wanted: The complete answers, by number.
     """
     made.network.fail = int(dice.random() < 0.05)
     if dice.random() < 0.5:
-        made.start()  # and arrivals and cancellations while it computes
+        made.start()  # arrivals and cancellations happen while it computes
     if live and dice.random() < 0.03:
         number, request = live.pop(dice.randrange(len(live)))
         request.cancel()
@@ -115,7 +120,7 @@ def disturbed_step(made, dice, live, texts, wanted):
     ("blocks", "step_tokens", "caching"), [(400, 32, True), (60, 32, True), (48, 16, False), (36, 64, True)]
 )
 def test_many_texts_together_are_what_each_is_alone(seed, blocks, step_tokens, caching):
-    """Random arrivals, shared beginnings, cancellations, failed steps, and with few blocks many preemptions."""
+    """Random arrivals, shared prefixes, cancellations, failed steps, and with few blocks many preemptions."""
     dice, made = random.Random(seed), engine(blocks, step_tokens, caching=caching, pad_to=(1, SIZE)[seed % 2])
     base = prompt(60, seed)
     live, texts, wanted = [], {}, {}
@@ -143,7 +148,7 @@ def test_many_texts_together_are_what_each_is_alone(seed, blocks, step_tokens, c
 @pytest.mark.slow
 @pytest.mark.parametrize(("seed", "blocks"), [(0, 400), (1, 48)])
 def test_texts_with_states_are_what_each_is_alone(seed, blocks):
-    """As above, with n and beams; rows are used again after cancellations, preemptions and failed steps."""
+    """As above, with n and beams. Rows are reused after cancellations, preemptions and failed steps."""
     dice, made = random.Random(seed), engine(blocks, kind=HybridNetwork)
     kinds = [*KINDS, Params(max_tokens=15, n=3, temperature=1.0), Params(max_tokens=15, beams=3)]
     live, texts, wanted = [], {}, {}
@@ -163,13 +168,13 @@ def test_texts_with_states_are_what_each_is_alone(seed, blocks):
 
 
 def best(ids, asked):
-    """The best one, of a network that has blocks only, and nothing else to do."""
+    """Returns the best beam, of a network that has only blocks, without other requests."""
     made = engine()
     return run(made, made.add(ids, asked))[0][: asked.max_tokens]
 
 
 def test_texts_wait_for_the_memory_of_states():
-    """None is ended, and none of those that run is preempted."""
+    """No text is ended, and no running one is preempted."""
     made = engine(kind=HybridNetwork, states=3)
     asked = [(prompt(9 + number, number), replace(KINDS[0], max_tokens=12)) for number in range(5)]
     requests, most = [made.add(*each) for each in asked], 0
@@ -222,7 +227,7 @@ def test_prompts_are_computed_in_chunks_beside_those_who_decode():
 
 
 def test_whoever_is_cancelled_while_a_step_computes_gets_nothing_of_it():
-    """Prompts, guesses, beams and single tokens; the others go on as if nothing had happened."""
+    """Prompts, draft tokens, beams and single tokens. Other requests continue as if nothing had happened."""
     made = engine(step_tokens=64)
     kinds = [Params(max_tokens=20), Params(max_tokens=20, lookahead=3), Params(max_tokens=20, beams=3)]
     kept = made.add(prompt(9, 9), Params(max_tokens=30))
@@ -231,7 +236,7 @@ def test_whoever_is_cancelled_while_a_step_computes_gets_nothing_of_it():
         for _ in range(8 if decoding else 0):
             made.step()
         assert made.start()
-        assert made.start()  # the same step
+        assert made.start()  # the same step again
         for request in gone:
             request.cancel()
         late = made.add(prompt(6, 6), Params(max_tokens=4))
@@ -293,7 +298,7 @@ def test_texts_of_different_salts_share_nothing():
 
 
 def texts_of(made, request):
-    """Step to the end; the ids of each of its texts."""
+    """Runs to the end. Returns the ids of each of a request's texts."""
     texts = {}
     while made.busy():
         made.step()
@@ -306,7 +311,7 @@ def texts_of(made, request):
 @pytest.mark.parametrize("caching", [True, False])
 @pytest.mark.parametrize(("length", "step_tokens"), [(30, 64), (90, 32), (4, 32), (33, 32)])
 def test_the_texts_of_a_request_compute_their_prompt_once(caching, length, step_tokens):
-    """Also without a prefix cache; requests share nothing then."""
+    """Also without a prefix cache, in which case requests share nothing."""
     made = engine(step_tokens=step_tokens, caching=caching)
     asked = Params(max_tokens=5, temperature=1.0, seed=20, n=3)
     texts = texts_of(made, made.add(prompt(length), asked))
@@ -335,7 +340,7 @@ def test_the_texts_of_a_request_in_a_small_cache_are_what_each_is_alone():
 
 
 def test_more_texts_than_fit_a_step_wait_for_each_other():
-    made = engine(step_tokens=8)  # two tokens are kept for prompts: six texts at once
+    made = engine(step_tokens=8)  # two tokens are reserved for prompts, so there are six texts at once
     asked = Params(max_tokens=6, temperature=1.0, n=4)
     requests = [made.add(prompt(5, i), asked) for i in range(5)] + [made.add(prompt(5, 9), Params(max_tokens=6))]
     most = 0
@@ -366,7 +371,7 @@ def test_n_texts_and_others_in_a_small_cache(blocks):
 
 
 def beams_by_definition(ids, asked):
-    """transformers' and GenAI's beam search, without a cache."""
+    """Returns the result of transformers' and GenAI's beam search, without a cache."""
     width, length = asked.beams, lambda total, n: total / n**asked.length_penalty
     running, done = [(0.0, list(ids))], []
     for made in range(asked.max_tokens):
@@ -398,7 +403,7 @@ def beams_by_definition(ids, asked):
 @pytest.mark.parametrize("blocks", [400, 30])
 @pytest.mark.slow
 def test_beam_search_is_what_the_definition_says(penalty, stops, blocks):
-    """In company; with few blocks searches begin again."""
+    """Together with other requests; with few blocks, searches start again."""
     made = engine(blocks, step_tokens=64)
     asked = Params(max_tokens=12, beams=4, length_penalty=penalty, stops=stops)
     searches = [made.add(prompt(10 + i, i), asked) for i in range(3)]
@@ -455,7 +460,7 @@ def test_log_probabilities_of_beams_are_the_models_own():
 
 
 def test_beams_have_alternatives_and_the_prompts_log_probabilities():
-    """Also of a search that begins again."""
+    """Also of a search that starts again."""
     ids = prompt(10)
     asked = Params(max_tokens=8, beams=3, logprobs=2, prompt_logprobs=1, stops=frozenset({1, 2}), logit_bias={5: 3.0})
     for blocks in (64, 12):
@@ -589,7 +594,7 @@ def test_a_preempted_text_goes_on_with_the_same_random_numbers_and_penalties():
 
 
 class Alternating:
-    """A grammar: even and odd tokens in turns, `most` of them."""
+    """A grammar with even and odd tokens in turn, `most` of them."""
 
     def __init__(self, most, made=0):
         self.most, self.made = most, made
@@ -613,7 +618,7 @@ class Alternating:
 
 
 class Verse(Alternating):
-    """A grammar: of four tokens in a row three can be no others. It guesses them, and some wrong."""
+    """A grammar in which three of four tokens are forced. It proposes them, some of them wrong."""
 
     def __init__(self, most, made=0, *, guesses=True, wrong=0):
         super().__init__(most, made)

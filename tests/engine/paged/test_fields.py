@@ -1,4 +1,4 @@
-"""Request fields of the paged engine on the demo model, against logits computed without paged attention."""
+"""Request fields of the paged engine with the demo model, compared with logits computed without paged attention."""
 
 import json
 import math
@@ -18,7 +18,7 @@ from tests.engine.rig import Rig
 pytestmark = pytest.mark.model
 COUNT = chat("Count from 1 to 9.")
 NEAR = 2e-4
-"""Rounding of f32 between the two ways to compute attention, in log probabilities."""
+"""Differences of log probabilities caused by f32 rounding in two ways of computing attention."""
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,8 @@ def paged():
 
 @pytest.fixture(scope="module")
 def logprobs():
-    """tokens -> log probabilities [tokens, vocab] of what follows each of them, by the stateful model as exported."""
+    """Returns a function of tokens that returns the log probabilities [tokens, vocab] after each, by the exported
+    stateful model."""
     config = Config(**EXACT)
     properties = dict(settings.resolve(config, 1 << 30).properties)
     compiled = ov.Core().compile_model(str(config.model_dir / "openvino_model.xml"), "CPU", properties)
@@ -61,7 +62,7 @@ def text(pipe, answer, index=0):
 
 
 def assert_scores(records, tokens, wanted):
-    """Each token's log probability, rank and alternatives; wanted: [tokens, vocab]."""
+    """Checks each token's log probability, rank and alternatives against `wanted` [tokens, vocab]."""
     for (logprob, rank, top), token, line in zip(records, tokens, wanted, strict=True):
         assert logprob == pytest.approx(line[token], abs=NEAR)
         if rank is not None:
@@ -75,7 +76,7 @@ def assert_scores(records, tokens, wanted):
 
 
 def test_alternatives_are_those_of_the_models_own_logits(paged, logprobs):
-    """Sampling parameters and edits do not change what is reported."""
+    """Sampling parameters and edits of logits do not change what is reported."""
     prompt = paged.encode(COUNT, False)
     for fields in ({}, {"temperature": 1.5, "top_p": 0.9, "seeds": (3,)}, {"logit_bias": ((44, 100.0),)}):
         answer = ask(paged, prompt, logprobs=True, top_logprobs=20, **fields)
@@ -107,7 +108,7 @@ def test_a_prompt_is_scored_beside_the_prefix_cache_in_chunks_and_in_company(pag
     shared = [dice.randrange(3, 2000) for _ in range(300)]
     prompts = [shared, [*shared[:290], 5, 6, 7], shared[:40], paged.encode(COUNT, False)]
     rig = Rig(pipeline=paged)
-    for prompt in prompts:  # the second is scored although the first one's blocks are in the cache
+    for prompt in prompts:  # the second is scored although the cache has the first one's blocks
         rig.submit(prompt, max_tokens=3, ignore_eos=True)
     scored = [rig.submit(p, prompt_logprobs=True, prompt_top_logprobs=3, logprobs=True, max_tokens=2) for p in prompts]
     rig.run()
@@ -116,7 +117,7 @@ def test_a_prompt_is_scored_beside_the_prefix_cache_in_chunks_and_in_company(pag
         assert answer.prompt_logprobs[0] is None
         records = zip(answer.prompt_logprobs[1:], answer.prompt_ranks, answer.prompt_top, strict=True)
         assert_scores(records, prompt[1:], logprobs(prompt)[:-1])
-        assert answer.cached == 0  # all of it was computed
+        assert answer.cached == 0  # everything was computed
 
 
 ITEMS = [
@@ -129,7 +130,8 @@ ITEMS = [
 
 
 def test_multiple_choice_scores_are_equal_to_the_last_item(paged, logprobs):
-    """lm-evaluation-harness's loglikelihood: sum over the continuation, and whether greedy decoding gives it."""
+    """As in lm-evaluation-harness's loglikelihood: the sum over the continuation, and whether greedy decoding
+    generates it."""
     rig = Rig(pipeline=paged)
     asked = []
     for question, choices in ITEMS:
@@ -148,7 +150,7 @@ def test_multiple_choice_scores_are_equal_to_the_last_item(paged, logprobs):
         score = sum(answer.prompt_logprobs[place] for place in places)
         wanted.append(sum(lines[place - 1][tokens[place]] for place in places))
         assert score == pytest.approx(wanted[-1], abs=NEAR * len(places))
-        # As the client finds out: the token's own value is the greatest of all in its place.
+        # The client sees this because the token's own value is the greatest alternative at its position.
         mine = all(answer.prompt_logprobs[p] == answer.prompt_top[p - 1][0][1] for p in places)
         assert mine == all(lines[p - 1].argmax() == tokens[p] for p in places)
         best.append(score)
@@ -181,7 +183,7 @@ def test_bad_words_are_not_completed_across_tokens(paged):
     without = text(paged, ask(paged, COUNT, max_tokens=30, bad_words=("3, 4", "7")))
     assert "3, 4" not in without
     assert "7" not in without
-    assert "3" in without  # only the last token of a word is forbidden, behind all before it
+    assert "3" in without  # only the last token of a word is forbidden, after all others of the word
 
 
 def test_min_tokens_and_beams_go_with_a_grammar(paged):
@@ -258,7 +260,7 @@ def test_the_choices_of_a_request_share_the_blocks_of_its_prompt(paged, monkeypa
     request = rig.submit(prompt, n=4, seeds=(1, 2, 3, 4), temperature=1.0, max_tokens=20, ignore_eos=True)
     while len(rig.answer(request).tokens) < 4:
         rig.turn()
-    assert blocks.total - blocks.available == 10 + 4  # ten full ones together, one of its own for each
+    assert blocks.total - blocks.available == 10 + 4  # ten full blocks are shared, and each text has one of its own
     rig.run()
     assert blocks.available == blocks.total
 

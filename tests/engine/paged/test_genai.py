@@ -1,4 +1,4 @@
-"""The paged engine and openvino_genai give the same greedy tokens, beams and log probabilities on the demo model."""
+"""The paged engine and openvino_genai give the same greedy tokens, beams and log probabilities with the demo model."""
 
 import json
 import random
@@ -42,7 +42,7 @@ def genai():
 
 
 def prompts(pipe, count=45):
-    """Questions, random ids around the borders of blocks and chunks, shared beginnings."""
+    """Returns questions, random ids with lengths around those of blocks and chunks, and shared prefixes."""
     dice = random.Random(7)
     found = [pipe.encode(chat(question), False) for question in QUESTIONS]
     base = [dice.randrange(3, 2000) for _ in range(300)]
@@ -59,7 +59,7 @@ def prompts(pipe, count=45):
 
 
 def answers(pipe, asked, max_tokens=24):
-    """Each added at its own step, as they come."""
+    """Returns the answers to requests that are added one per step."""
     dice, rig = random.Random(3), Rig(pipeline=pipe)
     waiting = sorted(((dice.randrange(60), number) for number in range(len(asked))), reverse=True)
     numbers, step = {}, 0
@@ -79,7 +79,7 @@ def test_greedy_tokens_are_the_same_with_shared_prefixes_and_random_arrivals(pag
     asked = prompts(paged)
     wanted = answers(genai, asked)
     assert answers(paged, asked) == wanted
-    assert answers(paged, asked) == wanted  # and once more, with everything in the prefix cache
+    assert answers(paged, asked) == wanted  # once more, with everything in the prefix cache
     assert paged.scheduler.preemptions == 0
 
 
@@ -94,9 +94,9 @@ def test_greedy_tokens_are_the_same_in_small_chunks_and_under_preemption(genai):
 
 @pytest.mark.slow
 def test_greedy_tokens_are_the_same_as_the_device_computes_by_default():
-    """With a compressed cache, and bf16 where the CPU has it, answers depend on what is computed together; the same
-    requests in the same order are computed together in both.
-    """
+    """With a compressed cache, and bf16 on CPUs with support for it, answers depend on what is computed together. Both
+    engines
+    compute the same requests together, because the order is the same."""
     config = Config()
     made = replace(settings.resolve(config, 1 << 30), blocks=600)
     pipes = [ContinuousPipeline(config, made), assemble.load(config.replace(pipeline_type="PAGED"), made)]
@@ -114,13 +114,13 @@ def test_greedy_tokens_of_a_llama_with_sentencepiece_are_the_same():
 
 
 def test_a_network_that_is_compiled_twice_has_one_cache():
-    """Parts of prompts are computed by one, single tokens by the other, in turns."""
+    """One network computes parts of prompts, the other single tokens, in turns."""
     dice, found = random.Random(2), []
     asked = [[dice.randrange(3, 640) for _ in range(size)] for size in (3, 90, 150)]
     for twice in (False, True):
         network = PagedModel(open_weights(LLAMA / "openvino_model.xml"), "CPU", {}, separate_prefill_model=twice)
         sizes = {"blocks": 40, "block_size": 32, "context": 256, "step_tokens": 32, "max_sequences": 8}
-        engine = Driver(network, **sizes, clock=lambda: 0.0)  # parts of prompts do not depend on time
+        engine = Driver(network, **sizes, clock=lambda: 0.0)  # with this clock, parts of prompts do not depend on time
         requests = [engine.add(ids, Params(max_tokens=30)) for ids in asked]
         while engine.busy():
             engine.step()
@@ -144,7 +144,7 @@ def test_what_is_wrong_with_a_network_is_said_before_what_is_wrong_with_its_toke
 
 
 def test_a_network_without_a_last_projection_is_refused(tmp_path):
-    """Its logits would be computed for every token of a prompt."""
+    """It would compute logits for every token of a prompt."""
     ov.save_model(stand_in(64), tmp_path / "openvino_model.xml")
     with pytest.raises(NotPageable, match="last projection"):
         PagedModel(open_weights(tmp_path / "openvino_model.xml"), "CPU", {})
@@ -163,7 +163,7 @@ def test_choices_share_a_prompt_whose_keys_and_values_are_packed(keys, values):
 
 @pytest.mark.parametrize("precision", ["u4", "u8", "f32"])
 def test_a_block_is_copied_whole(precision):
-    """Two values of u4 are in one byte, in an array without the tensor's shape."""
+    """A byte contains two u4 values, and the array does not have the tensor's shape."""
     network = PagedModel(open_weights(LLAMA / "openvino_model.xml"), "CPU", F32 | {"KV_CACHE_PRECISION": precision})
     network.allocate(3, 0)
     tables = [tensor.data.reshape(3, -1) for tensor in network._caches]
@@ -201,7 +201,7 @@ def test_an_echo_is_the_same_with_a_warm_cache_as_openvino_genais_without(paged,
 
 
 def test_a_model_that_drafts_for_itself_is_right_every_time(paged):
-    """The same tokens, sampled ones too, and log probabilities, in a quarter of the steps. Beams have no drafts."""
+    """The same tokens, also sampled ones, and log probabilities, in a quarter of the steps. Beams have no drafts."""
     assisted = load(blocks=600, pipeline_type="PAGED", draft_model_path=str(Config().model_dir))
     assert assisted.info.speculative == "draft"
     found = []
@@ -222,7 +222,8 @@ def test_a_model_that_drafts_for_itself_is_right_every_time(paged):
 
 
 def test_steps_without_adapters_have_none_of_their_operations(paged, tmp_path):
-    """A text without an adapter that goes on in both networks reads in each what the other one wrote to the cache."""
+    """A text without an adapter that continues in both networks reads in each what the other has written to the
+    cache."""
     both = load(blocks=600, enable_prefix_caching=True, pipeline_type="PAGED", allow_runtime_lora=True)
     adapter = lora_modules.dumps(lora_modules.LoraModule("a", str(make(tmp_path / "a")), 2.0))
     tokens = both.encode(chat("Count from 1 to 9."), False)
@@ -244,7 +245,7 @@ def test_steps_without_adapters_have_none_of_their_operations(paged, tmp_path):
 
 
 class Counted:
-    """An infer request, and how often it was computed."""
+    """An infer request that counts how often it was run."""
 
     def __init__(self, request):
         self._request = request
@@ -259,7 +260,7 @@ class Counted:
 
 
 def test_requests_with_a_grammar_and_others_together(paged):
-    """JSON that ends by itself, beside a request without a grammar."""
+    """JSON that ends by itself, together with a request without a grammar."""
     form = {"type": "grammar", "grammar": 'root ::= "{" ("\\"a\\": " [0-9]{1,3})? "}"'}
     tag = json.dumps({"type": "structural_tag", "format": form})
     tokens = paged.encode(chat("Give me JSON."), False)
@@ -273,7 +274,8 @@ def test_requests_with_a_grammar_and_others_together(paged):
 
 
 def test_penalties_have_the_sign_of_the_definition(paged):
-    """openvino_genai raises logits below zero with a penalty; here a large one keeps every token from coming twice."""
+    """openvino_genai raises negative logits with a penalty; here a large one prevents every token from occurring
+    twice."""
     asked = {"max_tokens": 30, "ignore_eos": True}
     penalised = Rig(pipeline=paged).ask(QUESTION, **asked, frequency_penalty=2.0, presence_penalty=2.0)
     assert len(set(penalised.tokens[0])) > len(set(Rig(pipeline=paged).ask(QUESTION, **asked).tokens[0]))

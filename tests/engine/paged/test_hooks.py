@@ -1,4 +1,4 @@
-"""What features may do around the steps of an engine: they hear of these, hold sequences back and handle commands."""
+"""Features around the steps of an engine: they observe steps, hold sequences back and handle commands."""
 
 from dataclasses import dataclass
 
@@ -24,7 +24,7 @@ class Wish(Record):
 
 
 class Recorder(StepHook):
-    """Notes what it is told. held: sequences wait, until so many looks were made."""
+    """Records the calls of its methods. Sequences wait until they have been asked about `held` times."""
 
     def __init__(self, grants=True, held=0):
         self.told, self.grants, self.held, self.blocks = [], grants, held, []
@@ -82,7 +82,7 @@ def test_a_step_is_told_from_its_beginning_to_its_end():
     made.step()
     assert hook.told == [("added", 1), "begin", ("end", 9), "changed"]
     run(made, request)
-    assert hook.told[4:] == ["begin", "changed", "rest"]  # a step without prompts has no end to be told
+    assert hook.told[4:] == ["begin", "changed", "rest"]  # the end of a step without prompts is not reported
     assert made.stats().of_features == {"steps": 2.0}
     made.close()
     assert hook.told[-1] == "close"

@@ -14,7 +14,7 @@ from tests.features.drafting.test_draft_model import draft
 from tests.features.kv_events.test_events import Router, Texts, publish
 
 SICK = VOCAB - 1
-"""A text that begins with this token is one whose keys and values are not finite."""
+"""The keys and values of a text that begins with this token are not finite."""
 FAULTS = {
     "one NaN": lambda line: line.__setitem__(11, np.nan),
     "all NaN": lambda line: line.fill(np.nan),
@@ -39,7 +39,7 @@ KINDS = {
 
 
 def sickly(fault, since=0):
-    """Networks whose logits have a fault behind a text that begins with SICK, from so many tokens on."""
+    """Makes networks return invalid logits for texts that begin with SICK, from a number of tokens on."""
 
     def after(text):
         line = logits_after(text)
@@ -91,7 +91,7 @@ def test_a_grammar_hides_no_fault(kind):
 
 @pytest.mark.parametrize("after", [0, 1, 2, 3])
 def test_a_fault_behind_a_draft_token_alone_costs_the_draft(after):
-    """A wrong guess may be a token that no text of the request has."""
+    """A wrong draft token may be one that no text of the request contains."""
     ids, asked = sound(12), Params(max_tokens=20)
     wanted = alone(ids, asked)
     wrong = [*ids, *wanted[: 8 + after], (wanted[8 + after] + 1) % SICK]
@@ -105,7 +105,7 @@ def test_a_fault_behind_a_draft_token_alone_costs_the_draft(after):
             return line
 
     class Guesses:
-        """The right tokens of the text up to one."""
+        """Proposes the right tokens, except one."""
 
         def propose(self, wanted_now):
             for sequence, most in wanted_now:
@@ -139,7 +139,7 @@ def test_parts_of_a_prompt_that_were_shared_before_the_fault_was_known_are_dropp
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_nothing_stays_on_disk(tmp_path, number):
-    """Blocks that were on disk already, and what is behind them, are removed; a sound text is cached as ever."""
+    """Blocks that were already on disk, and those after them, are removed. A healthy text is cached as usual."""
     healthy, kind = (FakeNetwork, HybridNetwork)[number], sickly("all NaN", 60)[number]
     made = tiered(tmp_path, kind=healthy)
     run(made, made.add([SICK, *sound(40)], Params(max_tokens=2)))

@@ -1,4 +1,4 @@
-"""The worker on the paged engine: outputs are sent, and commands handled, while the next step computes."""
+"""The worker on the paged engine sends outputs and handles commands while the next step is computed."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def test_arrivals_and_cancellations_while_a_step_computes_change_no_answer(paged
     for question in QUESTIONS:
         numbers.append(rig.submit(chat(question), **ASKED))
         gone = rig.submit(chat(question + " Now."), **ASKED)
-        rig.turn(3)  # an odd number: with a step under way and without one in turns
+        rig.turn(3)  # an odd number, so that there is a step under way every second time
         rig.cancel(gone)
     rig.run()
     found = [rig.answer(number) for number in numbers]
@@ -47,7 +47,7 @@ def test_arrivals_and_cancellations_while_a_step_computes_change_no_answer(paged
 @pytest.mark.parametrize(("cores", "overlapping"), [(2, False), (3, True)])
 def test_steps_overlap_where_the_network_leaves_two_cores(monkeypatch, cores, overlapping):
     monkeypatch.setattr(assemble, "allowed_cores", lambda: cores)
-    rig = Rig(pipeline=load(blocks=60, pipeline_type="PAGED"))  # one thread computes a network as small as this
+    rig = Rig(pipeline=load(blocks=60, pipeline_type="PAGED"))  # so small a network is computed in one thread
     monkeypatch.setattr(rig.pipeline._model, "start" if not overlapping else "infer", lambda: pytest.fail("used"))
     assert len(rig.ask(chat("Hello!"), **ASKED).tokens[0]) == 20
 

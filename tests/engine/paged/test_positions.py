@@ -1,5 +1,4 @@
-"""Networks that count the positions of their tokens. The models of qwen3_5_text and granitemoehybrid-rope in
-test_zoo.py are such."""
+"""Networks that count the positions of their tokens, such as qwen3_5_text and granitemoehybrid-rope in test_zoo.py."""
 
 import numpy as np
 import openvino as ov
@@ -10,7 +9,10 @@ from lean_ovms.engine.paged import ir_weights
 
 
 def angles(rows, *, given):
-    """A network with the cosines of counted positions. rows: alike, 0 for [batch, tokens] without an axis for them."""
+    """Returns a network with the cosines of counted positions.
+
+    `rows` is the number of equal rows of positions, or 0 for [batch, tokens] without an axis for them.
+    """
     ids = ops.parameter([-1, -1], np.int64, name="input_ids")
     ids.output(0).get_tensor().set_names({"input_ids"})
     zero = ops.constant(np.int64(0))

@@ -1,6 +1,6 @@
-"""Networks that are computed in bf16: they are as near to f32 as torch's, however far behind in a text.
+"""Networks computed in bf16 are as close to f32 as torch's, at any position in a text.
 
-In bf16 whole numbers above 256 are not exact, so an angle that is computed of a position in bf16 is that of another.
+bf16 cannot represent all integers above 256, so an angle computed from a position in bf16 belongs to another position.
 """
 
 import json
@@ -21,11 +21,11 @@ from tests.makers import networks_bf16, zoo_bf16, zoo_gguf
 BF16 = {"INFERENCE_PRECISION_HINT": "bf16"}
 TORCH = json.loads(zoo_bf16.FILE.read_text())
 AS_NEAR = 1.25
-"""Each rounds other sums, and of so few tokens the mean differs by a tenth."""
+"""The largest allowed ratio of the differences. Rounding differs, so with few tokens the mean varies by a tenth."""
 FAR = 7900
 KINDS = ("gemma3_text", "gpt_oss", "llama", "qwen3_5_text")
-"""Sliding windows of two frequencies, experts with attention sinks, a plain one, a hybrid that counts positions itself:
-the others' angles are looked at below."""
+"""Models with sliding windows of two frequencies, experts with attention sinks, a plain one, and a hybrid that counts
+positions itself. Of other models, only the angles are checked."""
 needs_bf16 = pytest.mark.skipif(
     "BF16" not in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"), reason="this CPU has no bf16"
 )
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.model
 
 
 def rounded_angles(compiled):
-    """The operations in bf16 that sines and cosines are computed of, in the network as it is executed."""
+    """Returns the operations in bf16 from which sines and cosines are computed in the compiled network."""
     found, waiting = {}, []
     for node in compiled.get_runtime_model().get_ops():
         if any(name in told(node, "originalLayersNames") for name in ("Cos", "Sin", "cos", "sin")):
@@ -57,15 +57,15 @@ def compiled(weights):
 
 
 def test_every_model_was_compared_with_torchs_bf16():
-    """A new file of the zoos, or a GGUF model, has no record."""
+    """A new file of the zoos, or a GGUF model, has no record yet."""
     missing = {*NAMES, *zoo_bf16.NAMES} - {*TORCH}
     assert not missing, "run: python -m tests.makers.zoo_bf16 NAME"
 
 
 def assert_as_near(name, opened):
-    """Behind more than 1,000 tokens; and none of its angles is computed in bf16.
+    """Compares positions after more than 1,000 tokens, and checks that no angle is computed in bf16.
 
-    opened: returns the rig of the model with further options.
+    `opened` returns the model's rig with further options.
     """
     known, found = TORCH.get(name, {}), {}
     for hint in ("bf16", "f32") if known and "logprobs" not in known else ("bf16",):
@@ -121,7 +121,8 @@ def test_far_positions_are_as_near_to_f32_as_the_first(name, tmp_path, monkeypat
 
 
 def in_both(path, name, **more):
-    """The log probabilities of the last tokens of a text in f32 and in bf16. more: options, and an adapter."""
+    """Returns the log probabilities of the last tokens of a text in f32 and in bf16. `more` has options, and an
+    adapter."""
     adapter, found = more.pop("adapter", ""), []
     for hint in ("f32", "bf16"):
         properties = json.dumps({"INFERENCE_PRECISION_HINT": hint, "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"})

@@ -1,4 +1,4 @@
-"""Logits to tokens, against the definitions. Pure numpy."""
+"""From logits to tokens, compared with the definitions. Only numpy."""
 
 from array import array
 from functools import cache
@@ -26,7 +26,7 @@ def sequence(prompt=(1, 2, 3), generated=(), matcher=None, **asked):
 
 @cache
 def seeded(count):
-    """So many sequences, each with a seed of its own; making them takes longer than drawing their tokens."""
+    """Returns sequences with a seed each. Creating them takes longer than sampling their tokens."""
     return [sequence(seed=seed) for seed in range(count)]
 
 
@@ -35,7 +35,7 @@ def lines(count=1, vocab=VOCAB, seed=0, scale=3.0):
 
 
 def one(line, *args, **asked):
-    """The token and the details of one sequence."""
+    """Returns the token and the details of one sequence."""
     found = sampler.sample(line.copy(), sampler.SamplingBatch([sequence(*args, **asked)]))
     assert not found.failed
     return int(found.tokens[0]), found.details.get(0)
@@ -47,7 +47,7 @@ def softmax(x):
 
 
 def expected(line, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0):
-    """The distribution by definition: sorted, cut, divided by what is left."""
+    """Returns the distribution by the definition: sorted, truncated, normalized."""
     p = softmax(line.astype(np.float64) / temperature)
     order = np.argsort(-p, kind="stable")
     keep = np.ones(len(p), bool)
@@ -77,7 +77,7 @@ CASES = [
 @pytest.mark.slow
 @pytest.mark.parametrize("asked", CASES)
 def test_tokens_are_drawn_from_the_distribution_that_is_asked_for(asked):
-    """Chi-square with a fixed seed; outside of the cut nothing is ever drawn."""
+    """A chi-square test with a fixed seed. Truncated tokens are never sampled."""
     count, line = 20_000, lines(seed=5, scale=2.0)[0]
     wanted = expected(line, **asked)
     batch, params = seeded(count), Params(**asked)
@@ -95,7 +95,7 @@ def test_tokens_are_drawn_from_the_distribution_that_is_asked_for(asked):
 @pytest.mark.parametrize("asked", CASES)
 @pytest.mark.slow
 def test_a_wide_vocabulary_is_cut_at_the_same_place(asked):
-    """151,000 tokens, not a multiple of the chunks, drawn a few lines at a time."""
+    """151,000 tokens, not a multiple of the chunk size, sampled a few lines at a time."""
     x = lines(6, 151_003, seed=7)
     batch = [sequence(seed=seed, **asked) for seed in range(len(x))]
     found = sampler.sample(x.copy(), sampler.SamplingBatch(batch)).tokens
@@ -116,9 +116,9 @@ def test_a_wide_vocabulary_is_cut_at_the_same_place(asked):
     ],
 )
 def test_in_a_wide_vocabulary_tokens_are_drawn_from_the_distribution(shape, asked):
-    """Few candidates, many beside them that together count, or no candidates at all. Chi-square over classes of tokens
-    that are expected 20 times at least, with a fixed seed.
-    """
+    """Few candidates, many others that matter only together, or no candidates at all. A chi-square test with a fixed
+    seed over
+    classes of tokens that are expected at least 20 times."""
     vocab, count, dice = 33_001, 1600, np.random.default_rng(1)
     ranked = {"peaked": 20 - 3 * np.log(np.arange(1, vocab + 1)), "long tail": -1.1 * np.log(np.arange(1, vocab + 1))}
     line = (dice.permutation(ranked[shape]) if shape in ranked else dice.normal(0, 0.5, vocab)).astype(np.float32)
@@ -138,7 +138,7 @@ def test_in_a_wide_vocabulary_tokens_are_drawn_from_the_distribution(shape, aske
 
 @pytest.mark.slow
 def test_wide_and_narrow_drawing_agree_where_one_token_is_left():
-    """The exact fallbacks are taken with few and with many candidates."""
+    """The exact fallbacks are used with few and with many candidates."""
     x = lines(40, 40_000, seed=2, scale=1.5)
     found = sampler.sample(
         x.copy(), sampler.SamplingBatch([sequence(seed=i, temperature=1.0, top_p=1e-9) for i in range(40)])
@@ -154,7 +154,7 @@ def test_the_greatest_wins_at_temperature_zero():
 
 @pytest.mark.parametrize("vocab", [VOCAB, 200_003])
 def test_a_seed_gives_the_same_token_alone_and_in_any_company(vocab):
-    """The wide one also in one thread and in several."""
+    """For a wide vocabulary also with one and with several threads."""
     x = lines(6, vocab, seed=3)
     options = [{"temperature": 1.0}, {"temperature": 1.0, "top_k": 7}, {}, {"temperature": 2.0, "top_p": 0.9}] * 2
     batch = [sequence(seed=i, **asked) for i, asked in zip(range(6), options, strict=False)]
@@ -270,7 +270,7 @@ def test_a_bad_word_is_not_completed_but_its_parts_may_stand_alone():
     assert one(line, bad_words=((best,),))[0] != best
     assert one(line, (1, 2), (7,), bad_words=((7, best),))[0] != best
     assert one(line, (1, 2), (8,), bad_words=((7, best),))[0] == best
-    assert one(line, (1, 7), (), bad_words=((7, best),))[0] == best  # the prompt's own words are no reason
+    assert one(line, (1, 7), (), bad_words=((7, best),))[0] == best  # words in the prompt do not count
     assert one(line, (1, 2), (6, 7), bad_words=((6, 7, best),))[0] != best
 
 
@@ -334,9 +334,9 @@ WIDE_VOCAB = 40_003
 )
 @pytest.mark.slow
 def test_log_probabilities_of_a_wide_vocabulary_are_the_models_own(asked, shift):
-    """Edited lines beside lines that are not, with and without log probabilities; logits that exp overflows with."""
+    """Edited lines next to unedited ones, with and without log probabilities; logits with which exp overflows."""
     x = lines(5, WIDE_VOCAB, seed=11) + np.float32(shift)
-    x[2, 40_001] = x[2].max() + 1  # behind the table
+    x[2, 40_001] = x[2].max() + 1  # outside of the table
     batch = [
         sequence(generated=(4, 8, 8), seed=i, logprobs=k, **(asked if i else {}))
         for i, k in enumerate((3, 0, 20, -1, 5))

@@ -1,4 +1,5 @@
-"""States of hybrid networks and their checkpoints: the policy without a network, then the engine on a scripted one."""
+"""States of hybrid networks and their checkpoints: the policy without a network, then the engine with a scripted
+one."""
 
 import random
 from collections import Counter
@@ -24,7 +25,7 @@ def checkpoint(cache, chain, kind="prompt"):
 
 
 def go_on(cache, chain):
-    """A prompt that goes on from a checkpoint and ends at once."""
+    """Runs a prompt that continues from a checkpoint and ends at once."""
     cache.release(cache.restore(chain, counts=True))
 
 
@@ -99,7 +100,7 @@ def test_a_beginning_that_several_share_stays_longer_than_what_is_behind_it():
     assert kept(cache) == [1, 9, 10, 11]
     checkpoint(cache, [20])
     for _ in range(5):
-        go_on(cache, [1, 11])  # the beginning counts as used, too
+        go_on(cache, [1, 11])  # its prefix counts as used too
         checkpoint(cache, [30])
         checkpoint(cache, [31])
         cache.remove(30)
@@ -117,7 +118,7 @@ def test_a_beginning_that_is_not_used_any_more_is_replaced_at_last():
 
 @pytest.mark.parametrize("seed", range(20))
 def test_no_slot_is_lost_written_by_two_or_changed_behind_a_checkpoint(seed):
-    """Against what was written to each slot."""
+    """Compared with a record of what was written to each slot."""
     dice, cache, written, number = random.Random(seed), StateCache(7), {}, 0
     running, checkpoints = [], {}
     for serial in range(1, 500):
@@ -165,7 +166,7 @@ def hybrid(blocks=200, **options):
 
 
 def asked_of(made, ids, **fields):
-    """The one answer of a request that is alone, and what of its prompt was cached."""
+    """Returns the only answer to a request that runs alone, and how much of its prompt was cached."""
     wanted = Params(**{"max_tokens": 6, **fields})
     request = made.add(ids, wanted)
     assert run(made, request) == [alone(ids, wanted)]
@@ -198,7 +199,7 @@ def test_a_turn_whose_answer_is_rendered_otherwise_goes_on_behind_the_prompts_la
 
 
 def test_the_third_prompt_with_a_beginning_goes_on_behind_it():
-    """The second one computes it, and leaves its state there."""
+    """The second prompt computes the common prefix, and leaves a checkpoint at its end."""
     made, system = hybrid(interval=400), prompt(90)
     assert [asked_of(made, system + prompt(9, number))[1] for number in range(1, 5)] == [0, 0, 88, 88]
 
@@ -252,7 +253,7 @@ def test_a_prompt_that_leaves_another_in_the_middle_goes_on_from_the_checkpoint_
     made, long = hybrid(interval=16), prompt(100)
     asked_of(made, long)
     assert asked_of(made, long[:70] + prompt(9, 1))[1] == 64
-    made = hybrid(interval=16, states=4)  # no memory for those in the middle
+    made = hybrid(interval=16, states=4)  # there is no memory for states in the middle
     asked_of(made, long)
     assert asked_of(made, long[:40] + prompt(9, 1))[1] == 0
 
@@ -350,7 +351,8 @@ def test_what_a_grammar_leaves_no_choice_about_saves_steps_and_changes_nothing(w
 
 
 def assert_counted(made):
-    """References to blocks and slots are those of the running sequences, and no slot is lost or has two checkpoints."""
+    """Checks that references to blocks and slots are those of running sequences, and no slot is lost or has two
+    checkpoints."""
     states, running = made.states, made.scheduler.running
     holders = Counter(block for one in running for block in one.blocks)
     assert Counter(dict(enumerate(made.blocks._holders))) == holders
@@ -374,8 +376,8 @@ def in_common(ids, others):
 )
 def test_many_texts_together_are_what_each_is_alone(seed, blocks, states, step_tokens, caching):
     """Random arrivals, shared prefixes, next turns, n, beams, draft tokens, salts, adapters, cancellations, failed
-    steps, and with few blocks and slots many preemptions.
-    """
+    steps, and
+    with few blocks and slots many preemptions."""
     dice = random.Random(seed)
     proposer, adapters = draft(2, main=HybridNetwork(SIZE)) if seed % 2 else None, AdapterTable(None, (), 3)
     made = hybrid(

@@ -1,7 +1,7 @@
 """One tiny random model of each architecture (tests/makers/zoo.py): the tokens and log probabilities of transformers in
 torch, which tests/makers/zoo_torch.py recorded, or openvino_genai's.
 
-Prompts are longer than a block, a chunk and the sliding windows, and are computed beside each other.
+Prompts are longer than a block, a chunk and the sliding windows, and several are computed together.
 """
 
 import json
@@ -29,18 +29,18 @@ NAMES = sorted(path.name.removesuffix(".tar.xz") for path in ZOO.glob("*.tar.xz"
 RECORDED = json.loads((ZOO / "answers.json").read_text())
 VOCAB = 64
 HYBRIDS = {"granitemoehybrid", "lfm2", "lfm2_moe", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next"}
-"""They keep a state for each sequence."""
+"""Models that keep a state for each sequence."""
 WINDOWS = {"afmoe", "exaone4", "gemma2", "starcoder2"}
-"""Their attention sees the newest tokens alone."""
+"""Models whose attention sees only the newest tokens."""
 pytestmark = pytest.mark.model
 
 
 def test_every_proven_architecture_is_in_the_zoo():
-    assert {name.partition("-")[0] for name in NAMES} == PROVEN  # variants: NAME-VARIANT
+    assert {name.partition("-")[0] for name in NAMES} == PROVEN  # variants are named NAME-VARIANT
 
 
 def answers(pipe, **options):
-    """Tokens and log probabilities of prompts that arrive one after the other."""
+    """Returns tokens and log probabilities of prompts that arrive one after the other."""
     dice = random.Random(5)
     rig, numbers = Rig(pipeline=pipe), []
     for length in (3, 40, 100):
@@ -52,16 +52,16 @@ def answers(pipe, **options):
 
 
 def unpacked(name, directory):
-    """The path of a model of the zoo."""
+    """Returns the path of a model of the zoo."""
     extract(ZOO / f"{name}.tar.xz", directory)
-    for file in Config().model_dir.glob("openvino_*tokenizer.*"):  # any: only ids are used
+    for file in Config().model_dir.glob("openvino_*tokenizer.*"):  # any tokenizer will do, because only ids are used
         (directory / file.name).symlink_to(file)
     return str(directory)
 
 
 @pytest.mark.slow
 def test_a_draft_of_another_architecture_changes_nothing(tmp_path):
-    """Sinks and sliding windows in the one, neither in the other."""
+    """One of them has attention sinks and sliding windows, the other neither."""
     for name in ("gpt_oss", "llama"):
         (tmp_path / name).mkdir()
     options = {"blocks": 60, "model_path": unpacked("gpt_oss", tmp_path / "gpt_oss"), "max_num_batched_tokens": 64}
@@ -82,7 +82,7 @@ def test_a_hybrid_is_no_draft_model(tmp_path):
 
 @pytest.mark.parametrize("name", ["granitemoehybrid-rope", "qwen3_5_text"])
 def test_positions_that_cannot_become_an_input_are_refused(name, tmp_path, monkeypatch):
-    """With them all tokens of a step would have one position."""
+    """Otherwise all tokens of a step would have the same position."""
     monkeypatch.setattr(ir_weights, "connect_positions", lambda model: None)
     path = Path(unpacked(name, tmp_path))
     with pytest.raises(Miscounting, match="positions"):
@@ -129,13 +129,13 @@ def test_tokens_and_log_probabilities_are_openvino_genais(name, tmp_path):
     assert [ids for ids, _ in found] == [ids for ids, _ in wanted]
     for (_, ours), (_, theirs) in zip(found, wanted, strict=True):
         assert ours == pytest.approx(theirs, abs=1e-3)
-    assert len({token for ids, _ in found for token in ids}) > 3  # they do not answer all prompts alike
+    assert len({token for ids, _ in found for token in ids}) > 3  # the answers differ between prompts
 
 
 class Oracle:
-    """A drafter of torch's next tokens, of which every third draft has a wrong one in the middle.
+    """A drafter that proposes torch's next tokens. Every third draft has a wrong token in the middle.
 
-    alternatives: to so many draft tokens, right where the draft token is wrong.
+    `alternatives` is the number of draft tokens with an alternative, which is right where the draft token is wrong.
     """
 
     def __init__(self, known, alternatives=0):
@@ -163,9 +163,9 @@ class Oracle:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted({*RECORDED} - HYBRIDS - WINDOWS))
 def test_alternatives_to_draft_tokens_change_nothing(name, tmp_path):
-    """The tokens and log probabilities are torch's; one of the alternatives is right now and then. Of four draft tokens
-    three have alternatives, in every second architecture all.
-    """
+    """The tokens and log probabilities are torch's, and some of the alternatives are right. Three of four draft tokens
+    have
+    alternatives, with every second architecture all of them."""
     config = {**json.loads(EXACT["plugin_config"]), "INFERENCE_PRECISION_HINT": "f32"}
     path = unpacked(name, tmp_path)
     options = {"draft_model_path": path, "max_num_batched_tokens": 64, "plugin_config": json.dumps(config)}
@@ -190,9 +190,8 @@ def test_alternatives_to_draft_tokens_change_nothing(name, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(HYBRIDS & {*RECORDED}))
 def test_hybrids_with_a_prefix_cache_have_torchs_tokens_in_any_order(name, tmp_path):
-    """With preemptions, without draft tokens and with them; a prompt may end anywhere in one of torch's answers, for
-    what follows is known.
-    """
+    """With preemptions, with and without draft tokens. A prompt may end anywhere in one of torch's answers, because its
+    continuation is known."""
     config = {**json.loads(EXACT["plugin_config"]), "INFERENCE_PRECISION_HINT": "f32"}
     options = {"pipeline_type": "PAGED", "max_num_batched_tokens": 64, "plugin_config": json.dumps(config)}
     options |= {"enable_prefix_caching": True, "cache_interval_multiplier": 1, "prompt_lookup": True}
@@ -205,7 +204,7 @@ def test_hybrids_with_a_prefix_cache_have_torchs_tokens_in_any_order(name, tmp_p
 
 @pytest.mark.slow
 def test_a_soft_cap_has_torchs_tokens_in_any_order(tmp_path):
-    """With preemptions, cached prefixes, and blocks that are not side by side, without draft tokens and with them."""
+    """With preemptions, cached prefixes and blocks that are not adjacent, with and without draft tokens."""
     config = {**json.loads(EXACT["plugin_config"]), "INFERENCE_PRECISION_HINT": "f32"}
     options = {"pipeline_type": "PAGED", "max_num_batched_tokens": 64, "plugin_config": json.dumps(config)}
     options |= {"enable_prefix_caching": True, "prompt_lookup": True}
@@ -216,7 +215,7 @@ def test_a_soft_cap_has_torchs_tokens_in_any_order(tmp_path):
 
 
 def assert_torchs_in_any_order(name, pipe, *, drafts):
-    """What the tests above say, with an empty prefix cache; no draft token was accepted before."""
+    """Checks what the tests above claim, starting with an empty prefix cache and no accepted draft tokens."""
     preemptions, dice = pipe.scheduler.preemptions, random.Random(5)
     prompts = [[dice.randrange(3, VOCAB) for _ in range(length)] for length in (3, 40, 100)]
     texts = [ids + answer for ids, (answer, _) in zip(prompts, RECORDED[name], strict=True)]

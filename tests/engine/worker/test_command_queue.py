@@ -1,4 +1,4 @@
-"""Commands of one client do not keep those of another waiting, and each client's stay in order."""
+"""Commands of one client do not delay those of another, and each client's commands stay in order."""
 
 from lean_ovms.engine.protocol import Cancel, Decode, Encode, Ping, Submit
 from lean_ovms.engine.worker.loop import CommandQueue

@@ -13,7 +13,7 @@ from tests.engine.rig import MemoryTransport
 
 
 class Counting:
-    """Each step answers one Encode with its id. An Encode of two texts takes two turns; a Decode fills the turn."""
+    """Each step answers one Encode with its id. An Encode of two texts takes two turns, and a Decode a whole turn."""
 
     def __init__(self):
         self.out = []

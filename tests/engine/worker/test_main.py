@@ -41,7 +41,7 @@ from lean_ovms.errors import StartError
 from lean_ovms.types import SamplingParams
 
 pytestmark = pytest.mark.slow
-"""Each starts a process of an engine."""
+"""Each test starts an engine process."""
 
 ROOT = Path(__file__).parents[3]
 VISION = ROOT / "tests" / "data" / "colours"
@@ -74,7 +74,7 @@ class Child:
         self.send(Submit(request_id, prompt, False, None, False, asdict(asked)))
 
     def answer(self):
-        """The tokens of the one request that runs, to its end."""
+        """Returns the tokens of the only running request, to its end."""
         assert isinstance(self.next(), Accepted)
         tokens, record = [], self.next()
         if isinstance(record, Prefilled):
@@ -124,7 +124,7 @@ def cpu_s(pid):
 
 
 def gone(pid):
-    """Not there, or a zombie that nobody has waited for."""
+    """Returns whether a process has ended; it may be a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] in "ZX"
     except (FileNotFoundError, ProcessLookupError):
@@ -308,7 +308,7 @@ def test_the_real_engine_answers_and_leaves_without_a_word():
         assert set(ready.info["versions"]) >= {"openvino", "openvino_genai"}
         found.submit("<|im_start|>user\nHello!<|im_end|>\n<|im_start|>assistant\n")
         assert found.answer()[-1] in ready.info["eos_token_ids"]
-        for _ in range(20):  # at first a thread may still replace small pages by large ones
+        for _ in range(20):  # at first a thread may still be replacing small pages by large ones
             before = cpu_s(found.process.pid)
             time.sleep(0.3)
             if cpu_s(found.process.pid) - before < 0.03:
@@ -400,14 +400,14 @@ def test_other_models_with_vision_are_served_by_openvino_genai(changes, reason, 
 
 
 def test_a_model_for_which_memory_is_too_little_is_reported_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where nothing else can be found out, because that takes memory, too."""
+    """Even if nothing else can be found out, because that takes memory too."""
 
     def load(*_: object) -> None:
         raise MemoryError
 
     sent: list[list[LoadFailed]] = []
     transport = SimpleNamespace(receive=lambda wait: [Load({})], send=sent.append, know=lambda _: None, wake=None)
-    monkeypatch.setattr(worker, "keep_only", lambda _: None)  # the tests' process has all features
+    monkeypatch.setattr(worker, "keep_only", lambda _: None)  # the process of the tests has all features
     monkeypatch.setattr(worker.logs, "setup", lambda *_, **__: None)
     monkeypatch.setattr(worker, "named", lambda *_: load)
     assert worker.serve(transport) == worker.EXIT_NOT_LOADED
