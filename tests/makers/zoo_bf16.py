@@ -53,7 +53,8 @@ def logprobs(name: str, model: Any) -> Any:
     marks = {"gemma3": "token_type_ids", "gemma4": "mm_token_type_ids"}.get(model.config.model_type)
     with torch.no_grad():
         more = {marks: torch.zeros_like(ids)} if marks else {}
-        lines = model(input_ids=ids, use_cache=False, **more).logits[0, :-1].double().log_softmax(-1)
+        cached = zoo_gguf.needs_cache(model.config)
+        lines = model(input_ids=ids, use_cache=cached, **more).logits[0, :-1].double().log_softmax(-1)
     return lines.gather(1, ids[0, 1:, None])[:, 0]
 
 

@@ -14,7 +14,9 @@ import sys
 import zlib
 from collections.abc import Callable
 from functools import cache
+from math import inf
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import gguf
@@ -49,6 +51,8 @@ GEMMA4_SIZES = {
 }
 PROPORTIONAL = [1.0] * 4 + [1e30] * 12
 """The divisors of frequencies of Gemma 4's layers without a window: a quarter of the pairs is turned."""
+SPARSITY = [0.95, 0.8, 0.0, 0.0, 0.4, 0.0]
+"""The share of elements that become 0 in the gates of Gemma 3n's layers."""
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
 """More than one of keys: the frontend of openvino takes the one head of llama for the tokens."""
 GRANITE = {
@@ -214,6 +218,29 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
             "moe_intermediate_size": 32,
         },
         {**GEMMA4_SIZES, "expert_count": 4, "expert_used_count": 2, "expert_feed_forward_length": 32},
+    ),
+    "gemma3n_text": (
+        "gemma3n",
+        {
+            **GEMMA,
+            "num_hidden_layers": 6,
+            "layer_types": ["sliding_attention", "full_attention"] * 3,
+            "hidden_size_per_layer_input": 8,
+            "vocab_size_per_layer_input": 64,
+            "num_kv_shared_layers": 2,
+            "laurel_rank": 8,
+            "activation_sparsity_pattern": SPARSITY,
+            "final_logit_softcapping": 30.0,
+        },
+        {
+            **WINDOWED,
+            "attention.sliding_window_pattern": [True, False] * 3,
+            "attention.shared_kv_layers": 2,
+            "embedding_length_per_layer_input": 8,
+            "altup.num_inputs": 4,
+            "altup.active_idx": 0,
+            "activation_sparsity_scale": [NormalDist().inv_cdf(share) if share else -inf for share in SPARSITY],
+        },
     ),
     "glm4_moe_lite": ("deepseek2", {**LATENT, "first_k_dense_replace": 1}, {**LATENT_SIZES, "expert_gating_func": 2}),
     "deepseek_v3": (
@@ -384,6 +411,8 @@ def _values(tensor: str, shape: tuple[int, ...]) -> np.ndarray:
     dice = np.random.RandomState(zlib.crc32(tensor.encode()))
     ones = ("norm" in tensor or "layer_output_scale" in tensor) and tensor.endswith("weight")
     data = dice.standard_normal(shape) * 0.3 + (1.0 if ones else 0.0)
+    if tensor.endswith("altup_router.weight"):  # of inputs that are divided by their width
+        data *= 16
     if tensor.endswith("ssm_a"):
         data = -abs(data) - 0.0625
     return np.asarray((data * 16).round() / 16, np.float32)
@@ -507,6 +536,11 @@ def from_gguf(
     if target and ".attn_qkv." in target and architecture == "nomic-bert":
         place = "qkv".index(torch_name.split(".")[-2][0])
         return tensor(target, [3 * shape[0], shape[1]])[place * shape[0] : (place + 1) * shape[0]]
+    if ".altup_" in torch_name:
+        name = torch_name.split(".")[1].replace("jections", "j").replace("unembed", "unembd")
+        return tensor(f"{name}.weight", [config.altup_num_inputs - 1, *shape])[int(torch_name.split(".")[2])]
+    if torch_name.endswith("altup.correct_output_scale"):
+        return tensor(f"{target}.weight", shape)
     if torch_name.endswith(SCALE):
         return tensor(f"blk.{torch_name.split('.')[2]}.layer_output_scale.weight", shape)
     if torch_name.endswith(CORRECTIONS):
@@ -529,7 +563,7 @@ def from_gguf(
     if target is None:
         raise ValueError(f"GGUF has no name for {torch_name}")
     data = tensor(target, shape)
-    if architecture.startswith("gemma") and architecture != "gemma4" and "norm" in target:
+    if architecture.startswith("gemma") and architecture not in ("gemma3n", "gemma4") and "norm" in target:
         return data - 1
     heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
     part = target.split(".")[-2]
@@ -610,19 +644,26 @@ def adapter(tensors: dict[str, list[int]]) -> dict[str, tuple[np.ndarray, np.nda
 
 
 def answers(model: Any) -> list[Answer]:
-    """Returns the tokens and log probabilities of a model in torch, one prompt after the other and without a cache."""
+    """Returns the tokens and log probabilities of a model in torch, one prompt after the other; each token is computed
+    anew, from all before it."""
     import torch
 
+    cached = needs_cache(model.config)
     found = list[Answer]()
     for ids in prompts():
         text, logprobs = list(ids), list[float]()
         with torch.no_grad():
             for _ in range(TOKENS):
-                line = model(torch.tensor([text]), use_cache=False).logits[0, -1].double().log_softmax(-1)
+                line = model(torch.tensor([text]), use_cache=cached).logits[0, -1].double().log_softmax(-1)
                 text.append(int(line.argmax()))
                 logprobs.append(round(float(line.max()), 4))
         found.append((text[len(ids) :], logprobs))
     return found
+
+
+def needs_cache(config: Any) -> bool:
+    """Returns whether layers share keys and values, which Gemma 3n's do with a cache only in transformers 5.5.4."""
+    return bool(getattr(config, "num_kv_shared_layers", 0))
 
 
 def vectors(name: str, model: Any) -> list[list[float]]:

@@ -30,13 +30,24 @@ LAYERS = {
     *(f"ffn_{name}_exps.{kind}" for name in ("gate", "up", "down") for kind in ("weight", "bias")),
 }
 """The names of the tensors of a decoder's layer."""
+PER_LAYER = {
+    *(f"per_layer_{name}.weight" for name in ("token_embd", "model_proj", "proj_norm")),
+    *(f"{name}.weight" for name in ("inp_gate", "proj", "post_norm")),
+}
+"""The names of the tensors of per-layer embeddings, those of layers included."""
 OWN = {
     "deepseek2": {
         *(f"attn_{name}.weight" for name in ("q_a", "q_a_norm", "q_b", "kv_a_mqa", "kv_a_norm", "k_b", "v_b")),
     },
+    "gemma3n": {
+        *PER_LAYER,
+        *(f"altup_{name}.weight" for name in ("proj", "unembd_proj", "router", "router_norm", "predict_coef")),
+        *(f"altup_correct_{name}.weight" for name in ("coef", "scale")),
+        *(f"laurel_{name}.weight" for name in ("l", "r", "post_norm")),
+    },
     "gemma4": {
-        *(f"per_layer_{name}.weight" for name in ("token_embd", "model_proj", "proj_norm")),
-        *(f"{name}.weight" for name in ("inp_gate", "proj", "post_norm", "layer_output_scale")),
+        *PER_LAYER,
+        "layer_output_scale.weight",
         *(f"{name}.weight" for name in ("pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2", "ffn_gate_up_exps")),
         *("ffn_gate_inp.scale", "ffn_down_exps.scale"),
     },
@@ -104,6 +115,8 @@ class Architecture:
     unit_values: bool = False
     """Whether values have a norm without weights. In a layer without a value projection, the values are the projected
     keys."""
+    altup: bool = False
+    """Whether the network has several streams of hidden states (AltUp), and learned residual layers (LAuReL)."""
     causal: bool = True
     """Whether attention is causal if the file does not say it."""
     forward_norm: str = "ffn_norm"
@@ -178,6 +191,16 @@ ARCHITECTURES = {
         local_base=10000.0,
         scales_by_width=62,
         whole_images=True,
+    ),
+    "gemma3n": Architecture(
+        activation="gelu",
+        scaled_embeddings=True,
+        window_period=5,
+        local_base=10000.0,
+        attention_scale=1.0,
+        logits_cap=30.0,
+        unit_values=True,
+        altup=True,
     ),
     "gemma4": Architecture(
         activation="gelu",

@@ -171,6 +171,11 @@ class Header:
         value = self.metadata.get(f"{self.architecture}.{name}")
         return [each for each in (value if isinstance(value, list) else [value]) if type(each) is int]
 
+    def reals(self, name: str) -> list[float]:
+        """Returns a list of floats, one for each layer; [] if the key is missing."""
+        value = self.metadata.get(f"{self.architecture}.{name}")
+        return [each for each in value if type(each) is float] if isinstance(value, list) else []
+
     def number_at(self, key: str) -> int:
         """Returns the positive integer with this key, or 0 if it is missing."""
         value = self.metadata.get(key)

@@ -33,6 +33,7 @@ MOVED = ("ernie4_5", "glm4")
 DELTAS = {"RoPE": 2, "RMS": 8, "PagedAttention": 1, "PagedCausalConv1D": 1, "PagedGatedDeltaNet": 1}
 HYBRIDS = {
     "gemma2": {"RMS": 17, "PagedAttention": 0, "Reference": 4},
+    "gemma3n_text": {"RoPE": 10, "RMS": 64},
     "gemma4_text": {"RoPE": 10, "RMS": 46},
     "glm4_moe": {"GatherMatmul": 3},
     "glm4_moe_lite": {"RMS": 9, "GatherMatmul": 3},

@@ -11,6 +11,7 @@ from openvino import opset13 as ops
 from ..architectures import ARCHITECTURES
 from ..header import Header
 from . import layers
+from .altup import AltUp
 from .attention import Projected, Sequences
 from .experts import Experts, Groups, chosen, chosen_apart, mixed
 from .file_layers import FileLayers, LinearLayer, halves
@@ -25,6 +26,8 @@ SECTIONS = "rope.dimension_sections"
 """The key of the numbers of pairs that the time, the row and the column of a token turn, where images have these."""
 SIGMOID = 2
 """The number of the function with which experts have weights of their own."""
+PER_LAYER_WIDTH = "embedding_length_per_layer_input"
+"""The key of the width of per-layer embeddings, which is missing if there are none."""
 VALUES = 2
 """The index of the values, after queries and keys."""
 
@@ -75,6 +78,13 @@ class FileDecoder:
         self._embeddings = tensors.matrix(TensorRows("token_embd.weight"))
         self._turned: dict[bool, layers.Cosine] = {}
         self._temperature: Any = None
+        self._altup = AltUp(header, tensors, self._layers, epsilon) if self._row.altup else None
+        self._sparsity = header.reals("activation_sparsity_scale")
+        """The limit of each layer's gates in standard deviations from their mean; -inf for layers without a limit."""
+        if self._row.altup and len(self._sparsity) < header.layers:
+            raise KeyError(f"{header.architecture}.activation_sparsity_scale")
+        if self._row.altup and not header.number(PER_LAYER_WIDTH):
+            raise KeyError(f"{header.architecture}.{PER_LAYER_WIDTH}")
         self._trained = f"{header.architecture}.rope.scaling.finetuned"
 
     def hidden(self, tokens: Any, positions: Any, sequences: Sequences, wanted: Any = None) -> Any:
@@ -94,28 +104,52 @@ class FileDecoder:
         x = x if self._images is None else self._images.embedded(x)
         each_layer = self._for_layers(ids if self._images is None else self._images.padded(ids), x)
         more = self._header.real("residual_scale", 1.0)
+        altup = self._altup
+        if altup is not None:
+            altup.begin(x)
         mixing = [layer for layer in range(self._header.layers) if not self._only_feeds(layer)]
         for layer in range(self._header.layers):
+            x = x if altup is None else altup.predict(layer)
             if layer in mixing:
-                result, last = self._mixed(layer, self._layers.norm(x, f"blk.{layer}.attn_norm"), positions, sequences)
+                normed = self._layers.norm(x, f"blk.{layer}.attn_norm")
+                result, last = self._mixed(layer, normed, positions, sequences)
+                x = x if altup is None else self._with_laurel(layer, x, normed)
                 if layer == mixing[-1] and wanted is not None:
-                    x, result = (ops.gather(each, wanted, np.array([0])) for each in (x, result))
-                    each_layer = [ops.gather(each, wanted, np.array([0])) for each in each_layer]
+                    every = x, result, *each_layer
+                    x, result, *each_layer = (ops.gather(each, wanted, np.array([0])) for each in every)
+                    if altup is not None:
+                        altup.keep(wanted)
                 result = self._layers.product(result, last)
                 if self._row.forward_norm != "post_attention_norm":
                     result = self._layers.norm(result, f"blk.{layer}.post_attention_norm")
                 x = ops.add(x, layers.times(result, more))
+                x = x if altup is None else layers.times(x, 2**-0.5)
             if layer in mixing and self._row.alternating:
                 continue
             result = self._forward(layer, x)
             x = ops.add(x, layers.times(self._layers.norm(result, f"blk.{layer}.post_ffw_norm"), more))
-            if each_layer:
-                x = self._with_token(layer, x, each_layer[layer])
+            if altup is not None:
+                altup.add(self._of_token(layer, altup.correct(layer, x), each_layer[layer]))
+            elif each_layer:
+                x = ops.add(x, self._of_token(layer, x, each_layer[layer]))
             if self._images is not None:
                 x = self._images.deepened(layer, x)
             if self._layers.has(f"blk.{layer}.layer_output_scale"):
                 x = ops.multiply(x, self._tensors.numbers(f"blk.{layer}.layer_output_scale.weight").reshape(1, 1, 1))
-        return self._layers.norm(x, self._row.last_norm)
+        return self._layers.norm(x if altup is None else altup.end(), self._row.last_norm)
+
+    def _with_laurel(self, layer: int, x: Any, normed: Any) -> Any:
+        """Adds a learned augmented residual layer (LAuReL) to the input of a layer [tokens, 1, width].
+
+        Args:
+            layer: The number of the layer.
+            x: The input of the layer.
+            normed: The normalized input, which goes through two small matrices.
+        """
+        name = f"blk.{layer}.laurel"
+        found = self._layers.product(normed, LinearLayer(f"{name}_l", ""))
+        found = self._layers.norm(self._layers.product(found, LinearLayer(f"{name}_r", "")), f"{name}_post_norm")
+        return ops.add(x, ops.add(normed, found))
 
     def _only_feeds(self, layer: int) -> bool:
         """Returns whether a layer has only a feed-forward network, and no token mixer."""
@@ -129,7 +163,7 @@ class FileDecoder:
             ids: The ids of the tokens [tokens, 1].
             x: The embeddings of the tokens.
         """
-        width = self._header.number("embedding_length_per_layer_input")
+        width = self._header.number(PER_LAYER_WIDTH)
         if not width:
             return []
         shape = np.array([0, self._header.layers, width])
@@ -140,8 +174,8 @@ class FileDecoder:
         both = layers.times(ops.add(shown, own), 2**-0.5)
         return ops.split(both, np.int64(1), self._header.layers).outputs()  # type: ignore[no-any-return]
 
-    def _with_token(self, layer: int, x: Any, own: Any) -> Any:
-        """Adds the per-layer embeddings to the result of a layer [tokens, 1, width].
+    def _of_token(self, layer: int, x: Any, own: Any) -> Any:
+        """Returns what the per-layer embeddings add to the result of a layer [tokens, 1, width].
 
         Args:
             layer: The number of the layer.
@@ -151,7 +185,7 @@ class FileDecoder:
         name = f"blk.{layer}"
         gate = layers.ACTIVATIONS[self._row.activation](self._layers.product(x, LinearLayer(f"{name}.inp_gate", "")))
         found = self._layers.product(ops.multiply(gate, own), LinearLayer(f"{name}.proj", ""))
-        return ops.add(x, self._layers.norm(found, f"{name}.post_norm"))
+        return self._layers.norm(found, f"{name}.post_norm")
 
     def logits(self, hidden: Any) -> Any:
         """Projects hidden states to logits, scaled and capped as the file says."""
@@ -480,6 +514,8 @@ class FileDecoder:
             gate, rows, more = up, slice(half), slice(half, None)
         # Not as one product: OpenVINO applies the gate's activation before it rounds to bf16.
         gated = self._layers.product(x, LinearLayer(gate, self._name(layer, f"{place}.gate_proj"), rows))
+        if self._sparsity and math.isfinite(self._sparsity[layer]):
+            gated = layers.sparse(gated, self._sparsity[layer])
         shown = self._layers.product(x, LinearLayer(up, self._name(layer, f"{place}.up_proj"), more))
         return self._layers.product(ops.multiply(activate(gated), shown), LinearLayer(down, last))
 

@@ -48,6 +48,18 @@ def _rank(x: Any) -> int:
     return int(_shape(x).rank.get_length())
 
 
+def sparse(x: Any, deviations: float) -> Any:
+    """Subtracts a limit from the elements along the last axis, and sets those below it to 0.
+
+    Args:
+        x: The values.
+        deviations: The distance of the limit from the mean of the values, in their standard deviations.
+    """
+    centred = ops.subtract(x, ops.reduce_mean(x, np.array([-1]), True))
+    deviation = ops.sqrt(ops.reduce_mean(ops.multiply(centred, centred), np.array([-1]), True))
+    return ops.relu(ops.subtract(centred, times(deviation, deviations)))
+
+
 def angles(positions: Any, frequencies: Floats, factor: float) -> Cosine:
     """Returns the cosines and sines of RoPE for positions.
 
