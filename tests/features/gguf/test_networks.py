@@ -291,6 +291,27 @@ def test_state_spaces_whose_heads_are_not_in_groups_are_refused(tmp_path, size):
         network.read(zoo_gguf.write(tmp_path / "x.gguf", "nemotron_h", **changes))
 
 
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"altup.num_inputs": None}, "its AltUp has not the 4 streams of altup_proj.weight"),
+        ({"altup.num_inputs": 1 << 30}, "its AltUp has not the 4 streams of altup_proj.weight"),
+        ({"altup.active_idx": 4}, "its AltUp has not the 4 streams of altup_proj.weight"),
+        ({"activation_sparsity_scale": [1.5]}, "it has no gemma3n.activation_sparsity_scale"),
+        ({"embedding_length_per_layer_input": None}, "it has no gemma3n.embedding_length_per_layer_input"),
+    ],
+)
+def test_streams_and_sparsities_that_a_file_lacks_are_named(tmp_path, changes, said):
+    changes = {f"gemma3n.{key}": value for key, value in changes.items()}
+    path = zoo_gguf.write(tmp_path / "x.gguf", "gemma3n_text", **changes)
+    with pytest.raises(StartError, match=said):
+        network.read(path)
+
+
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("scaled", ["linear", "factors"])
 def test_positions_are_scaled_as_the_file_says(scaled, tmp_path):

@@ -52,7 +52,7 @@ class AltUp:
         self._streams = ops.concat([x, _scaled(others, _magnitude(x))], 1)
 
     def predict(self, layer: int) -> Any:
-        """Predicts the streams after a layer, and returns the active one [tokens, 1, width], which the layer computes."""
+        """Predicts the streams after a layer, and returns the active one [tokens, 1, width], the layer's input."""
         routed = self._routed(layer, self._stream(self._active))
         coefficients = self._product(routed, f"blk.{layer}.altup_predict_coef")
         mixing = ops.reshape(coefficients, np.array([0, self._count, self._count]), True)
@@ -60,8 +60,9 @@ class AltUp:
         return self._stream(self._active)
 
     def keep(self, wanted: Any) -> None:
-        """Drops all tokens but those with these indices."""
-        self._streams = ops.gather(self._streams, wanted, np.array([0]))
+        """Drops all tokens but those with these indices, unless they are None."""
+        if wanted is not None:
+            self._streams = ops.gather(self._streams, wanted, np.array([0]))
 
     def correct(self, layer: int, computed: Any) -> Any:
         """Corrects the predictions by what a layer computed for the active stream.
@@ -77,7 +78,7 @@ class AltUp:
 
     def add(self, x: Any) -> None:
         """Adds x [tokens, 1, width] to all streams but the first."""
-        # Not a product with 0 and 1: OpenVINO multiplies these by the weights of the norm of x, and computes that apart.
+        # Not a product with 0 and 1: OpenVINO would join these with the weights of the norm of x, and not fuse it.
         others = np.arange(self._count).astype(bool).reshape(1, -1, 1)
         self._streams = ops.select(others, ops.add(self._streams, x), self._streams)
 
@@ -96,7 +97,7 @@ class AltUp:
 
     def _routed(self, layer: int, x: Any) -> Any:
         """Returns the numbers [tokens, 1, streams] between -1 and 1 from which a layer's coefficients are computed."""
-        weight = self._tensors.numbers(f"blk.{layer}.altup_router_norm.weight") / self._width
+        weight = self._tensors.numbers(f"blk.{layer}.altup_router_norm.weight") * np.float32(1 / self._width)
         return ops.tanh(self._product(layers.norm(x, weight, self._epsilon), f"blk.{layer}.altup_router"))
 
     def _product(self, x: Any, name: str) -> Any:

@@ -104,39 +104,45 @@ class FileDecoder:
         x = x if self._images is None else self._images.embedded(x)
         each_layer = self._for_layers(ids if self._images is None else self._images.padded(ids), x)
         more = self._header.real("residual_scale", 1.0)
-        altup = self._altup
-        if altup is not None:
-            altup.begin(x)
+        if self._altup is not None:
+            self._altup.begin(x)
         mixing = [layer for layer in range(self._header.layers) if not self._only_feeds(layer)]
         for layer in range(self._header.layers):
-            x = x if altup is None else altup.predict(layer)
+            x = x if self._altup is None else self._altup.predict(layer)
             if layer in mixing:
-                normed = self._layers.norm(x, f"blk.{layer}.attn_norm")
-                result, last = self._mixed(layer, normed, positions, sequences)
-                x = x if altup is None else self._with_laurel(layer, x, normed)
-                if layer == mixing[-1] and wanted is not None:
-                    every = x, result, *each_layer
-                    x, result, *each_layer = (ops.gather(each, wanted, np.array([0])) for each in every)
-                    if altup is not None:
-                        altup.keep(wanted)
-                result = self._layers.product(result, last)
-                if self._row.forward_norm != "post_attention_norm":
-                    result = self._layers.norm(result, f"blk.{layer}.post_attention_norm")
-                x = ops.add(x, layers.times(result, more))
-                x = x if altup is None else layers.times(x, 2**-0.5)
-            if layer in mixing and self._row.alternating:
-                continue
+                kept = wanted if layer == mixing[-1] else None
+                x = self._after_mixer(layer, x, positions, sequences, kept)
+                each_layer = [_kept(each, kept) for each in each_layer]
+                if self._row.alternating:
+                    continue
             result = self._forward(layer, x)
             x = ops.add(x, layers.times(self._layers.norm(result, f"blk.{layer}.post_ffw_norm"), more))
-            if altup is not None:
-                altup.add(self._of_token(layer, altup.correct(layer, x), each_layer[layer]))
-            elif each_layer:
-                x = ops.add(x, self._of_token(layer, x, each_layer[layer]))
-            if self._images is not None:
-                x = self._images.deepened(layer, x)
+            x = self._with_embeddings(layer, x, each_layer[layer] if each_layer else None)
             if self._layers.has(f"blk.{layer}.layer_output_scale"):
                 x = ops.multiply(x, self._tensors.numbers(f"blk.{layer}.layer_output_scale.weight").reshape(1, 1, 1))
-        return self._layers.norm(x if altup is None else altup.end(), self._row.last_norm)
+        return self._layers.norm(x if self._altup is None else self._altup.end(), self._row.last_norm)
+
+    def _after_mixer(self, layer: int, x: Any, positions: Any, sequences: Sequences, kept: Any) -> Any:
+        """Returns the input of a layer with the result of its token mixer added [tokens, 1, width].
+
+        Args:
+            layer: The number of the layer.
+            x: The input of the layer.
+            positions: The positions of the tokens.
+            sequences: Builds the operations in which tokens depend on those before them.
+            kept: The indices of the tokens that are needed from then on; None for all tokens.
+        """
+        normed = self._layers.norm(x, f"blk.{layer}.attn_norm")
+        result, last = self._mixed(layer, normed, positions, sequences)
+        if self._altup is not None:
+            x = self._with_laurel(layer, x, normed)
+            self._altup.keep(kept)
+        x, result = (_kept(each, kept) for each in (x, result))
+        result = self._layers.product(result, last)
+        if self._row.forward_norm != "post_attention_norm":
+            result = self._layers.norm(result, f"blk.{layer}.post_attention_norm")
+        x = ops.add(x, layers.times(result, self._header.real("residual_scale", 1.0)))
+        return x if self._altup is None else layers.times(x, 2**-0.5)
 
     def _with_laurel(self, layer: int, x: Any, normed: Any) -> Any:
         """Adds a learned augmented residual layer (LAuReL) to the input of a layer [tokens, 1, width].
@@ -174,18 +180,24 @@ class FileDecoder:
         both = layers.times(ops.add(shown, own), 2**-0.5)
         return ops.split(both, np.int64(1), self._header.layers).outputs()  # type: ignore[no-any-return]
 
-    def _of_token(self, layer: int, x: Any, own: Any) -> Any:
-        """Returns what the per-layer embeddings add to the result of a layer [tokens, 1, width].
+    def _with_embeddings(self, layer: int, x: Any, own: Any) -> Any:
+        """Adds the per-layer embeddings of tokens, and those of images, to the result of a layer [tokens, 1, width].
 
         Args:
             layer: The number of the layer.
             x: The result of attention and feed-forward network.
-            own: The embeddings of the tokens for this layer.
+            own: The embeddings of the tokens for this layer; None if there are none.
         """
-        name = f"blk.{layer}"
-        gate = layers.ACTIVATIONS[self._row.activation](self._layers.product(x, LinearLayer(f"{name}.inp_gate", "")))
-        found = self._layers.product(ops.multiply(gate, own), LinearLayer(f"{name}.proj", ""))
-        return self._layers.norm(found, f"{name}.post_norm")
+        if own is not None:
+            name, shown = f"blk.{layer}", x if self._altup is None else self._altup.correct(layer, x)
+            gate = self._layers.product(shown, LinearLayer(f"{name}.inp_gate", ""))
+            gated = ops.multiply(layers.ACTIVATIONS[self._row.activation](gate), own)
+            found = self._layers.norm(self._layers.product(gated, LinearLayer(f"{name}.proj", "")), f"{name}.post_norm")
+            if self._altup is not None:
+                self._altup.add(found)
+            else:
+                x = ops.add(x, found)
+        return x if self._images is None else self._images.deepened(layer, x)
 
     def logits(self, hidden: Any) -> Any:
         """Projects hidden states to logits, scaled and capped as the file says."""
@@ -558,6 +570,11 @@ class FileDecoder:
             axes[: len(behind)] = behind
         found: layers.Floats = np.where(axes[:, None] == np.arange(3), numbers[:, None], np.float32(0))
         return found
+
+
+def _kept(x: Any, wanted: Any) -> Any:
+    """Returns the tokens of x with these indices, or all if there are no indices."""
+    return x if wanted is None else ops.gather(x, wanted, np.array([0]))
 
 
 def _split(x: Any, *sizes: int) -> list[Any]:
