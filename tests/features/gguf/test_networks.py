@@ -291,8 +291,6 @@ def test_state_spaces_whose_heads_are_not_in_groups_are_refused(tmp_path, size):
         network.read(zoo_gguf.write(tmp_path / "x.gguf", "nemotron_h", **changes))
 
 
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -308,8 +306,6 @@ def test_streams_and_sparsities_that_a_file_lacks_are_named(tmp_path, changes, s
     path = zoo_gguf.write(tmp_path / "x.gguf", "gemma3n_text", **changes)
     with pytest.raises(StartError, match=said):
         network.read(path)
-
-
 
 
 @pytest.mark.slow
