@@ -5,8 +5,7 @@ library. It searches answers for the first word of content, counts the `data:` l
 kilobyte, in about 4 us per chunk. It works with every OpenAI-compatible server.
 
 python -m bench.client reads one Work per line, with the server's host, port and path and further fields of the body,
-and
-answers with its Outcome.
+and answers with its Outcome.
 """
 
 from __future__ import annotations
@@ -152,8 +151,7 @@ class Load:
         llama-server at once.
 
         If a request was sent while the server closed it, the request is sent again on a new connection. Its time counts
-        from
-        the first attempt.
+        from the first attempt.
         """
         waiting = lane not in self._idle
         if waiting and not lane.stale:

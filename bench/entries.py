@@ -33,8 +33,7 @@ class Entries:
     """The contestants and their processes.
 
     `weights` and `label` are for the contestants that are entered next; their names end in the label. `room` is the
-    number
-    of concurrent sequences that a rival must have room for, and the tokens of each.
+    number of concurrent sequences that a rival must have room for, and the tokens of each.
     """
 
     def __init__(self, args: argparse.Namespace) -> None:

@@ -1,8 +1,7 @@
 """Measures each step between the bytes of a request and the bytes of a token by itself, without I/O, in a warm loop.
 
 It reports the time of one call in us, as the best and the median of repeated loops. After a pause, with cold caches,
-the
-same steps take two to three times as long.
+the same steps take two to three times as long.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 It is written as tutorials write it: one pipeline, a lock (LLMPipeline runs one request at a time), generate() in a
 thread, text pieces passed to the event loop, chunks as pydantic models. It is only a yardstick for `compare`, without
-stop
-strings, tools or proper error handling.
+stop strings, tools or proper error handling.
 
     python -m bench.plain_server MODEL PORT
 """

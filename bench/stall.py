@@ -1,6 +1,5 @@
 """Measures whether the engine blocks the server: the longest pauses of the event loop, and the latency of /health,
-while a
-long prompt is computed and while many streams run.
+while a long prompt is computed and while many streams run.
 
 A timer fires every one or two milliseconds in the server's own event loop (ticking.py); a longer pause is a stall.
 loop_cpu_ms is the CPU time of all threads of the server in the same pauses, which is how long they would be on an idle

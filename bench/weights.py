@@ -22,12 +22,10 @@ class Unavailable(Exception):
 
 class Weights(Mapping[str, str]):
     """Paths of the same weights by form: "model" (a folder of OpenVINO files, or the GGUF file that lean_ovms serves),
-    "gguf" (a
-    GGUF file) and "hf" (a folder that transformers can load).
+    "gguf" (a GGUF file) and "hf" (a folder that transformers can load).
 
     `path` is the path that was given, "" for the embedded model. `served` is the value of --model_path. `template` is a
-    chat
-    template for files that have none, and `options` are lean_ovms's options for it.
+    chat template for files that have none, and `options` are lean_ovms's options for it.
     """
 
     def __init__(self, path: str = "") -> None:

@@ -1,4 +1,4 @@
-"""Cases of a test of which a few are enough while one works on the code."""
+"""For tests with many cases, of which a few are enough during development."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 
 def few_fast(cases: Iterable[Any], fast: int = 4) -> list[Any]:
-    """Returns the cases; all but a few, which are spread over them, are slow tests."""
+    """Returns the cases. All except a few, which are spread evenly, are marked as slow."""
     every = list(cases)
     step = -(-len(every) // fast)
     return [

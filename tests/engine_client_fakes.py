@@ -1,4 +1,4 @@
-"""What the engine clients of all tests share: a model that is ready, and a task of the worker without a child."""
+"""Shared by all tests of engine clients: a model that is ready, and a task of the worker without a child."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lean_ovms.types.engine import EngineStats, ModelInfo, Vocabulary
 
 
 class FakeEngineClient:
-    """The part of EngineClient that all kinds of models use. refusal: of every request."""
+    """The part of EngineClient that all kinds of models use. With `refusal`, every request is rejected."""
 
     def __init__(self, info: ModelInfo, vocabulary: Vocabulary) -> None:
         self.info = info
@@ -30,7 +30,7 @@ class FakeEngineClient:
         self.state = "stopped"
 
     async def call_each(self, make: Callable[[int], Any]) -> list[Any]:
-        """The one reply of FakeEngine.call, in a list."""
+        """Returns the only reply of FakeEngine.call, in a list."""
         return [await self.call(make)]  # type: ignore[attr-defined]
 
     def only(self, process: int) -> AbstractContextManager[None]:
@@ -52,14 +52,14 @@ class FakeEngineClient:
 
 
 class FakeTaskClient(FakeEngineClient):
-    """Drives a task of the worker in this process, without a clock."""
+    """Runs a task of the worker in this process, without a clock."""
 
     def __init__(self, task: Any, info: ModelInfo, vocabulary: Vocabulary | None = None) -> None:
         super().__init__(info, vocabulary or Vocabulary(pieces=[], exact=False))
         self.task = task
 
     def run(self, command: protocol.Record) -> list[protocol.Record]:
-        """The task's records for a command, after all its steps. Raises the error of a refusal."""
+        """Returns the task's records for a command, after all its steps. Raises the error of a refusal."""
         self.task.handle(command)
         while not self.task.idle:
             self.task.admit()

@@ -1,4 +1,4 @@
-"""An app with a model of every task, over fake engines."""
+"""An app with a model of every task, on fake engines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.features.voice.fakes import fake_voice
 
 
 async def app_with_every_model(**options: Any) -> App:
-    """The text model is called m, the others by their tasks."""
+    """Returns the app. The text model's name is m, those of others are their tasks."""
     config = Config(fake_engine=True, model_name="m", access_log=False, **options)
     text = TextModel(config, FakeEngine(lambda _, sampling: say("a", "b", sequences=sampling.n)))  # type: ignore[arg-type]
     pooling = [fake_model(task, model_name=task) for task in ("embeddings", "rerank", "classify")]

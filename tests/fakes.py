@@ -1,8 +1,9 @@
-"""An engine that plays a script in this process: real reply queues, a byte vocabulary, no child and no clock.
+"""An engine that plays a script in this process: with real reply queues and a vocabulary of bytes, no child and no
+clock.
 
-Token ids 0-255 are bytes, 256 is the end of text. A script is a list of steps; a step is a list of
-(sequence, text, reason), an error, or a record about the prompt, whose id is set here. It is made for each request from
-its prompt and sampling.
+Token ids 0-255 are bytes, and 256 is the end of text. A script is a list of steps. A step is a list of (sequence, text,
+reason), an error, or a record about the prompt, whose id is filled in. A script may be made for each request from its
+prompt and sampling.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tests.in_range import assert_complete
 
 EOS = 256
 TURNS = 4
-"""Of the loop between two steps: a client that iterates gets each step by itself."""
+"""Iterations of the loop between two steps, so that an iterating client gets each step separately."""
 
 Step = list[tuple[int, str, "str | None"]]
 Script = list["Step | RequestError | protocol.Prefilled | protocol.Progress | protocol.Drafted"]
@@ -45,26 +46,26 @@ INFO = ModelInfo(
 
 
 def encode(text: str) -> list[int]:
-    """Text as byte tokens."""
+    """Returns the byte tokens of a text."""
     return list(text.encode())
 
 
 def likeliest(most: int, named: tuple[int, ...] = ()) -> list[tuple[int, float]]:
-    """A, B, C, ... or the named ids, each a quarter less likely than the one before."""
+    """Returns A, B, C, ... or the named ids, each a quarter less likely than the one before."""
     return [(token, -(place + 1) / 4) for place, token in enumerate(named or range(65, 65 + most))]
 
 
 def say(*pieces: str, reason: str = "stop", sequences: int = 1) -> Script:
-    """Each piece in a step of its own, to every sequence."""
+    """Returns a script with each piece in a step of its own, for every sequence."""
     last = len(pieces) - 1
     return [[(s, p, reason if i == last else None) for s in range(sequences)] for i, p in enumerate(pieces)]
 
 
 class FakeEngine(FakeEngineClient):
-    """The part of EngineClient that models use. submitted, constraints, images, audio, cancelled: what it
-    was called with.
+    """The part of EngineClient that models use.
 
-    bad_grammar: the refusal of those with a constraint; notices: what is not imposed of it.
+    `submitted`, `constraints`, `images`, `audio` and `cancelled` have the arguments of calls. Requests with a
+    constraint are rejected with `bad_grammar`; `notices` has what is not imposed of a constraint.
     """
 
     def __init__(self, script: Callable[[Any, SamplingParams], Script] | Script) -> None:
@@ -87,7 +88,7 @@ class FakeEngine(FakeEngineClient):
         self.mail = ReplyRouter(self._sent)
 
     async def call(self, make: Callable[[int], Any]) -> Any:
-        """Answers a command about what is cached of prompts."""
+        """Answers a command about the cached prompts."""
         self.refuse()
         match make(1):
             case protocol.ResetPrefixCache() as command:

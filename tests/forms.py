@@ -10,11 +10,11 @@ BOUNDARY = "0123456789abcdef"
 FORM = f"multipart/form-data; boundary={BOUNDARY}"
 
 Part = tuple[str, "str | bytes | tuple[str, bytes]"]
-"""Name, and a text, or a file's name and bytes."""
+"""A name with a text, bytes, or a file's name and bytes."""
 
 
 def encoded(parts: Iterable[Part], boundary: str = BOUNDARY) -> bytes:
-    """The body."""
+    """Returns the body."""
     out = []
     for name, value in parts:
         file = ""
@@ -26,6 +26,6 @@ def encoded(parts: Iterable[Part], boundary: str = BOUNDARY) -> bytes:
 
 
 def form_request(path: str, parts: Sequence[Part] = (), body: bytes | None = None, **headers: str) -> Request:
-    """A request with these parts, or with this body."""
+    """Returns a request with these parts, or with this body."""
     sent = {"content-type": FORM, **{name.replace("_", "-"): value for name, value in headers.items()}}
     return Request("POST", path, headers=sent, body=encoded(parts) if body is None else body)

@@ -1,4 +1,4 @@
-"""What the engine trusts the front end with: every SamplingParams that is submitted is complete and in range."""
+"""The engine trusts the front end with this: every submitted SamplingParams is complete and within range."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MAX_STOP_IDS = 4096
 
 
 def assert_complete(params: SamplingParams) -> None:
-    """Raises AssertionError for what would kill, poison or surprise an engine."""
+    """Raises AssertionError for values that could crash an engine, or make it behave unexpectedly."""
     _assert_numbers(params)
     for ids in (params.stop_token_ids, params.logprob_token_ids):
         assert type(ids) is tuple

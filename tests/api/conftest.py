@@ -1,4 +1,4 @@
-"""An app over a fake engine, and the request that a client would send."""
+"""An app with a fake engine, and requests like those of clients."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from tests.features.pooling.fakes import FakePoolingEngine, fake_model
 from tests.streams import pieces
 
 CODER = {"<|fim_prefix|>": 1, "<|fim_suffix|>": 2, "<|fim_middle|>": 3, "<|endoftext|>": 4, "<|fim_pad|>": 5}
-"""Special tokens of a model that fills in."""
+"""The special tokens of a model that fills in the middle of code."""
 MakeApp = Callable[..., Awaitable[tuple[App, FakeEngine]]]
 MakePooling = Callable[..., Awaitable[tuple[App, FakePoolingEngine]]]
 
 
 @pytest.fixture(scope="package", autouse=True)
 def made_once() -> Iterator[None]:
-    """Compiled chat templates, which are the same for the thousands of apps of these tests, are made once."""
+    """Compiles chat templates only once, because the thousands of apps in these tests have the same ones."""
     compiled, kept = chat_template._CompiledTemplate, {}
 
     def template(env: Any, source: str, tokens: dict[str, str], read: partial[Any]) -> Any:
@@ -49,7 +49,8 @@ def made_once() -> Iterator[None]:
 
 @contextlib.asynccontextmanager
 async def apps_of(make_model: Callable[..., Awaitable[tuple[Any, Any]]]) -> AsyncIterator[Callable[..., Any]]:
-    """make(...) -> (app, engine): what serves the model that make_model returns with its engine; closed at the end."""
+    """Yields make(...) -> (app, engine), an app with the model that make_model returns with its engine. It is closed at
+    the end."""
     async with contextlib.AsyncExitStack() as stack:
 
         async def make(*script: Any, **options: Any) -> tuple[App, Any]:
@@ -63,9 +64,9 @@ async def apps_of(make_model: Callable[..., Awaitable[tuple[Any, Any]]]) -> Asyn
 
 @pytest.fixture
 async def make_app() -> AsyncIterator[MakeApp]:
-    """make_app(script, **options) -> (app, engine), loaded; its response store is closed afterwards.
+    """Returns make_app(script, **options) -> (app, engine), loaded. Its response store is closed at the end.
 
-    capable: the engine has every capability.
+    With `capable`, the engine has every capability.
     """
 
     async def model(script: Any = (), *, capable: bool = False, **options: Any) -> tuple[TextModel, FakeEngine]:
@@ -82,7 +83,7 @@ async def make_app() -> AsyncIterator[MakeApp]:
 
 
 async def post(app: App, path: str, body: Any, **headers: str) -> Response:
-    """The response to a POST with this JSON body."""
+    """Returns the response to a POST with this JSON body."""
     data = body if isinstance(body, bytes) else orjson.dumps(body)
     sent = {"content-type": "application/json", **{k.replace("_", "-"): v for k, v in headers.items()}}
     return await app.handle(Request("POST", path, headers=sent, body=data))
@@ -93,14 +94,14 @@ async def get(app: App, path: str, **headers: str) -> Response:
 
 
 async def whole(response: Response) -> Any:
-    """The JSON of a unary response, closed as a transport would."""
+    """Returns the JSON of a unary response, and closes the response like a transport."""
     assert isinstance(response.body, bytes) or ("Content-Type", "application/json") in response.headers
     body = await whole_body(response)
     return orjson.loads(body) if body else None
 
 
 def teach(engine: FakeEngine, vocabulary: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make these words tokens of the engine's tokenizer."""
+    """Adds these words to the tokens of the engine's tokenizer."""
     untaught = engine.encode
 
     async def taught(texts: list[str], add_special_tokens: bool, client: str = "") -> list[list[int]]:
@@ -121,7 +122,7 @@ async def parts(response: Response) -> AsyncIterator[bytes]:
 
 
 async def events(response: Response) -> list[Any]:
-    """The data of every event of a stream; "[DONE]" as it is."""
+    """Returns the data of every event of a stream; "[DONE]" is unchanged."""
     text = b"".join([part async for part in parts(response)])
     assert text.endswith(b"\n\n")
     found = []
@@ -138,20 +139,20 @@ async def events(response: Response) -> list[Any]:
 
 @pytest.fixture
 async def make_pooling() -> AsyncIterator[MakePooling]:
-    """make_pooling(task, **options) -> (app, engine), loaded; the model is called "e"."""
+    """Returns make_pooling(task, **options) -> (app, engine), loaded. The model's name is "e"."""
     async with apps_of(fake_model) as make:
         yield make
 
 
 async def ask(app: App, path: str, **body: Any) -> Any:
-    """The JSON of a response with status 200."""
+    """Returns the JSON of a response, and checks that its status is 200."""
     response = await post(app, path, {"model": "e", **body})
     assert response.status == 200, response.body
     return await whole(response)
 
 
 async def refused(app: App, path: str, status: int = 400, **body: Any) -> tuple[str, str | None]:
-    """Message and param of an error of this status."""
+    """Returns message and param of an error, and checks its status."""
     response = await post(app, path, {"model": "e", **body})
     assert response.status == status, response.body
     error = (await whole(response))["error"]

@@ -1,4 +1,4 @@
-"""One line for each exchange, when it is over: who asked for what, what became of it, how long it took."""
+"""One log line for each exchange when it has ended: the client, the request, its outcome, its duration."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HELLO = {"model": "m", "messages": [{"role": "user", "content": SECRET}]}
 
 @pytest.fixture
 def lines() -> Iterator[list[logging.LogRecord]]:
-    """Everything that is logged, as it comes, but for the loading of models."""
+    """Collects everything that is logged, except the loading of models."""
     logger, found = logging.getLogger("lean_ovms"), list[logging.LogRecord]()
     handler, level = logging.Handler(), logger.level
     handler.emit = found.append  # type: ignore[method-assign]
@@ -38,7 +38,7 @@ def lines() -> Iterator[list[logging.LogRecord]]:
 
 
 def only(records: list[logging.LogRecord]) -> dict[str, Any]:
-    """The fields of the one line that there is, through JSON; its text must say the same."""
+    """Returns the fields of the only line from its JSON, and checks that its text says the same."""
     [record] = [r for r in records if isinstance(r.msg, Access)]
     fields: dict[str, Any] = orjson.loads(JsonLines().format(record))
     text = record.getMessage()

@@ -1,4 +1,4 @@
-"""Routing, keys, CORS, request ids, and what happens when a handler breaks."""
+"""Routing, keys, CORS, request ids, and handlers that fail."""
 
 from __future__ import annotations
 
@@ -147,7 +147,8 @@ async def test_of_several_allowed_origins_a_page_gets_its_own(make_app: MakeApp)
 
 @pytest.mark.parametrize("allowed", ["localhost", "https://a.example, localhost"])
 async def test_pages_of_the_own_machine_may_be_allowed_on_every_port(make_app: MakeApp, allowed: str) -> None:
-    """llama.cpp's --cors-origins localhost. A page elsewhere gets no header, or that of the origin that is named."""
+    """As with llama.cpp's --cors-origins localhost. Other pages get no header, or the one with the configured
+    origin."""
     app, _ = await make_app(allowed_origins=allowed)
 
     async def answered(origin: str) -> list[str]:
@@ -243,7 +244,8 @@ async def test_models_are_listed_and_retrieved(make_app: MakeApp) -> None:
 
 
 async def test_a_model_has_no_field_that_open_webui_takes_for_its_own(make_app: MakeApp) -> None:
-    """It answers "Not Found" to every chat with a model that has `pipeline`: it calls POST /v1/{model}/filter/inlet."""
+    """If a model has `pipeline`, Open WebUI calls POST /v1/{model}/filter/inlet, and answers every chat with "Not
+    Found"."""
     app, engine = await make_app()
     reason = "a network that the paged engine does not support"
     engine.info = replace(engine.info, pipeline="LM_CB", pipeline_reason=reason)

@@ -1,4 +1,4 @@
-"""The name of a client: its address, or what a trusted proxy says it is; from the request to the engine."""
+"""The name of a client is its address, or what a trusted proxy reports; it reaches the engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversations that chat templates refuse or cut, by every API: they go on, and all their texts are in the prompt."""
+"""Conversations that chat templates reject or shorten continue in every API, with all their texts in the prompt."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def template(name: str) -> dict[str, Any]:
 
 
 async def prompt_of(make_app: MakeApp, name: str, path: str, body: Json) -> str:
-    """The prompt of a request to a model with this template."""
+    """Returns the prompt for a request to a model with this template."""
     app, engine = await make_app(lambda *_: say("x"), **template(name))
     response = await post(app, path, {"model": "m", **body})
     assert response.status == 200, response.body
@@ -114,7 +114,7 @@ LOOPS: dict[str, tuple[Json, Any]] = {
 
 @pytest.mark.parametrize("path", list(LOOPS))
 async def test_a_loop_of_tools_gets_to_its_second_turn(make_app: MakeApp, path: str) -> None:
-    """The tools have no description; the ids are the server's own."""
+    """The tools have no description, and the ids are the server's own."""
     body, following = LOOPS[path]
     for name in ("mistral7b_v03", "gpt_oss", "onyx"):
         app, engine = await make_app(lambda *_: say(CALL), **template(name))

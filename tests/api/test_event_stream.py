@@ -1,4 +1,4 @@
-"""The stream of events as bytes: large events in turns with others', in their order, however the client reads."""
+"""The bytes of an event stream: large events take turns with other streams, in order, however the client reads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LARGE = [b"large %d," % n for n in range(50)]
 
 
 class Texts:
-    """A source of texts; "!" fails."""
+    """A stream of texts. "!" makes it fail."""
 
     usage = Usage()
 
@@ -41,7 +41,7 @@ class Texts:
 
 
 class Rendering(Renderer[str]):
-    """ "large" becomes a large event, others themselves."""
+    """Renders "large" as a large event, and other texts as themselves."""
 
     def deltas(self, deltas: list[str]) -> Rendered:
         [text] = deltas

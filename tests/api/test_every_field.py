@@ -1,4 +1,4 @@
-"""Every field that an endpoint declares: a value that it cannot have is a 400 that names it, in the form of the API."""
+"""For every declared field, an invalid value is an error 400 that names the field, in the form of the API."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.every_model import app_with_every_model
 from tests.forms import form_request
 
 UNREAD = ("/invocations", "/messages/count_tokens")
-"""The body of the first is that of another path; the second looks at no field that does not change its answer."""
+"""The first endpoint's body belongs to another path; the second ignores fields that do not change its answer."""
 PATHS = {
     (route.bases[0] + route.path).replace("{id}", "0"): doc
     for route in compose().routes
     if route.method == "POST" and route.path not in UNREAD and (doc := doc_of(imported(route))).body
 }
 GENERATING = ("/v1/chat/completions", "/v1/completions", "/v1/responses")
-"""They check fields without an effect, too."""
+"""Endpoints that also check fields without an effect."""
 VALUES: Json = {"bool": True, "number": 1.5, "string": "no such thing", "object": {"a": 1}, "array": [1.5]}
 HELLO: Json = {"messages": [{"role": "user", "content": "x"}]}
 NEEDED: dict[str, Json] = {
@@ -37,7 +37,7 @@ NEEDED: dict[str, Json] = {
     "/v1/chat/completions/batch": {"messages": [HELLO["messages"]]},
     "/prewarm": HELLO,
 }
-"""What is looked for before the other fields."""
+"""Fields that are checked before the others."""
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ async def app(tmp_path: Any) -> AsyncIterator[App]:
 
 
 def outside(field: Field) -> Iterator[Any]:
-    """Numbers just out of the bounds."""
+    """Returns numbers just out of bounds."""
     for bound, step in ((field.low, -1), (field.high, 1), (field.above, 0), (field.below, 0)):
         if bound is not None:
             yield bound + step
@@ -58,7 +58,7 @@ def outside(field: Field) -> Iterator[Any]:
 
 
 def wrong_values(field: Field, doc: RouteDoc) -> list[Any]:
-    """Values that the field cannot have; in a form every text is one of a string, and of an array."""
+    """Returns values that the field cannot have. In a form, every text is valid for a string or an array."""
     if field.kind == "any":
         return []
     if doc.form:

@@ -1,4 +1,4 @@
-"""Tools in every API, for a model whose chat template shows none: what the prompt has, what may come, what is read."""
+"""Tools in every API, for a model whose chat template shows none: the prompt, the grammar, and the parser."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ async def test_the_second_turn_shows_the_call_and_its_result(make_app: MakeApp, 
 
 
 async def constraint(make_app: MakeApp, options: Json | None = None, **fields: Any) -> Any:
-    """The format that the engine got; None for none. Nothing was warned of."""
+    """Returns the format that the engine gets, None for none, and checks that there are no warnings."""
     app, engine = await make_app(say("x"), **(options or {}))
     body = {"model": "m", "messages": [HI], "tools": [CHAT_TOOL], **fields}
     response = await post(app, "/v1/chat/completions", body)

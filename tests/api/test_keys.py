@@ -1,4 +1,4 @@
-"""The one API key of all clients."""
+"""A single API key for all clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model that is still loading: nothing is known of it yet, and every endpoint says so."""
+"""A model that is still loading: every endpoint says so, because nothing is known of the model."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BODIES: dict[str, Any] = {
 
 
 class Slow(FakeEngine):
-    """Ready at a word; what a model is like it knows no earlier."""
+    """A model that is ready when told so, and has no properties before."""
 
     def __init__(self) -> None:
         super().__init__(lambda prompt, sampling: say("a", sequences=sampling.n))

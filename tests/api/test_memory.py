@@ -1,4 +1,4 @@
-"""Bodies and images in work have budgets over all requests, and what a request took is given back at its end."""
+"""Bodies and images of all requests have memory budgets, and a request returns its share at its end."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def test_errors_give_bodies_back_and_the_raw_body_is_freed(make_app: MakeA
 
 
 async def test_pixels_of_all_requests_have_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request may take what it may need, keeps what its images have, and the next ones wait."""
+    """A request reserves the most that it may need, keeps what its images take, and further requests wait."""
     loader = ImageLoader(Config(max_image_pixels=100, max_pixels_in_work=150))
     running = most = 0
 

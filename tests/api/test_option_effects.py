@@ -1,4 +1,4 @@
-"""What single options do, seen from where it matters, as far as no other test shows it."""
+"""The effects of single options for which there is no other test."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def loaded(**options: Any) -> TextModel:
 
 
 async def seen(model: TextModel) -> str:
-    """The prompt as the engine gets it."""
+    """Returns the prompt as the engine gets it."""
     await (await model.start(ChatPrompt(messages=[MESSAGE]), SamplingParams(), OutputParams())).aclose()
     [(prompt, _)] = model.engine.submitted  # type: ignore[attr-defined]
     return str(prompt)

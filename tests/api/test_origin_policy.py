@@ -1,4 +1,5 @@
-"""Which requests run: by their page, the name of the server that they ask for, and what their route changes."""
+"""Which requests are accepted, by the page that sends them, the server name that they use, and what their route
+changes."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ CHANGES = {
     *(base + "/tool_servers/" + what for base in ("/v1", "/v3", "/v3/v1") for what in ("call", "prompt", "resource")),
 }
 OWN_DATA = ("/responses", "/conversations", "/files", "/messages/batches")
-"""Below these paths a client reaches only what it knows the random id of."""
+"""Below these paths, clients can only access objects whose random ids they know."""
 CHAT, SLEEP, MODELS, RESPONSES = "/v1/chat/completions", "/sleep", "/v1/models", "/v1/responses"
 EVIL = "http://evil.example"
 GOOD = "https://good.example"
@@ -41,7 +42,7 @@ BOTH = {**NAMED, **KEY}
 
 
 def outcome(options: dict[str, str], method: str, path: str, peer: str = "192.0.2.7:1", **headers: str) -> str:
-    """The code of the refusal, "" for a request that runs."""
+    """Returns the code of the error, "" if the request is accepted."""
     app = App(Config(fake_engine=True, **options), [])  # type: ignore[arg-type]
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     try:
@@ -183,7 +184,7 @@ def test_where_the_servers_names_are_listed_a_proxy_adds_none() -> None:
 
 
 async def test_a_preflight_for_what_would_be_refused_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a foreign page cannot send X-Forwarded-Host through a proxy that would pass it on."""
+    """Otherwise a foreign page could send X-Forwarded-Host through a proxy that passes it on."""
     app = App(Config(fake_engine=True, access_log=False), [])
     headers = {"origin": EVIL, "access-control-request-method": "POST", "host": "localhost"}
     asked = {path: (await app.handle(Request("OPTIONS", path, "", headers))).status for path in (SLEEP, CHAT, "/x")}
@@ -201,7 +202,7 @@ async def test_the_refusal_is_an_error_object_that_names_the_option() -> None:
 
 
 def test_every_route_that_changes_the_server_says_so() -> None:
-    """A new route is one of those, or answers without changing anything for others, or is for a client's own data."""
+    """A new route is marked, or answers without an effect on other clients, or only concerns the client's own data."""
     assert {route.path for route in router.every() if route.changes} == CHANGES
     assert all(route.auth == "key" for route in router.every() if route.changes)
     others = {route.path for route in router.every() if route.method not in ("GET", "POST")} - CHANGES
@@ -210,7 +211,7 @@ def test_every_route_that_changes_the_server_says_so() -> None:
 
 @pytest.mark.slow
 def test_a_page_never_gets_beyond_what_its_origin_allows() -> None:
-    """Whatever the options and the other headers: a foreign page changes nothing without a key, under any name."""
+    """Whatever the options and other headers are, a foreign page changes nothing without a key, under any name."""
     for origins, hosts, host, site, path in product(
         ("*", "localhost", GOOD, ""),
         ("", "llm.example"),

@@ -1,7 +1,7 @@
-"""Requests of many parts, each of which is worked on with all of another field: counted in parts, not in bytes.
+"""Requests with many parts, each of which is combined with all of another field: limits count parts, not bytes.
 
-What a request does on the event loop is one budget whatever the number of its parts, and what its parts make together
-is refused before it is made. No clock is read: each piece of work takes a scripted time.
+The work of a request on the event loop has one budget for any number of parts, and a total that is too large is
+rejected before it is computed. No clock is read: each piece of work takes a simulated time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HI = [{"role": "user", "content": "Hi"}]
 MANY = 100
 BATCH = "/v1/chat/completions/batch"
 WORK_S = 0.001
-"""A piece of work takes so long."""
+"""The simulated seconds of a piece of work."""
 
 
 class Counted:
@@ -46,7 +46,7 @@ class Counted:
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counted]:
-    """The renderings of templates and the grammars built while the test runs, on a clock that they move."""
+    """Counts the rendered templates and the grammars built during the test. Each advances a simulated clock."""
     count = Counted()
     for place, name in ((ChatTemplate, "render"), (constraint, "build")):
         plain = getattr(place, name)
@@ -130,7 +130,8 @@ QUESTION = {"type": "predicate", "instructions": "Is it?"}
 async def test_prompts_of_more_tokens_than_the_queue_takes_are_refused_with_the_limit(
     make_app: MakeApp, path: str, fields: dict[str, Any], submitted: int
 ) -> None:
-    """Not with a 429, since trying again would never help; and where their sum is known, before any is made."""
+    """Not with 429, because trying again would never help. If the total is known, they are rejected before any is
+    rendered."""
     app, engine = await make_app(lambda *_: say("x", reason="length"), capable=True, **LIMIT)
     response = await post(app, path, {"model": "m", "max_tokens": 1, **fields})
     body = await whole(response)
@@ -143,7 +144,7 @@ async def test_prompts_of_more_tokens_than_the_queue_takes_are_refused_with_the_
 
 
 async def test_conversations_with_the_same_tools_are_refused_by_the_first_one(make_app: MakeApp) -> None:
-    """Its tokens but for the messages are in each of them, so the others need not be rendered."""
+    """The tokens besides the messages are in each conversation, so the others need not be rendered."""
     template = "{{ tools }}{% for m in messages %}{{ m.content }};{% endfor %}"
     tools = [{"type": "function", "function": {"name": f"f{n}", "description": "x" * 60}} for n in range(10)]
     app, engine = await make_app(say("x"), chat_template=template, max_queued_tokens_per_client=5000)
@@ -212,7 +213,7 @@ async def test_log_probabilities_of_a_prompt_count_once_for_each_choice(make_app
 async def test_a_score_template_is_not_rendered_to_the_end_for_texts_that_are_too_long(
     make_pooling: MakePooling, counted: Counted
 ) -> None:
-    """Each pair has all of the query."""
+    """Each pair contains the whole query."""
     template = "{{ messages[0].content }}{{ messages[1].content }}"
     app, _ = await make_pooling("rerank", chat_template=template, max_pooling_tokens=100)
     counted.inline = counted.threaded = 0

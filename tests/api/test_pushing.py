@@ -1,4 +1,4 @@
-"""A stream's content is the same however its tokens come and its client reads; and as well recorded."""
+"""A stream's content and its record are the same however tokens arrive and the client reads."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ REQUESTS = {
 }
 PATTERNS = [[False], [True, False, False], [False, True]]
 JOINED = {"content", "text", "reasoning", "reasoning_content", "thinking", "delta", "arguments"}
-"""Members that a client joins; it joins lists, too, and of all others the last one counts."""
+"""Members whose texts a client joins. It also joins lists; of all others, the last value counts."""
 DIFFERENT = {"id", "item_id", "created", "created_at", "completed_at", "sequence_number", "obfuscation"}
 
 
 def content(body: bytes) -> dict[str, Any]:
-    """What a client makes of a stream, by place: choice or type of event, and the path in it."""
+    """Returns what a client makes of a stream, by position: the choice or the type of event, and the path within it."""
     found: dict[str, Any] = {}
 
     def add(place: str, key: str, value: Any) -> None:
@@ -69,7 +69,7 @@ def content(body: bytes) -> dict[str, Any]:
 
 
 async def sent(app: App, path: str, body: Any, pattern: Sequence[bool]) -> bytes:
-    """The body in a sink that is open, or shut for some turns of the loop, as the pattern says."""
+    """Returns the body from a sink that is open or closed in turns of the loop, as the pattern says."""
     response = await post(app, path, body)
     assert not isinstance(response.body, bytes)
     gate = Gate[bytes](response.body)

@@ -1,4 +1,4 @@
-"""A module of endpoints is imported by its first request; every row of the table has its handler."""
+"""A module of endpoints is imported by its first request, and every row of the table has its handler."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class State:
 
 
 class Other(State):
-    """Another one."""
+    """Another service."""
 
 
 async def test_a_service_is_made_once_and_closed_and_none_is_made_by_a_server_that_stops(make_app: MakeApp) -> None:

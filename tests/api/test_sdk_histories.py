@@ -1,7 +1,7 @@
-"""Conversations that began at another provider go on here: an item, a block or a message of every type that an official
-SDK can send is taken, in the role that it is of.
+"""Conversations that began with another provider can continue here: items, blocks and messages of all types that an
+official SDK can send are accepted, in their role.
 
-A type that comes with a new SDK fails here until it is read, or listed with its reason.
+A type of a new SDK fails here until it is supported, or listed with the reason.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ REFUSED = (
     "The function of each tool_call must have a name",
     "Each tool_call must have a 'function' object",
 )
-"""Reasons for which a user's own content, a reference, or an item that asks for something is refused all the same."""
+"""Reasons for which a user's own content, a reference, or an item that requests an action may be rejected."""
 
 Case = tuple[str, list[dict[str, Any]]]
-"""The name of a type, and bodies with one of it, of which one is to be taken."""
+"""The name of a type, and bodies that contain it, one of which must be accepted."""
 
 
 def of_responses() -> Iterator[Case]:

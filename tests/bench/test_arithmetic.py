@@ -34,7 +34,7 @@ def test_quantiles_are_in_milliseconds_and_empty_without_values() -> None:
 
 
 def test_ratios_are_taken_round_by_round() -> None:
-    """A machine that becomes ten times slower for everybody changes no ratio."""
+    """If the machine becomes ten times slower for all contestants, no ratio changes."""
     assert figures.ratios([90, 9, 0.9], [100, 10, 1.0]) == {"median": 0.9, "low": 0.9, "high": 0.9}
     assert figures.added([0.0011, 0.0032], [0.001, 0.003]) == {"median": 0.15, "low": 0.1, "high": 0.2}
 
@@ -72,7 +72,7 @@ def test_tasks_are_about_passages_of_a_text_and_begin_with_other_numbers() -> No
 
 
 def test_arrivals_are_a_poisson_process_of_the_rate() -> None:
-    """Exponential gaps: mean and standard deviation are both one over the rate."""
+    """The gaps are exponential: mean and standard deviation are both one over the rate."""
     times = poisson(1, 20_000, 50.0)
     gaps = [b - a for a, b in zip([0.0, *times], times, strict=False)]
 
@@ -114,7 +114,7 @@ def test_differences_are_taken_within_rounds() -> None:
 
 
 class Wire:
-    """A socket that has this to read."""
+    """A socket with data to read."""
 
     def __init__(self, *pieces: bytes) -> None:
         self.pieces = list(pieces)

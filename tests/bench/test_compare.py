@@ -108,7 +108,7 @@ def test_a_rival_that_cannot_be_started_says_what_to_do(rival: str, program: str
 
 
 def test_the_embedded_models_weights_in_other_forms() -> None:
-    """The same values, but for the quantization of GGUF."""
+    """The values are the same, except for the quantization of GGUF."""
     gguf = pytest.importorskip("gguf")
     load_file = pytest.importorskip("safetensors.numpy").load_file
     found = Weights()

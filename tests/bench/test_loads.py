@@ -1,4 +1,4 @@
-"""The loads of the benchmarks, where a server closes connections that have nothing to do."""
+"""The loads of the benchmarks, with servers that close idle connections."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_server_may_close_a_connection_that_has_nothing_left_to_send() -> None
 
 
 def scripted(listener: socket.socket, turns: list[list[bytes]], seen: list[int]) -> None:
-    """For each connection the answers to its requests; it is closed after the last one."""
+    """Serves scripted answers for each connection, and closes the connection after the last."""
     listener.settimeout(300)
     for number, answers in enumerate(turns):
         connection = listener.accept()[0]
@@ -75,7 +75,7 @@ def scripted(listener: socket.socket, turns: list[list[bytes]], seen: list[int])
 def test_a_request_that_crossed_the_closing_of_its_connection_is_sent_once_more(
     turns: list[list[bytes]], seen: list[int], answered: int | None
 ) -> None:
-    """As at llama-server, which closes the connection of a stream without saying so."""
+    """llama-server closes the connection after a stream without announcing it."""
     came: list[int] = []
     work = Work(prompts=["", "", ""], max_tokens=1, concurrency=1)
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -1,4 +1,4 @@
-"""Command lines in an empty directory; commands that ask a server have one that answers what a test says."""
+"""Command lines in an empty directory. Commands that talk to a server have one with scripted answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Run = Callable[..., int]
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """The exit status of a command line in tmp_path; `served` gets the options that would be served."""
+    """Runs a command line in tmp_path, and returns its exit status. `served` gets the options that would be served."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("OVMS_MODEL_REPOSITORY_PATH", raising=False)
     monkeypatch.setattr(commands.log, "setup", lambda *_, **__: None)  # loggers are the process's
@@ -42,7 +42,7 @@ Ending = Callable[[Sequence[str], int, str], None]
 
 @pytest.fixture
 def ends_with(run: Run, served: list[Config], capsys: pytest.CaptureFixture[str]) -> Ending:
-    """Checks that a command line serves nothing, and ends with a status and with one line that has a message."""
+    """Checks that a command line serves nothing, and ends with a status and one line that contains a message."""
 
     def check(argv: Sequence[str], status: int, message: str) -> None:
         assert run(*argv) == status

@@ -1,4 +1,4 @@
-"""A server that answers what a test says, and remembers what it was asked."""
+"""A server with scripted answers, which records its requests."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ MODELS = {"data": [{"id": "embedder", "task": "embeddings"}, {"id": "m", "task":
 
 
 class ScriptedServer:
-    """answers: by path, one after the other, the last one for all further requests. An answer is a JSON value, a list
-    of events of a stream, or a tuple of a status and a JSON value. A stream with None in it stays open there.
+    """`answers` has answers by path, given one after the other; the last one is given to all further requests.
 
-    bodies, headers: of the requests.
+    An answer is a JSON value, a list of events of a stream, or a tuple of status and JSON value. A stream stays open at
+    a None. `bodies` and `headers` have those of the requests.
     """
 
     def __init__(self, url: str) -> None:

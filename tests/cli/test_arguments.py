@@ -1,4 +1,4 @@
-"""Options: flags, environment, help; each is spelled once in config/."""
+"""Options: flags, environment, help. Each is declared once, in config/."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def test_what_kubernetes_sets_for_a_service_of_our_name_is_no_option() -> None:
 
 @pytest.mark.parametrize("name", pointers())
 def test_a_flag_that_should_point_to_a_model_and_is_empty_stops_the_start(name: str) -> None:
-    """As a shell variable that is not set makes it."""
+    """An unset shell variable has this effect."""
     for argv in ([f"--{name}", ""], [f"--{name}="]):
         with pytest.raises(StartError, match=f"--{name} is empty"):
             parse(argv, {})
@@ -223,7 +223,7 @@ def test_every_option_is_in_the_help_with_its_default() -> None:
 
 
 OF_FEATURES = {"api_key_file", "metrics_enable", "reasoning_parser", "tool_parser"}
-"""The options of features that are common."""
+"""Common options that belong to features."""
 
 
 def test_help_has_the_most_used_options_a_group_or_one_option(capsys: pytest.CaptureFixture[str]) -> None:

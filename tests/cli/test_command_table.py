@@ -1,4 +1,4 @@
-"""The commands of the core, and what is said of all: version, help, completions, the documentation."""
+"""The commands of the core, and those about all commands: version, help, completions, documentation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DISTRIBUTIONS = cache(packages_distributions)
 
 @pytest.fixture(autouse=True)
 def distributions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is installed does not change between tests, and looking through all of it takes long."""
+    """Caches the list of installed packages, which takes long and does not change between tests."""
     monkeypatch.setattr(version, "packages_distributions", DISTRIBUTIONS)
 
 

@@ -1,4 +1,4 @@
-"""The keywords of a Python program are read as flags."""
+"""The keyword arguments of a Python program are read like flags."""
 
 from __future__ import annotations
 

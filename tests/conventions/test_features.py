@@ -131,8 +131,7 @@ def left_out() -> Iterator[list[Feature]]:
     """Yields sets of features to leave out, such that for any two independent features some set has only the first.
 
     For each binary digit of the features' numbers, one set has those with a one, another those with a zero. Features
-    that
-    others need, and the scripted engine, which answers the chats, are left out in sets of their own, together with
+    that others need, and the scripted engine, which answers the chats, are left out in sets of their own, together with
     all that need them.
     """
     needed = {one.name for one in OPTIONAL if any(one.name in other.needs for other in OPTIONAL)} | {"scripted_engine"}

@@ -1,4 +1,4 @@
-"""The recipe of the demo model lives in tools/, which is not installed: make it importable from the checkout."""
+"""Makes the recipe of the demo model importable: it is in tools/, which is not installed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def folder() -> Path:
 
 @pytest.fixture(scope="session")
 def template(folder: Path) -> jinja2.Template:
-    """The shipped template in the sandbox that transformers uses."""
+    """Returns the shipped template in the sandbox that transformers uses."""
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
 
     def tojson(value: Any, indent: int | None = None) -> str:

@@ -1,4 +1,4 @@
-"""The generator and the evaluation: repeatable, and strangers to each other."""
+"""The generator and the evaluation are repeatable, and have no wordings in common."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_seed_is_a_dialog() -> None:
 
 
 def test_the_text_is_the_one_that_the_shipped_weights_were_trained_on() -> None:
-    """Whoever changes it trains again."""
+    """If the text changes, the model must be trained again."""
     drawn = repr([corpus.draw(seed) for seed in range(200)])
     assert (
         hashlib.sha256(drawn.encode()).hexdigest() == "bf88cd2bdb747b9e188f2d7838c46c60ae24d267958f961fed9cbadbcb937c25"

@@ -1,4 +1,4 @@
-"""What lies in the package and beside: complete, small, and consistent."""
+"""The demo models in the package and in the tests are complete, small and consistent."""
 
 from __future__ import annotations
 

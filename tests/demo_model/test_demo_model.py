@@ -1,4 +1,4 @@
-"""The shipped weights, through openvino_genai itself and without the server."""
+"""The shipped weights with openvino_genai, without the server."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Model:
     def answer(
         self, content: str, tools: list[dict[str, Any]] | None = None, new_tokens: int = 100, **context: Any
     ) -> tuple[str, str]:
-        """(text, finish reason) of a greedy answer."""
+        """Returns text and finish reason of a greedy answer."""
         messages = [{"role": "user", "content": content}]
         prompt = self.tokenizer.apply_chat_template(
             messages, add_generation_prompt=True, tools=tools or [], extra_context=context

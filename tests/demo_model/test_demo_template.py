@@ -1,4 +1,4 @@
-"""The chat template: every role and form of a message, and nothing that would pass for another model family."""
+"""The chat template supports every role and form of a message, and cannot be mistaken for that of another family."""
 
 from __future__ import annotations
 

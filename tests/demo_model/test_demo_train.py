@@ -1,4 +1,5 @@
-"""What a training run computes: fixed by its plan, every answer token learned. Needs the packages of `.[train]`."""
+"""The plan determines what a training run computes, and every answer token is learned. Needs the packages of
+`.[train]`."""
 
 from __future__ import annotations
 

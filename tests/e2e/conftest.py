@@ -1,4 +1,4 @@
-"""The whole server on the demo model: in this process for looking inside, as a process for everything else."""
+"""The complete server with the demo model: in this process to look inside, as a process for everything else."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ from lean_ovms.server.run import build, load
 from lean_ovms.transports.http11.server import Server
 
 EXACT = '{"EXECUTION_MODE_HINT": "ACCURACY", "INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}'
-"""Engine properties under which results do not depend on the batch."""
+"""Engine properties with which results do not depend on the batch."""
 
 
 ANY_MODEL = {"model_path": str(Path(__file__).parents[1] / "data" / "llama_sp"), "model_name": "demo"}
-"""For tests in which every model will do: with one layer, it is loaded in a fifth of the demo model's CPU time."""
+"""For tests in which any model will do: with one layer, it loads in a fifth of the demo model's CPU time."""
 ANY_FLAGS = [word for name, value in ANY_MODEL.items() for word in (f"--{name}", value)]
-"""The same on a command line."""
+"""The same options on a command line."""
 PATIENT_S = 300.0
-"""Time for whatever must happen: the machine may be slow and busy."""
+"""Seconds to wait for something that must happen, because the machine may be slow and busy."""
 PRECISION = os.environ.get("TEST_PRECISION", "")
-"""What servers compute in whose test asks for nothing; empty: what OpenVINO chooses for the CPU. .ci/run tries both."""
+"""The precision of servers in tests that set none; empty for OpenVINO's default. .ci/run tries both."""
 HINT = json.dumps({"INFERENCE_PRECISION_HINT": PRECISION})
 GRAMMAR_S = 30.0
-"""CPU time for a grammar where its limit is not what is tested."""
+"""CPU seconds for a grammar, in tests that are not about this limit."""
 
 
 @dataclass
 class Process:
-    """A server as a user starts it. lines: what it has printed so far."""
+    """A server started as a user does. `lines` has its output so far."""
 
     popen: subprocess.Popen[str]
     url: str
@@ -66,7 +66,7 @@ class Process:
             self._changed.notify_all()
 
     def wait_for(self, text: str, timeout_s: float = PATIENT_S) -> str:
-        """The first line with this text, printed so far or coming."""
+        """Returns the first line with this text, waiting for it if needed."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or any(text in line for line in self.lines), timeout_s)
             found = next((line for line in self.lines if text in line), None)
@@ -74,12 +74,12 @@ class Process:
         return found
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """Signal it and wait; the exit status."""
+        """Sends a signal and waits. Returns the exit status."""
         self.popen.send_signal(number)
         return self.popen.wait(PATIENT_S)
 
     def end(self) -> None:
-        """Be rid of it, whatever it does, if it is still there."""
+        """Ends the process in any case, if it still exists."""
         self.popen.kill()
         self.popen.wait()
         self._reader.join(PATIENT_S)
@@ -94,7 +94,7 @@ class Process:
 
 
 def start_process(*flags: str, env: dict[str, str] | None = None) -> Process:
-    """`python -m lean_ovms` on a free port, listening (perhaps still loading)."""
+    """Starts `python -m lean_ovms` on a free port, and waits until it listens; it may still be loading."""
     command = [sys.executable, "-m", "lean_ovms", "--rest_port", "0", "--rest_bind_address", "127.0.0.1", *flags]
     if PRECISION and not {"--plugin_config", "--fake_engine"} & {*flags} and "LEAN_OVMS_FAKE_ENGINE" not in (env or {}):
         command += ["--plugin_config", HINT]
@@ -112,7 +112,7 @@ def start_process(*flags: str, env: dict[str, str] | None = None) -> Process:
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[Process]:
-    """One server process for all tests that do not change it, ready."""
+    """A server process for all tests that do not change it, ready."""
     with start_process("--plugin_config", EXACT, "--grammar_timeout_s", str(GRAMMAR_S)) as process:
         process.wait_for("ready: demo")
         yield process
@@ -144,7 +144,7 @@ class LocalServer:
 
 @asynccontextmanager
 async def local_server(**options: Any) -> AsyncIterator[LocalServer]:
-    """Build, listen and load; stop whatever happens."""
+    """Builds a server, listens and loads; stops it whatever happens."""
     options.setdefault("grammar_timeout_s", GRAMMAR_S)
     if PRECISION and not options.get("fake_engine"):
         options.setdefault("plugin_config", HINT)
@@ -163,7 +163,7 @@ async def local_server(**options: Any) -> AsyncIterator[LocalServer]:
 
 
 async def until(condition: Callable[[], bool | Awaitable[bool]], timeout_s: float = PATIENT_S) -> None:
-    """Wait until condition holds, looking often."""
+    """Waits until a condition holds."""
     import asyncio
 
     deadline = time.monotonic() + timeout_s

@@ -1,4 +1,4 @@
-"""A program that test_ray.py runs: a cluster of its own on this machine, and on it what is asked for."""
+"""A program that test_ray.py runs: it starts a Ray cluster on this machine, and on it the requested application."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import ray
 from ray import serve
 
 CPUS = {"command": 2}
-"""Of the cluster, by what runs on it; 8 for the rest. The documented command starts on two cores."""
+"""The cluster's number of CPUs by the application; 8 for all others. The documented command starts on two cores."""
 
 
 def free_port() -> int:
@@ -24,13 +24,13 @@ def free_port() -> int:
 
 
 def pids() -> list[int]:
-    """The replicas' processes."""
+    """Returns the process ids of the replicas."""
     found = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
     return [int(line.split()[0]) for line in found.splitlines() if "ray::ServeReplica:default:LeanOvms" in line]
 
 
 def metrics_address() -> str:
-    """Where the only machine of the cluster has the metrics of its processes."""
+    """Returns the address of the metrics of the cluster's only machine."""
     [node] = ray.nodes()
     return f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
 
@@ -82,7 +82,7 @@ def replicas(store: str, port: int) -> None:
 
 
 def wait_for(count: int) -> None:
-    """Waits until an application of Serve has so many replicas that run."""
+    """Waits until an application of Serve has a number of running replicas."""
     while True:
         [application] = serve.status().applications.values()
         [deployment] = application.deployments.values()

@@ -1,4 +1,4 @@
-"""What agents do, with the official client and the demo model: call, result, answer; streamed and not."""
+"""What agents do, with the official client and the demo model: call, result, answer; streamed or not."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def ask(client: openai.OpenAI, messages: list[Any], **fields: Any) -> Any:
 
 
 def streamed(client: openai.OpenAI, messages: list[Any], **fields: Any) -> tuple[str, list[dict[str, str]], str | None]:
-    """(content, calls, finish reason), put together from the deltas as a client does."""
+    """Returns content, calls and finish reason, assembled from the deltas as clients do."""
     text, calls, reason = "", list[dict[str, str]](), None
     for chunk in ask(client, messages, stream=True, **fields):
         choice = chunk.choices[0]

@@ -1,4 +1,4 @@
-"""Anthropic's client over HTTP against the demo model: messages, streams, a tool's round trip, counts, errors."""
+"""Anthropic's client over HTTP with the demo model: messages, streams, a tool's round trip, counts, errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ GREEDY = {"temperature": 0}
 
 @pytest.fixture
 def api(server: Process) -> Iterator[anthropic.Anthropic]:
-    """Imported here: every worker of a run would take a second for it, and one needs it."""
+    """Returns the client's module. It is imported here, because that takes a second, which only one worker of a run
+    should pay."""
     import anthropic
 
     with anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0, timeout=300) as client:

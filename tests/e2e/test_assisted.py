@@ -1,4 +1,4 @@
-"""Speculative and prompt lookup decoding: greedy answers are those of direct calls; guesses are counted."""
+"""Speculative and prompt lookup decoding: greedy answers are those of direct calls, and draft tokens are counted."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def answers(kind: str) -> dict[str, tuple[list[str], list[str]]]:
-    """By prompt: the texts of direct calls, with the assistant and without."""
+    """Returns the texts of direct calls by prompt, with and without the assistant."""
     import openvino_genai as genai
 
     scheduler = genai.SchedulerConfig()
@@ -89,7 +89,7 @@ async def test_greedy_answers_are_those_of_direct_calls_and_guesses_are_counted(
 async def test_greedy_texts_are_the_models_own_in_a_batch_too(
     local: LocalServer, kind: str, client: openai.OpenAI
 ) -> None:
-    """client: of a server without a draft."""
+    """`client` is for a server without a draft model."""
     ask: dict[str, Any] = {"model": "demo", "temperature": 0, "max_tokens": 40}
     ask["messages"] = [{"role": "user", "content": "Hello!"}]
     expected = client.chat.completions.create(**ask).choices[0].message.content

@@ -1,4 +1,4 @@
-"""Files and batches as OpenAI's client uses them, on a server that is killed between; and `lean-ovms run-batch`."""
+"""Files and batches as OpenAI's client uses them, with a server that is killed meanwhile; and `lean-ovms run-batch`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def client_of(process: Process) -> openai.OpenAI:
 
 
 def wait(client: openai.OpenAI, name: str, done: int = sys.maxsize) -> Any:
-    """The batch when so many lines are done, or all."""
+    """Returns the batch when a number of lines, or all, are done."""
     deadline = time.monotonic() + PATIENT_S
     while time.monotonic() < deadline:
         batch = client.batches.retrieve(name)

@@ -1,4 +1,4 @@
-"""The files of docs/deploy: the unit is understood by systemd, the container's promises hold for the server."""
+"""The files of docs/deploy: systemd accepts the unit, and the server works under the container's restrictions."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ UNIT = ROOT / "docs" / "deploy" / "lean_ovms.service"
 CONTAINER = ROOT / "Dockerfile"
 COMPOSE = ROOT / "docs" / "deploy" / "compose.yaml"
 READ_ONLY = "mount -o remount,ro,bind / && mount -t tmpfs tmpfs /mnt && exec"
-"""A read-only root file system and a folder for temporary files, in a mount namespace of the server's own. It is not
-/tmp, where this project and its Python may be."""
+"""A read-only root file system and a folder for temporary files, in a mount namespace of the server's own. The folder
+is not /tmp, which may contain this project and its Python."""
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
@@ -49,7 +49,7 @@ def test_the_unit_names_options_and_statuses_that_exist() -> None:
 
 
 def test_the_unit_serves_no_demo_when_its_settings_are_missing(tmp_path: Path) -> None:
-    """Without its file systemd does not start it; with an empty one it finds no model."""
+    """Without its settings file, systemd does not start it; with an empty one, it finds no model."""
     text = UNIT.read_text()
     assert re.search(r"^EnvironmentFile=/etc/lean_ovms\.env$", text, re.M)
     environ = dict(line.split("=", 1) for line in re.findall(r"^Environment=(.*)$", text, re.M))
@@ -73,7 +73,7 @@ def test_the_container_copies_what_exists_and_runs_as_nobody_special() -> None:
 
 @pytest.fixture
 def read_only() -> Iterator[Process]:
-    """A server on the demo model that can write to its TMPDIR and to nothing else, without a home."""
+    """A server with the demo model that can write only to its TMPDIR, and has no home directory."""
     if subprocess.run(["unshare", "-rm", "sh", "-c", READ_ONLY + " true"], capture_output=True).returncode:
         pytest.skip("mount namespaces are not allowed here")
     command = [sys.executable, "-m", "lean_ovms", "--rest_port", "0", "--rest_bind_address", "127.0.0.1"]

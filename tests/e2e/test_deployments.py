@@ -1,4 +1,5 @@
-"""Several models from a config.json, with real engines: served, changed and removed under load, nothing lost."""
+"""Several models from a config.json, with real engines: served, changed and removed under load without losing
+requests."""
 
 from __future__ import annotations
 
@@ -24,14 +25,14 @@ COUNT = "Count from 1 to 30."
 
 
 def write(directory: Path, **models: dict[str, Any]) -> None:
-    """The config.json, put in place in one step as an editor or a deployment does."""
+    """Replaces config.json atomically, like an editor or a deployment."""
     entries = [{"config": {"name": name, "base_path": name, **extra}} for name, extra in models.items()]
     (directory / "new").write_text(json.dumps({"model_config_list": entries}))
     os.replace(directory / "new", directory / "config.json")
 
 
 def write_graph(directory: Path, name: str, options: str = "") -> None:
-    """With EXACT, no token depends on who else is in the batch."""
+    """Writes a graph with EXACT, so that tokens do not depend on the rest of the batch."""
     (directory / name).mkdir(exist_ok=True)
     text = f'models_path: "{ANY_MODEL["model_path"]}", plugin_config: {EXACT!r}, {options}'
     (directory / name / "graph.pbtxt").write_text(graph(text))
@@ -47,14 +48,14 @@ def repository(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def two(repository: Path) -> Iterator[Process]:
-    """A server of two models that looks at its files only when asked."""
+    """A server of two models that reads its files only when told to."""
     with start_process("--config_path", str(repository), "--file_system_poll_wait_seconds", "0") as process:
         process.wait_for("ready: first, second")
         yield process
 
 
 def client(process: Process) -> openai.AsyncOpenAI:
-    """To be closed by whoever has it."""
+    """Returns a client that the caller must close."""
     return openai.AsyncOpenAI(base_url=process.url + "/v3", api_key="none", max_retries=0, timeout=300)
 
 
@@ -74,7 +75,7 @@ def states(body: dict[str, Any]) -> dict[str, str]:
 
 
 async def ask(who: openai.AsyncOpenAI, model: str, tokens: int = 40) -> str:
-    """A streamed answer, whole; raises if anything of it is missing."""
+    """Returns a complete streamed answer. Raises an error if anything is missing."""
     text, finish = [], None
     async for chunk in await who.completions.create(
         model=model, prompt=COUNT, max_tokens=tokens, temperature=0, stream=True,
@@ -202,7 +203,7 @@ GRAPHS = {
     "parsers": """models_path: "MODEL" cache_size: 1 pipeline_type: LM_CB tool_parser: "hermes3"
           reasoning_parser: "none" enable_tool_guided_generation: true best_of_limit: 4 max_tokens_limit: 100""",
 }
-"""Graphs of OVMS's exporter, demos and option tables."""
+"""Graphs from OVMS's exporter, demos and option tables."""
 
 
 async def test_a_repository_serves_every_model_in_it_and_those_that_come(tmp_path: Path) -> None:
@@ -251,7 +252,7 @@ async def test_graphs_of_every_kind_load_and_answer(tmp_path: Path) -> None:
 
 
 def _children(pid: int) -> list[str]:
-    """The engine children of a server."""
+    """Returns the engine processes of a server."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:

@@ -26,7 +26,7 @@ def direct() -> Any:
 
 
 def generate(direct: Any, prompt: str, **fields: Any) -> list[str]:
-    """The texts of one direct call, best first."""
+    """Returns the texts of one direct call, best first."""
     import numpy as np
     import openvino as ov
     import openvino_genai as genai

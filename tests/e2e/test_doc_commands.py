@@ -1,7 +1,7 @@
-"""Every command of the README and of docs/*.md is run: against a server, or by the parser of options, or not and why.
+"""Every command in the README and in docs/*.md is run with a server, or parsed as options, or listed with a reason.
 
-Clients' examples are sent to a server on the demo models. Command lines that start a server are read by the parser of
-options; the walk through docs/first_model.md is done step by step.
+Examples of clients are sent to a server with the demo models. Command lines that start a server are parsed. The steps
+of docs/first_model.md are executed one by one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SHELLS = ("sh", "bash", "console", "shell")
 SERVER = re.compile(r"(?:[A-Z_]+=\S+ )*(?:python -m lean_ovms|lean_ovms)\b")
 RAYS = re.compile(r"serve (?:run|deploy) ")
-"""A command of Ray, which tests/e2e/test_ray.py reads."""
+"""Matches commands of Ray, which tests/e2e/test_ray.py checks."""
 WALK = "first_model.md"
 
 
@@ -46,7 +46,7 @@ class Block(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """curl, server (all of its lines start one, or are other commands of this program or of Ray), or other."""
+        """ "curl", "server" (all lines start one, or are other commands of this program or of Ray), or "other"."""
         if self.text.startswith("curl "):
             return "curl"
         lines = [line for line in self.text.splitlines() if line.strip()]
@@ -82,7 +82,7 @@ NOT_RUN = {
     ("features/pooling", "optimum-cli"): "needs the network and torch; tests/e2e/test_image_vectors.py asks",
     ("features/images", "optimum-cli"): "needs the network and torch; tests/features/images/test_e2e.py asks",
 }  # fmt: skip
-"""Blocks that are not run, by file and beginning, and why."""
+"""Blocks that are not run, by file and first words, with the reason."""
 
 
 def reason(block: Block) -> str | None:
@@ -121,7 +121,7 @@ def test_command_lines_of_the_server_are_understood(
 
 
 def run(command: str, url: str, folder: Path) -> str:
-    """The output of a command as a shell runs it, at this server."""
+    """Runs a command in a shell with this server, and returns its output."""
     script = (
         command.replace(HERE, url)
         .replace("curl ", "curl -sS --fail-with-body ")
@@ -153,7 +153,7 @@ ANSWERS: dict[str, Place] = {
     "/v1/config": ("demo-embed", "model_version_status", 0, "state"),
     "/openapi.json": ("paths", "/v1/chat/completions", "post", "operationId"),
 }
-"""Where the answer of each endpoint stands in its body."""
+"""The path of the answer in the body of each endpoint."""
 CALL: Place = ("choices", 0, "message", "tool_calls", 0, "function", "arguments")
 EXACT_ANSWERS: dict[str, tuple[Place, object]] = {
     "features/chat": (CALL, '{"city": "Paris"}'),
@@ -161,12 +161,12 @@ EXACT_ANSWERS: dict[str, tuple[Place, object]] = {
     "features/models": (ANSWERS["/v1/models"], "demo-embed"),
     "features/ovms_admin": (ANSWERS["/v1/config"], "AVAILABLE"),
 }
-"""What the commands of some pages are answered, and where it stands."""
+"""The answers to the commands of some pages, and their paths."""
 PATH = re.compile(re.escape(HERE) + r"(\S+)")
 
 
 def check(output: str, block: Block) -> None:
-    """Holds a response, whole or streamed, to have the answer that the block asks for."""
+    """Checks that a response, unary or streamed, contains the expected answer."""
     [path] = PATH.findall(block.text)
     if '"stream": true' in block.text:
         *events, last = [line[6:] for line in output.splitlines() if line.startswith("data: ")]
@@ -203,7 +203,7 @@ def test_requests_are_answered(block: Block, server: Process, tmp_path: Path) ->
 @pytest.mark.model
 @pytest.mark.skipif(curl is None, reason="curl is not installed")
 def test_audio_is_transcribed(tmp_path: Path) -> None:
-    """With the small Whisper of the tests and a recording that it knows, in place of the reader's."""
+    """With the small Whisper of the tests, and a recording that it knows in place of the reader's."""
     text = "three five seven eight four zero"
     (tmp_path / "numbers.wav").write_bytes(wav(recordings()[text]))
     with start_process("--model_path", str(unpacked(tmp_path)), *SPEECH_OPTIONS) as process:
@@ -214,14 +214,15 @@ def test_audio_is_transcribed(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the walk is done; qwen3 is the demo model."""
+    """The working directory of the walk; qwen3 is the demo model."""
     made = tmp_path_factory.mktemp("walk")
     (made / "qwen3").symlink_to(ROOT / "lean_ovms" / "demo_model")
     return made
 
 
 def walk(folder: Path, block: Block) -> Process:
-    """The server that a command of the walk starts: on the scripted engine and another port, by the environment."""
+    """Starts the server as a command of the walk does, with the scripted engine and another port set in the
+    environment."""
     words = shlex.split(block.text)
     assert words[:3] == ["python", "-m", "lean_ovms"]
     options = [word.replace("./", f"{folder}/") if word != "key" else str(folder / "key") for word in words[3:]]

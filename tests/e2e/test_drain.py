@@ -1,4 +1,4 @@
-"""A server that stops: what runs too long ends with an error, the last event of a stream in each API."""
+"""A server that stops: requests that take too long end with an error, in streams as the last event of each API."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ STREAMS = {
     "/api/generate": {"prompt": "hi", "options": {"num_predict": 4000}},
     "/completion": {"prompt": "hi", "n_predict": 4000},
 }
-"""A request of each API that streams."""
+"""A streaming request for each API."""
 ERROR = "The server is shutting down."
 
 
 async def events(response: Response, began: asyncio.Event) -> str:
-    """The last lines of a stream, which is read to its end."""
+    """Reads a stream to its end, and returns the last lines."""
     assert response.status == 200
     text = b""
     assert not isinstance(response.body, bytes)

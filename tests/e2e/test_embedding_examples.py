@@ -1,4 +1,4 @@
-"""The examples for programs and hosts run, as their first lines say."""
+"""The examples for programs and hosts run as their first lines say."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_model_without_sockets() -> None:
     ("app", "base"), [("starlette_mount:site", "/llm"), ("lean_ovms.asgi:app", "")], ids=["mount", "hosted"]
 )
 def test_under_uvicorn(app: str, base: str, tmp_path: Path) -> None:
-    """The host's own log says where it listens; it stops with SIGTERM and leaves nothing."""
+    """The host's own log says where it listens. It stops with SIGTERM, and leaves nothing behind."""
     command = [sys.executable, "-m", "uvicorn", "--port", "0", "--app-dir", str(EXAMPLES), app]
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "LEAN_OVMS_REQUEST_TIMEOUT_S": "60"}
     with (tmp_path / "log").open("w") as log:

@@ -1,4 +1,4 @@
-"""The examples of the page of embeddings and of the README on the embedded models, as they are printed."""
+"""The examples on the page about embeddings, and of the README with the embedded models, exactly as printed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.model
 
 
 def curls(text: str) -> Iterator[tuple[str, Any]]:
-    """Path and body of every curl to this server."""
+    """Returns path and body of every curl command for this server."""
     for command in re.findall(r"^(curl (?:.*\\\n)*.*(?:\n .*)*)$", text, re.M):
         words = shlex.split(command)
         body = words[words.index("-d") + 1]
@@ -58,7 +58,7 @@ def test_the_readmes_second_curl_is_an_embedding(server: Process) -> None:
 
 
 def test_the_semantic_search(server: Process) -> None:
-    """Its output is the one of the document, but for roundings of the scores."""
+    """The output is that of the document, except for rounding of the scores."""
     [program] = re.findall(r"```python\n(import numpy.*?)```", TEXT, re.S)
     [expected] = re.findall(r"```text\n(.*?)```", TEXT, re.S)
     program = program.replace("http://localhost:8000", server.url)

@@ -1,4 +1,4 @@
-"""Pages of other origins in a real browser: what they can make it send, and what the server does not do."""
+"""Pages of other origins in a real browser: what they can make it send, and what the server rejects."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ pytestmark = [
     pytest.mark.filterwarnings("default"),
 ]
 EVERYWHERE = "--host-resolver-rules=MAP *.example 127.0.0.1"
-"""All names lead to this machine: for another server's page, and for a name that now points to ours (DNS rebinding)."""
+"""Makes all names resolve to this machine: for another server's page, and for a name that now points to ours (DNS
+rebinding)."""
 SEND = """async ([url, body, kind, mode]) => {
   const blob = new Blob([body], kind ? {type: kind} : {});
   try { return (await fetch(url, {method: 'POST', mode, body: blob})).status; } catch (error) { return String(error); }
@@ -31,7 +32,7 @@ OPEN = """url => new Promise(done => {
   socket.onerror = () => done('refused');
 })"""
 HIDDEN = 0
-"""The status that a page sees of an answer in the mode no-cors."""
+"""The status that a page sees in the mode no-cors."""
 CHAT = '{"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}'
 
 
@@ -87,7 +88,7 @@ def asleep(server: Process) -> bool:
 
 
 def answered(server: Process) -> float:
-    """Requests that the model has answered."""
+    """Returns the number of requests that the model has answered."""
     lines = httpx.get(f"{server.url}/metrics").text.splitlines()
     return sum(float(line.split()[-1]) for line in lines if line.startswith("vllm:request_success_total"))
 

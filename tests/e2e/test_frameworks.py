@@ -1,7 +1,7 @@
-"""Frameworks of agents over HTTP against the demo model: a tool loop with pydantic-ai and LangChain, on both APIs.
+"""Agent frameworks over HTTP with the demo model: a tool loop with pydantic-ai and LangChain, on both APIs.
 
-They build requests in their own way and read answers strictly; nothing is configured but the address. Skipped without
-the extra `frameworks`.
+They build requests in their own way, and parse answers strictly. Only the address is configured. Skipped without the
+extra `frameworks`.
 """
 
 from __future__ import annotations

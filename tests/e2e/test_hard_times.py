@@ -1,4 +1,4 @@
-"""What happens when clients leave, the engine dies, nobody asks, and the server is told to stop."""
+"""Clients disconnect, the engine dies, nobody sends requests, and the server is told to stop."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ pytestmark = pytest.mark.model
 
 
 async def stream(client: openai.AsyncOpenAI, cut_after: int | None = None, **fields: Any) -> tuple[str, str | None]:
-    """(text, finish reason) of a streamed completion; cut_after: leave after so many chunks."""
+    """Returns text and finish reason of a streamed completion. With `cut_after`, it disconnects after that many
+    chunks."""
     chunks = await client.completions.create(model="demo", stream=True, temperature=0, **fields)
     text, reason, seen = "", None, 0
     async with chunks:
@@ -117,7 +118,7 @@ def children(pid: int) -> list[int]:
 
 
 def idle_for(duration_s: float, pids: list[int]) -> bool:
-    """None of the processes uses CPU time in so many seconds."""
+    """Returns whether none of the processes uses CPU time for some seconds."""
     before = [cpu_seconds(pid) for pid in pids]
     time.sleep(duration_s)
     return before == [cpu_seconds(pid) for pid in pids]
@@ -192,7 +193,7 @@ def test_an_environment_that_takes_docstrings_away_does_not_reach_openvino() -> 
 
 
 def descendants(pid: int) -> list[int]:
-    """Its children, of every thread, and theirs."""
+    """Returns the children of all threads of a process, and their descendants."""
     found: list[int] = []
     for thread in os.listdir(f"/proc/{pid}/task"):
         with open(f"/proc/{pid}/task/{thread}/children") as file:
@@ -201,7 +202,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def total_cpu_seconds(pids: list[int]) -> float:
-    """Of those that still exist."""
+    """Returns the CPU seconds of those processes that still exist."""
     found = 0.0
     for pid in pids:
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -210,7 +211,7 @@ def total_cpu_seconds(pids: list[int]) -> float:
 
 
 def exists(pid: int) -> bool:
-    """It runs: a zombie that nobody has waited for does not."""
+    """Returns whether a process runs; a zombie does not."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()[0] not in "ZX"

@@ -1,4 +1,4 @@
-"""A hybrid model behind HTTP: how much of a prompt was cached, and that the answer is the one computed whole."""
+"""A hybrid model over HTTP: how much of a prompt was cached, and that the answer is the same as without a cache."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.model
 
 BLOCK = 32
 MESSAGE = 1
-"""The token that a message of a chat begins with."""
+"""The token with which a message of a chat begins."""
 
 
 @pytest.fixture(scope="module", params=["granitemoehybrid", "lfm2", "qwen3_5_text"])
@@ -37,7 +37,7 @@ def words(dice: random.Random, count: int) -> list[int]:
 
 
 def complete(client: httpx.Client, prompt: list[int], **fields: object) -> tuple[list[int], int]:
-    """Returns the tokens of a completion, and how many of the prompt were cached."""
+    """Returns the tokens of a completion, and how many prompt tokens were cached."""
     body = {"model": "hybrid", "prompt": prompt, "temperature": 0, "max_tokens": 20, "ignore_eos": True}
     answer = client.post("completions", json={**body, "return_token_ids": True, **fields}).raise_for_status().json()
     return answer["choices"][0]["token_ids"], answer["usage"]["prompt_tokens_details"]["cached_tokens"]

@@ -55,7 +55,7 @@ async def client(url: str) -> AsyncIterator[httpx.AsyncClient]:
 
 
 def expected(folder: Path, name: str) -> tuple[list[str], list[str], np.ndarray[Any, Any]]:
-    """Texts, images as URLs, and the vectors of both."""
+    """Returns texts, images as URLs, and the vectors of both."""
     right = json.loads((folder / name / "expected.json").read_text())
     urls = []
     for height, width, data in right["images"]:
@@ -144,7 +144,7 @@ async def test_wrong_images_are_named(client: httpx.AsyncClient) -> None:
 
 
 async def test_a_language_model_embeds_texts_with_images(client: httpx.AsyncClient) -> None:
-    """tests/features/pooling/child/test_images_in_text.py has the numbers."""
+    """tests/features/pooling/child/test_images_in_text.py compares the numbers."""
 
     async def vector(status: int = 200, **body: Any) -> Any:
         found = await ask(client, "/v1/embeddings", status, model="qwen-embed", **body)

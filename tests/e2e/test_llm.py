@@ -1,4 +1,4 @@
-"""LLM on the demo models: its tokens are those of the server and of openvino_genai, and it leaves nothing behind."""
+"""LLM with the demo models: its tokens are those of the server and of openvino_genai, and it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_the_examples_print_what_their_page_shows() -> None:
 
 
 async def printed(cells: list[str]) -> list[str]:
-    """What each cell prints. They run one after the other in one event loop, as a notebook's do."""
+    """Runs cells one after the other in one event loop, like a notebook. Returns what each prints."""
     names: dict[str, Any] = {}
     texts = []
     for cell in cells:

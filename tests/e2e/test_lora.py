@@ -1,4 +1,4 @@
-"""LoRA adapters as models of their own, on the real engine: answers of direct calls, engines that come and go."""
+"""LoRA adapters as models of their own, on the real engine: answers of direct calls, engines that start and stop."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def adapters(tmp_path_factory: Any) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def direct(adapters: dict[str, Path]) -> Any:
-    """The text of a direct call with an adapter and its alpha."""
+    """Returns the text of a direct call with an adapter and its alpha."""
 
     @functools.cache
     def generate(name: str, alpha: float, prompt: str) -> str:

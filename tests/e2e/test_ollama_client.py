@@ -1,4 +1,4 @@
-"""Ollama's own client over HTTP against the demo models, and a repository whose clients pull and delete."""
+"""Ollama's own client over HTTP with the demo models, and a repository whose clients pull and delete models."""
 
 from __future__ import annotations
 

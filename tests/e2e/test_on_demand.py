@@ -1,4 +1,4 @@
-"""Real models of a repository that requests load: one in memory at a time, none cut, the memory of the other free."""
+"""Real models of a repository that requests load: one in memory at a time, no request interrupted, memory freed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
 
 
 def engines(server: Process) -> int:
-    """Engine children of the server."""
+    """Returns the engine processes of the server."""
     children = Path(f"/proc/{server.popen.pid}/task/{server.popen.pid}/children").read_text().split()
     return sum(b"engine.worker" in Path(f"/proc/{child}/cmdline").read_bytes() for child in children)
 

@@ -1,4 +1,4 @@
-"""The official client, as its users use it, against the demo model."""
+"""The official client, as its users use it, with the demo model."""
 
 from __future__ import annotations
 

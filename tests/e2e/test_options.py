@@ -1,4 +1,4 @@
-"""Options that change how the model is served, each on the real engine."""
+"""Options that change how the model is served, each with the real engine."""
 
 from __future__ import annotations
 

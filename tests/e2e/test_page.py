@@ -1,4 +1,4 @@
-"""The page in a real browser: Chromium, driven by Playwright, where both are installed."""
+"""The page in a real browser: Chromium, driven by Playwright, if both are installed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def page(browser: Any, server: Process) -> Iterator[Any]:
-    """The page with its models read. After the test: no error in the console, no request to another host."""
+    """The page with its models loaded. After the test, there must be no error in the console and no request to
+    another host."""
     context = browser.new_context()
     opened, problems = context.new_page(), []
     opened.on("console", lambda line: problems.append(line.text) if line.type == "error" else None)
@@ -78,7 +79,7 @@ def ask(page: Any, text: str) -> None:
 
 
 def set_option(page: Any, name: str, value: str | bool) -> None:
-    """A setting of the conversation, in the sheet that is closed at first."""
+    """Changes a setting of the conversation, in the sheet that is closed at first."""
     if page.locator("#settings").is_hidden():
         page.click("#open-settings")
     field = page.locator(f"#settings [name={name}]")
@@ -91,7 +92,7 @@ def set_option(page: Any, name: str, value: str | bool) -> None:
 
 
 def write(field: Any, text: str) -> None:
-    """Type a text over what a field has, as a reader does: ``fill`` sets it without a key."""
+    """Types a text over the content of a field, as users do; ``fill`` would set it without keys."""
     field.press("Control+a")
     field.press_sequentially(text)
 
@@ -100,7 +101,7 @@ TEXT_FIELDS = "textarea, input:not([type=checkbox], [type=file])"
 
 
 def assert_takes_keys(page: Any, field: Any) -> None:
-    """Keys write into a field, Ctrl+V pastes the 7 of the clipboard, and Tab leaves."""
+    """Checks that keys write into a field, Ctrl+V pastes the 7 in the clipboard, and Tab leaves the field."""
     element = field.element_handle()  # it may go when the focus leaves
     name = element.evaluate("field => field.outerHTML")
     write(field, "7")
@@ -112,7 +113,7 @@ def assert_takes_keys(page: Any, field: Any) -> None:
 
 
 def test_every_text_field_takes_keys(browser: Any, server: Process) -> None:
-    """Each of each view, in the state that has most of them, and those of the page that describes the API."""
+    """All fields of each view, in the state with most fields, and those of the page that describes the API."""
     context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
     page = context.new_page()
     tested = 0
@@ -186,7 +187,7 @@ def test_a_message_is_edited_with_the_keyboard(page: Any, key: str) -> None:
 
 
 def test_escape_and_enter_in_a_field_are_of_the_field_alone(page: Any) -> None:
-    """They end what the field is for; Escape does not also stop an answer that arrives."""
+    """They end the action of the field; Escape does not also stop an answer that is arriving."""
     answer_with(page, {"content": "Yes."})
     ask(page, "x")
     page.get_by_text("Yes.").wait_for()
@@ -213,7 +214,7 @@ def test_escape_and_enter_in_a_field_are_of_the_field_alone(page: Any) -> None:
 
 
 def test_a_key_that_composes_a_character_sends_nothing(page: Any) -> None:
-    """An input method of Japanese or Chinese takes Enter to choose and Escape to go back."""
+    """A Japanese or Chinese input method uses Enter to choose and Escape to go back."""
     set_option(page, "system", "x")
     for field in ("#text", "#settings [name=system]"):
         for key in ("Enter", "Escape"):
@@ -397,7 +398,7 @@ def test_texts_are_compared_beside_a_chat_model(page: Any) -> None:
 def answer_with(
     page: Any, *deltas: dict[str, Any], usage: dict[str, Any] | None = None, finish: str | None = None
 ) -> None:
-    """Every chat request is answered by these deltas, whatever the model would say. finish: why the answer ends."""
+    """Answers every chat request with these deltas in place of the model. `finish` is the finish reason."""
     chunks: list[Any] = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
     chunks += [{"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]}] * bool(finish)
     chunks += [{"choices": [], "usage": usage}] * bool(usage)
@@ -417,7 +418,7 @@ def test_what_a_model_writes_stays_text(page: Any) -> None:
 
 
 def test_no_known_payload_becomes_markup(page: Any) -> None:
-    """Each as a whole answer, as a cell, in a list, and all of them in one answer that is streamed."""
+    """Each as a whole answer, as a table cell, in a list, and all of them in one streamed answer."""
     payloads = (DATA / "xss_payloads.txt").read_text("utf-8").splitlines()
     assert len(payloads) > 200
     before = page.evaluate(FINGERPRINT)
@@ -666,7 +667,7 @@ def test_a_model_that_is_not_in_memory_is_said_to_load(page: Any) -> None:
 
 
 def test_the_share_of_the_prompt_that_is_read_is_shown(page: Any) -> None:
-    """The answer never ends: it is read from a page that sends its first part only."""
+    """The answer never ends: it comes from a page that sends only its first part."""
     event = {"choices": [], "prompt_progress": {"total": 200, "cache": 0, "processed": 50, "time_ms": 9}}
     page.evaluate(NEVER_ENDS, f"data: {json.dumps(event)}\n\n")
     ask(page, "x")
@@ -954,7 +955,7 @@ def test_a_model_that_is_not_loaded_yet_speaks_and_then_shows_its_voices(speech_
 
 
 def hears(page: Any) -> list[str]:
-    """Let the page take the model for one that hears; the bodies that it sends."""
+    """Makes the page believe that the model reads audio. Returns the list of bodies that it sends."""
     model = {"id": "ears", "task": "speech2text", "input_modalities": ["audio"], "output_modalities": ["text"]}
     page.route("**/v1/models", lambda route: route.fulfill(json={"data": [model], "object": "list"}))
     asked: list[str] = []
@@ -1020,7 +1021,7 @@ def test_the_key_is_asked_for_and_nothing_is_shown_without_it(browser: Any) -> N
 
 @pytest.fixture(scope="module")
 def listener() -> Iterator[Process]:
-    """A server below a prefix whose model hears."""
+    """A server below a prefix whose model reads audio."""
     flags = ("--fake_engine", "--task", "speech2text", "--model_name", "ears", "--root_path", "/llm")
     with start_process(*flags) as process:
         process.wait_for("ready: ears")
@@ -1029,7 +1030,7 @@ def listener() -> Iterator[Process]:
 
 @pytest.fixture
 def tab(browser: Any) -> Iterator[Any]:
-    """An empty tab. After the test: no exception in it."""
+    """An empty tab. After the test, there must be no exception in it."""
     page, problems = browser.new_page(), []
     page.on("pageerror", lambda error: problems.append(str(error)))
     yield page
@@ -1038,7 +1039,7 @@ def tab(browser: Any) -> Iterator[Any]:
 
 
 def open_docs(page: Any, url: str) -> dict[str, Any]:
-    """Open the page that describes the API; the document that it shows."""
+    """Opens the page that describes the API, and returns the document that it shows."""
     with page.expect_response("**/openapi.json") as answer:
         page.goto(url)
     document: dict[str, Any] = answer.value.json()

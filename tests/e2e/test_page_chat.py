@@ -1,4 +1,4 @@
-"""The chat of the page in a real browser: what continues, shares and addresses a conversation."""
+"""The chat of the page in a real browser: continuing, sharing and linking conversations."""
 
 # ruff: noqa: F811 - the fixtures of the page are arguments here
 
@@ -15,7 +15,7 @@ from tests.e2e.test_page import answer_with, ask, browser, page, pytestmark, ser
 
 
 def finish(page: Any, text: str, reason: str, **more: Any) -> None:
-    """Every chat request is answered by this text from now on, which ends for this reason."""
+    """Answers every chat request with this text and finish reason from now on."""
     page.unroute("**/v1/chat/completions")
     answer_with(page, {"content": text}, finish=reason, **more)
 

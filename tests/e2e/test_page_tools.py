@@ -27,20 +27,20 @@ def call(name: str, place: int = 0, **arguments: Any) -> dict[str, Any]:
 
 
 def say(page: Any, *deltas: dict[str, Any]) -> None:
-    """Every chat request is answered by these deltas from now on."""
+    """Answers every chat request with these deltas from now on."""
     page.unroute("**/v1/chat/completions")
     answer_with(page, *deltas)
 
 
 def offer(page: Any, actions: dict[str, str]) -> None:
-    """The page of a server that can do these things."""
+    """Opens the page of a server with these abilities."""
     page.route("**/web/actions", lambda route: route.fulfill(json=actions))
     page.reload()
     page.locator("#model option").first.wait_for(state="attached")
 
 
 def allow(page: Any, name: str) -> None:
-    """Offer the model tools, by the keyboard."""
+    """Offers the tools to the model, with the keyboard."""
     if page.locator("#settings").is_hidden():
         page.locator("#open-settings").press("Enter")
     page.get_by_label(name, exact=True).press("Space")

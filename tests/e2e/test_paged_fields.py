@@ -1,4 +1,4 @@
-"""The official client against the paged engine: fields that openvino_genai cannot honour, with exact answers."""
+"""The official client with the paged engine: fields that openvino_genai cannot support, with exact answers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_clients_fields_have_an_effect_and_no_warning(paged: openai.OpenAI) 
 
 
 def test_multiple_choice_as_lm_eval_asks_for_it(paged: openai.OpenAI) -> None:
-    """Prompts as token ids, echo, one token: the context's part is cut off by the client, and the generated token."""
+    """Prompts as token ids, echo, one token. The client removes the part of the context, and the generated token."""
     with httpx.Client(base_url=str(paged.base_url), timeout=300) as client:
         body = {"prompt": "<|im_start|>user\nCount from 1 to 9.<|im_end|>\n<|im_start|>assistant\n"}
         context = client.post("tokenize", json=body).json()["tokens"]
@@ -99,7 +99,7 @@ def _said(answer: openai.types.chat.ChatCompletion) -> list[str]:
 
 
 def test_beams_keep_to_what_the_request_allows(paged: openai.OpenAI) -> None:
-    """However few texts that leaves: then there are fewer choices than asked for."""
+    """If few texts are left, there are fewer choices than requested."""
     ask = {"model": "demo", "messages": COUNT, "max_tokens": 24, "temperature": 0}
     one_of = {"structured_outputs": {"choice": ["yes", "no"]}}
     [said] = _said(paged.chat.completions.create(**ask, extra_body={"best_of": 3, **one_of}))

@@ -1,4 +1,4 @@
-"""The clients that applications embed and rank with, against servers of the fake engine's pooling tasks."""
+"""The clients with which applications embed and rank, with servers of the fake engine's pooling tasks."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def embeddings(embedder: Process, request: pytest.FixtureRequest) -> Iterator[op
 
 @pytest.fixture
 def http() -> Iterator[httpx.Client]:
-    """For Cohere's clients, which do not close their own."""
+    """An HTTP client for Cohere's clients, which do not close their own."""
     with httpx.Client(timeout=300) as client:
         yield client
 
 
 def test_openais_client_decodes_what_it_asks_for(embeddings: openai.OpenAI) -> None:
-    """It asks for base64 unless told otherwise."""
+    """It requests base64 unless told otherwise."""
     coded = embeddings.embeddings.create(model="m", input=["one", "two"])
     plain = embeddings.embeddings.create(model="m", input=["one", "two"], encoding_format="float")
     assert [item.index for item in coded.data] == [0, 1]
@@ -78,7 +78,7 @@ def test_coheres_client_embeds(embedder: Process, http: httpx.Client, base: str)
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # cohere 7.3 with pydantic 2.11
 def test_coheres_older_client_embeds(embedder: Process, http: httpx.Client) -> None:
-    """langchain-cohere uses it."""
+    """langchain-cohere uses this client."""
     client = cohere.Client(api_key="none", base_url=embedder.url, httpx_client=http)
     plain = client.embed(model="m", texts=["one", "two"], input_type="query")
     assert isinstance(plain.embeddings, list)
@@ -102,7 +102,7 @@ def test_coheres_clients_rank(ranker: Process, http: httpx.Client, base: str) ->
 
 
 def test_a_client_that_leaves_and_one_that_stays(embedder: Process) -> None:
-    """A long list is cancelled with its client; the next request is served."""
+    """A long list is cancelled when its client disconnects, and the next request is served."""
     body = {"model": "m", "input": ["x" * 400] * 500}
     with httpx.Client(base_url=embedder.url) as client, pytest.raises(httpx.ReadTimeout):
         client.post("/v1/embeddings", json=body, timeout=httpx.Timeout(30, read=0.001))

@@ -1,4 +1,4 @@
-"""Models of several tasks in one server, by OVMS's config.json and graphs, each in a child with the real engine."""
+"""Models of several tasks in one server, with OVMS's config.json and graphs, each in a child with the real engine."""
 
 from __future__ import annotations
 

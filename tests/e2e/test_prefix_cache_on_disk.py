@@ -1,4 +1,4 @@
-"""A prompt's cache survives the server: restarts, crashes of the engine, and unloading."""
+"""The cache of a prompt survives restarts of the server, crashes of the engine, and unloading."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ BLOCK = 32
 
 @pytest.fixture
 def flags(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
-    """A directory for blocks, and a model: a llama, the demo model with a cache of 4 bits, or a hybrid.
+    """Returns a directory for blocks and a model: a Llama, the demo model with a 4-bit cache, or a hybrid.
 
-    The demo model has more to write than is written by the time that a server stops.
+    The demo model has more to write than can be written before the server stops.
     """
     found = ["--model_name", "m", "--metrics_enable", "--prefix_cache_path", str(tmp_path / "cache")]
     found += ["--prefix_cache_disk_gb", "0.05"]
@@ -41,14 +41,14 @@ def flags(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
 
 
 def complete(process: Process, prompt: list[int], **fields: object) -> tuple[list[int], int]:
-    """Returns the tokens of a completion, and how many of the prompt were cached."""
+    """Returns the tokens of a completion, and how many prompt tokens were cached."""
     body = {"model": "m", "prompt": prompt, "temperature": 0, "max_tokens": 20, "return_token_ids": True, **fields}
     answer = httpx.post(process.url + "/v1/completions", json=body, timeout=300).raise_for_status().json()
     return answer["choices"][0]["token_ids"], answer["usage"]["prompt_tokens_details"]["cached_tokens"]
 
 
 def engine(process: Process) -> int:
-    """The process of the engine."""
+    """Returns the process id of the engine."""
     number = process.popen.pid
     children = Path(f"/proc/{number}/task/{number}/children").read_text().split()
     [found] = [int(pid) for pid in children if b"engine.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]

@@ -1,5 +1,5 @@
-"""A local Ray cluster: the documented ways to start, replicas on one store, a replica killed under load, conversations
-that stay where they are cached. Needs `.[ray]`."""
+"""A local Ray cluster: the documented ways to start, replicas with one store, a replica killed under load, and
+conversations that stay where they are cached. Needs `.[ray]`."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ pytest.importorskip("ray.serve", reason='needs pip install ".[ray]"')
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "lean_ovms" / "features" / "ray" / "README.md"
 BLOCK = 32
-"""Tokens of a block of the prefix cache, as the scripted engine has it."""
+"""The number of tokens in a block of the scripted engine's prefix cache."""
 HOST = Path(__file__).with_name("ray_host.py")
 
 
 class Cluster:
-    """A process that runs a cluster and two replicas on it; it ends them when its input ends."""
+    """A process that runs a cluster with two replicas, and ends them when its input ends."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         environ = {
@@ -53,7 +53,7 @@ class Cluster:
             )
 
     def line(self, start: str, timeout_s: float = 200) -> str:
-        """The rest of the first line that begins so."""
+        """Returns the rest of the first line with this prefix."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline and self.process.poll() is None:
             for line in self.log.read_text().splitlines():
@@ -99,7 +99,7 @@ def chat(text: str, **fields: Any) -> dict[str, Any]:
 
 
 class Conversation:
-    """One of several, whose texts have nothing in common."""
+    """One of several conversations, whose texts have nothing in common."""
 
     def __init__(self, url: str, number: int) -> None:
         self._url = url
@@ -107,7 +107,7 @@ class Conversation:
         self._number = number
 
     def turn(self) -> tuple[int, int]:
-        """Says something. Returns how many tokens of the prompt were cached, and how many the last prompt had."""
+        """Says something. Returns the number of cached prompt tokens, and the length of the previous prompt."""
         said = f"{self._number} {len(self._messages)} said " * 30
         self._messages.append({"role": "user", "content": said})
         last = getattr(self, "_tokens", 0)
@@ -121,19 +121,19 @@ class Conversation:
 
 
 def share_found(turns: list[tuple[int, int]]) -> float:
-    """The share of what the prompts before had, all of which one server would find, but for a part of a block."""
+    """Returns the cached share of the previous prompts. One server would find all of it, except part of a block."""
     return sum(cached for cached, _ in turns) / sum(last // BLOCK * BLOCK for _, last in turns)
 
 
 def served(url: str, session: str) -> int:
-    """The requests for chat that the replica of a session has answered."""
+    """Returns the number of chat requests that the replica of a session has answered."""
     found = httpx.get(f"{url}/metrics", headers={"X-Session-Id": session}, timeout=300).text
     line = r'lean_ovms_requests_total\{method="POST",path="[^"]*/chat/completions",status="200"\} (\S+)'
     return int(sum(float(count) for count in re.findall(line, found)))
 
 
 def test_conversations_without_a_header_stay_where_they_are_cached(url: str) -> None:
-    """The first test of the cluster: no replica knows a prompt yet, so that each gets half of the conversations."""
+    """The first test of the cluster: no replica knows a prompt yet, so each gets half of the conversations."""
     conversations = [Conversation(url, number) for number in range(8)]
     for one in conversations:
         one.turn()
@@ -179,7 +179,7 @@ def test_responses_and_conversations_are_found_by_every_replica(url: str) -> Non
 
 
 def test_a_session_stays_on_its_replica(url: str) -> None:
-    """Each replica counts its own requests: those of one session are all there, whichever it is."""
+    """Each replica counts its own requests, so those of one session are all counted by the same replica."""
 
     for session in ("one", "two", "three"):
         before = served(url, session)
@@ -213,8 +213,8 @@ def test_rays_metrics_have_those_of_both_replicas(cluster: Cluster) -> None:
 
 
 async def test_a_replica_killed_under_load_leaves_each_request_one_outcome(cluster: Cluster, url: str) -> None:
-    """The ledger: every request that was sent has an answer or an error, and whole answers are right. The replica that
-    takes the place of the killed one has the adapter that was loaded before."""
+    """A ledger checks that every request has an answer or an error, and that complete answers are right. The replica
+    that replaces the killed one has the adapter that was loaded before."""
     ledger: Counter[str] = Counter()
     text = "What the user said comes back, letter by letter, slowly enough to be killed in the middle. " * 2
     sent = 0
@@ -277,12 +277,12 @@ async def test_a_replica_killed_under_load_leaves_each_request_one_outcome(clust
 
 
 def documented(start: str) -> list[str]:
-    """The words of the first command in the feature's page that begins so."""
+    """Returns the words of the first command with this prefix in the feature's page."""
     return next(line for line in PAGE.read_text().splitlines() if line.startswith(start)).split()
 
 
 def test_the_documented_command_serves(tmp_path: Path) -> None:
-    """On two cores, with the demo model in the place of the command's."""
+    """With two cores, and the demo model in place of the command's."""
     *words, option = documented("serve run")
     assert (words, option) == (["serve", "run", "lean_ovms.ray_serve:app"], "model_path=/models/qwen3")
     made = Cluster(tmp_path, "command", words[2], f"model_path={DEMO_MODEL}", "model_name=demo")
@@ -293,7 +293,7 @@ def test_the_documented_command_serves(tmp_path: Path) -> None:
 
 
 async def test_the_documented_file_scales_with_the_load(tmp_path: Path) -> None:
-    """It is served with a scripted engine, one core for a replica, and the patience of a test."""
+    """With a scripted engine, one core per replica, and shorter delays."""
     file = yaml.safe_load((ROOT / documented("serve deploy")[-1]).read_text())
     [application] = file["applications"]
     application["args"] = {"fake_engine": True, "model_name": "m", "plugin_config": {"step_s": 0.05}}
@@ -326,7 +326,7 @@ async def test_the_documented_file_scales_with_the_load(tmp_path: Path) -> None:
 
 
 def answered(made: Cluster, body: dict[str, Any]) -> str:
-    """The address, once a chat is answered there."""
+    """Returns the address when a chat is answered there."""
     url = made.line("serving at")
     deadline = time.monotonic() + 120
     while (status := asked(f"{url}/v1/chat/completions", body)) != 200 and time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""/realtime over sockets with the clients that people use: the openai package, and websockets as vLLM's examples do."""
+"""/realtime over sockets with common clients: the openai package, and websockets like vLLM's examples."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def base64_of(audio: bytes) -> str:
 
 
 async def transcripts(client: openai.AsyncOpenAI, audio: bytes, count: int, **query: Any) -> list[Any]:
-    """Every event up to the last of so many transcripts of this audio (24 kHz), sent in pieces of 100 ms."""
+    """Returns the events up to a number of transcripts of this audio (24 kHz), sent in pieces of 100 ms."""
     events: list[Any] = []
     async with client.realtime.connect(**query) as connection:
         assert (await connection.recv()).type == "session.created"
@@ -52,7 +52,7 @@ async def transcripts(client: openai.AsyncOpenAI, audio: bytes, count: int, **qu
 
 
 def check_items(events: list[Any]) -> list[str]:
-    """The transcripts of whole items: of each the deltas make up the text, and the times make sense."""
+    """Returns the transcripts of complete items, and checks that each equals its deltas and has plausible times."""
     texts = []
     for done in (event for event in events if event.type == COMPLETED):
         mine = [event for event in events if getattr(event, "item_id", None) == done.item_id]
@@ -110,7 +110,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
 
 
 def recording(name: str) -> tuple[bytes, list[str]]:
-    """Samples at 16 kHz, and the words."""
+    """Returns samples at 16 kHz, and their words."""
     with zipfile.ZipFile(DATA) as files, wave.open(io.BytesIO(files.read(f"speech/{name}.wav"))) as file:
         assert file.getframerate() == 16000
         return file.readframes(file.getnframes()), name.split("-")

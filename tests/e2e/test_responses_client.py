@@ -1,4 +1,4 @@
-"""The Responses API as the official client and the Agents SDK use it, against the demo model."""
+"""The Responses API as the official client and the Agents SDK use it, with the demo model."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ASK: dict[str, Any] = {"model": "demo", "temperature": 0, "max_output_tokens": 4
 
 @pytest.mark.parametrize("base", ["/v1", "/v3"])
 def test_create_retrieve_and_delete(client: openai.OpenAI, server: Process, base: str) -> None:
-    """Both bases are of one row of the table of routes, so that the other tests have one of them."""
+    """Both base paths belong to one row of the table of routes, so the other tests use only one."""
     client = client.with_options(base_url=server.url + base)
     made = client.responses.create(input="What is OpenVINO?", metadata={"a": "b"}, **ASK)
     assert made.status == "completed"

@@ -1,4 +1,5 @@
-"""Two server processes on one store, both under load; one gets SIGKILL: what was acknowledged is there."""
+"""Two server processes with one store, both under load. One gets SIGKILL, and everything acknowledged is still
+there."""
 
 from __future__ import annotations
 

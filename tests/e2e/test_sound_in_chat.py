@@ -1,4 +1,4 @@
-"""A conversation that is heard and spoken: the demo model with the small Whisper and SpeechT5, with OpenAI's client."""
+"""A conversation with speech in and out: the demo model, the small Whisper and SpeechT5, with OpenAI's client."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def local(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LocalServer]:
-    """Two of the three models are in memory at a time."""
+    """A server in this process with at most two of the three models in memory."""
     repository = tmp_path_factory.mktemp("repository")
     (repository / "chat").symlink_to(DEMO_MODEL)
     unpacked(tmp_path_factory.mktemp("speech")).rename(repository / "whisper")

@@ -1,5 +1,5 @@
-"""The clients that transcribe, against a server process of the fake engine: OpenAI's own, and requests as vLLM's and
-OVMS's examples and tests send them. The fake engine says a word for each half second, by its loudness."""
+"""Clients that transcribe, with a server process of the fake engine: OpenAI's own, and requests like those of vLLM's
+and OVMS's examples and tests. The fake engine says a word for each half second, by its loudness."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEXT = "three one seven"
 
 
 def speech(rate: int = 16_000, channels: int = 1, repeated: int = 1) -> np.ndarray:
-    """Half a second of each loudness."""
+    """Returns half a second of sound for each loudness."""
     one = np.concatenate([2 * loudness * tone(0.5, rate=rate, channels=channels) for loudness in LOUDNESS])
     return np.concatenate([one] * repeated)
 
@@ -106,7 +106,7 @@ def test_a_long_file_streams_before_it_is_read(client: openai.OpenAI) -> None:
 
 
 def chunks(http: httpx.Client, path: str, data: dict[str, Any]) -> list[dict[str, Any]]:
-    """As vLLM's example client reads a stream: lines after "data: ", to [DONE]."""
+    """Reads a stream like vLLM's example client: lines after "data: ", up to [DONE]."""
     found: list[dict[str, Any]] = []
     with http.stream("POST", path, data=data, files={"file": ("a.wav", WAV)}) as response:
         assert response.status_code == 200

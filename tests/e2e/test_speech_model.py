@@ -1,4 +1,4 @@
-"""Files of spoken words through the whole server, to the small Whisper that knows them (whisper_words.zip)."""
+"""Recordings of words through the complete server to the small Whisper that knows them (whisper_words.zip)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def client(folder: Path) -> AsyncIterator[openai.AsyncOpenAI]:
 
 
 def spoken(folder: Path, rate: int = 16_000, name: str = NAME) -> np.ndarray:
-    """The recording at this rate, (frames, 1)."""
+    """Returns the recording at this rate, (frames, 1)."""
     samples, own = soundfile.read(folder / "speech" / f"{name}.wav", dtype="float32")
     return soxr.resample(samples, own, rate)[:, None]
 

@@ -1,4 +1,4 @@
-"""A server with --pipeline_type LM: what a client sees of a pipeline that takes one request at a time."""
+"""A server with --pipeline_type LM: what clients see of a pipeline that computes one request at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Structured output and forced calls through the official client, with the demo model and with a random one."""
+"""Structured output and forced calls through the official client, with the demo model and a random one."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TOOLS: Any = [
 
 
 class Person(pydantic.BaseModel):
-    """What a client of OpenAI's `parse` asks for."""
+    """The type that a client of OpenAI's `parse` requests."""
 
     age: int = pydantic.Field(ge=0, le=120)
     kind: Literal["human", "robot"]
@@ -53,7 +53,7 @@ def test_parse_gives_the_pydantic_model(client: openai.OpenAI) -> None:
 
 
 def test_an_answer_in_json_streams(client: openai.OpenAI) -> None:
-    """The answer is long: what the engine has computed before the front end gets its turn is one piece."""
+    """The answer is long, because everything that the engine computes before the front end reads becomes one piece."""
     days = {"type": "array", "items": SCHEMA["properties"]["days"], "minItems": 300, "maxItems": 300}
     schema = {"type": "object", "properties": {"days": days}, "required": ["days"]}
     form: Any = {"type": "json_schema", "json_schema": {"name": "w", "schema": schema, "strict": True}}
@@ -82,7 +82,7 @@ async def local() -> AsyncIterator[LocalServer]:
 
 
 FAMILIES = ["hermes3", "qwen3coder"]
-"""Calls in JSON and in tags; test_structured_engine.py and tests/grammar have every family."""
+"""Calls in JSON and in tags; test_structured_engine.py and tests/grammar test every family."""
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -110,7 +110,7 @@ async def test_a_random_model_calls_what_it_must(local: LocalServer, family: str
 
 
 async def streamed(client: openai.AsyncOpenAI, request: Any) -> tuple[list[list[str]], str]:
-    """([name, arguments] of each call, finish reason) of a streamed answer."""
+    """Returns [name, arguments] of each call and the finish reason of a streamed answer."""
     calls: list[list[str]] = []
     reason = ""
     async for chunk in await client.chat.completions.create(**request, stream=True):

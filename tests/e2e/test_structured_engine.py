@@ -1,7 +1,7 @@
-"""Grammars on the real engine: whatever the model wants to say, what comes out is what was asked for.
+"""Grammars on the real engine: whatever the model would say, the output has the requested form.
 
-The oracles are jsonschema, Python's re, and the family's own parser. High temperatures make the model babble, so that
-it goes where a grammar lets it. What it babbles depends on the CPU's precision; what is asserted must not.
+jsonschema, Python's `re` and the family's own parser check it. High temperatures make the model generate random text,
+so that it explores what a grammar allows. The text depends on the CPU's precision; the assertions must not.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ async def generate(
     most: int = 600,
     asked: str = "Say something.",
 ) -> tuple[str, str]:
-    """(text with its special tokens, finish reason)."""
+    """Returns text with its special tokens, and the finish reason."""
     sampling = SamplingParams(max_tokens=most, temperature=temperature, seeds=(seed,))
     reply = await engine.submit(
         f"<|im_start|>user\n{asked}<|im_end|>\n<|im_start|>assistant\n",
@@ -114,7 +114,7 @@ def context(
 def parse(
     text: str, tool: str | None, reasoning: str | None, tools: list[Json], tail: str = ""
 ) -> tuple[str, str, list[list[str]]]:
-    """(content, reasoning, calls) as the server would tell them."""
+    """Returns content, reasoning and calls as the server would report them."""
     parser = registry().make(tool, reasoning, tools=tools, prompt_tail=tail)
     content, thought, calls = "", "", []
     for event in [*parser.feed(text), *parser.finish()]:
@@ -130,16 +130,16 @@ def parse(
 
 
 NOTATIONS = ("functiongemma", "gemma4", "lfm2", "olmo3", "pythonic")
-"""Families whose arguments' schemas only guidance imposes."""
+"""Families for which only guidance imposes the schemas of arguments."""
 
 
 def is_guidance(engine: EngineClient) -> bool:
-    """XGrammar lets control characters into the strings of a schema."""
+    """Returns whether the library is guidance. XGrammar allows control characters in strings of a schema."""
     return engine._config.value("structured_output_backend") == "auto"
 
 
 def check_calls(calls: list[list[str]], tools: list[Json], *, free: bool) -> None:
-    """free: the arguments are read, and their schemas are not imposed."""
+    """Checks the calls. With `free`, the arguments must only be readable, because their schemas are not imposed."""
     if free:
         assert all(isinstance(json.loads(arguments), dict) for _, arguments in calls)
         return
@@ -266,7 +266,7 @@ SCHEMAS: dict[str, Any] = {
 FREE = (
     "anything", "array", "email", "itself", "loose pattern", "map", "object", "recursive", "required without a schema",
 )  # fmt: skip
-"""Schemas that allow texts of any length: whether a model that babbles ends one in time is luck."""
+"""Schemas that allow texts of any length, so that it is luck whether random text ends in time."""
 
 ONE_KEYWORD = ("all of", "no type", "one of with siblings", "reference with siblings")
 
@@ -274,11 +274,12 @@ Beginning = jsonschema.validators.extend(
     jsonschema.Draft202012Validator,
     dict.fromkeys(("required", "pattern", "format", "minLength", "minItems"), lambda *_: iter(())),
 )
-"""What a cut text is checked with: what is required may come after the cut."""
+"""A validator for cut text, which ignores `required`, because required members may come after the cut."""
 
 
 def closed(text: str, *, strict: bool) -> Any:
-    """The longest beginning of a cut JSON text that its open strings and brackets, closed, make whole."""
+    """Returns the longest beginning of a cut JSON text that becomes complete if open strings and brackets are
+    closed."""
     for end in range(len(text), 0, -1):
         try:
             return json.loads(text[:end] + _closing(text[:end]), strict=strict)

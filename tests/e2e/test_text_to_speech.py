@@ -1,4 +1,4 @@
-"""A small random SpeechT5 by its graph, with OpenAI's client. What it speaks is noise; its length is known."""
+"""A small random SpeechT5 with a graph, with OpenAI's client. Its speech is noise with a known length."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def local(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Local
 
 
 def steps(data: bytes) -> float:
-    """Of the decoder: as many as the model's files allow for the text."""
+    """Returns the number of decoder steps: as many as the model's files allow for the text."""
     with wave.open(io.BytesIO(data)) as file:
         assert file.getframerate() == 16_000
         return len(file.readframes(1 << 24)) / 2 / SAMPLES_PER_STEP

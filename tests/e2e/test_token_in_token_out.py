@@ -1,4 +1,4 @@
-"""What is rendered of a chat generates the answer of that chat, from its token ids."""
+"""The token ids rendered from a chat generate the same answer as the chat."""
 
 from __future__ import annotations
 

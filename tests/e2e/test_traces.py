@@ -1,4 +1,4 @@
-"""A server sends its spans to a collector, and serves and ends without it, too."""
+"""A server sends its spans to a collector, and also works and ends without it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model with vision through the whole server and the official client; what it sees is in its answer."""
+"""A model with vision through the complete server and the official client; its answer says what it sees."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", params=["PAGED", "VLM_CB"])
 def seeing(folder: Path, request: pytest.FixtureRequest) -> Iterator[Process]:
-    """A server whose model names colours; files of the folder and this machine's own web servers are open to it."""
+    """A server whose model names colours, and which may read files of the folder and from web servers on this
+    machine."""
     with start_process(
         *("--model_path", str(MODEL), "--plugin_config", EXACT, "--metrics_enable", "true"),
         *("--pipeline_type", request.param),
@@ -61,7 +62,7 @@ async def says(client: openai.AsyncOpenAI, *messages: Any, **more: Any) -> str:
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_the_readmes_command_takes_a_picture_of_any_size(seeing: Process, tmp_path: Path) -> None:
-    """Linux limits an argument of a command to 128 KiB, so the picture must not be one."""
+    """Linux limits an argument of a command to 128 KiB, so the picture must not be an argument."""
     [block] = [block for block in BLOCKS if block.file == "README.md" and "zebra.jpeg" in block.text]
     (tmp_path / "zebra.jpeg").write_bytes(file(picture("blue", (90, 70)), "JPEG") + bytes(200_000))
     output = run(block.text.replace("NAME", "colours"), seeing.url, tmp_path)
@@ -106,7 +107,7 @@ async def test_a_stream_says_the_same_and_counts_the_same(client: openai.AsyncOp
 
 
 async def test_usage_counts_the_tokens_of_images(client: openai.AsyncOpenAI) -> None:
-    """A picture is 16 tokens and a line break, whatever its size."""
+    """A picture has 16 tokens and a line break, whatever its size."""
     none = (await chat(client, user("describe"))).usage.prompt_tokens
     for count in (1, 2, 3):
         parts = [part(data_url("red", (20 * count, 30))) for _ in range(count)]

@@ -153,8 +153,7 @@ class Rig(WorkerRig):
     """A worker and the records that it has sent, by request.
 
     `pipeline` is one of openvino_genai, which gets a guard, or a complete backend; with None, the scripted engine is
-    used, with
-    changes to its script.
+    used, with changes to its script.
     """
 
     def __init__(self, pipeline=None, limits=LIMITS, running=RUNNING, priority_across_clients=False, **changes):

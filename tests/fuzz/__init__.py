@@ -1,4 +1,4 @@
-"""Random and hostile input. FUZZ_FACTOR: so many times the usual number of examples, other ones with each run."""
+"""Random and hostile input. FUZZ_FACTOR multiplies the usual number of examples, and makes them differ between runs."""
 
 import os
 
@@ -8,7 +8,7 @@ FACTOR = int(os.environ.get("FUZZ_FACTOR", "1"))
 
 
 def examples(usual: int) -> settings:
-    """Settings for a test that tries so many examples if FUZZ_FACTOR is not given, the same ones each time."""
+    """Returns settings for a test with this many examples, the same each time unless FUZZ_FACTOR is given."""
     return settings(
         max_examples=usual * FACTOR,
         deadline=None,

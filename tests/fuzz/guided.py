@@ -1,10 +1,10 @@
 """Coverage-guided fuzzing with atheris (`pip install ".[fuzz]"`; x86-64, CPython 3.11 to 3.13).
 
     python -m tests.fuzz.guided                     ten seconds for each target, as in CI
-    python -m tests.fuzz.guided session 3600        an hour for one
-    python -m tests.fuzz.guided gather 60           a minute for each, and a new corpus of some of what it finds
+    python -m tests.fuzz.guided session 3600        an hour for one target
+    python -m tests.fuzz.guided gather 60           a minute for each, and a new corpus of some of the inputs found
 
-What breaks a target is written to the current directory as crash-…; put it into the corpus once it is mended.
+Input that breaks a target is written to the current directory as crash-…; add it to the corpus when the bug is fixed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_BYTES = 2048
 
 
 def fuzz(target: str, folder: Path, *flags: str) -> None:
-    """Does not return: libFuzzer ends the process."""
+    """Fuzzes in this process. Does not return, because libFuzzer ends the process."""
     import atheris
 
     with atheris.instrument_imports(include=["lean_ovms", "h11", "websockets"]):
@@ -33,7 +33,7 @@ def fuzz(target: str, folder: Path, *flags: str) -> None:
 
 
 def run(target: str, seconds: int) -> int:
-    """Fuzz in a process of its own, on a copy of the corpus; its exit status."""
+    """Fuzzes in another process on a copy of the corpus. Returns its exit status."""
     from tests.fuzz import targets
 
     with tempfile.TemporaryDirectory() as name:
@@ -43,12 +43,13 @@ def run(target: str, seconds: int) -> int:
 
 
 def in_process(target: str, folder: Path, *flags: str) -> int:
-    """The exit status of `fuzz` in another process."""
+    """Runs `fuzz` in another process. Returns its exit status."""
     return subprocess.call([sys.executable, "-m", "tests.fuzz.guided", "fuzz", target, str(folder), *flags])
 
 
 def gather(target: str, seconds: int, most: int = 40) -> None:
-    """Fuzz from the seeds and the corpus, and leave `most` of what reached new code, of all sizes, as the corpus."""
+    """Fuzzes from the seeds and the corpus, and keeps `most` inputs of all sizes that reached new code as the
+    corpus."""
     from tests.fuzz import targets
 
     folder = targets.CORPUS / target

@@ -1,4 +1,4 @@
-"""How long an event loop was held up, in CPU time, so that a busy machine makes no difference."""
+"""Measures how long an event loop is blocked in CPU time, which does not depend on other work of the machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 
 class Longest:
-    """seconds: of CPU time that one turn of a task or callback took at most."""
+    """`seconds` is the most CPU time of one call of a task or callback."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -18,7 +18,7 @@ class Longest:
 
 @contextmanager
 def longest_turn() -> Iterator[Longest]:
-    """Watches every callback of asyncio's own loop in this thread; the collector's pauses do not count."""
+    """Watches every callback of asyncio's own loop in this thread, except the pauses of the garbage collector."""
     longest, run = Longest(), asyncio.events.Handle._run
 
     def timed(handle: asyncio.events.Handle) -> None:

@@ -1,6 +1,6 @@
-"""What guided fuzzing calls with any bytes: one promise each, broken by an exception. Knows no fuzzer.
+"""Functions that guided fuzzing calls with any bytes. Each checks one promise, and raises an exception if it is broken.
 
-The kept corpus (tests/fuzz/corpus) is replayed by test_guided.py; guided.py looks for more.
+test_guided.py replays the corpus in tests/fuzz/corpus; guided.py searches for more input.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ FAMILIES = sorted(registry().rows)
 
 
 def session(data: bytes) -> None:
-    """Bytes of a peer: requests, or one refusal that ends the connection; the same for every cut.
+    """Bytes of a client become requests, or one error that ends the connection, independent of cuts.
 
-    The first byte says where the rest is cut.
+    The first byte determines where the rest is cut.
     """
     place, data = data[0] if data else 0, data[1:]
     whole = _served([data])
@@ -56,7 +56,7 @@ def _served(pieces: list[bytes]) -> tuple[list[Request], list[bytes], Phase]:
 def served(
     pieces: list[bytes], config: Config, answer: Callable[[], Response] = lambda: Response(204)
 ) -> tuple[list[Request], list[bytes], Phase]:
-    """Every request (answered at once), every refusal, and where the session of these bytes ends up."""
+    """Returns every request (answered at once), every refusal, and the final state of the session of these bytes."""
     session = ServerProtocol(config)
     requests: list[Request] = []
     refusals: list[bytes] = []
@@ -75,7 +75,8 @@ def served(
 
 
 def frames(data: bytes) -> None:
-    """Bytes of an engine child: records, or FrameError; the same for every cut. The first byte says where."""
+    """Bytes of an engine child become records or a FrameError, independent of cuts. The first byte determines the
+    cut."""
     place, data = data[0] if data else 0, data[1:]
     at = place * len(data) // 256
     whole = _decoded([data])
@@ -96,9 +97,9 @@ def _decoded(pieces: list[bytes]) -> list[protocol.Record] | str:
 
 
 def scanner(data: bytes) -> None:
-    """What a model may write: events, whatever it is; the same for every cut.
+    """Any text of a model becomes events, independent of cuts.
 
-    The first byte chooses the parser, the second the size of the pieces.
+    The first byte selects the parser, the second the size of the pieces.
     """
     if len(data) < 3:
         return
@@ -123,7 +124,7 @@ def _told(family: str, pieces: list[str]) -> tuple[str, str, list[list[str]]]:
 
 
 def form(data: bytes) -> None:
-    """A body that says that it is a form: parts with values for fields, or one refusal; a file is a part of it.
+    """A body that claims to be a form becomes parts with values for fields, or one error; a file is a part of the body.
 
     It is the same in memory and in a file.
     """
@@ -161,7 +162,7 @@ def _fields(found: Form, request: Request) -> None:
 
 
 def audio(data: bytes) -> None:
-    """A file: samples within the limits, or one refusal. Only WAV is decoded, which needs no library."""
+    """A file becomes samples within the limits, or one error. Only WAV is decoded, which needs no library."""
     found = recognise(data)
     if found is None:
         return
@@ -176,9 +177,9 @@ def audio(data: bytes) -> None:
 
 
 def websocket(data: bytes) -> None:
-    """Bytes of a WebSocket's client: messages, pongs and at most one close; the same for every cut.
+    """Bytes of a WebSocket client become messages, pongs and at most one close, independent of cuts.
 
-    The first byte says where.
+    The first byte determines the cut.
     """
     place, data = data[0] if data else 0, data[1:]
     at = place * len(data) // 256
@@ -191,7 +192,7 @@ def websocket(data: bytes) -> None:
 
 
 def websocket_read(pieces: list[bytes]) -> tuple[list[WebSocketMessage], bytes, bool]:
-    """The messages, what is sent in answer, and whether the connection has ended."""
+    """Returns the messages, the bytes sent in answer, and whether the connection has ended."""
     from lean_ovms.features.websocket.frames import Frames
 
     frames = Frames(1024)
@@ -206,7 +207,7 @@ def websocket_read(pieces: list[bytes]) -> tuple[list[WebSocketMessage], bytes, 
 
 
 def masked(opcode: int, data: bytes, *, fin: bool = True, mask: bytes = b"abcd") -> bytes:
-    """A client's frame."""
+    """Returns a client's frame."""
     size = len(data)
     length = bytes([0x80 | size]) if size < 126 else b"\xfe" + size.to_bytes(2, "big")
     if size > 0xFFFF:
@@ -226,7 +227,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
 
 
 def seeds(target: str) -> list[bytes]:
-    """What a corpus begins with."""
+    """Returns the first inputs of a corpus."""
     if target == "session":
         head = b"POST /a?b HTTP/1.1\r\nHost: x\r\n"
         bodies = (

@@ -1,6 +1,6 @@
-"""Any JSON body gets a 2xx, or a 4xx with the error object: never a 5xx, an exception or a request left running.
+"""Any JSON body gets a 2xx, or a 4xx with the error object, but never a 5xx, an exception or a request left running.
 
-Bodies grow from the API's own fields, with right and wrong values, so that they get past the first check.
+Bodies consist of the API's own fields with right and wrong values, so that they get past the first check.
 """
 
 from __future__ import annotations

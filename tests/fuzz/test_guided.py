@@ -1,4 +1,4 @@
-"""What guided fuzzing has found worth keeping is replayed always; the fuzzer itself runs in CI (guided.py)."""
+"""Replays the corpus of guided fuzzing; the fuzzer itself runs in CI (guided.py)."""
 
 from __future__ import annotations
 

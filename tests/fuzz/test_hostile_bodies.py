@@ -1,8 +1,8 @@
-"""Bodies that no JSON library would write, from a grammar of the API: a 2xx, or a 4xx with the error object, soon.
+"""Bodies that no JSON library would write, generated from the API: a 2xx, or a 4xx with the error object, quickly.
 
-Wrong types, extremes, depth, length, lone surrogates, NaN, names said twice, integers of any size. Nothing else may
-come out: no 5xx (but 501 for what the server was not started for), no exception, no request left running, and no turn
-of the event loop over 50 ms of CPU time.
+They contain wrong types, extreme values, depth, length, lone surrogates, NaN, repeated names, and integers of any size.
+Nothing else may happen: no 5xx (except 501 for what the server was not started for), no exception, no request left
+running, and no iteration of the event loop over 50 ms of CPU time.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ RIGHT: dict[str, dict[str, str]] = {
     "/inference/v1/generate": {"model": '"m"', "token_ids": "[65]", "sampling_params": "{}"},
     "/v1/decisions": {"model": '"m"'},
 }
-"""What a body mostly has, by path."""
+"""The usual content of a body, by path."""
 TEXTS = ("chat/completions", "messages", "completions", "responses", "tokenize", "detokenize", "conversations")
 GENERATING = [f"/v1/{name}" for name in TEXTS]
-"""Paths whose largest bodies are tried, too."""
+"""Paths whose largest bodies are tried too."""
 ENDPOINTS = [path for path, doc in PATHS.items() if not doc.form and not path.startswith(("/api/pull", "/models/"))]
-"""Every path that reads JSON, but for those that change which models there are."""
+"""Every path that reads JSON, except those that change the list of models."""
 
 SCALARS = st.sampled_from(
     ["null", "true", "false", "0", "1", "-1", "-0", "2", "0.5", "1e308", "1e309", "-1e308", "5e-324", "NaN",
@@ -84,7 +84,8 @@ def _object(pairs: list[tuple[str, str]]) -> str:
 
 
 def _repeat(part: str, count: int) -> list[str]:
-    """count copies, fewer of what is long: HEAVY has the largest bodies, and writing them takes longer than reading."""
+    """Returns `count` copies, fewer if they are long: HEAVY has the largest bodies, and writing them takes longer
+    than reading."""
     return [part] * max(1, min(count, MAX_TEXT // max(1, len(part))))
 
 
@@ -134,7 +135,7 @@ async def answered(app: App, path: str, data: bytes) -> None:
 
 
 class Served:
-    """One app for all tests here, and its loop."""
+    """An app for all tests here, and its event loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -150,7 +151,8 @@ class Served:
         self._loop.close()
 
     def longest_s(self, path: str, data: list[bytes]) -> float:
-        """Seconds that the loop is held up at most, of up to three tries: what a machine adds comes not each time."""
+        """Returns how long the loop is blocked, as the least of up to three tries, because other work of the machine
+        varies."""
         found = []
         while len(found) < 3 and min(found, default=MOST_S) >= MOST_S:
             with longest_turn() as longest:

@@ -1,8 +1,8 @@
-"""schemathesis (https://schemathesis.readthedocs.io) against the server's own OpenAPI document, through ASGI.
+"""schemathesis (https://schemathesis.readthedocs.io) with the server's own OpenAPI document, through ASGI.
 
-It makes requests that fit the document and requests that do not, and looks at status, content type, headers and body of
-every answer: what does not fit is refused, every status is documented, and what fits is accepted, unless one of the
-RULES that no schema can say refuses it.
+It sends requests that match the document and requests that do not, and checks status, content type, headers and body of
+every response: requests that do not match are rejected, every status is documented, and those that match are accepted,
+unless one of the RULES that a schema cannot express rejects them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.fuzz import examples
 ACCEPTED, SERVER_ERROR = "positive_data_acceptance", "not_a_server_error"
 UPGRADE, NOT_SUPPORTED = 426, 501
 FORWARDED = "/invocations"
-"""Its body is that of another endpoint, which says in the document what is accepted."""
+"""A path whose body belongs to another endpoint, which documents what is accepted."""
 EXAMPLES = examples(2)
 RULES = re.compile(
     r" exclude each other"  # two fields, or two forms of one
@@ -56,10 +56,11 @@ RULES = re.compile(
     r"|\" does not support (tools|thinking|insert)|^images need a prompt|^raw mode does not support"  # Ollama's
     r"|Stream options can only be defined|support(ed)? (streaming|with beam search)|chunking_strategy should be"
 )
-"""Messages of 400s to requests that fit the document: rules between fields, options of the server, what it stores."""
+"""Messages of errors 400 for requests that match the document: rules between fields, options of the server, stored
+data."""
 
 UNSUPPORTED_FIELD = re.compile(rf"^({'|'.join(UNSUPPORTED.names)})\b")
-"""Start of the message of a 400 to a field that has no effect: a document lists what has one."""
+"""The beginning of the message for a field without an effect, which the document does not list."""
 
 pytestmark = pytest.mark.slow
 
@@ -72,7 +73,7 @@ def app() -> Iterator[App]:
 
 
 def allowed_to_refuse(operation: schemathesis.APIOperation, response: schemathesis.Response) -> bool:
-    """Whether a request that fits the document may be refused in this way."""
+    """Returns whether a request that matches the document may be rejected in this way."""
     if response.status_code == UPGRADE or operation.path == FORWARDED:  # no plain request opens a WebSocket
         return True
     if response.status_code != 400:

@@ -1,5 +1,5 @@
-"""One invariant: any bytes, in any cut, give requests or one refusal that ends the connection, and nothing else; and
-the outcome does not depend on the cut."""
+"""Any bytes, cut anywhere, become requests, or one error that ends the connection, and nothing else; the outcome does
+not depend on the cut."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ BODIES = st.sampled_from(
 
 @st.composite
 def messages(draw: st.DrawFn) -> bytes:
-    """Something between a correct request and noise."""
+    """Generates anything between a correct request and noise."""
     line_end = draw(LINE_ENDS)
     first = b" ".join([draw(METHODS), draw(TARGETS), draw(VERSIONS)])
     lines = [first, b"Host: x", *draw(st.lists(FIELDS, max_size=4))]

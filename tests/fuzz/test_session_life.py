@@ -1,6 +1,6 @@
-"""A connection's whole life, at random: whatever the peer, the clock and the server do, every response is closed once,
-every exchange ends, nothing is raised, and what the peer received is a sequence of answers of which only the last may
-be cut short."""
+"""The life of a connection at random: whatever the client, the clock and the server do, every response is closed once,
+every exchange ends, nothing is raised, and the client receives a sequence of answers of which only the last may be
+cut."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ANSWERS = st.sampled_from(["whole", "large", "slow", "stream", "long stream", "s
 
 
 class Life:
-    """One run: a client and a handler whose answers are drawn."""
+    """One run with random behaviour of the client and the handler."""
 
     def __init__(self, answers: list[str]) -> None:
         self.answers = answers
@@ -90,7 +90,7 @@ def act(it: Wire, action: str, value: Any) -> None:
 
 
 def check_received(data: bytes) -> None:
-    """data is answers, the last one perhaps unfinished, and nothing else."""
+    """Checks that data consists of answers, of which the last may be unfinished."""
     client = h11.Connection(h11.CLIENT)
     client.receive_data(data) if data else None
     while data:

@@ -1,4 +1,4 @@
-"""Calls that are written as text: every family's parser reads back what was called."""
+"""Calls written as text: every family's parser reads back the same calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of schemas: what references lead to, and what several schemas say together."""
+"""Parts of schemas: the targets of references, and the combination of several schemas."""
 
 from __future__ import annotations
 

@@ -147,8 +147,8 @@ def make(name: str, target: Path) -> None:
 
 
 def pack(files: Iterable[Path], archive: Path, root: Path | None = None) -> None:
-    """Write an archive without times and owners: the same model gives the same file. root: the files' names in it
-    are relative to this folder; None: they have none."""
+    """Write an archive without times and owners: the same model gives the same file. root: the files' names in it are
+    relative to this folder; None: they have none."""
     with tarfile.open(archive, "w:xz", preset=9) as packed:
         for path in files:
             data = path.read_bytes()

@@ -1,7 +1,7 @@
 """Writes what transformers in torch answers with the models of tests/data/zoo_vision: answers.json in that folder.
 
-The weights in torch are made again as tests/makers/zoo_vision.py made them, with the versions that it names.
-The pixels are those of transformers' image processors with Pillow.
+The weights in torch are made again as tests/makers/zoo_vision.py made them, with the versions that it names. The pixels
+are those of transformers' image processors with Pillow.
 
 python -m tests.makers.zoo_vision_torch DIR [NAME...]   (needs torch, transformers, Pillow; for smolvlm num2words)
 """

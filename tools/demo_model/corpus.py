@@ -268,9 +268,8 @@ class Renderer:
         """Returns the weights: 1 from the first token of an answer to its end of turn, PROMPT_WEIGHT elsewhere.
 
         The tokens that frame a turn weigh nothing, because the template writes them. Neither do `<think>` and the
-        newline
-        after it, because the prompt opens the block. A model trained to write it would also do so when not asked to
-        think.
+        newline after it, because the prompt opens the block. A model trained to write it would also do so when not
+        asked to think.
         """
         weights = [PROMPT_WEIGHT] * len(ids)
         answering = False

@@ -35,8 +35,7 @@ class Plan:
     """All parameters of a training run.
 
     `rates` has corners of the learning rate as (step, share of the full rate), connected by straight lines. `practice`
-    has
-    the lessons from a step on, and their shares of the dialogs.
+    has the lessons from a step on, and their shares of the dialogs.
     """
 
     rates: tuple[tuple[int, float], ...]

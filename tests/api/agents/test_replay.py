@@ -1,8 +1,8 @@
-"""The requests that coding agents really send, against a scripted engine that plays a written session.
+"""Requests recorded from coding agents, sent to a scripted engine that plays a session.
 
-The files are recorded from the agents (docs/agents.md has their settings) with a server of this project: whole
-sessions, in which the agent ran the calls of the script. Long texts are cut, most tools left out, ids replaced. If
-an agent changes what it sends, it is recorded again; nothing here needs the agents themselves.
+The files were recorded from the agents (docs/agents.md has their settings) with a server of this project. They contain
+whole sessions, in which the agent executed the script's calls. Long texts are cut, most tools left out, and ids
+replaced. If an agent changes its requests, it must be recorded again; the tests do not need the agents.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SESSIONS = {
     "aider": [LAST],
     "aider_anthropic": [LAST],
 }  # fmt: skip
-"""The answer to a prompt with so many results of tools."""
+"""The answer to a prompt by its number of tool results."""
 CALLS = {
     "claude_code": [["Bash"], ["Read", "Bash"], ["Write"], []],
     "codex": [["exec_command"], ["multi_agent_v1/close_agent"], ["exec_command"], []],
@@ -49,9 +49,9 @@ CALLS = {
     "aider": [[]],
     "aider_anthropic": [[]],
 }
-"""The calls that the agent reads out of each answer; a namespace in front."""
+"""The calls that the agent parses from each answer. A namespace comes first."""
 LEFT_OUT = {"codex": "tools of type web_search are not run here"}
-"""The one Warning header of each answer."""
+"""The only Warning header of each answer."""
 
 
 def recorded(agent: str) -> list[dict[str, Any]]:
@@ -67,7 +67,7 @@ async def replay(app: Any, recording: dict[str, Any]) -> Response:
 
 
 async def read(path: str, response: Response) -> tuple[str, list[str]]:
-    """(text, calls) of a whole stream, which ends as its API ends."""
+    """Returns the text and the calls of a complete stream, and checks that it ends as its API requires."""
     data = b"".join([part async for part in parts(response)])
     blocks = [b for b in data.decode().split("\n\n") if "data: " in b]
     events = [orjson.loads(b.split("data: ", 1)[1]) for b in blocks if not b.endswith("[DONE]")]

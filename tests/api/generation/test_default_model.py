@@ -1,4 +1,4 @@
-"""A body without `model` is served when one model generates text; with several it is a 400."""
+"""A body without `model` is served if one model generates text; with several models it is an error 400."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The law that no documented field is dropped in silence: each changes what is generated, or has a Warning header."""
+"""No documented field is ignored silently: each changes what is generated, or causes a Warning header."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ PROBES: dict[str, Any] = {
     "repetition_detection": {"max_pattern_size": 4, "min_count": 3},
 }
 NEEDED = {"use_beam_search": {"n": 2}, "id_slot": {}}
-"""What a field says something about."""
+"""Further fields without which a field has no effect."""
 
 
 @pytest.mark.parametrize("capable", [False, True])

@@ -1,4 +1,4 @@
-"""The notations of keep_alive."""
+"""The formats of keep_alive."""
 
 from __future__ import annotations
 

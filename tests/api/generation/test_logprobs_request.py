@@ -1,4 +1,4 @@
-"""Log probabilities of other tokens: in every form of response, where the engine reports them."""
+"""Log probabilities of alternatives, in every form of response, if the engine reports them."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ async def test_many_alternatives_of_several_prompts_count_together(make_app: Mak
 async def test_many_alternatives_are_written_beside_the_event_loop(
     make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
-    """By the number of tokens that there are, whatever max_tokens would allow."""
+    """This depends on the number of generated tokens, whatever max_tokens allows."""
     app, _ = await make_app(script, capable=True)
     sizes: list[int] = []
     written: list[int] = []
@@ -184,7 +184,7 @@ async def test_named_tokens_come_instead_of_the_likeliest(make_app: MakeApp, pat
 
 
 async def test_the_prompt_is_scored_with_alternatives(make_app: MakeApp) -> None:
-    """What lm-evaluation-harness sends: is_greedy follows from the likeliest token in each place."""
+    """lm-evaluation-harness sends this, and computes is_greedy from the likeliest token at each position."""
     app, engine = await make_app(script, capable=True)
     body = asked(COMPLETIONS, temperature=0, max_tokens=1, logprobs=1, seed=1234, echo=True)
     response = await post(app, COMPLETIONS, body)
@@ -229,7 +229,7 @@ async def test_prompt_logprobs_are_not_for_streams(make_app: MakeApp, path: str)
 
 
 async def test_tokens_with_one_name_do_not_hide_the_likeliest(make_app: MakeApp) -> None:
-    """Parts of characters are all named U+FFFD: the first entry under a name is the likeliest."""
+    """Parts of characters all have the name U+FFFD; the first entry with a name is the likeliest."""
     app, _ = await make_app(script, capable=True)
     body = asked(COMPLETIONS, logprob_token_ids=[0xE2, 0x82, EOS])
     top = (await whole(await post(app, COMPLETIONS, body)))["choices"][0]["logprobs"]["top_logprobs"][0]
@@ -259,7 +259,7 @@ async def test_many_log_probabilities_are_written_beside_the_loop(make_app: Make
 
 
 async def test_a_choice_that_is_ahead_waits_for_the_scores_of_its_prompt(make_app: MakeApp) -> None:
-    """The first choice computes the whole prompt for them; others may find theirs in the prefix cache."""
+    """The first choice computes the whole prompt to get them; other choices may find it in the prefix cache."""
     ahead: Script = [[(1, "x", None)] for _ in range(50)]
     app, engine = await make_app(lambda *_: [*ahead, [(0, "y", "length"), (1, "y", "length")]], capable=True)
     deliver = engine.mail.deliver

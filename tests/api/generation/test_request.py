@@ -1,4 +1,4 @@
-"""Reading a body: of two errors a client gets the one that is checked first, and the body stays as it came."""
+"""Reading a body: of two errors, the one that is checked first is reported, and the body is not changed."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ READ = {
 
 @pytest.mark.parametrize("api", READ)
 async def test_a_body_is_the_same_after_it_was_read(make_app: MakeApp, api: str) -> None:
-    """It is read again when its model had to be loaded first."""
+    """It is read again if its model had to be loaded first."""
     app, _ = await make_app(max_logprobs=-1)
     parse, body = READ[api]
     body = deepcopy({**(SAMPLED if api != "llama.cpp" else {}), **body})

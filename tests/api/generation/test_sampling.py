@@ -1,4 +1,4 @@
-"""Precedence request > generation_config.json > built-in, and what is impossible together."""
+"""The request takes precedence over generation_config.json, which does over built-in values; invalid combinations."""
 
 from __future__ import annotations
 

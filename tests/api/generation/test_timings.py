@@ -1,4 +1,4 @@
-"""llama.cpp's timings, timings_per_token and return_progress on every endpoint that generates text."""
+"""llama.cpp's timings, timings_per_token and return_progress, on every endpoint that generates text."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ MESSAGES = {"max_tokens": 20, "messages": [{"role": "user", "content": "hi"}]}
 NAMED = {"/v1/responses": {"input": "hi", "store": False}, "/v1/messages": MESSAGES}
 """Endpoints whose events have names."""
 PROMPT = 8
-"""Tokens of the prompt of both."""
+"""The number of prompt tokens in both tests."""
 
 
 def later(script: Script) -> Any:
-    """The script after what it reports of the prompt as asked for; between two reports the reader has its turn."""
+    """Returns a script that reports the prompt's progress first, and gives the reader a turn between two reports."""
 
     def made(prompt: str, sampling: SamplingParams) -> Script:
         found: Script = []
@@ -147,7 +147,7 @@ async def test_a_whole_response_has_no_progress(make_app: MakeApp) -> None:
 
 
 async def named(app: App, path: str, **fields: Any) -> list[tuple[str, Any]]:
-    """The events of a stream, with their names, but the last [DONE] of responses."""
+    """Returns the events of a stream with their names, without the final [DONE] of responses."""
     response = await post(app, path, {**NAMED[path], "stream": True, **fields})
     assert not [header for header in response.headers if header[0] == "Warning"]
     if path == "/v1/messages":

@@ -1,4 +1,5 @@
-"""Fields without an effect: named in a Warning header, refused if their type is wrong, never dropped in silence."""
+"""Fields without an effect are named in a Warning header, rejected if their type is wrong, and never ignored
+silently."""
 
 from __future__ import annotations
 
@@ -103,7 +104,7 @@ ELSEWHERE = {
     "timings_per_token",
     "return_progress",
 }
-"""Fields that some of the endpoints have."""
+"""Fields that only some endpoints support."""
 each_path = pytest.mark.parametrize("path", BODIES)
 
 
@@ -318,7 +319,7 @@ async def test_a_template_is_not_taken_from_a_request(app: App, path: str) -> No
 
 
 NESTED = "{% for a in b %}" * 40 + "{% endfor %}" * 40
-"""Deeper than Python's compiler nests blocks."""
+"""More nested blocks than Python's compiler allows."""
 
 
 async def test_a_template_of_a_trusted_request_is_used(make_app: MakeApp) -> None:

@@ -1,11 +1,10 @@
 """An engine child that plays a part: `python fake_child.py <part> <fd>`. The prompt of a Submit says what it does.
 
-Parts: ok, die, die_talking (with an exception), hang, garbage, wrong, load_failed, die_after_ready,
-holder (its own child keeps the pipe open),
-escapee (the same, in another session), deaf (ignores everything), stubborn (also ignores SIGTERM),
-vocabulary (a different one after each start), report (reports what it was given), FILE (the part that FILE contains).
-Prompts: "count N" sends N tokens, one frame each; "burst N" in one frame; "hang"; "die"; "garbage"; "refuse"; "fail";
-"half" (half a frame, then dies); "beams" (one frame with all finals); "slow" (one token per ping).
+Parts: ok, die, die_talking (with an exception), hang, garbage, wrong, load_failed, die_after_ready, holder (its own
+child keeps the pipe open), escapee (the same, in another session), deaf (ignores everything), stubborn (also ignores
+SIGTERM), vocabulary (a different one after each start), report (reports what it was given), FILE (the part that FILE
+contains). Prompts: "count N" sends N tokens, one frame each; "burst N" in one frame; "hang"; "die"; "garbage";
+"refuse"; "fail"; "half" (half a frame, then dies); "beams" (one frame with all finals); "slow" (one token per ping).
 The texts of an Encode may be "print" (they are printed to stderr) and "abort" (the same, then it dies by SIGABRT).
 """
 

@@ -27,8 +27,7 @@ async def running(part="ok", **options):
     """Yields a started engine on the fake child, and stops it at the end.
 
     The time for loading is not limited unless options say so: on a fast loop, 600 s are a few real seconds, and a child
-    may
-    take longer.
+    may take longer.
     """
     engine = EngineClient(Config(**{"engine_load_timeout_s": 1e9, **options}), command(part))
     try:

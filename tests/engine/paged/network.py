@@ -44,8 +44,8 @@ EMPTY = -1
 
 
 def logits_after(text):
-    """Returns the logits [vocab] after these tokens. They are peaked, often at the token that followed the last
-    token before."""
+    """Returns the logits [vocab] after these tokens. They are peaked, often at the token that followed the last token
+    before."""
     return _logits(str(list(text[-6:])) + str(len(text)), (text[-1] + 1) % 8).copy()
 
 

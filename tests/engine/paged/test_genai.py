@@ -95,8 +95,7 @@ def test_greedy_tokens_are_the_same_in_small_chunks_and_under_preemption(genai):
 @pytest.mark.slow
 def test_greedy_tokens_are_the_same_as_the_device_computes_by_default():
     """With a compressed cache, and bf16 on CPUs with support for it, answers depend on what is computed together. Both
-    engines
-    compute the same requests together, because the order is the same."""
+    engines compute the same requests together, because the order is the same."""
     config = Config()
     made = replace(settings.resolve(config, 1 << 30), blocks=600)
     pipes = [ContinuousPipeline(config, made), assemble.load(config.replace(pipeline_type="PAGED"), made)]

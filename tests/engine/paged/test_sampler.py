@@ -117,8 +117,7 @@ def test_a_wide_vocabulary_is_cut_at_the_same_place(asked):
 )
 def test_in_a_wide_vocabulary_tokens_are_drawn_from_the_distribution(shape, asked):
     """Few candidates, many others that matter only together, or no candidates at all. A chi-square test with a fixed
-    seed over
-    classes of tokens that are expected at least 20 times."""
+    seed over classes of tokens that are expected at least 20 times."""
     vocab, count, dice = 33_001, 1600, np.random.default_rng(1)
     ranked = {"peaked": 20 - 3 * np.log(np.arange(1, vocab + 1)), "long tail": -1.1 * np.log(np.arange(1, vocab + 1))}
     line = (dice.permutation(ranked[shape]) if shape in ranked else dice.normal(0, 0.5, vocab)).astype(np.float32)

@@ -376,8 +376,7 @@ def in_common(ids, others):
 )
 def test_many_texts_together_are_what_each_is_alone(seed, blocks, states, step_tokens, caching):
     """Random arrivals, shared prefixes, next turns, n, beams, draft tokens, salts, adapters, cancellations, failed
-    steps, and
-    with few blocks and slots many preemptions."""
+    steps, and with few blocks and slots many preemptions."""
     dice = random.Random(seed)
     proposer, adapters = draft(2, main=HybridNetwork(SIZE)) if seed % 2 else None, AdapterTable(None, (), 3)
     made = hybrid(

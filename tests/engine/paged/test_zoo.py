@@ -164,8 +164,7 @@ class Oracle:
 @pytest.mark.parametrize("name", sorted({*RECORDED} - HYBRIDS - WINDOWS))
 def test_alternatives_to_draft_tokens_change_nothing(name, tmp_path):
     """The tokens and log probabilities are torch's, and some of the alternatives are right. Three of four draft tokens
-    have
-    alternatives, with every second architecture all of them."""
+    have alternatives, with every second architecture all of them."""
     config = {**json.loads(EXACT["plugin_config"]), "INFERENCE_PRECISION_HINT": "f32"}
     path = unpacked(name, tmp_path)
     options = {"draft_model_path": path, "max_num_batched_tokens": 64, "plugin_config": json.dumps(config)}

@@ -1,6 +1,5 @@
 """python -m tests.features.disk_cache.killed DIRECTORY ROUNDS SEED runs engines that write to one directory, and kills
-them
-at random moments.
+them at random moments.
 
 After each, the answers of another engine are checked. The exit status is 0 if all were right. Each engine is a fork of
 this process, which has no threads.

@@ -110,8 +110,8 @@ MEASURED = {
 """Milliseconds of a step by its number of sequences and the draft tokens of each: Qwen3-0.6B's shape in int8,
 AVX512-VNNI."""
 OTHER_ROWS, PASS = 10, 7
-"""Additional milliseconds of a step if the number of rows has changed; milliseconds of a pass of a draft model of
-an eighth."""
+"""Additional milliseconds of a step if the number of rows has changed; milliseconds of a pass of a draft model of an
+eighth."""
 
 
 LENGTHS = {"ngrams": (1, 8, 16, 128), "model": (FIRST_LENGTH,), "head": head.LENGTHS}

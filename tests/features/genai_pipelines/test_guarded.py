@@ -51,8 +51,8 @@ def test_beam_searches_with_a_small_cache_all_finish(engine, small):
 
 @pytest.mark.parametrize("steps", [1, 2])
 def test_a_prompt_that_is_cancelled_half_way_does_not_spoil_the_prefix_cache(engine, caching, steps):
-    """Other sequences decode, so that chunks do not end at the end of a block. GenAI takes the last block for a
-    full one."""
+    """Other sequences decode, so that chunks do not end at the end of a block. GenAI takes the last block for a full
+    one."""
     prompt = [random.Random(steps).randrange(300, 1900) for _ in range(600)]
     asked = {"max_tokens": 3, "ignore_eos": True, "logprobs": True}
     alone = Rig(pipeline=engine).ask(prompt, **asked)

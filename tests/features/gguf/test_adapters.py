@@ -1,8 +1,7 @@
 """LoRA adapters of GGUF files, beside requests without an adapter.
 
 Tokens and log probabilities are those of transformers in torch, which tests/makers/zoo_gguf.py recorded. In bf16 they
-are
-as close to f32 as torch's.
+are as close to f32 as torch's.
 """
 
 import json

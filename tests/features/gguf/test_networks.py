@@ -43,8 +43,7 @@ SCALES = {
     "IQ4_XS": (0, 0.0003, 0),
 }
 """The position of a block's 16-bit scale, a value that gives weights of about 0.3, and the factor by which the second
-scale
-after it is larger, so that weights are 0 on average. Other types begin with their only scale."""
+scale after it is larger, so that weights are 0 on average. Other types begin with their only scale."""
 OPTIONS = {
     "compiled_twice": False,
     "pipeline_type": "PAGED",
@@ -276,8 +275,8 @@ def test_sizes_of_latent_attention_that_are_not_those_of_its_tensors_are_refused
 
 @pytest.mark.parametrize(("groups", "used"), [(3, 2), (8, 4), (4, 0), (4, 5), (4, 1)])
 def test_groups_that_cannot_have_the_experts_of_a_token_are_refused(tmp_path, groups, used):
-    """Groups that do not divide the experts, groups of one, no or too many groups of a token, and too few experts
-    in them."""
+    """Groups that do not divide the experts, groups of one, no or too many groups of a token, and too few experts in
+    them."""
     sizes = {"deepseek2.expert_group_count": groups, "deepseek2.expert_group_used_count": used}
     path = zoo_gguf.write(tmp_path / "x.gguf", "deepseek_v3-groups", **sizes)
     with pytest.raises(StartError, match=f"3 of 8 experts are not chosen in {used} of {groups} groups"):

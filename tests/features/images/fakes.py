@@ -45,10 +45,8 @@ class FakeImageEngine(FakeTaskClient):
     """The parts of an engine that an ImageModel needs.
 
     `asked` has prompt and parameters of each image, and whether its request had begun; `sources` the sizes of the
-    images to
-    edit; `cancelled` the images that nobody waits for. Images wait for `gate`, if it is set. The engine fails for the
-    image
-    with `failing_seed`.
+    images to edit; `cancelled` the images that nobody waits for. Images wait for `gate`, if it is set. The engine fails
+    for the image with `failing_seed`.
     """
 
     def __init__(self, config: Config) -> None:

@@ -1,5 +1,5 @@
-"""What code written for vLLM does with an LLM besides generate and chat: constraints, beams, the tokenizer,
-adapters, tasks."""
+"""What code written for vLLM does with an LLM besides generate and chat: constraints, beams, the tokenizer, adapters,
+tasks."""
 
 from __future__ import annotations
 

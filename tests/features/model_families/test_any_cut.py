@@ -1,10 +1,10 @@
 """Properties of all parsers, whatever a model writes.
 
-A family takes part if it has a ParserRow in a feature's manifest, and vectors in tests/vectors/<name>.json:
-{"tools": [...], "cases": [{"name", "text", "content", "reasoning", "calls": [[name, arguments], ...], ...}]}.
-"arguments" is the exact text (a string), or the object that the text must mean. "prompt_tail", "tools", "tool" and
-"reasoning_parser" of a case override the default (both parts of the family). "ids" is how the ids of calls begin.
-"long" is a piece of the text that the tests of cost repeat; one case of each family has it.
+A family takes part if it has a ParserRow in a feature's manifest, and vectors in tests/vectors/<name>.json: {"tools":
+[...], "cases": [{"name", "text", "content", "reasoning", "calls": [[name, arguments], ...], ...}]}. "arguments" is the
+exact text (a string), or the object that the text must mean. "prompt_tail", "tools", "tool" and "reasoning_parser" of a
+case override the default (both parts of the family). "ids" is how the ids of calls begin. "long" is a piece of the text
+that the tests of cost repeat; one case of each family has it.
 """
 
 from __future__ import annotations

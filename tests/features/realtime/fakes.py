@@ -50,8 +50,7 @@ class FakeSpeechEngine(FakeTaskClient):
     """The parts of an engine that a SpeechModel needs.
 
     While `gate` is cleared, nothing is transcribed. `asked` has the parameters of each request, `open` the requests
-    that are
-    not closed.
+    that are not closed.
     """
 
     def __init__(self, config: Config) -> None:

@@ -69,8 +69,7 @@ HELLO = spoken(" Three", " one", " four.")
 
 class ScriptedSpeech(FakeEngineClient):
     """The parts of an engine that a SpeechModel needs. `asked` has parameters and audio of every request, `closed` the
-    number
-    of closed replies."""
+    number of closed replies."""
 
     def __init__(self, script: Script | Callable[[bytes, TranscribeParams], Script] = HELLO) -> None:
         pieces = [bytes([i]) for i in range(256)] + [b"<eos>"]

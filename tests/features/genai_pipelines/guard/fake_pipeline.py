@@ -163,8 +163,7 @@ class FakePipeline:
 
     def _schedule(self) -> list[tuple[FakeHandle, int]]:
         """Returns how many tokens of each request are computed. If KV blocks run out, the newest requests are
-        preempted: they lose
-        their blocks, and continue when some are free."""
+        preempted: they lose their blocks, and continue when some are free."""
         ready = [h for h in self.live if not h.stalled]
         while self.count_blocks(plan := self._plan(ready), ready) > self.script.blocks:
             victim = ready.pop()

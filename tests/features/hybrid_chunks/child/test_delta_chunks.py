@@ -1,5 +1,5 @@
-"""Prompts of hybrid models in chunks (delta_chunks), compared with openvino's own operation, which computes token
-by token."""
+"""Prompts of hybrid models in chunks (delta_chunks), compared with openvino's own operation, which computes token by
+token."""
 
 import json
 import random
@@ -134,8 +134,7 @@ def test_in_bf16_chunks_are_as_near_to_f32_as_tokens(name, tmp_path):
 @pytest.mark.parametrize("name", ["qwen3_5_text", "qwen3_next"])
 def test_in_bf16_short_prompts_beside_an_answer_have_their_own_numbers(name, tmp_path):
     """The outputs use memory of an earlier step. If they were converted to bf16 in the branch, they were not finite or
-    belonged to
-    other prompts, and with real sizes the process crashed."""
+    belonged to other prompts, and with real sizes the process crashed."""
     path, found = unpacked(name, tmp_path), []
     for hint, edit in (("f32", by_tokens), ("bf16", by_tokens), ("bf16", networks.compute_in_chunks)):
         pipe, dice = loaded(path, hint, edit), random.Random(5)

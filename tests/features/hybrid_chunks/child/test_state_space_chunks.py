@@ -1,6 +1,5 @@
 """Prompts of state space models in chunks (state_space_chunks), compared with openvino's own operation and the rule
-itself,
-both of which compute token by token."""
+itself, both of which compute token by token."""
 
 import numpy as np
 import pytest

@@ -24,8 +24,7 @@ class Rig(WorkerRig):
     """A worker and the records that it has sent.
 
     `batches` has the ids of the requests in each batch, in order; `shapes` the shapes of the batches; `first_ids` the
-    first
-    text of each batch without padding.
+    first text of each batch without padding.
     """
 
     def __init__(self, task: str = "embeddings", limits: Config = LIMITS, pooler: Any = None, **options: Any) -> None:

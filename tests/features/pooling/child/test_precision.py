@@ -1,6 +1,5 @@
 """Networks of embeddings, scores and classes in bf16 are as close to f32 as torch's, also at positions beyond 4,096
-where
-these are computed. tests/makers/networks_bf16.py recorded the differences."""
+where these are computed. tests/makers/networks_bf16.py recorded the differences."""
 
 import json
 from pathlib import Path

@@ -88,8 +88,7 @@ def film(count, size):
 
 def of_transformers(name, frames, size):
     """Returns the patches of a pair of frames. transformers' image processor repeats an image as two frames; the second
-    of these
-    is replaced here."""
+    of these is replaced here."""
     scaled = [pixels.resized(frame, size) for frame in frames]
     made = [image_processor(name)(images=[one], return_tensors="np", do_resize=False) for one in scaled]
     first, second = (one["pixel_values"].reshape(-1, 3, 2, 64) for one in made)

@@ -33,8 +33,8 @@ def test_positions_with_rows_and_columns():
 
 
 def test_positions_of_frames_in_time():
-    """The numbers are those of transformers' get_rope_index for a word, a video of 3 x 1 x 2 tokens at 2 a time,
-    and a word."""
+    """The numbers are those of transformers' get_rope_index for a word, a video of 3 x 1 x 2 tokens at 2 a time, and a
+    word."""
     frames = [known(number, Layout(2, 1, 2, time=time)) for number, time in enumerate((None, 2, 4))]
     images = prompt([(1, frames[0]), (3, frames[1]), (5, frames[2])], 8)
     assert images.positions(0, 8).tolist() == [

@@ -1,6 +1,5 @@
 """The networks of SpeechT5 in bf16, as openvino computes them, are as close to f32 as torch's, with 1,200 steps of
-speech.
-Kokoro is not computed in bf16.
+speech. Kokoro is not computed in bf16.
 
 tests/makers/networks_bf16.py recorded the differences. The decoder's random dropout is switched off, as it is there.
 """
