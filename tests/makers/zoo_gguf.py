@@ -85,6 +85,20 @@ step."""
 NEMOTRON_SIZES: dict[str, Any] = {
     **MAMBA_SIZES, "ssm.group_count": 2, "attention.head_count_kv": [0, 0, 2, 0, 0], "rope.dimension_count": 16
 }  # fmt: skip
+NEMOTRON_EXPERTS: dict[str, Any] = {
+    **NEMOTRON,
+    "layers_block_type": ["mamba", "moe", "attention"],
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 32,
+    "moe_shared_expert_intermediate_size": 48,
+    "routed_scaling_factor": 2.5,
+}
+NEMOTRON_EXPERT_SIZES = {
+    **NEMOTRON_SIZES, "attention.head_count_kv": [0, 0, 2], "feed_forward_length": [0, 32, 0], "expert_count": 8,
+    "expert_weights_norm": True, "expert_weights_scale": 2.5, "expert_group_count": 1,
+    "expert_feed_forward_length": 32, "expert_shared_feed_forward_length": 48
+}  # fmt: skip
 KEY_HEADS, VALUE_HEADS = 2, 4
 DELTAS = {**DELTA_NET, "linear_num_key_heads": KEY_HEADS, "linear_num_value_heads": VALUE_HEADS}
 DELTA_SIZES = {
@@ -303,6 +317,12 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "granitemoe": ("granitemoe", {**MIXTRAL, **GRANITE}, GRANITE_SCALES),
     "granitemoehybrid": ("granitehybrid", {**MAMBA, **MIXTRAL, **GRANITE}, {**GRANITE_SCALES, **MAMBA_SIZES}),
     "nemotron_h": ("nemotron_h", NEMOTRON, {**NEMOTRON_SIZES, "feed_forward_length": [0, 32, 0, 0, 32]}),
+    "nemotron_h-moe": ("nemotron_h_moe", NEMOTRON_EXPERTS, NEMOTRON_EXPERT_SIZES),
+    "nemotron_h-latent": (
+        "nemotron_h_moe",
+        {**NEMOTRON_EXPERTS, "moe_latent_size": 32},
+        {**NEMOTRON_EXPERT_SIZES, "moe_latent_size": 32},
+    ),
     "qwen2_moe": ("qwen2moe", SHARED_EXPERT, {}),
     "qwen3_5_text": ("qwen35", DELTAS, DELTA_SIZES),
     "qwen3_5_moe_text": ("qwen35moe", {**DELTAS, **SHARED_EXPERT}, DELTA_SIZES),

@@ -51,6 +51,7 @@ OWN = {
         *(f"{name}.weight" for name in ("pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2", "ffn_gate_up_exps")),
         *("ffn_gate_inp.scale", "ffn_down_exps.scale"),
     },
+    "nemotron_h_moe": {"ffn_latent_down.weight", "ffn_latent_up.weight"},
 }
 """The names of the tensors that only networks of one architecture have, those of layers included."""
 ENCODER_WHOLE = {
@@ -231,6 +232,7 @@ ARCHITECTURES = {
     "llama": Architecture(pairs=True, permuted=True),
     "mistral3": Architecture(pairs=True, permuted=True),
     "nemotron_h": NEMOTRON_H,
+    "nemotron_h_moe": NEMOTRON_H,
     "olmo2": Architecture(),
     "olmoe": Architecture(sums_to_one=False),
     "phi3": Architecture(),

@@ -31,6 +31,8 @@ UNROTATED = {"exaone4": 1, "smollm3": 1}
 MOVED = ("ernie4_5", "glm4")
 """Models whose queries and keys have their rows in another order."""
 DELTAS = {"RoPE": 2, "RMS": 8, "PagedAttention": 1, "PagedCausalConv1D": 1, "PagedGatedDeltaNet": 1}
+STATE_SPACES_FUSED = {"RoPE": 0, "PagedAttention": 1, "PagedCausalConv1D": 1, "PagedSelectiveSSM": 1}
+NEMOTRON_EXPERTS = ("nemotron_h-moe", "nemotron_h-latent")
 HYBRIDS = {
     "gemma2": {"RMS": 17, "PagedAttention": 0, "Reference": 4},
     "gemma3n_text": {"RoPE": 10, "RMS": 64},
@@ -41,8 +43,9 @@ HYBRIDS = {
     "deepseek_v3": {"RMS": 7, "GatherMatmul": 3},
     "deepseek_v3-groups": {"RMS": 9, "GatherMatmul": 3},
     "lfm2_moe": {"RoPE": 2, "RMS": 9, "PagedAttention": 1, "PagedCausalConv1D": 2, "GatherMatmul": 6},
-    "granitemoehybrid": {"RoPE": 0, "RMS": 6, "PagedAttention": 1, "PagedCausalConv1D": 1, "PagedSelectiveSSM": 1},
-    "nemotron_h": {"RoPE": 0, "RMS": 8, "PagedAttention": 1, "PagedCausalConv1D": 2, "PagedSelectiveSSM": 2},
+    "granitemoehybrid": {**STATE_SPACES_FUSED, "RMS": 6},
+    "nemotron_h": {**STATE_SPACES_FUSED, "RMS": 8, "PagedCausalConv1D": 2, "PagedSelectiveSSM": 2},
+    **{name: {**STATE_SPACES_FUSED, "RMS": 5, "GatherMatmul": 2} for name in NEMOTRON_EXPERTS},
     "lfm2": {"RoPE": 2, "RMS": 9, "PagedAttention": 1, "PagedCausalConv1D": 2},
     "qwen3_5_moe_text": DELTAS,
     "qwen3_5_text": DELTAS,
@@ -70,7 +73,11 @@ PROJECTIONS = {f"self_attn.{letter}_proj" for letter in "qkvo"} | {
 
 STATE_SPACES = {f"0.mixer.{part}_proj" for part in ("in", "out")}
 ATTENTION = {f"2.mixer.{letter}_proj" for letter in "qkvo"}
-ALTERNATING = {"nemotron_h": {*STATE_SPACES, "1.mixer.up_proj", "1.mixer.down_proj", *ATTENTION}}
+SHARED_PART = {f"1.mixer.shared_experts.{part}_proj" for part in ("up", "down")}
+ALTERNATING = {
+    "nemotron_h": {*STATE_SPACES, "1.mixer.up_proj", "1.mixer.down_proj", *ATTENTION},
+    **dict.fromkeys(NEMOTRON_EXPERTS, STATE_SPACES | SHARED_PART | ATTENTION),
+}
 """The layers that adapters know in the first three layers of models of which a layer has only one part."""
 
 

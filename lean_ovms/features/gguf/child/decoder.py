@@ -433,6 +433,8 @@ class FileDecoder:
             )
             biases = np.stack([first, second], 2).reshape(count, -1), third
             known = Experts(count, last, gate=joined, biases=biases)
+        elif not self._row.gated:
+            known = Experts(count, last, up=self._tensors.experts(f"{up}.weight"), activation=self._row.activation)
         else:
             joined = f"{name}_gate_up_exps"
             if self._layers.has(joined):
@@ -485,7 +487,10 @@ class FileDecoder:
         if self._layers.has(f"blk.{layer}.pre_ffw_norm_2"):
             shared = self._layers.norm(self._dense(layer, x, "", "mlp"), f"blk.{layer}.post_ffw_norm_1")
             return ops.add(shared, self._experts_apart(layer, before))
-        found = self._experts(layer, x, x)
+        latent = self._layers.has(f"{name}_latent_down")
+        inner = self._layers.product(x, LinearLayer(f"{name}_latent_down", "")) if latent else x
+        found = self._experts(layer, inner, x)
+        found = self._layers.product(found, LinearLayer(f"{name}_latent_up", "")) if latent else found
         if self._layers.has(f"{name}_up_shexp"):
             shared = self._dense(layer, x, "_shexp", "mlp.shared_expert")
             if self._layers.has(f"{name}_gate_inp_shexp"):

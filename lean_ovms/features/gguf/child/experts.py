@@ -1,7 +1,8 @@
-"""Mixtures of experts, in the two patterns for which OpenVINO's CPU plugin computes only the experts of each token.
+"""Mixtures of experts, in the forms for which OpenVINO's CPU plugin computes only the experts of each token.
 
-As written, a pattern computes all experts: the tokens are repeated for each, and the results of experts that a token
-does not use are multiplied by 0. OpenVINO replaces the pattern by products that gather the experts of each token.
+Experts with gates have two patterns. As written, a pattern computes all experts: the tokens are repeated for each, and
+the results of experts that a token does not use are multiplied by 0. OpenVINO replaces the pattern by products that
+gather the experts of each token. Experts without gates have no pattern, and use OpenVINO's operation GroupedMatMul.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from openvino import opset13 as ops
+from openvino import opset15, opset17
 
 from .layers import ACTIVATIONS, END, Floats, times
 
@@ -29,9 +31,10 @@ class Experts:
     up: Any = None
     """The up projections; None if they are joined with the gate projections."""
     gate: Any = None
-    """The gate projections. If the up projections are joined with them, rows of both alternate."""
+    """The gate projections; None if experts have no gates. If the up projections are joined with them, rows of both
+    alternate."""
     activation: str = "silu"
-    """The name of the gate's activation function in ACTIVATIONS."""
+    """The name in ACTIVATIONS of the activation function of the gates, or without gates of the up projections."""
     biases: tuple[Floats, Floats] | None = None
     """The biases [experts, rows] of the joined gate and up projections and of the down projections; None without
     biases."""
@@ -120,6 +123,8 @@ def mixed(x: Any, own: Chosen, experts: Experts) -> Any:
     width = x.get_output_partial_shape(0)[-1].get_length()
     ids, weights = own
     rows = ops.reshape(x, np.array([-1, width]), False)
+    if experts.gate is None:
+        return _ungated(rows, own, experts)
     repeated = ops.tile(rows, np.array([experts.count, 1]))
     repeated = ops.reshape(repeated, np.array([experts.count, -1, width]), False)
     found = _gated(repeated, experts) if experts.biases is None else _clamped(repeated, experts, *experts.biases)
@@ -129,6 +134,30 @@ def mixed(x: Any, own: Chosen, experts: Experts) -> Any:
     each = ops.scatter_elements_update(none, ids, weights, np.int64(1))
     each = ops.reshape(ops.transpose(each, np.array([1, 0])), np.array([experts.count, -1, 1]), False)
     return ops.reduce_sum(ops.multiply(found, ops.unsqueeze(each, np.int64(3))), np.array([0]), False)
+
+
+def _ungated(rows: Any, own: Chosen, experts: Experts) -> Any:
+    """Returns the weighted sum of the results of each token's experts, which have no gates [tokens, 1, width].
+
+    There is a row for each expert of each token. The rows are sorted by their experts, and afterwards by tokens again.
+
+    Args:
+        rows: The tokens [tokens, width].
+        own: The experts of each token, and their weights.
+        experts: The experts of the layer.
+    """
+    ids, weights = own
+    used = ids.get_partial_shape()[1].get_length()
+    each = ops.reshape(ids, np.array([-1]), False)
+    count = ops.gather(ops.shape_of(each), np.int64(0), np.int64(0))
+    by_expert, order = ops.topk(each, count, 0, "min", "value").outputs()
+    ends = opset15.search_sorted(by_expert, np.arange(experts.count, dtype=np.int32), right_mode=True)
+    shown = ops.gather(rows, ops.divide(order, np.int32(used)), np.int64(0))
+    shown = ACTIVATIONS[experts.activation](opset17.grouped_matmul(shown, experts.up, ends))
+    found = opset17.grouped_matmul(shown, experts.down, ends)
+    by_token = ops.gather(found, ops.topk(order, count, 0, "min", "value").output(1), np.int64(0))
+    by_token = ops.reshape(by_token, np.array([-1, used, experts.down.get_shape()[1]]), False)
+    return ops.reduce_sum(ops.multiply(by_token, ops.unsqueeze(weights, np.int64(2))), np.array([1]), True)
 
 
 def _gated(x: Any, experts: Experts) -> Any:

@@ -1,4 +1,4 @@
-"""Computes the selective state spaces of prompts by matrix products (Mamba-2, as in Granite 4's hybrids).
+"""Computes the selective state spaces of prompts by matrix products (Mamba-2, as in Granite 4's hybrids and Nemotron).
 
 OpenVINO's operation PagedSelectiveSSM computes token by token. With a head's state S [size of the head, size of the
 state], it computes for each token S = exp(a d) S + d x b^T; output = S c, where the decay a belongs to the head, and
