@@ -78,12 +78,12 @@ class FakeEngine(FakeEngineClient):
         self.images: list[tuple[Image, ...]] = []
         self.audio: list[tuple[bytes, ...]] = []
         self.submitted: list[tuple[Any, SamplingParams]] = []
-        self.origins: list[tuple[str, int, int]] = []  # client, group, priority of each
+        self.origins: list[tuple[str, int, int]] = []  # client, group and priority of each request
         self.adapters: list[str] = []
         self.truncated: list[tuple[int | None, str]] = []
         self.cancelled: list[protocol.Cancel] = []
-        self.failed_blocks = 0  # of those to be saved
-        self.resets: list[bool] = []  # of the prefix cache, on disk too
+        self.failed_blocks = 0  # resets of the prefix cache, and whether also on disk
+        self.resets: list[bool] = []  # resets of the prefix cache, and whether also on disk
         self.slot_actions: list[tuple[str, int, str]] = []
         self.mail = ReplyRouter(self._sent)
 

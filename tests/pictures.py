@@ -1,4 +1,4 @@
-"""Images for tests, as files and as the addresses that clients send."""
+"""Images for tests, as files and as the URLs that clients send."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ COLOURS = {"red": (220, 30, 30), "green": (30, 170, 50), "blue": (40, 60, 220), 
 
 
 def picture(colour: str | tuple[int, ...] = "red", size: tuple[int, int] = (60, 40), mode: str = "RGB") -> Image.Image:
-    """A plain image; size is width and height."""
+    """Returns a plain image. `size` is width and height."""
     return Image.new(mode, size, COLOURS[colour] if isinstance(colour, str) else colour)
 
 
 def file(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
-    """Its bytes as a file."""
+    """Returns the bytes of an image file."""
     out = io.BytesIO()
     image.save(out, kind, **options)
     return out.getvalue()
 
 
 def data_url(colour: str = "red", size: tuple[int, int] = (60, 40), kind: str = "PNG") -> str:
-    """A plain image as a data URL."""
+    """Returns a plain image as a data URL."""
     text = base64.b64encode(file(picture(colour, size), kind)).decode()
     return f"data:image/{kind.lower()};base64,{text}"
 
 
 def part(url: str, **more: Any) -> dict[str, Any]:
-    """A chat message's part with an image."""
+    """Returns the part of a chat message with an image."""
     return {"type": "image_url", "image_url": {"url": url, **more}}
 
 
 def user(*content: str | dict[str, Any]) -> dict[str, Any]:
-    """A user's message of texts and parts."""
+    """Returns a user's message of texts and parts."""
     return {"role": "user", "content": [{"type": "text", "text": c} if isinstance(c, str) else c for c in content]}

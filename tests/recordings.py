@@ -11,19 +11,19 @@ from lean_ovms.types.audio import SAMPLE_RATE
 
 
 def tone(seconds: float = 1.0, *, rate: int = SAMPLE_RATE, channels: int = 1, hertz: float = 440.0) -> np.ndarray:
-    """A sine of half the full scale, (frames, channels)."""
+    """Returns a sine of half the full scale, (frames, channels)."""
     times = np.arange(round(seconds * rate)) / rate
     return np.repeat((np.sin(2 * np.pi * hertz * times) / 2).astype(np.float32)[:, None], channels, axis=1)
 
 
 def pcm(samples: np.ndarray) -> bytes:
-    """The samples as signed 16 bit."""
+    """Returns the samples as signed 16-bit numbers."""
     return np.clip(np.rint(samples * 32768), -32768, 32767).astype("<i2").tobytes()
 
 
 def wav(data: bytes, *, rate: int = SAMPLE_RATE, channels: int = 1, tag: int = 1, bits: int = 16,
         size: int | None = None, before: bytes = b"", after: bytes = b"", extra: bytes = b"") -> bytes:  # fmt: skip
-    """A WAV file around these bytes. size: what its header says of them."""
+    """Returns a WAV file with these bytes. `size` is the size in its header."""
     align = channels * bits // 8
     fmt = struct.pack("<HHIIHH", tag, channels, rate, rate * align % 2**32, align % 2**16, bits) + extra
     size = len(data) if size is None else size
@@ -32,12 +32,12 @@ def wav(data: bytes, *, rate: int = SAMPLE_RATE, channels: int = 1, tag: int = 1
 
 
 def plain_wav(seconds: float = 1.0) -> bytes:
-    """What a recogniser hears as it is."""
+    """Returns a WAV file that a recognizer gets unchanged."""
     return wav(pcm(tone(seconds)))
 
 
 def sound(samples: np.ndarray, kind: str, rate: int = SAMPLE_RATE, subtype: str | None = None) -> bytes:
-    """A file as libsndfile writes it."""
+    """Returns a file written by libsndfile."""
     import soundfile
 
     out = io.BytesIO()
@@ -46,7 +46,7 @@ def sound(samples: np.ndarray, kind: str, rate: int = SAMPLE_RATE, subtype: str 
 
 
 def film(samples: np.ndarray, kind: str, codec: str, rate: int = SAMPLE_RATE) -> bytes:
-    """A file as FFmpeg writes it, mono."""
+    """Returns a mono file written by FFmpeg."""
     import av
 
     out = io.BytesIO()

@@ -1,5 +1,5 @@
-"""Makes examples of the types that official SDKs declare: TypedDicts and pydantic models, with all members and with the
-required ones alone."""
+"""Makes examples of the types that official SDKs declare (TypedDicts and pydantic models), with all members and with
+only the required ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEPTH = 12
 
 
 def members(union: Any) -> list[Any]:
-    """Returns the types of a union, of nested ones too; that type alone for another one."""
+    """Returns the types of a union, also of nested ones; for another type, only the type itself."""
     union = _plain(union)
     if typing.get_origin(union) in UNIONS:
         return [one for part in typing.get_args(union) for one in members(part)]
@@ -25,13 +25,13 @@ def members(union: Any) -> list[Any]:
 
 
 def examples(kind: Any, values: dict[str, Any], name: str = "", depth: int = 0) -> Iterator[Any]:
-    """Yields examples of a type; where a member has several types, each is in one of them.
+    """Yields examples of a type. If a member has several types, there is an example with each.
 
     Args:
         kind: The type.
-        values: What members of a name have, where an example of their type would not do; None: they are left out.
+        values: Values for members by name, if an example of their type is not valid; None leaves them out.
         name: The name of the member that has this type.
-        depth: In how many types this one is.
+        depth: The number of types that contain this one.
     """
     if name in values:
         yield from () if values[name] is None else [values[name]]
@@ -67,7 +67,7 @@ def _objects(fields: dict[str, tuple[Any, bool]], values: dict[str, Any], depth:
 
 
 def _fields(kind: Any) -> dict[str, tuple[Any, bool]] | None:
-    """Returns the type of each member of an object, and whether it is required; None for what is no object."""
+    """Returns the type of each member of an object, and whether it is required; None if the type is not an object."""
     if typing.is_typeddict(kind) or extensions.is_typeddict(kind):
         marked = [
             (name, hint, typing.get_origin(hint))

@@ -1,4 +1,4 @@
-"""Streams in tests: a body as a generator, and a stream as an async iterator or in a sink that can be shut."""
+"""Streams in tests: a body as a generator, and a stream as an async iterator or in a sink that can be closed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Iterated:
-    """Base of a body whose __aiter__ is an async generator of its pieces."""
+    """The base class of a body whose __aiter__ is an async generator of its pieces."""
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         raise NotImplementedError
@@ -29,14 +29,14 @@ class Iterated:
 
 
 async def pieces(stream: PushStream[T] | Any) -> AsyncGenerator[T, None]:
-    """What a stream pushes, piece by piece. Left early, it has to be closed."""
+    """Yields the pieces that a stream pushes. If it is left early, it must be closed."""
     async with aclosing(StreamIterator(stream)) as found:
         async for piece in found:
             yield piece
 
 
 class Gate(Generic[T]):
-    """A sink that keeps what is pushed, and may be shut: it is paused then, until it is opened."""
+    """A sink that keeps what is pushed, and can be shut, which pauses the stream until it is opened."""
 
     def __init__(self, stream: PushStream[T], *, is_open: bool = True) -> None:
         self.pieces: list[T] = []
@@ -53,7 +53,7 @@ class Gate(Generic[T]):
         wake(opened)
 
     def take(self) -> list[T]:
-        """What came since the last time."""
+        """Returns what was pushed since the last call."""
         taken = self.pieces[:]
         self.pieces.clear()
         return taken

@@ -1,4 +1,4 @@
-"""What a composition has of the features: names that others have taken in, routes beside others, engines' features."""
+"""What a composition contains of the features: names that replace others, additional routes, parts of the engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors in the form that the client of a request reads."""
+"""Errors have the form that the client of a request reads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FORMS = ErrorForms([FORM])
 
 
 def shown(error: RequestError, request_id: str) -> dict[str, Any]:
-    """Another form of an error."""
+    """Returns an error in another form."""
     return {"text": error.message, "id": request_id}
 
 

@@ -1,4 +1,4 @@
-"""Errors as responses, and their way over the engine's pipe."""
+"""Errors as responses, and their way through the engine's pipe."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_an_error_of_an_unknown_class_is_an_engine_failure() -> None:
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """What the metadata of this package requires; to be filled by the test."""
+    """Returns the requirements in this package's metadata, which the test fills."""
     rows: list[str] = []
     monkeypatch.setattr(metadata, "requires", lambda name: rows)
     errors.install_command.cache_clear()

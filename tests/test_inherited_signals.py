@@ -1,4 +1,5 @@
-"""What tests start has the default dispositions of signals, whatever started the tests: see tests/conftest.py."""
+"""Processes that tests start have the default signal handlers, however the tests were started: see
+tests/conftest.py."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ print("alive", flush=True)
 
 
 def started_by_a_shell(*arguments: str) -> list[str]:
-    """What PARENT prints where its shell ignores signals, as with nohup and in the background."""
+    """Returns what PARENT prints if its shell ignores signals, as with nohup or in the background."""
     command = ["sh", "-c", 'trap "" INT HUP QUIT TERM; exec "$@"', "sh", sys.executable, "-c", PARENT, *arguments]
     root = Path(__file__).parents[1]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300, cwd=root)

@@ -11,7 +11,7 @@ from lean_ovms.errors import counted, requests_waiting
 
 ROOT = Path(__file__).parents[1]
 FIXED = re.compile(r"\{[^{}]*[a-z][^{}]*\} (?:requests|messages|images|blocks|prompts|errors)\b")
-"""A number that is none of a constant, before a noun that is right for all numbers but 1."""
+"""Matches a variable number in front of a noun that is right for all numbers but 1."""
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_a_full_queue_of_one() -> None:
 
 
 def test_messages_count_what_can_be_one() -> None:
-    """A sentence with a number and a noun says it by `counted`."""
+    """Sentences with a number and a noun use `counted`."""
     assert not [
         f"{path.relative_to(ROOT)}: {found[0]}"
         for path in (ROOT / "lean_ovms").rglob("*.py")

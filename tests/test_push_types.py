@@ -1,4 +1,4 @@
-"""A stream as an async iterator: all pieces in order, then its end; paused while a piece is not taken."""
+"""A stream as an async iterator: all pieces in order, then its end. It is paused while a piece is not taken."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lean_ovms.types.push import Sink, StreamIterator
 
 
 class Counting:
-    """Sends numbers, raises at the end if it is told to; ended: it was left or has come to its end."""
+    """Sends numbers, and raises an error at the end if told to. `ended` says whether it was left or has ended."""
 
     def __init__(self, most: int, error: Exception | None = None) -> None:
         self.most = most

@@ -1,4 +1,4 @@
-"""Why tests/conftest.py drops the signal stack that OpenVINO sets, and that it helps."""
+"""Shows why tests/conftest.py removes the signal stack that OpenVINO sets, and that this helps."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ print(json.dumps(found))
 @pytest.mark.slow
 @pytest.mark.model
 def test_plugins_deleted_in_the_order_of_their_creation_leave_a_freed_stack():
-    """When this fails, OpenVINO no longer does it, and tests/conftest.py need not drop the stack."""
+    """When this fails, OpenVINO is fixed, and tests/conftest.py need not remove the stack."""
     root = Path(__file__).parents[1]
     found = json.loads(subprocess.check_output([sys.executable, "-c", SCRIPT], text=True, timeout=300, cwd=root))
     if not found.pop("set"):

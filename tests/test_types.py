@@ -1,4 +1,4 @@
-"""A chat prompt measures its messages once."""
+"""A chat prompt measures its messages only once."""
 
 from __future__ import annotations
 

@@ -10,13 +10,13 @@ import pytest
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Returns when the condition holds; the test's own time limit bounds it."""
+    """Returns when the condition holds. The test's own timeout limits it."""
     while not condition():
         await asyncio.sleep(0.001)
 
 
 async def cancel(task: asyncio.Future[Any]) -> None:
-    """Cancels a task, and returns when that has ended it."""
+    """Cancels a task, and returns when it has ended."""
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

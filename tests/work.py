@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def calls_of(work: Callable[[], object]) -> int:
-    """Python and C calls that this makes."""
+    """Returns the number of Python and C calls that a function makes."""
     calls = 0
 
     def count(*_: object) -> None:

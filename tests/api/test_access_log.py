@@ -55,7 +55,7 @@ async def logged(make_app: MakeApp, *pieces: str, **options: Any) -> App:
 async def test_a_whole_answer(make_app: MakeApp, lines: list[logging.LogRecord]) -> None:
     app = await logged(make_app, "a", "b")
     response = await post(app, CHAT, HELLO, x_request_id="mine")
-    assert lines == []  # the transport has not sent it yet
+    assert lines == []  # the transport has not sent the response yet
     await whole(response)
     line = only(lines)
     assert isinstance(response.body, bytes)
@@ -95,7 +95,7 @@ async def test_a_client_that_leaves_a_stream_is_a_499(make_app: MakeApp, lines: 
 async def test_a_client_that_leaves_before_the_answer_is_a_499(
     make_app: MakeApp, lines: list[logging.LogRecord]
 ) -> None:
-    app, _ = await make_app([[(0, "a", None)]], access_log=True)  # and never ends
+    app, _ = await make_app([[(0, "a", None)]], access_log=True)  # the stream never ends
     task = asyncio.ensure_future(post(app, CHAT, HELLO))
     for _ in range(20):
         await asyncio.sleep(0)

@@ -31,7 +31,7 @@ class Texts:
             if text == "!":
                 raise EngineFailure("it failed")
             self.pushed += 1
-            if self._heedless:  # as tool calls that end at the same time
+            if self._heedless:  # like tool calls that end at the same time
                 sink.push([text])
             else:
                 await sink.send([text])

@@ -198,8 +198,8 @@ def test_json_that_could_not_be_written_again_is_not_read(depth: int, good: bool
     ("body", "few"),
     [
         (b'{"a":"' + b"x" * 3_000_000 + b'"}', True),
-        (b'{"a":"' + b"\\n" * 1_500_000 + b'"}', False),  # an eighth of them
-        (b"{" + b",".join(b'"%d":0' % n for n in range(60_000)) + b"}", False),  # colons
+        (b'{"a":"' + b"\\n" * 1_500_000 + b'"}', False),  # counted with an eighth of the length
+        (b"{" + b",".join(b'"%d":0' % n for n in range(60_000)) + b"}", False),  # colons count
         (b'{"a":[' + b"0," * 90_000 + b"0]}", True),
     ],
 )
@@ -225,4 +225,4 @@ def test_a_field_needs_what_its_sampling_parameter_needs() -> None:
         "top_logprobs",
         "cache_salt",
         "speaker",
-    }  # they have warnings of their own
+    }  # these fields have warnings of their own

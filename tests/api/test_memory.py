@@ -41,7 +41,8 @@ async def test_a_large_body_counts_until_its_response_is_closed(make_app: MakeAp
     await turns(app)
     assert app.services.bodies.waiting
     assert not second.done()
-    assert (await whole(await post(app, CHAT, large(100))))["object"] == "chat.completion"  # a small one goes on
+    # A small request still works.
+    assert (await whole(await post(app, CHAT, large(100))))["object"] == "chat.completion"
     await first.aclose()
     assert (await second).status == 200
     await (await second).aclose()
@@ -106,7 +107,7 @@ async def test_pixels_of_all_requests_have_a_budget(monkeypatch: pytest.MonkeyPa
         for _ in range(100):
             await asyncio.sleep(0)
         done = [load for load in loads if load.done()]
-        assert len(done) == 2  # 2 * 30 are taken, and 100 do not fit beside them
+        assert len(done) == 2  # 2 * 30 are reserved, and 100 more do not fit
         for load in done:
             load.result()[1].release()
             loads.remove(load)

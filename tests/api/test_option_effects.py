@@ -252,7 +252,7 @@ def test_a_stop_waits_no_longer_than_asked(tmp_path: Path) -> None:
             body = json.dumps({"model": "demo", "prompt": "x", "max_tokens": 4000, "stream": True}).encode()
             head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
             client.sendall(head.encode() + body)
-            assert client.recv(12) == b"HTTP/1.1 200"  # it runs, and would for a quarter of an hour
+            assert client.recv(12) == b"HTTP/1.1 200"  # the request runs, and would take a quarter of an hour
             popen.send_signal(signal.SIGTERM)
             assert popen.wait(300) == 0
         finally:

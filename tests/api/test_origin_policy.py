@@ -58,7 +58,7 @@ FOREIGN, UNKNOWN = "origin_not_allowed", "host_not_allowed"
 @pytest.mark.parametrize(
     ("options", "method", "path", "headers", "refused"),
     [
-        # by default all pages may use the API, and none may change the server
+        # By default, all pages may use the API, but none may change the server.
         (OPEN, "POST", SLEEP, {}, ""),
         (OPEN, "POST", SLEEP, {"origin": EVIL}, FOREIGN),
         (OPEN, "POST", SLEEP, {"origin": "null"}, FOREIGN),
@@ -81,7 +81,7 @@ FOREIGN, UNKNOWN = "origin_not_allowed", "host_not_allowed"
         (OPEN, "POST", CHAT, {"host": "llm.default.svc.cluster.example"}, ""),
         (OPEN, "GET", MODELS, {"host": "evil.example", "origin": EVIL}, ""),
         (OPEN, "OPTIONS", SLEEP, {"origin": EVIL}, ""),
-        # a page that is named may do both, another one neither
+        # The configured page may do both, others neither.
         (NAMED, "POST", SLEEP, {"origin": GOOD}, ""),
         (NAMED, "POST", CHAT, {"origin": GOOD}, ""),
         (NAMED, "POST", CHAT, {}, ""),
@@ -94,19 +94,20 @@ FOREIGN, UNKNOWN = "origin_not_allowed", "host_not_allowed"
         (NAMED, "GET", "/docs", {"sec-fetch-site": "cross-site"}, ""),  # a link on another site
         (NAMED, "GET", "/", {"sec-fetch-site": "cross-site"}, ""),
         (NAMED, "POST", CHAT, {"origin": EVIL, "host": "evil.example"}, UNKNOWN),
-        (NAMED, "GET", MODELS, {"host": "evil.example"}, UNKNOWN),  # a page's GET of its own origin has no Origin
+        # A page's GET to its own origin has no Origin header.
+        (NAMED, "GET", MODELS, {"host": "evil.example"}, UNKNOWN),
         (NAMED, "GET", "/health", {"host": "evil.example"}, ""),
-        (NAMED, "GET", MODELS, {"host": "lean-ovms:8000"}, ""),  # of Docker Compose
+        (NAMED, "GET", MODELS, {"host": "lean-ovms:8000"}, ""),  # the name in Docker Compose
         ({"allowed_origins": "localhost"}, "POST", SLEEP, {"origin": "http://localhost:3000"}, ""),
         ({"allowed_origins": "localhost"}, "POST", SLEEP, {"origin": EVIL}, FOREIGN),
         ({"allowed_origins": ""}, "POST", CHAT, {"origin": EVIL}, FOREIGN),
         ({"allowed_origins": f"*,{GOOD}"}, "POST", SLEEP, {"origin": GOOD}, ""),
-        # the key is what a foreign page does not have
+        # A foreign page does not have the key.
         (KEY, "POST", SLEEP, {"origin": EVIL}, ""),
         (KEY, "POST", SLEEP, {"host": "llm.example"}, ""),
         (BOTH, "POST", SLEEP, {"origin": EVIL}, FOREIGN),
         (BOTH, "POST", CHAT, {"origin": "https://llm.example", "host": "llm.example"}, ""),
-        # names of the server
+        # Names of the server.
         ({"allowed_hosts": "llm.example"}, "POST", SLEEP, {"host": "LLM.example:8000"}, ""),
         ({"allowed_hosts": "llm.example"}, "POST", SLEEP, {"host": "llm.example", "origin": "https://llm.example"}, ""),
         (

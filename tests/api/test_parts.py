@@ -105,7 +105,7 @@ async def test_each_request_has_a_budget_of_its_own(make_app: MakeApp, counted: 
     counted.inline = counted.threaded = 0
     for _ in range(MANY):
         await (await post(app, "/v1/chat/completions", {"messages": HI})).aclose()
-        await asyncio.sleep(0)  # each in a turn of its own: what a turn may do is another budget
+        await asyncio.sleep(0)  # each in an iteration of its own, because the budget of an iteration is another
     assert (counted.inline, counted.threaded) == (MANY, 0)
 
 

@@ -88,7 +88,7 @@ def test_compare_without_the_rivals_that_are_not_there(run, capfd) -> None:
     assert [row["who"] for row in raced] == names * 2
     assert [row["who"] for row in (bare, other, ours)] == names
     assert all((row["tokens"], row["failed"]) == (8, 0) for row in raced)
-    assert sum("ratio" not in row for row in raced) == 2  # one limit a case
+    assert sum("ratio" not in row for row in raced) == 2  # each case has one limit
     assert ours["start_s"] > 0
     out = capfd.readouterr().out
     assert "vllm is left out: not installed" in out

@@ -21,7 +21,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs a command line in tmp_path, and returns its exit status. `served` gets the options that would be served."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("OVMS_MODEL_REPOSITORY_PATH", raising=False)
-    monkeypatch.setattr(commands.log, "setup", lambda *_, **__: None)  # loggers are the process's
+    monkeypatch.setattr(commands.log, "setup", lambda *_, **__: None)  # loggers belong to the whole process
     return lambda *argv: commands.run(parse(argv, os.environ))
 
 

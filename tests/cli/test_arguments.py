@@ -50,7 +50,7 @@ def test_the_api_key_comes_from_the_environment_and_never_goes_to_the_engine() -
     config = parse([], {"API_KEY": "k"})
     assert config.api_key == "k"
     assert "api_key" not in config.for_engine(NAMES)
-    config = parse(["--api-key", "typed"], {"API_KEY": "k"})  # vLLM's
+    config = parse(["--api-key", "typed"], {"API_KEY": "k"})  # vLLM's variable
     assert config.api_key == "typed"
     assert "api_key" not in config.for_engine(NAMES)
 

@@ -51,7 +51,7 @@ def test_versions_and_help(capsys: Capture) -> None:
 def test_a_program_reads_the_versions(capsys: Capture) -> None:
     assert run("version", "--json") == 0
     found = json.loads(capsys.readouterr().out)
-    assert {"openvino", "pypdf"} <= found.keys()  # one of the core, and one of a feature
+    assert {"openvino", "pypdf"} <= found.keys()  # a package of the core, and one of a feature
 
 
 def test_the_documentation_has_commands_and_flags_that_exist(capsys: Capture) -> None:

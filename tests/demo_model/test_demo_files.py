@@ -65,6 +65,6 @@ def test_settings_agree(folder: Path) -> None:
     assert generation["eos_token_id"] == [added["<|im_end|>"]["id"], added["<|endoftext|>"]["id"]]
     assert generation["do_sample"] is False
     assert generation["temperature"] == 0.0
-    # A parser must see the markers, so they are not special; the turn frame is.
+    # The markers are not special, because a parser must see them; tokens that frame a turn are.
     assert not any(added[token]["special"] for token in ("<think>", "</think>", "<tool_call>", "</tool_call>"))
     assert all(added[token]["special"] for token in ("<|im_start|>", "<|im_end|>", "<|endoftext|>"))

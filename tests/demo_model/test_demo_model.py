@@ -99,7 +99,7 @@ def test_an_answer_after_a_long_text_ends(model: Model) -> None:
     def count(text: str) -> int:
         return len(model.tokenizer.encode(text, add_special_tokens=False).input_ids.data[0])
 
-    text = (ROOT / "LICENSE").read_text("utf-8")  # one that does not change
+    text = (ROOT / "LICENSE").read_text("utf-8")  # a text that does not change
     assert count(text) > 4000
     for question in ("Hello!", "What is the capital of France?"):
         _, reason = model.answer(f"{text}\n\n{question}", new_tokens=200)

@@ -72,7 +72,7 @@ def test_a_teacher_is_followed_on_the_lines_that_are_kept(folder: Path) -> None:
     ids = torch.tensor([[11, 12, 13, 14], [15, 16, 17, 18], [19, 20, 21, 22]])
     rows, weights, kept = torch.tensor([1, 4, 6, 9]), torch.ones(4), torch.tensor([True, False, True])
     indexes, probabilities = model.wanted(teacher, ids, rows, kept)
-    assert indexes.tolist() == [0, 3]  # of the rows 1 and 9
+    assert indexes.tolist() == [0, 3]  # the positions of rows 1 and 9
     told = teacher(ids).logits.softmax(-1).detach()
     assert torch.allclose(probabilities, torch.stack([told[0, 1], told[2, 1]]), atol=1e-6)
     mean = model.loss(pupil, ids, rows, weights, False, (indexes, probabilities))[0]

@@ -79,7 +79,7 @@ async def test_greedy_answers_are_those_of_direct_calls_and_guesses_are_counted(
         assert stats.accepted > 0
         assert sum(sum(one["per_step_drafted"]) for one in drafted) == stats.drafted
         assert sum(one["num_accepted_draft_tokens"] for one in drafted) == stats.accepted
-        assert stats.drafts <= stats.drafted <= 4 * stats.drafts  # of the first test on this server
+        assert stats.drafts <= stats.drafted <= 4 * stats.drafts  # these are the counts of the server's first test
         assert sum(stats.accepted_by_position) == stats.accepted <= stats.drafted
         exposed = await _metrics(local.url, client)
         assert f'spec_decode_num_accepted_tokens_total{{model_name="demo"}} {stats.accepted}' in exposed
@@ -100,7 +100,8 @@ async def test_greedy_texts_are_the_models_own_in_a_batch_too(
         tuned = {"num_assistant_tokens": 3, **({"max_ngram_size": 2} if kind == "lookup" else {})}
         alone = await assisted.chat.completions.create(**ask, extra_body=tuned)
         assert alone.choices[0].message.content == expected
-        await assisted.completions.create(model="demo", prompt="x", best_of=3, max_tokens=4)  # beams have no draft
+        # Beams have no draft tokens.
+        await assisted.completions.create(model="demo", prompt="x", best_of=3, max_tokens=4)
 
 
 async def _metrics(url: str, client: openai.AsyncOpenAI) -> str:

@@ -48,9 +48,10 @@ def test_run_starts_a_server_that_ends_with_it(tmp_path: Path) -> None:
 def test_a_signal_ends_run_and_its_server(number: signal.Signals, tmp_path: Path) -> None:
     words = [sys.executable, "-m", "lean_ovms", "run", str(DEMO_MODEL)]
     env = os.environ | {"TMPDIR": str(tmp_path)}
-    terminal, stdin = pty.openpty()  # at any other stdin it would wait for a prompt before it starts the server
+    # Without a terminal at stdin, it would wait for a prompt before it starts the server.
+    terminal, stdin = pty.openpty()
     with subprocess.Popen(words, stdin=stdin, stderr=subprocess.PIPE, env=env) as process:
-        while not list(tmp_path.glob("*/s")):  # the server listens
+        while not list(tmp_path.glob("*/s")):  # until the server listens
             assert process.poll() is None
             time.sleep(0.01)
         process.send_signal(number)

@@ -112,4 +112,4 @@ def test_the_health_checks_of_container_and_compose_file_are_the_same() -> None:
     composed = json.loads(re.search(r"^      test: (\[.*\])$", COMPOSE.read_text(), re.M)[1])  # type: ignore[index]
     assert composed == ["CMD", *check]
     assert check[1:] == ["healthcheck", "--pid", "1"]
-    assert "stop_grace_period: 45s" in COMPOSE.read_text()  # more than --drain_timeout_s
+    assert "stop_grace_period: 45s" in COMPOSE.read_text()  # longer than --drain_timeout_s

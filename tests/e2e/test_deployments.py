@@ -151,7 +151,8 @@ async def test_a_removed_model_is_gone_and_its_engine_too(
     with pytest.raises(openai.NotFoundError):
         await ask(who, "second")
     await until(lambda: len(_children(two.popen.pid)) == 1)
-    ended = {"first": "AVAILABLE", "second": "END"}  # said once the front end has seen that the process is gone
+    # Reported when the front end has noticed that the process has ended.
+    ended = {"first": "AVAILABLE", "second": "END"}
     await until(lambda: states(httpx.get(two.url + "/v1/config", timeout=300).json()) == ended)
 
 
@@ -178,7 +179,7 @@ async def test_one_model_that_does_not_load_leaves_the_other_and_files_are_watch
 
 
 GRAPHS = {
-    # as `ovms --pull --task text_generation` writes it
+    # As written by `ovms --pull --task text_generation`.
     "exported": """max_num_seqs:256,
             device: "CPU",
             models_path: "MODEL",
@@ -187,7 +188,7 @@ GRAPHS = {
             cache_size: 1,
             max_num_batched_tokens: 512,
             dynamic_split_fuse: false,""",
-    # demos/continuous_batching
+    # From demos/continuous_batching.
     "demo/graph": """models_path: "MODEL",
           plugin_config: '{"KV_CACHE_PRECISION": "u8", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "32"}',
           enable_prefix_caching: false
@@ -245,7 +246,7 @@ async def test_graphs_of_every_kind_load_and_answer(tmp_path: Path) -> None:
         process.wait_for("ready: " + ", ".join(GRAPHS), 100)
         async with client(process) as who:
             answers = await asyncio.gather(*(ask(who, name, 8) for name in GRAPHS))
-            assert len(set(answers)) <= 3  # 8-bit caches may differ from one another
+            assert len(set(answers)) <= 3  # with 8-bit caches, answers may differ
             with pytest.raises(openai.BadRequestError, match="limit"):
                 await who.completions.create(model="parsers", prompt="x", max_tokens=101)
             await who.completions.create(model="exported", prompt="x", max_tokens=101)

@@ -176,7 +176,7 @@ def test_a_second_ctrl_c_waits_no_longer_one_that_came_twice_is_one(first: signa
 
 
 def test_a_log_that_nobody_reads_holds_nobody() -> None:
-    with start_process("--fake_engine", "true") as process:  # its stderr is a pipe, which holds 64 KiB
+    with start_process("--fake_engine", "true") as process:  # its stderr is a pipe with room for 64 KiB
         process.wait_for("ready: ")
         with httpx.Client(base_url=process.url, timeout=PATIENT_S) as client:
             for i in range(1000):

@@ -55,7 +55,7 @@ def test_each_turn_of_a_conversation_begins_behind_the_answer_before(hybrid: htt
         answer, cached = complete(hybrid, prompt)
         assert (uncached, cached) == (0, known // BLOCK * BLOCK)
         assert answer == whole
-        known = len(prompt) + len(answer) - 1  # its last token is not computed
+        known = len(prompt) + len(answer) - 1  # the last token is not computed
         prompt = prompt + answer + words(dice, 15)
 
 

@@ -88,7 +88,7 @@ async def test_openais_client_gets_what_torch_computes(url: str, folder: Path, n
             assert alike([one.data[0].embedding], vector)
             assert one.usage.prompt_tokens == 1
         spoken = await openai.embeddings.create(model=name, input=None, extra_body={"messages": [user(texts[0])]})
-        assert alike([spoken.data[0].embedding], vectors[0])  # with special tokens, without a template
+        assert alike([spoken.data[0].embedding], vectors[0])  # with special tokens and without a template
 
 
 async def test_conversations_in_one_request(client: httpx.AsyncClient, folder: Path) -> None:
@@ -140,7 +140,7 @@ async def test_wrong_images_are_named(client: httpx.AsyncClient) -> None:
         )
     error = (await ask(client, "/v1/embeddings", 400, model="bert_mean", messages=[user(good)]))["error"]
     assert "reads text only" in error["message"]
-    await ask(client, "/v1/embeddings", model="clip", input="<ov_genai_image_0>")  # only a text
+    await ask(client, "/v1/embeddings", model="clip", input="<ov_genai_image_0>")  # this is only text
 
 
 async def test_a_language_model_embeds_texts_with_images(client: httpx.AsyncClient) -> None:

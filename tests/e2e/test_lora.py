@@ -79,7 +79,7 @@ async def test_each_adapter_answers_as_in_a_direct_call_and_the_model_as_without
             "a-more": direct("a", 1.5, PROMPTS[0]),
         }
         assert len(set(found.values())) == 3
-        assert await text(client, "a") == found["a"]  # from the prefix cache, which has all three
+        assert await text(client, "a") == found["a"]  # with the prefix cache, which has all three
         await local.model.engine.stats()
         os.kill(local.model.engine.pid or 0, signal.SIGKILL)
         await until(lambda: local.model.restarts == 1 and local.model.engine.state == "ready")

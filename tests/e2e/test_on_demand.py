@@ -57,7 +57,7 @@ async def test_models_of_a_repository_take_turns(server: Process) -> None:
         async def statuses() -> dict[str, str]:
             found = (await client.get("/v1/models")).json()["data"]
             kinds = {one["id"]: (one["task"], *one["input_modalities"], *one["output_modalities"]) for one in found}
-            assert kinds == KINDS  # whether they are loaded or not
+            assert kinds == KINDS  # loaded or not
             return {one["id"]: one["status"]["value"] for one in found}
 
         async def chat(**fields: Any) -> httpx.Response:

@@ -152,5 +152,5 @@ def test_while_a_load_balancer_looks_away_readiness_is_503_and_requests_are_serv
         assert httpx.get(f"{process.url}/health", timeout=300).status_code == 503
         body = {"model": "m", "prompt": "x", "max_tokens": 2}
         assert httpx.post(f"{process.url}/v1/completions", json=body, timeout=300).status_code == 200
-        time.sleep(0.6)  # an earlier Ctrl-C would be the same one again
+        time.sleep(0.6)  # an earlier Ctrl-C would count as the same one
         assert process.stop(signal.SIGINT) == 0

@@ -102,7 +102,7 @@ TEXT_FIELDS = "textarea, input:not([type=checkbox], [type=file])"
 
 def assert_takes_keys(page: Any, field: Any) -> None:
     """Checks that keys write into a field, Ctrl+V pastes the 7 in the clipboard, and Tab leaves the field."""
-    element = field.element_handle()  # it may go when the focus leaves
+    element = field.element_handle()  # may disappear when the focus leaves
     name = element.evaluate("field => field.outerHTML")
     write(field, "7")
     assert element.input_value() == "7", name
@@ -240,7 +240,7 @@ def test_answers_name_their_model_where_several_chat(page: Any) -> None:
 
 
 def test_a_rate_needs_some_tokens(page: Any) -> None:
-    page.evaluate("{ let now = 0; performance.now = () => (now += 10); }")  # the whole answer comes at once
+    page.evaluate("{ let now = 0; performance.now = () => (now += 10); }")  # the whole answer arrives at once
     for tokens in (31, 32):
         usage = {"prompt_tokens": 9, "completion_tokens": tokens}
         answer_with(page, {"content": "A"}, {"content": "b."}, usage=usage)

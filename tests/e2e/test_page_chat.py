@@ -109,7 +109,8 @@ def test_what_is_imported_again_makes_no_doubles(page: Any, tmp_path: Path) -> N
         return found
 
     def take(name: str, note: str) -> None:
-        page.evaluate("document.querySelector('#toast').replaceChildren()")  # the note of the import before
+        # Removes the message of the previous import.
+        page.evaluate("document.querySelector('#toast').replaceChildren()")
         page.set_input_files("#import-file", tmp_path / name)
         page.locator("#toast", has_text=note).wait_for()
 
@@ -124,12 +125,12 @@ def test_what_is_imported_again_makes_no_doubles(page: Any, tmp_path: Path) -> N
     page.locator(".welcome").wait_for()
     take("first.json", "1 imported, 0 there already.")
     assert page.locator(".message").count() == 2
-    take("longer.json", "1 imported, 0 there already.")  # it goes on with the one that is there
+    take("longer.json", "1 imported, 0 there already.")  # continues the conversation that is there
     assert (page.locator(".message").count(), titles(page)) == (4, ["about the sea"])
     other = {**first, "messages": [{**first["messages"][0], "content": "about the sun"}], "tip": 0, "title": "sun"}
     assert other["id"] == longer["id"]
     (tmp_path / "other.json").write_text(json.dumps([other, {**other, "id": "../x"}]))
-    take("other.json", "1 imported, 1 there already.")  # the same id, but another conversation
+    take("other.json", "1 imported, 1 there already.")  # the same id with another conversation
     assert sorted(titles(page)) == ["about the sea", "sun"]
 
 

@@ -68,7 +68,7 @@ def test_a_tool_of_the_page_runs_after_it_is_allowed(page: Any) -> None:
     assert results(asked.value.post_data_json) == ["98"]
     page.get_by_text("It is 98.").wait_for()
     assert (box.evaluate("box => box.open"), box.locator(".call-state").inner_text()) == (False, "Done")
-    assert page.locator(".message").count() == 3  # the result stands in its call
+    assert page.locator(".message").count() == 3  # the result is shown within its call
     box.locator("summary").press("Enter")
     assert box.locator("pre").all_inner_texts() == ['{\n  "expression": "2 * (3 + sqrt(16)) ^ 2"\n}', "98"]
     page.reload()
@@ -161,7 +161,7 @@ def test_prompts_and_resources_get_into_the_message(page: Any) -> None:
     page.locator("#offers").press("Enter")
     page.get_by_role("button", name="explain").press("Enter")
     assert axe.run(page).response["violations"] == []
-    page.keyboard.press("Enter")  # the topic is missing
+    page.keyboard.press("Enter")  # without the topic
     page.keyboard.type("cats")
     with page.expect_request("**/v1/tool_servers/prompt") as asked:
         page.keyboard.press("Enter")
@@ -210,7 +210,8 @@ def test_a_model_is_pulled_and_deleted(page: Any) -> None:
     offer(page, PULLS)
     page.locator("#tab-server").press("Enter")
     page.locator("#models", has_text="demo-embed").wait_for()
-    assert page.get_by_role("button", name="Unload demo", exact=True).count() == 0  # this server has no such action
+    # This server does not have the action.
+    assert page.get_by_role("button", name="Unload demo", exact=True).count() == 0
     lines = [
         {"status": "pulling manifest"},
         {"status": "pulling abc", "digest": "sha256:abc", "total": 2e6, "completed": 1e6},

@@ -76,7 +76,7 @@ def test_coheres_client_embeds(embedder: Process, http: httpx.Client, base: str)
         client.embed(model="m", texts=["a"], input_type="clustering")
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # cohere 7.3 with pydantic 2.11
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # cohere 7.3 with pydantic 2.11 warns
 def test_coheres_older_client_embeds(embedder: Process, http: httpx.Client) -> None:
     """langchain-cohere uses this client."""
     client = cohere.Client(api_key="none", base_url=embedder.url, httpx_client=http)

@@ -113,7 +113,7 @@ def test_what_was_saved_on_request_is_there_after_the_server_was_killed(tmp_path
         [saved] = httpx.post(process.url + "/v1/prefix_cache/save", timeout=300).raise_for_status().json()["data"]
         on_disk = httpx.post(process.url + "/prefix_cache/restore", timeout=300).raise_for_status().json()["data"]
         assert metric(process, "written_bytes_total") >= saved["bytes"]
-        os.kill(engine(process), signal.SIGKILL)  # before it can write anything more
+        os.kill(engine(process), signal.SIGKILL)  # before it can write more
         process.popen.kill()
     with start_process(*flags) as process:
         process.wait_for("ready: m")
@@ -132,7 +132,7 @@ def test_what_an_engine_has_written_is_there_after_it_was_killed(tmp_path: Path)
         process.wait_for("ready: m")
         answer, _ = complete(process, prompt)
         while not metric(process, "written_bytes_total"):
-            pass  # it writes while it has nothing to compute
+            pass  # it writes while it is idle
         os.kill(engine(process), signal.SIGKILL)
         while httpx.get(process.url + "/v2/health/ready").status_code == 200:
             pass
@@ -171,7 +171,7 @@ def test_what_is_computed_ahead_is_cached_for_the_first_request_and_kept_over_un
         for path in ("/models/unload", "/models/load"):
             httpx.post(process.url + path, json={"model": "m"}, timeout=300).raise_for_status()
         assert complete(process, prompt) == (answer, 288)
-        assert metric(process, "hit_tokens_total") >= 288  # they were read from disk, not computed again
+        assert metric(process, "hit_tokens_total") >= 288  # they were read from disk instead of computed
         assert cached(process, "And what is not?") == first
         assert process.stop() == 0
     with start_process(*flags) as process:
@@ -182,7 +182,7 @@ def test_what_is_computed_ahead_is_cached_for_the_first_request_and_kept_over_un
 
 @pytest.mark.parametrize("flags", ["llama", "lfm2"], indirect=True)
 def test_a_slot_is_saved_erased_and_restored_also_after_a_restart(flags: list[str], tmp_path: Path) -> None:
-    options = [*flags[:3], *flags[7:], "--slot_save_path", str(tmp_path / "slots")]  # without --prefix_cache_path
+    options = [*flags[:3], *flags[7:], "--slot_save_path", str(tmp_path / "slots")]  # removes --prefix_cache_path
     dice = random.Random(2)
     prompt = [dice.randrange(12, VOCAB) for _ in range(300)]
 

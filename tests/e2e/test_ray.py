@@ -162,7 +162,7 @@ def test_responses_and_conversations_are_found_by_every_replica(url: str) -> Non
         conversation = ok(client.post("/v1/conversations", json={}))["id"]
         first = ok(client.post("/v1/responses", json={"model": "m", "input": "0", "conversation": conversation}))
         made = first["id"]
-        for number in range(12):  # of sessions, as without them all would go to one replica
+        for number in range(12):  # in sessions, otherwise all would go to one replica
             spread = {"X-Session-Id": f"any {number}"}
             assert ok(client.get(f"/v1/responses/{first['id']}", headers=spread)) == first
             body = {"model": "m", "input": str(number), "previous_response_id": made}
@@ -173,7 +173,7 @@ def test_responses_and_conversations_are_found_by_every_replica(url: str) -> Non
         assert len(listed["data"]) == 26
         slow = {"model": "m", "input": "x " * 2000, "background": True, "max_output_tokens": 4000}
         running = [ok(client.post("/v1/responses", json=slow))["id"] for _ in range(4)]
-        for response_id in running:  # by the replica that runs it
+        for response_id in running:  # finds the replica that runs it
             assert ok(client.post(f"/v1/responses/{response_id}/cancel"))["status"] == "cancelled"
             assert ok(client.delete(f"/v1/responses/{response_id}"))["deleted"]
 
@@ -262,18 +262,19 @@ async def test_a_replica_killed_under_load_leaves_each_request_one_outcome(clust
         await asyncio.to_thread(cluster.line, "two replicas again")
         over.set()
         await asyncio.gather(*workers)
-        for number in range(20):  # sessions of both replicas, of which one has started after the adapter was loaded
+        for number in range(20):  # in sessions of both replicas, one of which has started after the adapter was loaded
             body, spread = {**chat("hello"), "model": "x"}, {"X-Session-Id": f"any {number}"}
             answer = await client.post(f"{url}/v1/chat/completions", json=body, headers=spread)
             assert answer.status_code == 200, answer.text
     assert sum(ledger.values()) == sent, ledger
     assert ledger["answer"] + ledger["whole stream"] > 40
-    for conversation in conversations:  # half of them had the replica that died, and go on elsewhere
+    for conversation in conversations:  # half of them were on the replica that died, and continue on another
         await asyncio.to_thread(conversation.turn)
     turns = [await asyncio.to_thread(conversation.turn) for conversation in conversations]
     assert share_found(turns) >= 0.9
     failed = sent - ledger["answer"] - ledger["whole stream"]
-    assert failed <= 8 * 2, ledger  # what ran on the replica that died, and what was sent to it before that was known
+    # Requests that ran on the dead replica, and those sent to it before its death was known.
+    assert failed <= 8 * 2, ledger
 
 
 def documented(start: str) -> list[str]:

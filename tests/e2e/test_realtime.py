@@ -76,14 +76,14 @@ async def test_vllms_client_and_a_browsers_handshake_on_the_scripted_engine() ->
         async with websockets.connect(url, subprotocols=offered) as browser:
             assert browser.subprotocol == "realtime"
         client = await websockets.connect(url, additional_headers={"Authorization": "Bearer secret"})
-        assert client.protocol.extensions == []  # compression was offered
+        assert client.protocol.extensions == []  # the client had offered compression
         assert json.loads(await client.recv())["type"] == "session.created"
         await client.send(json.dumps({"type": "session.update", "model": "w"}))
         await client.send(json.dumps({"type": COMMIT}))
         audio = tone(0.5, 0.25) + tone(0.5, 0.65) + silence(1)
         for at in range(0, len(audio), 4096):
             message = json.dumps({"type": APPEND, "audio": base64_of(audio[at : at + 4096])})
-            await client.send([message[:100], message[100:]])  # as fragments
+            await client.send([message[:100], message[100:]])  # in fragments
         await client.send(json.dumps({"type": COMMIT, "final": True}))
         events = [json.loads(await client.recv())]
         while events[-1]["type"] != "transcription.done":
@@ -91,9 +91,9 @@ async def test_vllms_client_and_a_browsers_handshake_on_the_scripted_engine() ->
         assert events[-1]["text"] == "two six"
         await (await client.ping())
         await client.send(json.dumps({"type": APPEND, "audio": base64_of(tone(0.5, 0.45))}))
-        await (await client.ping())  # it has all
+        await (await client.ping())  # the server has received everything
         await asyncio.sleep(0.05)
-    rest = [json.loads(message) async for message in client]  # the server has stopped
+    rest = [json.loads(message) async for message in client]  # until the server has stopped
     assert rest[-1]["text"] == "four"
     assert client.close_code == 1001
 

@@ -229,7 +229,7 @@ def test_a_conversation_goes_on_after_a_restart(tmp_path: Path) -> None:
                 ids.append(client.responses.create(input=question, previous_response_id=previous, **ASK).id)
                 assert client.responses.retrieve(ids[0]).status == "completed"
                 items = list(client.responses.input_items.list(ids[-1], order="asc"))
-        # the server has been killed, not stopped: what was answered is on disk
+        # The server was killed, not stopped, but everything it had answered is on disk.
     assert [item.role for item in items if item.type == "message"] == ["user", "assistant", "user"]
 
 

@@ -59,7 +59,7 @@ async def test_every_format_has_the_same_words(client: openai.AsyncOpenAI, folde
         "webm": film(studio, "webm", "libopus", 48_000),
     }
     texts = {name: (await transcribed(client, data)).text for name, data in files.items()}
-    for opus in ("ogg", "webm"):  # it sounds different to a model of this size
+    for opus in ("ogg", "webm"):  # to a model of this size it sounds different
         heard = texts.pop(opus).split()
         assert sum(one != right for one, right in zip(heard, TEXT.split(), strict=True)) <= 1
     assert texts == dict.fromkeys(texts, TEXT)

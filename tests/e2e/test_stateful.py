@@ -53,7 +53,7 @@ async def refuses_what_it_cannot_do(client: openai.AsyncOpenAI) -> None:
 
 async def keeps_to_a_schema(client: openai.AsyncOpenAI) -> None:
     form = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"enum": ["red", "blue"]}}}
-    answer = await ask(client, response_format=form, max_tokens=200)  # the format leaves room for a thought before it
+    answer = await ask(client, response_format=form, max_tokens=200)  # the format allows a thought in front
     assert answer.choices[0].message.content in ('"red"', '"blue"')
 
 

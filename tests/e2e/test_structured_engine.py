@@ -31,7 +31,7 @@ from tests.streams import pieces
 pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
 
 WORDS = {"type": "string", "maxLength": 12}
-# No value is longer than the token limit, whatever is babbled: a number without bounds may have digits to the end.
+# All values fit into the token limit, whatever is generated; an unbounded number may have digits to the end.
 TOOL: Json = {
     "type": "object",
     "properties": {
@@ -66,7 +66,7 @@ LIBRARIES = ["auto", pytest.param("xgrammar", marks=without_xgrammar)]
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module", params=LIBRARIES)
 async def engine(request: pytest.FixtureRequest) -> AsyncIterator[EngineClient]:
-    # What is right is tested here, on a busy machine too.
+    # The time limit is high, because results are tested here, also on busy machines.
     engine = EngineClient(Config(grammar_timeout_s=30, structured_output_backend=request.param))
     await engine.start()
     yield engine
@@ -156,7 +156,7 @@ async def test_every_family_makes_calls_that_its_own_parser_reads_and_the_schema
     assert built.notices == []
     for text, reason in await asyncio.gather(*(generate(engine, built.tag, seed=seed) for seed in range(2))):
         content, _, calls = parse(text, family, None, TOOLS)
-        whole = calls if reason == "stop" else calls[:-1]  # 32 calls may be more than the token limit
+        whole = calls if reason == "stop" else calls[:-1]  # 32 calls may exceed the token limit
         free = family in NOTATIONS and not is_guidance(engine)
         assert whole or free, text
         assert reason != "stop" or content.strip() == "", text
@@ -170,7 +170,7 @@ async def test_a_named_function_is_called_once(engine: EngineClient, family: str
     text, reason = await generate(engine, built.tag)
     free = family in NOTATIONS and not is_guidance(engine)
     if free and reason == "length":
-        return  # names and lists without an end
+        return  # names and lists may never end
     assert reason == "stop"
     content, _, calls = parse(text, family, None, TOOLS[1:2])
     assert [name for name, _ in calls] == ["wait"]
@@ -289,7 +289,7 @@ def closed(text: str, *, strict: bool) -> Any:
 
 
 def _closing(text: str) -> str:
-    bare = re.sub(r'"(?:[^"\\]|\\.)*"', "", text, flags=re.DOTALL)  # without the strings that are closed
+    bare = re.sub(r'"(?:[^"\\]|\\.)*"', "", text, flags=re.DOTALL)  # without complete strings
     inside, quote, _ = bare.partition('"')
     ends: list[str] = []
     for char in inside:
@@ -415,7 +415,7 @@ HOSTILE: dict[str, Json] = {
 
 @pytest.mark.parametrize("library", LIBRARIES)
 async def test_a_hostile_grammar_is_refused_while_others_go_on(library: str) -> None:
-    # A fast machine takes 0.5 s for the least of them.
+    # A fast machine takes 0.5 s for the smallest of these.
     engine = EngineClient(Config(grammar_timeout_s=0.1, structured_output_backend=library))
     await engine.start()
     try:

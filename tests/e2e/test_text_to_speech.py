@@ -62,7 +62,7 @@ async def test_a_sentence_and_its_voices(local: LocalServer) -> None:
             model="speecht5_tiny", voice="ada", input="hey.", response_format="wav"
         )
         ada = answer.content
-        assert steps(ada) == 6  # a space before, four letters, the end: a step for each
+        assert steps(ada) == 6  # one step each for the leading space, four letters, and the end
         for voice, same in (("cleo", True), ("ben", False)):
             other = await client.audio.speech.create(
                 model="speecht5_tiny", voice=voice, input="hey.", response_format="wav"

@@ -36,7 +36,7 @@ def test_a_span_and_the_access_line_have_the_same_trace() -> None:
 
 
 def test_a_server_without_its_collector_serves_and_ends_with_one_line() -> None:
-    with socket() as closed:  # bound, and nobody listens
+    with socket() as closed:  # bound, but not listening
         closed.bind(("127.0.0.1", 0))
         endpoint = f"http://127.0.0.1:{closed.getsockname()[1]}/v1/traces"
         environment = {**HTTP, "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT": "0.1"}

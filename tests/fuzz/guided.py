@@ -82,7 +82,7 @@ def main(argv: list[str]) -> int:
         return 0
     chosen = argv[:1] or list(targets.TARGETS)
     seconds = int(argv[1]) if len(argv) > 1 else CI_S
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:  # each of them is a process of one thread
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:  # each target is a process with one thread
         return max(pool.map(lambda target: run(target, seconds), chosen))
 
 

@@ -96,7 +96,7 @@ def _grown(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
         st.tuples(inner, st.sampled_from([3, 50, 400])).map(lambda of: "[" + ",".join(_repeat(*of)) + "]"),
         st.tuples(inner, st.sampled_from([5, 90, 300, 3000])).map(lambda of: "[" * of[1] + of[0] + "]" * of[1]),
         st.tuples(inner, st.sampled_from([5, 90, 300])).map(lambda of: '{"items":' * of[1] + of[0] + "}" * of[1]),
-        inner.map(json.dumps),  # JSON in a text, as arguments of calls have it
+        inner.map(json.dumps),  # JSON within a text, like arguments of calls
     )
 
 

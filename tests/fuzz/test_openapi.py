@@ -30,21 +30,21 @@ FORWARDED = "/invocations"
 """A path whose body belongs to another endpoint, which documents what is accepted."""
 EXAMPLES = examples(2)
 RULES = re.compile(
-    r" exclude each other"  # two fields, or two forms of one
+    r" exclude each other"  # two fields, or two forms of one field
     r"| needs | contradict each other| mutually exclusive| cannot be (combined with|greater than best_of)"
     r"|exceeds max_tokens|^max_tokens value should be greater than 0|^Input lengths must be"
-    r"| provided, but | required, but | which is not among the (tools|functions)"  # a field that needs another
+    r"| provided, but | required, but | which is not among the (tools|functions)"  # a field that needs another one
     r"|limit of this server|is not a token id in |supports only text"  # options, and properties of the model
     r"| is not accepted in requests: the server |(greater|less) than max_model_len"
     r"|maximum context length is|^suffix is not supported"
     r"|does not support Matryoshka|only supports (Matryoshka )?dimensions"
-    r"|^(guided_json|json_schema|structured_outputs\.\w+) is not (valid JSON|a JSON schema)$"  # a text with JSON in it
+    r"|^(guided_json|json_schema|structured_outputs\.\w+) is not (valid JSON|a JSON schema)$"  # JSON within a text
     r"|^structured_outputs\.structural_tag(\.structures)? (is not an object|has neither|need)"
     r"|out of vocabulary|is more than its text|The schema allows nothing|reads text only"
     r"|reads no audio|^(audio is|PDF files are) not read here|does not speak|^Missing required parameter"
     r"|^continue_final_message: the final message has no text|^Unsupported (input_type|prompt_name|task:) "
     r"|^embed_dtype is for encoding_format|has more than 64 parts"
-    r"|it is served under|has content$|document text field is missing"  # the model's task; one of several forms
+    r"|it is served under|has content$|document text field is missing"  # the model's task, or one of several forms
     r"|min_count must be|pattern_size <= "
     r"|available voices|speed must be between|language must be one of|input has \d+ characters"
     r"|must be divisible by|prompt is empty"
@@ -74,12 +74,12 @@ def app() -> Iterator[App]:
 
 def allowed_to_refuse(operation: schemathesis.APIOperation, response: schemathesis.Response) -> bool:
     """Returns whether a request that matches the document may be rejected in this way."""
-    if response.status_code == UPGRADE or operation.path == FORWARDED:  # no plain request opens a WebSocket
+    if response.status_code == UPGRADE or operation.path == FORWARDED:  # a plain request cannot open a WebSocket
         return True
     if response.status_code != 400:
         return False
     error = response.json()["error"]
-    message = error if isinstance(error, str) else error["message"]  # Ollama's is a text
+    message = error if isinstance(error, str) else error["message"]  # Ollama's error is a text
     unsupported = UNSUPPORTED_FIELD.match(message)
     [media] = operation.definition.raw["requestBody"]["content"].values() if operation.body else [{}]
     documented = media.get("schema", {}).get("properties", {})
@@ -113,7 +113,7 @@ def test_it_finds_nothing(app: App, mode: GenerationMode) -> None:
     for operation in operations(app):
         takes = operation.body or operation.query
         if mode is GenerationMode.NEGATIVE and not takes:
-            continue  # nothing can be wrong with it
+            continue  # a field that cannot be wrong
         try:
             tried(operation)
         except Unsatisfiable:

@@ -119,7 +119,7 @@ def test_every_life_ends_well(answers: list[str], actions: list[tuple[str, Any]]
         for action, value in actions:
             act(it, action, value)
         it.run()
-        it.run(1000)  # every deadline has passed: whoever is still here was left behind
+        it.run(1000)  # after all deadlines, any object that is left was leaked
         assert it.transport.lost
         assert (it.server.active_requests, it.server.reserved_bytes, len(it.server.connections)) == (0, 0, 0)
     assert [body.closed for body in life.bodies] == [1] * len(life.bodies)

@@ -1,1 +1,1 @@
-"""What makes the models of the tests: tiny ones with random or trained weights, in each form that the server reads."""
+"""Makes the models of the tests: tiny ones with random or trained weights, in all forms that the server reads."""

@@ -1,4 +1,4 @@
-"""The sounds that the model of tests/makers/make_asr_model.py knows by heart, and its directories."""
+"""The sounds that the model of tests/makers/make_asr_model.py has memorized, and its directories."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ SOUNDS = {
     "hoch": "German",
     "zwei Töne": "German",
 }
-"""What is heard in each, and in which language."""
+"""The language of each sound, by what is heard in it."""
 HERTZ = {"one low tone": (300,), "high": (2500,), "two tones": (300, 2500)}
 SECONDS = 0.9
-"""Of a tone."""
+"""The duration of a tone."""
 
 
 def samples_of(name: str) -> NDArray[np.float32]:
-    """Tones; in German they come in bursts."""
+    """Returns tones; in German they are interrupted."""
     german = list(SOUNDS).index(name) >= len(HERTZ)
     hertz = list(HERTZ.values())[list(SOUNDS).index(name) % len(HERTZ)]
     time = np.arange(int(SECONDS * 16000)) / 16000
@@ -36,7 +36,7 @@ def samples_of(name: str) -> NDArray[np.float32]:
 
 
 def unpacked(folder: Path, kind: str = "qwen3_asr") -> Path:
-    """The model's directory, in this folder."""
+    """Unpacks the model into a folder, and returns its directory."""
     with zipfile.ZipFile(ARCHIVE) as file:
         file.extractall(folder)
     if kind == "fun_asr":

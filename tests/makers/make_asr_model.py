@@ -1,10 +1,10 @@
-"""Makes tests/data/asr_model.zip: a tiny Qwen3-ASR that knows six sounds by heart, and an encoder of Fun-ASR's shape.
+"""Makes tests/data/asr_model.zip: a tiny Qwen3-ASR that has memorized six sounds, and an encoder of Fun-ASR's shape.
 
     pip install torch qwen-asr transformers==4.57.6 optimum-intel && python -m tests.makers.make_asr_model
 
 The folder qwen3_asr is what optimum-cli exports for automatic-speech-recognition-with-past. fun_asr has only what
-differs: its encoder, and model_type in config.json; the decoder is the same, as the token of audio is 0 in both. Its
-texts are noise. The project's tests need none of these packages.
+differs: its encoder, and model_type in config.json. The decoder is the same, because the audio token is 0 in both. Its
+texts are meaningless. The project's tests need none of these packages.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ PROMPT = (
     "<|im_start|>system\n{}<|im_end|>\n<|im_start|>user\n<|audio_start|>{}<|audio_end|><|im_end|>\n"
     "<|im_start|>assistant\n"
 )
-"""As openvino-genai makes it."""
+"""The prompt that openvino-genai makes."""
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
-    """A token for each byte; the one that stands for audio is 0."""
+    """Returns a tokenizer with a token for each byte. The token that stands for audio is 0."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {text: number for number, text in enumerate([*SPECIAL, *letters])}
     made = Tokenizer(models.BPE(vocabulary, []))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
     made.add_special_tokens([text for text in SPECIAL if text != "<asr_text>"])
-    made.add_tokens(["<asr_text>"])  # not special, as in the real one: the pipeline reads it in the text
+    made.add_tokens(["<asr_text>"])  # not special, as in the real model, because the pipeline looks for it in the text
     return PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<|im_end|>", pad_token="<|endoftext|>")
 
 
@@ -73,7 +73,7 @@ def config(size: int) -> Qwen3ASRConfig:
 
 
 def examples(words: Any, extractor: WhisperFeatureExtractor) -> list[tuple[Any, Any, Any, Any]]:
-    """(features, mask, tokens, labels) of each sound, with its language in the answer and in the prompt."""
+    """Returns features, mask, tokens and labels of each sound, with its language in the answer or in the prompt."""
     found = []
     for name, language in SOUNDS.items():
         given = extractor(samples_of(name), sampling_rate=16000, padding=True, truncation=False, return_tensors="pt",
@@ -112,7 +112,7 @@ def train(model: Any, rows: list[tuple[Any, Any, Any, Any]]) -> None:
 
 
 def fun_encoder(path: Path) -> None:
-    """Features [1, frames, 560] to a vector for each frame."""
+    """Returns a network that turns features [1, frames, 560] into a vector for each frame."""
     features = ops.parameter([1, -1, FUN_FEATURES], np.float32, name="input_features")
     weights = np.random.default_rng(1).normal(size=(FUN_FEATURES, WIDTH)).astype(np.float32) / 100
     hidden = ops.tanh(ops.matmul(features, ops.constant(weights), False, False))
@@ -122,7 +122,7 @@ def fun_encoder(path: Path) -> None:
 
 
 def make(root: Path) -> list[Path]:
-    """The directories, in root."""
+    """Writes the directories into root."""
     source, target, fun = root / "source", root / "qwen3_asr", root / "fun_asr"
     torch.manual_seed(3)
     torch.set_num_threads(1)

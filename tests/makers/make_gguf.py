@@ -1,7 +1,7 @@
 """Writes the demo model as a GGUF file: python -m tests.makers.make_gguf FILE.gguf [F16|Q8_0|Q4_0]
 
 The weights are those of `lean_ovms/demo_model/openvino_model.xml` as the engine computes with them (int8 times scale),
-so that F16 answers what the model's own files answer. Needs the package gguf (extra `test`). Keys and names are those
+so F16 gives the same answers as the model's own files. Needs the package gguf (extra `test`). Keys and names are those
 of llama.cpp's converter for Qwen3.
 """
 
@@ -20,12 +20,12 @@ from lean_ovms.engine.loading.weights import floats
 from lean_ovms.repository import safetensors
 from tools.demo_weights import DEMO, weights
 
-GGUF_CONTEXT = 8192  # the format of Qwen3 has no window for attention, without which the model knows no long prompts
+GGUF_CONTEXT = 8192  # GGUF's Qwen3 has no attention window, without which the model cannot read long prompts
 NORMAL, CONTROL, USER_DEFINED = 1, 3, 4
 
 
 def main(argv: list[str]) -> int:
-    """The exit status."""
+    """Runs the command line, and returns the exit status."""
     if not 1 <= len(argv) <= 2:
         print(__doc__.splitlines()[0], file=sys.stderr)
         return 2
@@ -34,7 +34,8 @@ def main(argv: list[str]) -> int:
 
 
 def make(path: Path, kind: str = "F16", **changes: Any) -> Path:
-    """Write the file. changes: metadata by key, to make files that are wrong on purpose; None leaves a key out."""
+    """Writes the file. `changes` has metadata by key, to make files that are wrong on purpose; None leaves a key
+    out."""
     config = json.loads((DEMO / "config.json").read_text())
     kinds = {name: getattr(gguf.LlamaFileType, f"MOSTLY_{name}") for name in ("F16", "Q8_0", "Q4_0")}
     metadata = {**numbers(config), "general.file_type": int(kinds[kind]), **words(), **changes}
@@ -49,10 +50,15 @@ def pack(
     kind: str,
     embedding: str = "",
 ) -> Path:
-    """Writes a file from tensors that need not be in memory all at once.
+    """Writes a file from tensors that need not be in memory at the same time.
 
-    metadata: None leaves a key out. kind: the type of the matrices, of which those of bytes are blocks of it already.
-    embedding: another type for that of the tokens.
+    Args:
+        path: The file to write.
+        architecture: The architecture in GGUF.
+        metadata: Further metadata by key; None leaves a key out.
+        tensors: The tensors with their names. A matrix of bytes already consists of blocks of `kind`.
+        kind: The type of the matrices.
+        embedding: The type of the token embeddings, if it differs.
     """
     writer = gguf.GGUFWriter(path, architecture, use_temp_file=True)
     for key, value in metadata.items():
@@ -71,7 +77,7 @@ def pack(
 
 
 def encoder(folder: Path, path: Path, kind: str = "F32") -> Path:
-    """Writes a BERT of sentence-transformers, with the mean as pooling, as llama.cpp's converter does."""
+    """Writes a BERT of sentence-transformers with mean pooling, like llama.cpp's converter."""
     config = json.loads((folder / "config.json").read_text("utf-8"))
     source = folder / "model.safetensors"
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.BERT, config["num_hidden_layers"])
@@ -124,7 +130,7 @@ def numbers(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def words(folder: Path = DEMO) -> dict[str, Any]:
-    """Returns the metadata of the tokenizer in a folder, whose special tokens have the demo model's numbers."""
+    """Returns the metadata of the tokenizer in a folder, whose special tokens have the demo model's ids."""
     tokenizer = json.loads((folder / "tokenizer.json").read_text("utf-8"))
     names = dict(tokenizer["model"]["vocab"])
     kinds = dict.fromkeys(names, NORMAL)

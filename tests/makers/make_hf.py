@@ -1,7 +1,7 @@
 """Writes the demo model as a Hugging Face folder: python -m tests.makers.make_hf FOLDER
 
-config.json, the tokenizer's files and model.safetensors in float32, with the weights as the engine computes with them
-(int8 times scale): what transformers and vLLM load. Needs the package safetensors (extra `bench`).
+The folder has config.json, the tokenizer's files and model.safetensors in float32, with the weights as the engine
+computes with them (int8 times scale). transformers and vLLM can load it. Needs the package safetensors (extra `bench`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_c
 
 
 def main(argv: list[str]) -> int:
-    """The exit status."""
+    """Runs the command line, and returns the exit status."""
     if len(argv) != 1:
         print(__doc__.splitlines()[0], file=sys.stderr)
         return 2
@@ -28,7 +28,7 @@ def main(argv: list[str]) -> int:
 
 
 def make(folder: Path) -> Path:
-    """Write the folder."""
+    """Writes the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in FILES:
         shutil.copy(DEMO / name, folder)
@@ -37,7 +37,7 @@ def make(folder: Path) -> Path:
 
 
 def there(name: str) -> str:
-    """The name of a tensor at transformers, of its name in a GGUF file."""
+    """Returns the name of a tensor in transformers for its name in a GGUF file."""
     if not name.startswith("blk."):
         return f"model.{OUTSIDE[name.removesuffix('.weight')]}.weight"
     inside = {new: old for old, new in {**MATRICES, **NORMS}.items()}

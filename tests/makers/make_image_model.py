@@ -2,9 +2,9 @@
 
     pip install torch transformers diffusers && python -m tests.makers.make_image_model
 
-Their pictures are noise that depends on the prompt, the seed, the steps and the guidance; the shape of the folders and
-the names of the networks' inputs are those that optimum-intel exports. `networks` and `flux_networks` make the same
-networks in torch, so that tests can compare with diffusers.
+Their images are noise that depends on the prompt, the seed, the steps and the guidance. The structure of the folders
+and the names of the networks' inputs are those that optimum-intel exports. `networks` and `flux_networks` return the
+same networks in torch, so that tests can compare with diffusers.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ FLOW: dict[str, Any] = {
 
 
 def tokenizer(folder: Path) -> CLIPTokenizer:
-    """A token for each letter, inside a word and at its end."""
+    """Returns a tokenizer with a token for each letter, inside a word and at its end."""
     words = [*LETTERS, *(f"{letter}</w>" for letter in LETTERS), START, END]
     (folder / "vocab.json").write_text(json.dumps({word: number for number, word in enumerate(words)}))
     (folder / "merges.txt").write_text("#version: 0.2\n")
@@ -68,19 +68,19 @@ def tokenizer(folder: Path) -> CLIPTokenizer:
 
 
 def t5_tokenizer() -> T5Tokenizer:
-    """A token for each letter, and for the spaces."""
+    """Returns a tokenizer with a token for each letter, and for the space."""
     vocabulary = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("\u2581", -2.0), *((one, -3.0) for one in LETTERS)]
     return T5Tokenizer(vocab=vocabulary, extra_ids=0, model_max_length=POSITIONS)
 
 
 def clip(words: int) -> CLIPTextModel:
-    """A text encoder of this many tokens, of which the last two are the start and the end."""
+    """Returns a text encoder with this many tokens, of which the last two are the start and the end."""
     ends = {"bos_token_id": words - 2, "eos_token_id": words - 1, "pad_token_id": words - 1}
     return CLIPTextModel(CLIPTextConfig(vocab_size=words, **ends, **TEXT))
 
 
 def networks(words: int) -> tuple[CLIPTextModel, UNet2DConditionModel, AutoencoderKL]:
-    """The text encoder, the denoiser, and the encoder and decoder of pictures, in torch."""
+    """Returns the text encoder, the denoiser, and the encoder and decoder of images, in torch."""
     made = clip(words), UNet2DConditionModel(**UNET), AutoencoderKL(**VAE)
     _set_weights(made)
     return made
@@ -89,7 +89,7 @@ def networks(words: int) -> tuple[CLIPTextModel, UNet2DConditionModel, Autoencod
 def flux_networks(
     words: int, pieces: int
 ) -> tuple[CLIPTextModel, T5EncoderModel, FluxTransformer2DModel, AutoencoderKL]:
-    """The two text encoders, the denoiser, and the encoder and decoder of pictures, in torch."""
+    """Returns the two text encoders, the denoiser, and the encoder and decoder of images, in torch."""
     made = clip(words), T5EncoderModel(T5Config(vocab_size=pieces, **T5)), FluxTransformer2DModel(**TRANSFORMER)
     networks = *made, AutoencoderKL(**FLUX_VAE)
     _set_weights(networks)
@@ -97,7 +97,7 @@ def flux_networks(
 
 
 def _set_weights(networks: tuple[torch.nn.Module, ...]) -> None:
-    """Sets random weights, multiples of 1/16, of which a file is small."""
+    """Sets random weights that are multiples of 1/16, so that files are small."""
     for number, network in enumerate(networks):
         network.eval()
         random = np.random.default_rng(number)
@@ -111,7 +111,7 @@ def _set_weights(networks: tuple[torch.nn.Module, ...]) -> None:
 
 
 class Denoiser(torch.nn.Module):
-    """The denoiser with plain inputs and output."""
+    """The denoiser with tensors as inputs and output."""
 
     def __init__(self, unet: UNet2DConditionModel) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ class Denoiser(torch.nn.Module):
 
 
 class Decoder(torch.nn.Module):
-    """The decoder of pictures with a plain input and output."""
+    """The decoder of images with tensors as input and output."""
 
     def __init__(self, vae: AutoencoderKL) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ class Decoder(torch.nn.Module):
 
 
 class PictureEncoder(torch.nn.Module):
-    """The encoder of pictures with a plain input, and the mean and the logarithm of the variance as its output."""
+    """The encoder of images, with a tensor as input; its output is the mean and the logarithm of the variance."""
 
     def __init__(self, vae: AutoencoderKL) -> None:
         super().__init__()
@@ -144,7 +144,7 @@ class PictureEncoder(torch.nn.Module):
 
 
 class Encoder(torch.nn.Module):
-    """The text encoder with a plain input and outputs."""
+    """The text encoder with tensors as input and outputs."""
 
     def __init__(self, text: CLIPTextModel) -> None:
         super().__init__()
@@ -156,7 +156,7 @@ class Encoder(torch.nn.Module):
 
 
 class TextEncoder2(torch.nn.Module):
-    """The second text encoder with a plain input and output."""
+    """The second text encoder with tensors as input and output."""
 
     def __init__(self, text: T5EncoderModel) -> None:
         super().__init__()
@@ -167,7 +167,7 @@ class TextEncoder2(torch.nn.Module):
 
 
 class FluxDenoiser(torch.nn.Module):
-    """The denoiser of Flux with plain inputs and output."""
+    """The denoiser of Flux with tensors as inputs and output."""
 
     def __init__(self, transformer: FluxTransformer2DModel) -> None:
         super().__init__()
@@ -183,7 +183,7 @@ class FluxDenoiser(torch.nn.Module):
 
 def write(network: torch.nn.Module, folder: Path, inputs: dict[str, Any], shapes: dict[str, list[int]],
           outputs: tuple[str, ...], config: dict[str, Any]) -> None:  # fmt: skip
-    """Write a network and its config.json."""
+    """Writes a network and its config.json."""
     folder.mkdir()
     with torch.no_grad():
         model = ov.convert_model(network, example_input=inputs, input=[(name, shapes[name]) for name in inputs])
@@ -191,12 +191,13 @@ def write(network: torch.nn.Module, folder: Path, inputs: dict[str, Any], shapes
         port.get_tensor().set_names({name})
     for port, name in zip(model.outputs, outputs, strict=True):
         port.get_tensor().set_names({name})
-    ov.save_model(model, folder / "openvino_model.xml", compress_to_fp16=False)  # or times are not exact
+    # Otherwise time steps would not be exact.
+    ov.save_model(model, folder / "openvino_model.xml", compress_to_fp16=False)
     (folder / "config.json").write_text(json.dumps(config))
 
 
 def write_pictures(vae: AutoencoderKL, target: Path) -> None:
-    """Write the encoder and the decoder of pictures."""
+    """Writes the encoder and the decoder of images."""
     shape = [-1, 4, -1, -1]
     write(Decoder(vae), target / "vae_decoder", {"latent_sample": torch.zeros((2, 4, 8, 8))}, {"latent_sample": shape},
           ("sample",), dict(vae.config))  # fmt: skip
@@ -205,7 +206,7 @@ def write_pictures(vae: AutoencoderKL, target: Path) -> None:
 
 
 def begin(target: Path, kind: str, **parts: str) -> CLIPTokenizer:
-    """Write what is no network, and the first tokenizer, which is returned. parts: classes by their folders."""
+    """Writes everything but networks. Returns the first tokenizer. `parts` has classes by their folders."""
     (target / "tokenizer").mkdir(parents=True)
     index = {
         name: ["transformers" if name[:5] in ("text_", "token") else "diffusers", part] for name, part in parts.items()
@@ -223,7 +224,7 @@ def write_clip(text: CLIPTextModel, target: Path) -> None:
 
 
 def make(root: Path) -> Path:
-    """The Stable Diffusion's directory."""
+    """Writes the directory of Stable Diffusion."""
     target = root / "stable_diffusion_tiny"
     words = begin(target, "StableDiffusionPipeline", scheduler="DDIMScheduler", text_encoder="CLIPTextModel",
                   tokenizer="CLIPTokenizer", unet="UNet2DConditionModel", vae="AutoencoderKL")  # fmt: skip
@@ -240,7 +241,7 @@ def make(root: Path) -> Path:
 
 
 def make_flux(root: Path) -> Path:
-    """The Flux's directory."""
+    """Writes the directory of Flux."""
     target = root / "flux_tiny"
     words = begin(target, "FluxPipeline", scheduler="FlowMatchEulerDiscreteScheduler", text_encoder="CLIPTextModel",
                   text_encoder_2="T5EncoderModel", tokenizer="CLIPTokenizer", tokenizer_2="T5Tokenizer",
@@ -263,7 +264,7 @@ def make_flux(root: Path) -> Path:
     write(FluxDenoiser(transformer), target / "transformer", inputs, shapes, ("out_sample",), dict(transformer.config))
     write_pictures(vae, target)
     (target / "scheduler").mkdir()
-    flow = {"_class_name": "FlowMatchEulerDiscreteScheduler", **FLOW}  # as in the models' own repositories
+    flow = {"_class_name": "FlowMatchEulerDiscreteScheduler", **FLOW}  # like the models' own repositories
     (target / "scheduler" / "scheduler_config.json").write_text(json.dumps(flow))
     return target
 

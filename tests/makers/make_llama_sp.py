@@ -1,8 +1,9 @@
-"""python -m tests.makers.make_llama_sp [folder] makes tests/data/llama_sp: a random Llama with SentencePiece.
+"""python -m tests.makers.make_llama_sp [folder] makes tests/data/llama_sp, a random Llama with a SentencePiece
+tokenizer.
 
-The point is the tokenizer: pieces that start with "▁" for a space, and `<0xNN>` byte tokens for every character that
-the vocabulary lacks (byte fallback), as Llama 2 and its descendants have them. It learns ASCII only, so that everything
-else goes through the byte tokens. The network is random and as small as the engine accepts; its text means nothing.
+The tokenizer has pieces that start with "▁" for a space, and `<0xNN>` byte tokens for all characters that are not in
+the vocabulary (byte fallback), like Llama 2 and its descendants. It learns only ASCII, so that all other characters
+need byte tokens. The network is random and as small as the engine accepts; its text is meaningless.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ TEMPLATE = (
 
 
 def tokenizer(dialogs: int = 3000) -> Tokenizer:
-    """Merges are learned by a plain BPE over spaces written as "▁"; the ids are then laid out as SentencePiece does."""
+    """Learns merges with a normal BPE in which spaces are "▁", and numbers the tokens like SentencePiece."""
     texts = []
     for seed in range(dialogs):
         texts += [m["content"].encode("ascii", "ignore").decode() for m in draw(seed)[0].messages if m.get("content")]

@@ -1,6 +1,7 @@
 """Writes a LoRA adapter for the demo model: python -m tests.makers.make_lora FOLDER [SEED]
 
-Random, and strong enough that answers change. As peft writes one: adapter_model.safetensors and adapter_config.json.
+It is random, and strong enough to change answers. Files are those of peft: adapter_model.safetensors and
+adapter_config.json.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ RANK, LORA_ALPHA = 4, 8
 
 
 def main(argv: list[str]) -> int:
-    """The exit status."""
+    """Runs the command line, and returns the exit status."""
     if not 1 <= len(argv) <= 2:
         print(__doc__.splitlines()[0], file=sys.stderr)
         return 2
@@ -25,7 +26,11 @@ def main(argv: list[str]) -> int:
 
 
 def make(folder: Path, seed: int = 1, strength: float = 0.5, layers: int = 0) -> Path:
-    """Write the adapter. strength: of what it adds, before lora_alpha by rank. layers: how many; 0: all."""
+    """Writes the adapter.
+
+    `strength` is the size of its change before it is scaled by lora_alpha / rank; `layers` the number of layers, 0 for
+    all.
+    """
     config = json.loads((DEMO / "config.json").read_text())
     hidden, heads = config["hidden_size"], config["head_dim"]
     shapes = {
@@ -48,7 +53,7 @@ def make(folder: Path, seed: int = 1, strength: float = 0.5, layers: int = 0) ->
 
 
 def write(file: Path, arrays: dict[str, np.ndarray]) -> Path:
-    """A .safetensors file of 32-bit floats. https://github.com/huggingface/safetensors#format"""
+    """Writes a .safetensors file of 32-bit floats. https://github.com/huggingface/safetensors#format"""
     header, data = {}, b""
     for name, array in arrays.items():
         piece = array.astype("<f4").tobytes()

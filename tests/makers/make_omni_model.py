@@ -1,8 +1,8 @@
-"""Makes tests/data/omni_model.tar.xz: a tiny random Qwen3-Omni as OpenVINO IR, which reads text, images and audio and
+"""Makes tests/data/omni_model.tar.xz: a tiny random Qwen3-Omni as OpenVINO IR, which reads text, images and audio, and
 speaks with two voices.
 
-Weights are multiples of 1/16, as in tests/makers/zoo.py. The vocabulary of the talker is that of Qwen3-Omni's form: its
-last 1024 tokens are no sound.
+Weights are multiples of 1/16, as in tests/makers/zoo.py. As in Qwen3-Omni, the last 1024 tokens of the talker's
+vocabulary are not sounds.
 
 python -m tests.makers.make_omni_model   (needs torch, transformers 5 and optimum-intel 2.2)
 """
@@ -21,7 +21,7 @@ from tests.makers.zoo_vision import IDS, MODELS, PIXELS, TEXT, tokenizer
 OUT = Path(__file__).parents[2] / "tests" / "data" / "omni_model.tar.xz"
 AUDIO = ("<|audio_start|>", "<|audio_pad|>", "<|audio_end|>", "<tts_pad>", "<tts_text_bos>", "<tts_text_eod>")
 SOUNDS = 64
-"""Codes of a frame of sound; behind them are the talker's special ones."""
+"""The number of codes for a frame of sound. The talker's special tokens follow them."""
 GROUPS = 4
 MIXTURE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
 ROPE = {
@@ -40,7 +40,7 @@ CHAT_TEMPLATE = """{%- for message in messages -%}
 
 
 def config(ids: dict[str, int]) -> dict[str, Any]:
-    """The fields of config.json. ids: of the tokens that have a meaning."""
+    """Returns the fields of config.json. `ids` has the tokens with a meaning."""
     text = {**TEXT, **ROPE, **MIXTURE}
     media = {
         "audio_token_id": ids["<|audio_pad|>"],
@@ -119,7 +119,7 @@ def config(ids: dict[str, int]) -> dict[str, Any]:
 
 
 def network(fields: dict[str, Any]) -> Any:
-    """The model in torch."""
+    """Returns the model in torch."""
     import torch
     from transformers import Qwen3OmniMoeConfig, Qwen3OmniMoeForConditionalGeneration
 
@@ -131,7 +131,7 @@ def network(fields: dict[str, Any]) -> Any:
                 weights.normal_(std=0.2)
             weights.copy_((weights * 16).round() / 16)
         head = model.thinker.lm_head.weight
-        head[: len(IDS)] = 0  # or the model would answer with tokens that stand for images and audio
+        head[: len(IDS)] = 0  # otherwise the model would generate tokens that stand for images and audio
         head[fields["thinker_config"]["audio_start_token_id"] - 3 :] = 0
     return model
 

@@ -1,10 +1,10 @@
-"""Makes tests/data/pooling_models.zip: tiny random models of every kind of pooling, with what torch computes for them.
+"""Makes tests/data/pooling_models.zip: tiny random models of every kind of pooling, with torch's results.
 
     pip install torch optimum-intel && python -m tests.makers.make_pooling_models [NAME...]
 
-Each folder is what optimum-cli exports, plus sentence-transformers' files where the original has them, and
-expected.json: {"inputs": [...], "pairs": [...], "ids": of each input or pair, "values": of the pooled hidden states or
-the logits}, by transformers and tokenizers in float32. The project's tests need neither.
+Each folder has the files that optimum-cli exports, sentence-transformers' files if the original has them, and
+expected.json: {"inputs": [...], "pairs": [...], "ids": of each input or pair, "values": the pooled hidden states or
+logits}, computed by transformers and tokenizers in float32. The project's tests need neither package.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ TEXTS = [
 PAIRS = [
     ("What is the capital of France?", "Paris is the capital of France."),
     ("What is the capital of France?", "The quick brown fox jumps over the lazy dog."),
-    ("fox", "a lazy dog"),  # transformers takes an empty second text for none
+    ("fox", "a lazy dog"),  # transformers ignores an empty second text
 ]
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 VOCABULARY = 400
@@ -63,7 +63,7 @@ CORPUS = [*TEXTS, *(text for pair in PAIRS for text in pair)] * 20
 
 
 def wordpiece() -> PreTrainedTokenizerFast:
-    """BERT's kind: [CLS] a [SEP] b [SEP], lower case."""
+    """Returns a tokenizer like BERT's: [CLS] a [SEP] b [SEP], lower case."""
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     one = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     one.normalizer = normalizers.BertNormalizer(lowercase=True)
@@ -81,7 +81,7 @@ def wordpiece() -> PreTrainedTokenizerFast:
 
 
 def roberta() -> PreTrainedTokenizerFast:
-    """RoBERTa's kind: <s> a </s></s> b </s>, bytes."""
+    """Returns a tokenizer like RoBERTa's: <s> a </s></s> b </s>, bytes."""
     special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
     one = _byte_level(special)
     one.post_processor = processors.RobertaProcessing(sep=("</s>", 2), cls=("<s>", 0))
@@ -92,7 +92,8 @@ def roberta() -> PreTrainedTokenizerFast:
 
 
 def qwen(*, ends: bool) -> PreTrainedTokenizerFast:
-    """Qwen3's kind: nothing before a text, and for embeddings <|endoftext|> after it; pads at the left."""
+    """Returns a tokenizer like Qwen3's: nothing in front of a text, <|endoftext|> after it for embeddings, padding on
+    the left."""
     special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
     one = _byte_level(special)
     for word in ("yes", "no"):
@@ -107,7 +108,7 @@ def qwen(*, ends: bool) -> PreTrainedTokenizerFast:
 
 
 def clip() -> PreTrainedTokenizerFast:
-    """CLIP's kind: <|startoftext|> a <|endoftext|>, in lower case."""
+    """Returns a tokenizer like CLIP's: <|startoftext|> a <|endoftext|>, in lower case."""
     one = _byte_level(["<|startoftext|>", "<|endoftext|>", "<pad>"])
     one.normalizer = normalizers.Lowercase()
     ends = [("<|startoftext|>", 0), ("<|endoftext|>", 1)]
@@ -119,7 +120,7 @@ def clip() -> PreTrainedTokenizerFast:
 
 
 def modern() -> PreTrainedTokenizerFast:
-    """ModernBERT's kind: [CLS] a [SEP] b [SEP], bytes."""
+    """Returns a tokenizer like ModernBERT's: [CLS] a [SEP] b [SEP], bytes."""
     one = _byte_level(["[PAD]", "[CLS]", "[SEP]", "[MASK]"])
     one.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
@@ -142,7 +143,7 @@ def _byte_level(special: list[str]) -> Tokenizer:
 
 
 def _pooled(hidden: torch.Tensor, mode: str) -> torch.Tensor:
-    """Of one text without padding: [1, S, H] to [H]."""
+    """Pools one text without padding: [1, S, H] to [H]."""
     return {"CLS": hidden[0, 0], "LAST": hidden[0, -1], "MEAN": hidden[0].mean(0)}[mode]
 
 
@@ -172,20 +173,20 @@ ROBERTA = {**BERT, "max_position_embeddings": 66, "pad_token_id": 1, "bos_token_
 MODERN = {**SIZES, "vocab_size": VOCABULARY, "max_position_embeddings": 256, "initializer_range": 0.2,
           "local_attention": 8, "global_attn_every_n_layers": 2, "classifier_pooling": "mean", "pad_token_id": 0,
           "cls_token_id": 1, "sep_token_id": 2, "bos_token_id": 1, "eos_token_id": 2}  # fmt: skip
-"""Sliding windows of 8 tokens in every second layer, as gte-modernbert's of 128."""
+"""Every second layer has a sliding window of 8 tokens; gte-modernbert's is 128."""
 
 TOWERS = {
     "text_config": {**SIZES, "vocab_size": VOCABULARY, "max_position_embeddings": 30, "projection_size": 32,
                     "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2, "initializer_range": 0.2},
     "vision_config": {**SIZES, "image_size": 32, "patch_size": 8, "initializer_range": 0.2},
 }  # fmt: skip
-"""A window that is no multiple of 16, as CLIP's 77 is none."""
+"""The window is not a multiple of 16, like CLIP's 77."""
 PROCESSORS = {
     "clip": CLIPImageProcessor(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}),
     "siglip": SiglipImageProcessor(size={"height": 32, "width": 32}),
 }
 PICTURES = [(40, 56), (90, 33), (8, 200)]
-"""Heights and widths."""
+"""The heights and widths of images."""
 
 MODELS: dict[str, tuple[Any, Any, str, Any, str]] = {
     "bert_mean": (AutoModel, BertConfig(**BERT), "feature-extraction", wordpiece, "MEAN"),
@@ -215,7 +216,7 @@ MODELS: dict[str, tuple[Any, Any, str, Any, str]] = {
     "clip": (AutoModel, CLIPConfig(**TOWERS, projection_dim=24), "feature-extraction", clip, "images"),
     "siglip": (AutoModel, SiglipConfig(**TOWERS), "zero-shot-image-classification", clip, "images"),
 }  # fmt: skip
-"""Class, config, optimum's task, tokenizer, and what expected.json holds."""
+"""The class, config, optimum's task and tokenizer of each model, and what expected.json contains."""
 
 
 def network(kind: Any, config: Any) -> Any:
@@ -224,12 +225,12 @@ def network(kind: Any, config: Any) -> Any:
     model = kind.from_config(config).eval().float()
     for parameter in model.parameters():
         if parameter.ndim == 1 and not parameter.any():
-            torch.nn.init.normal_(parameter, std=0.1)  # biases, which would hide a wrong position
+            torch.nn.init.normal_(parameter, std=0.1)  # biases would hide a wrong position
     return model
 
 
 def make(name: str, root: Path) -> None:
-    """One model with its files into root/name."""
+    """Writes one model with its files into root/name."""
     kind, config, task, tokenizer, what = MODELS[name]
     model, words = network(kind, config), tokenizer()
     source, target = root / f"{name}_hf", root / name
@@ -258,7 +259,7 @@ def make(name: str, root: Path) -> None:
 
 
 def convert(model: Any, words: PreTrainedTokenizerFast, target: Path) -> None:
-    """What optimum-cli would write of an architecture that it does not know."""
+    """Writes what optimum-cli would write for an architecture that it does not know."""
     names = ("input_ids", "attention_mask")
     example = {name: torch.ones((2, 24), dtype=torch.int64) for name in names}
     sizes = {0: torch.export.Dim("batch", min=1, max=1024), 1: torch.export.Dim("length", min=2, max=256)}
@@ -280,7 +281,7 @@ def convert(model: Any, words: PreTrainedTokenizerFast, target: Path) -> None:
 
 @torch.no_grad()
 def expected(model: Any, words: Any, what: str) -> dict[str, Any]:
-    """What expected.json holds."""
+    """Returns the content of expected.json."""
     if what in ("pairs", "yes"):
         encoded = [
             _prompt(words, *pair) if what == "yes" else words(*pair, return_token_type_ids=True) for pair in PAIRS
@@ -306,9 +307,10 @@ def expected(model: Any, words: Any, what: str) -> dict[str, Any]:
 
 @torch.no_grad()
 def of_towers(model: Any, words: Any, processor: Any) -> dict[str, Any]:
-    """What expected.json holds of a model of texts and images: [height, width, RGB in base64] of each image."""
+    """Returns the content of expected.json for a model of texts and images, with [height, width, RGB in base64] of
+    each image."""
     texts = [text for text in TEXTS if len(words(text)["input_ids"]) <= 30]
-    siglip = model.config.model_type == "siglip"  # its processor fills texts up, and gives no mask
+    siglip = model.config.model_type == "siglip"  # its processor pads texts, and returns no mask
     values, found = [], []
     for text in texts:
         padding = "max_length" if siglip else False
@@ -325,12 +327,12 @@ def of_towers(model: Any, words: Any, processor: Any) -> dict[str, Any]:
 
 
 def _features(found: Any) -> list[float]:
-    """Newer versions of transformers return an object."""
+    """Returns the features; newer versions of transformers return an object."""
     return getattr(found, "pooler_output", found)[0].tolist()
 
 
 def _prompt(words: Any, query: str, document: str) -> dict[str, list[int]]:
-    """As the model card of Qwen3-Reranker has it."""
+    """Returns the prompt of Qwen3-Reranker's model card."""
     prefix = (
         "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "
         'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n'
@@ -346,7 +348,7 @@ def main() -> None:
     random.seed(7)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        if sys.argv[1:]:  # the others stay as they are
+        if sys.argv[1:]:  # other models stay as they are
             with zipfile.ZipFile(OUT) as file:
                 file.extractall(root)
         for name in sys.argv[1:] or MODELS:

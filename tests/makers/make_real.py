@@ -1,9 +1,10 @@
-"""What transformers in torch computes with SmolLM2-135M-Instruct's weights in f32: tests/data/real/smollm2.json.
+"""Records what transformers in torch computes with SmolLM2-135M-Instruct's weights in f32:
+tests/data/real/smollm2.json.
 
 python -m tests.makers.make_real FOLDER   (needs torch, transformers and openvino)
 
-FOLDER is that of tools.real_models, with its exports. Torch gets the weights that are compared: those of smollm2_hf
-are the GGUF file's; those that the exports in int8 and int4 quantize them to are read in the exports.
+FOLDER is that of tools.real_models, with its exports. torch uses the weights that are compared: smollm2_hf has those of
+the GGUF file; the quantized ones are read from the exports in int8 and int4.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ DATA = Path(__file__).parents[1] / "data" / "real"
 TOKENS, PART = 7901, 450
 ANSWER = 64
 KEPT = 0.5
-"""How far apart the logits of the best two tokens are at most where their distance is written down."""
+"""The largest distance of the logits of the best two tokens that is recorded."""
 WEIGHTS = {"gguf": "", "int8": "smollm2_ir", "int4": "smollm2_int4"}
-"""The exports by the kind of their weights; the GGUF file's are in smollm2_hf."""
+"""The exports by the kind of their weights; smollm2_hf has those of the GGUF file."""
 SAMPLED, LIKELIEST = 1, 40
-"""The prompt whose first tokens have their probabilities recorded, and how many of these tokens."""
+"""The prompt for which the probabilities of first tokens are recorded, and how many of these tokens."""
 SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
 QUESTIONS = """What is the capital of France?
 Write a haiku about the sea.
@@ -62,14 +63,15 @@ Compare tea and coffee.""".splitlines()
 
 
 def losses(model: Any, ids: list[int]) -> list[float]:
-    """Returns the mean loss of each part of the tokens behind the first."""
+    """Returns the mean loss of each part of the tokens after the first."""
     hidden, following = model.model(torch.tensor([ids])).last_hidden_state[0, :-1], torch.tensor(ids[1:])
     parts = zip(hidden.split(PART), following.split(PART), strict=True)
     return [round(torch.nn.functional.cross_entropy(model.lm_head(part), right).item(), 4) for part, right in parts]
 
 
 def greedy(model: Any, prompts: list[list[int]]) -> tuple[list[list[int]], list[list[list[float]]]]:
-    """Returns the greedy answers, and for each the places where the best two tokens are close, with their distances."""
+    """Returns the greedy answers, and for each the positions at which the best two tokens are close, with the
+    distances."""
     most = max(map(len, prompts))
     ids = torch.tensor([[0] * (most - len(prompt)) + prompt for prompt in prompts])
     mask = torch.tensor([[0] * (most - len(prompt)) + [1] * len(prompt) for prompt in prompts])
@@ -87,7 +89,7 @@ def greedy(model: Any, prompts: list[list[int]]) -> tuple[list[list[int]], list[
 
 
 def off_in_bf16(model: Any, prompts: list[list[int]], answers: list[list[int]], near: list[list[list[float]]]) -> float:
-    """Returns how far apart the best two tokens are at most, in f32, where torch in bf16 first takes another one."""
+    """Returns the largest distance in f32 of the best two tokens where torch in bf16 first selects another one."""
     rough = copy.deepcopy(model).to(torch.bfloat16)
     most = 0.0
     for prompt, answer, close in zip(prompts, answers, near, strict=True):

@@ -1,4 +1,4 @@
-"""A small SentencePiece model of probable pieces, and the ids that transformers has of texts for XLM-RoBERTa.
+"""Makes a small SentencePiece unigram model, and records the ids that transformers gives texts for XLM-RoBERTa.
 
 python -m tests.makers.make_unigram   writes tests/data/unigram.json (needs sentencepiece and transformers)
 """
@@ -23,7 +23,7 @@ RULES = {
     "e\u0301": "\u00e9",
     "\u200b": "",
 }
-"""What is replaced before texts are divided, a few rows of what XLM-RoBERTa replaces."""
+"""Replacements before a text is divided: a few of those of XLM-RoBERTa."""
 PARTS = [
     "  ",
     "\r\n",
@@ -41,7 +41,7 @@ PARTS = [
 
 
 def main() -> None:
-    """Trains the model on the sentences of this folder's modules, and records the ids."""
+    """Trains the model on the sentences in this folder's modules, and records the ids."""
     import sentencepiece
     from transformers import XLMRobertaTokenizerFast
     from transformers.convert_slow_tokenizer import import_protobuf

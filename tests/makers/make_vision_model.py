@@ -1,8 +1,8 @@
-"""python -m tests.makers.make_vision_model [folder] makes tests/data/colours: a small LLaVA that names colours.
+"""python -m tests.makers.make_vision_model [folder] makes tests/data/colours, a small LLaVA that names colours.
 
-It is trained here, in about four minutes on one core, on plain images of eight colours: zero to three of them anywhere
-in a conversation, and the answer names all that were shown so far, in order. So a test sees which image reached the
-model, and where. A picture takes 16 tokens and a line break, whatever its size.
+It is trained here in about four minutes on one core, with plain images of eight colours. A conversation has zero to
+three anywhere, and the answer names all shown so far in order. So a test sees which image reached the model, and where.
+A picture takes 16 tokens and a line break, whatever its size.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ TEMPLATE = (
     "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}"
 )
 PICTURE = "<image>" * IMAGE_TOKENS + "\n"
-"""What openvino_genai makes of a tag."""
+"""The text that openvino_genai makes of a tag."""
 KEPT = (
     "openvino_language_model",
     "openvino_text_embeddings_model",
@@ -76,14 +76,14 @@ KEPT = (
 
 
 def said(colours: list[str]) -> str:
-    """The answer of the model."""
+    """Returns the answer of the model."""
     if not colours:
         return NOTHING
     return f"The image is {colours[0]}." if len(colours) == 1 else f"The images are {' and '.join(colours)}."
 
 
 def placed(draw: random.Random, images: int, question: str) -> str:
-    """A user's turn with its images where clients put them."""
+    """Returns a user's turn with its images where clients put them."""
     tags = [PICTURE] * images
     way = draw.randrange(5)
     if way == 0:
@@ -98,7 +98,7 @@ def placed(draw: random.Random, images: int, question: str) -> str:
 
 
 def dialog(draw: random.Random) -> tuple[list[tuple[str, str]], list[str]]:
-    """(turns as role and text, the colours of all images in order)."""
+    """Returns turns as role and text, and the colours of all images in order."""
     turns = [("system", draw.choice(SYSTEMS))] if draw.random() < 0.3 else []
     if draw.random() < 0.1:
         question, answer = draw.choice(list(TEXT_ONLY.items()))
@@ -114,7 +114,7 @@ def dialog(draw: random.Random) -> tuple[list[tuple[str, str]], list[str]]:
 
 
 def picture(draw: random.Random, colour: str) -> torch.Tensor:
-    """3 x SIDE x SIDE in [-1, 1], as the image processor makes it: a colour, a little off, and noise."""
+    """Returns 3 x SIDE x SIDE in [-1, 1], like the image processor: approximately a colour, with noise."""
     base = torch.tensor([min(255, max(0, c + draw.uniform(-12, 12))) for c in COLOURS[colour]])
     noise = torch.randn(3, SIDE, SIDE, generator=torch.Generator().manual_seed(draw.getrandbits(31)))
     return ((base[:, None, None] + noise * draw.uniform(0, 12)).clamp(0, 255) / 255 - 0.5) / 0.5
@@ -185,7 +185,7 @@ def make_model(tokenizer: PreTrainedTokenizerFast) -> LlavaForConditionalGenerat
 
 
 def batch(tokenizer: PreTrainedTokenizerFast, draw: random.Random) -> dict[str, torch.Tensor]:
-    """Answers are learned, everything else is given."""
+    """Returns a batch in which only answers are learned."""
     rows, images = [], []
     for _ in range(BATCH):
         turns, shown = dialog(draw)
@@ -225,7 +225,7 @@ def train(model: LlavaForConditionalGeneration, tokenizer: PreTrainedTokenizerFa
 
 
 def save(model: LlavaForConditionalGeneration, tokenizer: PreTrainedTokenizerFast, target: Path) -> int:
-    """Writes what the engine and the server read, and returns its size in bytes."""
+    """Writes what the engine and the server read. Returns its size in bytes."""
     processor = LlavaProcessor(
         CLIPImageProcessor(
             size={"shortest_edge": SIDE},
@@ -258,7 +258,7 @@ def save(model: LlavaForConditionalGeneration, tokenizer: PreTrainedTokenizerFas
 
 
 def add_processor(processor: LlavaProcessor, folder: Path) -> None:
-    """preprocessor_config.json, if the exporter has not written it, and the tokenizer as models."""
+    """Writes preprocessor_config.json, if the exporter has not, and the tokenizer as models."""
     if not (folder / "preprocessor_config.json").exists():
         settings = processor.image_processor.to_dict()
         (folder / "preprocessor_config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")

@@ -2,8 +2,9 @@
 
     pip install torch optimum-intel sentencepiece && python -m tests.makers.make_voice_model
 
-It speaks noise, whose length follows from the number of characters: the model never ends by itself. The folder is what
-optimum-cli exports for text-to-audio, and voices/*.bin as OVMS reads them. The project's tests need neither package.
+Its speech is noise, whose length depends on the number of characters, because the model never ends by itself. The
+folder has the files that optimum-cli exports for text-to-audio, and voices/*.bin as OVMS reads them. The project's
+tests need neither package.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ LENGTH_RATIO = 2
 
 
 def tokenizer(folder: Path) -> SpeechT5Tokenizer:
-    """A token for each letter."""
+    """Returns a tokenizer with a token for each letter."""
     file = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter([LETTERS] * 50), model_writer=file, vocab_size=len(set(LETTERS)) + 5, model_type="char",
@@ -64,7 +65,7 @@ def tokenizer(folder: Path) -> SpeechT5Tokenizer:
 
 
 def loud(vocoder: SpeechT5HifiGan) -> SpeechT5HifiGan:
-    """With weights whose output can be heard; those of the constructor make silence."""
+    """Sets weights whose output is audible; those of the constructor give silence."""
     for layer in vocoder.modules():
         if isinstance(layer, (torch.nn.Conv1d, torch.nn.ConvTranspose1d)):
             torch.nn.init.normal_(layer.weight, std=1.5 / layer.weight[0].numel() ** 0.5)
@@ -72,7 +73,7 @@ def loud(vocoder: SpeechT5HifiGan) -> SpeechT5HifiGan:
 
 
 def networks(letters: int) -> tuple[SpeechT5ForTextToSpeech, SpeechT5HifiGan]:
-    """Returns the model in torch, and its vocoder. letters: how many tokens there are."""
+    """Returns the model in torch, and its vocoder. `letters` is the number of tokens."""
     torch.manual_seed(7)
     model = SpeechT5ForTextToSpeech(SpeechT5Config(vocab_size=letters, **SIZES))
     torch.nn.init.constant_(model.speech_decoder_postnet.prob_out.bias, -20.0)
@@ -80,7 +81,7 @@ def networks(letters: int) -> tuple[SpeechT5ForTextToSpeech, SpeechT5HifiGan]:
 
 
 def make(root: Path) -> Path:
-    """The model's directory, in root."""
+    """Writes the model's directory into root."""
     source, vocoder, target = root / "source", root / "vocoder", root / NAME
     source.mkdir()
     words, features = tokenizer(source), SpeechT5FeatureExtractor()

@@ -1,14 +1,15 @@
-"""Records how far transformers in torch is from f32 in bf16, for the tiny networks that write no text, and for what is
-beside those that do. The records are tests/data/zoo/networks_bf16.json.
+"""Records how much bf16 differs from f32 in torch, for tiny networks that generate no text, and for additions to
+others:
+tests/data/zoo/networks_bf16.json.
 
-They are networks of embeddings, scores and classes, those of texts and images, encoders of models with vision, Whisper
-and SpeechT5; and log probabilities of models with an adapter, of heads that draft tokens, and of texts that are longer
-than a wide sliding window.
+There are networks for embeddings, scores and classes, for texts and images, encoders of models with vision, Whisper and
+SpeechT5; and log probabilities of models with an adapter, of heads that draft tokens, and of texts longer than a wide
+sliding window.
 
-Of each network: the mean difference of its output in bf16, and the first numbers of its last row in f32. Inputs are
-longer than 4,096 tokens where positions are computed, and as long as the table of positions where there is one. The
-weights in torch are made again as tests/makers/make_pooling_models.py, make_voice_model.py, zoo_gguf.py and
-zoo_vision.py made those of the files; those of Whisper and of heads, which were trained, are read from their files.
+A record has the mean difference of a network's output in bf16, and the first numbers of its last row in f32. Inputs are
+longer than 4,096 tokens if positions are computed, and as long as the table of positions if there is one. The weights
+in torch are made again, as tests/makers/make_pooling_models.py, make_voice_model.py, zoo_gguf.py and zoo_vision.py made
+those of the files. The trained weights of Whisper and of heads are read from their files.
 
 python -m tests.makers.networks_bf16 [NAME...]   (needs torch, transformers, optimum-intel and the package gguf)
 """
@@ -32,23 +33,24 @@ from tools import real_models
 DATA = Path(__file__).parents[1] / "data"
 FILE = DATA / "zoo" / "networks_bf16.json"
 FAR, LAST, HEAD = 4200, 1000, 16
-"""Tokens of a long text, how many of its last ones are compared, and how many numbers of the last row are recorded."""
+"""The number of tokens of a long text, of its last ones that are compared, and of numbers of the last row that are
+recorded."""
 POOLING = {
     "bert_mean": (16, 60), "mpnet": (16, 60), "modernbert": (1, FAR), "qwen3_embed": (1, FAR), "bert_cross": (64, 60),
     "roberta_cross": (64, 60), "modernbert_cross": (64, 250), "qwen3_rerank": (64, 1200), "bert_classes": (64, 60),
     "bert_tokens": (16, 60)
 }  # fmt: skip
-"""The models of tests/data/pooling_models.zip: texts, and tokens of each."""
+"""The number of texts, and of tokens in each, for the models of tests/data/pooling_models.zip."""
 WINDOWS = {"gemma3_text": (4500, 5200)}
-"""Models with layers that see a window of this many tokens, and the tokens of their texts."""
+"""The window in tokens of some layers, and the number of tokens in the text."""
 GGUF = {name: (1, 1200 if name == "bert" else FAR) for name in zoo_gguf.EMBEDDING}
 TOWERS = [f"{name}-{part}" for name in ("clip", "siglip") for part in ("text", "image")]
 """Networks of texts and of images in the same file, whose vectors are compared."""
 SAME = ("gemma4_unified", "gemma4-moe", "qwen3_5_moe", "smolvlm")
-"""Models with the encoder of another, and one that has a projection in its place."""
+"""Models whose encoder is that of another model, and one with a projection in its place."""
 VISION = [name for name in zoo_vision.MODELS if name not in SAME]
 BASE = "base-encoder"
-"""The encoder of the real Whisper base, with all its 1,500 positions."""
+"""The encoder of the real Whisper base with all its 1,500 positions."""
 WHISPER, VOICE = ("encoder", "decoder"), ("encoder", "decoder", "postnet", "vocoder")
 HEADS = "qwen3_5", "eagle3"
 """Heads for multi-token prediction, and Eagle-3's."""
@@ -64,39 +66,39 @@ NAMES = [
     *(f"window/{name}" for name in WINDOWS),
 ]
 VOICE_STEPS, TEXT = 1200, 400
-"""Steps of a speech decoder at once, and tokens of what is spoken."""
+"""The number of steps that a speech decoder computes at once, and the number of spoken tokens."""
 SPOKEN = 100
-"""Tokens that Whisper's decoder gets."""
+"""The number of tokens that Whisper's decoder gets."""
 SIZES = {"qwen": (32, 4096), "gemma4": (48, 840)}
-"""Heights and widths of images whose patches are more than 2,000, in more columns than bf16 has whole numbers or nearly
-so; each is what the processor would make of it."""
+"""Heights and widths of images with more than 2,000 patches, in more columns, or nearly more, than bf16 has integers.
+The processor would not change these sizes."""
 SMALL = (64, 64)
-"""Height and width of an image for the families that make a square of it, or tiles."""
+"""The height and width of an image for families that make it a square, or tiles."""
 DRAFTED = 1200
-"""Tokens of the texts of heads and adapters."""
+"""The number of tokens in texts for heads and adapters."""
 
 
 def texts(name: str) -> np.ndarray:
-    """Returns the ids of a pooling model's texts, none of them special: int64 [texts, tokens]."""
+    """Returns the ids of a pooling model's texts, without special tokens: int64 [texts, tokens]."""
     kind, _, model = name.partition("/")
     size = (POOLING if kind == "pooling" else GGUF)[model]
     return np.random.RandomState(5).randint(5, 380 if kind == "pooling" else 64, size).astype(np.int64)
 
 
 def titles(size: int) -> np.ndarray:
-    """Returns the ids of texts for a model of texts and images: int64 [texts, tokens]. size: the most tokens of one."""
+    """Returns the ids of texts of at most `size` tokens for a model of texts and images: int64 [texts, tokens]."""
     ids = np.random.RandomState(5).randint(5, 380, (16, size)).astype(np.int64)
     ids[:, 0], ids[:, -1] = 0, 1
     return ids
 
 
 def pictures() -> np.ndarray:
-    """Returns images for a model of texts and images, as large as it reads them: uint8 [images, 32, 32, 3]."""
+    """Returns images in the size that a model of texts and images reads: uint8 [images, 32, 32, 3]."""
     return np.random.RandomState(9).randint(0, 256, (64, 32, 32, 3)).astype(np.uint8)
 
 
 def image(name: str) -> tuple[np.ndarray, dict[str, Any]]:
-    """Returns the image that an encoder gets, uint8 [height, width, 3], and its model's preprocessor_config.json."""
+    """Returns the image for an encoder, uint8 [height, width, 3], and its model's preprocessor_config.json."""
     fields = dict(zoo_vision.PIXELS[name])
     size = next((size for family, size in SIZES.items() if name.startswith(family)), SMALL)
     if name.startswith("qwen"):
@@ -109,11 +111,11 @@ def image(name: str) -> tuple[np.ndarray, dict[str, Any]]:
 
 
 def tokens(name: str) -> list[int]:
-    """Returns the text for a model that writes, with a head or an adapter, or behind a wide window."""
+    """Returns the text for a model that generates text with a head, an adapter or a wide window."""
     kind, _, model = name.partition("/")
     dice, length = random.Random(5), WINDOWS[model][1] if kind == "window" else DRAFTED
     known = [token for token in range(30, 250) if token % 6] if kind == "heads" else range(3, 64)
-    return [dice.choice(known) for _ in range(length)]  # an Eagle-3 head of the zoo does not know every sixth
+    return [dice.choice(known) for _ in range(length)]  # the zoo's Eagle-3 head lacks every sixth token
 
 
 def numbers(*shape: int) -> np.ndarray:
@@ -122,14 +124,14 @@ def numbers(*shape: int) -> np.ndarray:
 
 
 def assert_near(name: str, exact: np.ndarray, found: np.ndarray, most: float, error: float = 1e-3) -> None:
-    """What a network computes in f32 is what torch does, and what it computes in bf16 is as near to it as torch's is.
+    """Checks that a network computes in f32 what torch does, and that its bf16 is as close to it as torch's.
 
     Args:
-        name: of the record.
-        exact: the output in f32.
-        found: the output in bf16.
-        most: by how much the difference may exceed torch's.
-        error: the largest difference of what is recorded of the output in f32, by its largest number.
+        name: The name of the record.
+        exact: The output in f32.
+        found: The output in bf16.
+        most: By what factor the difference may exceed torch's.
+        error: The largest difference from the recorded output in f32, relative to its largest number.
     """
     known = json.loads(FILE.read_text())[name]
     wanted = np.array(known["head"])
@@ -138,7 +140,7 @@ def assert_near(name: str, exact: np.ndarray, found: np.ndarray, most: float, er
 
 
 def difference(exact: np.ndarray, found: np.ndarray) -> float:
-    """Returns the mean difference of two outputs, of the last tokens of a long text."""
+    """Returns the mean difference of two outputs, at the last tokens of a long text."""
     return float(np.abs(last(exact) - last(found)).mean())
 
 
@@ -152,7 +154,7 @@ def head(output: np.ndarray) -> np.ndarray:
 
 
 def weights(file: Path) -> dict[str, np.ndarray]:
-    """Returns the weights of an export by their names in torch, those in 8 bits multiplied by their scales."""
+    """Returns the weights of an export by their names in torch. Those in 8 bits are multiplied by their scales."""
     import openvino as ov
 
     parts = {"MatMul": "weight", "Convolution": "weight", "Gather": "weight", "Multiply": "weight", "Add": "bias"}
@@ -167,7 +169,7 @@ def weights(file: Path) -> dict[str, np.ndarray]:
 
 
 def constant(node: Any) -> np.ndarray | None:
-    """Returns what a node computes of constants alone; None if it does not."""
+    """Returns the value of a node that depends only on constants; None for others."""
     kind = node.get_type_name()
     if kind == "Constant":
         return np.asarray(node.data)
@@ -183,7 +185,7 @@ def constant(node: Any) -> np.ndarray | None:
 
 
 def of_pooling(name: str) -> tuple[Any, Any]:
-    """Returns a network in torch, and how it is asked."""
+    """Returns a network in torch, and a function that runs it."""
     import torch
     from tokenizers import Tokenizer
 
@@ -206,7 +208,7 @@ def of_pooling(name: str) -> tuple[Any, Any]:
 
 
 def of_towers(name: str) -> tuple[Any, Any]:
-    """Returns a network in torch, and how it is asked."""
+    """Returns a network in torch, and a function that runs it."""
     import torch
 
     from tests.makers import make_pooling_models as made
@@ -220,13 +222,13 @@ def of_towers(name: str) -> tuple[Any, Any]:
 
 
 def of_vision(name: str) -> tuple[Any, Any]:
-    """Returns a network in torch, and how it is asked."""
+    """Returns a network in torch, and a function that runs it."""
     import torch
 
     from tests.makers import zoo_vision_torch
 
     model = zoo_vision.network(name)
-    if not name.startswith("qwen"):  # whose angles are computed beside the files
+    if not name.startswith("qwen"):  # the angles of Qwen's are computed outside of the files
         zoo_bf16.in_16_bits(model)
     pixels, zoo_vision.PIXELS[name] = image(name)
     inputs, _ = zoo_vision_torch._shown(name, model, [pixels])
@@ -242,7 +244,7 @@ def of_vision(name: str) -> tuple[Any, Any]:
 
 
 def of_text(name: str, model: Any) -> tuple[Any, Any]:
-    """Returns a model that writes, and how it is asked: for the log probabilities of its text."""
+    """Returns a model that generates text, and a function that returns the log probabilities of its text."""
     import torch
 
     ids = torch.tensor([tokens(name)])
@@ -255,7 +257,7 @@ def of_text(name: str, model: Any) -> tuple[Any, Any]:
 
 
 def of_window(name: str) -> tuple[Any, Any]:
-    """Returns a network in torch with a wide window, and how it is asked."""
+    """Returns a network in torch with a wide window, and a function that runs it."""
     model, _ = zoo_gguf.network(name)
     model.config.sliding_window = WINDOWS[name][0]
     for layer in model.model.layers:
@@ -264,7 +266,7 @@ def of_window(name: str) -> tuple[Any, Any]:
 
 
 def of_lora(name: str) -> tuple[Any, Any]:
-    """Returns a network in torch with an adapter beside its weights, and how it is asked."""
+    """Returns a network in torch with an adapter, and a function that runs it."""
     import torch
 
     model, _ = zoo_gguf.network(name)
@@ -280,7 +282,7 @@ def of_lora(name: str) -> tuple[Any, Any]:
 
 
 def of_heads(name: str) -> tuple[Any, Any]:
-    """Returns a model in torch with its head, and how it is asked: for what the head says of the text."""
+    """Returns a model in torch with its head, and a function that returns the head's output for the text."""
     import torch
 
     model, head, tapped, logits = (of_eagle3 if name == "eagle3" else of_mtp)(name)
@@ -297,7 +299,7 @@ def of_heads(name: str) -> tuple[Any, Any]:
 
 
 def of_mtp(name: str) -> tuple[Any, Any, Any, Any]:
-    """Returns a model, its head, the layers whose states the head gets, and how it is computed."""
+    """Returns a model, its head, the layers whose states the head gets, and a function that computes it."""
     from optimum.exporters.openvino import model_patcher
 
     from tests.makers import zoo_mtp
@@ -309,12 +311,12 @@ def of_mtp(name: str) -> tuple[Any, Any, Any, Any]:
         read(head, weights(Path(folder) / "openvino_mtp_model.xml"))
     zoo_bf16.in_16_bits(head)
     for part, values in head.named_parameters():
-        values.data -= float("norm" in part)  # the file has what the states are multiplied by
+        values.data -= float("norm" in part)  # the file has the factor of the states
     return model, head, (-1,), zoo_mtp.logits
 
 
 def of_eagle3(name: str) -> tuple[Any, Any, Any, Any]:
-    """Returns a model, its head, the layers whose states the head gets, and how it is computed."""
+    """Returns a model, its head, the layers whose states the head gets, and a function that computes it."""
     from optimum.exporters.openvino.model_patcher import LlamaEagle3ForCausalLM
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -335,7 +337,7 @@ def of_eagle3(name: str) -> tuple[Any, Any, Any, Any]:
 
 
 def read(module: Any, found: dict[str, np.ndarray]) -> None:
-    """Gives a module in torch the weights of an export; those that are all ones are in no file."""
+    """Sets the weights of a torch module to those of an export, which lacks those that are all ones."""
     import torch
 
     with torch.no_grad():
@@ -345,7 +347,7 @@ def read(module: Any, found: dict[str, np.ndarray]) -> None:
 
 
 def of_gguf(name: str) -> tuple[Any, Any]:
-    """Returns a network in torch, and how it is asked."""
+    """Returns a network in torch, and a function that runs it."""
     import torch
 
     model, _ = zoo_gguf.network(name)
@@ -362,7 +364,7 @@ def of_gguf(name: str) -> tuple[Any, Any]:
 
 
 def of_whisper(part: str) -> tuple[Any, Any]:
-    """Returns a network in torch, and how it is asked."""
+    """Returns a network in torch, and a function that runs it."""
     import torch
     from transformers import WhisperConfig, WhisperForConditionalGeneration
 
@@ -377,7 +379,7 @@ def of_whisper(part: str) -> tuple[Any, Any]:
     scale = (config.d_model // config.encoder_attention_heads) ** -0.5
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            queries = name.endswith("q_proj.bias")  # which the export has scaled
+            queries = name.endswith("q_proj.bias")  # the export has scaled the queries
             place = name.replace(".q_proj.", ".") if queries else name
             if place in found:
                 parameter.copy_(torch.tensor(found[place].reshape(parameter.shape)) / (scale if queries else 1.0))
@@ -390,12 +392,12 @@ def of_whisper(part: str) -> tuple[Any, Any]:
 
 
 def spoken(size: int) -> np.ndarray:
-    """Returns what Whisper's decoder gets. size: of its vocabulary."""
+    """Returns the input of Whisper's decoder, for a vocabulary of `size` tokens."""
     return np.random.RandomState(7).randint(3, size, (1, SPOKEN)).astype(np.int64)
 
 
 def of_voice(part: str) -> tuple[Any, Any]:
-    """Returns a network in torch, and how it is asked. Nothing is dropped out, which this model does at random."""
+    """Returns a network in torch, and a function that runs it without the model's random dropout."""
     import torch
 
     from tests.makers import make_voice_model as made
@@ -419,7 +421,8 @@ def of_voice(part: str) -> tuple[Any, Any]:
     def ask(model: Any) -> Any:
         frames, speaker, hidden = (values.to(model.dtype) for values in given)
         decoder = model.speecht5.decoder
-        last_one = decoder.prenet(frames, speaker)[:, -1:]  # the export computes a step: earlier ones are in its state
+        # The export computes single steps, with earlier ones in its state.
+        last_one = decoder.prenet(frames, speaker)[:, -1:]
         found = decoder.wrapped_decoder(last_one, encoder_hidden_states=hidden, use_cache=False).last_hidden_state
         return model.speech_decoder_postnet.feat_out(found).view(1, -1, 80)
 
@@ -432,7 +435,7 @@ def letters() -> np.ndarray:
 
 
 def decoded(width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns what a speech decoder gets: frames, the speaker, and hidden states. width: of these."""
+    """Returns the inputs of a speech decoder: frames, the speaker, and hidden states of this width."""
     return numbers(1, VOICE_STEPS, 80), numbers(1, 512), numbers(1, TEXT, width)
 
 

@@ -102,16 +102,16 @@ MODELS: dict[str, dict[str, object]] = {
     "stablelm": {},
     "starcoder2": WINDOW,
 }
-"""What differs from COMMON, by model_type of transformers' configuration; what is behind a "-" tells variants apart.
+"""The differences from COMMON by transformers' model_type; the part after a "-" distinguishes variants.
 
-optimum-intel 2.2.0 exports each with some versions of transformers only. Made with 5.2.0: lfm2, lfm2_moe,
+optimum-intel 2.2.0 can export each model only with some versions of transformers. Made with 5.2.0: lfm2, lfm2_moe,
 qwen3_5_text, qwen3_5_moe_text; with 4.57.6: exaone4, gemma, glm, glm4, qwen3_next; with 5.0 or older: gemma2,
 gemma3_text; with 5.5.4: the others.
 """
 
 
 def network(name: str) -> Any:
-    """The model in torch. The same weights every time, with one version of torch and transformers."""
+    """Returns the model in torch. With the same versions of torch and transformers, the weights are always the same."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -120,19 +120,20 @@ def network(name: str) -> Any:
     model = AutoModelForCausalLM.from_config(config, **attention(config)).float().eval()
     with torch.no_grad():
         for weights in model.parameters():
-            if weights.ndim > 1 and not weights.any():  # afmoe's router: with equal scores any expert would do
+            # With equal scores in afmoe's router, any experts would be right.
+            if weights.ndim > 1 and not weights.any():
                 weights.normal_(std=0.3)
             weights.copy_((weights * 16).round() / 16)
     return model
 
 
 def attention(config: Any) -> dict[str, str]:
-    """The attention in torch, by from_config's argument: torch's own operation, the default, leaves out a soft cap."""
+    """Returns the attention implementation for from_config: torch's own operation, the default, ignores a soft cap."""
     return {"attn_implementation": "eager"} if getattr(config, "attn_logit_softcapping", None) else {}
 
 
 def make(name: str, target: Path) -> None:
-    """Write NAME.tar.xz into the folder."""
+    """Writes NAME.tar.xz into the folder."""
     import openvino as ov
     from optimum.intel import OVModelForCausalLM
 
@@ -147,8 +148,10 @@ def make(name: str, target: Path) -> None:
 
 
 def pack(files: Iterable[Path], archive: Path, root: Path | None = None) -> None:
-    """Write an archive without times and owners: the same model gives the same file. root: the files' names in it are
-    relative to this folder; None: they have none."""
+    """Writes an archive without times and owners, so that the same model gives the same file.
+
+    Names in it are relative to `root`; if that is None, they are only the file names.
+    """
     with tarfile.open(archive, "w:xz", preset=9) as packed:
         for path in files:
             data = path.read_bytes()
@@ -158,7 +161,7 @@ def pack(files: Iterable[Path], archive: Path, root: Path | None = None) -> None
 
 
 def _finite(value: Any) -> Any:
-    """For openvino_genai's JSON parser, which has no infinity: granitemoehybrid's time_step_limit."""
+    """Removes infinity (granitemoehybrid's time_step_limit), which openvino_genai's JSON parser does not support."""
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -167,7 +170,7 @@ def _finite(value: Any) -> Any:
 
 
 def main(argv: list[str]) -> int:
-    """The exit status: 2 for wrong use."""
+    """Runs the command line. Returns the exit status: 2 for wrong usage."""
     if not argv or not set(argv[1:]) <= set(MODELS):
         print(__doc__, file=sys.stderr)
         return 2

@@ -1,11 +1,11 @@
-"""Records how far transformers in torch is from f32 in bf16, for the tiny models that write text, those with vision
-among them: tests/data/zoo/bf16.json.
+"""Records how much bf16 differs from f32 in torch, for the tiny models that generate text, including those with vision:
+tests/data/zoo/bf16.json.
 
-Of each model: the log probabilities of the last tokens of a text that is longer than 1,000 tokens, in f32 and in
-thousandths, and by how much those of all tokens differ in bf16, on average. The weights in torch are made again as
-tests/makers/zoo.py, zoo_gguf.py and zoo_vision.py made those of the files. Those of OTHERS are not the files', as
-optimum-intel exports no biases of gpt_oss's experts, and transformers has changed: they have the difference alone.
-transformers 5.5.4, which has made the rest, does not know gemma4_unified.
+A record has the log probabilities of the last tokens of a text longer than 1,000 tokens, in f32 and in thousandths, and
+the mean difference of all tokens in bf16. The weights in torch are made again, as tests/makers/zoo.py, zoo_gguf.py and
+zoo_vision.py made those of the files. Those of OTHERS differ from the files', because optimum-intel does not export the
+biases of gpt_oss's experts, and transformers has changed; their records have only the difference. The records were made
+with transformers 5.5.4, except that of gemma4_unified, which it does not know.
 
 python -m tests.makers.zoo_bf16 [NAME...]   (needs torch and transformers, and the package gguf)
 """
@@ -24,9 +24,9 @@ from tests.makers import zoo, zoo_gguf, zoo_vision
 FILE = Path(__file__).parents[1] / "data" / "zoo" / "bf16.json"
 LENGTH, LAST = 1200, 150
 GGUF, VISION = ".gguf", "vision/"
-"""What the names of such models end in, or begin with."""
+"""The suffix and the prefix of such models' names."""
 OTHERS = {"gpt_oss", "qwen3_next", *(f"{VISION}{name}" for name in ("qwen2_vl", "qwen2_5_vl", "qwen3_vl"))}
-"""Models whose files have other weights than torch has now."""
+"""Models whose files have other weights than torch makes now."""
 NAMES = [
     *zoo.MODELS,
     *(f"{name}{GGUF}" for name in zoo_gguf.MODELS if not (name in zoo_gguf.EMBEDDING or name.endswith("-vision"))),
@@ -35,7 +35,7 @@ NAMES = [
 
 
 def text(name: str) -> list[int]:
-    """Returns the tokens of the text for a model; none of them stands for an image."""
+    """Returns the tokens of the text for a model, none of which stands for an image."""
     dice = random.Random(5)
     return [dice.randrange(30, 250) if name.startswith(VISION) else dice.randrange(3, 64) for _ in range(LENGTH)]
 
@@ -46,7 +46,7 @@ def compared(name: str) -> int:
 
 
 def logprobs(name: str, model: Any) -> Any:
-    """Returns the log probabilities of the tokens of the text behind the first, as a tensor."""
+    """Returns the log probabilities of the tokens of the text after the first, as a tensor."""
     import torch
 
     ids = torch.tensor([text(name)])
@@ -69,14 +69,14 @@ def network(name: str) -> Any:
 
 
 def in_16_bits(model: Any) -> None:
-    """Rounds the frequencies of angles: the files have them, as all constants, in 16 bits."""
+    """Rounds the frequencies of angles to 16 bits, in which the files have all constants."""
     for buffer, values in model.named_buffers():
         if buffer.endswith("inv_freq"):
             values.copy_(values.half())
 
 
 def in_bf16(model: Any) -> Any:
-    """Returns the same model, in bf16 as from_pretrained(dtype=bfloat16) reads it: angles are computed in f32."""
+    """Returns the same model in bf16, as from_pretrained(dtype=bfloat16) reads it: angles are computed in f32."""
     kept = {name: values.clone() for name, values in model.named_buffers() if name.endswith("inv_freq")}
     model = model.bfloat16()
     for buffer, values in kept.items():
@@ -94,16 +94,16 @@ def record(name: str) -> dict[str, Any]:
 
 
 def write(file: Path, names: list[str], entry: Callable[[str], dict[str, Any]], usage: str) -> int:
-    """Records the models of the command line, or all; the others keep their entries.
+    """Records the models of the command line, or all. Other models keep their entries.
 
     Args:
-        file: of the records.
-        names: of all models.
-        entry: makes the record of a model, with the difference as "torch".
-        usage: what is said of wrong use.
+        file: The file of the records.
+        names: The names of all models.
+        entry: Makes the record of a model, which has the difference as "torch".
+        usage: The message for wrong usage.
 
     Returns:
-        The exit status: 2 for wrong use.
+        The exit status: 2 for wrong usage.
     """
     argv = sys.argv[1:]
     if not set(argv) <= set(names):

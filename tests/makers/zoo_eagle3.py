@@ -1,10 +1,9 @@
-"""A tiny model with an Eagle-3 head, and what torch drafts with it: tests/data/eagle3_model.tar.xz.
+"""Makes a tiny model with an Eagle-3 head, and torch's draft tokens: tests/data/eagle3_model.tar.xz.
 
-The archive has a Qwen3 of ten layers, and in the folder eagle3 the head that optimum-intel exports. It is trained as
-those of tests/makers/zoo_mtp.py, and has a vocabulary of its own. As in most checkpoints of such heads, the model's
-embeddings are missing: those in the file are zeros. The folder dflash has a DFlash head, which is not trained.
-answers.json has the texts, and behind each token the likeliest first and second draft token with their log
-probabilities.
+The archive has a Qwen3 of ten layers, and in the folder eagle3 the head that optimum-intel exports. It is trained like
+those of tests/makers/zoo_mtp.py, and has its own vocabulary. As in most checkpoints of such heads, the embeddings are
+missing: those in the file are zeros. The folder dflash has an untrained DFlash head. answers.json has the texts, and
+after each token the likeliest first and second draft token with their log probabilities.
 
 python -m tests.makers.zoo_eagle3 FILE   (needs torch, transformers 5.2.0 and optimum-intel)
 """
@@ -29,7 +28,7 @@ DRAFT_IDS = [token for token in range(TEXT["vocab_size"]) if token % 6]
 
 
 def rounded(module: Any) -> Any:
-    """The module with weights that the files keep exactly."""
+    """Returns the module with weights that the files store exactly."""
     import torch
 
     with torch.no_grad():
@@ -42,7 +41,7 @@ def rounded(module: Any) -> Any:
 
 
 def logits(head: Any, hidden: Any, ids: Any) -> tuple[Any, Any]:
-    """The head's logits in the model's vocabulary, and its own hidden states, from hidden states and tokens."""
+    """Returns the head's logits in the model's vocabulary, and its own hidden states, from hidden states and tokens."""
     import torch
 
     own = []
@@ -54,7 +53,7 @@ def logits(head: Any, hidden: Any, ids: Any) -> tuple[Any, Any]:
 
 
 def second(head: Any, hidden: Any, ids: Any, first: Any) -> Any:
-    """The log probabilities of second draft tokens, each behind the likeliest first one."""
+    """Returns the log probabilities of second draft tokens, each after the likeliest first one."""
     import torch
 
     fused, found = head.model.fc(hidden), []
@@ -102,7 +101,7 @@ def make(target: Path) -> None:
     files = "config.json", "openvino_model.xml", "openvino_model.bin"
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        head.config.architectures = ["LlamaForCausalLMEagle3"]  # as checkpoints have it
+        head.config.architectures = ["LlamaForCausalLMEagle3"]  # as in checkpoints
         dflash.config.architectures = ["DFlashDraftModel"]
         for network, name, place in (
             (model, "Qwen3", root),

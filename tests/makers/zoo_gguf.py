@@ -1,7 +1,7 @@
-"""Tiny GGUF files with random weights, one of each architecture, and what transformers in torch answers with them.
+"""Tiny GGUF files with random weights, one of each architecture, and the answers of transformers in torch.
 
-A file is written from tests/data/zoo/gguf.json, which has its metadata, the shapes of its tensors and the answers.
-The weights follow from the tensors' names, so they are stored nowhere: multiples of 1/16, exact in F16, and large, so
+A file is written from tests/data/zoo/gguf.json, which has its metadata, the shapes of its tensors and the answers. The
+weights depend on the tensors' names, so they are not stored. They are multiples of 1/16, exact in F16, and large, so
 that a wrong mask, position or cache changes the tokens. Sliding windows are shorter than the prompts.
 
 python -m tests.makers.zoo_gguf [NAME...]   records the answers again (needs torch, transformers and the package gguf)
@@ -50,11 +50,11 @@ GEMMA4_SIZES = {
     "final_logit_softcapping": 20.0,
 }
 PROPORTIONAL = [1.0] * 4 + [1e30] * 12
-"""The divisors of frequencies of Gemma 4's layers without a window: a quarter of the pairs is turned."""
+"""The divisors of frequencies in Gemma 4's layers without a window: only a quarter of the pairs is rotated."""
 SPARSITY = [0.95, 0.8, 0.0, 0.0, 0.4, 0.0]
 """The share of elements that become 0 in the gates of Gemma 3n's layers."""
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
-"""More than one of keys: the frontend of openvino takes the one head of llama for the tokens."""
+"""There is more than one key head, because openvino's frontend takes llama's single one for the token axis."""
 GRANITE = {
     "logits_scaling": 2.0, "residual_multiplier": 0.7, "embedding_multiplier": 2.0, "attention_multiplier": 0.3
 }  # fmt: skip
@@ -80,8 +80,8 @@ NEMOTRON = {
     "chunk_size": 128,
     "time_step_min": 1e-9,
 }
-"""transformers 5.5.4 without kernels, unlike with them, computes something else behind the first chunk, and has a least
-step."""
+"""One chunk and no limit of time steps: transformers 5.5.4 without kernels is wrong after the first chunk, and
+limits steps."""
 NEMOTRON_SIZES: dict[str, Any] = {
     **MAMBA_SIZES, "ssm.group_count": 2, "attention.head_count_kv": [0, 0, 2, 0, 0], "rope.dimension_count": 16
 }  # fmt: skip
@@ -278,7 +278,8 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "glm4": ("glm4", {"head_dim": 32}, {"rope.dimension_count": 16}),
     "granite": ("granite", GRANITE, GRANITE_SCALES),
     "olmo2": ("olmo2", {}, {}),
-    # A token of text has the same position in all sections of a vision model's rotation, which is that of text then.
+    # A text token has the same position in all sections of a vision model's rotation, so it is rotated as in a text
+    # model.
     "qwen2-vision": ("qwen2vl", {}, SECTIONS),
     "qwen3-vision": ("qwen3vl", {"head_dim": 32}, SECTIONS),
     "qwen3_moe-vision": (
@@ -351,17 +352,17 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"rope.scaling.attn_factor": LONG["attention_factor"], "rope.scaling.original_context_length": 2},
     ),
 }
-"""model_type of transformers, and behind a "-" what tells variants apart: architecture in GGUF, what differs from
-zoo.COMMON, and what else the metadata has."""
+"""By transformers' model_type, with a suffix after "-" for variants: the architecture in GGUF, the differences from
+zoo.COMMON, and further metadata."""
 FACTORS = {
     "phi3-long": {"rope_factors_long.weight": LONG["long_factor"]},
     **{f"gemma4_text{end}": {"rope_freqs.weight": PROPORTIONAL} for end in ("", "-equal", "-moe")},
 }
-"""The tensors of files that are no parameters in torch."""
+"""Tensors of files that are not parameters in torch."""
 EMBEDDING = ("bert", "gemma3_text-embedding", "nomic_bert")
-"""Models that write no text: the vectors of the last token are recorded."""
+"""Models that generate no text. The vectors of their last tokens are recorded."""
 POOLED = ("gemma2", "gemma3_text", "qwen3", *EMBEDDING)
-"""Models of which these are recorded."""
+"""Models of which these vectors are recorded."""
 ADAPTED = ("llama", "qwen3")
 """Models whose answers with an adapter are recorded."""
 RANK, STRENGTH = 4, 0.5
@@ -370,23 +371,24 @@ PROJECTIONS = {
     "self_attn.o_proj": "attn_output",
     **{f"mlp.{name}_proj": f"ffn_{name}" for name in ("gate", "up", "down")},
 }
-"""Layers by their names in torch, and in files."""
+"""Layers by their names in torch, with their names in files."""
 DENSE = {"gemma3_text-embedding": {"dense_2.weight": [96, 64], "dense_3.weight": [64, 96]}}
-"""Projections behind the hidden states, which are no parameters in torch: rows and columns."""
+"""Projections after the hidden states, which are not parameters in torch: rows and columns."""
 PERMUTED = ("granite", "granitehybrid", "granitemoe", "llama", "mistral3", "smollm3")
-"""Architectures whose rows of queries and keys are in another order than transformers': a pair side by side."""
+"""Architectures in whose files the rows of queries and keys have another order than in transformers: pairs are
+adjacent."""
 RENAMED = {
     **{f"post_attention_layernorm.{kind}": f"attn_output_norm.{kind}" for kind in ("weight", "bias")},
     **{f"post_mlp_layernorm.{kind}": f"layer_output_norm.{kind}" for kind in ("weight", "bias")},
     **{f"self_attn.{letter}_proj.weight": "attn_qkv.weight" for letter in "qkv"},
 }
-"""The tensors of NomicBERT by the ends of the names that they have in torch, which gguf does not know."""
+"""NomicBERT's tensors by the suffixes of their names in torch, which the package gguf does not know."""
 ROUTERS = {".router.scale": "ffn_gate_inp.scale", ".router.per_expert_scale": "ffn_down_exps.scale"}
-"""The factors of Gemma 4's routers by the ends of the names that they have in torch."""
+"""The factors of Gemma 4's routers by the suffixes of their names in torch."""
 SCALE = "layer_scalar"
-"""What the results of a layer of Gemma 4 are multiplied by, by the end of its name."""
+"""The suffix of the name of a factor by which the results of a Gemma 4 layer are multiplied."""
 CORRECTIONS = ("e_score_correction_bias", "expert_bias")
-"""The ends of the names of what is added to the weights of experts where they are chosen."""
+"""The suffixes of the names of terms that are added to the weights of experts when these are selected."""
 CHARACTERS = [chr(code) for code in range(ord("!"), ord("!") + COMMON["vocab_size"] - 3)]  # type: ignore[operator]
 WORDS = {
     "tokenizer.ggml.model": "gpt2",
@@ -401,14 +403,15 @@ WORDS = {
 
 
 def write(path: Path, name: str, kind: str = "F16", **changes: Any) -> Path:
-    """Writes the file of a recorded model. changes: metadata by key; None leaves a key out."""
+    """Writes the file of a recorded model. `changes` has metadata by key; None leaves a key out."""
     known = json.loads(FILE.read_text())[name]
     tensors = {tensor: values(tensor, shape) for tensor, shape in known["tensors"].items()}
     return pack(path, known["architecture"], {**known["metadata"], **WORDS, **changes}, tensors.items(), kind)
 
 
 def write_parts(first: Path, name: str) -> None:
-    """Writes the file of a recorded model as llama-gguf-split does: all metadata in the first part, tensors in all."""
+    """Writes the file of a recorded model like llama-gguf-split: all metadata in the first part, tensors in all
+    parts."""
     known = json.loads(FILE.read_text())[name]
     names, files = list(known["tensors"]), parts(first)
     for number, file in enumerate(files):
@@ -419,7 +422,7 @@ def write_parts(first: Path, name: str) -> None:
 
 
 def values(tensor: str, shape: list[int]) -> np.ndarray:
-    """Returns the weights of a tensor, the same with every version of numpy; made once for all that ask."""
+    """Returns the weights of a tensor, which are cached, and the same with every version of numpy."""
     return _values(tensor, tuple(shape))
 
 
@@ -448,7 +451,7 @@ def network(name: str) -> tuple[Any, dict[str, list[int]]]:
     kind = AutoModel if name in EMBEDDING else AutoModelForCausalLM
     model = kind.from_config(config, **attention(config)).float().eval()
     tensors: dict[str, list[int]] = {}
-    if name == "nemotron_h":  # of which transformers has the MLP only as a part of layers with experts
+    if name == "nemotron_h":  # transformers has this MLP only as a part of layers with experts
         from transformers.models.nemotron_h.modeling_nemotron_h import NemotronHMLP
 
         for block in model.model.layers:
@@ -499,7 +502,7 @@ def record(name: str) -> dict[str, Any]:
 
 
 def metadata(config: Any, architecture: str, more: dict[str, Any]) -> dict[str, Any]:
-    """Returns the sizes of a model as a file's metadata. config: that of transformers. more: by key."""
+    """Returns the sizes of a model as metadata. `config` is that of transformers, `more` has further values by key."""
     numbers = {
         "block_count": config.num_hidden_layers,
         "context_length": config.max_position_embeddings,
@@ -536,7 +539,7 @@ def from_gguf(
     config: Any,
     tensor: Callable[[str, list[int]], np.ndarray],
 ) -> np.ndarray:
-    """Returns the values of a parameter in torch. tensor: returns those of a tensor of the file by name and shape."""
+    """Returns the values of a torch parameter. `tensor` returns those of a tensor of the file by name and shape."""
 
     if torch_name.endswith("kv_b_proj.weight"):
         layer, heads, (_, rank) = torch_name.split(".")[2], config.num_attention_heads, shape
@@ -596,7 +599,7 @@ def from_gguf(
 def delta_net(
     torch_name: str, target: str | None, shape: list[int], tensor: Callable[[str, list[int]], np.ndarray]
 ) -> np.ndarray:
-    """Returns the values of a parameter of a gated delta net, whose heads of values have another order in files."""
+    """Returns the values of a parameter of a gated delta net, whose value heads have another order in files."""
     layer, part = torch_name.split(".")[2], torch_name.split(".", 4)[-1]
     if part == "dt_bias":
         return grouped(tensor(f"blk.{layer}.ssm_dt.bias", shape), 0, 1)
@@ -616,7 +619,7 @@ def delta_net(
 def mamba(
     torch_name: str, target: str | None, shape: list[int], tensor: Callable[[str, list[int]], np.ndarray], groups: int
 ) -> np.ndarray:
-    """Returns the values of a parameter of selective state spaces. groups: the groups of their heads."""
+    """Returns the values of a parameter of selective state spaces, whose heads are in `groups`."""
     layer, part = torch_name.split(".")[2], torch_name.split(".", 4)[-1]
     if part == "dt_bias":
         return tensor(f"blk.{layer}.ssm_dt.bias", shape)
@@ -631,7 +634,7 @@ def mamba(
 
 
 def grouped(data: np.ndarray, axis: int, size: int) -> np.ndarray:
-    """Returns rows or columns of heads, of which those with one head of keys are side by side. size: of a head."""
+    """Returns rows or columns of heads of this size. Those with the same key head become adjacent."""
     before, behind = list(data.shape[:axis]), list(data.shape[axis + 1 :])
     parts = data.reshape([*before, VALUE_HEADS // KEY_HEADS, KEY_HEADS, size, *behind])
     return parts.swapaxes(axis, axis + 1).reshape(data.shape)
@@ -640,7 +643,7 @@ def grouped(data: np.ndarray, axis: int, size: int) -> np.ndarray:
 def experts(
     torch_name: str, shape: list[int], moved: bool, tensor: Callable[[str, list[int]], np.ndarray]
 ) -> np.ndarray:
-    """Returns the values of the experts of a layer in torch. moved: rows of gates and others take turns, behind
+    """Returns the values of a layer's experts in torch. With `moved`, rows of gate and up projection alternate, after
     columns."""
     _, _, layer, *_, part = torch_name.split(".")
     kind = "bias" if part.endswith("_bias") else "weight"
@@ -653,7 +656,8 @@ def experts(
 
 
 def adapter(tensors: dict[str, list[int]]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Returns an adapter of all layers by their names in torch: the matrices A and B. tensors: shapes by name."""
+    """Returns an adapter of all layers: the matrices A and B by the layers' names in torch. `tensors` has shapes by
+    name."""
     found = {}
     for name, shape in tensors.items():
         for place, part in PROJECTIONS.items():
@@ -664,8 +668,7 @@ def adapter(tensors: dict[str, list[int]]) -> dict[str, tuple[np.ndarray, np.nda
 
 
 def answers(model: Any) -> list[Answer]:
-    """Returns the tokens and log probabilities of a model in torch, one prompt after the other; each token is computed
-    anew, from all before it."""
+    """Returns tokens and log probabilities of a model in torch, one prompt after the other and without a cache."""
     import torch
 
     cached = needs_cache(model.config)
@@ -687,7 +690,7 @@ def needs_cache(config: Any) -> bool:
 
 
 def vectors(name: str, model: Any) -> list[list[float]]:
-    """Returns the hidden state of the last token of each prompt, behind the last normalization and projections."""
+    """Returns the hidden state of the last token of each prompt, after the last normalization and projections."""
     import torch
 
     inner = model if name in EMBEDDING else model.model
@@ -699,7 +702,7 @@ def vectors(name: str, model: Any) -> list[list[float]]:
 
 
 def main(argv: list[str]) -> int:
-    """The exit status: 2 for wrong use."""
+    """Runs the command line. Returns the exit status: 2 for wrong usage."""
     if not set(argv) <= set(MODELS):
         print(__doc__, file=sys.stderr)
         return 2

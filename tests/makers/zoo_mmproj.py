@@ -1,7 +1,7 @@
-"""Tiny models with vision as llama.cpp has them, a GGUF file and its mmproj: fixtures of tests/data/zoo_mmproj.
+"""Tiny models with vision in llama.cpp's form, a GGUF file with its mmproj: fixtures of tests/data/zoo_mmproj.
 
-Each is a NAME.tar.xz with NAME.gguf and mmproj-NAME.gguf, which llama.cpp's own converter makes of the networks of
-tests/makers/zoo_vision.py, and answers.json has what transformers in torch answers with these.
+Each is a NAME.tar.xz with NAME.gguf and mmproj-NAME.gguf, made by llama.cpp's own converter from the networks of
+tests/makers/zoo_vision.py. answers.json has the answers of transformers in torch.
 
 python -m tests.makers.zoo_mmproj LLAMA_CPP DIR [NAME...]   (needs torch, transformers, Pillow; LLAMA_CPP: its sources)
 """
@@ -18,11 +18,12 @@ from tests.makers import zoo_vision, zoo_vision_torch
 from tests.makers.zoo import pack
 
 LAYERS = {"num_hidden_layers": 6, "layer_types": ["sliding_attention"] * 5 + ["full_attention"]}
-"""Those of Gemma 3: in a file without this every sixth layer sees all tokens."""
+"""The layers of Gemma 3: without these values, every sixth layer in a file attends to all tokens."""
 DEEPER = {"depth": 4}
-"""The layers of an encoder of Qwen2-VL: of fewer, the converter does not know the names of the projector's tensors."""
+"""The number of layers in Qwen2-VL's encoder: with fewer, the converter does not know the names of the projector's
+tensors."""
 DELTAS = {"full_attention_interval": 2}
-"""What the converter reads of the layers of Qwen3.5, in the place of their kinds."""
+"""The field that the converter reads for Qwen3.5's layers in place of their types."""
 MODELS: dict[str, dict[str, dict[str, Any]]] = {
     "gemma3": {"text_config": LAYERS},
     "gemma4": {"vision_config": {"use_clipped_linears": True}},
@@ -38,12 +39,12 @@ MODELS: dict[str, dict[str, dict[str, Any]]] = {
     "qwen3_vl": {},
     "smolvlm": {"text_config": {"architectures": ["VLlama3ForCausalLM"]}},
 }
-"""The models, and what parts of their configurations have beside those of zoo_vision."""
+"""The models, and additions to parts of their configurations in zoo_vision."""
 BUFFERS = {"input_min": -1, "input_max": 1.25, "output_min": -2, "output_max": 1.5, "std_bias": 0.5, "std_scale": 1.5}
-"""The values of Gemma 4's limits, and of what its embeddings are scaled by."""
+"""The values of Gemma 4's limits, and the scale of its embeddings."""
 VIDEOS = "qwen2_vl", "qwen2_5_vl", "qwen3_5", "qwen3_5_moe", "qwen3_vl", "gemma4", "gemma4-moe"
-"""Those that are asked about a video. Of the first two transformers 4.57 has to answer: in 5.5.4 all frames of a video
-have the time of the first one, against what it documents. It makes other weights, too."""
+"""Models with a video. transformers 4.57 has to answer for the first two, because in 5.5.4 all frames of a video have
+the time of the first one, which contradicts its documentation. It also makes other weights."""
 RENAMED = {
     "gemma3": {"model.language_model.": "language_model.", "model.vision": "vision", "model.multi": "multi"},
     "mistral3": {"model.language_model.": "language_model.", "model.vision": "vision", "model.multi": "multi"},
@@ -52,11 +53,11 @@ RENAMED = {
     "qwen3_5": {"model.language_model.visual.": "model.visual."},
     "qwen3_5_moe": {"model.language_model.visual.": "model.visual."},
 }
-"""How names of tensors begin that transformers 5 writes, and how they begin in published models."""
+"""Prefixes of tensors' names that transformers 5 writes, with those in published models."""
 
 
 def make(name: str, llama_cpp: Path, target: Path) -> dict[str, Any]:
-    """Writes NAME.tar.xz into a folder, and returns the answers of torch."""
+    """Writes NAME.tar.xz into a folder, and returns torch's answers."""
     model, words = zoo_vision.network(name), zoo_vision.tokenizer()
     for buffer, values in model.named_buffers():
         if (kind := buffer.rpartition(".")[2]) in BUFFERS:
@@ -80,12 +81,12 @@ def make(name: str, llama_cpp: Path, target: Path) -> dict[str, Any]:
 
 
 def _complete(config: Path, model: Any) -> None:
-    """Adds the name of the model's class, which transformers 4 writes into a part."""
+    """Adds the name of the model's class to the configuration of a part, as transformers 4 does."""
     config.write_text(json.dumps(json.loads(config.read_text()) | {"architectures": [type(model).__name__]}))
 
 
 def _rename(source: Path, renamed: dict[str, Any]) -> None:
-    """Gives tensors the names that they have in published models, and drops those that get none."""
+    """Gives tensors their names in published models, and drops those without one."""
     from safetensors.torch import load_file, save_file
 
     tensors = {}
@@ -97,17 +98,19 @@ def _rename(source: Path, renamed: dict[str, Any]) -> None:
 
 
 def _fill(tokenizer: Path) -> None:
-    """Adds tokens until there are as many as embeddings: of Gemma 3 the converter drops the rows behind the last."""
+    """Adds tokens until there are as many as embeddings; for Gemma 3, the converter drops the rows after the last
+    token."""
     found = json.loads(tokenizer.read_text())
     vocabulary = found["model"]["vocab"]
-    vocabulary |= {token["content"]: token["id"] for token in found["added_tokens"]}  # or they get ids behind the last
+    # Otherwise they would get ids after the last.
+    vocabulary |= {token["content"]: token["id"] for token in found["added_tokens"]}
     known = {*vocabulary.values()}
     vocabulary |= {f"[PAD{number}]": number for number in range(zoo_vision.VOCAB) if number not in known}
     tokenizer.write_text(json.dumps(found))
 
 
 def _converted(source: Path, llama_cpp: Path, *, eyes: bool) -> Path:
-    """Returns the GGUF file that llama.cpp's converter makes of a folder, of its text or its eyes."""
+    """Returns the GGUF file that llama.cpp's converter makes of a folder, of its text or its vision part."""
     sys.path[:0] = [str(llama_cpp), str(llama_cpp / "gguf-py")]
     import conversion
     import gguf
@@ -117,8 +120,8 @@ def _converted(source: Path, llama_cpp: Path, *, eyes: bool) -> Path:
     kind = base.ModelType.MMPROJ if eyes else base.ModelType.TEXT
     architecture = base.get_model_architecture(base.ModelBase.load_hparams(source, False), kind)
     made = conversion.get_model_class(architecture, mmproj=eyes)
-    made.no_mtp = True  # Qwen3.5 has no layers that make draft tokens here
-    if not eyes:  # the tokenizer is none that it knows
+    made.no_mtp = True  # Qwen3.5 has no layers for draft tokens here
+    if not eyes:  # the converter does not know the tokenizer
         made.set_vocab = lambda self: self._set_vocab_gpt2()
         made.get_vocab_base_pre = lambda self, tokenizer: "gpt-2"
     file = source.parent / f"{'mmproj-' * eyes}{source.name}.gguf"

@@ -1,8 +1,8 @@
-"""Heads for multi-token prediction of models in tests/data/zoo_vision, and what torch drafts with them.
+"""Makes heads for multi-token prediction for models in tests/data/zoo_vision, and torch's draft tokens.
 
 Each is a NAME.tar.xz in the folder heads there, with the network that optimum-intel exports. A head is trained on a few
-texts of its model until most of its draft tokens are right; answers.json has these texts, with the likeliest first
-draft token behind each token and its log probability, by the head in torch.
+texts of its model until most of its draft tokens are right. answers.json has these texts, with the likeliest first
+draft token after each token and its log probability, from the head in torch.
 
 python -m tests.makers.zoo_mtp DIR [NAME...]   (needs torch, transformers 5.2.0 and optimum-intel, as for these models)
 """
@@ -26,11 +26,11 @@ NAMES = ("qwen3_5", "qwen3_5_moe")
 TEXTS, PROMPT, LENGTH, ROUNDS = 4, 40, 100, 150
 
 Compute = Callable[[Any, Any], tuple[Any, Any]]
-"""A head: of hidden states and tokens it makes logits, and hidden states of its own."""
+"""A head: computes logits and its own hidden states from hidden states and tokens."""
 
 
 def texts(model: Any) -> Any:
-    """Random prompts with the model's greedy answers, [texts, tokens]."""
+    """Returns random prompts with the model's greedy answers, [texts, tokens]."""
     import torch
 
     torch.manual_seed(2)
@@ -42,7 +42,7 @@ def texts(model: Any) -> Any:
 
 
 def logits(model: Any, head: Any, hidden: Any, ids: Any) -> tuple[Any, Any]:
-    """The head's logits, and its own hidden states, from hidden states and the tokens behind these."""
+    """Returns the head's logits and its own hidden states, from hidden states and the tokens after these."""
     import torch
 
     places = torch.arange(ids.shape[1])[None].expand(ids.shape)
@@ -51,9 +51,9 @@ def logits(model: Any, head: Any, hidden: Any, ids: Any) -> tuple[Any, Any]:
 
 
 def draft(compute: Compute, hidden: Any, ids: Any) -> tuple[Any, Any]:
-    """Logits of the first draft token behind each token but the last, and of the second.
+    """Returns the logits of the first draft token after each token but the last, and of the second.
 
-    The head computes all second tokens at once here, so each sees its own hidden states in the place of the model's.
+    All second tokens are computed at once, so each sees the head's own hidden states in place of the model's.
     """
     first, again = compute(hidden[:, :-1], ids[:, 1:])
     second, _ = compute(again[:, :-1], ids[:, 2:])
@@ -77,7 +77,7 @@ def train(head: Any, compute: Compute, hidden: Any, ids: Any) -> None:
 
 
 def make(name: str, target: Path) -> dict[str, Any]:
-    """Write NAME.tar.xz into the folder; returns what answers.json has of it."""
+    """Writes NAME.tar.xz into the folder. Returns its entry in answers.json."""
     import openvino as ov
     import torch
     from optimum.exporters.openvino import export, model_configs, model_patcher
@@ -98,7 +98,7 @@ def make(name: str, target: Path) -> dict[str, Any]:
         first = draft(compute, hidden, ids)[0].log_softmax(-1).max(-1)
     print(f"{name}: {(first.indices[:, :-1] == ids[:, 2:])[:, PROMPT:].float().mean():.0%} of first draft tokens right")
     head.config = copy.deepcopy(head.config)
-    head.config.model_type = "qwen3_5_mtp"  # as the exporter's own from_pretrained_model, which reads a checkpoint
+    head.config.model_type = "qwen3_5_mtp"  # like the exporter's own from_pretrained_model, which reads a checkpoint
     with tempfile.TemporaryDirectory() as folder:
         exported, small = Path(folder) / "exported.xml", Path(folder) / "openvino_mtp_model.xml"
         export(head.eval(), getattr(model_configs, f"{kind}MTPOpenVINOConfig")(model.config), exported)

@@ -1,9 +1,9 @@
 """Compares the paged engine on the models of tests/data/zoo with transformers in torch: tokens and log probabilities.
 
-The weights in torch are made again as tests/makers/zoo.py made them. They are those of the files with the versions of
-torch and transformers that wrote these; with others a model may be another one, and everything differs. Prompts are
-longer than a block, a chunk and the sliding windows, and are computed beside each other. Both compute in f32. What is
-equal in all tokens is written to tests/data/zoo/answers.json.
+The weights in torch are made again, as tests/makers/zoo.py made them. They are equal to those of the files only with
+the versions of torch and transformers that wrote these; with others everything may differ. Prompts are longer than a
+block, a chunk and the sliding windows, and several are computed together. Both compute in f32. Answers of which all
+tokens are equal are written to tests/data/zoo/answers.json.
 
 python -m tests.makers.zoo_torch [NAME...]   (needs torch and transformers beside the server's packages)
 """
@@ -42,11 +42,12 @@ def prompts() -> list[list[int]]:
 
 
 def paged(name: str) -> list[Answer]:
-    """The answers of the paged engine, to prompts that arrive one step after the other."""
+    """Returns the answers of the paged engine to prompts that arrive one step after the other."""
     asked = SamplingParams(temperature=0.0, ignore_eos=True, logprobs=True)
     with tempfile.TemporaryDirectory() as folder:
         extract(ZOO / f"{name}.tar.xz", Path(folder))
-        for file in Config().model_dir.glob("openvino_*tokenizer.*"):  # any: only ids are used
+        # Any tokenizer will do, because only ids are used.
+        for file in Config().model_dir.glob("openvino_*tokenizer.*"):
             (Path(folder) / file.name).symlink_to(file)
         config = Config(model_path=folder, pipeline_type="PAGED", max_num_batched_tokens=64, **EXACT)
         pipe = assemble.load(config, replace(settings.resolve(config, 1 << 30, paged=True), blocks=60))
@@ -69,12 +70,12 @@ def paged(name: str) -> list[Answer]:
 
 
 def in_torch(name: str) -> list[Answer]:
-    """The answers of transformers, one prompt after the other and without a cache."""
+    """Returns the answers of transformers, one prompt after the other and without a cache."""
     import torch
 
     model, answers = network(name), list[Answer]()
     for buffer, values in model.named_buffers():
-        if buffer.endswith("inv_freq"):  # the files have them, as all constants, in 16 bits
+        if buffer.endswith("inv_freq"):  # the files have all constants in 16 bits
             values.copy_(values.half())
     for ids in prompts():
         text, logprobs = list(ids), list[float]()
@@ -88,7 +89,7 @@ def in_torch(name: str) -> list[Answer]:
 
 
 def record(name: str, answers: list[Answer]) -> None:
-    """For the tests: [tokens, log probabilities] of each prompt."""
+    """Returns the entry for the tests: [tokens, log probabilities] of each prompt."""
     known = json.loads(ANSWERS.read_text()) if ANSWERS.is_file() else {}
     known[name] = [[tokens, [round(value, 4) for value in logprobs]] for tokens, logprobs in answers]
     lines = [f"{json.dumps(each)}: {json.dumps(known[each], separators=(',', ':'))}" for each in sorted(known)]
@@ -96,7 +97,7 @@ def record(name: str, answers: list[Answer]) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """The exit status: 1 if a token differs, 2 for wrong use."""
+    """Runs the command line. Returns the exit status: 1 if a token differs, 2 for wrong usage."""
     if not set(argv) <= set(MODELS):
         print(__doc__, file=sys.stderr)
         return 2

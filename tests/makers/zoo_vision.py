@@ -1,8 +1,8 @@
 """Tiny models with vision and random weights, one of each family, as OpenVINO IR: fixtures of tests/data/zoo_vision.
 
 Each is a NAME.tar.xz with config.json, preprocessor_config.json and the networks that optimum-intel exports. Weights
-are multiples of 1/16, as in tests/makers/zoo.py; those of vision are large, so that the answers tell images apart.
-All have the tokenizer in tokenizer.tar.xz.
+are multiples of 1/16, as in tests/makers/zoo.py. Those of vision are large, so that answers differ between images. All
+models have the tokenizer in tokenizer.tar.xz.
 
 python -m tests.makers.zoo_vision DIR [NAME...]   (needs torch, transformers and optimum-intel)
 """
@@ -41,7 +41,7 @@ SPECIAL = (
     *("<fake_token_around_image>", "<global-img>", "<row_1_col_1>", "<row_1_col_2>", "<row_2_col_1>", "<row_2_col_2>"),
     *("<img>", "</img>", "<IMG_CONTEXT>"),
 )
-"""The first tokens of the one tokenizer that all models have, and with them those of images in all families."""
+"""The first tokens of the tokenizer that all models share, including those for images in all families."""
 TEXTS = (
     "What do you see?",
     "Describe the images.",
@@ -52,30 +52,31 @@ TEXTS = (
 )
 IDS = {text: number for number, text in enumerate(SPECIAL)}
 LATER, FIRST_LATER = ("<|image>", "<|image|>", "<image|>"), 337
-"""The last tokens of the tokenizer, also of images, and the number of the first."""
+"""The last tokens of the tokenizer, also for images, and the id of the first of these."""
 TILED = "idefics3", "smolvlm"
 _DATA: dict[str, dict[str, dict[str, Any]]] = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
 MODELS = _DATA["models"]
-"""The configuration of each, by model_type of transformers; what is behind a "-" tells variants apart.
+"""The configuration of each model by transformers' model_type; the part after a "-" distinguishes variants.
 
-Made with optimum-intel 2.2.0 and transformers 4.57.6, but for the Qwen3.5 (5.2.0), the Gemma 4 (5.5.4) and its unified
-kind (5.10.4). The answers of torch are from the same versions, but for idefics3 (5.2.0) and smolvlm (5.23.0): 4.57.6
-gives their patches wrong positions.
+Made with optimum-intel 2.2.0 and transformers 4.57.6, except Qwen3.5 (5.2.0), Gemma 4 (5.5.4) and its unified kind
+(5.10.4). The answers of torch are from the same versions, except idefics3 (5.2.0) and smolvlm (5.23.0), to whose
+patches 4.57.6 gives wrong positions.
 """
 PIXELS = _DATA["pixels"]
-"""preprocessor_config.json of each."""
+"""The preprocessor_config.json of each model."""
 LOUD = {"multi_modal_projector": 3.0, "merger": 3.0, "connector": 3.0, "embed_vision": 3.0}
-"""By what the weights of these parts are multiplied: a tiny encoder is quiet beside large text embeddings."""
+"""Factors for the weights of these parts, because a tiny encoder's output is small compared with the text
+embeddings."""
 
 
 PLAIN: dict[str, dict[str, Any]] = {
     name: {**fields, "image_newline": [0.0] * 64} if name == "llava_next" else fields for name, fields in MODELS.items()
 }
-"""What config.json has of the configuration, as far as images need it."""
+"""The part of config.json that images need."""
 
 
 def tokenizer() -> Any:
-    """A byte-level BPE."""
+    """Returns a byte-level BPE."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -95,7 +96,7 @@ def tokenizer() -> Any:
 
 
 def make_tokenizer(target: Path) -> None:
-    """Write tokenizer.tar.xz into the folder."""
+    """Writes tokenizer.tar.xz into the folder."""
     import openvino as ov
     from openvino_tokenizers import convert_tokenizer
 
@@ -108,31 +109,31 @@ def make_tokenizer(target: Path) -> None:
 
 
 def network(name: str) -> Any:
-    """The model in torch. The same weights every time, with one version of torch and transformers."""
+    """Returns the model in torch. With the same versions of torch and transformers, the weights are always the same."""
     import torch
     from transformers import AutoConfig, AutoModelForImageTextToText
 
     torch.manual_seed(1)
     config = AutoConfig.for_model(name.partition("-")[0], **MODELS[name])
     model = AutoModelForImageTextToText.from_config(config).float().eval()
-    if name in TILED:  # transformers 5 makes their weights in another order than 4
+    if name in TILED:  # transformers 5 creates their weights in another order than 4
         torch.manual_seed(1)
     with torch.no_grad():
         for part, weights in model.named_parameters():
             visual = name in TILED or "vision_tower" in part or "visual" in part
-            if (visual or not weights.any()) and weights.ndim > 1:  # Gemma's projection is made of zeros
+            if (visual or not weights.any()) and weights.ndim > 1:  # Gemma's projection is all zeros
                 weights.normal_(std=0.2)
             for loud, factor in LOUD.items():
                 weights.mul_(factor if loud in part and weights.ndim > 1 else 1)
             weights.copy_((weights * 16).round() / 16)
-        model.lm_head.weight[: len(SPECIAL)] = 0  # or the models would answer with tokens that stand for images
+        model.lm_head.weight[: len(SPECIAL)] = 0  # otherwise the models would generate tokens that stand for images
         if name.startswith("gemma4"):
             model.lm_head.weight[FIRST_LATER : FIRST_LATER + len(LATER)] = 0
     return model
 
 
 def make(name: str, target: Path) -> None:
-    """Write NAME.tar.xz into the folder."""
+    """Writes NAME.tar.xz into the folder."""
     import openvino as ov
     from optimum.intel.openvino import OVModelForVisualCausalLM
 

@@ -1,7 +1,7 @@
-"""Writes what transformers in torch answers with the models of tests/data/zoo_vision: answers.json in that folder.
+"""Writes the answers of transformers in torch with the models of tests/data/zoo_vision: answers.json in that folder.
 
-The weights in torch are made again as tests/makers/zoo_vision.py made them, with the versions that it names. The pixels
-are those of transformers' image processors with Pillow.
+The weights in torch are made again, as tests/makers/zoo_vision.py made them, with the versions that it names. The
+pixels are those of transformers' image processors with Pillow.
 
 python -m tests.makers.zoo_vision_torch DIR [NAME...]   (needs torch, transformers, Pillow; for smolvlm num2words)
 """
@@ -21,7 +21,7 @@ from tests.makers.zoo_vision import MODELS, PIXELS, TILED, network, tokenizer
 TOKENS = 60
 TAG = "<ov_genai_image_{}>"
 SIZES = ((50, 60), (90, 40), (33, 130))
-"""Heights and widths of the images."""
+"""The heights and widths of the images."""
 PROMPTS = {
     "none": "<|im_start|>user\nHello! What do you see?<|im_end|>\n<|im_start|>assistant\n",
     "one": f"<|im_start|>user\n{TAG.format(0)}What do you see?<|im_end|>\n<|im_start|>assistant\n",
@@ -32,16 +32,16 @@ PROMPTS = {
         f"<|im_start|>user\nWhich colors?{TAG.format(1)}<|im_end|>\n<|im_start|>assistant\n"
     ),
 }
-"""By the number of images; tags are openvino_genai's."""
+"""The prompts by the number of images; tags are openvino_genai's."""
 VIDEO = 5, 48, 64
-"""Frames, height and width of the video: no processor of Qwen's changes its size."""
+"""The number of frames, height and width of the video, whose size none of Qwen's processors changes."""
 SECONDS, TIMES = 2.5, (0.0, 0.5, 1.0, 1.5, 2.0)
-"""The video's length, and when its frames are shown."""
+"""The video's length, and the times of its frames."""
 TIMED = "qwen3_vl", "qwen3_5", "qwen3_5_moe"
-"""Those of Qwen's families whose prompts have the times of the frames."""
+"""Qwen's families whose prompts contain the times of the frames."""
 GEMMA4 = "gemma4", "gemma4-moe", "gemma4_unified"
 VIDEOS = "qwen2_vl", "qwen2_5_vl", *TIMED, *GEMMA4, "smolvlm"
-"""Models that were asked about a video."""
+"""Models with a recorded video."""
 VIDEO_TAG = TAG.format(len(SIZES))
 VIDEO_PROMPTS = {
     "video": f"<|im_start|>user\n{VIDEO_TAG}What do you see?<|im_end|>\n<|im_start|>assistant\n",
@@ -59,16 +59,16 @@ FRAMES = {
     "qwen3_5": ("<|vision_start|>", "<|image_pad|>", "<|vision_end|>"),
     "qwen3_5_moe": ("<|vision_start|>", "<|image_pad|>", "<|vision_end|>"),
 }
-"""What a tag is in the family: a text before the places of an image, the token of each place, and a text behind.
+"""What becomes of a tag in each family: a text in front of an image, the token of each position, and a text after it.
 
-Families that are not here have texts inside an image too.
+Other families also have texts within an image.
 """
 MARKED = {"gemma3": "token_type_ids", "gemma4": "mm_token_type_ids", "gemma4_unified": "mm_token_type_ids"}
-"""Inputs that are 1 for the tokens of images, 2 for those of videos, and 0 for others."""
+"""Inputs that are 1 for tokens of images, 2 for those of videos, and 0 for others."""
 
 
 def pixels(number: int, size: tuple[int, int] = (0, 0)) -> bytes:
-    """An image: a colour that changes along both sides, and noise."""
+    """Returns an image of a colour that changes along both sides, with noise."""
     height, width = SIZES[number] if number < len(SIZES) else size
     dice = random.Random(number)
     base, down, across = ([dice.randrange(256) for _ in range(3)] for _ in range(3))
@@ -81,7 +81,8 @@ def pixels(number: int, size: tuple[int, int] = (0, 0)) -> bytes:
 
 
 def answer(name: str, model: Any, words: Any, prompt: str) -> tuple[int, list[int], list[float]]:
-    """Tokens of the prompt, the answer's tokens and their log probabilities; without a cache."""
+    """Returns the prompt's number of tokens, the answer's tokens and their log probabilities, computed without a
+    cache."""
     import numpy as np
     import torch
 
@@ -95,7 +96,7 @@ def answer(name: str, model: Any, words: Any, prompt: str) -> tuple[int, list[in
     if count := prompt.count(VIDEO_TAG):
         found, text = _video_inputs(name)
         prompt = prompt.replace(VIDEO_TAG, text)
-        for key, value in found.items():  # SmolVLM's images and frames are in one tensor, those of a prompt in a row
+        for key, value in found.items():  # SmolVLM has images and frames in one tensor, with those of a prompt in a row
             before = [inputs[key]] if key in inputs else []
             inputs[key] = torch.cat(before + [value] * count, int(name == "smolvlm"))
     ids, logprobs = words.encode(prompt, add_special_tokens=False), list[float]()
@@ -117,13 +118,13 @@ def answer(name: str, model: Any, words: Any, prompt: str) -> tuple[int, list[in
 
 
 def video() -> bytes:
-    """The frames of the video."""
+    """Returns the frames of the video."""
     count, *size = VIDEO
     return b"".join(pixels(number, (size[0], size[1])) for number in range(len(SIZES), len(SIZES) + count))
 
 
 def _video_inputs(name: str) -> tuple[dict[str, Any], str]:
-    """The model's inputs of the video, and the text that stands for it."""
+    """Returns the model's inputs for the video, and the text that stands for it."""
     import numpy as np
 
     frames = list(np.frombuffer(video(), np.uint8).reshape(*VIDEO, 3))
@@ -148,7 +149,7 @@ def _smolvlm_video(frames: list[Any]) -> tuple[dict[str, Any], str]:
 
 
 def _gemma4_video(name: str, frames: list[Any]) -> tuple[dict[str, Any], str]:
-    """A frame is an image, of fewer tokens in a real model."""
+    """Returns the inputs: each frame is an image, which has fewer tokens in a real model."""
     made = dict(image_processor(name)(images=frames, return_tensors="pt"))
     tokens = "<|video_pad|>" * int(made["num_soft_tokens_per_image"][0])
     inputs = {"pixel_values_videos": made["pixel_values"][None], "video_position_ids": made["image_position_ids"][None]}
@@ -156,9 +157,8 @@ def _gemma4_video(name: str, frames: list[Any]) -> tuple[dict[str, Any], str]:
 
 
 def _qwen_video(name: str, frames: list[Any]) -> tuple[dict[str, Any], str]:
-    """Patches are those of transformers' processor of images: it shows each image as all frames that share patches, and
-    here these are exchanged for the video's.
-    """
+    """Returns the inputs. transformers' image processor repeats each image as all frames that share patches; these are
+    replaced by the frames of the video."""
     import torch
 
     made = [image_processor(name)(images=[frame], return_tensors="pt") for frame in [*frames, frames[-1]]]
@@ -182,7 +182,7 @@ def _qwen_video(name: str, frames: list[Any]) -> tuple[dict[str, Any], str]:
 
 
 def _shown(name: str, model: Any, images: list[Any]) -> tuple[dict[str, Any], list[str]]:
-    """The model's inputs of images, and the texts that stand for them."""
+    """Returns the model's inputs for images, and the texts that stand for them."""
     kind, processor = name.partition("-")[0], image_processor(name)
     if kind in TILED:
         inputs = dict(processor(images=[images], return_row_col_info=True, return_tensors="pt"))
@@ -201,21 +201,21 @@ def _shown(name: str, model: Any, images: list[Any]) -> tuple[dict[str, Any], li
 
 
 def image_processor(name: str) -> Any:
-    """A family's image processor of transformers with Pillow."""
+    """Returns a family's image processor of transformers with Pillow."""
     import transformers
 
     fields = dict(PIXELS[name])
-    if "merge_size" in fields and "size" in fields:  # which older versions do not read
+    if "merge_size" in fields and "size" in fields:  # older versions do not read it
         fields |= {"min_pixels": fields["size"]["shortest_edge"], "max_pixels": fields["size"]["longest_edge"]}
     kind = fields.pop("image_processor_type").removesuffix("Fast")
-    if "Unified" in kind:  # which needs torchvision; it makes patches of tokens of the same pixels
+    if "Unified" in kind:  # needs torchvision, and makes patches of the same pixels
         kind = kind.replace("Unified", "")
         fields |= {"patch_size": fields["patch_size"] * fields["pooling_kernel_size"], "pooling_kernel_size": 1}
     return (getattr(transformers, f"{kind}Pil", None) or getattr(transformers, kind))(**fields)
 
 
 def _counts(name: str, model: Any, inputs: dict[str, Any]) -> list[int]:
-    """Tokens of each image: those of its grid, or as many as the model makes."""
+    """Returns the number of tokens of each image: that of its grid, or as many as the model makes."""
     import torch
 
     if "num_soft_tokens_per_image" in inputs:
@@ -237,7 +237,7 @@ def main(argv: list[str]) -> int:
     for name in argv[1:] or MODELS:
         model = network(name)
         for buffer, values in model.named_buffers():
-            if buffer.endswith("inv_freq") and "visual" not in buffer:  # the files have them in 16 bits
+            if buffer.endswith("inv_freq") and "visual" not in buffer:  # the files have these in 16 bits
                 values.copy_(values.half())
         prompts = PROMPTS | (VIDEO_PROMPTS if name in VIDEOS else {})
         known[name] = {kind: answer(name, model, words, prompt) for kind, prompt in prompts.items()}

@@ -1,4 +1,4 @@
-"""How a model is spoken to, from its template and the options."""
+"""How conversations are written for a model, by its template and the options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A running request: what choices make of tokens, however they are cut; one outcome for each."""
+"""A running request: what choices make of tokens, however these are cut; one outcome for each choice."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def answer(script: Any, **output: Any) -> CompletedChoice:
 
 
 def in_bytes(text: str, size: int) -> Any:
-    """The text in steps of so many bytes, characters torn apart."""
+    """Returns the text in steps of a number of bytes, which may split characters."""
 
     def script(prompt: object, sampling: SamplingParams) -> Any:
         data = text.encode()
@@ -167,7 +167,7 @@ async def test_closing_a_finished_generation_cancels_nothing() -> None:
 async def test_looking_for_nothing_and_for_what_never_comes_give_the_same(
     size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tokens that nothing looks at take a shorter way; text, ids, counts and end are the same."""
+    """Tokens that nothing inspects take a shorter path; text, ids, counts and end are the same."""
     monkeypatch.setattr("tests.fakes.encode", lambda text: list(text.encode("latin-1")))
 
     assert await answer(in_bytes(TEXT, size)) == await answer(in_bytes(TEXT, size), stop=("never",))

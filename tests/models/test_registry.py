@@ -1,4 +1,4 @@
-"""Models by name: their order, their adapters, what a name is refused with."""
+"""Models by name: their order, their adapters, errors for other names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.fakes import FakeEngine
 
 
 class EmbeddingModel(Model):
-    """A model of another task: it needs nothing of chats."""
+    """A model of another task, which needs nothing of chats."""
 
     task, endpoints = "embeddings", ("/v1/embeddings",)
 

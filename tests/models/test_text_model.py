@@ -1,4 +1,4 @@
-"""A text model: what it does with prompts, what it submits to the engine, and which model serves its requests."""
+"""A text model: how it handles prompts, what it submits to the engine, and which model serves its requests."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ async def test_a_template_that_was_mended_serves_chats_again(tmp_path: Path) -> 
 
 
 def exported(directory: Path, text: str) -> Path:
-    """Writes the files of an export with this chat template; returns the path of the template."""
+    """Writes the files of an export with this chat template. Returns the path of the template."""
     for name in ("openvino_model.xml", "openvino_model.bin", "openvino_tokenizer.xml", "openvino_detokenizer.xml"):
         (directory / name).touch()
     template = directory / "chat_template.jinja"
@@ -151,7 +151,7 @@ async def test_a_prompt_too_long_for_the_context_is_refused_before_the_engine_se
             await start(model, prompt)
         assert caught.value.code == "context_length_exceeded"
     assert engine.submitted == []
-    # The template leaves its variables out, so they need not fit.
+    # The template does not print its variables, so they need not fit.
     await (await start(model, ChatPrompt([user], template_kwargs={"unused": text}))).aclose()
 
 
@@ -183,7 +183,7 @@ async def test_tokens_are_counted_also_those_of_images() -> None:
     with_image = HELLO.with_media(HELLO.messages, (PIXEL,))
     assert await model.count(with_image) == len("user:hi;")
     assert engine.images == [(PIXEL,)]
-    assert not engine.mail.busy  # the request that counted is closed
+    assert not engine.mail.busy  # the request that counted tokens is closed
 
 
 async def test_tokens_are_encoded_decoded_and_shown() -> None:
@@ -273,7 +273,7 @@ async def test_the_prompt_of_a_generation_is_decoded_by_the_tokenizer_that_encod
     other, replacement = await loaded()
     draining = asyncio.create_task(model.drain(other))
     await asyncio.sleep(0)
-    replacement.state = "restarting"  # would refuse
+    replacement.state = "restarting"  # would reject requests
     assert engine.state == "ready"
     assert await generation.prompt_text(skip_special_tokens=True) == "abc"
     await generation.aclose()
@@ -332,7 +332,8 @@ async def test_a_model_without_a_successor_refuses_new_requests_and_ends_the_run
 
 
 async def test_a_request_that_has_begun_is_served_whole_by_the_model_that_it_resolved() -> None:
-    """Replaced while its prompt is counted: the engine under it is not stopped, nor exchanged for another one."""
+    """The model is replaced while the prompt is counted: its engine is neither stopped nor exchanged for another
+    one."""
 
     class Slow(FakeEngine):
         entered, go = asyncio.Event(), asyncio.Event()

@@ -1,4 +1,4 @@
-"""Handlers: a stream whose reader is slow, absent or gone; a file that is moved, deleted or on a full disk."""
+"""Log handlers: a stream whose reader is slow, missing or gone; a file that is moved, deleted or on a full disk."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from lean_ovms.observability.logging import NonBlockingHandler, ReopeningFileHan
 
 
 class Reader:
-    """The two ends of a pipe; what has come out of it so far."""
+    """Both ends of a pipe, and what was read from it so far."""
 
     def __init__(self) -> None:
         self.fd, self.end = os.pipe()
         self.text = b""
 
     def read(self, until: bytes) -> list[str]:
-        """All lines, up to the first that ends so."""
+        """Returns all lines up to the first with this end."""
         while not self.text.endswith(until + b"\n"):
             data = os.read(self.fd, 1 << 16)
             assert data
@@ -91,7 +91,7 @@ def test_what_does_not_fit_is_lost_and_counted(
     dropped = [int(line.split()[0]) for line in lines if line.endswith(" log lines dropped: the reader was too slow")]
     assert kept == sorted(set(kept))
     assert 0 < len(kept) < 2000
-    assert len(kept) + sum(dropped) == 2000  # logged in their place: once or, if there was space meanwhile, twice
+    assert len(kept) + sum(dropped) == 2000  # reported once, or twice if there was space meanwhile
 
 
 def test_a_line_longer_than_the_pipe_comes_whole(reader: Reader, logger: logging.Logger) -> None:
@@ -179,7 +179,7 @@ def test_a_terminal_without_a_reader_does_not_block(monkeypatch: pytest.MonkeyPa
 
 
 class Rig:
-    """A logger with a file, in a directory of its own, and what the handler reported."""
+    """A logger with a file in a directory of its own, and the handler's reports."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -189,7 +189,7 @@ class Rig:
         self.logger.addHandler(self.file)
 
     def log(self, line: str, at: float = 0.0) -> None:
-        """Log a line at a time."""
+        """Logs lines one at a time."""
         self.file.handle(logging.makeLogRecord({"msg": line, "created": at}))
 
     @property

@@ -1,4 +1,4 @@
-"""Log lines: text or JSON, one line whatever is in them."""
+"""Log lines: text or JSON, one line whatever they contain."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lean_ovms.observability import logging as log
 
 @pytest.fixture
 def root() -> Iterator[logging.Logger]:
-    """The logger of the package, which is as it was when the test ends."""
+    """The logger of the package, which is restored when the test ends."""
     root = logging.getLogger("lean_ovms")
     before = root.handlers[:], root.level, root.propagate
     yield root
@@ -100,7 +100,7 @@ def test_a_pipe_as_the_file_holds_nobody(tmp_path: Path, root: logging.Logger, l
     os.set_blocking(reader, True)
     log.setup("INFO", path=str(pipe))
     for _ in range(1000):
-        logger.info("x" * 100)  # 128 KiB; the pipe takes 64
+        logger.info("x" * 100)  # 128 KiB in total; the pipe has room for 64
     text = b""
     while text.count(b"\n") < 1000:
         text += os.read(reader, 1 << 16)

@@ -1,5 +1,5 @@
-"""Real models, as people have them: what depends on meaning, position and length, which random weights do not show.
+"""Real models, for properties that depend on meaning, position and length, which random weights do not show.
 
-`python -m tools.real_models FOLDER` fetches them, and exports them where torch is; `python -m pytest -m real` runs the
-tests. What is not in the folder is skipped.
+`python -m tools.real_models FOLDER` fetches them, and exports them if torch is available. `python -m pytest -m real`
+runs the tests. Those whose model is missing are skipped.
 """

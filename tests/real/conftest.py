@@ -1,4 +1,4 @@
-"""Real models and engines of them, loaded once; a test whose model is not in the cache is skipped."""
+"""Real models and their engines, each loaded once. A test whose model is not in the cache is skipped."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ PRECISIONS: dict[str, dict[str, Any]] = {
     "bf16": {"plugin_config": json.dumps({HINT: "bf16"})},
     "rounded": {"plugin_config": json.dumps({HINT: "bf16", **ALONE})},
 }
-"""Options: the same answer in every batch; as CPUs compute without instructions for bf16; as those with them; in bf16
-without OpenVINO's dynamic quantization, which rounds the inputs of quantized weights to 8 bits."""
+"""Options for: the same answer in every batch; f32, as on CPUs without bf16; bf16; bf16 without OpenVINO's dynamic
+quantization, which rounds the inputs of quantized weights to 8 bits."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def fetched(name: str) -> Path:
-    """Returns a model's folder; skips the test if it is not whole."""
+    """Returns a model's folder. Skips the test if it is incomplete."""
     folder = real_models.cache()
     if not real_models.is_whole(folder, name):
         pytest.skip(f"no {name} in {folder}: python -m tools.real_models {folder} {name}")
@@ -42,7 +42,7 @@ def fetched(name: str) -> Path:
 
 
 def exported(name: str) -> Path:
-    """Returns the folder of an export; skips the test if it was not made."""
+    """Returns the folder of an export. Skips the test if it was not made."""
     folder = real_models.cache()
     if not real_exports.is_whole(folder, name):
         source = real_exports.EXPORTS[name].fetched
@@ -59,7 +59,8 @@ def smollm2_of(weights: str) -> Path:
 
 @contextmanager
 def engine_of(weights: str, precision: str, **options: Any) -> Iterator[Any]:
-    """Loads SmolLM2 and closes it. By default without draft tokens, and with keys and values as OpenVINO keeps them."""
+    """Loads SmolLM2 and closes it, by default without draft tokens, and with OpenVINO's default precision of keys and
+    values."""
     path = smollm2_of(weights)
     if precision in ("bf16", "rounded") and "BF16" not in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
         pytest.skip("this CPU has no bf16")
@@ -77,10 +78,10 @@ def engine_of(weights: str, precision: str, **options: Any) -> Iterator[Any]:
 
 
 class Loaded(NamedTuple):
-    """An engine of SmolLM2, and what its weights are."""
+    """An engine of SmolLM2, with the kind of its weights."""
 
     weights: str
-    """The kind: gguf, fp16, int8 or int4."""
+    """The kind of weights: gguf, fp16, int8 or int4."""
     precision: str
     """One of PRECISIONS."""
     pipeline: Any
@@ -89,7 +90,7 @@ class Loaded(NamedTuple):
 
 @pytest.fixture(scope="session")
 def engine(request: pytest.FixtureRequest) -> Iterator[Loaded]:
-    """SmolLM2 as a test's parameter names it, "int8 bf16"; all tests that name the same share it."""
+    """SmolLM2 as a test's parameter names it, such as "int8 bf16". Tests with the same name share it."""
     weights, precision, *options = request.param.split()
     with engine_of(weights, precision, **dict(option.split("=") for option in options)) as made:
         yield Loaded(weights, precision, made)
@@ -103,31 +104,31 @@ def smollm2() -> Path:
 
 @pytest.fixture(scope="session")
 def gemma3() -> Path:
-    """The GGUF file of Gemma 3 270M, which has one head of keys."""
+    """The GGUF file of Gemma 3 270M, which has one key head."""
     return fetched("gemma3") / "gemma-3-270m-q4_k_m.gguf"
 
 
 @pytest.fixture(scope="session")
 def qwen25_coder() -> Path:
-    """The GGUF file of Qwen2.5-Coder 1.5B Instruct, which is fetched only by its name."""
+    """The GGUF file of Qwen2.5-Coder 1.5B Instruct, which is fetched only if it is named."""
     return fetched("qwen25_coder") / "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf"
 
 
 @pytest.fixture(scope="session")
 def minilm() -> Path:
-    """The folder of all-MiniLM-L6-v2, of sentence-transformers."""
+    """The folder of sentence-transformers' all-MiniLM-L6-v2."""
     return fetched("minilm")
 
 
 @pytest.fixture(scope="session")
 def minilm_ir() -> Path:
-    """all-MiniLM-L6-v2 as optimum-cli exports it without --library: with no pooling, and none of its files."""
+    """all-MiniLM-L6-v2 as optimum-cli exports it without --library: without pooling and without its files."""
     return exported("minilm_ir")
 
 
 @pytest.fixture(scope="session")
 def minilm_int8() -> Path:
-    """The same with weights of 8 bits."""
+    """The same with 8-bit weights."""
     return exported("minilm_int8")
 
 
@@ -139,5 +140,5 @@ def whisper_ir() -> Path:
 
 @pytest.fixture(scope="session")
 def kokoro_ir() -> Path:
-    """Kokoro 82M as optimum-cli exports it, with five Japanese voices; its model is fetched only by its name."""
+    """Kokoro 82M as optimum-cli exports it, with five Japanese voices. Its model is fetched only if it is named."""
     return exported("kokoro_ir")

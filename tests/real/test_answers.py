@@ -13,14 +13,14 @@ from tests.engine.rig import Rig
 from tests.real.conftest import Loaded, engine_of
 
 KNOWN = json.loads((Path(__file__).parents[1] / "data" / "real" / "smollm2.json").read_text("utf-8"))
-"""Questions, their prompts and what torch answers with the same weights in f32, by tests/makers/make_real.py."""
+"""Questions, their prompts, and torch's answers with the same weights in f32, from tests/makers/make_real.py."""
 PROMPTS = KNOWN["prompts"]
 NEAR = 0.05
-"""Two tokens whose logits are no further apart in torch are a tie, which rounding may decide either way."""
+"""Two tokens whose logits differ by at most this in torch are a tie, which rounding may decide either way."""
 IN_BF16 = 2.0
-"""In bf16 they may be this many times as far apart as torch's own bf16 has them: 0.16 (GGUF), 0.21 (int8), 0.33 (int4).
+"""In bf16 this is multiplied by the distance that torch's own bf16 has: 0.16 (GGUF), 0.21 (int8), 0.33 (int4).
 
-Keys and values are kept in u8, and the largest of thirty is another one on each CPU.
+Keys and values are in u8, and the largest of thirty distances differs between CPUs.
 """
 EIGHT, THIRTY, FOUR = range(8), range(len(PROMPTS)), range(4)
 DRAWS, AT_ONCE = 2000, 100
@@ -41,7 +41,8 @@ def answered(engine: Any, numbers: range, together: bool = True) -> tuple[Rig, l
 
 
 def assert_torchs(weights: str, answers: list[Any], most: float = NEAR) -> None:
-    """The first token that is not torch's may be one that torch has nearly as likely: its logit is this much less."""
+    """Checks that answers are torch's. At the first token that differs, torch's best two logits may be at most
+    `most` apart."""
     for number, answer in enumerate(answers):
         pairs = zip(answer.tokens[0], KNOWN[weights]["answers"][number], strict=True)
         first = next((at for at, (ours, torchs) in enumerate(pairs) if ours != torchs), None)
@@ -50,7 +51,7 @@ def assert_torchs(weights: str, answers: list[Any], most: float = NEAR) -> None:
 
 
 def bound(weights: str, precision: str) -> float:
-    """Returns how far apart torch may have two tokens that an engine takes for each other."""
+    """Returns how far apart two tokens may be in torch that an engine may exchange."""
     return IN_BF16 * KNOWN[weights]["off_in_bf16"] if precision == "rounded" else NEAR
 
 
@@ -97,7 +98,7 @@ def test_answers_are_the_same_after_a_restart(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["int8 exact", "int4 exact", "int8 rounded"])
 def test_answers_are_the_same_with_all_of_it_together(kind: str, tmp_path: Path) -> None:
-    """Draft tokens, blocks of other prompts, sequences that lost theirs, and a restart with what is on disk."""
+    """Draft tokens, blocks of other prompts, preempted sequences, and a restart with the cache on disk."""
     weights, precision = kind.split()
     options = {"enable_prefix_caching": True, "prefix_cache_path": str(tmp_path), "prefix_cache_disk_gb": 0.05}
     options |= {"ngram_speculation": True, "blocks": 12}
@@ -107,7 +108,7 @@ def test_answers_are_the_same_with_all_of_it_together(kind: str, tmp_path: Path)
         assert rig.scheduler.preemptions > 0
         assert_torchs(weights, answers, most)
     with engine_of(weights, precision, **options) as after:
-        # Alone: whether sequences that run together get drafts depends on how long the steps take.
+        # One at a time, because with several, drafts depend on measured times.
         answers = answered(after, FOUR, together=False)[1]
         assert all(answer.cached for answer in answers)
         assert after.runner.drafts.drafts > 0
@@ -133,7 +134,7 @@ def test_sampled_tokens_have_torchs_probabilities(engine: Loaded) -> None:
     seen = np.array([drawn.count(token) for token in tokens])
     wanted = np.array(chances) * DRAWS
     often = wanted >= 5
-    # All tokens that are seldom count as one.
+    # All rare tokens count as one.
     seen = np.append(seen[often], DRAWS - seen[often].sum())
     wanted = np.append(wanted[often], DRAWS - wanted[often].sum())
     free = len(seen) - 1

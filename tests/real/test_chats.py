@@ -1,4 +1,4 @@
-"""SmolLM2-135M-Instruct answers in fifteen schemas that people use, chats for ten turns, and ends a begun answer."""
+"""SmolLM2-135M-Instruct answers in fifteen typical schemas, chats for ten turns, and continues a partial answer."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ TURNS = (
     "Name a city that is warmer.", "How far is it?", "Can I go there by train?", "Thank you.", "Goodbye!",
 )  # fmt: skip
 TOOL_TURN = 2
-"""The assistant's answer to this turn is a call of a tool, whose result follows."""
+"""The answer to this turn is a tool call, whose result follows."""
 CALL: Json = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Oslo"}'}}
 
 
@@ -111,7 +111,7 @@ async def test_a_chat_of_ten_turns_is_streamed_as_it_is_whole(client: Any) -> No
 
 @pytest.mark.parametrize("client", ["gguf exact"], indirect=True)
 async def test_an_answer_that_was_begun_is_ended(client: Any) -> None:
-    """As it would have been without a stop in between."""
+    """The result is the same as without an interruption."""
     messages = [{"role": "user", "content": TURNS[2]}]
     asked = {"model": "m", "temperature": 0, "max_tokens": 24}
     whole = (await client.chat.completions.create(messages=messages, **asked)).choices[0].message.content

@@ -1,4 +1,4 @@
-"""Gemma 3 270M as a GGUF file: one head of keys, sliding windows of 512 tokens, two frequencies of positions."""
+"""Gemma 3 270M as a GGUF file: one key head, sliding windows of 512 tokens, two frequencies of positions."""
 
 import math
 from pathlib import Path
@@ -12,7 +12,7 @@ from tests.engine.rig import Rig
 TEXT = Path(__file__).parents[1] / "data" / "real" / "english.txt"
 TOKENS = 1500
 LOSSES = [4.4613, 3.8603, 3.3242]
-"""The mean loss of a token in each third of the text, by transformers in torch with the file's weights in f32."""
+"""The mean loss of a token in each third of the text, from transformers in torch with the file's weights in f32."""
 
 
 def test_a_text_is_predicted_as_well_as_by_torch(gemma3):

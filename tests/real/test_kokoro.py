@@ -1,4 +1,4 @@
-"""Kokoro 82M says what it is told, in several voices and at several speeds: Whisper hears the words."""
+"""Kokoro 82M speaks its text with several voices and speeds: Whisper recognizes the words."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.real.test_whisper import transcribed, words
 
 TEXT = "Good morning, the quick brown fox jumps over the lazy dog."
 HEARD = {"good", "morning", "quick", "brown", "fox", "jumps", "lazy", "dog"}
-"""The words that carry it: a "the" of these voices, which are Japanese, may be heard as "and a"."""
+"""The words that matter. A "the" of these voices, which are Japanese, may be recognized as "and a"."""
 SPOKEN = [SpeakParams(), SpeakParams(speed=0.8), SpeakParams(voice="jf_gongitsune"), SpeakParams(voice="jm_kumo")]
 
 

@@ -1,4 +1,4 @@
-"""all-MiniLM-L6-v2: its vectors are torch's, and an export that has lost its pooling says so."""
+"""all-MiniLM-L6-v2: its vectors are torch's, and an export without its pooling is reported."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.features.pooling.child.rig import Rig
 from tests.features.speech.child.words import EXACT
 
 DATA = Path(__file__).parents[1] / "data" / "real" / "minilm.json"
-"""Texts, and their vectors by transformers in torch: the mean of the last hidden state, normalized; as float16."""
+"""Texts with their vectors from transformers in torch: the mean of the last hidden state, normalized, as float16."""
 WIDTH = 384
 
 
 def vectors(folder: Path, **options: Any) -> tuple[Any, Any, OpenVinoPooler]:
-    """Returns the vectors of the texts, torch's of the same, and what computed the first."""
+    """Returns the vectors of the texts, torch's vectors, and what computed the first."""
     known = json.loads(DATA.read_text("utf-8"))
     expected = np.frombuffer(base64.b64decode(known["vectors"]), "<f2").astype(np.float32).reshape(-1, WIDTH)
     pooler = OpenVinoPooler(Config(model_path=str(folder), task="embeddings", plugin_config=EXACT, **options))
@@ -48,7 +48,7 @@ def test_vectors_are_torchs(minilm_ir: Path) -> None:
 
 
 def test_vectors_of_weights_in_eight_bits_are_near_torchs_and_find_the_same(minilm_int8: Path) -> None:
-    """The nearest other text of each is torch's, or as near."""
+    """The nearest other text of each is the same as torch's, or as near."""
     found, expected, _ = vectors(minilm_int8, pooling="MEAN")
     assert min(agreement(found, expected)) > 0.9973
     near, right = (rows @ rows.T - 2 * np.eye(len(rows)) for rows in (found, expected))

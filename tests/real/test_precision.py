@@ -1,4 +1,4 @@
-"""Real weights in bf16: as near to f32 as torch's, which tests/makers/networks_bf16.py recorded."""
+"""Real weights in bf16 are as close to f32 as torch's, as tests/makers/networks_bf16.py recorded."""
 
 from __future__ import annotations
 

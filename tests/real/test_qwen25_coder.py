@@ -1,4 +1,4 @@
-"""Qwen2.5-Coder 1.5B Instruct as a GGUF file, a model of the size that people have: its calls, and what it fills in."""
+"""Qwen2.5-Coder 1.5B Instruct as a GGUF file, a model of a typical size: its calls, and code that it fills in."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ QUESTIONS: dict[str, tuple[str, Json]] = {
 @pytest.mark.slow
 @pytest.mark.model
 async def test_its_calls_are_calls_though_it_writes_them_in_fences(qwen25_coder: Path) -> None:
-    """Its template shows <tool_call>, and it writes ```json all the same."""
+    """Its template shows <tool_call>, but it writes ```json."""
     async with local_server(model_path=str(qwen25_coder), model_name="m") as local, local.client() as client:
         for question, call in QUESTIONS.items():
             asked: Json = {"model": "m", "messages": [{"role": "user", "content": question}], "tools": TOOLS}

@@ -1,4 +1,4 @@
-"""SmolLM2's tokenizers: hostile texts have the ids that the package tokenizers gives them, and are streamed whole."""
+"""SmolLM2's tokenizers: hostile texts have the ids of the package tokenizers, and can be streamed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.real.conftest import smollm2_of
 
 
 def reference(path: Path) -> Tokenizer:
-    """Returns the tokenizer as its publisher describes it: digits alone, then the words of GPT-2."""
+    """Returns the tokenizer as its publisher describes it: single digits, then the words of GPT-2."""
     fields = GGUFReader(path).fields
     tokens, merges, kinds = (fields[f"tokenizer.ggml.{name}"].contents() for name in ("tokens", "merges", "token_type"))
     vocabulary = {token: number for number, token in enumerate(tokens)}
@@ -41,7 +41,7 @@ def test_hostile_texts_have_the_ids_of_the_reference(smollm2: Path) -> None:
 
 
 def test_the_exports_tokenizer_has_the_same_ids(smollm2: Path) -> None:
-    """Both of them: tokenizer.json, and openvino's, which ends a text at a zero character."""
+    """Both tokenizers: tokenizer.json, and openvino's, which ends a text at a zero character."""
     library, graph = json_tokenizer.read(smollm2_of("int8")), GraphTokenizer(smollm2_of("int8"))
     theirs, texts = reference(smollm2), hostile(2000)
     assert library is not None
@@ -51,7 +51,7 @@ def test_the_exports_tokenizer_has_the_same_ids(smollm2: Path) -> None:
 
 
 def test_a_stream_may_be_cut_at_every_token(smollm2: Path) -> None:
-    """Nothing is taken back, no half a character is shown, and the end is the whole."""
+    """Nothing is taken back, no half characters are shown, and the end is the complete text."""
     ours = GgufTokenizer(smollm2)
     for text in hostile(2000):
         detokenizer, shown = Detokenizer(ours.vocabulary, skip_special_tokens=False), ""

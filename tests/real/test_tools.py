@@ -1,4 +1,5 @@
-"""Ten functions called by SmolLM2-135M-Instruct, whose chat template shows no tools and which writes no notation."""
+"""SmolLM2-135M-Instruct calls ten functions, although its chat template shows no tools and it has no notation for
+calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whisper base: long speech with times as without them, speech in ten formats, and no text where nobody speaks.
+"""Whisper base: long speech with and without times, speech in ten formats, and no text where nobody speaks.
 
 Its segments end before its windows do.
 """
@@ -32,11 +32,11 @@ from tests.recordings import film, sound
 
 TEXT = (Path(__file__).parents[1] / "data" / "real" / "speech.txt").read_text("utf-8")
 LENGTHS = {66: (172, 135), 240: (389, 87)}
-"""Words of the text, and how many of them a minute, by about how many seconds of speech they are."""
+"""The number of words in the text and words per minute, by the approximate seconds of speech."""
 
 
 WORDS, ONCE = {"words": True}, {"fallback": False}
-"""Fields of a transcription: times of words, and no second try of what was heard badly."""
+"""Fields of a transcription: times of words, and no second try after a bad result."""
 FORMATS: dict[str, tuple[int, Callable[[Any, Any], bytes]]] = {
     "PCM_U8": (3, lambda at16, at48: sound(at16, "WAV", subtype="PCM_U8")),
     "FLOAT": (4, lambda at16, at48: sound(at16, "WAV", subtype="FLOAT")),
@@ -49,17 +49,17 @@ FORMATS: dict[str, tuple[int, Callable[[Any, Any], bytes]]] = {
     "AAC in MP4": (3, lambda at16, at48: film(at48[:, None], "mp4", "aac", 48_000)),
     "Opus in WebM": (5, lambda at16, at48: film(at48[:, None], "webm", "libopus", 48_000)),
 }
-"""How many words transformers in torch (f32, greedy, without times) mishears of a file, and what writes it of samples,
-which are there at 16 and at 48 kHz."""
+"""How many words transformers in torch (f32, greedy, without times) misses in a file, and a function that writes the
+file from samples at 16 and at 48 kHz."""
 SENTENCES, SENTENCES_RATE = 26, 140
-"""Words of the text that are said in each format, and how many of them a minute."""
+"""The number of words spoken in each format, and words per minute."""
 SECONDS = 4
 QUIET = {
     "silence": lambda times, dice: np.zeros_like(times),
     "noise": lambda times, dice: 2000 * dice.standard_normal(len(times)),
     "hum": lambda times, dice: 4000 * np.sin(2 * np.pi * 50 * times) + 1500 * np.sin(2 * np.pi * 150 * times),
 }
-"""Samples by their times, without anybody who speaks."""
+"""Samples by their times in which nobody speaks."""
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def words(text: str) -> list[str]:
 
 
 def speech(text: str, rate: int, noise: float) -> bytes:
-    """The text as it is spoken. noise: its level by that of the speech."""
+    """Returns the spoken text. `noise` is the level of noise relative to the speech."""
     command = ["espeak-ng", "-v", "en-us", "-s", str(rate), "--stdout", text]
     with wave.open(io.BytesIO(subprocess.run(command, check=True, capture_output=True).stdout)) as recorded:
         data = np.frombuffer(recorded.readframes(1 << 30), "<i2").astype(np.float32)
@@ -87,7 +87,7 @@ def speech(text: str, rate: int, noise: float) -> bytes:
 
 
 def transcribed(task: SpeechTask, audio: bytes, **params: Any) -> list[dict[str, Any]]:
-    """The windows of a transcription."""
+    """Returns the windows of a transcription."""
     rig = WorkerRig(task)
     task.out.clear()
     rig.put(Transcribe(1, asdict(TranscribeParams(language="en", **params)), "", 0, {}, 0))
@@ -98,7 +98,7 @@ def transcribed(task: SpeechTask, audio: bytes, **params: Any) -> list[dict[str,
 
 
 def errors(found: list[str], expected: list[str]) -> float:
-    """Word errors: the edits between two texts by the words of the expected one."""
+    """Returns the word error rate: the edits between two texts divided by the expected number of words."""
     row = list(range(len(expected) + 1))
     for number, word in enumerate(found, 1):
         before, row[0] = row[0], number

@@ -1,4 +1,4 @@
-"""The model directory: what is read from it, and what a stranger hears about a wrong one."""
+"""The model directory: what is read from it, and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_each_missing_file_is_named(model, name):
 
 
 def test_a_folder_that_may_not_be_read_has_nothing_of_the_model(model, monkeypatch):
-    """A mounted volume has a lost+found that is root's."""
+    """A mounted volume has a lost+found that belongs to root."""
     (model / "lost+found").mkdir()
     scandir, listdir = os.scandir, os.listdir
 

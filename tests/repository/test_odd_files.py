@@ -1,4 +1,4 @@
-"""A FIFO, a device, a socket or a directory in the place of each file that is read: an error at once, no waiting."""
+"""A FIFO, a device, a socket or a directory in place of each file that is read: an immediate error, no waiting."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lean_ovms.util.files import open_regular, read_bytes, read_text
 
 @pytest.fixture(autouse=True)
 def alarm() -> Iterator[None]:
-    """What waits for a writer is ended by an error."""
+    """Ends code that waits for a writer with an error."""
 
     def late(*_: object) -> None:
         raise AssertionError("waited for the other end of a FIFO")
@@ -90,7 +90,7 @@ def test_t21_the_files_of_a_model(tmp_path: Path, make: Callable[[Path], Any], n
     directory = model(tmp_path, name)
     make(directory / name)
     if name in ("openvino_model.bin", "some.index.json") and (directory / name).is_dir():
-        model_dir.check(directory)  # the engine's own error
+        model_dir.check(directory)  # the engine reports its own error
         return
     with pytest.raises(StartError, match="cannot be read"):
         model_dir.read(directory)

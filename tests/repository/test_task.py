@@ -1,4 +1,4 @@
-"""What a model directory is for: the examples are those of OVMS's own tests, and models that its rules mistake."""
+"""The task of a model directory: examples from OVMS's own tests, and models that its rules misjudge."""
 
 from __future__ import annotations
 

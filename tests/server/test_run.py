@@ -1,4 +1,4 @@
-"""Starts that cannot succeed say why in one line and end with a status of their own."""
+"""Starts that cannot succeed report the reason in one line, and have an exit status of their own."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ async def test_the_log_warns_when_no_model_could_be_loaded(
 
 
 async def checked(config: Config) -> None:
-    """What a server does before it listens."""
+    """Runs the checks that a server makes before it listens."""
     app = build(config)
     assert app.services.manager is not None
     try:
@@ -257,7 +257,7 @@ def test_a_second_server_takes_over_the_port_once_its_models_are_loaded(tmp_path
 
 @pytest.mark.model
 def test_a_limit_of_address_space_is_named_whatever_fails_by_it() -> None:
-    """A library that is not loaded, an allocation, a thread: which one is found first differs."""
+    """A library that cannot be loaded, an allocation, or a thread: which one fails first varies."""
     command = [sys.executable, "-m", "lean_ovms", "--rest_port", "0", "--model_path", str(DEMO_MODEL)]
     limited = ["sh", "-c", 'ulimit -v 300000 && exec "$0" "$@"', *command]
     done = subprocess.run(limited, capture_output=True, text=True, timeout=300)
@@ -294,7 +294,7 @@ main()
 
 
 def test_ctrl_c_while_all_is_imported_is_the_end_at_once() -> None:
-    """An exception there crashes orjson."""
+    """An exception at this time crashes orjson."""
     done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=False, timeout=300)
     assert (done.returncode, done.stderr) == (130, "")
 
@@ -326,7 +326,7 @@ def test_no_connection_takes_the_number_of_a_standard_stream_that_is_closed(tmp_
         (1024, resource.RLIM_INFINITY, 1280, 1024),
         (4096, 4096, None, 1024),
         (resource.RLIM_INFINITY, resource.RLIM_INFINITY, None, 1024),
-        (256, 1024, 1024, 768),  # the rest are our own: an engine must be able to come back
+        (256, 1024, 1024, 768),  # the rest is reserved, so that an engine can restart
         (64, 64, 64, 16),
     ],
 )

@@ -1,4 +1,4 @@
-"""sd_notify: a supervisor hears that the server is ready, alive, stopping; without one nothing happens."""
+"""sd_notify tells a supervisor that the server is ready, alive or stopping; without a supervisor nothing happens."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_signs_of_life_come_within_the_period(listener: socket.socket) -> 
 
 @pytest.mark.slow
 def test_a_server_notifies_when_it_is_ready_and_when_it_stops(listener: socket.socket, tmp_path: Path) -> None:
-    """Started as by the unit: no home, a working directory that cannot be written, nothing left behind."""
+    """It is started as by the unit: without a home, in a read-only working directory, and leaves nothing behind."""
     place = tmp_path / "cwd"
     place.mkdir(mode=0o555)
     environ = {k: v for k, v in os.environ.items() if k not in ("HOME", "TMPDIR") and not k.startswith("XDG_")}
@@ -96,7 +96,8 @@ def test_a_server_notifies_when_it_is_ready_and_when_it_stops(listener: socket.s
 
 
 class FakeSignals:
-    """serve.Signals without signals: openvino leaves this thread a stack for them that is gone with its last model."""
+    """serve.Signals without signals, because openvino sets a signal stack for this thread that is gone with its last
+    model."""
 
     def __init__(self) -> None:
         self.stop, self.force = asyncio.Event(), asyncio.Event()

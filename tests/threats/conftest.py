@@ -1,4 +1,4 @@
-"""Tests here are hostile to a server while somebody else uses it, who must not notice; afterwards nothing is left."""
+"""These tests attack a server while a bystander uses it, who must not notice; afterwards nothing may be left."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ def shared_target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 
 @pytest.fixture
 def target(shared_target: Target) -> Iterator[Target]:
-    """The shared server, in use by a bystander; when the test is over, it must be as it was before."""
+    """The shared server, which a bystander uses. After the test, it must be as it was before."""
     with in_use(shared_target) as target:
         yield target

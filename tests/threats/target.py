@@ -1,4 +1,4 @@
-"""A server process to be hostile to: raw bytes in, whole answers out, and a look at what it holds."""
+"""A server process to attack: raw bytes in, complete answers out, and a view of its resources."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from typing import Any, TypeVar
 CHAT = "/v1/chat/completions"
 HI = [{"role": "user", "content": "hi"}]
 PATIENT_S = 300.0
-"""For whatever must happen: the machine may be busy."""
+"""Seconds to wait for something that must happen, because the machine may be busy."""
 COMING = 1
-"""Open files of helpers that start when they are needed; a leak has one more for each request."""
+"""The number of open files of helpers that start when needed; a leak would add one per request."""
 
 
 @dataclass(frozen=True)
 class CompletedChoice:
-    """One HTTP answer, whole. headers: by lower-case name."""
+    """A complete HTTP response. `headers` has lower-case names."""
 
     status: int
     headers: dict[str, str]
@@ -40,7 +40,7 @@ class CompletedChoice:
 
     @property
     def error(self) -> dict[str, Any]:
-        """The error object, which must be one."""
+        """Returns the error object, and checks that there is one."""
         error = self.json["error"]
         assert set(error) == {"message", "type", "param", "code"}
         assert isinstance(error["message"], str)
@@ -51,7 +51,7 @@ class CompletedChoice:
 
 @dataclass(frozen=True)
 class Held:
-    """What a server holds at one time. files: of the front end and of the engine child."""
+    """The resources that a server holds at one moment. `files` are those of the front end and the engine child."""
 
     engine: int
     files: tuple[int, int]
@@ -60,14 +60,14 @@ class Held:
     kv_cache: float
 
     def fits(self, quiet: Held) -> bool:
-        """Whether this is what is held when nothing happens."""
+        """Returns whether the resources are those of an idle server."""
         mine, least = (replace(held, files=(0, 0)) for held in (self, quiet))
         return mine == least and all(a <= b + COMING for a, b in zip(self.files, quiet.files, strict=True))
 
 
 @dataclass
 class Target:
-    """One server process. log: everything that it has said."""
+    """A server process. `log` has all of its output."""
 
     popen: subprocess.Popen[bytes]
     port: int
@@ -82,28 +82,28 @@ class Target:
     # --- talking
 
     def connect(self) -> socket.socket:
-        """An open connection; closed with the target at the latest."""
+        """Opens a connection, which is closed with the target at the latest."""
         sock = socket.create_connection(("127.0.0.1", self.port), PATIENT_S)
         self.sockets.append(sock)
         return sock
 
     def raw(self, *pieces: bytes, method: str = "POST") -> CompletedChoice:
-        """The answer to these bytes. method: as far as it says whether the answer has a body."""
+        """Sends bytes, and returns the answer. `method` says whether this has a body."""
         with self.connect() as sock:
-            with contextlib.suppress(OSError):  # it may have answered and stopped reading
+            with contextlib.suppress(OSError):  # the server may have answered and stopped reading
                 for piece in pieces:
                     sock.sendall(piece)
             return read_answer(sock, method)
 
     def post(self, path: str, body: Any, **headers: str) -> CompletedChoice:
-        """body: JSON text as bytes, or what becomes JSON."""
+        """Sends a body of JSON text as bytes, or of a value that becomes JSON."""
         return self.raw(request(path, body, **headers))
 
     def chat(self, **fields: Any) -> CompletedChoice:
         return self.post(CHAT, {"model": "m", "messages": HI, "temperature": 0, "max_tokens": 8, **fields})
 
     def usual(self, **fields: Any) -> CompletedChoice:
-        """What a client of this server asks all day."""
+        """Sends a typical request of this server's clients."""
         return self.chat(**fields)
 
     def get(self, path: str) -> CompletedChoice:
@@ -112,22 +112,22 @@ class Target:
     # --- looking
 
     def metric(self, name: str) -> float:
-        """The sum over all labels."""
+        """Returns the sum of a metric over all labels."""
         found = re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", self.get("/metrics").body.decode(), re.MULTILINE)
         assert found, f"no metric {name}"
         return sum(map(float, found))
 
     def engine(self) -> int:
-        """The engine child's process id, 0 while there is none."""
+        """The process id of the engine child, 0 while there is none."""
         pids = Path(f"/proc/{self.popen.pid}/task/{self.popen.pid}/children").read_text().split()
         return int(pids[0]) if pids else 0
 
     def resident_mb(self) -> float:
-        """Memory of the front end."""
+        """Returns the memory of the front end."""
         return int(Path(f"/proc/{self.popen.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
     def links(self) -> list[list[str]]:
-        """What the open files of front end and engine are."""
+        """Returns the targets of the open files of front end and engine."""
         found = [Path(f"/proc/{pid}/fd").iterdir() for pid in (self.popen.pid, self.engine())]
         return [sorted(os.readlink(path) for path in paths if path.is_symlink()) for paths in found]
 
@@ -142,10 +142,10 @@ class Target:
         )
 
     def settle(self) -> None:
-        """Wait until it holds what it held the first time, when nobody had asked anything."""
+        """Waits until the server holds what it held the first time, before any request."""
         if self.quiet is None:
             self.quiet = self.held()
-            time.sleep(0.1)  # the connections that asked are closed by now
+            time.sleep(0.1)  # by now, the connections of the requests are closed
             self.quiet = self.held()
         quiet = self.quiet
         until(lambda: self.held().fits(quiet), lambda: f"{self.held()} is more than {quiet}; {self.links()}")
@@ -158,7 +158,7 @@ class Target:
 
 
 class EmbeddingTarget(Target):
-    """A server of vectors."""
+    """A server of an embedding model."""
 
     def embed(self, given: Any = "hi", **fields: Any) -> CompletedChoice:
         return self.post("/v1/embeddings", {"model": "m", "input": given, **fields})
@@ -171,7 +171,7 @@ AnyTarget = TypeVar("AnyTarget", bound=Target)
 
 
 def files(pid: int) -> int:
-    """Open files of a process."""
+    """Returns the number of open files of a process."""
     try:
         return len(os.listdir(f"/proc/{pid}/fd"))
     except FileNotFoundError:
@@ -186,7 +186,7 @@ def until(condition: Callable[[], bool], what: Callable[[], str] = lambda: "it n
 
 
 def request(path: str, body: Any, **headers: str) -> bytes:
-    """A POST as bytes."""
+    """Returns a POST as bytes."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     lines = [f"POST {path} HTTP/1.1", "Host: x", f"Content-Length: {len(data)}"]
     named = {"content-type": "application/json", **{name.replace("_", "-"): text for name, text in headers.items()}}
@@ -195,7 +195,7 @@ def request(path: str, body: Any, **headers: str) -> bytes:
 
 
 def read_answer(sock: socket.socket, method: str = "POST") -> CompletedChoice:
-    """The next answer on a connection."""
+    """Reads the next answer on a connection."""
     response = HTTPResponse(sock, method=method)
     try:
         response.begin()
@@ -206,7 +206,7 @@ def read_answer(sock: socket.socket, method: str = "POST") -> CompletedChoice:
 
 
 def read_all(sock: socket.socket) -> bytes:
-    """Everything up to the end of the connection."""
+    """Reads everything up to the end of the connection."""
     data = b""
     with contextlib.suppress(ConnectionResetError, BlockingIOError):
         while piece := sock.recv(65536):
@@ -215,10 +215,10 @@ def read_all(sock: socket.socket) -> bytes:
 
 
 def read_arrived(sock: socket.socket) -> bytes:
-    """Everything that has arrived, of a connection that the server has closed.
+    """Reads everything that has arrived on a connection that the server has closed.
 
-    What it had in the kernel for a reader that takes nothing comes later, or not at all: a kernel probes the window of
-    a closed connection at intervals of up to two minutes, and gives it up without a word.
+    What the kernel held for a reader that takes nothing arrives later or never: it probes the window of a closed
+    connection at intervals of up to two minutes, and then silently gives up.
     """
     sock.setblocking(False)
     return read_all(sock)
@@ -226,7 +226,7 @@ def read_arrived(sock: socket.socket) -> bytes:
 
 @contextlib.contextmanager
 def start_target(folder: Path, *flags: str, kind: type[AnyTarget] = Target) -> Iterator[AnyTarget]:  # type: ignore[assignment]
-    """`python -m lean_ovms`, ready, with the scripted engine unless flags name a model."""
+    """Starts `python -m lean_ovms` and waits until it is ready, with the scripted engine unless flags name a model."""
     log_file = folder / "log"
     command = [sys.executable, "-m", "lean_ovms", "--rest_port", "0", "--rest_bind_address", "127.0.0.1"]
     command += ["--model_name", "m", "--metrics_enable", "true"]
@@ -251,7 +251,7 @@ def start_target(folder: Path, *flags: str, kind: type[AnyTarget] = Target) -> I
 
 
 class Bystander:
-    """Somebody else who asks all the while. answers: their statuses."""
+    """A client that sends requests all the time. `answers` has their statuses."""
 
     def __init__(self, target: Target, **fields: Any) -> None:
         self.statuses: list[int] = []
@@ -277,7 +277,7 @@ class Bystander:
 
 @contextlib.contextmanager
 def in_use(target: AnyTarget) -> Iterator[AnyTarget]:
-    """The server with a bystander, who must always be served; when it is over, nothing may be left of it."""
+    """Yields the server with a bystander, who must always be served. Afterwards nothing of it may be left."""
     with Bystander(target) as bystander:
         yield target
     assert set(bystander.statuses) == {200}

@@ -1,4 +1,4 @@
-"""Audio files as a way in: into the decoder, into the memory, through the form around them. Real decoder processes."""
+"""Attacks with audio files: on the decoder, on memory, and with the form around them. Uses real decoder processes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def app() -> AsyncIterator[App]:
 
 
 async def ask(app: App, file: bytes) -> tuple[int, str]:
-    """(status, what the error says)."""
+    """Returns the status, and the message of the error."""
     response = await app.handle(form_request(PATH, [("model", "w"), ("file", ("a.wav", file))]))
     assert isinstance(response.body, bytes)
     await response.aclose()

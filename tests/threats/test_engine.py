@@ -1,4 +1,4 @@
-"""What would break the engine, sent to the engine: the demo model in a server process (README.md)."""
+"""Requests that could break the engine, sent to the demo model in a server process (README.md)."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ pytestmark = pytest.mark.model
 def model_target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     flags = ["--model_path", str(DEMO_MODEL), "--grammar_timeout_s", "1", "--grammar_cache_mb", "16"]
     with start_target(tmp_path_factory.mktemp("model"), *flags) as target:
-        target.post(CHAT, schema({"type": "object"}))  # the grammar helper is there from now on
+        target.post(CHAT, schema({"type": "object"}))  # starts the grammar helper
         target.settle()
         yield target
 
 
 @pytest.fixture
 def target(model_target: Target) -> Iterator[Target]:
-    """The shared server in use; afterwards with the same engine process, and nothing left in it."""
+    """The shared server in use. Afterwards it has the same engine process, and nothing is left in it."""
     with in_use(model_target) as target:
         yield target
 
@@ -43,7 +43,7 @@ TOLD_NOBODY = ("Traceback", "site-packages", ".py", ".cpp", ".cc:", "/work", "/u
 
 
 def check(target: Target, ask: dict[str, Any], path: str = CHAT) -> int:
-    """The status, which is no server error; an error has no path in it."""
+    """Returns the status, and checks that it is not a server error, and that an error contains no path."""
     answer = target.post(path, ask)
     assert answer.status in (200, 400), answer.body
     if answer.status == 400:
@@ -162,7 +162,7 @@ def test_t07_grammars_that_compile_fast_and_step_slowly_are_refused(target: Targ
 
 
 def test_t07_long_schemas_of_one_client_do_not_keep_others_from_their_answers(target: Target) -> None:
-    """Five schemas of 30 KiB; meanwhile chats are answered."""
+    """Chats are answered while five schemas of 30 KiB are compiled."""
     statuses: list[int] = []
 
     def hostile(seed: int) -> None:
@@ -193,7 +193,7 @@ def test_t07_a_stream_of_unique_schemas_fills_no_memory(target: Target) -> None:
 
 
 def resident_kb(target: Target) -> int:
-    """Memory of the engine child."""
+    """Returns the memory of the engine child."""
     with open(f"/proc/{target.engine()}/status") as status:
         return next(int(line.split()[1]) for line in status if line.startswith("VmRSS:"))
 
@@ -219,7 +219,7 @@ def test_t27_no_answer_names_files_or_has_traces(target: Target) -> None:
 
 
 def test_t41_many_long_prompts_of_one_request_are_served_by_an_idle_server(target: Target) -> None:
-    """More than may wait to be tokenized: it was a 429 whose retry could not help."""
+    """There are more than may wait to be tokenized, which once was a 429, although trying again could not help."""
     long = "all work and no play " * 900
     chats = [[{"role": "user", "content": long + str(n)}] for n in range(40)]
     for path, fields in (

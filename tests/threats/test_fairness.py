@@ -1,4 +1,4 @@
-"""A client with more work than the engine can do keeps nobody else waiting (README.md)."""
+"""A client with more work than the engine can do does not delay others (README.md)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LONG = {"model": "m", "messages": HI, "max_tokens": 4000, "ignore_eos": True}
 
 
 def ask(target: Target, client: str, path: str, body: dict[str, Any]) -> socket.socket:
-    """A request whose answer is not read yet."""
+    """Sends a request without reading its answer."""
     sock = target.connect()
     sock.sendall(request(path, body, x_forwarded_for=client))
     return sock
@@ -36,7 +36,7 @@ def chat(target: Target, client: str, **fields: Any) -> CompletedChoice:
 
 
 def answered(socks: list[socket.socket]) -> list[int]:
-    """The statuses of the answers that have come so far."""
+    """Returns the statuses of the answers that have arrived."""
     found = []
     for sock in socks:
         sock.setblocking(False)
@@ -54,9 +54,10 @@ def busy(target: Target) -> bool:
 
 @pytest.fixture
 def target(tmp_path: Path) -> Iterator[Target]:
-    """Trusted proxies make one address many clients."""
+    """A server with trusted proxies, so that one address can act as many clients."""
     flags = ["--trusted_proxies", "127.0.0.1", "--max_sequences_per_request", "2560", "--access_log", "false"]
-    flags += ["--max_queued_requests_per_client", "128", "--drain_timeout_s", "1"]  # thousands of answers never end
+    # Thousands of answers would never end.
+    flags += ["--max_queued_requests_per_client", "128", "--drain_timeout_s", "1"]
     with start_target(tmp_path, "--model_path", str(LLAMA), *flags) as opened:
         yield opened
 
@@ -68,7 +69,7 @@ def test_t37_a_client_with_thousands_of_sequences_keeps_nobody_waiting(target: T
     socks += [ask(target, "10.0.0.1", "/v1/completions", PROMPTS)]
     until(lambda: busy(target))
     socks += [ask(target, "10.0.0.1", CHAT, long) for _ in range(156)]
-    for _ in range(8):  # behind those of the other they would come after its first answers
+    for _ in range(8):  # after the other client's requests, they would be served only after its first answers
         assert chat(target, "10.0.0.2").status == 200
     assert set(answered(socks)) <= {429}
     for sock in socks:

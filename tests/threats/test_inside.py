@@ -1,4 +1,4 @@
-"""Threats that come from models and their output, and from between our own processes (README.md)."""
+"""Threats from models and their output, and between the server's own processes (README.md)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ each_family = pytest.mark.parametrize("family", sorted(registry().tool_names))
 
 # --- templates of models ---------------------------------------------------------------------------------------------
 
-ESCAPES = [  # CVE-2024-34359 (llama-cpp-python), CVE-2026-5760 (SGLang), and their relatives
+ESCAPES = [  # CVE-2024-34359 (llama-cpp-python), CVE-2026-5760 (SGLang), and similar ones
     "{% for c in ().__class__.__base__.__subclasses__() %}{% if 'Popen' in c.__name__ %}{{ c('touch F', shell=True) }}"
     "{% endif %}{% endfor %}",
     "{{ cycler.__init__.__globals__.os.system('touch F') }}",
@@ -67,7 +67,7 @@ def test_t09_a_models_template_runs_no_code(source: str, tmp_path: Path, monkeyp
 
 
 def imports_and_calls(path: Path) -> set[str]:
-    """Names of modules that a file imports and of functions that it calls by a plain name."""
+    """Returns the names of modules that a file imports, and of functions that it calls by a plain name."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -106,7 +106,7 @@ def long_case(family: str) -> dict[str, Any]:
 
 @each_family
 def test_t12_long_crafted_output_comes_to_an_end(family: str) -> None:
-    """What backtracks would not end. That the work is linear is held by test_any_cut.py."""
+    """With backtracking it would not end. test_any_cut.py tests that the work is linear."""
     tags = registry().make(family, None, tools=TOOLS, prompt_tail="").tags
     for text in (
         "".join(tags) * 9999,
@@ -122,7 +122,7 @@ def test_t13_choices_share_no_state_and_borders_do_not_matter(family: str) -> No
     whole = told(parse(family, text, len(text)))
     parsers = [registry().make(family, None, tools=TOOLS, prompt_tail="") for _ in range(3)]
     events: list[list[Event]] = [[], [], []]
-    for at in range(len(text) + 200):  # the second choice is a hundred characters behind, the third two hundred
+    for at in range(len(text) + 200):  # the second choice lags by a hundred characters, the third by two hundred
         for behind, (parser, so_far) in enumerate(zip(parsers, events, strict=True)):
             place = at - 100 * behind
             if 0 <= place < len(text):
@@ -132,7 +132,7 @@ def test_t13_choices_share_no_state_and_borders_do_not_matter(family: str) -> No
 
 
 def told(events: list[Event]) -> tuple[str, list[list[str]]]:
-    """(all text, [name, arguments] of each call)."""
+    """Returns all text, and [name, arguments] of each call."""
     calls = [[event.name, ""] for event in events if isinstance(event, ToolCallStart)]
     for event in events:
         if isinstance(event, ToolCallDelta):
@@ -161,7 +161,7 @@ def test_t21_a_crafted_model_stops_the_start_in_one_line(make_model: Any, tmp_pa
     run = subprocess.run(
         [*command, "--model_path", str(make_model(tmp_path))], capture_output=True, text=True, timeout=300
     )
-    assert run.returncode in (2, 3), run.stderr  # what no engine is needed for is found before it listens
+    assert run.returncode in (2, 3), run.stderr  # errors that need no engine are found before it listens
     assert run.stderr.count("cannot start") == 1
     assert "Traceback" not in run.stderr
 
@@ -172,7 +172,7 @@ def _written(path: Path, data: bytes) -> Path:
 
 
 def _broken(folder: Path, name: str, data: bytes) -> Path:
-    """The demo model with one file changed."""
+    """Returns the demo model with one file changed."""
     model = folder / "model"
     model.mkdir()
     for path in (PACKAGE / "demo_model").iterdir():
@@ -186,10 +186,10 @@ def _broken(folder: Path, name: str, data: bytes) -> Path:
 
 
 def test_t22_nothing_between_processes_can_carry_code() -> None:
-    """ZeroMQ only publishes KV events, to whom the operator names; its own pickled objects are not used there."""
+    """ZeroMQ only publishes KV events at addresses that the operator chooses; its pickled objects are not used."""
     for path in PACKAGE.rglob("*.py"):
         if not re.search("pickle|marshal|shelve|dill|zmq|pyobj", path.read_text()):
-            continue  # parsing all files takes seconds
+            continue  # parsing all files would take seconds
         used = imports_and_calls(path)
         found = used & {"pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle", "zmq"}
         assert found <= ({"zmq"} if path.match("kv_events/child/publisher.py") else set()), path
@@ -197,16 +197,16 @@ def test_t22_nothing_between_processes_can_carry_code() -> None:
 
 
 def test_t22_only_the_front_end_listens(target: Target) -> None:
-    """The engine's socket is inherited: no name, no port, nothing to connect to."""
+    """The engine inherits its socket, which has no name and no port, so nothing can connect to it."""
     assert len(listening(target.popen.pid)) == 1
     assert listening(target.engine()) == []
 
 
 def listening(pid: int) -> list[str]:
-    """Sockets on which a process listens, TCP and Unix."""
+    """Returns the sockets on which a process listens, TCP and Unix."""
     inodes = set()
     for name in os.listdir(f"/proc/{pid}/fd"):
-        with contextlib.suppress(FileNotFoundError):  # closed since
+        with contextlib.suppress(FileNotFoundError):  # the socket was closed meanwhile
             link = os.readlink(f"/proc/{pid}/fd/{name}")
             if link.startswith("socket:["):
                 inodes.add(link[8:-1])

@@ -1,4 +1,4 @@
-"""Images as a way in: to other hosts and files, into the decoder, into the prompt. No test needs the outside."""
+"""Attacks with images: on other hosts and files, on the decoder, on the prompt. No test needs the network."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.pictures import data_url, file, part, picture, user
 
 @pytest.fixture
 async def app(tmp_path: Path) -> AsyncIterator[App]:
-    """A model that sees, hosts and a folder that are open to it, and a secret beside the folder."""
+    """A model with vision, with hosts and a folder that it may read, and a secret next to the folder."""
     (tmp_path / "secret.png").write_bytes(file(picture("red")))
     folder = tmp_path / "images"
     folder.mkdir()
@@ -54,7 +54,7 @@ async def app(tmp_path: Path) -> AsyncIterator[App]:
 
 
 async def ask(app: App, *content: Any) -> tuple[int, str]:
-    """(status, what the error says)."""
+    """Returns the status, and the message of the error."""
     body = orjson.dumps({"model": "m", "messages": [user(*content)]})
     headers = {"content-type": "application/json"}
     response = await app.handle(Request("POST", "/v1/chat/completions", headers=headers, body=body))
@@ -121,7 +121,7 @@ async def test_t17_hosts_that_are_not_listed_are_refused_unresolved(
 async def test_t17_a_listed_name_that_points_inside_is_refused_unconnected(
     app: App, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
-    """DNS rebinding: what was checked is what is connected to, and the name is asked for once."""
+    """DNS rebinding: the connection goes to the checked address, and the name is looked up only once."""
     names: list[str] = []
 
     async def resolve(host: str, port: int, **_: Any) -> Any:
@@ -166,7 +166,8 @@ WEAPONS = {
     "no image": lambda: b"\0" * 1000,
     "another format": lambda: file(picture("red"), "TIFF"),
 }
-"""They are made by the test that needs one: every process of a run reads this file."""
+"""Functions that make hostile files, called only by the test that needs one, because every process of a run reads
+this file."""
 
 
 @pytest.mark.parametrize("name", WEAPONS)
@@ -200,7 +201,7 @@ async def test_t18_of_a_hundred_thousand_frames_one_is_unpacked(app: App) -> Non
     frame = picture("red", (4, 4))
     frame.save(out, "GIF", save_all=True, append_images=[picture("blue", (4, 4)), frame])
     data = out.getvalue()
-    start = data.index(b"\x21\xf9", 20)  # the frames after the first, again and again
+    start = data.index(b"\x21\xf9", 20)  # repeats the frames after the first
     second = data[data.index(b"\x21\xf9", start + 2) : -1]
     assert await show(app, data[:-1] + second * 100_000 + b";") == (200, "")
 

@@ -1,4 +1,4 @@
-"""What a browser sends for pages of other sites, as bytes (README.md)."""
+"""Requests that a browser sends for pages of other sites, as bytes (README.md)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def named_target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 
 
 def blob(path: str, body: object, host: str, *more: str) -> bytes:
-    """What `fetch` sends in the mode no-cors for a Blob without a type."""
+    """Returns what `fetch` sends in the mode no-cors for a Blob without a type."""
     data = json.dumps(body).encode()
     lines = [f"POST {path} HTTP/1.1", f"Host: {host}", f"Content-Length: {len(data)}", *more, "", ""]
     return "\r\n".join(lines).encode() + data

@@ -24,7 +24,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddingTarget
 
 @pytest.fixture
 def target(shared: EmbeddingTarget) -> Iterator[EmbeddingTarget]:
-    """The shared server, in use by a bystander; when the test is over, it must be as it was before."""
+    """The shared server, which a bystander uses. After the test, it must be as it was before."""
     with in_use(shared) as target:
         yield target
 
@@ -90,7 +90,7 @@ def test_t20_every_number_has_a_range(target: EmbeddingTarget, field: str) -> No
 
 
 def test_t23_a_client_that_leaves_a_long_list(target: EmbeddingTarget) -> None:
-    """The bystander is served meanwhile, and afterwards nothing waits."""
+    """The bystander is served meanwhile, and nothing waits afterwards."""
     for _ in range(4):
         sock = target.connect()
         sock.sendall(request(EMBEDDINGS, {"model": "m", "input": ["b" * 140] * 2000}))
@@ -98,7 +98,7 @@ def test_t23_a_client_that_leaves_a_long_list(target: EmbeddingTarget) -> None:
 
 
 def test_t28_a_flood_of_inputs_of_one_token(shared: EmbeddingTarget) -> None:
-    """Each is answered: served, or refused because the queue is full."""
+    """Each is served, or rejected because the queue is full."""
     body = request(EMBEDDINGS, {"model": "m", "input": [[97]] * 1000})
     sockets: list[socket.socket] = [shared.connect() for _ in range(60)]
     for sock in sockets:

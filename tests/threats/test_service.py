@@ -1,4 +1,4 @@
-"""Clients that leave, wait, take nothing or send slowly; queues that are full; engines that die (README.md)."""
+"""Clients that disconnect, wait, read nothing or send slowly; full queues; engines that die (README.md)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LONG = {"model": "m", "messages": HI, "max_tokens": 5000, "ignore_eos": True, "t
 
 @pytest.fixture(scope="module")
 def slow_target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    """One answer at a time, a token every 10 ms, six requests in the queue, short timers."""
+    """A server with one answer at a time, a token every 10 ms, a queue of six requests, and short timeouts."""
     flags = ["--plugin_config", '{"step_s": 0.01, "step_tokens": 64}', "--max_num_seqs", "1"]
     flags += ["--max_queued_requests", "6", "--header_timeout_s", "4", "--body_timeout_s", "4"]
     flags += ["--stream_stall_timeout_s", "0.5", "--max_connections", "40"]
@@ -45,7 +45,7 @@ def slow_target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 
 
 def leave(target: Target, data: bytes, when: str) -> None:
-    """Send a request and be gone."""
+    """Sends a request and disconnects."""
     sock = target.connect()
     sock.sendall(data)
     if when == "after the first byte":
@@ -57,7 +57,8 @@ def leave(target: Target, data: bytes, when: str) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_t23_who_leaves_takes_the_work_along(slow_target: Target, stream: bool) -> None:
-    prefill = {**LONG, "messages": [{"role": "user", "content": "x" * 6000}], "max_tokens": 2000}  # 94 steps
+    # Prefilled in 94 steps.
+    prefill = {**LONG, "messages": [{"role": "user", "content": "x" * 6000}], "max_tokens": 2000}
     for when in ("at once", "in the queue or prefill", *(["after the first byte"] if stream else [])):
         for ask in (LONG, prefill):
             leave(slow_target, request(CHAT, {**ask, "stream": stream}), when)
@@ -78,11 +79,11 @@ def test_t24_a_reader_that_takes_nothing_is_cut_and_holds_nobody_up(tmp_path: Pa
         ask = {**LONG, "max_tokens": 200_000, "stream": True, "logprobs": True}
         socks = [target.connect() for _ in range(4)]
         for sock in socks:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)  # it is full soon
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)  # is soon full
             sock.sendall(request(CHAT, ask))
             assert sock.recv(12) == b"HTTP/1.1 200"
         with Bystander(target) as bystander:
-            target.settle()  # all four are cut although their sockets are open
+            target.settle()  # all four are ended although their sockets are open
         assert set(bystander.statuses) == {200}
         assert target.resident_mb() < before_mb + 64
         for sock in socks:
@@ -125,7 +126,7 @@ def test_t28_a_full_queue_is_429_with_an_honest_time_to_wait(slow_target: Target
     served = [answer for answer in answers if answer.status == 200]
     refused = [answer for answer in answers if answer.status == 429]
     assert len(served) + len(refused) == 24
-    assert len(served) >= 7  # who ran and who waited
+    assert len(served) >= 7  # running and waiting requests
     assert refused
     for answer in refused:
         assert answer.error["code"] == "queue_full"
@@ -238,7 +239,7 @@ def test_a_thousand_open_connections_are_no_burden(tmp_path: Path) -> None:
             sock.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
         assert [read_answer(sock, "GET").status for sock in socks[::10]] == [200] * 100
         assert target.chat().status == 200
-        assert target.resident_mb() < before_mb + 40  # 40 KB each at most
+        assert target.resident_mb() < before_mb + 40  # at most 40 KB each
         for sock in socks[::10]:
             sock.sendall(request(CHAT, {"model": "m", "messages": HI, "max_tokens": 2}))
         assert [read_answer(sock).status for sock in socks[::10]] == [200] * 100

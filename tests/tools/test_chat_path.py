@@ -1,4 +1,4 @@
-"""How much of the package one streamed chat loads and enters: figures that only fall."""
+"""How much of the package one streamed chat loads and enters; the limits may only be lowered."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import pytest
 from tools.chat_path import measure, numbers
 
 MOST_LOADED = 218
-"""Files. Who needs more for a plain chat imports them where they are used first, or lowers what others load."""
+"""The most files. Code that a plain chat does not need is imported where it is used."""
 MOST_ENTERED = 86
-"""Files, four of them for what happens at times: the access line, and looks at files."""
+"""The most files, four of which are not always entered: those of the access line, and of looking at files."""
 
 
 @pytest.mark.slow

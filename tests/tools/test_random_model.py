@@ -1,4 +1,4 @@
-"""Random models of the sizes of real ones: the same answers from OpenVINO's files and GGUF's."""
+"""Random models with the sizes of real ones give the same answers as OpenVINO and as GGUF files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The books of tools/soak.py: what is right passes, everything else is a violation, and nothing is counted twice."""
+"""The ledger of tools/soak.py: right answers pass, everything else is a violation, and nothing counts twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Event loops of these tests: real ones for transports with sockets, virtual time for all else."""
+"""The event loops of these tests: real ones for transports with sockets, virtual time for all others."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pytest_asyncio_loop_factories(item: pytest.Function) -> Loops:
 
 @pytest.fixture
 def problems() -> Iterator[list[dict[str, Any]]]:
-    """What the loop has reported as unhandled when it is closed fails the test."""
+    """Fails the test if the loop has reported unhandled exceptions when it is closed."""
     found: list[dict[str, Any]] = []
     yield found
     assert found == []
@@ -34,7 +34,7 @@ def problems() -> Iterator[list[dict[str, Any]]]:
 
 @pytest_asyncio.fixture
 async def real_loop(problems: list[dict[str, Any]], request: pytest.FixtureRequest) -> AsyncIterator[None]:
-    """A loop of the server: no task and no unhandled problem is left at the end of a test."""
+    """A loop of the server. At the end of a test, no task and no unhandled exception may be left."""
     loop = asyncio.get_running_loop()
     if sys.version_info < (3, 11) and "tls" in request.node.name and not isinstance(loop, uvloop.Loop):
         pytest.skip("asyncio's own TLS of Python 3.10 does not cut connections (lean_ovms/features/embed/README.md)")

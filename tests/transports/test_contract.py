@@ -1,7 +1,7 @@
-"""The transport contract, one suite for every transport.
+"""The contract of transports, tested with every transport.
 
-The handler runs in a task of its own; when the client leaves, it is cancelled; the response is closed exactly once,
-whatever happened; limits are enforced before the handler runs.
+The handler runs in a task of its own, which is cancelled when the client disconnects. The response is closed exactly
+once, whatever happens. Limits are checked before the handler runs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ pytestmark = pytest.mark.usefixtures("real_loop")
 
 
 class Engine(Iterated):
-    """What a request holds while it is served: taken once, given back once. A gate stands before every event."""
+    """Resources that a request holds while it is served: taken once, returned once. A gate is in front of every
+    event."""
 
     def __init__(self) -> None:
         self.taken = self.released = self.asked = 0
@@ -43,7 +44,7 @@ class Engine(Iterated):
         self.released += 1
 
     async def stream(self, request: Request) -> Response:
-        """As a streaming endpoint does: take, wait to be accepted, hand out the body."""
+        """Acts like a streaming endpoint: takes resources, waits until it is accepted, and returns the body."""
         self.asked += 1
         self.taken += 1
         try:
@@ -54,7 +55,7 @@ class Engine(Iterated):
         return Response(200, [("Content-Type", "text/event-stream")], self)
 
     async def unary(self, request: Request) -> Response:
-        """As a unary endpoint does: take, wait for all of it, give back, answer."""
+        """Acts like a unary endpoint: takes resources, waits for everything, returns them, and answers."""
         self.asked += 1
         self.taken += 1
         try:
@@ -65,20 +66,20 @@ class Engine(Iterated):
         return Response(200, [("Content-Type", "application/json")], b"{}")
 
     async def refuse(self, request: Request) -> Response:
-        """As the api does: errors are responses."""
+        """Acts like the API: errors are responses."""
         self.asked += 1
         error = TooManyRequests("the queue is full")
         return Response(error.status, error.headers(), error.to_bytes())
 
     def let(self, events: int) -> None:
-        """Open the gate for so many events."""
+        """Opens the gate for a number of events."""
         for _ in range(events):
             self.gate.release()
 
 
 @asynccontextmanager
 async def connected(transport: str, kind: str) -> AsyncIterator[tuple[Engine, TransportClient]]:
-    """An engine behind a transport, which gets back at the end what it has given."""
+    """Yields an engine behind a transport, which must have returned everything at the end."""
     engine = Engine()
     client: TransportClient = ALL[transport](getattr(engine, kind))
     yield engine, client
@@ -128,7 +129,8 @@ async def test_the_status_is_known_when_the_request_is_accepted(transport: str) 
 @pytest.mark.parametrize("kind", ["stream", "unary"])
 @pytest.mark.parametrize("events", ["before the start", 0, 1, 2, 4])
 async def test_a_client_that_leaves_frees_the_engine_at_once(transport: str, kind: str, events: int | str) -> None:
-    """events: how far the request got when the client left: accepted after 1, one piece is out after 2, ..."""
+    """`events` is how far the request got before the disconnect: after 1 it is accepted, after 2 one piece is sent,
+    ..."""
     engine = Engine()
     client: TransportClient = ALL[transport](getattr(engine, kind))
     await client.ask("POST", "/x", b"{}")
@@ -263,7 +265,7 @@ class Broken(Iterated):
 async def test_bugs_are_a_500_or_a_body_that_visibly_ends_too_soon(
     transport: str, pieces: int | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """pieces None: the handler itself raises."""
+    """If `pieces` is None, the handler itself fails."""
     broken = Broken(pieces or 0)
 
     async def handle(request: Request) -> Response:
@@ -304,7 +306,7 @@ async def test_asgi_send_alone_shows_that_the_client_left() -> None:
 
 
 async def call_asgi(app: Asgi, scope: dict[str, Any], *incoming: dict[str, Any]) -> list[Any]:
-    """Messages that the app sends for these incoming ones; then receive waits for ever."""
+    """Returns the messages that the app sends for these incoming ones; afterwards receive waits forever."""
     messages, sent = list(incoming), []
 
     async def receive() -> Any:

@@ -1,4 +1,4 @@
-"""The transports to the same app, each with a client at its other side, behind one small interface."""
+"""All transports for the same app, each with a client behind one small interface."""
 
 from __future__ import annotations
 
@@ -19,24 +19,25 @@ from tests.streams import pieces
 from tests.transports.http11.fakes import FakeServer, FakeTransport
 
 LIMIT = 2048
-"""Body limit of every transport here, in bytes."""
+"""The body limit of all transports here, in bytes."""
 
 
 class TransportClient(Protocol):
-    """One client of one transport. status is None until the answer's head is here; data is the body so far."""
+    """A client of one transport. `status` is None until the header of the answer has arrived; `data` is the body so
+    far."""
 
     status: int | None
     data: bytes
-    whole: bool  # the body is complete, and the client can tell
+    whole: bool  # whether the body is complete, and the client knows this
 
     async def ask(self, method: str, path: str, body: bytes) -> None:
-        """Send a request; do not wait for its answer."""
+        """Sends a request without waiting for its answer."""
 
     async def leave(self) -> None:
-        """Go, without a word."""
+        """Disconnects."""
 
     async def stop(self) -> None:
-        """Take the transport down when the test is over."""
+        """Shuts the transport down after the test."""
 
 
 class Socket:
@@ -86,7 +87,7 @@ class Socket:
 
 
 class Fake:
-    """http11 on a fake transport: the client is lost by a reset."""
+    """http11 on a fake transport; the client disconnects with a reset."""
 
     def __init__(self, handle: Handle) -> None:
         self.server = FakeServer(handle, Config(max_body_bytes=LIMIT))
@@ -134,7 +135,7 @@ class Fake:
 
 
 class AsgiByHand:
-    """The ASGI callable driven message by message. A host of spec 2.4 raises from send when the client has left."""
+    """The ASGI app called message by message. With spec 2.4, send raises an error when the client has disconnected."""
 
     spec = "2.3"
 
@@ -191,13 +192,13 @@ class AsgiByHand:
 
 
 class AsgiByHand24(AsgiByHand):
-    """The same, spec 2.4."""
+    """The same with spec 2.4."""
 
     spec = "2.4"
 
 
 class AsgiDeaf(AsgiByHand24):
-    """A host of spec 2.4 whose receive never tells: the only sign is send's OSError."""
+    """A host with spec 2.4 whose receive never reports a disconnect: the only sign is send's OSError."""
 
     async def _receive(self) -> dict[str, Any]:
         if self.pieces:
@@ -211,14 +212,14 @@ class AsgiDeaf(AsgiByHand24):
 
 
 class AsgiHostCancels(AsgiByHand):
-    """A host that cancels the call when the client leaves, as Ray Serve does."""
+    """A host that cancels the call when the client disconnects, like Ray Serve."""
 
     async def leave(self) -> None:
         self.call.cancel()
 
 
 class InProcess:
-    """The app called as a function, the way embedding programs and tests do; leaving is cancelling."""
+    """The app called as a function, as embedding programs and tests do. Disconnecting means cancelling."""
 
     def __init__(self, handle: Handle) -> None:
         self.handle = handle
@@ -251,8 +252,8 @@ class InProcess:
 
 
 class RayServe(AsgiHostCancels):
-    """Ray Serve as its documentation has it: the deployment gets a Starlette request, what it returns is sent, and the
-    task of both is cancelled when the client leaves. What a response is given to receive from tells nothing."""
+    """Ray Serve as documented: the deployment gets a Starlette request, its result is sent, and the task of both is
+    cancelled when the client disconnects. A response's receive reports nothing."""
 
     def __init__(self, handle: Handle) -> None:
         super().__init__(handle)
@@ -269,13 +270,13 @@ class RayServe(AsgiHostCancels):
 
 
 class RayServeTells(RayServe):
-    """The same, and the request's receive tells first that the client has left."""
+    """The same, but the request's receive first reports that the client has disconnected."""
 
     leave = AsgiByHand.leave
 
 
 class RayServeRaises(RayServe):
-    """The same, and the request's receive raises an error of Ray's instead."""
+    """The same, but the request's receive raises one of Ray's errors instead."""
 
     leave = AsgiByHand.leave
 
@@ -297,4 +298,4 @@ ALL = {
     "in-process": InProcess,
 }
 NETWORK = {name: transport for name, transport in ALL.items() if name != "in-process"}
-"""Transports that own the error border and the limits; in-process callers see what the handler does."""
+"""Transports that turn errors into responses and check limits; in-process callers get what the handler does."""

@@ -1,4 +1,4 @@
-"""Memory of large blocks goes back to the system, also after threads had it."""
+"""Memory of large blocks is returned to the system, also after threads have used it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A budget that requests share: order, limits, departures."""
+"""A budget that requests share: order, limits, cancellations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def test_who_does_not_fit_waits_in_order() -> None:
     second.release()
     second.release()
     await turns()
-    assert (budget.used, small.done()) == (6, False)  # it would fit, but the large one is first
+    assert (budget.used, small.done()) == (6, False)  # it would fit, but the large one comes first
     first.shrink(2)
     await turns()
     assert (budget.used, large.done(), small.done()) == (10, True, False)
@@ -69,7 +69,7 @@ async def test_who_leaves_takes_nothing_along(granted: bool) -> None:
     leaving, next_one = asyncio.ensure_future(budget.acquire(10)), asyncio.ensure_future(budget.acquire(3))
     await turns()
     if granted:
-        lease.release()  # the grant and the departure in the same turn
+        lease.release()  # granted and cancelled in the same iteration
     leaving.cancel()
     await turns()
     lease.release()

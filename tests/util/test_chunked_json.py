@@ -1,4 +1,4 @@
-"""JSON in pieces is the JSON of orjson, however small the pieces are; no call into C gets more than a piece."""
+"""JSON in pieces equals orjson's JSON for any size of pieces, and no call into C gets more than a piece."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def damaged(rng: random.Random, data: bytes) -> bytes:
 
 def outcome(read: Any, data: bytes) -> str:
     try:
-        return json.dumps(read(data))  # the order of names, too
+        return json.dumps(read(data))  # also compares the order of names
     except ValueError:
         return "invalid"
 
@@ -171,16 +171,16 @@ def test_a_name_longer_than_a_piece_is_refused_by_name() -> None:
 
 
 def test_a_long_text_grows_in_place() -> None:
-    """Joined from its slices it would be copied in one call, and take its memory twice."""
+    """If it were joined from slices, it would be copied in one call, and take twice its memory."""
     data = orjson.dumps(["QUJD" * 2_000_000])
-    assert len(loads(data)[0]) == 8_000_000  # the interpreter appends in place once it has seen the loop
+    assert len(loads(data)[0]) == 8_000_000  # the interpreter appends in place once the loop is optimized
     tracemalloc.start()
     try:
         [text] = loads(data)
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert most < len(text) * 1.3  # orjson's own memory of a slice is 1 MB
+    assert most < len(text) * 1.3  # orjson's own memory for a slice is 1 MB
 
 
 def test_a_large_value_is_freed_in_pieces() -> None:

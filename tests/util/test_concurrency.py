@@ -1,5 +1,5 @@
-"""Offload: one budget inline for a request, turns in the thread, and what a failed piece of work read is freed at once.
-InFlight: who waits for the last use goes on."""
+"""Offload: one inline budget per request, turns in the thread, and the input of failed work is freed at once.
+InFlight: a waiter for the last use continues."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Tree:
 
 
 def test_the_input_of_failed_work_is_freed_without_the_collector() -> None:
-    """The error's traceback once referred to the future that held the error: a body of 30 MB stayed for minutes.
+    """The error's traceback once referred to the future that held the error, so a body of 30 MB stayed for minutes.
 
-    In a loop of asyncio's own: pytest-asyncio's tasks keep errors alive in Python 3.10.
+    This needs asyncio's own loop, because pytest-asyncio's tasks keep errors alive in Python 3.10.
     """
     offload = Offload(100)
     trees: list[weakref.ref[Tree]] = []
@@ -42,7 +42,7 @@ def test_the_input_of_failed_work_is_freed_without_the_collector() -> None:
     async def fail() -> None:
         with contextlib.suppress(ValueError):
             await offload.run(10, work)
-        await offload.run(10, lambda: None)  # the worker has put the failed work away
+        await offload.run(10, lambda: None)  # afterwards the worker no longer holds the failed work
         assert trees[0]() is None
 
     gc.disable()
@@ -69,7 +69,7 @@ async def test_the_short_work_of_a_request_is_done_inline_until_its_time_is_over
     finally:
         inline_time.reset(token)
     assert [name.startswith("offload") for name in threads] == [False] * 4 + [True] * 6
-    await offload.run(1, work, inline_below=2)  # without a request it is one of its own
+    await offload.run(1, work, inline_below=2)  # without a request, it has a budget of its own
     assert not threads[-1].startswith("offload")
     offload.close()
 
@@ -118,7 +118,7 @@ async def test_clients_and_their_requests_take_turns_in_the_thread() -> None:
             waiting.append(asyncio.ensure_future(offload.run(1, lambda name=name: done.append(name))))
     inline_time.set(None)
     await asyncio.sleep(0)
-    waiting[2].cancel()  # a1.1, which is in the queue
+    waiting[2].cancel()  # a1.1 is in the queue
     await asyncio.sleep(0)
     busy.set()
     await asyncio.wait(waiting)
@@ -145,7 +145,7 @@ async def test_all_who_wait_for_the_last_use_go_on_and_later_ones_wait_for_their
         with uses:
             await asyncio.sleep(0)
         assert not any(one.done() for one in waiting)
-    uses.add()  # before those who wait have run
+    uses.add()  # before the waiters have run
     await asyncio.gather(*waiting)
     again = asyncio.ensure_future(uses.drained())
     await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Reading JSON files: strictly, or as far as they are there."""
+"""Reading JSON files: strictly, or as far as they exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Halves of surrogate pairs: each becomes U+FFFD, nothing else changes, wherever pieces end."""
+"""Halves of surrogate pairs become U+FFFD, and nothing else changes, wherever pieces end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What control groups and the machine leave: folders as Linux and containers show them."""
+"""The resources that control groups and the machine leave, with files as Linux and containers show them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def write(root: Path, files: dict[str, str]) -> Path:
 CONTAINER = {"proc/self/cgroup": "0::/\n", f"{V2}/memory.current": "1000\n"}
 SERVICE = {"proc/self/cgroup": "0::/system.slice/lean.service\n"}
 OLD = {"proc/self/cgroup": "4:memory:/docker/1\n1:cpu,cpuacct:/docker/1\n0::/\n"}
-"""As on a host of version 1; the container does not see its own path, only its group as the root."""
+"""The files of a host with version 1. The container sees its group as the root, and not its own path."""
 
 
 @pytest.mark.parametrize(
@@ -40,9 +40,9 @@ OLD = {"proc/self/cgroup": "4:memory:/docker/1\n1:cpu,cpuacct:/docker/1\n0::/\n"
         ({**CONTAINER, f"{V2}/memory.max": "3000\n"}, 2000),
         ({**CONTAINER, f"{V2}/memory.max": "500\n"}, 0),
         ({f"{V2}/memory.max": "3000\n", f"{V2}/memory.current": "1000\n"}, 2000),  # without /proc/self/cgroup
-        # the pages of a model's files make room when memory is needed
+        # The page cache of a model's files is freed when memory is needed.
         ({**CONTAINER, f"{V2}/memory.max": "1000\n", f"{V2}/memory.stat": "anon 9\ninactive_file 700\n"}, 700),
-        # systemd's MemoryMax=, and a tighter limit of the slice
+        # systemd's MemoryMax=, and a lower limit of the slice.
         ({**SERVICE, f"{V2}/system.slice/lean.service/memory.max": "3000\n",
           f"{V2}/system.slice/lean.service/memory.current": "10\n"}, 2990),
         ({**SERVICE, f"{V2}/system.slice/lean.service/memory.max": "max\n", f"{V2}/system.slice/memory.max": "800\n",
@@ -99,7 +99,7 @@ def test_our_threads_are_no_more_than_those_that_openvino_may_have(
 
 
 def test_nobody_counts_the_processors_but_where_a_quota_is_known() -> None:
-    """`allowed_cores` is for what needs the processors of the machine, not a number of threads."""
+    """`allowed_cores` is for code that needs the processors themselves, not a number of threads."""
     package = Path(resources.__file__).parents[1]
     users = {
         path.name for path in package.rglob("*.py") if re.search(r"\b(cpu_count|allowed_cores)\b", path.read_text())

@@ -1,4 +1,4 @@
-"""Waiting for a child without reaping it, with what the system has."""
+"""Waiting for a child process without reaping it, with what the system provides."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_the_status_is_still_there() -> None:
 
 
 class Queue:
-    """What select.kqueue makes on macOS."""
+    """What select.kqueue returns on macOS."""
 
     def __init__(self) -> None:
         self.closed = False

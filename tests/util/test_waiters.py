@@ -1,4 +1,4 @@
-"""What waiters share: whoever leaves, and when, nothing is lost, nobody else fails, and the order stays."""
+"""Waiters that share something: whoever leaves at any time, nothing is lost, no other fails, and the order stays."""
 
 from __future__ import annotations
 
@@ -30,11 +30,12 @@ Steps = list[tuple[str, int, str]]
 
 LEAVE = [("cancel", number, "") for number in range(2, 8)]
 FLOOD = [*[("ask", 2, "alice")] * 2, ("turn", 0, ""), *[("ask", 2, "alice")] * 6, ("turn", 0, ""), *LEAVE]
-"""All that wait leave in the turn in which something is given back."""
+"""All waiters leave in the iteration in which something is returned."""
 
 
 class Shared:
-    """Something to take amounts of. order: who got one, by number, and `asked` who asked, of each client."""
+    """A resource of which amounts can be taken. `order` has the numbers of those that got some, `asked` the requests by
+    client."""
 
     def __init__(self, acquire: Callable[[int, str], Awaitable[Callable[[], None]]]) -> None:
         self.acquire = acquire
@@ -43,8 +44,8 @@ class Shared:
         self.order: dict[str, list[int]] = {"": []}
 
     async def play(self, steps: Steps) -> None:
-        """Asks, cancels and gives back as the steps say, with turns of the loop only where they say so; then all is
-        given back."""
+        """Asks, cancels and returns as the steps say, with iterations of the loop only where they say so; then
+        returns everything."""
         for kind, value, client in steps:
             if kind == "ask":
                 self.tasks.append(asyncio.ensure_future(self.take(len(self.tasks), value, client)))
@@ -110,7 +111,8 @@ def test_no_slot_is_lost(steps: Steps, share: int) -> None:
         shared = Shared(acquire)
         await shared.play(steps)
         assert (slots.free, held["alice"]) == (MOST, 0)
-        await asyncio.gather(*(slots.acquire("alice") for _ in range(share)))  # as many as at first: none is counted
+        # As many as at first, so none is still counted.
+        await asyncio.gather(*(slots.acquire("alice") for _ in range(share)))
         assert (slots.free, slots.at_share("alice")) == (MOST - share, True)
         del shared.order[""]
         assert all(numbers == sorted(numbers) for numbers in shared.order.values())

@@ -30,7 +30,7 @@ async def test_the_only_text_model_serves_a_body_that_names_none(
 ) -> None:
     app, _ = await make_app(say("x"))
     pooling, _ = await fake_model()
-    app.registry.install(pooling)  # which generates nothing, so it is no candidate
+    app.registry.install(pooling)  # a model that generates nothing is not a candidate
     response = await post(app, f"{base}/{path}", {**BODIES[path], **named})
     body = await whole(response)
     assert response.status == 200, body

@@ -114,7 +114,7 @@ async def test_all_of_the_vocabulary_where_the_server_allows_it(make_app: MakeAp
         assert (await post(app, path, asked(path, **switch, **{name: number, limit: 2}))).status == 200
         assert engine.submitted[-1][1].top_logprobs == 5000
     many = {name: -1, **switch}
-    endless = [] if path == COMPLETIONS else [many]  # those have a default of 16 tokens
+    endless = [] if path == COMPLETIONS else [many]  # completions have a default of 16 tokens
     for wrong in ({name: 5001, limit: 2}, {name: -2}, *endless, many | {limit: 53}, many | {limit: 2, "stream": True}):
         response = await post(app, path, asked(path, **switch | wrong))
         assert (response.status, (await whole(response))["error"]["param"]) == (400, name), wrong
@@ -149,7 +149,7 @@ async def test_many_alternatives_are_written_beside_the_event_loop(
     number = {"logprobs": 20} if path == COMPLETIONS else {"logprobs": True, "top_logprobs": 20}
     for fields in ({}, number):
         assert (await post(app, path, asked(path, max_tokens=1000, **fields))).status == 200
-        written.append(sizes[-1])  # before it, the template's work
+        written.append(sizes[-1])  # the other work was the template's
     none, many = written
     assert none == 0
     assert 2 * 21 <= many / sampling.ENTRY_BYTES <= 3 * 21

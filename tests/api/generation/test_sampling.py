@@ -144,7 +144,7 @@ def test_no_number_out_of_range_or_of_another_type_reaches_the_engine(name: str)
             error = raised
         if error is not None:
             assert (error.param, error.message[: len(name)]) == (name, name), value
-        if result is not None:  # max_tokens 0 is refused by the request's reader
+        if result is not None:  # the request's reader rejects max_tokens 0
             assert_complete(replace(result, max_tokens=result.max_tokens or None))
 
 

@@ -1,9 +1,9 @@
-"""python -m tests.makers.whisper_words [recordings | train | pack ...]: all steps, or those named, in --work.
+"""python -m tests.makers.whisper_words [recordings | train | pack ...] runs all steps, or the named ones, in --work.
 
     apt-get install espeak-ng && pip install ".[train]" && python -m tests.makers.whisper_words
 
-recordings takes seconds. train takes about 30 minutes on a core: 260 speakers, then steps of 16 utterances, then the
-export with int8 weights. pack writes tests/data/whisper_words.zip from both.
+recordings takes seconds. train takes about 30 minutes on one core: 260 speakers, then steps of 16 utterances, then the
+export with int8 weights. pack writes tests/data/whisper_words.zip from the results of both.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ DATE = (2026, 1, 1, 0, 0, 0)
 
 
 def pack(work: Path) -> None:
-    """The model's files and the recordings. Raises ValueError if the exported tokenizer is not that of the training."""
+    """Packs the model's files and the recordings. Raises ValueError if the exported tokenizer differs from that of
+    the training."""
     from .check import check
 
     print(check(work / "model"), "texts and times are the same in both tokenizers")

@@ -1,4 +1,4 @@
-"""A check of the exported tokenizer: its ids and texts are those of tokenizer.json, with which the model learned."""
+"""Checks that the exported tokenizer has the ids and texts of tokenizer.json, with which the model was trained."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tokenizers import Tokenizer
 from .speech import WORDS
 
 OTHER = ("", " ", "Three", " three, ONE!", " fünf  zwölf\n", "日本語 🙂", " <|endoftext|> <|0.00|>")
-"""Texts beside those of its words: prompts of clients may be any."""
+"""Further texts besides those of its words, because prompts of clients may contain anything."""
 
 
 def check(model: Path) -> int:
-    """Compare texts and times; how many were. Raises ValueError for the first that differs."""
+    """Compares texts and times, and returns how many. Raises ValueError at the first difference."""
     words = [word for names in WORDS.values() for word in names]
     texts = [*(f" {word}" for word in words), *OTHER, "".join(f" {word}" for word in words)]
     core = ov.Core()

@@ -1,4 +1,4 @@
-"""What the model is trained on: utterances of some words, as audio and the tokens of their transcription."""
+"""Training examples: utterances of some words, as audio and the tokens of their transcription."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ IGNORED = -100
 
 @dataclass(frozen=True)
 class Said:
-    """A word of an utterance. phrase: words without a pause between them have the same."""
+    """A word of an utterance. Words without a pause between them have the same `phrase`."""
 
     word: int
     start: float
@@ -33,7 +33,7 @@ class Said:
 
 
 class Examples:
-    """Endless and repeatable. ids: of special tokens by text. words: the tokens of each word."""
+    """An endless, repeatable sequence. `ids` has special tokens by their text, `words` the tokens of each word."""
 
     def __init__(self, speakers: list[Speaker], ids: dict[str, int], words: dict[str, list[int]], seed: int) -> None:
         self._speakers = {name: [one for one in speakers if one.language == name] for name in WORDS}
@@ -43,7 +43,7 @@ class Examples:
         self._noise = np.random.default_rng(seed)
 
     def next(self) -> tuple[NDArray[np.float32], list[int], list[int]]:
-        """Audio, tokens and labels."""
+        """Returns audio, tokens and labels."""
         dice = self._dice
         language = dice.choice(list(WORDS))
         translate = language == "de" and dice.random() < 0.3
@@ -95,7 +95,7 @@ class Examples:
         return [self._ids["<|notimestamps|>"], *words]
 
     def _timed(self, whole: list[Said], cut: Said | None, names: list[str]) -> list[int]:
-        """A pair of timestamps around each phrase; a word that the window cuts begins with a lone one."""
+        """Puts a pair of timestamps around each phrase. A word that the window cuts begins with a single one."""
         tokens: list[int] = []
         for phrase in sorted({one.phrase for one in whole}):
             members = [one for one in whole if one.phrase == phrase]
@@ -110,7 +110,7 @@ class Examples:
 
 
 def vocabulary() -> tuple[Any, dict[str, int], dict[str, list[int]]]:
-    """The tokenizer, the ids of special tokens, and the tokens of each word with a space before it."""
+    """Returns the tokenizer, the ids of special tokens, and the tokens of each word with a leading space."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
     tokenizer = Tokenizer(models.BPE())

@@ -1,4 +1,4 @@
-"""Recordings for the tests: words of voices that the model was not trained on, and when each was spoken."""
+"""Recordings for the tests: words of voices that the model was not trained on, with their times."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Times = list[tuple[str, float, float]]
 
 
 def one(words: list[str], dice: random.Random) -> tuple[Samples, Times]:
-    """The audio of these words, and the times of those that fit."""
+    """Returns the audio of these words, and the times of those that fit."""
     voice, speed, pitch = "en-us" + dice.choice(UNHEARD), dice.randint(140, 190), dice.randint(35, 60)
     parts, times = [np.zeros(round(RATE * dice.uniform(0.05, 0.3)))], []
     at = len(parts[0])
@@ -44,7 +44,7 @@ def one(words: list[str], dice: random.Random) -> tuple[Samples, Times]:
 
 
 def write(folder: Path, seed: int = 1) -> None:
-    """WORD-WORD-....wav for each, and times.json."""
+    """Writes WORD-WORD-....wav for each recording, and times.json."""
     folder.mkdir(parents=True, exist_ok=True)
     dice, known = random.Random(seed), {}
     for text in TEXTS:
@@ -56,7 +56,7 @@ def write(folder: Path, seed: int = 1) -> None:
 
 
 def as_wav(audio: Samples) -> bytes:
-    """16 bits, mono."""
+    """Returns a mono WAV file with 16 bits."""
     data = io.BytesIO()
     with wave.open(data, "wb") as file:
         file.setnchannels(1)

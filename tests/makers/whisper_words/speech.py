@@ -1,4 +1,4 @@
-"""Synthetic speakers by espeak-ng (Debian: apt-get install espeak-ng), at 16 kHz. Needs numpy alone."""
+"""Synthetic speakers with espeak-ng (Debian: apt-get install espeak-ng) at 16 kHz. Needs only numpy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ESPEAK_RATE, ESPEAK_HEADER = 22_050, 44
 ENGLISH = "zero one two three four five six seven eight nine yes no stop go left right up down on off"
 GERMAN = "null eins zwei drei vier fünf sechs sieben acht neun ja nein stopp los links rechts hoch runter an aus"
 WORDS = {"en": ENGLISH.split(" "), "de": GERMAN.split(" ")}
-"""Words at the same place mean the same."""
+"""Words at the same position have the same meaning."""
 VOICES = {
     "en": ["en-us", "en-gb", "en-gb-x-rp", "en-gb-scotland", "en-gb-x-gbclan", "en-029"],
     "de": ["de"],
@@ -24,21 +24,21 @@ VARIANTS = ["", *(f"+m{n}" for n in (1, 2, 3, 5, 6, 7)), *(f"+f{n}" for n in (1,
             "+klatt", "+klatt2", "+klatt3", "+croak", "+Annie", "+anika", "+john", "+steph", "+Michael", "+Diogo",
             "+Lee", "+max", "+Gene"]  # fmt: skip
 UNHEARD = ["+m4", "+f4", "+Andy", "+linda"]
-"""Variants that are not trained on: the recordings of the tests are of these."""
+"""Variants that are not used for training, but for the tests' recordings."""
 
 Samples = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Speaker:
-    """clips: of WORDS[language], in their order."""
+    """A speaker. `clips` are the words of WORDS[language], in order."""
 
     language: str
     clips: list[Samples]
 
 
 def speak(voice: str, speed: int, pitch: int, text: str) -> Samples:
-    """A text without the silence around it, with a peak of 0.5."""
+    """Returns the audio of a text with a peak of 0.5, without silence around it."""
     command = ["espeak-ng", "-v", voice, "-s", str(speed), "-p", str(pitch), "--stdout", text]
     data = subprocess.run(command, capture_output=True, check=True).stdout[ESPEAK_HEADER:]
     samples = np.frombuffer(data[: len(data) // 2 * 2], "<i2").astype(np.float64)
@@ -51,7 +51,7 @@ def speak(voice: str, speed: int, pitch: int, text: str) -> Samples:
 
 
 def speakers(count: int, seed: int, variants: list[str]) -> list[Speaker]:
-    """So many, three fifths of them English."""
+    """Returns a number of speakers, three fifths of them English."""
 
     def one(number: int) -> Speaker:
         dice = random.Random(f"{seed} {number}")

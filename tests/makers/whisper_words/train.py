@@ -27,7 +27,7 @@ REPORT = 25
 
 
 def run(work: Path, steps: int) -> None:
-    """Write work/model."""
+    """Writes work/model."""
     torch.manual_seed(0)
     tokenizer, ids, words = vocabulary()
     examples = Examples(speech.speakers(SPEAKERS, 1, speech.VARIANTS), ids, words, seed=0)
@@ -102,7 +102,7 @@ def _padded(rows: list[list[int]], value: int) -> torch.Tensor:
 
 
 def _export(source: Path, out: Path) -> None:
-    """As optimum-cli does, for a window that is not 30 s, with weights of 8 bits."""
+    """Exports like optimum-cli, for a window that is not 30 s, with 8-bit weights."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     from optimum.exporters.openvino import main_export
     from optimum.intel import OVConfig, OVWeightQuantizationConfig

@@ -1,4 +1,4 @@
-"""Clean-up of spaces in a stream: equal to the regular expression over the whole text, whatever the cut."""
+"""Clean-up of spaces in a stream: the same as the regular expression on the whole text, wherever it is cut."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def streamed(parts):
     ],
 )
 def test_what_openvino_tokenizers_prints(text, clean):
-    """Texts and results were taken from a converted tokenizer, openvino_tokenizers 2026.4.1."""
+    """Texts and results are from a converted tokenizer, openvino_tokenizers 2026.4.1."""
     assert whole(text) == clean
     assert streamed([text]) == clean
     assert streamed(text) == clean

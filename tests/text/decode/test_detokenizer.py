@@ -10,7 +10,7 @@ from lean_ovms.text.decode.detokenizer import Detokenizer, WindowDetokenizer
 from lean_ovms.types.engine import Vocabulary
 
 PIECES = [b"<s>", b"</s>", b" Hello", b" world", b"!", "é".encode(), "日本".encode(), b"", b" "]
-BYTE = len(PIECES)  # BYTE + b is the byte b
+BYTE = len(PIECES)  # BYTE + b is the token of byte b
 VOCABULARY = Vocabulary(pieces=[*PIECES, *[bytes([b]) for b in range(256)]], special=frozenset({0, 1}))
 SPM = Vocabulary(pieces=VOCABULARY.pieces, special=VOCABULARY.special, strip_leading_space=True)
 
@@ -20,7 +20,7 @@ def as_bytes(text: str) -> list[int]:
 
 
 def whole(vocabulary: Vocabulary, tokens: list[int], skip: bool) -> str:
-    """The definition: all bytes at once."""
+    """Decodes by the definition: all bytes at once."""
     size = len(vocabulary.pieces)
     shown = [t for t in tokens if 0 <= t < size and not (skip and t in vocabulary.special)]
     data = b"".join(vocabulary.pieces[t] for t in shown)
@@ -108,7 +108,7 @@ def test_any_cut_gives_the_whole_text(vocabulary, skip):
 
 
 async def window_text(tokens: list[int], step: int, decode) -> tuple[str, int, int]:
-    """(all deltas joined, the longest list decoded, the number of decodes)."""
+    """Returns all deltas joined, the longest list that was decoded, and the number of decodes."""
     window, shown, decoded = WindowDetokenizer(), "", []
 
     async def in_engine(ids, skip_special_tokens):

@@ -1,4 +1,4 @@
-"""Stop strings: the result depends on the text, not on how it was cut; nothing of a stop string leaks."""
+"""Stop strings: the result depends on the text, not on its cuts, and no part of a stop string is shown."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lean_ovms.text.decode.stop_strings import StopMatcher
 
 
 def run(parts, stop, include=False):
-    """(everything shown, the stop string found)."""
+    """Returns everything that is shown, and the stop string that was found."""
     matcher = StopMatcher(tuple(stop), include)
     shown, found = "", None
     for part in parts:
@@ -22,7 +22,7 @@ def run(parts, stop, include=False):
 
 
 def by_the_rule(text, stop, include):
-    """The definition, slowly: the first end of a stop string; of those with that end, the longest."""
+    """Searches by the definition, slowly: the first end of a stop string; of those with the same end, the longest."""
     for end in range(1, len(text) + 1):
         found = max((s for s in stop if s and text[:end].endswith(s)), key=len, default=None)
         if found:
@@ -109,7 +109,7 @@ def test_any_cut_gives_the_result_of_the_rule(include):
     ],
 )
 def test_the_cost_is_linear(text, stop):
-    """A quadratic one would take a minute."""
+    """With quadratic cost it would take a minute."""
     start = time.process_time()
     shown, found = run([text[i : i + 3] for i in range(0, len(text), 3)], stop)
     assert (shown, found) == (text, None)

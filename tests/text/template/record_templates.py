@@ -1,7 +1,7 @@
-"""Record what Hugging Face transformers renders: python tests/text/template/record_templates.py (needs transformers).
+"""Records what Hugging Face transformers renders: python tests/text/template/record_templates.py (needs transformers).
 
-The result, tests/vectors/templates.json, holds for every template and conversation the rendered text, or null where
-transformers refuses. The date is fixed.
+The result, tests/vectors/templates.json, has the rendered text of every template and conversation, or null if
+transformers raises an error. The date is fixed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 
 def rendered(tokenizer: PreTrainedTokenizerFast, source: str, case: Case) -> str | None:
-    """transformers' text, or None where it refuses."""
+    """Returns transformers' text, or None if it raises an error."""
     try:
         text = tokenizer.apply_chat_template(
             case.messages,

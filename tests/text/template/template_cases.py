@@ -1,4 +1,4 @@
-"""Conversations for the chat templates, and what each template wants of them."""
+"""Conversations for the chat templates, and the form in which each template needs them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lean_ovms.text.template import chat_template
 
 
 class ChatTemplate(chat_template.ChatTemplate):
-    """A chat template that is probed, as those of models are."""
+    """A chat template that is probed, like those of models."""
 
     def __init__(self, *texts: str, **options: Any) -> None:
         super().__init__(*texts, **{**options, "reader": ProbedTemplate})
@@ -26,7 +26,7 @@ TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
 
 TEMPLATES = {path.stem.removeprefix("chat_template_"): path for path in sorted(DATA.glob("chat_templates/*.jinja"))}
 STRING_ARGUMENTS = {"gpt_oss", "phi4_mini", "qwen3coder_instruct"}
-"""Templates that want the arguments of earlier calls as JSON text; the others want objects."""
+"""Templates that need the arguments of earlier calls as JSON text; others need objects."""
 
 
 @cache
@@ -175,11 +175,11 @@ READ_PARTS = {
     "qwen36": EVERY_ROLE,
     "qwen3vl": EVERY_ROLE,
 }
-"""Templates that read content as parts, and in whose messages."""
+"""Templates that read content as parts, with the roles of these messages."""
 
 
 def cases_for(template: str) -> dict[str, Case]:
-    """The conversations in the form that the template wants them in."""
+    """Returns the conversations in the form that the template needs."""
     cases = CASES | PARTS_CASES if READ_PARTS.get(template) == EVERY_ROLE else CASES
     if template in STRING_ARGUMENTS:
         return {name: with_string_arguments(case) for name, case in cases.items()}
@@ -187,9 +187,9 @@ def cases_for(template: str) -> dict[str, Case]:
 
 
 def for_transformers(template: str) -> tuple[str, dict[str, Case]]:
-    """(source, conversations), where transformers needs another form of the same.
+    """Returns source and conversations, in another form if transformers needs it.
 
-    It has no filter from_json: there the template reads objects instead. And only from 5.20 on it copies reasoning to
+    It has no filter from_json, so the template gets objects instead. Only from 5.20 on does it copy reasoning to
     `thinking`, as the contract does.
     """
     source = TEMPLATES[template].read_text()
@@ -208,7 +208,7 @@ def _with_thinking(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_string_arguments(case: Case) -> Case:
-    """The conversation as OpenAI's clients send it: arguments are JSON text."""
+    """Returns the conversation as OpenAI's clients send it: arguments are JSON text."""
     messages = copy.deepcopy(case.messages)
     for message in messages:
         for entry in message.get("tool_calls", []):

@@ -1,4 +1,4 @@
-"""Chat templates: where they come from, what a client may ask of them, and how they fail."""
+"""Chat templates: where they are found, which fields clients may set, and how they fail."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def test_a_short_conversation_renders_in_a_fraction_of_a_millisecond():
     start = time.process_time()
     for _ in range(100):
         template.render(prompt)
-    assert time.process_time() - start < 0.5  # 1 ms each at 0.02, on a machine 50 times slower
+    assert time.process_time() - start < 0.5  # 1 ms each for a limit of 0.02, on a machine 50 times slower
 
 
 @pytest.mark.parametrize(("form", "shown"), [("auto", "a\nb"), ("string", "a\nb"), ("openai", "{parts}")])

@@ -1,4 +1,4 @@
-"""What is kept of a client's messages, and in which form a template gets them."""
+"""What is kept of a client's messages, and the form in which a template gets them."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ ARGUMENTS = [
     ("words", "words"),
     ("[" * 100_000, "[" * 100_000),
 ]
-"""Arguments as clients send them, and what they stand for: an object, or a text that is none."""
+"""Arguments as clients send them, with their meaning: an object, or a text that is not one."""
 
 
 def arguments_of(given, **capabilities):

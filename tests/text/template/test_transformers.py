@@ -1,4 +1,4 @@
-"""Rendering equals Hugging Face transformers': recorded always, and against the installed one where it is."""
+"""Rendering equals that of Hugging Face transformers, as recorded, and as installed if it is."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def ours(template: ChatTemplate, case: Case) -> str | None:
 
 
 LOST_CALLS = {"gpt_oss": "two calls", "phi4_mini": "text and a call"}
-"""Conversations of which transformers loses a call."""
+"""Conversations in which transformers loses a call."""
 
 
 def texts(case: Case) -> list[str]:
-    """What a prompt should have of a conversation: all but reasoning, which templates drop in earlier turns."""
+    """Returns the texts that a prompt must contain: all but reasoning, which templates drop in earlier turns."""
     found = []
     for message in case.messages:
         content = message.get("content") or ""
@@ -59,7 +59,7 @@ def texts(case: Case) -> list[str]:
 
 
 def check(family: str, name: str, case: Case, rendered: str | None) -> None:
-    """What transformers renders, or all that it loses or refuses."""
+    """Checks that the text is what transformers renders, or contains all that it loses or rejects."""
     recorded = RECORDED[family][name]
     whole = recorded is not None and LOST_CALLS.get(family) != name
     if whole and all(text in recorded for text in texts(case)):
@@ -88,7 +88,7 @@ def test_renders_what_transformers_recorded(family, template):
 
 @pytest.mark.parametrize("family", [name for name in TEMPLATES if name not in STRING_ARGUMENTS])
 def test_arguments_as_json_text_render_like_objects(family):
-    """OpenAI's clients send text; transformers' users give what the template wants."""
+    """OpenAI's clients send text; users of transformers pass what the template needs."""
     template = compiled(family)
     for name, case in cases_for(family).items():
         check(family, name, case, ours(template, with_string_arguments(case)))

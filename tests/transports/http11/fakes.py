@@ -1,4 +1,5 @@
-"""A loop whose clock jumps, a transport without a socket, and handlers that play a script and keep accounts."""
+"""A loop with a virtual clock, a transport without a socket, and handlers that play a script and record what
+happens."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from tests.streams import Iterated
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """Never sleeps: where the loop would wait until a timer, the clock is set to it."""
+    """Never sleeps. If the loop would wait for a timer, the clock is set to the timer."""
 
     now = 0.0
 
@@ -30,7 +31,7 @@ class _JumpingSelector(selectors.DefaultSelector):
 
 
 class JumpLoop(asyncio.SelectorEventLoop):
-    """An event loop in virtual time. Waiting for what no timer will bring about is an error, not a hang."""
+    """An event loop in virtual time. Waiting for something that no timer causes raises an error."""
 
     def __init__(self) -> None:
         self._jumping = _JumpingSelector()
@@ -42,13 +43,13 @@ class JumpLoop(asyncio.SelectorEventLoop):
         return self._jumping.now
 
     def stand_still(self, seconds: float) -> None:
-        """As if the process were stopped for so long."""
+        """Acts as if the process had been stopped for some seconds."""
         self._jumping.now += seconds
 
 
 @contextmanager
 def jump_loop() -> Iterator[JumpLoop]:
-    """A JumpLoop for a test; whatever it reported as an unhandled problem fails the test."""
+    """Yields a JumpLoop. An unhandled exception that it reports fails the test."""
     loop = JumpLoop()
     try:
         yield loop
@@ -60,14 +61,14 @@ def jump_loop() -> Iterator[JumpLoop]:
 
 
 class FakeTransport(asyncio.Transport):
-    """Behaves as asyncio's socket transports do; `room` is how much the peer's end still takes (None: all)."""
+    """Behaves like asyncio's socket transports. `room` is how many bytes the client still takes (None: all)."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, protocol: asyncio.Protocol) -> None:
         super().__init__({"peername": ("192.0.2.7", 4711)})
         self.loop = loop
         self.protocol = protocol
-        self.writes: list[bytes] = []  # as they were made
-        self.received = b""  # what the peer took
+        self.writes: list[bytes] = []  # the bytes that the client has read
+        self.received = b""  # the bytes that the client has read
         self.room: int | None = None
         self.buffer = b""
         self.high = 65536
@@ -75,7 +76,7 @@ class FakeTransport(asyncio.Transport):
 
     @property
     def ended(self) -> bool:
-        """The peer sees an end of file."""
+        """Whether the client sees an end of file."""
         return self.lost or (self.eof_written and not self.buffer)
 
     def write(self, data: bytes) -> None:  # type: ignore[override]
@@ -103,7 +104,7 @@ class FakeTransport(asyncio.Transport):
             self._lose(None)
 
     def take(self, size: int | None) -> None:
-        """The peer reads so many bytes more, or all from now on."""
+        """Makes the client read this many more bytes, or everything from now on."""
         self.room = size
         self._flush()
 
@@ -129,7 +130,7 @@ class FakeTransport(asyncio.Transport):
             self.protocol.data_received(data)
 
     def peer_shuts(self) -> None:
-        """End of file from the peer: it closed, or shut down its sending side."""
+        """Acts as if the client had closed the connection, or its sending side."""
         if not self.closing and not self.protocol.eof_received():
             self.close()
 
@@ -160,7 +161,7 @@ class FakeTransport(asyncio.Transport):
 
 
 class FakeServer(ServerState):
-    """A server that does not listen. on_open: is called with each connection."""
+    """A server that does not listen. `on_open` is called with each connection."""
 
     def __init__(self, handle: Handle, config: Config) -> None:
         super().__init__(config, handle, is_vital=lambda method, path: path == "/health")
@@ -185,7 +186,7 @@ class Wire:
         self.connection.connection_made(self.transport)
 
     def run(self, seconds: float = 0.0) -> None:
-        """Let so much time pass; with 0, everything that is ready happens."""
+        """Lets time pass. With 0, everything that is ready happens."""
         self.loop.run_until_complete(asyncio.sleep(seconds) if seconds else _turns())
 
     def send(self, data: bytes, seconds: float = 0.0) -> None:
@@ -203,7 +204,7 @@ async def _turns() -> None:
 
 
 class Body(Iterated):
-    """A streamed body that plays a script: bytes are given, numbers waited for (seconds), exceptions raised."""
+    """A streamed body that plays a script: it yields bytes, waits for numbers of seconds, and raises exceptions."""
 
     def __init__(self, *script: bytes | float | BaseException) -> None:
         self.script = script
@@ -226,14 +227,14 @@ class Body(Iterated):
             raise
 
     async def aclose(self) -> None:
-        """Takes a few turns, as releasing something real would; interrupted, it counts as not done."""
+        """Takes a few iterations, like releasing real resources. If it is interrupted, it counts as not done."""
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         self.closed += 1
 
 
 def answering(*answers: Response | BaseException, after_s: float = 0.0) -> Handle:
-    """A handler that gives these answers in turn, each after_s after it was asked."""
+    """Returns a handler that gives these answers in turn, each `after_s` seconds after its request."""
     left = iter(answers)
 
     async def handle(request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""Connections with a fake transport, in virtual time: timers, flow control, departures, failures."""
+"""Connections with a fake transport in virtual time: timers, flow control, disconnects, failures."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def stream(body: Body, status: int = 200) -> Response:
 
 
 def error_code(received: bytes) -> tuple[int, str]:
-    """Status and code of the last answer received, an error object."""
+    """Returns status and code of the last answer, which must be an error object."""
     head, _, body = received[received.rindex(b"HTTP/1.1") :].partition(b"\r\n\r\n")
     return int(head.split()[1]), json.loads(body)["error"]["code"]
 
 
 def gone(it: Wire) -> bool:
-    """Nothing of the connection is left."""
+    """Checks that nothing of the connection is left."""
     return it.transport.lost and not it.server.connections and it.server.active_requests == 0
 
 
@@ -66,7 +66,7 @@ def test_a_fast_sender_is_read_a_part_in_each_turn(loop: JumpLoop) -> None:
     turns = sent = 0
     while sent < len(data):
         read = 0
-        while not it.transport.reading_paused and sent < len(data):  # as uvloop does, in one turn of the loop
+        while not it.transport.reading_paused and sent < len(data):  # like uvloop, in one iteration of the loop
             it.transport.peer_sends(data[sent : sent + 262_144])
             sent += 262_144
             read += 262_144
@@ -379,7 +379,7 @@ def test_an_idle_connection_is_closed_in_silence(loop: JumpLoop) -> None:
     it = wire(loop, answering(ok()))
     it.run(9)
     it.send(GET)
-    it.send(b"\r\n", 20)  # an empty line is not a request and buys no time
+    it.send(b"\r\n", 20)  # an empty line is not a request and does not extend the deadline
     it.send(b"\r\n", 9.9)
     assert not it.transport.lost
     it.run(0.2)
@@ -444,7 +444,7 @@ def test_a_client_that_takes_nothing_is_cut_and_its_stream_cancelled(loop: JumpL
     it = wire(loop, answering(stream(body)))
     it.transport.room = 0
     it.send(GET, 39)
-    assert body.given == 7  # what fits the transport, then one waits
+    assert body.given == 7  # what fits into the transport, then one piece waits
     assert not it.transport.lost
     it.run(1.1)
     assert it.transport.aborted
@@ -526,7 +526,7 @@ def test_reading_goes_on_when_what_came_ahead_is_used(loop: JumpLoop) -> None:
 
 @pytest.mark.parametrize("room", [None, 0])
 def test_a_flood_of_pipelined_requests_is_not_read_ahead(loop: JumpLoop, room: int | None) -> None:
-    """Each answered request let the transport read 256 KiB more, whether the answers were read or not."""
+    """Each answered request once let the transport read 256 KiB more, whether the answers were read or not."""
     read = GET * (262_144 // len(GET))
     served = 0
 
@@ -564,7 +564,7 @@ def test_others_are_served_during_a_flood_of_pipelined_requests(loop: JumpLoop) 
         for _ in range(4):
             loop.run_until_complete(asyncio.sleep(0))
     assert order.count("/other") == 50
-    assert order.count("/") < 50 * 10  # one request a turn, not all that arrived
+    assert order.count("/") < 50 * 10  # one request per iteration, not all that have arrived
     for it in (flood, other):
         it.connection.abort()
         it.run()

@@ -16,7 +16,7 @@ from lean_ovms.transports.http11.server_state import (
 
 
 class Fake:
-    """A connection that is idle since a given time, and notes what happens to it."""
+    """A connection that has been idle since a given time, and records what happens to it."""
 
     def __init__(self, client: str, since: float | None) -> None:
         self.client = client

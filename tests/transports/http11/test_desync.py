@@ -1,7 +1,8 @@
-"""What a proxy in front of us may read differently: for each stream of bytes, the requests that are served and the end.
+"""Bytes that a proxy in front of the server may interpret differently: the requests that are served, and the end.
 
-A stream is served the same whole, in two pieces at every place, and byte by byte; whatever is doubtful ends the
-connection with a refusal, so that what follows is nobody's request (RFC 9112 11.2, h11's CVE-2025-43859).
+A stream is served in the same way as a whole, in two pieces at every position, and byte by byte. Anything ambiguous
+ends the connection with an error, so that what follows is not taken for a request (RFC 9112 11.2, h11's
+CVE-2025-43859).
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ CHUNKED = P + b"Transfer-Encoding: chunked\r\n\r\n"
 
 
 class Case(NamedTuple):
-    """paths: of the requests that are served. end: the status of the refusal, or 0: the connection goes on.
+    """The expected result of a stream.
 
-    body: of the first request.
+    `paths` are those of the served requests, `body` is that of the first. `end` is the status of the error, or 0 if the
+    connection continues.
     """
 
     data: bytes
@@ -118,7 +120,7 @@ CASES = {
 
 
 def serve(pieces: list[bytes]) -> tuple[list[Request], list[int], Phase]:
-    """(requests served, statuses of refusals, where the session ends)."""
+    """Returns the served requests, the statuses of errors, and the final state of the session."""
     requests, refusals, phase = served(pieces, CONFIG, lambda: Response(200, [], b"ok"))
     return requests, [int(refusal.split()[1]) for refusal in refusals], phase
 
@@ -148,7 +150,8 @@ TALK = P + b"Expect: 100-continue\r\nContent-Length: 2\r\n\r\nhi" + CHUNKED + b"
 @pytest.mark.parametrize("how", ["shuts", "resets"])
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_peer_may_leave_in_every_state(how: str, stream: bool) -> None:
-    """After any number of bytes, with an answer due, being sent, or sent: nothing is left and all is closed once."""
+    """After any number of bytes, with an answer due, being sent, or sent: nothing is left, and everything is closed
+    once."""
     for at in range(0, len(TALK) + 1, 3):
         bodies: list[Body] = []
 

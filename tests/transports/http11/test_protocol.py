@@ -1,4 +1,4 @@
-"""Sessions byte by byte and at every cut; answers are read back by h11's client side."""
+"""Sessions byte by byte and with every cut. h11's client side parses the answers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def ok(body: bytes = b"ok") -> Response:
 
 
 def serve(*pieces: bytes, config: Config = CONFIG) -> tuple[list[Request], bytes, ServerProtocol]:
-    """Feed pieces, answer every request with 200; the requests, all bytes sent, and the session."""
+    """Feeds pieces, and answers every request with 200. Returns the requests, all sent bytes, and the session."""
     session = ServerProtocol(config)
     requests: list[Request] = []
     sent = b""
@@ -60,7 +60,8 @@ def serve(*pieces: bytes, config: Config = CONFIG) -> tuple[list[Request], bytes
 
 
 def refused(data: bytes, config: Config = CONFIG) -> tuple[int, dict[str, Any]]:
-    """Status and error object of the refusal that data meets, whole and byte by byte; the handler sees nothing."""
+    """Returns status and error object for data that is rejected as a whole and byte by byte, before the handler is
+    called."""
     outcomes = []
     for pieces in ([data], [bytes([byte]) for byte in data]):
         requests, sent, session = serve(*pieces, config=config)
@@ -76,7 +77,7 @@ def refused(data: bytes, config: Config = CONFIG) -> tuple[int, dict[str, Any]]:
 
 
 def read_back(data: bytes, method: str = "GET") -> tuple[h11.Response, bytes, bool]:
-    """The answer in data as h11's client reads it, its body, and whether the connection may be used again."""
+    """Returns the answer in data as h11's client parses it, its body, and whether the connection may be reused."""
     client = h11.Connection(h11.CLIENT)
     client.send(h11.Request(method=method, target="/", headers=[("Host", "x")]))
     client.send(h11.EndOfMessage())

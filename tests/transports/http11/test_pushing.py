@@ -1,4 +1,4 @@
-"""Chunks that a body pushes: framed, sent at once, and not while the client does not read."""
+"""Chunks that a body pushes are framed and sent at once, but not while the client does not read."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_what_is_pushed_is_sent_in_the_same_turn(loop: JumpLoop) -> None:
     assert it.received == HEAD
     sink.push(b"one")
     assert it.received == HEAD + b"3\r\none\r\n"
-    sink.push(b"")  # it would be the end of a chunked body
+    sink.push(b"")  # empty data would end a chunked body
     sink.push(b"3")
     assert it.received == HEAD + b"3\r\none\r\n" + b"1\r\n3\r\n"
     body.ended.set()

@@ -1,4 +1,4 @@
-"""A head parsed without h11 gives what h11 gives, or the same error."""
+"""A header parsed without h11 gives the same result as with h11, or the same error."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_large_body_is_the_same_in_every_cut(size: int, chunked: bool, monkeyp
         most = max(most, parser.memory_bytes)
     assert bodies == [body, body, b""]
     assert parser.memory_bytes == 0
-    assert size > 7 or most >= 90  # what has arrived of a body counts
+    assert size > 7 or most >= 90  # received parts of the body count
 
 
 FORM_HEAD = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Type: Multipart/Form-Data; boundary=b\r\n"
@@ -214,7 +214,8 @@ def test_a_client_that_leaves_leaves_no_file() -> None:
 
 @pytest.mark.parametrize("chunked", [False, True])
 def test_a_large_body_does_not_grow(chunked: bool) -> None:
-    """Growing may copy all of it in one call: it has all its memory once it is large, and becomes the body as it is."""
+    """Growing might copy everything in one call. It gets all its memory once it is large, and becomes the body
+    without a copy."""
     size = 3 * request_body.GROWING_BODY_BYTES
     head = b"Transfer-Encoding: chunked\r\n\r\n" if chunked else b"Content-Length: %d\r\n\r\n" % size
     parser, sizes = HttpRequestParser(1000, size), set()
@@ -234,4 +235,4 @@ def test_a_large_body_does_not_grow(chunked: bool) -> None:
     assert whole is not None
     assert len(sizes) == 1
     assert whole[1].body == bytes(size)
-    assert chunked or address - id(whole[1].body) < 64  # the object's header is before its bytes
+    assert chunked or address - id(whole[1].body) < 64  # the bytes follow the object's header

@@ -1,4 +1,4 @@
-"""Servers on real sockets, on uvloop and on asyncio's own loop."""
+"""Servers on real sockets, with uvloop and asyncio's own loop."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def serving(handle: Handle, **options: Any) -> AsyncIterator[Server]:
 
 @contextlib.asynccontextmanager
 async def client(server: Server, address: int = 0, **options: Any) -> AsyncIterator[Any]:
-    """A connection to the server: (reader, writer)."""
+    """Returns a connection to the server: (reader, writer)."""
     where = server.addresses[address]
     if where.startswith("unix:"):
         reader, writer = await asyncio.open_unix_connection(where[5:], **options)
@@ -78,7 +78,7 @@ async def client(server: Server, address: int = 0, **options: Any) -> AsyncItera
 
 
 async def ask(server: Server, data: bytes = CLOSE, address: int = 0, **options: Any) -> bytes:
-    """Send data, and read until the server closes."""
+    """Sends data, and reads until the server closes."""
     async with client(server, address, **options) as (reader, writer):
         writer.write(data)
         return bytes(await reader.read())
@@ -158,7 +158,7 @@ async def test_a_port_in_use_stops_the_start_in_one_line() -> None:
         with pytest.raises(StartError, match="Address already in use"):
             await Server(config(rest_port=port, rest_bind_address="127.0.0.2,127.0.0.1"), ok).start()
         async with serving(ok, rest_port=port, rest_bind_address="127.0.0.2"):
-            pass  # the failed start let go of what it had bound
+            pass  # the failed start has released what it had bound
 
 
 @pytest.mark.parametrize("option", ["rest_port", "ollama_port"])
@@ -185,7 +185,7 @@ async def test_two_servers_share_a_port_only_where_both_allow_it() -> None:
     assert found.value.temporary
     new = Server(config(rest_port=port, reuse_port=True), partial(name, which="new"), vital)
     await new.bind()
-    assert {(await ask(old))[-3:] for _ in range(20)} == {b"old"}  # the new one does not listen yet
+    assert {(await ask(old))[-3:] for _ in range(20)} == {b"old"}  # the new server does not listen yet
     await new.start()
     assert new.addresses == old.addresses
     seen = set[bytes]()
@@ -393,7 +393,7 @@ async def test_a_tls_client_needs_a_certificate_of_the_authorities(ssl_cert_reqs
         for context, welcome in ((known, True), (unknown, ssl_cert_reqs == 0), (tls_client(), optional)):
             asked.clear()
             said = b""
-            with contextlib.suppress(ssl.SSLError, ConnectionError):  # a client of TLS 1.3 may see a plain end
+            with contextlib.suppress(ssl.SSLError, ConnectionError):  # a client with TLS 1.3 may see an ordinary end
                 said = await ask(server, CLOSE.replace(b"/ ", b"/health ", 1), ssl=context)
             assert (said.endswith(b"ok"), bool(said), len(asked)) == (welcome, welcome, int(welcome))
 
@@ -432,10 +432,10 @@ async def test_connections_beyond_the_limit_get_503_and_health_checks_are_served
         assert b"Retry-After: " in surplus
         assert json.loads(surplus.partition(b"\r\n\r\n")[2])["error"]["code"] == "too_many_connections"
         health = await ask(server, GET.replace(b"/ ", b"/health ") * 2)
-        assert health.count(b"HTTP/1.1 200") == 1  # and the connection is closed
+        assert health.count(b"HTTP/1.1 200") == 1  # the connection is closed afterwards
         assert b"Connection: close\r\n" in health
         large = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n"
-        assert (await ask(server, large)).startswith(b"HTTP/1.1 503")  # before its body
+        assert (await ask(server, large)).startswith(b"HTTP/1.1 503")  # before its body is read
 
 
 async def test_a_new_connection_replaces_the_longest_idle_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -457,7 +457,7 @@ async def test_a_new_connection_replaces_the_longest_idle_one(monkeypatch: pytes
 
 
 async def test_idle_connections_of_one_client_do_not_shut_others_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_state, "IDLE_GRACE_S", 60.0)  # so none of them is closed
+    monkeypatch.setattr(server_state, "IDLE_GRACE_S", 60.0)  # so that none of them is closed
     async with serving(ok, max_connections=8) as server, contextlib.AsyncExitStack() as stack:
         for _ in range(20):
             await stack.enter_async_context(client(server, local_addr=("127.0.0.9", 0)))
@@ -467,7 +467,8 @@ async def test_idle_connections_of_one_client_do_not_shut_others_out(monkeypatch
 
 
 async def test_a_flood_beyond_the_limit_does_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_module, "SURPLUS_S", 60.0)  # so none of them is refused before it asks
+    # So that none of them is rejected before it sends a request.
+    monkeypatch.setattr(connection_module, "SURPLUS_S", 60.0)
     async with serving(ok, max_connections=1) as server, contextlib.AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(client(server)) for _ in range(MAX_SURPLUS + 20)]
         await until(lambda: len(server.connections) <= 1 + MAX_SURPLUS)
@@ -495,7 +496,7 @@ async def test_a_slow_sender_of_headers_gets_408() -> None:
 async def test_the_client_sees_413_although_it_is_still_sending() -> None:
     async with serving(ok, max_body_bytes=4_000_000) as server, client(server) as (reader, writer):
         writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5000000\r\n\r\n")
-        writer.write(b"x" * 5_000_000)  # sent in full before the answer is looked at, as simple clients do
+        writer.write(b"x" * 5_000_000)  # sent completely before the answer is read, as simple clients do
         await writer.drain()
         assert (await reader.read()).startswith(b"HTTP/1.1 413 ")
 
@@ -571,7 +572,7 @@ async def test_drain_cancels_what_does_not_finish(caplog: pytest.LogCaptureFixtu
         await until(lambda: server.active_requests == 2)
         await server.drain(0.05)
         assert (len(server.connections), server.active_requests, body.closed) == (0, 0, 1)
-        assert await reader.read() == b""  # no last chunk: the client can tell
+        assert await reader.read() == b""  # without the last chunk, so the client notices
         assert (await unary_reader.read()).startswith(b"HTTP/1.1 503 ")
     assert "ending 2 requests" in caplog.text
 
@@ -605,7 +606,7 @@ async def test_what_does_not_end_when_it_is_told_to_is_cancelled(monkeypatch: py
     ended = asyncio.Event()
 
     async def end() -> None:
-        await until(lambda: not server.connections)  # it may take longer than any request
+        await until(lambda: not server.connections)  # may take longer than any request
         ended.set()
 
     body = Body(b"one", 1000)
@@ -669,7 +670,7 @@ async def test_drain_waits_for_an_exchange_whose_client_has_left() -> None:
 
 
 async def test_a_connection_that_comes_after_the_drain_began_is_dropped() -> None:
-    """A TLS handshake may end that late; the listening sockets are closed by then."""
+    """A TLS handshake may end that late, when the listening sockets are already closed."""
     server = Server(config(), ok)
     await server.drain(0)
     loop = asyncio.get_running_loop()
@@ -708,7 +709,7 @@ async def test_drain_before_anything_happened_and_of_an_unstarted_server() -> No
 
 
 def _by_path(answers: dict[str, Response]) -> Callable[[Request], Awaitable[Response]]:
-    """Answers by path; any other path waits for ever."""
+    """Answers by path. Other paths wait forever."""
 
     async def handle(request: Request) -> Response:
         if request.path not in answers:
@@ -733,7 +734,7 @@ async def test_the_socket_sends_at_once() -> None:
 
 
 async def test_t39_one_connection_with_tiny_chunks_is_parsed_in_a_turn_of_the_loop() -> None:
-    """24 of them at once held the loop for 3 s."""
+    """24 of them at once blocked the loop for 3 s."""
     server = Server(Config(), answering())
     parsed: list[str] = []
     loop = asyncio.get_running_loop()

@@ -79,6 +79,6 @@ def test_a_process_that_stood_still_reads_first_what_came_meanwhile(loop: JumpLo
     slow.set(5, lambda: happened.append(f"cut at {loop.time():g}"))
     quick.set(5, lambda: happened.append("cut, too"))
     loop.call_later(1, loop.stand_still, 60)
-    loop.call_later(61.05, quick.clear)  # what it waited for lay in the socket
+    loop.call_later(61.05, quick.clear)  # the awaited data was already in the socket
     after(loop, 100)
     assert happened == ["cut at 61.1"]
