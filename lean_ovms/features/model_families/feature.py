@@ -124,6 +124,8 @@ FAMILIES = (
         marks=(("<tool_calls>", "<|extra_0|>"),), reasoner="hunyuan_a13b"),
     ParserRow("jamba", "json_families:JAMBA", rank=160, marks=(("<tool_calls>",),), reasoner="qwen3",
         reasoner_marks=THINKS),
+    ParserRow("nemotron_json", "json_families:NEMOTRON_JSON", rank=165, marks=(("<TOOLCALL>", "</TOOLCALL>"),),
+        reasoner="qwen3", reasoner_marks=("<think>", "</think>")),
     ParserRow("olmo3", "python_families:OLMO3", rank=170, marks=(("<function_calls>",),), reasoner="qwen3",
         reasoner_marks=THINKS),
     ParserRow("granite", "json_families:GRANITE", reasoning=True, rank=180, marks=(("<|tool_call|>",),),

@@ -91,6 +91,13 @@ LLAMA3 = ModelFamily(
     ),
     form=CallForm(one=in_json(arguments_key="parameters"), between="; ", trigger='{"name": "'),
 )
+# Nemotron Nano 2: a list. Nemotron 3 writes calls as Qwen3-Coder does.
+NEMOTRON_JSON = ModelFamily(
+    tools=EnclosedJson.variant(
+        tags=("<TOOLCALL>", "</TOOLCALL>"), noise=("<SPECIAL_12>", "</s>"), keep_special_tokens=True
+    ),
+    form=CallForm(one=in_json(), before="<TOOLCALL>[", between=", ", after="]</TOOLCALL>", trigger="<TOOLCALL>"),
+)
 # Phi-4 mini: a list after functools, which alone is text, or between the tags, as Microsoft writes it.
 PHI4 = ModelFamily(
     tools=ListCalls.variant(

@@ -44,6 +44,8 @@ RULES = [
     ("<|tool_calls_section_begin|>", ("kimi_k2", None)),
     ("<|action_start|><|plugin|>", ("internlm2", None)),
     ("<tool_calls></tool_calls>", ("jamba", None)),
+    ("'<TOOLCALL>[' ']</TOOLCALL>' '<think></think>'", ("nemotron_json", "qwen3")),
+    ("<tool_call>\\n<function=a>\\n<parameter=b></parameter> '<think></think>'", ("qwen3coder", "qwen3")),
     ("<tool_calls></tool_calls><|extra_0|>", ("hunyuan_a13b", "hunyuan_a13b")),
     ("<tool_call></tool_call><response></response>", ("ernie45", "ernie45")),
     ("<start_function_call>call:", ("functiongemma", None)),

@@ -142,6 +142,7 @@ CALLS = {
         'city>]<]minimax[>[</invoke>\n]<]minimax[>[</tool_call>'
     ),
     'mistral': '[TOOL_CALLS][{"name": "f", "arguments": ‹json›}]',
+    'nemotron_json': '<TOOLCALL>[{"name": "f", "arguments": ‹json›}]</TOOLCALL>',
     'olmo3': '<function_calls>f(‹python_arguments›)</function_calls>',
     'onyx': (
         ' to=f<|message|><atem:function_calls>\n<atem:invoke name="f">\n<atem:parameter name="city">…'
