@@ -82,7 +82,7 @@ class FakeEngine(FakeEngineClient):
         self.adapters: list[str] = []
         self.truncated: list[tuple[int | None, str]] = []
         self.cancelled: list[protocol.Cancel] = []
-        self.failed_blocks = 0  # resets of the prefix cache, and whether also on disk
+        self.failed_blocks = 0  # the number of blocks that could not be saved
         self.resets: list[bool] = []  # resets of the prefix cache, and whether also on disk
         self.slot_actions: list[tuple[str, int, str]] = []
         self.mail = ReplyRouter(self._sent)
