@@ -78,8 +78,8 @@ CHAT, MESSAGES = "/v3/chat/completions", "/v3/messages"
 
 
 def body(endpoint: str, text: str) -> dict:
-    """Returns the body of a streaming request. It is the same for both endpoints, except for fields that only one has.
-    Returns the body of a streaming request. It is the same for both endpoints, except for fields that only one has."""
+    """Returns the body of a streaming request. It is the same for both endpoints, except for fields that only
+    one has."""
     fields = client.chat(text, 64, {"model": "demo"})
     if endpoint == MESSAGES:
         names = ("model", "messages", "max_tokens", "temperature", "stream")

@@ -57,8 +57,8 @@ class Recipe:
 
 
 def filled(command: str, values: Mapping[str, str]) -> list[str]:
-    """Returns the words of a command with each {name} replaced. A value is looked up only if the command contains it.
-    Returns the words of a command with each {name} replaced. A value is looked up only if the command contains it."""
+    """Returns the words of a command with each {name} replaced. A value is looked up only if the command
+    contains it."""
     words = []
     for word in shlex.split(command):
         for name in ("program", "port", "threads", "slots", "context", *FORMS):

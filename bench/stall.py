@@ -57,8 +57,8 @@ COLUMNS = ("case", "took_ms", "loop_pause_ms", "loop_cpu_ms", "health_ms", "samp
 
 
 def during(report: Report, server: Worker, sock: socket.socket, case: str, deed: Callable[[], object]) -> None:
-    """Reports a row for an activity, with the pauses of the server's event loop and the latency of /health meanwhile.
-    Reports a row for an activity, with the pauses of the server's event loop and the latency of /health meanwhile."""
+    """Reports a row for an activity, with the pauses of the server's event loop and the latency of /health
+    meanwhile."""
     server.ask({})
     began = time.perf_counter()
     doing = threading.Thread(target=deed)

@@ -130,8 +130,8 @@ def poisson(seed: int, count: int, per_s: float) -> list[float]:
 
 
 def turns(names: Sequence[T], rounds: int) -> Iterator[tuple[int, T]]:
-    """Yields (round, name) with each name once a round, in reverse order every other round, so that drift favours none.
-    Yields (round, name) with each name once a round, in reverse order every other round, so that drift favours none."""
+    """Yields (round, name) with each name once a round, in reverse order every other round, so that drift
+    favours none."""
     for number in range(rounds):
         for name in names if number % 2 == 0 else reversed(names):
             yield number, name

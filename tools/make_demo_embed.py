@@ -79,8 +79,8 @@ def network(table: Array) -> ov.Model:
 
 
 def write_info() -> None:
-    """Writes engine_info.json, what the engine reports of the model in OUT, so that servers need not load it to know.
-    Writes engine_info.json, what the engine reports of the model in OUT, so that servers need not load it to know."""
+    """Writes engine_info.json, what the engine reports of the model in OUT, so that servers need not load it to
+    know."""
     from lean_ovms.config import Config
     from lean_ovms.features.pooling.child.model import OpenVinoPooler
 

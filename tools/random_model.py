@@ -61,8 +61,8 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def write_tokenizer(size: int, path: Path) -> None:
-    """Writes a tokenizer.json: byte-level BPE whose pieces have one to four letters, with and without a leading space.
-    Writes a tokenizer.json: byte-level BPE whose pieces have one to four letters, with and without a leading space."""
+    """Writes a tokenizer.json: byte-level BPE whose pieces have one to four letters, with and without a leading
+    space."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     pairs = [first + second for first, second in product(("\u0120", *LETTERS), LETTERS)]
     merges = chain(

@@ -24,8 +24,8 @@ The ONNX file is one network of two modules, and repeats ALBERT's single layer t
 
 
 def _module(node: str) -> str:
-    """Returns the torch module of a node: "/encoder/text_encoder/cnn.0/cnn.0.0/Conv" belongs to text_encoder.cnn.0.0.
-    Returns the torch module of a node: "/encoder/text_encoder/cnn.0/cnn.0.0/Conv" belongs to text_encoder.cnn.0.0."""
+    """Returns the torch module of a node: "/encoder/text_encoder/cnn.0/cnn.0.0/Conv" belongs to
+    text_encoder.cnn.0.0."""
     parts: list[str] = []
     for part in node.strip("/").split("/")[:-1]:
         if parts and part.startswith(f"{parts[-1]}."):

@@ -147,8 +147,8 @@ def called(row: Row) -> Check:
 
 
 def thinking_cases(r: random.Random) -> Iterator[Case]:
-    """Yields prompts of the same kinds with enable_thinking. The block must be there and closed, and the answer right.
-    Yields prompts of the same kinds with enable_thinking. The block must be there and closed, and the answer right."""
+    """Yields prompts of the same kinds with enable_thinking. The block must be there and closed, and the answer
+    right."""
     capitals = ((land, checks.says(city)) for land, city in sorted(CAPITALS.items())[:12])
     rows = [*worded(heldout.CAPITAL_WAYS[:4], capitals)]
     rows += worded(heldout.REPEATS, ((text, checks.exactly(text)) for text in heldout.SENTENCES[:8]))

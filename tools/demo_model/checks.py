@@ -103,8 +103,8 @@ def plain(check: Check) -> Check:
 
 
 def split_thought(answer: str) -> tuple[str, str] | None:
-    """Splits an answer whose <think> was opened by the prompt into thought and answer. None if it is not well formed.
-    Splits an answer whose <think> was opened by the prompt into thought and answer. None if it is not well formed."""
+    """Splits an answer whose <think> was opened by the prompt into thought and answer. None if it is not well
+    formed."""
     thought, mark, rest = answer.partition("</think>")
     if not mark or not thought.strip() or not rest.strip() or "think>" in rest:
         return None

@@ -1,5 +1,5 @@
-"""Exercises that need practice: spelling, counting and sums. The words to spell contain every piece of the vocabulary.
-Exercises that need practice: spelling, counting and sums. The words to spell contain every piece of the vocabulary."""
+"""Exercises that need practice: spelling, counting and sums. The words to spell contain every piece of the
+vocabulary."""
 
 from __future__ import annotations
 

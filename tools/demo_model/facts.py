@@ -1,5 +1,5 @@
-"""A fixed set of facts (capitals, colours of things, some opposites), and questions whose answer the model cannot know.
-A fixed set of facts (capitals, colours of things, some opposites), and questions whose answer the model cannot know."""
+"""A fixed set of facts (capitals, colours of things, some opposites), and questions whose answer the model
+cannot know."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ lists = data_of("server_facts")
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A fact about the server. `things` fit "the endpoint for ..." or "the flag for ..."; `deeds` fit "How do I ...?".
-    A fact about the server. `things` fit "the endpoint for ..." or "the flag for ..."; `deeds` fit "How do I ...?"."""
+    """A fact about the server. `things` fit "the endpoint for ..." or "the flag for ..."; `deeds` fit "How do I
+    ...?"."""
 
     things: tuple[str, ...]
     deeds: tuple[str, ...]

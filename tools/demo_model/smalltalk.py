@@ -1,5 +1,5 @@
-"""Conversation in English: greetings, who are you, thanks, goodbye, and facts that the user tells and later asks for.
-Conversation in English: greetings, who are you, thanks, goodbye, and facts that the user tells and later asks for."""
+"""Conversation in English: greetings, who are you, thanks, goodbye, and facts that the user tells and later asks
+for."""
 
 from __future__ import annotations
 

@@ -32,8 +32,8 @@ Draw = Callable[[Rng], Any]
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A parameter: its possible names, its JSON type, and a function that draws its values. `options` makes it an enum.
-    A parameter: its possible names, its JSON type, and a function that draws its values. `options` makes it an enum."""
+    """A parameter: its possible names, its JSON type, and a function that draws its values. `options` makes it
+    an enum."""
 
     names: tuple[str, ...]
     kind: str
