@@ -21,7 +21,7 @@ from bench.work import Outcome, Work, case_name, poisson, prompts, tasks, turns
 
 @dataclass(kw_only=True)
 class Contestant:
-    """A contestant."""
+    """A participant of a race: a bare loop or a server."""
 
     name: str
     run: Callable[[Work], Outcome]

@@ -54,11 +54,12 @@ def drop_signal_stack() -> None:
 
 
 def catch_ignored_signals() -> None:
-    """Handles signals that this process ignores without doing anything, so that child processes get the default
+    """Installs empty handlers for the signals that this process ignores, so that child processes get the default
     handlers.
 
     Child processes inherit ignored signals, but not handled ones. A shell without job control makes background jobs
-    ignore SIGINT, and nohup SIGHUP; a test that sends its server such a signal would then wait forever.
+    ignore
+    SIGINT, and nohup SIGHUP; a test that sends its server such a signal would then wait forever.
     """
     for number in signal.valid_signals() - {signal.SIGPIPE, getattr(signal, "SIGXFSZ", None)}:  # Popen restores these
         if signal.getsignal(number) is signal.SIG_IGN:

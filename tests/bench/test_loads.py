@@ -26,7 +26,7 @@ def chats(port: int) -> int:
 
 
 def test_a_server_may_close_a_connection_that_has_nothing_left_to_send() -> None:
-    """As uvicorn does after five seconds, while another connection still waits for its answer."""
+    """uvicorn does so after five seconds, while another connection still waits for its answer."""
     closed, sent = threading.Event(), request(["text"])
 
     def serve(connection: socket.socket, last: bool) -> None:

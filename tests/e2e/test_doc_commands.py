@@ -203,7 +203,7 @@ def test_requests_are_answered(block: Block, server: Process, tmp_path: Path) ->
 @pytest.mark.model
 @pytest.mark.skipif(curl is None, reason="curl is not installed")
 def test_audio_is_transcribed(tmp_path: Path) -> None:
-    """With the small Whisper of the tests, and a recording that it knows in place of the reader's."""
+    """The model is the small Whisper of the tests, with a recording that it knows in place of the reader's."""
     text = "three five seven eight four zero"
     (tmp_path / "numbers.wav").write_bytes(wav(recordings()[text]))
     with start_process("--model_path", str(unpacked(tmp_path)), *SPEECH_OPTIONS) as process:

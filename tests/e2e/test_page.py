@@ -187,7 +187,7 @@ def test_a_message_is_edited_with_the_keyboard(page: Any, key: str) -> None:
 
 
 def test_escape_and_enter_in_a_field_are_of_the_field_alone(page: Any) -> None:
-    """They end the action of the field; Escape does not also stop an answer that is arriving."""
+    """Both keys end the action of the field; Escape does not also stop an answer that is arriving."""
     answer_with(page, {"content": "Yes."})
     ask(page, "x")
     page.get_by_text("Yes.").wait_for()
@@ -802,7 +802,7 @@ def test_a_narrow_screen_needs_no_scrolling_sideways(page: Any) -> None:
     ("width", "colors"), [(390, "light"), (390, "dark"), (800, "light"), (1400, "light"), (1400, "dark")]
 )
 def test_the_page_is_accessible(browser: Any, server: Process, width: int, colors: str) -> None:
-    """By the rules of axe, in each view, with the drawer and the settings open."""
+    """axe checks each view with the drawer and the settings open."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=colors)
     page = context.new_page()

@@ -42,7 +42,7 @@ def http() -> Iterator[httpx.Client]:
 
 
 def test_openais_client_decodes_what_it_asks_for(embeddings: openai.OpenAI) -> None:
-    """It requests base64 unless told otherwise."""
+    """The client requests base64 unless told otherwise."""
     coded = embeddings.embeddings.create(model="m", input=["one", "two"])
     plain = embeddings.embeddings.create(model="m", input=["one", "two"], encoding_format="float")
     assert [item.index for item in coded.data] == [0, 1]

@@ -48,7 +48,7 @@ async def ask(client: httpx.AsyncClient, path: str, status: int = 200, **body: A
 
 
 async def test_a_cross_encoder_scores_as_torch_does(client: httpx.AsyncClient, folder: Path) -> None:
-    """Its config.json says Identity, so vLLM's paths return logits, and OVMS's the sigmoid of these."""
+    """The model's config.json says Identity, so vLLM's paths return logits, and OVMS's the sigmoid of these."""
     right = expected(folder, "bert_cross")
     first, second = ([pair[side] for pair in right["pairs"]] for side in (0, 1))
     body = await ask(client, "/score", model="bert_cross", text_1=first, text_2=second)

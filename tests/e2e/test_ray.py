@@ -283,7 +283,7 @@ def documented(start: str) -> list[str]:
 
 
 def test_the_documented_command_serves(tmp_path: Path) -> None:
-    """With two cores, and the demo model in place of the command's."""
+    """The cluster has two cores, and the demo model replaces the command's."""
     *words, option = documented("serve run")
     assert (words, option) == (["serve", "run", "lean_ovms.ray_serve:app"], "model_path=/models/qwen3")
     made = Cluster(tmp_path, "command", words[2], f"model_path={DEMO_MODEL}", "model_name=demo")
@@ -294,7 +294,7 @@ def test_the_documented_command_serves(tmp_path: Path) -> None:
 
 
 async def test_the_documented_file_scales_with_the_load(tmp_path: Path) -> None:
-    """With a scripted engine, one core per replica, and shorter delays."""
+    """The test uses a scripted engine, one core per replica, and shorter delays."""
     file = yaml.safe_load((ROOT / documented("serve deploy")[-1]).read_text())
     [application] = file["applications"]
     application["args"] = {"fake_engine": True, "model_name": "m", "plugin_config": {"step_s": 0.05}}

@@ -122,7 +122,8 @@ def minilm() -> Path:
 
 @pytest.fixture(scope="session")
 def minilm_ir() -> Path:
-    """all-MiniLM-L6-v2 as optimum-cli exports it without --library: without pooling and without its files."""
+    """all-MiniLM-L6-v2 as optimum-cli exports it without --library: without pooling and sentence-transformers'
+    files."""
     return exported("minilm_ir")
 
 

@@ -71,7 +71,8 @@ async def test_signs_of_life_come_within_the_period(listener: socket.socket) -> 
 
 @pytest.mark.slow
 def test_a_server_notifies_when_it_is_ready_and_when_it_stops(listener: socket.socket, tmp_path: Path) -> None:
-    """It is started as by the unit: without a home, in a read-only working directory, and leaves nothing behind."""
+    """The server runs as under the unit: without a home, in a read-only working directory, and leaves nothing
+    behind."""
     place = tmp_path / "cwd"
     place.mkdir(mode=0o555)
     environ = {k: v for k, v in os.environ.items() if k not in ("HOME", "TMPDIR") and not k.startswith("XDG_")}

@@ -219,7 +219,7 @@ def test_t27_no_answer_names_files_or_has_traces(target: Target) -> None:
 
 
 def test_t41_many_long_prompts_of_one_request_are_served_by_an_idle_server(target: Target) -> None:
-    """There are more than may wait to be tokenized, which once was a 429, although trying again could not help."""
+    """More prompts than may wait to be tokenized once led to a 429, although trying again could not help."""
     long = "all work and no play " * 900
     chats = [[{"role": "user", "content": long + str(n)}] for n in range(40)]
     for path, fields in (

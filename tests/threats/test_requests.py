@@ -65,8 +65,8 @@ def test_t41_parts_that_multiply_are_refused_before_they_are_made(target: Target
 
 
 def test_t41_a_query_is_not_repeated_for_items_that_are_too_many_tokens_with_it(tmp_path: Path) -> None:
-    """With the default of --max_prompts, items and queries as long as the scripted engine's context are just few
-    enough."""
+    """Items and queries as long as the scripted engine's context are just few enough for the default of
+    --max_prompts."""
     body = {"model": "m", "query": IDS, "items": [[66]] * 256, "label_token_ids": [65]}
     with start_target(tmp_path, "--max_prompts", "256") as target:
         before_mb = target.resident_mb()

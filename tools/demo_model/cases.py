@@ -142,7 +142,7 @@ def tool_cases(r: random.Random) -> Iterator[Case]:
 
 
 def called(row: Row) -> Check:
-    """Returns the check for the tool call that a row expects."""
+    """Returns a check that accepts only the tool call of a row."""
     return checks.calls((row[0], row[4]))
 
 

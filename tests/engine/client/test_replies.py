@@ -134,7 +134,7 @@ async def test_an_error_of_no_known_class_is_a_failure_of_the_engine(room):
 
 @pytest.mark.parametrize("reason", [None, "stop"])
 async def test_what_the_sink_raises_ends_the_request_and_no_other(reason, room):
-    """Also if it is raised at the last tokens."""
+    """The sink may also fail at the last tokens."""
     reply, other = room.accepted(2), room.accepted()
     task = asyncio.ensure_future(reply.push_to(Sink(lambda found: 1 / 0)))
     gate = await pushed(other)

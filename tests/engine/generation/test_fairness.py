@@ -298,7 +298,7 @@ def test_steps_are_as_full_as_without_the_limit_on_prompts(length: int):
 
 
 def test_a_short_prompt_is_computed_together_with_a_long_one_of_its_client():
-    """By the paged engine; openvino_genai's pipelines compute prompts in order."""
+    """Only the paged engine does so; openvino_genai's pipelines compute prompts in order."""
     rig = make(slots=64, step_tokens=64)
     for i in range(3):
         rig.submit(f"{i}" + "long " * 600, group=10 + i, max_tokens=2)

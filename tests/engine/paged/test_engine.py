@@ -311,7 +311,7 @@ def texts_of(made, request):
 @pytest.mark.parametrize("caching", [True, False])
 @pytest.mark.parametrize(("length", "step_tokens"), [(30, 64), (90, 32), (4, 32), (33, 32)])
 def test_the_texts_of_a_request_compute_their_prompt_once(caching, length, step_tokens):
-    """Also without a prefix cache, in which case requests share nothing."""
+    """This holds without a prefix cache too; then requests share nothing."""
     made = engine(step_tokens=step_tokens, caching=caching)
     asked = Params(max_tokens=5, temperature=1.0, seed=20, n=3)
     texts = texts_of(made, made.add(prompt(length), asked))
@@ -403,7 +403,7 @@ def beams_by_definition(ids, asked):
 @pytest.mark.parametrize("blocks", [400, 30])
 @pytest.mark.slow
 def test_beam_search_is_what_the_definition_says(penalty, stops, blocks):
-    """Together with other requests; with few blocks, searches start again."""
+    """Searches run together with other requests; with few blocks, they start again."""
     made = engine(blocks, step_tokens=64)
     asked = Params(max_tokens=12, beams=4, length_penalty=penalty, stops=stops)
     searches = [made.add(prompt(10 + i, i), asked) for i in range(3)]
@@ -460,7 +460,7 @@ def test_log_probabilities_of_beams_are_the_models_own():
 
 
 def test_beams_have_alternatives_and_the_prompts_log_probabilities():
-    """Also of a search that starts again."""
+    """A search that starts again has them too."""
     ids = prompt(10)
     asked = Params(max_tokens=8, beams=3, logprobs=2, prompt_logprobs=1, stops=frozenset({1, 2}), logit_bias={5: 3.0})
     for blocks in (64, 12):

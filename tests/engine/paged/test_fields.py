@@ -130,8 +130,8 @@ ITEMS = [
 
 
 def test_multiple_choice_scores_are_equal_to_the_last_item(paged, logprobs):
-    """As in lm-evaluation-harness's loglikelihood: the sum over the continuation, and whether greedy decoding
-    generates it."""
+    """lm-evaluation-harness's loglikelihood is the sum over the continuation, and whether greedy decoding generates
+    it."""
     rig = Rig(pipeline=paged)
     asked = []
     for question, choices in ITEMS:

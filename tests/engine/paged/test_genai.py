@@ -143,7 +143,7 @@ def test_what_is_wrong_with_a_network_is_said_before_what_is_wrong_with_its_toke
 
 
 def test_a_network_without_a_last_projection_is_refused(tmp_path):
-    """It would compute logits for every token of a prompt."""
+    """Such a network would compute logits for every token of a prompt."""
     ov.save_model(stand_in(64), tmp_path / "openvino_model.xml")
     with pytest.raises(NotPageable, match="last projection"):
         PagedModel(open_weights(tmp_path / "openvino_model.xml"), "CPU", {})

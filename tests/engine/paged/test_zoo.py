@@ -189,7 +189,8 @@ def test_alternatives_to_draft_tokens_change_nothing(name, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(HYBRIDS & {*RECORDED}))
 def test_hybrids_with_a_prefix_cache_have_torchs_tokens_in_any_order(name, tmp_path):
-    """With preemptions, with and without draft tokens. A prompt may end anywhere in one of torch's answers, because its
+    """Sequences are preempted, with and without draft tokens. A prompt may end anywhere in one of torch's answers,
+    because its
     continuation is known."""
     config = {**json.loads(EXACT["plugin_config"]), "INFERENCE_PRECISION_HINT": "f32"}
     options = {"pipeline_type": "PAGED", "max_num_batched_tokens": 64, "plugin_config": json.dumps(config)}
@@ -203,7 +204,7 @@ def test_hybrids_with_a_prefix_cache_have_torchs_tokens_in_any_order(name, tmp_p
 
 @pytest.mark.slow
 def test_a_soft_cap_has_torchs_tokens_in_any_order(tmp_path):
-    """With preemptions, cached prefixes and blocks that are not adjacent, with and without draft tokens."""
+    """Sequences are preempted, prefixes are cached, and blocks are not adjacent, with and without draft tokens."""
     config = {**json.loads(EXACT["plugin_config"]), "INFERENCE_PRECISION_HINT": "f32"}
     options = {"pipeline_type": "PAGED", "max_num_batched_tokens": 64, "plugin_config": json.dumps(config)}
     options |= {"enable_prefix_caching": True, "prompt_lookup": True}

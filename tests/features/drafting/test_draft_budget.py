@@ -198,7 +198,7 @@ def test_the_engine_drafts_where_it_pays(wrong):
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_only_ngrams_of_a_sequence_alone_do_not_depend_on_times(count, monkeypatch):
-    """A single request has the same steps each time."""
+    """A request that runs alone takes the same steps each time."""
     monkeypatch.setattr(DraftBudget, "most", lambda budget, sequences: 0)
     made = engine(400, 200)
     made.network.after = copying

@@ -267,7 +267,7 @@ def test_the_distribution_is_the_models_own():
 @with_each
 @pytest.mark.parametrize("fields", few_fast(KINDS, 2))
 def test_the_likeliest_other_token_is_verified_in_the_same_step(kind, fields):
-    """Also while a prompt is computed, after a preemption, and with the next turn in the prefix cache."""
+    """This includes steps that compute a prompt, steps after a preemption, and a next turn in the prefix cache."""
     made, _ = drafting(kind, 200, wrong=-10)
     asked = Params(**{"max_tokens": 60, **fields})
     request = made.add(prompt(10), replace(asked, **LOOK))

@@ -74,7 +74,7 @@ def ask(rig, texts, prompt):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(RECORDED))
 def test_answers_are_those_without_the_head(name, tmp_path):
-    """With room for all sequences, and with so few blocks that sequences are preempted."""
+    """There is room for all sequences, or so few blocks that sequences are preempted."""
     texts, prompt = RECORDED[name]["texts"], RECORDED[name]["prompt"]
     path, found, sizes = with_head(name, tmp_path), [], []
     for on, blocks in ((False, 400), (True, 400), (True, 14)):

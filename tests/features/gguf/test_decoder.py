@@ -247,7 +247,7 @@ ROUNDINGS = {
 
 @pytest.mark.parametrize("name", ROUNDINGS)
 def test_rows_of_eight_bits_have_one_scale_where_that_changes_them_little(name, tmp_path, monkeypatch):
-    """Not if some groups are much larger than others, nor in types that are fast as they are.
+    """They keep their scales if some groups are much larger than others, and in types that are fast as they are.
 
     Matrices of 4 bits that would take much memory stay as they are: the second one is larger.
     """

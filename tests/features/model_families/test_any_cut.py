@@ -129,7 +129,7 @@ def places(case: Case, thorough: bool) -> list[int]:
 @each_family
 @pytest.mark.slow
 def test_any_cut_gives_the_same_answer(family: str, thorough: bool) -> None:
-    """With pieces of every size, and with two pieces cut at some or all positions."""
+    """The text is cut into pieces of every size, and into two pieces at some or all positions."""
     for case in read_cases(family):
         whole = parse(case.parser(), [case.text])
         for size in (1, 2, 3, 5, 8, 13, 21):

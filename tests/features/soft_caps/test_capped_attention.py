@@ -80,7 +80,7 @@ class Texts:
 @pytest.mark.parametrize("spread", [False, True])
 @pytest.mark.parametrize("small", [False, True])
 def test_parts_of_texts_have_the_results_of_the_formula(window, spread, small, monkeypatch):
-    """With one thread or several; prompts in parts, then tokens one by one."""
+    """One thread or several compute prompts in parts, then tokens one by one."""
     if small:
         monkeypatch.setattr(capped_attention, "PRODUCTS", 1000)
         monkeypatch.setattr(capped_attention, "SHARED", 1)

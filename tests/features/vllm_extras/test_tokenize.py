@@ -116,7 +116,7 @@ async def test_detokenize_is_the_way_back(make_app: MakeApp) -> None:
 
 
 async def test_long_answers_are_written_beside_the_event_loop(make_app: MakeApp, monkeypatch: Any) -> None:
-    """They are the same as short ones. A million ids took the loop 14 ms, their strings two seconds."""
+    """The content is that of short answers. A million ids took the loop 14 ms, their strings two seconds."""
     app, _ = await make_app()
     text = "caf\u00e9\n" * 3000
     body = {"model": "m", "prompt": text, "return_token_strs": True}

@@ -171,7 +171,7 @@ DOUBLED = "{% set ns = namespace(s='xxxxxxxx') %}{% for i in range(60) %}{% set 
 )
 @pytest.mark.slow
 def test_a_template_that_would_run_for_ever_or_build_gigabytes_is_stopped(source, monkeypatch):
-    """With a tenth of the limits, which takes a tenth of the time; with the actual limits it takes seconds."""
+    """A tenth of the limits takes a tenth of the time; the actual limits end a template after seconds."""
     monkeypatch.setattr(sandbox, "MAX_STEPS", sandbox.MAX_STEPS // 10)
     monkeypatch.setattr(sandbox, "MAX_CHARS", sandbox.MAX_CHARS // 10)
     start = time.process_time()

@@ -161,7 +161,7 @@ def test_what_is_no_image_is_refused(data):
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "WEBP", "BMP"])
 def test_a_truncated_file_is_refused_wherever_it_ends(kind):
-    """Or it is read, if only an irrelevant end is missing. Nothing else happens."""
+    """If only an irrelevant end is missing, it may be read. Nothing else happens."""
     data = file(Image.effect_noise((40, 30), 90).convert("RGB"), kind)
     refused = 0
     for end in range(0, len(data) - 16, max(1, len(data) // 25)):

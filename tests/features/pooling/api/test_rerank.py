@@ -300,7 +300,7 @@ async def test_a_generating_reranker_takes_texts_and_an_instruction(make_pooling
 
 
 async def test_a_score_template_of_the_operator(make_pooling: MakePooling) -> None:
-    """In vLLM's form: messages with the roles query and document."""
+    """The template is in vLLM's form: messages with the roles query and document."""
     template = "{% for m in messages %}{{ m.role }}={{ m.content }};{% endfor %}{{ instruction | default('-') }}"
     app, engine = await make_pooling("rerank", chat_template=template)
     for path in (VLLM, OVMS):

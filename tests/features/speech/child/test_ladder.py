@@ -129,7 +129,7 @@ def test_the_draws_of_a_temperature_are_decoded_together_within_the_slots() -> N
 
 @pytest.mark.parametrize("params", [{"fallback": False}, {"temperature": 0.01}, {}])
 def test_a_text_that_repeats_itself_ends(params: dict[str, Any]) -> None:
-    """With fallback too: in a wrong language all texts repeat themselves at most temperatures."""
+    """This applies with fallback too: in a wrong language all texts repeat themselves at most temperatures."""
     logits = np.full(SIZE, -20.0)
     logits[5] = 0
     [job] = transcribe(Network(logits), 1, **params)
