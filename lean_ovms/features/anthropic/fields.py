@@ -17,7 +17,7 @@ from ...errors import BadRequest
 from ...types import Json
 
 THINKING = ("enabled", "disabled", "adaptive", "between_tools")
-DISPLAYS = ("summarized", "omitted")
+DISPLAYS = ("summarized", "omitted", "updates")
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
 BUDGET = "thinking_token_budget"
 """The sampling field that limits reasoning, where the engine has it."""
