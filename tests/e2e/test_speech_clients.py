@@ -72,7 +72,7 @@ def test_every_response_format(client: openai.OpenAI) -> None:
     assert create(model="w", file=WAV, response_format="vtt").startswith("WEBVTT\n\n00:00:00.000 --> ")
 
 
-def test_its_stream(client: openai.OpenAI) -> None:
+def test_openais_client_streams_a_transcription(client: openai.OpenAI) -> None:
     stream = client.audio.transcriptions.create(model="w", file=WAV, stream=True, include=["logprobs"])
     *deltas, done = list(stream)
     assert [type(one).__name__ for one in deltas] == ["TranscriptionTextDeltaEvent"] * 3
@@ -82,7 +82,7 @@ def test_its_stream(client: openai.OpenAI) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:deprecated:DeprecationWarning")
-def test_its_translations(client: openai.OpenAI) -> None:
+def test_openais_client_translates(client: openai.OpenAI) -> None:
     found = client.audio.translations.create(model="w", file=("a.flac", sound(speech(), "FLAC")), prompt="numbers")
     assert found.text == "three-en one-en seven-en"
     verbose = client.audio.translations.create(model="w", file=WAV, response_format="verbose_json")

@@ -93,7 +93,7 @@ def operations(app: App) -> Iterator[schemathesis.APIOperation]:
 
 
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
-def test_it_finds_nothing(app: App, mode: GenerationMode) -> None:
+def test_schemathesis_finds_no_fault(app: App, mode: GenerationMode) -> None:
     asked = 0
 
     def tried(operation: schemathesis.APIOperation) -> None:

@@ -668,7 +668,7 @@ def adapter(tensors: dict[str, list[int]]) -> dict[str, tuple[np.ndarray, np.nda
 
 
 def answers(model: Any) -> list[Answer]:
-    """Returns tokens and log probabilities of a model in torch, one prompt after the other and without a cache."""
+    """Returns a torch model's tokens and log probabilities. Each token is computed from the whole text before it."""
     import torch
 
     cached = needs_cache(model.config)
@@ -685,7 +685,7 @@ def answers(model: Any) -> list[Answer]:
 
 
 def needs_cache(config: Any) -> bool:
-    """Returns whether layers share keys and values, which Gemma 3n's do with a cache only in transformers 5.5.4."""
+    """Returns whether layers share keys and values. In transformers 5.5.4, Gemma 3n's do so only with a cache."""
     return bool(getattr(config, "num_kv_shared_layers", 0))
 
 

@@ -9,7 +9,7 @@ from tools.chat_path import measure, numbers
 MOST_LOADED = 218
 """The most files. Code that a plain chat does not need is imported where it is used."""
 MOST_ENTERED = 86
-"""The most files, four of which are not always entered: those of the access line, and of looking at files."""
+"""The most files. Four of them are not entered in every run: those that write the access line or look at files."""
 
 
 @pytest.mark.slow

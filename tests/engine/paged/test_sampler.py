@@ -153,7 +153,7 @@ def test_the_greatest_wins_at_temperature_zero():
 
 @pytest.mark.parametrize("vocab", [VOCAB, 200_003])
 def test_a_seed_gives_the_same_token_alone_and_in_any_company(vocab):
-    """For a wide vocabulary also with one and with several threads."""
+    """One of the vocabularies is so wide that several threads share the work of a batch."""
     x = lines(6, vocab, seed=3)
     options = [{"temperature": 1.0}, {"temperature": 1.0, "top_k": 7}, {}, {"temperature": 2.0, "top_p": 0.9}] * 2
     batch = [sequence(seed=i, **asked) for i, asked in zip(range(6), options, strict=False)]
@@ -164,7 +164,7 @@ def test_a_seed_gives_the_same_token_alone_and_in_any_company(vocab):
     assert together.tolist() == alone
 
 
-def test_the_place_in_the_completion_decides():
+def test_a_seeds_draw_depends_on_the_place_in_the_completion():
     line = np.zeros((1, VOCAB), np.float32)
     asked = {"temperature": 1.0, "seed": 9}
     assert one(line, (1, 2), (3, 4, 5), **asked) == one(line, (7,), (3, 4, 5), **asked)

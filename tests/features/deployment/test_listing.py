@@ -36,7 +36,7 @@ def test_a_model_that_speaks_is_listed(tmp_path: Path) -> None:
     assert servable(tmp_path) == ["kokoro", "org/speecht5"]
 
 
-def test_circles_end(tmp_path: Path) -> None:
+def test_the_search_ends_at_a_symbolic_link_to_a_folder_above(tmp_path: Path) -> None:
     touch(tmp_path, "a/b/graph.pbtxt")
     (tmp_path / "a" / "back").symlink_to(tmp_path)
     assert "a/b" in servable(tmp_path)

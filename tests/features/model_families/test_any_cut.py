@@ -100,7 +100,7 @@ def test_every_family_has_vectors(family: str) -> None:
 
 
 @each_family
-def test_golden(family: str) -> None:
+def test_recorded_answers_are_parsed_as_expected(family: str) -> None:
     for case in read_cases(family):
         answer = parse(case.parser(), [case.text])
         assert answer.content == case.want.get("content", ""), case.name

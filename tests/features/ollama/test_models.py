@@ -27,7 +27,7 @@ async def test_the_version_is_a_number(make_app: MakeApp) -> None:
     assert tuple(map(int, body["version"].split("."))) >= (0, 6, 4)  # VS Code requires at least this version
 
 
-async def test_lists(make_app: MakeApp) -> None:
+async def test_models_and_running_models_are_listed(make_app: MakeApp) -> None:
     app, _ = await make_app(model_aliases="other:8b org/other", **PARSING)
     models = (await whole(await get(app, "/api/tags")))["models"]
     assert [(one["name"], one["model"]) for one in models] == [
@@ -40,7 +40,7 @@ async def test_lists(make_app: MakeApp) -> None:
     assert running["expires_at"] > "2100"
 
 
-async def test_show(make_app: MakeApp) -> None:
+async def test_a_model_is_described(make_app: MakeApp) -> None:
     app, _ = await make_app(say("x"))
     model = app.registry.get("m", TextModel)
     model.directory = ModelDir(

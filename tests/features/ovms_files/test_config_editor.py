@@ -48,7 +48,7 @@ def test_what_is_unknown_stays(file: Path) -> None:
     assert "ü" in file.read_text()
 
 
-def test_twice_is_once(file: Path) -> None:
+def test_a_repeated_change_leaves_the_file_alone(file: Path) -> None:
     assert config_editor.add(file, "b", "b") is True
     once = file.read_bytes(), file.stat().st_mtime_ns
     assert config_editor.add(file, "b", "b") is False

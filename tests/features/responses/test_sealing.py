@@ -77,7 +77,7 @@ async def test_a_stream_has_it_in_the_finished_item_and_others_have_none(make_ap
 
 
 async def test_an_agent_goes_on_without_wrong_foreign_and_cut_content(make_app: MakeApp) -> None:
-    """The agent sends it with each request, also after the server has restarted with another random key."""
+    """An agent sends encrypted content with each request, also after the server has restarted with another key."""
     (app, engine), (other, _) = await thinking(make_app), await thinking(make_app)
     item = (await respond(app, **ASK))["output"][0]
     sealed = item["encrypted_content"]

@@ -19,7 +19,7 @@ async def test_the_vectors_are_those_of_embeddings(make_pooling: MakePooling, in
     assert body == [one["embedding"] for one in same["data"]]
 
 
-async def test_its_options(make_pooling: MakePooling) -> None:
+async def test_options_reach_the_engine(make_pooling: MakePooling) -> None:
     app, engine = await make_pooling()
     await ask(app, PATH, inputs="a", normalize=False, truncate=True, truncation_direction="Left", prompt_name="query")
     texts, params = engine.asked[-1]

@@ -178,12 +178,12 @@ def values(*pairs: tuple[str, str]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("text", ["true", "True", "TRUE", "1", "yes", "on", " true "])
-def test_true(text: str) -> None:
+def test_texts_that_mean_true(text: str) -> None:
     assert values(("flag", text))["flag"] is True
 
 
 @pytest.mark.parametrize("text", ["false", "False", "0", "no", "off", ""])
-def test_false(text: str) -> None:
+def test_texts_that_mean_false(text: str) -> None:
     assert values(("flag", text))["flag"] is False
 
 

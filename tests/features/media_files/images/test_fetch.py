@@ -141,7 +141,7 @@ async def test_a_server_that_drips_has_the_same_deadline():
         assert "takes longer than 0.3 s" in await refused(server, "/a", image_timeout_s=0.3)
 
 
-async def test_nobody_there():
+async def test_a_port_without_a_server_is_reported():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]

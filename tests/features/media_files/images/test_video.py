@@ -106,7 +106,7 @@ def test_what_is_no_video_is_refused(data, changes, text):
         (MOST, {"total_pixels": 8}, "too many"),
     ],
 )
-def test_limits(most, changes, text):
+def test_a_video_beyond_a_limit_is_refused(most, changes, text):
     with pytest.raises(BadRequest, match=text):
         video.decode(film(), most, limits(**changes))
 

@@ -304,7 +304,7 @@ def test_pairs_share_one_query_and_get_the_template() -> None:
 def test_of_a_pair_the_longer_text_is_cut_and_beyond_half_both(
     query: str, document: str, options: dict[str, Any], kept: tuple[bytes, bytes]
 ) -> None:
-    """Like longest_first in transformers, and so like vLLM: with truncation, a query of 600 tokens is no error."""
+    """This is longest_first of transformers, as in vLLM. With truncation, a query of 600 tokens is no error."""
     rig = Rig("rerank")
     rig.ask((query, document), **options)
     assert rig.first_ids == [[257, *kept[0], 262, *kept[1], 256]]

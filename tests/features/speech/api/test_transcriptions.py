@@ -27,7 +27,7 @@ TWO = [*HELLO, *spoken(" Go", " on.", start=30.0, language="de")]
 # --- answers
 
 
-async def test_json(make_speech: MakeSpeech) -> None:
+async def test_a_recording_is_answered_as_json(make_speech: MakeSpeech) -> None:
     app, engine = await make_speech()
     assert await said(app) == {"text": "Three one four.", "language": "en", "usage": {"type": "duration", "seconds": 2}}
     [(params, data)] = engine.asked
@@ -65,7 +65,7 @@ async def test_translations_are_called_so(make_speech: MakeSpeech) -> None:
     assert found["task"] == "translate"
 
 
-async def test_times(make_speech: MakeSpeech) -> None:
+async def test_times_of_words_and_segments_are_given_if_asked_for(make_speech: MakeSpeech) -> None:
     app, engine = await make_speech()
     found = await said(app, ("timestamp_granularities[]", "word"), ("response_format", "verbose_json"))
     assert "segments" not in found
@@ -89,7 +89,7 @@ async def test_text_and_subtitles(make_speech: MakeSpeech) -> None:
     assert [p.segments for p, _ in engine.asked] == [False, True, True]
 
 
-async def test_silence(make_speech: MakeSpeech) -> None:
+async def test_silence_gives_an_empty_text_in_every_format(make_speech: MakeSpeech) -> None:
     app, _ = await make_speech([WindowDone(start=1.5, end=1.5, text="", language="", skipped=1.5)])
     assert (await said(app))["text"] == ""
     assert (await said(app, ("response_format", "verbose_json")))["segments"] == []
@@ -320,7 +320,7 @@ async def test_a_full_queue_is_a_429_and_a_stopped_engine_a_503(make_speech: Mak
 # --- bodies and files
 
 
-async def test_no_file(make_speech: MakeSpeech) -> None:
+async def test_a_request_without_a_file_is_refused(make_speech: MakeSpeech) -> None:
     app, engine = await make_speech()
     for parts in ([], [("file", "text")], [("file", ("a.wav", b""))], [("audio", ("a.wav", WAV))]):
         _, param = await refused(app, *parts, file=None)
@@ -466,5 +466,5 @@ def test_text_that_looks_like_markup() -> None:
     assert vtt(cue(0, 1, text)).splitlines()[3] == "&lt;b>a &amp; b&lt;/b> 00:00 -> 00:01"
 
 
-def test_nothing() -> None:
+def test_subtitles_of_no_segments_are_empty() -> None:
     assert (srt([]), vtt([])) == ("", "WEBVTT\n")
