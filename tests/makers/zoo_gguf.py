@@ -65,6 +65,7 @@ EXPERTS = (
 )
 ENCODER = {"type_vocab_size": 2, "num_key_value_heads": 4}
 LAYER_NORM = {"attention.layer_norm_epsilon": 1e-12}
+EPSILON = {"attention.layer_norm_epsilon": 1e-5}
 APART = {"expert_gating_func": 2, "leading_dense_block_count": 1}
 MAMBA_SIZES = {
     "ssm.conv_kernel": 4, "ssm.state_size": 16, "ssm.group_count": 1, "ssm.time_step_rank": 8, "ssm.inner_size": 128,
@@ -341,6 +342,38 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "qwen3-yarn": ("qwen3", {"head_dim": 32, "rope_parameters": YARN}, scaled(YARN)),
     "bert": ("bert", ENCODER, LAYER_NORM),
     "nomic_bert": ("nomic-bert", {**ENCODER, "head_dim": 16}, LAYER_NORM),
+    "modernbert-biased": (
+        "modern-bert",
+        {
+            **ENCODER,
+            "num_hidden_layers": 4,
+            "local_attention": WINDOW,
+            "hidden_activation": "silu",
+            **{f"{part}_bias": True for part in ("attention", "mlp", "norm")},
+        },
+        {
+            **WINDOWED,
+            "attention.sliding_window_pattern": [False, True, True, False],
+            "hidden_activation": "silu",
+            "attention.layer_norm_rms_epsilon": 1e-5,
+        },
+    ),
+    "nomic_bert-moe": (
+        "nomic-bert-moe",
+        {**ENCODER, "num_experts": 4, "num_experts_per_tok": 2},
+        {**LAYER_NORM, "moe_every_n_layers": 2},
+    ),
+    "jina_bert": ("jina-bert-v2", ENCODER, LAYER_NORM),
+    "jina_bert-code": (
+        "jina-bert-v2",
+        {**ENCODER, "hidden_size": 96, "num_attention_heads": 6, "num_key_value_heads": 6},
+        LAYER_NORM,
+    ),
+    "modernbert": (
+        "modern-bert",
+        {**ENCODER, "num_hidden_layers": 4, "local_attention": WINDOW},
+        {**WINDOWED, "rope.freq_base_swa": 10000.0, "attention.sliding_window_pattern": 3, **EPSILON},
+    ),
     "gemma3_text-embedding": (
         "gemma-embedding",
         {**GEMMA, "num_hidden_layers": 6, "use_bidirectional_attention": True},
@@ -359,7 +392,9 @@ FACTORS = {
     **{f"gemma4_text{end}": {"rope_freqs.weight": PROPORTIONAL} for end in ("", "-equal", "-moe")},
 }
 """Tensors of files that are not parameters in torch."""
-EMBEDDING = ("bert", "gemma3_text-embedding", "nomic_bert")
+OWN_CODE = ("jina_bert", "jina_bert-code", "nomic_bert-moe")
+"""Models that transformers does not have: tests/makers/encoders_torch.py has their formulas."""
+EMBEDDING = ("bert", "gemma3_text-embedding", "modernbert", "modernbert-biased", "nomic_bert", *OWN_CODE)
 """Models that generate no text. The vectors of their last tokens are recorded."""
 POOLED = ("gemma2", "gemma3_text", "qwen3", *EMBEDDING)
 """Models of which these vectors are recorded."""
@@ -447,9 +482,14 @@ def network(name: str) -> tuple[Any, dict[str, list[int]]]:
     from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
     architecture, changes, _ = MODELS[name]
-    config = AutoConfig.for_model(name.partition("-")[0], **{**COMMON, **HEADS, **changes})
-    kind = AutoModel if name in EMBEDDING else AutoModelForCausalLM
-    model = kind.from_config(config, **attention(config)).float().eval()
+    sizes: dict[str, Any] = {**COMMON, **HEADS, **changes}
+    if name in OWN_CODE:
+        model = own_code(name, sizes)
+        config = model.config
+    else:
+        config = AutoConfig.for_model(name.partition("-")[0], **sizes)
+        kind = AutoModel if name in EMBEDDING else AutoModelForCausalLM
+        model = kind.from_config(config, **attention(config)).float().eval()
     tensors: dict[str, list[int]] = {}
     if name == "nemotron_h":  # transformers has this MLP only as a part of layers with experts
         from transformers.models.nemotron_h.modeling_nemotron_h import NemotronHMLP
@@ -479,6 +519,13 @@ def network(name: str) -> tuple[Any, dict[str, list[int]]]:
     if not tied and "output.weight" not in tensors:
         raise ValueError(f"{name}: no output layer")
     return model, tensors
+
+
+def own_code(name: str, sizes: dict[str, Any]) -> Any:
+    """Returns a model in torch that transformers does not have. sizes: by transformers' names."""
+    from tests.makers.encoders_torch import JinaBert, NomicBert
+
+    return NomicBert(**sizes) if name == "nomic_bert-moe" else JinaBert(code=name.endswith("-code"), **sizes)
 
 
 def record(name: str) -> dict[str, Any]:
@@ -551,6 +598,11 @@ def from_gguf(
         return tensor(f"blk.{layer}.{ROUTERS[f'.router.{part}']}", shape)
     if ".experts.gate_up_proj" in torch_name and architecture == "gemma4":
         return tensor(f"blk.{torch_name.split('.')[2]}.ffn_gate_up_exps.weight", shape)
+    if torch_name.endswith((".experts.mlp.w1", ".experts.mlp.w2")):
+        part, count, (rows, width) = "up" if torch_name.endswith("1") else "down", config.num_experts, shape
+        size = [rows // count, width] if part == "up" else [width, rows // count]
+        data = tensor(f"blk.{torch_name.split('.')[2]}.ffn_{part}_exps.weight", [count, *size])
+        return (data if part == "up" else data.swapaxes(1, 2)).reshape(shape)
     if ".experts." in torch_name:
         return experts(torch_name, shape, architecture == "gpt-oss", tensor)
     if target is None:

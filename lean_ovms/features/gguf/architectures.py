@@ -35,6 +35,23 @@ PER_LAYER = {
     *(f"{name}.weight" for name in ("inp_gate", "proj", "post_norm")),
 }
 """The names of the tensors of per-layer embeddings, those of layers included."""
+ENCODER_WHOLE = {
+    *("token_embd.weight", "position_embd.weight", "token_types.weight"),
+    *("token_embd_norm.weight", "token_embd_norm.bias"),
+    *(f"{name}.{kind}" for name in ("cls", "cls.output") for kind in ("weight", "bias")),
+}
+
+
+def _with_biases(*names: str) -> set[str]:
+    """Returns the names of the weights and of the biases of these layers."""
+    return {f"{name}.{kind}" for name in names for kind in ("weight", "bias")}
+
+
+ENCODER_LAYERS = _with_biases(
+    *("attn_q", "attn_k", "attn_v", "attn_qkv", "attn_output", "attn_output_norm"),
+    *("ffn_up", "ffn_down", "ffn_gate", "layer_output_norm"),
+)
+"""The names of the tensors of encoders: those that belong to no layer, and those of a layer."""
 OWN = {
     "deepseek2": {
         *(f"attn_{name}.weight" for name in ("q_a", "q_a_norm", "q_b", "kv_a_mqa", "kv_a_norm", "k_b", "v_b")),
@@ -51,23 +68,12 @@ OWN = {
         *(f"{name}.weight" for name in ("pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2", "ffn_gate_up_exps")),
         *("ffn_gate_inp.scale", "ffn_down_exps.scale"),
     },
+    "jina-bert-v2": _with_biases("attn_q_norm", "attn_k_norm", "attn_norm_2"),
+    "modern-bert": _with_biases("attn_norm", "ffn_norm", "output_norm", "cls.norm"),
     "nemotron_h_moe": {"ffn_latent_down.weight", "ffn_latent_up.weight"},
+    "nomic-bert-moe": {f"ffn_{name}.weight" for name in ("gate_inp", "up_exps", "down_exps")},
 }
 """The names of the tensors that only networks of one architecture have, those of layers included."""
-ENCODER_WHOLE = {
-    *("token_embd.weight", "position_embd.weight", "token_types.weight"),
-    *("token_embd_norm.weight", "token_embd_norm.bias"),
-    *(f"{name}.{kind}" for name in ("cls", "cls.output") for kind in ("weight", "bias")),
-}
-ENCODER_LAYERS = {
-    f"{name}.{kind}"
-    for name in (
-        *("attn_q", "attn_k", "attn_v", "attn_qkv", "attn_output", "attn_output_norm"),
-        *("ffn_up", "ffn_down", "ffn_gate", "layer_output_norm"),
-    )
-    for kind in ("weight", "bias")
-}
-"""The names of the tensors of encoders: those that belong to no layer, and those of a layer."""
 SCALINGS = ("none", "linear", "longrope", "yarn")
 """The kinds of scaling of positions."""
 
@@ -249,8 +255,40 @@ ARCHITECTURES = {
     "smollm3": Architecture(pairs=True, permuted=True, unrotated=4),
 }
 """The architectures of decoders by their names in files."""
-ENCODERS = {"bert": False, "nomic-bert": True}
-"""The architectures of encoders by their names in files, and whether they have RoPE."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encoder:
+    """The differences of an architecture's encoders from BERT.
+
+    Differences that the names and shapes of the tensors show are not listed: gates, biases, embeddings of positions.
+    """
+
+    rotary: bool = False
+    """Whether queries and keys are rotated by RoPE."""
+    sloped: bool = False
+    """Whether attention logits fall with the distance of two tokens, by another slope in each head (ALiBi)."""
+    early_norms: bool = False
+    """Whether the norms are before attention and feed-forward network, and not after their sums with the input."""
+    activation: str = "gelu"
+    """The name of the activation function by transformers, if the file has none."""
+    window_period: int = 0
+    """The period of layers with full attention, the first of which is the first layer; the layers between have a window
+    in both directions. 0 if all layers have full attention."""
+    local_base: float = 0.0
+    """The base of RoPE in layers with a window, if the file has none."""
+    mean_classified: bool = False
+    """Whether a classifier reads the mean of all tokens if the file does not say so; otherwise it reads the first."""
+
+
+ENCODERS = {
+    "bert": Encoder(),
+    "jina-bert-v2": Encoder(sloped=True),
+    "modern-bert": Encoder(rotary=True, early_norms=True, window_period=3, local_base=10000.0, mean_classified=True),
+    "nomic-bert": Encoder(rotary=True, activation="silu"),
+    "nomic-bert-moe": Encoder(rotary=True),
+}
+"""The architectures of encoders by their names in files."""
 
 
 def is_known(architecture: str, layers: int, name: str) -> bool:

@@ -30,6 +30,8 @@ GENAI = ("llama", "qwen2", "qwen3")
 MMPROJ = "clip"
 """The architecture of files that read images, or hear, for a model."""
 TOKENIZERS = ("bert", "gemma4", "gpt2", "llama", "t5")
+OPTIONAL = ("blk.0.attn_norm.weight", "blk.0.attn_norm.bias")
+"""The tensors that the first layer may lack: ModernBERT's has the norm of the embeddings instead."""
 TEMPLATE = "tokenizer.chat_template"
 """The key of the chat template; the key of a named template continues with its name."""
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
@@ -515,14 +517,16 @@ def _check_kinds(header: Header) -> None:
 def _lacks_of_classifier(header: Header) -> str:
     """Returns why an encoder's classifier cannot be computed, or "" if it can or if there is none.
 
-    Only RoBERTa's classifier, which has two layers, can be. llama.cpp's converter drops the first layer of BERT's, and
-    does not record that DistilBERT's has another activation function.
+    Only RoBERTa's and ModernBERT's classifiers, which have two layers, can be. llama.cpp's converter drops the first
+    layer of BERT's, and does not record that DistilBERT's has another activation function.
     """
     found = {name for name in header.tensors if name.startswith("cls.")}
     if not found:
         return ""
     if not found >= {"cls.weight", "cls.output.weight"}:
         return "of its classifier's two layers it has one"
+    if ENCODERS[header.architecture].early_norms:
+        return "" if "cls.norm.weight" in found else "the norm of its classifier is missing"
     return "" if "token_types.weight" in header.tensors else "its classifier is not of the kind of RoBERTa's"
 
 
@@ -559,11 +563,13 @@ def _expected(header: Header) -> Iterator[str]:
     mixed = any(part.startswith(("shortconv.", "ssm_")) for each in parts.values() for part in each)
     if header.number("attention.key_length_swa") or mixed:
         return  # its layers are of two kinds; what one lacks is named when the network is built
-    dense = header.number("leading_dense_block_count")
+    dense, every = header.number("leading_dense_block_count"), header.number("moe_every_n_layers")
     count = min(header.layers if dense else header.number("block_count"), len(header.tensors) + 1)
-    for layers in (range(min(dense, count)), range(dense, count)):
+    experts = {layer for layer in range(dense, count) if not every or layer % every == 1}
+    for layers in ([layer for layer in range(count) if layer not in experts], sorted(experts)):
         whole = sorted(set[str]().union(*(parts.get(str(layer), ()) for layer in layers)))
-        yield from (f"blk.{layer}.{part}" for layer in layers for part in whole)
+        names = (f"blk.{layer}.{part}" for layer in layers for part in whole)
+        yield from (name for name in names if name not in OPTIONAL)
 
 
 def only_paged(header: Header) -> str:

@@ -79,6 +79,10 @@ def encoder(*tensors, **changes):
     return file(named, (EMBEDDING, *tensors), data=1 << 14)
 
 
+def modernbert(*tensors):
+    return encoder(*tensors, **{"general.architecture": (8, text("modern-bert"))})
+
+
 @pytest.fixture
 def read(tmp_path):
     def read(data):
@@ -183,6 +187,8 @@ def test_what_is_no_regular_file_is_not_waited_for(tmp_path, kind):
         (file({"tokenizer.ggml.model": (8, text("rwkv"))}), "kind rwkv, and not bert or gemma4 or gpt2 or llama or t5"),
         (encoder(CLASSES), "its classifier's two layers it has one"),
         (encoder(CLASSES, ("cls.weight", [64, 64], 1, 0)), "its classifier is not of the kind of RoBERTa's"),
+        (modernbert(CLASSES, ("cls.weight", [64, 64], 1, 0)), "the norm of its classifier is missing"),
+        (modernbert(("cls.weight", [64, 64], 1, 0)), "its classifier's two layers it has one"),
         (file({"tokenizer.ggml.tokens": None}), "vocabulary"),
         (file({"tokenizer.ggml.tokens": (9, numbers("i", 5, 1, 2, 3))}), "vocabulary"),
         (file({"tokenizer.ggml.token_type": (9, numbers("i", 5, 1))}), "vocabulary"),
@@ -273,7 +279,7 @@ def test_one_row_of_a_classifier_has_one_dimension_in_files_that_were_quantized(
     assert (model_dir.detect_task(path), header_of(path).classes) == ("rerank", 1)
 
 
-@pytest.mark.parametrize("architecture", ["bert", "gemma-embedding"])
+@pytest.mark.parametrize("architecture", ["bert", "gemma-embedding", "jina-bert-v2", "modern-bert", "nomic-bert-moe"])
 def test_some_architectures_are_of_embedding_models(tmp_path, architecture):
     path = tmp_path / "x.gguf"
     path.write_bytes(file({"general.architecture": (8, text(architecture))}))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from tests.makers.zoo_torch import prompts
 
 RECORDED = json.loads(zoo_gguf.FILE.read_text())
 EXACT = '{"INFERENCE_PRECISION_HINT": "f32"}'
-FIRST, LAST, RANK = 2, 3, 4
+MEAN, FIRST, LAST, RANK = 1, 2, 3, 4
 pytestmark = [pytest.mark.model]
 
 
@@ -113,6 +115,51 @@ def test_a_classifier_of_an_encoder_reads_the_first_token(tmp_path: Path, task: 
     ):
         wanted = last @ np.tanh(inner @ vector + bias) + end
         assert np.abs(rows[0] - wanted).max() < 5e-3
+
+
+MODERN = {"cls.weight": [64, 64], "cls.norm.weight": [64], "cls.output.weight": [1, 64], "cls.output.bias": [1]}
+
+
+@pytest.mark.parametrize("pooling", [None, MEAN, FIRST])
+def test_the_classifier_of_modernbert_reads_the_tokens_that_the_file_names(tmp_path: Path, pooling: int | None) -> None:
+    changes = {"modern-bert.classifier.pooling_type": pooling}
+    rig = load(packed(tmp_path, "modernbert", {**RECORDED["modernbert"]["tensors"], **MODERN}, **changes), "rerank")
+    inner, norm, last, end = (zoo_gguf.values(name, shape).astype(np.float64) for name, shape in MODERN.items())
+    changes = {"modern-bert.pooling_type": pooling or MEAN}
+    vectors = load(zoo_gguf.write(tmp_path / "y.gguf", "modernbert", **changes))
+    for rows, [vector] in zip(
+        rig.ask(*prompts(), activation=False), vectors.ask(*prompts(), normalize=False), strict=True
+    ):
+        found = np.array([0.5 * each * (1 + math.erf(each / math.sqrt(2))) for each in inner @ vector])
+        found = (found - found.mean()) / np.sqrt(found.var() + 1e-5) * norm
+        assert np.abs(rows[0] - (last @ found + end)).max() < 5e-3
+
+
+def test_what_is_not_known_of_an_encoder_is_named(tmp_path: Path) -> None:
+    changes = {"modern-bert.hidden_activation": "relu2"}
+    with pytest.raises(StartError, match="its activation function is relu2, and not gelu or"):
+        load(zoo_gguf.write(tmp_path / "x.gguf", "modernbert", **changes))
+    changes = {"modern-bert.classifier.pooling_type": LAST}
+    tensors = {**RECORDED["modernbert"]["tensors"], **MODERN}
+    with pytest.raises(StartError, match="its classifier has the pooling type 3"):
+        load(packed(tmp_path, "modernbert", tensors, **changes), "rerank")
+    with pytest.raises(StartError, match="a token has 5 of 4 experts"):
+        load(zoo_gguf.write(tmp_path / "x.gguf", "nomic_bert-moe", **{"nomic-bert-moe.expert_used_count": 5}))
+
+
+@pytest.mark.parametrize(
+    ("name", "missing"),
+    [
+        ("modernbert", "blk.1.attn_norm.weight"),
+        ("modernbert-biased", "blk.3.ffn_up.bias"),
+        ("nomic_bert-moe", "blk.0.ffn_up.weight"),
+        ("nomic_bert-moe", "blk.1.ffn_down_exps.weight"),
+    ],
+)
+def test_layers_of_encoders_lack_nothing_of_their_kind(tmp_path: Path, name: str, missing: str) -> None:
+    tensors = {tensor: shape for tensor, shape in RECORDED[name]["tensors"].items() if tensor != missing}
+    with pytest.raises(StartError, match=f"it has no {re.escape(missing)}"):
+        load(packed(tmp_path, name, tensors))
 
 
 def test_a_single_row_has_one_dimension_in_files_that_were_quantized(tmp_path: Path) -> None:

@@ -5,18 +5,19 @@ import base64
 import json
 import os
 import random
+import unicodedata
 from itertools import pairwise
 
 import pytest
 
 pytest.importorskip("gguf")
 
-from tokenizers import BertWordPieceTokenizer, Regex, Tokenizer, pre_tokenizers
+from tokenizers import BertWordPieceTokenizer, Regex, Tokenizer, normalizers, pre_tokenizers
 
 from lean_ovms.config import Config
 from lean_ovms.engine.loading.json_tokenizer import SAMPLES
 from lean_ovms.errors import StartError
-from lean_ovms.features.gguf.child.tokenizer import PRE_TOKENIZERS, GgufTokenizer
+from lean_ovms.features.gguf.child.tokenizer import COMPOSED, PRE_TOKENIZERS, GgufTokenizer
 from tests.makers import zoo_gguf
 from tests.makers.make_gguf import words
 from tests.makers.make_unigram import FILE
@@ -49,10 +50,11 @@ BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
 PUBLISHED = {
     "gpt-2": [GPT2],
     "llama-bpe": [pre_tokenizers.Split(Regex(QWEN2.replace("|\\p{N}|", "|\\p{N}{1,3}|")), "isolated"), BYTES],
+    "modern-bert": [GPT2],
     "qwen2": [pre_tokenizers.Split(Regex(QWEN2), "isolated"), BYTES],
     "smollm": [pre_tokenizers.Digits(individual_digits=True), GPT2],
 }
-"""The pre-tokenizers in the tokenizer.json files of GPT-2, Llama 3, Qwen2 and SmolLM."""
+"""The pre-tokenizers in the tokenizer.json files of GPT-2, Llama 3, ModernBERT, Qwen2 and SmolLM."""
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -62,6 +64,8 @@ def test_hostile_texts_have_the_ids_of_tokenizer_json(made, name):
     theirs = Tokenizer.from_file(str(Config().model_dir / "tokenizer.json"))
     theirs.pre_tokenizer = pre_tokenizers.Sequence(PUBLISHED[name])
     theirs.model.ignore_merges = name == "llama-bpe"
+    if name in COMPOSED:
+        theirs.normalizer = normalizers.NFC()
     for text in hostile():
         ids = theirs.encode(text, add_special_tokens=False).ids
         assert ours.encode(text, False) == ids, text
@@ -163,7 +167,25 @@ def test_one_thread_tokenizes(made, monkeypatch, metadata):
 def test_every_pre_tokenizer_keeps_every_character(made, name):
     tokenizer = made({**words(), "tokenizer.ggml.pre": name})
     for text in hostile(50):
-        assert tokenizer.decode(tokenizer.encode(text, False), False) == text
+        kept = unicodedata.normalize("NFC", text) if name in COMPOSED else text
+        assert tokenizer.decode(tokenizer.encode(text, False), False) == kept
+
+
+def test_a_mask_takes_the_spaces_before_it(made):
+    """As those of RoBERTa, XLM-RoBERTa and ModernBERT do; a token of several spaces does not come first."""
+    tokens = ["<s>", "</s>", "[MASK]", "  ", "\u0120", "a"]
+    words = {"tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": [3, 3, 3, 4, 1, 1]}
+    words |= {"tokenizer.ggml.merges": None, "tokenizer.ggml.pre": "modern-bert"}
+    text = "a  a  [MASK] a"
+    assert made({**words, "tokenizer.ggml.mask_token_id": 2}).encode(text, False) == [5, 3, 5, 2, 4, 5]
+    assert made(words).encode(text, False) == [5, 3, 5, 3, 2, 4, 5]
+
+
+@pytest.mark.parametrize(("lowercase", "ids"), [(True, [4, 4]), (False, [3, 4]), (None, [3, 4])])
+def test_texts_are_lowercased_if_the_file_says_so(made, lowercase, ids):
+    words = {"tokenizer.ggml.tokens": ["<s>", "</s>", "<pad>", "A", "a"], "tokenizer.ggml.token_type": None}
+    words |= {"tokenizer.ggml.merges": None, "tokenizer.ggml.normalizer.lowercase": lowercase}
+    assert made(words).encode("Aa", False) == ids
 
 
 @pytest.mark.parametrize(
@@ -184,9 +206,9 @@ def test_what_cannot_be_built_is_refused(made, changes, word):
         made(changes)
 
 
-@pytest.mark.parametrize("cased", [False, True])
-def test_words_and_their_ends_are_those_of_bert(made, cased):
-    """The file does not say whether texts are lowercased, but its words show it."""
+@pytest.mark.parametrize(("cased", "said"), [(False, None), (True, None), (False, True), (True, False), (True, True)])
+def test_words_and_their_ends_are_those_of_bert(made, cased, said):
+    """If the file does not say whether texts are lowercased, its words show it."""
     words = [*(f"[{name}]" for name in ("PAD", "UNK", "CLS", "SEP")), *"abcxyz0123.,!'"]
     words += ["the", "##s", "##x", "##ab", "\u4e2d", "caf\u00e9", "cafe"]
     words += ["The", "##S"] if cased else []
@@ -202,18 +224,21 @@ def test_words_and_their_ends_are_those_of_bert(made, cased):
             ],
             "tokenizer.ggml.token_type": [CONTROL if mark else NORMAL for mark in special],
             "tokenizer.ggml.cls_token_id": 2,
+            "tokenizer.ggml.normalizer.lowercase": said,
             **{f"tokenizer.ggml.{name}_token_id": None for name in ("bos", "eos", "padding")},
         }
     )
-    theirs = BertWordPieceTokenizer({word: i for i, word in enumerate(words)}, lowercase=not cased)
+    lowercase = not cased if said is None else said
+    theirs = BertWordPieceTokenizer({word: i for i, word in enumerate(words)}, lowercase=lowercase)
     texts = [*hostile(300), "The thes abab cafe\u0301 xs CAFE!", "The\u4e2d\u4e2d's"]
     for text in texts:
         assert ours.encode(text, True) == [2, *theirs.encode(text, add_special_tokens=False).ids, 3]
     assert ours.decode(ours.encode("thes, xabab", True), True) == "thes , xabab"
 
 
-def test_texts_and_pairs_of_roberta_have_its_tokens(made):
-    tokenizer = made({**words(), "tokenizer.ggml.pre": "roberta-bpe", "tokenizer.ggml.seperator_token_id": 3})
+@pytest.mark.parametrize("name", ["jina-v1-en", "jina-v2-code", "roberta-bpe"])
+def test_texts_and_pairs_of_roberta_have_its_tokens(made, name):
+    tokenizer = made({**words(), "tokenizer.ggml.pre": name, "tokenizer.ggml.seperator_token_id": 3})
     assert (tokenizer.single, tokenizer.between) == (((0,), (2,)), (2, 3))
     tokenizer = made(words())
     assert (tokenizer.single, tokenizer.between) == (((), ()), ())

@@ -31,6 +31,8 @@ class Projected:
     """The logits of the attention sinks; None if there are none."""
     cap: float = 0.0
     """The soft cap of the attention logits; 0 if there is none."""
+    slopes: tuple[float, ...] = ()
+    """By how much the attention logits of each head fall with the distance of two tokens (ALiBi); () if they do not."""
 
 
 class Sequences(Protocol):
@@ -97,7 +99,8 @@ def masked(rows: Projected, shape: Any, seen: Any) -> Any:
     Args:
         rows: The inputs of the attention.
         shape: The number of texts, and the padded number of tokens of each, as an output.
-        seen: The mask [texts or 1, 1, tokens, tokens] of the tokens to which each token attends.
+        seen: The mask [texts or 1, 1 or heads, tokens, tokens] of the tokens to which each token attends, or numbers
+            that are added to the attention logits.
     """
     parts = []
     for value, heads, size in zip(rows.values, rows.heads, rows.sizes, strict=True):

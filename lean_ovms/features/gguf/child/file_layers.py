@@ -91,10 +91,12 @@ class FileLayers:
         return layers.norm(x, self._tensors.numbers(f"{name}.weight"), self._epsilon)
 
     def layer_norm(self, x: Any, name: str) -> Any:
-        """Returns values with a mean of 0 and a variance of 1, multiplied by a weight, and with a bias."""
+        """Returns values with a mean of 0 and a variance of 1, multiplied by a weight, and with the bias if there is
+        one."""
         found = ops.mvn(x, np.array([-1]), True, self._epsilon, "inside_sqrt")
-        weight, bias = (self._tensors.numbers(f"{name}.{kind}") for kind in ("weight", "bias"))
-        return ops.add(ops.multiply(found, weight), bias)
+        found = ops.multiply(found, self._tensors.numbers(f"{name}.weight"))
+        bias = f"{name}.bias"
+        return ops.add(found, self._tensors.numbers(bias)) if bias in self._tensors else found
 
     def unit_norm(self, x: Any) -> Any:
         """Applies a norm without weights."""

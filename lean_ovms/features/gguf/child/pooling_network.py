@@ -7,6 +7,7 @@ right, so that a causal model does not see it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -48,14 +49,19 @@ def read(path: Path, output: str) -> ov.Model:
     known = not encoder and ARCHITECTURES[header.architecture].causal
     causal = known and header.metadata.get(f"{header.architecture}.attention.causal") is not False
 
-    texts = _Texts(path, shape, lambda window: _seen(positions, mask, causal, window))
+    @cache
+    def attended(window: int, slopes: tuple[float, ...]) -> Any:
+        seen = _seen(positions, mask, causal, window)
+        return _sloped(seen, positions, slopes) if slopes else seen
+
+    texts = _Texts(path, shape, attended)
     tokens, places = (ops.reshape(each, np.array([-1]), False) for each in (ids, ops.broadcast(positions, shape)))
     with opened(path, header) as tensors:
         if encoder:
             network = FileEncoder(header, tensors)
             found = _by_text(network.hidden(tokens, places, texts), shape)
             if logits:
-                found = network.classes(found)
+                found = network.classes(found, mask)
         else:
             decoder = FileDecoder(header, tensors)
             found = decoder.hidden(tokens, places, texts)
@@ -70,13 +76,14 @@ def read(path: Path, output: str) -> ov.Model:
 class _Texts:
     """Builds the attention of a batch of padded texts; other layers that mix tokens are refused."""
 
-    def __init__(self, path: Path, shape: Any, seen: Callable[[int], Any]) -> None:
+    def __init__(self, path: Path, shape: Any, seen: Callable[[int, tuple[float, ...]], Any]) -> None:
         """Keeps the shape of the batch and its masks.
 
         Args:
             path: The path of the file, for errors.
             shape: The number of texts, and the padded number of tokens of each, as an output.
-            seen: Returns the mask of the tokens to which each token attends, given the size of the sliding window.
+            seen: Returns the mask of the tokens to which each token attends, given the size of the sliding window and
+                the slopes of the heads.
         """
         self._path = path
         self._shape = shape
@@ -86,7 +93,7 @@ class _Texts:
         """Returns the result of an attention in which each token attends only to tokens of its own text."""
         if rows.sinks is not None:
             raise self._refusal("attention sinks")
-        return masked(rows, self._shape, self._seen(rows.window))
+        return masked(rows, self._shape, self._seen(rows.window, rows.slopes))
 
     def convolve(self, values: Any, weights: layers.Floats, bias: layers.Floats | None = None) -> Any:
         """Raises StartError, since batches of texts are not supported with convolutions."""
@@ -134,6 +141,21 @@ def _seen(positions: Any, mask: Any, causal: bool, window: int) -> Any:
         itself = ops.equal(back, np.int64(0))
         seen = ops.logical_or(ops.logical_and(seen, ops.unsqueeze(near, np.array([0, 1]))), itself)
     return seen
+
+
+def _sloped(seen: Any, positions: Any, slopes: tuple[float, ...]) -> Any:
+    """Returns the numbers [texts, heads, tokens, tokens] by which attention logits fall with the distance.
+
+    Args:
+        seen: The mask of the tokens to which each token attends.
+        positions: The positions of the tokens of a text.
+        slopes: The slope of each head.
+    """
+    places = ops.convert(positions, "f32")
+    distance = ops.absolute(ops.subtract(ops.unsqueeze(places, np.int64(1)), ops.unsqueeze(places, np.int64(0))))
+    factors = -np.array(slopes, np.float32).reshape(1, -1, 1, 1)
+    fallen = ops.multiply(ops.unsqueeze(distance, np.array([0, 1])), factors)
+    return ops.select(seen, fallen, np.float32(-np.inf))
 
 
 def _counted(stop: Any) -> Any:

@@ -65,9 +65,11 @@ GPT4O = (rf"{CASED % ((APOSTROPHES + '?',) * 2)}|\p{{N}}{{1,3}}|{CASED_REST}",)
 FINNISH = r" ?[^(\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+"
 LLAMA3_WORDS = ("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2")
 GLM = ("glm4", "glm5")
-ROBERTA = "roberta-bpe"
-"""The name of RoBERTa's pre-tokenizer. Its texts are between two tokens, and the texts of a pair have
+ROBERTA = ("roberta-bpe", "jina-v1-en", "jina-v2-code")
+"""The names of RoBERTa's pre-tokenizer. Its texts are between two tokens, and the texts of a pair have
 two between them."""
+COMPOSED = ("modern-bert",)
+"""The pre-tokenizers whose texts are normalized to composed characters (NFC), which files do not say."""
 ALIGNED = (512, 256, 128, 64, 32, 16, 8, 4, "1,2")
 """Lengths of spaces that Jais 2 keeps together."""
 PRE_TOKENIZERS: dict[str, tuple[str, ...]] = {
@@ -79,9 +81,9 @@ PRE_TOKENIZERS: dict[str, tuple[str, ...]] = {
         r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
     ),
     **dict.fromkeys(
-        ("gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion", "granite-docling", "exaone4", "mellum", ROBERTA), GPT2
+        ("gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion", "granite-docling", "exaone4", "mellum"), GPT2
     ),
-    **dict.fromkeys(("a.x-4.0", "gigachat"), GPT2),
+    **dict.fromkeys(("a.x-4.0", "gigachat", "jina-v2-de", "jina-v2-es", *ROBERTA, *COMPOSED), GPT2),
     **dict.fromkeys(("starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b"), DIGITS),
     "mellum2": DIGITS,
     "deepseek-llm": DEEPSEEK,
@@ -128,6 +130,8 @@ TOOL_RESPONSE = "<|tool_response>"
 """The text that ends an answer of Gemma 4 with calls, although it is not a control token."""
 HARMONY = {"<|return|>", "<|call|>"}
 """If a vocabulary has these tokens, they end an answer, and <|end|> only ends one of its messages."""
+LOWERCASE = "tokenizer.ggml.normalizer.lowercase"
+"""The key of whether texts are lowercased."""
 SPACE = "\u2581"
 CAPITAL = re.compile("[A-Z]")
 MAX_PIECE = 4096
@@ -146,7 +150,7 @@ class GgufTokenizer:
         kinds = metadata.get("tokenizer.ggml.token_type") or [NORMAL] * len(tokens)
         model = metadata["tokenizer.ggml.model"]
         pieces, words, merged, unigram = model != "gpt2", model == "bert", model == "gemma4", model == "t5"
-        framed = unigram or metadata.get("tokenizer.ggml.pre") == ROBERTA
+        framed = unigram or metadata.get("tokenizer.ggml.pre") in ROBERTA
         self.single = _frame(header, "bos", pieces or framed), _frame(header, "eos", framed)
         if words:
             self.single = _mark(header, tokens, "cls", "[CLS]"), _mark(header, tokens, "seperator", "[SEP]")
@@ -161,7 +165,7 @@ class GgufTokenizer:
                 made = _unigram(header, tokens, kinds, prefix)
             else:
                 made = _sentencepiece(header, tokens, prefix, merged) if pieces else _bytes(header, tokens)
-            _add_tokens(made, tokens, kinds)
+            _add_tokens(made, tokens, kinds, -1 if words else _id(header, "mask"))
         except Exception as error:  # the library raises Exception itself
             raise StartError(f"{path}: its tokenizer cannot be built: {error}; {gguf.EXPORT}") from error
         self.library = JsonTokenizer(made)
@@ -247,7 +251,7 @@ def _frame(header: gguf.Header, name: str, default: bool) -> tuple[int, ...]:
 
 def _bytes(header: gguf.Header, tokens: Sequence[str]) -> Any:
     """Builds a tokenizer of the kind gpt2."""
-    from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+    from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
     name = str(header.metadata.get("tokenizer.ggml.pre") or "default")
     if name not in PRE_TOKENIZERS:
@@ -258,6 +262,10 @@ def _bytes(header: gguf.Header, tokens: Sequence[str]) -> Any:
     splits = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in PRE_TOKENIZERS[name]]
     to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     made.pre_tokenizer = pre_tokenizers.Sequence([*splits, to_bytes])
+    steps: list[Any] = [normalizers.NFC()] if name in COMPOSED else []
+    steps += [normalizers.Lowercase()] if header.metadata.get(LOWERCASE) is True else []
+    if steps:
+        made.normalizer = normalizers.Sequence(steps)
     return made
 
 
@@ -394,8 +402,8 @@ def _check_charsmap(data: bytes) -> None:
 def _wordpiece(header: gguf.Header, tokens: Sequence[str], kinds: Sequence[int]) -> Any:
     """Builds a tokenizer of the kind bert.
 
-    In the file, words begin with a space, and suffixes do not begin with ##, unlike in BERT's own vocabulary. The file
-    does not say whether texts are lowercased; they are if no word has a capital letter.
+    In the file, words begin with a space, and suffixes do not begin with ##, unlike in BERT's own vocabulary. If the
+    file does not say whether texts are lowercased, they are if no word has a capital letter.
 
     Args:
         header: The header of the file.
@@ -411,19 +419,29 @@ def _wordpiece(header: gguf.Header, tokens: Sequence[str], kinds: Sequence[int])
     }
     unknown = header.token("unknown") or "[UNK]"
     made = Tokenizer(models.WordPiece(vocab=vocab, unk_token=unknown, max_input_chars_per_word=100))
-    made.normalizer = normalizers.BertNormalizer(lowercase=not any(CAPITAL.search(word) for word in words))
+    lowercase = header.metadata.get(LOWERCASE, not any(CAPITAL.search(word) for word in words)) is True
+    made.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     return made
 
 
-def _add_tokens(made: Any, tokens: Sequence[str], kinds: Sequence[int]) -> None:
-    """Makes the tokenizer recognize special and user-defined tokens anywhere in a text."""
+def _add_tokens(made: Any, tokens: Sequence[str], kinds: Sequence[int], mask: int) -> None:
+    """Makes the tokenizer recognize special and user-defined tokens anywhere in a text.
+
+    Args:
+        made: The tokenizer.
+        tokens: The texts of the vocabulary's tokens.
+        kinds: The type of each token, such as normal or control.
+        mask: The id of the token that takes the spaces before it, as the mask of every tokenizer but BERT's does; -1 if
+            there is none.
+    """
     from tokenizers import AddedToken
 
     for kind, special in ((CONTROL, True), (UNKNOWN, True), (USER_DEFINED, False)):
-        found = [token for token, each in zip(tokens, kinds, strict=True) if each == kind and token]
+        found = [i for i, (token, each) in enumerate(zip(tokens, kinds, strict=True)) if each == kind and token]
         add = made.add_special_tokens if special else made.add_tokens
-        add([AddedToken(token, special=special, normalized=False) for token in found])
+        late = mask >= 0 and not special  # the mask takes spaces before a token of several spaces does
+        add([AddedToken(tokens[i], special=special, normalized=late, lstrip=i == mask) for i in found])
 
 
 def _pieces(tokens: Sequence[str], kinds: Sequence[int], pieces: bool) -> list[bytes]:
