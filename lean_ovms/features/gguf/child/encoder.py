@@ -172,9 +172,9 @@ class FileEncoder:
     def _experts(self, name: str, x: Any) -> Any:
         """Returns the weighted sum of the results of each token's experts, which have no gate.
 
-        OpenVINO has no operation for experts without a gate. With each expert's tokens selected one expert after the
-        other, a layer of nomic-embed-text-v2-moe takes a third of the time of one in which all experts compute all
-        tokens (512 tokens: 132 of 419 ms, 64 tokens: 27 of 61 ms, 8 tokens: 22 of 20 ms).
+        Each expert computes its own tokens, one expert after the other. A layer of nomic-embed-text-v2-moe with 512 tokens
+        takes 127 ms so, 415 ms if all experts compute all tokens, and 708 ms with OpenVINO's GroupedMatMul; with 64
+        tokens 29, 61 and 92 ms (f32, November 2026).
         """
         tokens = ops.squeeze(x, np.array([1]))
         count, rows, _ = self._tensors.shape(f"{name}.ffn_up_exps.weight")
