@@ -119,23 +119,39 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 SLOW_MODULE = re.compile(r"^pytestmark = [^=]*mark\.(?:slow|model)\b", re.MULTILINE)
+"""A module all of whose tests are slow."""
+SOME_SLOW = re.compile(r"mark\.(?:slow|model)\b|\bfew_fast\b|\bkept_in\b")
+"""A module some of whose tests are slow: it marks them itself, or by what gives them the mark."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Skips files of slow tests in fast runs, because importing torch and other projects' clients takes 10 s."""
-    if config.option.markexpr != "not slow":
+    """Skips files of slow tests in fast runs, because importing torch and other projects' clients takes 10 s.
+
+    Runs of the slow tests skip the files that contain none, nearly half of all, in each of their processes.
+    """
+    kind = config.option.markexpr
+    if kind not in ("slow", "not slow"):
         return None
-    slow = collection_path in SLOW_FOLDERS
-    slow |= collection_path.suffix == ".py" and bool(SLOW_MODULE.search(collection_path.read_text("utf-8")))
-    return True if slow else None
+    if SLOW_FOLDERS & {collection_path, *collection_path.parents}:
+        return True if kind == "not slow" else None
+    if collection_path.suffix != ".py":
+        return None
+    source = collection_path.read_text("utf-8")
+    left_out = SLOW_MODULE.search(source) if kind == "not slow" else not SOME_SLOW.search(source)
+    return True if left_out else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks tests that need a model or a server as slow."""
     slow_files = {path for path in {item.path for item in items} if SLOW_FOLDERS & {*path.parents}}
+    marked = set()
     for item in items:
         if item.path in slow_files or item.get_closest_marker("model"):
             item.add_marker(pytest.mark.slow)
+        elif item.get_closest_marker("slow"):
+            marked.add(item.path)
+    if unseen := [str(path) for path in marked if not SOME_SLOW.search(path.read_text("utf-8"))]:
+        raise pytest.UsageError(f"-m slow would not find the slow tests of {', '.join(unseen)}: see SOME_SLOW")
 
 
 @pytest.hookimpl(tryfirst=True)
