@@ -94,13 +94,13 @@ def main(argv: Sequence[str]) -> None:
 
 
 def room(args: argparse.Namespace) -> int:
-    """Returns the most tokens that a sequence can have."""
+    """Returns the number of tokens for which servers must have room in a sequence."""
     most = max((int(tokens) for tokens in args.prompts.split(",") if tokens), default=0)
     return -(-(most * 5 // 4 + args.tokens + TEMPLATE) // 256) * 256 if most else 1024
 
 
 def sizes(args: argparse.Namespace, folder: Path) -> Iterator[tuple[argparse.Namespace, str]]:
-    """Yields the options for each length of prompts, and the end of its cases' names."""
+    """Yields the options for each length of prompts, and what is appended to the names of its cases."""
     if not args.prompts:
         yield args, ""
         return

@@ -179,7 +179,7 @@ class _Pipe:
 
 
 def worker() -> Iterator[Part]:
-    """Yields the engine process's own work for a request: two turns, with the acceptance and the only token."""
+    """Yields the engine process's own work for a request of one token: it accepts the request, and sends the token."""
     backend = ScriptedEngine(max_running=16)
     transport = _Pipe()
     limits = Config(max_queued_requests=64)

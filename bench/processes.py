@@ -86,7 +86,7 @@ class Worker:
         return self._answer()
 
     def run(self, work: Work, **more: object) -> Outcome:
-        """Has one Work done."""
+        """Sends a Work to the process, and returns the outcome."""
         return Outcome(**self.ask({**asdict(work), **more}))  # type: ignore[arg-type]
 
     def _answer(self) -> dict[str, object]:

@@ -15,7 +15,7 @@ from tests.features.voice.fakes import fake_voice
 
 
 async def app_with_every_model(**options: Any) -> App:
-    """Returns the app. The text model's name is m, those of others are their tasks."""
+    """Returns the app. The text model is named m, and each other model is named after its task."""
     config = Config(fake_engine=True, model_name="m", access_log=False, **options)
     text = TextModel(config, FakeEngine(lambda _, sampling: say("a", "b", sequences=sampling.n)))  # type: ignore[arg-type]
     pooling = [fake_model(task, model_name=task) for task in ("embeddings", "rerank", "classify")]

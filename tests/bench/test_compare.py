@@ -1,4 +1,4 @@
-"""What `bench compare` adds to a race: recipes, weights, the better bare loop as the limit, the table."""
+"""What `bench compare` adds to a race: recipes, weights, the table, and the better bare loop, which is the limit."""
 
 from __future__ import annotations
 

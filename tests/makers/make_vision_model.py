@@ -1,7 +1,8 @@
 """python -m tests.makers.make_vision_model [folder] makes tests/data/colours, a small LLaVA that names colours.
 
 It is trained here in about four minutes on one core, with plain images of eight colours. A conversation has zero to
-three anywhere, and the answer names all shown so far in order. So a test sees which image reached the model, and where.
+three images anywhere, and each answer names the colours of all images so far, in order. So a test sees which image
+reached the model, and where.
 A picture takes 16 tokens and a line break, whatever its size.
 """
 

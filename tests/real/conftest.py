@@ -129,7 +129,7 @@ def minilm_ir() -> Path:
 
 @pytest.fixture(scope="session")
 def minilm_int8() -> Path:
-    """The same with 8-bit weights."""
+    """The same model with 8-bit weights."""
     return exported("minilm_int8")
 
 

@@ -49,8 +49,8 @@ FORMATS: dict[str, tuple[int, Callable[[Any, Any], bytes]]] = {
     "AAC in MP4": (3, lambda at16, at48: film(at48[:, None], "mp4", "aac", 48_000)),
     "Opus in WebM": (5, lambda at16, at48: film(at48[:, None], "webm", "libopus", 48_000)),
 }
-"""How many words transformers in torch (f32, greedy, without times) misses in a file, and a function that writes the
-file from samples at 16 and at 48 kHz."""
+"""Formats of files. For each: how many words transformers in torch misses (f32, greedy, without times), and a function
+that writes a file from samples at 16 and at 48 kHz."""
 SENTENCES, SENTENCES_RATE = 26, 140
 """The number of words spoken in each format, and words per minute."""
 SECONDS = 4

@@ -192,7 +192,7 @@ class AsgiByHand:
 
 
 class AsgiByHand24(AsgiByHand):
-    """The same with spec 2.4."""
+    """An AsgiByHand with spec 2.4."""
 
     spec = "2.4"
 
@@ -270,13 +270,13 @@ class RayServe(AsgiHostCancels):
 
 
 class RayServeTells(RayServe):
-    """The same, but the request's receive first reports that the client has disconnected."""
+    """A RayServe in which the request's receive first reports that the client has disconnected."""
 
     leave = AsgiByHand.leave
 
 
 class RayServeRaises(RayServe):
-    """The same, but the request's receive raises one of Ray's errors instead."""
+    """A RayServe in which the request's receive raises one of Ray's errors instead."""
 
     leave = AsgiByHand.leave
 

@@ -88,7 +88,7 @@ def schema(r: Rng) -> Written:
 
 
 def short_lists(r: Rng) -> Written:
-    """Draws the same, but nearly all lists have one item.
+    """Draws an answer like that of `schema`, but nearly all its lists have one item.
 
     A list can end in many ways but continue in one, so ending must become much more likely.
     """

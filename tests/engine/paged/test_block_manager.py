@@ -142,7 +142,7 @@ def test_forgetting_all_leaves_those_who_hold_blocks_alone():
 
 @pytest.mark.parametrize("seed", range(20))
 def test_whatever_is_done_a_block_belongs_to_one_text_and_none_gets_lost(seed):
-    """Compared with a model that knows what was written to each block."""
+    """The test records what was written to each block, and compares."""
     dice, manager = random.Random(seed), BlockManager(12, SIZE)
     content: dict[int, tuple[int, ...]] = {}
     live: list[tuple[array, list[int], list[int]]] = []

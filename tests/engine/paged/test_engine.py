@@ -148,7 +148,7 @@ def test_many_texts_together_are_what_each_is_alone(seed, blocks, step_tokens, c
 @pytest.mark.slow
 @pytest.mark.parametrize(("seed", "blocks"), [(0, 400), (1, 48)])
 def test_texts_with_states_are_what_each_is_alone(seed, blocks):
-    """As above, with n and beams. Rows are reused after cancellations, preemptions and failed steps."""
+    """Some requests have n or beams. Rows are reused after cancellations, preemptions and failed steps."""
     dice, made = random.Random(seed), engine(blocks, kind=HybridNetwork)
     kinds = [*KINDS, Params(max_tokens=15, n=3, temperature=1.0), Params(max_tokens=15, beams=3)]
     live, texts, wanted = [], {}, {}

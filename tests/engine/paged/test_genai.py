@@ -200,7 +200,8 @@ def test_an_echo_is_the_same_with_a_warm_cache_as_openvino_genais_without(paged,
 
 
 def test_a_model_that_drafts_for_itself_is_right_every_time(paged):
-    """The same tokens, also sampled ones, and log probabilities, in a quarter of the steps. Beams have no drafts."""
+    """It takes a quarter of the steps for the same tokens, greedy or sampled, and log probabilities. Beams have no
+    drafts."""
     assisted = load(blocks=600, pipeline_type="PAGED", draft_model_path=str(Config().model_dir))
     assert assisted.info.speculative == "draft"
     found = []

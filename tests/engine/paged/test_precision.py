@@ -92,7 +92,7 @@ def test_a_text_model_is_as_near_to_f32_as_torchs_bf16(name, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*KINDS, "llama.gguf"])
 def test_far_positions_are_as_near_to_f32_as_the_first(name, tmp_path, monkeypatch):
-    """The same tokens at positions that are FAR higher, with the same distances between them."""
+    """The tokens are computed at positions that are FAR higher, with the same distances between them."""
     path = str(zoo_gguf.write(tmp_path / name, name[:-5]) if name.endswith(".gguf") else unpacked(name, tmp_path))
     start, moved = PagedModel.start, 0
 

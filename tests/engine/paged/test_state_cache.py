@@ -118,7 +118,7 @@ def test_a_beginning_that_is_not_used_any_more_is_replaced_at_last():
 
 @pytest.mark.parametrize("seed", range(20))
 def test_no_slot_is_lost_written_by_two_or_changed_behind_a_checkpoint(seed):
-    """Compared with a record of what was written to each slot."""
+    """The test records what was written to each slot, and compares."""
     dice, cache, written, number = random.Random(seed), StateCache(7), {}, 0
     running, checkpoints = [], {}
     for serial in range(1, 500):

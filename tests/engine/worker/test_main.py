@@ -400,7 +400,7 @@ def test_other_models_with_vision_are_served_by_openvino_genai(changes, reason, 
 
 
 def test_a_model_for_which_memory_is_too_little_is_reported_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even if nothing else can be found out, because that takes memory too."""
+    """The report is sent even if nothing else can be found out, because that takes memory too."""
 
     def load(*_: object) -> None:
         raise MemoryError

@@ -200,7 +200,7 @@ sys.exit(refused == 0)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["glm4", "llama", "qwen3_5_moe_text"])
 def test_hostile_headers_crash_nothing(name, tmp_path):
-    """In a process of its own, because openvino could crash on a false number."""
+    """The test runs in a process of its own, because openvino could crash on a false number."""
     path = zoo_gguf.write(tmp_path / "x.gguf", name)
     header = min(int(tensor.data_offset) for tensor in gguf.GGUFReader(path).tensors)
     subprocess.run([sys.executable, "-W", "ignore", "-c", HOSTILE, path, str(header)], check=True, timeout=500)

@@ -163,7 +163,7 @@ def test_layers_of_encoders_lack_nothing_of_their_kind(tmp_path: Path, name: str
 
 
 def test_a_single_row_has_one_dimension_in_files_that_were_quantized(tmp_path: Path) -> None:
-    """llama.cpp's quantization writes the token types and the score of an XLM-RoBERTa reranker like this."""
+    """llama.cpp's quantization omits the dimension 1 of an XLM-RoBERTa reranker's token types and score."""
     found = []
     for types, score in (([1, 64], [1, 64]), ([64], [64])):
         sizes = {**RECORDED["bert"]["tensors"], **CLASSIFIER, "token_types.weight": types, "cls.output.weight": score}

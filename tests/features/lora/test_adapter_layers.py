@@ -81,7 +81,7 @@ def test_a_product_that_overflows_reaches_no_token_of_another_adapter(precision)
 @pytest.mark.slow
 @needs_bf16
 def test_an_adapter_is_as_near_to_f32_in_bf16_as_in_torch():
-    """torch rounds each product and the scaled one. Weights and x are already rounded."""
+    """torch rounds the result of each product and of the scaling. Weights and x are rounded beforehand."""
     width, height, ranks, tokens = 512, 256, 16, 64
     dice = np.random.default_rng(2)
     x, weights, down, up = (

@@ -103,7 +103,7 @@ def test_each_text_has_the_weights_of_its_adapter_and_its_own_prefix_cache(most,
 
 @pytest.mark.parametrize("drafting", [False, True])
 def test_guesses_without_adapters_are_checked_with_them(drafting):
-    """Prompt lookup, or a draft model that is right for texts without an adapter."""
+    """The guesses come from prompt lookup, or from a draft model that is right for texts without an adapter."""
     computed, asked = [], {}
     for lookahead in (0, 4):
         made = engine(4, 200, proposer=draft() if drafting else None)

@@ -51,7 +51,7 @@ def test_prompts_are_read_in_whole_blocks_and_not_to_any_length(monkeypatch: pyt
 
 
 class Naive:
-    """The same router with lists of texts, in which each prefix is a text."""
+    """A simple router to compare with. It keeps each prefix as a text in a list."""
 
     def __init__(self, most_ahead: int, known: int) -> None:
         self.most_ahead, self.most = most_ahead, known

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from .speech import WORDS
 
 OTHER = ("", " ", "Three", " three, ONE!", " fünf  zwölf\n", "日本語 🙂", " <|endoftext|> <|0.00|>")
-"""Further texts besides those of its words, because prompts of clients may contain anything."""
+"""Texts besides the words that the model was trained with, because prompts of clients may contain anything."""
 
 
 def check(model: Path) -> int:

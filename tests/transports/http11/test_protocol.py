@@ -28,7 +28,7 @@ CHUNKED = (
 
 
 class Stream:
-    """A streamed body that is not sent here."""
+    """A streamed body. Sending it fails, because these tests do not send it."""
 
     async def push_to(self, sink: Sink[bytes]) -> None:
         raise AssertionError

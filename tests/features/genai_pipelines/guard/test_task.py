@@ -51,7 +51,7 @@ def test_prompt_logprobs_need_prefix_caching_off():
 
 
 def test_no_more_run_than_have_memory_for_their_states():
-    """For hybrid models. The other requests wait, and each gets its answer."""
+    """This limit is for hybrid models. The other requests wait, and each gets its answer."""
     pipeline = FakePipeline()
     pipeline.info = replace(pipeline.info, max_sequences=2, state_bytes=100)
     assert GuardedPipeline.from_config(pipeline, Config()).waiting.slots == 2

@@ -97,7 +97,7 @@ def test_the_states_behind_each_prompt_of_a_step_are_in_order(hint):
 
 @pytest.mark.parametrize("decay", [0.0, 0.01, 3.0])
 def test_a_chunk_of_keys_that_are_alike_loses_no_digits(decay):
-    """Compared with the rule itself in float64, token by token: powers of the chunk's matrix reach 10^18."""
+    """The rule itself is computed in float64, token by token: powers of the chunk's matrix reach 10^18."""
     import openvino as ov
 
     draw = np.random.default_rng(5)

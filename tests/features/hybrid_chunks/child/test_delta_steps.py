@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.model, pytest.mark.slow]
 @pytest.mark.parametrize("hint", ["f32", "bf16"])
 @pytest.mark.parametrize("gate", [0.0, -0.001, -3.0, -1000.0])
 def test_a_token_is_computed_as_the_rule_says(gate, hint):
-    """In float64, head by head. A decay of 0 counts as LEAST_GATE."""
+    """The rule is computed in float64, head by head. A decay of 0 counts as LEAST_GATE."""
     import openvino as ov
 
     draw, (sequences, key_heads, heads, key_size, size) = np.random.default_rng(7), (3, 2, 4, 8, 16)

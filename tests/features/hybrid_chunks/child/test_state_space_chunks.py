@@ -46,7 +46,7 @@ def test_without_room_for_the_chunks_it_stays_token_by_token(path, monkeypatch, 
 @pytest.mark.parametrize(("heads", "groups", "real"), [(8, 1, CHUNK), (6, 2, 17)])
 @pytest.mark.parametrize("step", [0.01, 1.0, 8.0])
 def test_a_chunk_of_state_spaces_is_exact(heads, groups, real, step, hint):
-    """Compared with the rule itself in float64, token by token."""
+    """The rule itself is computed in float64, token by token."""
     draw, size, width = np.random.default_rng(7), 16, 4
     steps, decays = abs(draw.normal(size=(CHUNK, heads))) * step, -np.exp(draw.uniform(-1, 2.7, size=heads))
     given, taken = (draw.normal(size=(CHUNK, groups, width)) for _ in range(2))

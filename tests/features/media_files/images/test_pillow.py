@@ -64,7 +64,7 @@ def test_cmyk():
 
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_exif_turns_the_picture(orientation):
-    """Compared with Pillow's own handling of the tag."""
+    """The result is compared with Pillow's own handling of the tag."""
     from PIL import ImageOps
 
     image = picture((0, 0, 0), (12, 8))
