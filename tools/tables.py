@@ -73,7 +73,7 @@ def routes() -> str:
 
 
 def _prefix(base: str, route: Route) -> str:
-    """Returns a base path; "…" if it is a usual one and the route has all of these."""
+    """Returns a base path, or "…" if it is in BASES and the route has all of BASES."""
     return "…" if base in BASES and set(BASES) <= set(route.bases) else base
 
 

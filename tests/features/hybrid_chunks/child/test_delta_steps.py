@@ -54,8 +54,8 @@ def test_sequences_beyond_the_most_that_are_computed_as_products_have_their_toke
 
 
 def test_states_are_computed_in_their_layers(tmp_path):
-    """Results are computed in their order. If they came after the logits, openvino would keep the values of all
-    layers."""
+    """openvino computes a network's results in the order in which they are listed. If the states came after the
+    logits, it would keep the values of all layers."""
     pipe = load(pipeline_type="PAGED", model_path=unpacked("qwen3_5_text", tmp_path), blocks=20)
     for compiled, _ in pipe.runner._network._compiled:
         kinds = [has_states(output.get_names()) for output in compiled.outputs]
