@@ -40,9 +40,9 @@ from .short_convolution import (
 )
 
 OPERATION = "PagedGatedDeltaNet"
-MEMORY = 42 + MOST_STEPS
+MEMORY = 32 + MOST_STEPS
 """The memory that a layer needs to compute by chunks, as a multiple of its state in f32. openvino keeps separate values
-for each layer's loop. Measured with two prompts and 512 tokens in a step it is 42. The states after decoding tokens
+for each layer's loop. Measured with two prompts and 512 tokens in a step it is 32. The states after decoding tokens
 are added."""
 
 
