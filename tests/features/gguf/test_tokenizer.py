@@ -72,6 +72,7 @@ def test_hostile_texts_have_the_ids_of_tokenizer_json(made, name):
         assert ours.decode(ids, False) == theirs.decode(ids, skip_special_tokens=False)
 
 
+KIND = "tokenizer.ggml.model", "tokenizer.ggml.pre"
 TOKENS = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), SPACE, *"abcdehlorwxs1234'"]
 TOKENS += ["he", "el", "ll", "lo", "hel", "llo", "hello", SPACE + "w", "or", "ld", "world", SPACE + "hello"]
 TOKENS += ["xx", "xxxx", "12"]
@@ -112,14 +113,15 @@ def test_hostile_texts_have_the_pieces_of_the_best_scores(made, prefix):
             assert tokenizer.decode(tokenizer.encode(text, False), False) == text.replace(SPACE, " ")
 
 
-def test_merges_of_a_file_join_its_pieces(made):
+@pytest.mark.parametrize("kind", [("gemma4", None), ("gpt2", "granite-embed-multi-311m")])
+def test_merges_of_a_file_join_its_pieces(made, kind):
     merges = [
         f"{token[:cut]} {token[cut:]}"
         for token in TOKENS[259:]
         for cut in range(1, len(token))
         if {token[:cut], token[cut:]} <= {*TOKENS}
     ]
-    tokenizer = made({**PIECES, "tokenizer.ggml.model": "gemma4", "tokenizer.ggml.merges": merges})
+    tokenizer = made({**PIECES, **dict(zip(KIND, kind, strict=True)), "tokenizer.ggml.merges": merges})
     for text in ("hello world", "  12xxxxx\n\n", "hel lo\u00e9\U0001f600"):
         assert tokenizer.encode(text, False) == best_pairs(text, prefix=False)
         assert tokenizer.decode(tokenizer.encode(text, True), True) == text
@@ -178,6 +180,8 @@ def test_a_mask_takes_the_spaces_before_it(made):
     words |= {"tokenizer.ggml.merges": None, "tokenizer.ggml.pre": "modern-bert"}
     text = "a  a  [MASK] a"
     assert made({**words, "tokenizer.ggml.mask_token_id": 2}).encode(text, False) == [5, 3, 5, 2, 4, 5]
+    assert made(words).encode(text, False) == [5, 3, 5, 3, 2, 4, 5]
+    words |= {"tokenizer.ggml.mask_token_id": 2, "tokenizer.ggml.pre": "granite-embed-multi-97m"}
     assert made(words).encode(text, False) == [5, 3, 5, 3, 2, 4, 5]
 
 

@@ -65,6 +65,8 @@ GPT4O = (rf"{CASED % ((APOSTROPHES + '?',) * 2)}|\p{{N}}{{1,3}}|{CASED_REST}",)
 FINNISH = r" ?[^(\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+"
 LLAMA3_WORDS = ("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2")
 GLM = ("glm4", "glm5")
+GRANITE = GRANITE_SMALL, GRANITE_LARGE = "granite-embed-multi-97m", "granite-embed-multi-311m"
+"""The pre-tokenizers of Granite's multilingual embedding models; that of the larger one has Gemma's kind of pieces."""
 ROBERTA = ("roberta-bpe", "jina-v1-en", "jina-v2-code")
 """The names of RoBERTa's pre-tokenizer. Its texts are between two tokens, and the texts of a pair have
 two between them."""
@@ -108,14 +110,14 @@ PRE_TOKENIZERS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("poro-chat", "bloom", "gpt3-finnish"), (FINNISH,)),
     "viking": (FINNISH, r"\p{N}"),
     "tekken": (rf"{CASED % ('', '')}|\p{{N}}|{CASED_REST}",),
-    **dict.fromkeys(("gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"), GPT4O),
+    **dict.fromkeys(("gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2", GRANITE_SMALL), GPT4O),
     "falcon": (r"[\p{P}\$\+<=>\^~\|`]+", *GPT2, "[0-9][0-9][0-9]"),
     "default": (r"[\p{P}\$\+<=>\^~\|]+", *GPT2, r"\p{N}+", "[0-9][0-9][0-9]"),
 }
 """The expressions that split a text, one after the other, by llama.cpp's name. Matches and texts between are parts."""
 BEGUN = (*LLAMA3_WORDS, "tekken")
 """The pre-tokenizers whose texts begin with the token bos unless the file says otherwise."""
-WHOLE_WORDS = (*BEGUN, *GLM, "minicpm5")
+WHOLE_WORDS = (*BEGUN, *GLM, "minicpm5", GRANITE_SMALL)
 """The pre-tokenizers that take a whole word from the vocabulary without merges."""
 ENDS = frozenset(
     (
@@ -149,8 +151,10 @@ class GgufTokenizer:
         metadata, tokens = header.metadata, header.strings("tokenizer.ggml.tokens")
         kinds = metadata.get("tokenizer.ggml.token_type") or [NORMAL] * len(tokens)
         model = metadata["tokenizer.ggml.model"]
-        pieces, words, merged, unigram = model != "gpt2", model == "bert", model == "gemma4", model == "t5"
-        framed = unigram or metadata.get("tokenizer.ggml.pre") in ROBERTA
+        pre, words, unigram = metadata.get("tokenizer.ggml.pre"), model == "bert", model == "t5"
+        merged = model == "gemma4" or pre == GRANITE_LARGE
+        pieces = model != "gpt2" or merged
+        framed = unigram or pre in ROBERTA
         self.single = _frame(header, "bos", pieces or framed), _frame(header, "eos", framed)
         if words:
             self.single = _mark(header, tokens, "cls", "[CLS]"), _mark(header, tokens, "seperator", "[SEP]")
@@ -165,7 +169,7 @@ class GgufTokenizer:
                 made = _unigram(header, tokens, kinds, prefix)
             else:
                 made = _sentencepiece(header, tokens, prefix, merged) if pieces else _bytes(header, tokens)
-            _add_tokens(made, tokens, kinds, -1 if words else _id(header, "mask"))
+            _add_tokens(made, tokens, kinds, -1 if words or pre in GRANITE else _id(header, "mask"))
         except Exception as error:  # the library raises Exception itself
             raise StartError(f"{path}: its tokenizer cannot be built: {error}; {gguf.EXPORT}") from error
         self.library = JsonTokenizer(made)
@@ -432,8 +436,8 @@ def _add_tokens(made: Any, tokens: Sequence[str], kinds: Sequence[int], mask: in
         made: The tokenizer.
         tokens: The texts of the vocabulary's tokens.
         kinds: The type of each token, such as normal or control.
-        mask: The id of the token that takes the spaces before it, as the mask of every tokenizer but BERT's does; -1 if
-            there is none.
+        mask: The id of the token that takes the spaces before it, as the mask of RoBERTa, XLM-RoBERTa and ModernBERT
+            does; -1 if there is none.
     """
     from tokenizers import AddedToken
 
