@@ -106,9 +106,9 @@ def compose(without: str = "") -> Composition:
     names = {taken_in.get(name, name) for name in without.replace(",", " ").split()}
     if unknown := sorted(names - {one.name for one in found}):
         known = ", ".join(one.name for one in found if not one.essential)
-        raise StartError(f"--without {unknown[0]}: there is no such feature; there are {known}")
+        raise StartError(f"--without {unknown[0]}: there is no such feature; the features are {known}")
     if essential := [one.name for one in found if one.essential and one.name in names]:
-        raise StartError(f"--without {essential[0]}: every server has this feature")
+        raise StartError(f"--without {essential[0]}: this feature cannot be left out")
     reasons = dict.fromkeys(names, "left out by --without")
     while more := [one for one in found if one.name not in reasons and not reasons.keys().isdisjoint(one.needs)]:
         for one in more:
@@ -182,7 +182,7 @@ class Composition:
         """
         found = {row.action: row for one in self.features for row in one.page}
         if len(found) < sum(len(one.page) for one in self.features):
-            raise StartError("two features have the same action of the page")
+            raise StartError("two features declare the same action of the web page")
         return tuple(found.values())
 
     @cached_property
@@ -242,7 +242,7 @@ class Composition:
         for one in self.features:
             for row in one.parts:
                 if row.seam in found:
-                    raise StartError(f"{row.seam} are supplied by {found[row.seam].package} and {one.package}")
+                    raise StartError(f"{found[row.seam].package} and {one.package} both supply the {row.seam}")
                 found[row.seam] = replace(row, package=one.package)
         return found
 
@@ -261,7 +261,7 @@ class Composition:
         for row in self._rows(lambda one: one.contents):
             for kind in row.kinds:
                 if kind in found:
-                    raise StartError(f"parts of the type {kind} are read by {found[kind].package} and {row.package}")
+                    raise StartError(f"{found[kind].package} and {row.package} both read content parts of type {kind}")
                 found[kind] = row
         return found
 
@@ -323,7 +323,9 @@ class Composition:
         """
         found = self._rows(lambda one: (of(one),))
         if len(found) > 1:
-            raise StartError(f"{' and '.join(row.package for row in found)} have {what}, and a server has one's")
+            raise StartError(
+                f"{' and '.join(row.package for row in found)} both declare {what}; a server needs exactly one"
+            )
         return found[0] if found else None
 
     def format_of(self, path: PurePath) -> FormatRow | None:
@@ -341,7 +343,8 @@ class Composition:
         if row is not None and self.format_of(path) is None:
             feature = row.package.rpartition(".")[2]
             raise StartError(
-                f"{path} cannot be served: {row.name} files are read by the feature {feature}: {self.left_out[feature]}"
+                f"{path} cannot be served: the feature {feature}, which reads {row.name} files, is off: "
+                f"{self.left_out[feature]}"
             )
 
     @cached_property
@@ -385,7 +388,7 @@ class Composition:
         for one in self.features:
             if name in one.methods:
                 return named(one.package, one.methods[name])
-        raise StartError(f"no feature of this program has the method {name}")
+        raise StartError(f"no feature of this program provides the method {name}")
 
     def task(self, name: str) -> TaskRow:
         """Returns the task of this name, or text generation for an empty name.

@@ -58,13 +58,13 @@ def counted(count: int, one: str, many: str = "") -> str:
 
 
 def requests_waiting(count: int, whose: str = "") -> str:
-    """Returns the message for a full queue, such as "1 request is waiting already".
+    """Returns the message for a full queue, such as "1 request is already waiting".
 
     Args:
         count: The number of requests in the queue.
         whose: Words that say whose requests they are, such as " of this client".
     """
-    return counted(count, f"request{whose} is waiting already", f"requests{whose} are waiting already")
+    return counted(count, f"request{whose} is already waiting", f"requests{whose} are already waiting")
 
 
 class RequestError(Exception):
@@ -255,6 +255,11 @@ class RequestTimeout(RequestError):
     code = "request_timeout"
 
 
+def too_slow() -> RequestTimeout:
+    """Returns the error for a request that has taken longer than request_timeout_s."""
+    return RequestTimeout("the request exceeded this server's time limit (--request_timeout_s)")
+
+
 class PayloadTooLarge(RequestError):
     """Status 413: the body is larger than the limit."""
 
@@ -382,7 +387,9 @@ class Unavailable(RequestError):
 
 def sleeping() -> Unavailable:
     """Returns the error for requests while the server sleeps."""
-    return Unavailable("The server sleeps; POST /wake_up ends that.", code="sleeping", retry_after_s=MOST_RETRY_AFTER_S)
+    return Unavailable(
+        "The server is asleep; POST /wake_up wakes it.", code="sleeping", retry_after_s=MOST_RETRY_AFTER_S
+    )
 
 
 def not_loaded(failure: StartError, retry_after_s: float | None = None) -> Unavailable:

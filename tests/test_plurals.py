@@ -29,8 +29,8 @@ def test_a_noun_goes_with_its_number(count: int, words: tuple[str, ...], expecte
 
 
 def test_a_full_queue_of_one() -> None:
-    assert requests_waiting(1) == "1 request is waiting already"
-    assert requests_waiting(2, " of this client") == "2 requests of this client are waiting already"
+    assert requests_waiting(1) == "1 request is already waiting"
+    assert requests_waiting(2, " of this client") == "2 requests of this client are already waiting"
 
 
 def test_messages_count_what_can_be_one() -> None:

@@ -70,7 +70,7 @@ class App:
         self._error_forms = config.composition.error_forms
         ports = {option: config.value(option) for option in config.composition.ports}
         self._table = Table(router.served(config), ports)
-        self._advice = f"; {router.DOCS} says what is served" if router.DOCS in router.pages(config) else ""
+        self._advice = f"; {router.DOCS} lists the endpoints" if router.DOCS in router.pages(config) else ""
         self._keys = self.services.keys
         self._cors = Cors(config)
         self._clients = Clients(config)
@@ -216,7 +216,7 @@ class App:
         methods = self._table.methods(request.path)
         if methods:
             allow = ", ".join(methods)
-            raise MethodNotAllowed(f"{safe(request.path)} answers {allow}, not {safe(request.method)}", allow=allow)
+            raise MethodNotAllowed(f"{safe(request.path)} accepts {allow}, not {safe(request.method)}", allow=allow)
         near = self._table.suggest(request.path)
         advice = f"; did you mean {near}?" if near else self._advice
         raise NotFound(f"Invalid request URL: {safe(request.path)}{advice}")

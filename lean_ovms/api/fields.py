@@ -164,7 +164,7 @@ def require_identity(request: Request) -> None:
     """Raises UnsupportedMediaType if the body of a request is compressed."""
     coding = request.headers.get("content-encoding", "identity")
     if coding.lower() != "identity":
-        raise UnsupportedMediaType(f"Send the body as it is: Content-Encoding {safe(coding, 40)} is not read")
+        raise UnsupportedMediaType(f"Content-Encoding {safe(coding, 40)} is not supported; send the body uncompressed")
 
 
 def parsed_body(data: bytes) -> Any:
@@ -203,7 +203,7 @@ def parsed(data: bytes | str) -> Any:
         value = orjson.loads(data)
     except orjson.JSONDecodeError as error:
         if "depth limit" in error.msg or "ecursion limit" in error.msg:  # as different releases of orjson call it
-            raise TooDeep("it is nested too deep") from None
+            raise TooDeep("it is nested too deeply") from None
         raise
     brackets = data.count(b"[") + data.count(b"{") if isinstance(data, bytes) else data.count("[") + data.count("{")
     if brackets > chunked_json.MAX_LEVELS:  # fewer brackets cannot be nested deeper
@@ -213,7 +213,7 @@ def parsed(data: bytes | str) -> Any:
         try:
             orjson.dumps(deep)
         except TypeError:
-            raise TooDeep("it is nested too deep") from None
+            raise TooDeep("it is nested too deeply") from None
     return value
 
 
@@ -272,7 +272,7 @@ def read_one(field: Field, value: Any) -> Any:
         raise BadRequest(field.outside or f"{field.name} out of range{_interval(field)}", param=field.name)
     if field.choices and value not in field.choices:
         known = ", ".join(map(str, field.choices))
-        raise BadRequest(field.outside or f"{field.name} should be one of: {known}", param=field.name)
+        raise BadRequest(field.outside or f"{field.name} must be one of: {known}", param=field.name)
     return field.read(value) if field.read else value
 
 

@@ -291,12 +291,15 @@ class OriginPolicy:
         forwarded = self._clients.forwarded_host(request)
         host = (forwarded or request.headers.get("host", "")).lower()
         if checks_host and not self._knows(host) and (self._config.hosts or not forwarded):
-            message = f"{safe(host)} is not known as a name of this server: --allowed_hosts"
+            message = f"{safe(host)} is not a known name of this server; the operator can allow it with --allowed_hosts"
             raise Forbidden(message, code="host_not_allowed")
         if checks_page and self._is_foreign(route, request, host):
             page = safe(request.headers.get("origin", "other sites"))
-            way = "--allowed_origins, or an API key" if self._every_origin else "--allowed_origins"
-            raise Forbidden(f"pages of {page} may not do this on this server: {way}", code="origin_not_allowed")
+            way = "--allowed_origins or set an API key" if self._every_origin else "--allowed_origins"
+            raise Forbidden(
+                f"web pages of {page} may not send this request to this server; the operator can allow them with {way}",
+                code="origin_not_allowed",
+            )
 
     def _knows(self, host: str) -> bool:
         found = _HOST.fullmatch(host)
@@ -403,7 +406,7 @@ def _network(name: str) -> Network:
     try:
         return ipaddress.ip_network(name, strict=False)
     except ValueError:
-        raise StartError(f"--trusted_proxies: {name!r} is neither an address nor a network, unix or all") from None
+        raise StartError(f"--trusted_proxies: {name!r} is not an IP address, a network, unix or all") from None
 
 
 @lru_cache(4096)

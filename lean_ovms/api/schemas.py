@@ -85,7 +85,7 @@ def _messages(part: Json) -> Json:
         {"role": {"enum": [*ROLE["enum"], "function"]}},
         content=any_of(STRING, array(part), NULL),
         tool_calls=any_of(array(object_of({"function": object_of({"name": STRING})})), NULL),
-        tool_call_id={"description": "with role tool: id of the answered tool call"},
+        tool_call_id={"description": "id of the tool call that a message of the role tool answers"},
         reasoning_content={"description": "reasoning of an assistant message"},
     )
     return array(message, 1)

@@ -41,15 +41,19 @@ def _metadata(value: Json) -> Json:
         raise BadRequest(f"metadata must have no more than {MAX_METADATA} entries", param="metadata")
     for key, text in value.items():
         if len(key) > MAX_METADATA_KEY:
-            raise BadRequest(f"a metadata key must have no more than {MAX_METADATA_KEY} characters", param="metadata")
+            raise BadRequest(
+                f"each key of metadata must have no more than {MAX_METADATA_KEY} characters", param="metadata"
+            )
         if not isinstance(text, str) or len(text) > MAX_METADATA_VALUE:
             raise BadRequest(
-                f"a metadata value must be a string of no more than {MAX_METADATA_VALUE} characters", param="metadata"
+                f"each value of metadata must be a string of no more than {MAX_METADATA_VALUE} characters",
+                param="metadata",
             )
     return value
 
 
-METADATA = Field("metadata", "object", "up to 16 strings by name; kept, and returned as they came", read=_metadata,
+METADATA = Field("metadata", "object",
+    "up to 16 named strings, which are stored and returned unchanged", read=_metadata,
     schema={"maxProperties": MAX_METADATA, "propertyNames": {"maxLength": MAX_METADATA_KEY},
         "additionalProperties": {"type": "string", "maxLength": MAX_METADATA_VALUE}})  # fmt: skip
 
@@ -69,11 +73,12 @@ def page_fields(default: int, most: int) -> tuple[Field, ...]:
         most: The most items that a query may ask for.
     """
     return (
-        Field("after", "string", "the id of an item: go on behind it"),
-        Field("limit", "uint", "most items of a page", low=1, high=most, default=default,
+        Field("after", "string", "id of the item after which the page begins"),
+        Field("limit", "uint", "maximum number of items in a page", low=1, high=most, default=default,
             outside=f"limit must be from 1 to {most}"),
-        Field("order", "string", "newest first, or oldest", default="desc", choices=("asc", "desc"),
-            outside="order must be one of asc, desc"),
+        Field("order", "string",
+            "desc for the newest items first, asc for the oldest", default="desc", choices=("asc", "desc"),
+            outside="order must be one of: asc, desc"),
     )  # fmt: skip
 
 

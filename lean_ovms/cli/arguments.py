@@ -149,7 +149,7 @@ def _read_words(given: dict[str, Any], without: str) -> None:
     if words:
         raise StartError(f"unrecognized arguments: {' '.join(words)} (--help lists the options)")
     if before := [name for name in pointers(without) if given.get(name) and name != IN_REPOSITORY]:
-        raise StartError(f"{model} and --{before[0]} exclude each other: both name the model")
+        raise StartError(f"{model} and --{before[0]} cannot be used together: both name the model")
     found = _model_of(model, command, without)
     if given.get("model_name"):
         found.pop("model_name", None)
@@ -161,7 +161,7 @@ def require_options(wanted: Iterable[str], known: Collection[str]) -> None:
     """Raises StartError if the meaning of a typed word needs an option that the server does not have."""
     for name in wanted:
         if name not in known:
-            raise StartError(f"this needs --{name}, an option of a feature that is left out")
+            raise StartError(f"this needs the option --{name} of a feature that was left out")
 
 
 def _model_among_names(given: dict[str, Any], without: str) -> str:
@@ -192,22 +192,22 @@ def _model_of(text: str, command: str, without: str) -> dict[str, str]:
         StartError: The text does not name a model.
     """
     if not text:
-        raise StartError("the model is empty: give a directory, or the name of a hub's model")
+        raise StartError("the name of the model is empty: give a directory, or the name of a model on the hub")
     path, known = os.path.expanduser(text), commands(without)
     by_name = command not in WORDS
     if not by_name and (os.path.exists(path) or path.startswith(("/", "."))):
         return {"model_path": path}
     if text in (demos := _demos(without)):
         if by_name:
-            raise StartError(f"{text} is part of the package: there is nothing to {command}")
+            raise StartError(f"{text} is included in lean_ovms: there is nothing to {command}")
         return {"model_path": str(demos[text]), "model_name": text}
     if text in known:
-        raise StartError(f"{text} is a command, and a command comes first: lean_ovms {text} --help")
+        raise StartError(f"{text} is a command; commands must come first: lean_ovms {text} --help")
     if not by_name and compose().format_of(PurePath(text.lower())) is not None:
         raise StartError(f"there is no file {text}")
     if HUB_MODEL.fullmatch(text):
         return hub_model(text)
-    near = hint(text, known, "a hub's model has the form organisation/name, such as OpenVINO/Qwen3-0.6B-int8-ov")
+    near = hint(text, known, "models on the hub have names like OpenVINO/Qwen3-0.6B-int8-ov")
     raise StartError(f"there is no directory or file {text} ({near})")
 
 
@@ -247,7 +247,7 @@ def _check_variables(environ: Mapping[str, str], rows: Collection[str]) -> None:
         if name == variable or name in known or of_service(name, value):
             continue
         near = hint(name.upper(), known, "--help lists the options", PREFIX)
-        raise StartError(f"the environment has {variable}, but there is no such option ({near})")
+        raise StartError(f"the environment variable {variable} does not name an option ({near})")
 
 
 def of_service(name: str, value: str) -> bool:
@@ -428,7 +428,9 @@ class _Help(argparse.Action):
         groups = ", ".join(dict.fromkeys(row.metadata["group"] for row in rows.values()))
         chosen = [row for name, row in rows.items() if topic in (ALL, row.metadata["group"], name)]
         if topic and not chosen:
-            raise StartError(f"--help={topic}: the topics are {ALL}, {groups}, and the name of an option")
+            raise StartError(
+                f"--help={topic}: there is no such topic; the topics are {ALL}, {groups}, and names of options"
+            )
         result = _make_parser()
         if topic:
             _add_groups(result, chosen, self._without)
@@ -521,7 +523,7 @@ def _from_file(path: str, rows: Mapping[str, Field[Any]]) -> dict[str, Any]:
     except ValueError as error:
         raise StartError(f"--options_file {path} is not valid JSON: {error}") from None
     if not isinstance(found, dict):
-        raise StartError(f"--options_file {path} must hold a JSON object")
+        raise StartError(f"--options_file {path} must contain a JSON object")
     values = {}
     for key, value in found.items():
         name = key.replace("-", "_")
@@ -532,7 +534,7 @@ def _from_file(path: str, rows: Mapping[str, Field[Any]]) -> dict[str, Any]:
             values[name] = from_json(value, type(rows[name].default))
         except ValueError as error:
             shown = json.dumps(value)[:80]
-            raise StartError(f"--options_file {path}: {key} takes {error}, not {shown}") from None
+            raise StartError(f"--options_file {path}: {key} must be {error}, not {shown}") from None
     return values
 
 
@@ -552,9 +554,9 @@ def _convert(row: Field[Any], text: str) -> Any:
     kind: Any = type(row.default)
     if kind is bool:
         if text.lower() not in TRUTH:
-            raise StartError(f"--{row.name} takes true or false, not {text!r}")
+            raise StartError(f"--{row.name} must be true or false, not {text!r}")
         return TRUTH[text.lower()]
     try:
         return kind(text)
     except ValueError:
-        raise StartError(f"--{row.name} takes {TYPE_NAMES[kind]}, not {text!r}") from None
+        raise StartError(f"--{row.name} must be {TYPE_NAMES[kind]}, not {text!r}") from None

@@ -87,8 +87,8 @@ def parser(name: str, notes: str = "") -> CommandParser:
 def explain(row: Command) -> NoReturn:
     """Prints the help of a command that stands for options of the server, and exits."""
     group = next((option.metadata["group"] for option in shown() if option.name == row.option), "")
-    more = f", and lean_ovms --help={group} those for this" if group else ""
-    notes = f"Its options are those of the server: lean_ovms --help shows the most used ones{more}."
+    more = f", and lean_ovms --help={group} those for this command" if group else ""
+    notes = f"It accepts the options of the server: lean_ovms --help shows the most used ones{more}."
     parser(row.word, notes).parse_args(["--help"])
     raise AssertionError("--help exits")
 

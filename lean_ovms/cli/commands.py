@@ -68,7 +68,7 @@ def run(config: Config) -> int:
     set_up_log(config, plain=bool(commands))
     try:
         if len(commands) > 1:
-            raise WrongOptions(f"--{commands[0]} and --{commands[1]} exclude each other")
+            raise WrongOptions(f"--{commands[0]} and --{commands[1]} cannot be used together")
         sources: Sources = config.part(SOURCES)()
         sources.check(config, "".join(commands))
         config = sources.with_repository(config)
@@ -83,7 +83,7 @@ def run(config: Config) -> int:
             raise  # it may be the hub's connection
         return _flush_stdout()
     except Interrupted as interrupt:
-        return _print_error("stopped; the same command goes on from here", interrupt.status)
+        return _print_error("stopped; run the same command again to continue", interrupt.status)
     except WrongOptions as error:
         return _print_error(error, ExitStatus.USAGE)
     except StartError as error:
@@ -106,7 +106,7 @@ def set_up_log(config: Config, *, plain: bool) -> None:
 
 def _serve(config: Config) -> int:
     if resources.raise_open_files(FEWEST_FILES) < FEWEST_FILES:
-        problem = f"cannot start: a server needs {FEWEST_FILES} open files, more than the limit (ulimit -n) allows"
+        problem = f"cannot start: a server needs at least {FEWEST_FILES} open files; raise the limit (ulimit -n)"
         return _print_error(problem, ExitStatus.NEVER_SERVED)
     if not config.without_model:
         prestart.prestart()

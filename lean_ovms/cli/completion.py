@@ -13,7 +13,7 @@ NAMES = ("lean_ovms", "lean-ovms")
 def script(shell: str) -> str:
     """Returns the script for bash, zsh or fish. Raises StartError for another shell."""
     if shell not in SHELLS:
-        raise StartError(f"--completion takes one of {', '.join(SHELLS)}, not {shell!r}")
+        raise StartError(f"--completion must be one of: {', '.join(SHELLS)}, not {shell!r}")
     return SHELLS[shell]()
 
 

@@ -13,7 +13,7 @@ from .command_table import commands, explain
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Prints the help and exits. Raises StartError for an unknown topic."""
     if len(argv) > 1:
-        raise StartError("help takes one command or topic")
+        raise StartError("help accepts one command or topic")
     topic = argv[0] if argv else ""
     known = commands(without_of(argv, environ))
     if topic in known and topic != "help" and (row := known[topic]).reader:

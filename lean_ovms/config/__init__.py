@@ -203,11 +203,11 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
         super().__init__(**values)
         served = self.composition.task_names
         if self.task and self.task not in served:
-            raise StartError(f"--task {self.task} is not served, only {', '.join(served)}")
+            raise StartError(f"--task must be one of: {', '.join(served)}, not {self.task}")
         if self.root_path and (not self.root_path.startswith("/") or self.root_path.endswith("/")):
             raise StartError(f"--root_path must begin with a slash and not end with one, not {self.root_path!r}")
         if self.reuse_port and self.unix_socket:
-            raise StartError("--reuse_port is for a port, and --unix_socket has none")
+            raise StartError("--reuse_port cannot be used together with --unix_socket")
 
     @classmethod
     def _has(cls, kind: type[Options]) -> bool:

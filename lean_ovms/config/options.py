@@ -106,11 +106,11 @@ def check(name: str, value: Any, row: Any) -> None:
     if high is not None and value > high:
         raise StartError(f"--{name} must be at most {high:g}, not {value:g}")
     if isinstance(value, str) and not _is_text(value):
-        raise StartError(f"--{name} must be text that UTF-8 can encode, without NUL, not {value!a}")
+        raise StartError(f"--{name} must be valid UTF-8 text without NUL, not {value!a}")
     if row["json_object"]:
         read_object(name, value)
     if choices and value not in choices:
-        raise StartError(f"--{name} must be one of {', '.join(filter(None, choices))}, not {value!r}")
+        raise StartError(f"--{name} must be one of: {', '.join(filter(None, choices))}, not {value!r}")
 
 
 def read_object(name: str, value: str) -> dict[str, Any]:

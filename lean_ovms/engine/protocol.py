@@ -524,7 +524,7 @@ class Decoder:
                 except StopIteration:
                     raise FrameError(f"{record.kind} without its attachment") from None
                 except UnicodeDecodeError:
-                    raise FrameError(f"{record.kind} with an attachment that is no text") from None
+                    raise FrameError(f"{record.kind} with an attachment that is not text") from None
             if next(parts, None) is not None:
                 raise FrameError("an attachment without a record")
         return records

@@ -27,7 +27,7 @@ class Record:
     role: ClassVar[str] = EVENT
     """The role of the record: COMMAND, EVENT, PARTIAL or ANSWER."""
 
-    unhandled: ClassVar[str] = "this engine does not know the command"
+    unhandled: ClassVar[str] = "this engine does not know this command"
     """The error message if nothing in an engine handles this command."""
 
     def __init_subclass__(cls) -> None:

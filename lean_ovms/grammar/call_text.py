@@ -28,7 +28,7 @@ def calls_text(form: CallForm | None, calls: Sequence[WrittenCall]) -> str:
     """Returns the text of the tool calls of one message. Calls that the form cannot write are plain JSON."""
     try:
         if form is None:
-            raise CannotEnforce("the family has no form")
+            raise CannotEnforce("the model's family has no fixed form of calls")
         ones = [_text(form.one(_tool_of(call))) for call in calls]
     except (CannotEnforce, GrammarInvalid):
         return "\n".join(json.dumps(call._asdict(), ensure_ascii=False) for call in calls)
@@ -38,7 +38,7 @@ def calls_text(form: CallForm | None, calls: Sequence[WrittenCall]) -> str:
 def _tool_of(call: WrittenCall) -> Tool:
     """Returns a tool whose schema allows exactly these arguments. Raises CannotEnforce if they are not an object."""
     if not isinstance(call.arguments, dict):
-        raise CannotEnforce("the arguments are no object")
+        raise CannotEnforce("the arguments are not an object")
     constants = {name: {"const": value} for name, value in call.arguments.items()}
     return Tool(call.name, {"type": "object", "properties": constants, "required": [*constants]}, set())
 

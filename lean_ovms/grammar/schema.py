@@ -30,9 +30,9 @@ def resolved(root: Schema, ref: str) -> Schema | None:
         try:
             found = found[int(name)] if isinstance(found, list) else found[name]
         except (KeyError, IndexError, ValueError, TypeError):
-            raise GrammarInvalid(f"$ref {ref[:80]} leads nowhere") from None
+            raise GrammarInvalid(f"$ref {ref[:80]} does not exist in the schema") from None
     if not isinstance(found, dict | bool):
-        raise GrammarInvalid(f"$ref {ref[:80]} does not lead to a schema")
+        raise GrammarInvalid(f"$ref {ref[:80]} does not point to a schema")
     return found
 
 
@@ -49,7 +49,7 @@ def _flat(root: Schema, schema: Schema, left: list[int]) -> Schema:
         return schema
     left[0] -= 1
     if left[0] < 0:
-        raise GrammarTooComplex("the schema is put together from too many others")
+        raise GrammarTooComplex("the schema combines too many other schemas")
     whole: Json = {key: value for key, value in schema.items() if key not in ("$ref", "allOf")}
     for part in _parts(root, schema):
         found = _flat(root, part, left)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from ..engine.client.replies import ReplyStream
 from ..engine.protocol import REPETITION, DetailedTokens, Progress, SpokenTokens, Tokens
-from ..errors import RequestError, RequestTimeout
+from ..errors import RequestError, too_slow
 from ..observability.records import GenerationRecord, TokenTimer
 from ..text.decode.detokenizer import Detokenizer, WindowDetokenizer
 from ..types import (
@@ -270,8 +270,7 @@ class Generation:
     def end_after(self, timeout_s: float) -> None:
         """Ends the generation with a RequestTimeout unless it finishes within timeout_s seconds of the request."""
         left_s = self._requested_at + timeout_s - time.monotonic()
-        error = RequestTimeout(f"the request took longer than this server's limit of {timeout_s:g} s")
-        self._deadline = asyncio.get_running_loop().call_later(left_s, self._reply.abort, error)
+        self._deadline = asyncio.get_running_loop().call_later(left_s, self._reply.abort, too_slow())
 
     async def aclose(self) -> None:
         """Cancels the unfinished choices in the engine. Idempotent."""

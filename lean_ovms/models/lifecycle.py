@@ -439,7 +439,7 @@ class ModelLifecycle(Residency):
             self.directory = before  # so that the next restart finds the files changed, too
             raise
         if not same:
-            log.warning("%s: its files have changed, and are served as they are now: %s", self.name, self.summary)
+            log.warning("the files of %s have changed; serving the new ones: %s", self.name, self.summary)
 
     def _update(self, info: ModelInfo, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from ..config import Config
-from ..errors import BadRequest, ModelNotFound, RequestError, RequestTimeout, Unavailable, not_loaded, sleeping
+from ..errors import BadRequest, ModelNotFound, RequestError, Unavailable, not_loaded, sleeping
 from ..manifest import named
 from ..observability.logging import safe
 from ..observability.records import GenerationRecord, current_record
@@ -22,11 +22,6 @@ from ..types import Json
 from .lifecycle import RETRY_S, ModelLifecycle, arrival
 
 M = TypeVar("M", bound="Model")
-
-
-def too_slow() -> RequestTimeout:
-    """Returns the error for a request that has taken longer than request_timeout_s."""
-    return RequestTimeout("the request took longer than this server lets a request take")
 
 
 @dataclass(slots=True)
@@ -215,7 +210,7 @@ class Model(ModelLifecycle):
         """
         residence = (self._base or self).residence
         kept = residence is not None and residence.keep(seconds)
-        return [] if kept or seconds is None else ["keep_alive has no effect: the model stays in memory"]
+        return [] if kept or seconds is None else ["keep_alive has no effect: this model always stays in memory"]
 
     def retain(self) -> None:
         """Counts one more use, which lasts beyond the current Hold until `release`."""
@@ -275,8 +270,7 @@ class Model(ModelLifecycle):
         """Returns this model if it is of this class. Raises RequestError if it has another task."""
         if not isinstance(self, kind):
             raise BadRequest(
-                f"The model {safe(self.name)!r} does {self.task}, not {kind.task}; "
-                f"it is served under {self.served_under}",
+                f"The model {safe(self.name)!r} is for {self.task}, not for {kind.task}; use it at {self.served_under}",
                 param="model",
                 code="wrong_task",
                 status=max(kind.wrong_task_status, self.wrong_task_status),

@@ -81,7 +81,7 @@ class ModelRegistry:
         model = self.models.get(name) or self.names.get(name)
         if model is None or not (helper or may_use(name)):
             known = ", ".join(self.names)
-            raise ModelNotFound(f"The model {safe(name)!r} does not exist; served: {known}", param="model")
+            raise ModelNotFound(f"The model {safe(name)!r} does not exist; served models: {known}", param="model")
         if not helper and (record := current_record.get()):
             record.model = model.name
         found = model.require_task(kind)

@@ -121,7 +121,7 @@ class TokenModel(Model):
     async def _encode(self, texts: list[str], add_special_tokens: bool) -> list[list[int]]:
         limit = max(MIN_ENCODE_LIMIT, 4 * self.info.context_length)
         if sum(map(len, texts)) > limit:
-            raise BadRequest(f"more than {limit} characters to tokenize", code="context_length_exceeded")
+            raise BadRequest(f"the texts to tokenize have more than {limit} characters", code="context_length_exceeded")
         return await self.tokenizer.encode(texts, add_special_tokens, current_client())
 
     async def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
@@ -169,9 +169,7 @@ class TextModel(TokenModel):
         if length := self.config.max_model_len:
             limit = model_config.context_length(model_config.read(self.config.model_dir))
             if 0 < limit < length:
-                raise WrongOptions(
-                    f"--max_model_len {length} is more than the {limit} tokens that the model was made for"
-                )
+                raise WrongOptions(f"--max_model_len {length} exceeds the model's context length of {limit} tokens")
         if self.config.chat_template:
             from ..repository.model_dir import ModelDir
             from ..text.template.chat_template import ChatTemplate
@@ -207,7 +205,7 @@ class TextModel(TokenModel):
             self.endpoints = ("/v1/chat/completions",)
         if problem := self.chat_format.template.problem:
             self.endpoints, self.routed_as = ("/v1/completions",), ""
-            log.warning("%s serves no chat: %s", self.name, problem)
+            log.warning("%s does not serve chats: %s", self.name, problem)
 
     @property
     def template_source(self) -> str:
@@ -360,7 +358,7 @@ class TextModel(TokenModel):
             requested_at, record = time.monotonic(), current_record.get()
             text, add_special_tokens = await model._prompt_input(prompt, truncate, truncation_side)
             if model.config.log_prompts:
-                log.info("prompt of %s: %s", record.request_id if record else "-", safe(str(text), MAX_LOGGED))
+                log.info("prompt of request %s: %s", record.request_id if record else "-", safe(str(text), MAX_LOGGED))
             tail = text[-PROMPT_TAIL:] if isinstance(text, str) else ""
             combines = "beam_control" in model.info.capabilities
             structured = model.chat_format.structured_output(output, sampling, tail, model.offload, combines=combines)
@@ -478,7 +476,7 @@ def _check_model(option: str, path: Path) -> None:
     wrong = f"--{option} {path}"
     try:
         if not files.exists(path):
-            raise WrongOptions(f"{wrong}: there is {model_file.absent(path)}")
+            raise WrongOptions(f"{wrong}: {model_file.absent(path)}")
         if path.is_dir() and not (path / weights.TEXT_NETWORKS[0]).is_file():
             raise WrongOptions(f"{wrong} has no {weights.TEXT_NETWORKS[0]}")
     except OSError as error:

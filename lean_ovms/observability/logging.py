@@ -384,7 +384,7 @@ class ReopeningFileHandler(LineHandler):
             self._drop(created, error)
         else:
             if self._dropped:
-                text = "%s is written again: %d lines are not in it"
+                text = "%s can be written again; %d lines are missing in it"
                 self._report(log_record(logging.INFO, text, self._path, self._dropped))
                 self._dropped, self._reported_at = 0, float("-inf")
 
@@ -396,7 +396,7 @@ class ReopeningFileHandler(LineHandler):
         self._dropped += 1
         if abs(now - self._reported_at) >= REPEAT_S:  # the clock may be set back
             self._reported_at = now
-            text = "--log_path %s: %s: lines are missing there"
+            text = "cannot write to --log_path %s: %s; log lines are lost"
             self._report(log_record(logging.ERROR, text, self._path, error.strerror))
 
     def _close_file(self) -> None:

@@ -128,7 +128,7 @@ def _generation_config(path: Path, other: str) -> dict[str, Any]:
         return {}
     file = path / (other or "generation_config.json")
     if other and not os.path.isfile(file):
-        raise StartError(f"--generation_config_path: there is no file {file}", reason="One of its files is missing.")
+        raise StartError(f"--generation_config_path: no such file {file}", reason="One of its files is missing.")
     return _json(file)
 
 
@@ -161,10 +161,10 @@ def detect_task(path: Path, composition: Composition | None = None) -> str:
 
 def _check(path: Path, task: str) -> None:
     if not exists(path):
-        kinds = f"a model's directory, {compose().a_model_file}or the name of a hub's model, ORGANISATION/NAME"
+        kinds = f"a model's directory, {compose().a_model_file}or the name of a model on the hub (ORGANISATION/NAME)"
         hub = f"give {kinds}, as source_model"
         if HUB_NAME.fullmatch(str(path)):
-            hub = f"if {path} is a model of the hub, give it as source_model"
+            hub = f"if {path} is a model on the hub, give it as source_model"
         raise StartError(f"there is no model at {path}: {model_file.absent(path)}; {hub}", reason=MISSING)
     if not path.is_dir():
         others = " or ".join(f"a {row.suffix} file" for row in compose().formats)
@@ -225,7 +225,7 @@ def _describe(path: Path) -> str:
     if (path / "model_index.json").is_file():
         return "it looks like an image generation pipeline that was not exported to OpenVINO"
     if any(path.glob("[0-9]*/*.xml")):
-        return "it looks like a versioned model that is not generative, which this server does not serve"
+        return "it looks like a versioned model for classical inference, which this server does not support"
     if is_checkpoint(path):
         return (
             "it looks like a Hugging Face checkpoint; convert it with: "
@@ -234,8 +234,8 @@ def _describe(path: Path) -> str:
     inside = sorted(entry.name for entry in path.iterdir())
     below = [entry.parent.name for entry in path.glob(f"*/{TEXT_NETWORKS[0]}")]
     if below:
-        return f"there is a model one level below, in {sorted(below)[0]}"
-    content = f"it holds {', '.join(inside[:8])}{', ...' if len(inside) > 8 else ''}" if inside else "it is empty"
+        return f"its subdirectory {sorted(below)[0]} contains a model"
+    content = f"it contains {', '.join(inside[:8])}{', ...' if len(inside) > 8 else ''}" if inside else "it is empty"
     return f"{content}; export a model with: optimum-cli export openvino --model NAME {shlex.quote(str(path))}"
 
 
@@ -261,7 +261,7 @@ def _json(file: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise StartError(f"{file} is not valid JSON: {error}") from error
     if not isinstance(value, dict):
-        raise StartError(f"{file} must hold a JSON object")
+        raise StartError(f"{file} must contain a JSON object")
     return value
 
 

@@ -74,7 +74,7 @@ def parts(file: Path, wanted: Callable[[str], object]) -> Iterator[tuple[str, by
 
 def _tensor(data: Any, start: int, name: str, row: dict[str, Any]) -> TensorInfo:
     if row.get("dtype") not in FLOATS:
-        raise ValueError(f"{name} is of the type {row.get('dtype')}")
+        raise ValueError(f"{name} has the unsupported type {row.get('dtype')}")
     begin, end = row["data_offsets"]
     data.seek(start + begin)
     return TensorInfo(row["dtype"], tuple(row["shape"]), data.read(end - begin))
@@ -90,7 +90,7 @@ def _header(data: Any, file_size: int) -> tuple[dict[str, Any], int]:
     except RecursionError as error:
         raise ValueError(str(error)) from None
     if not isinstance(rows, dict):
-        raise ValueError("its header is no object")
+        raise ValueError("its header is not an object")
     rows.pop("__metadata__", None)
     for name, row in rows.items():
         _check_row(name, row, file_size - 8 - size)
@@ -105,9 +105,9 @@ def _check_row(name: str, row: Any, size: int) -> None:
         raise ValueError(f"{name[:200]} has no valid dtype, shape and data_offsets")
     begin, end = offsets
     if not begin <= end <= size:
-        raise ValueError(f"{name[:200]} lies outside of the file, or ends before it begins")
+        raise ValueError(f"{name[:200]} has data_offsets outside of the file, or in the wrong order")
     if kind in FLOATS and math.prod(shape) * FLOATS[kind] != end - begin:
-        raise ValueError(f"{name[:200]} has {end - begin} bytes, which is not what its shape {shape} takes")
+        raise ValueError(f"{name[:200]} has {end - begin} bytes, which does not match its shape {shape}")
 
 
 def _counts(values: Any) -> bool:

@@ -71,7 +71,7 @@ def short_file(directory: Path, *, needed_only: bool = False) -> str:
         if needed_only and network.name not in needed:
             continue
         if _is_cut(network):
-            return f"{network} ends too early: copy, pull or export the model again"
+            return f"{network} is truncated: copy, pull or export the model again"
         size = max((place + size for _, place, size in _constants(network)), default=0)
         weights = network.with_suffix(".bin")
         try:
@@ -79,7 +79,7 @@ def short_file(directory: Path, *, needed_only: bool = False) -> str:
         except OSError:
             found = 0
         if found < size:
-            return f"{weights} has {found} of {size} bytes: copy, pull or export the model again"
+            return f"{weights} is truncated, with {found} of {size} bytes: copy, pull or export the model again"
     return ""
 
 
@@ -110,7 +110,7 @@ def memory(directory: Path, free: int) -> str:
         directory: The directory of the model.
         free: The free memory in bytes.
     """
-    return f"its weights take {weights_bytes(directory) / GIGA:.1f} GB, {free / GIGA:.1f} GB of memory are free"
+    return f"its weights take {weights_bytes(directory) / GIGA:.1f} GB, and {free / GIGA:.1f} GB of memory are free"
 
 
 def too_large(directory: Path, free: int) -> bool:

@@ -19,7 +19,7 @@ def checked(config: Config) -> Config:
     for row in listed(config.without):
         path = config.value(row.name) if row.metadata["path"] == PRESENT_DIRECTORY else ""
         if path and not os.path.isdir(path):  # Path.is_dir() raises where a directory above it cannot be read
-            raise WrongOptions(f"--{row.name} {path}: there is no such directory")
+            raise WrongOptions(f"--{row.name} {path}: no such directory")
     _check_defaults(config.override_generation_config)
     return config.replace(api_key=kind_of(config).own_key(config))
 

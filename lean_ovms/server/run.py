@@ -140,7 +140,7 @@ async def serve(app: App, notifier: SystemdNotifier | None = None) -> int:
         app.services.draining = True
         notifier.notify(STOPPING, "STATUS=finishing running requests")
         if app.config.drain_delay_s:
-            logger.info("stopping: not ready any more, serving for another %g s", app.config.drain_delay_s)
+            logger.info("stopping: reporting not ready, but serving for another %g s", app.config.drain_delay_s)
             await _until(asyncio.sleep(app.config.drain_delay_s), signals.force)
         logger.info("stopping: waiting up to %g s for running requests", app.config.drain_timeout_s)
         await _until(drain(app, server), signals.force)
@@ -165,8 +165,8 @@ def _log_if_open(config: Config, addresses: Sequence[str], keys: ApiKeys) -> Non
     if not keys.required and not all(ip_address(host or "").is_loopback for host in hosts):
         row = config.composition.parts.get(API_KEYS)
         logger.warning(
-            "there is no API key: everybody who can reach this machine may use the server, and stop it; "
-            "%s or --rest_bind_address 127.0.0.1 changes that",
+            "no API key is set: everybody who can reach this machine may use the server, and stop it; to prevent this, "
+            "set %s or --rest_bind_address 127.0.0.1",
             "the variable API_KEY" if row is None else f"--{row.options[0]} FILE",
         )
 
@@ -174,8 +174,8 @@ def _log_if_open(config: Config, addresses: Sequence[str], keys: ApiKeys) -> Non
 def _log_ready(app: App, addresses: Sequence[str]) -> None:
     ready = ", ".join(name for name, model in app.registry.models.items() if model.ready)
     if not ready and app.registry.models:
-        asked = f", or at POST {RELOAD}" if RELOAD in router.paths(app.config.composition) else ""
-        logger.warning("no model could be loaded: requests get a 503; %s%s", RETRIED, asked)
+        asked = f", or after POST {RELOAD}" if RELOAD in router.paths(app.config.composition) else ""
+        logger.warning("no model could be loaded, so requests get a 503; %s%s", RETRIED, asked)
         return
     logger.info("ready: %s; %s", ready or "no models", _entry_points(addresses, app.config))
 
@@ -193,7 +193,7 @@ def _entry_points(addresses: Sequence[str], config: Config) -> str:
         )
     base = re.sub(r"//(0\.0\.0\.0|\[::\])", "//localhost", addresses[0]) + config.root_path
     people = " and ".join(base + path for path in router.pages(config))
-    return f"clients use {base}/v1" + (f", people {people}" if people else "")
+    return f"clients use {base}/v1" + (f", browsers {people}" if people else "")
 
 
 class Signals:
@@ -217,7 +217,7 @@ class Signals:
             self.stop.set()
             self._stopped_at = now
         elif number == signal.SIGINT and now - self._stopped_at >= TWICE_S:
-            logger.info("waiting no longer")
+            logger.info("stopping: no longer waiting for running requests")
             self.force.set()
 
 
@@ -265,7 +265,7 @@ def _run(main: Coroutine[Any, Any, int]) -> int:
     try:
         import uvloop
     except ImportError:
-        logger.warning("uvloop is not installed: streams cost about twice as much time")
+        logger.warning("uvloop is not installed: streams take about twice as much CPU time")
         return asyncio.run(main)
     return uvloop.run(main)
 
@@ -283,7 +283,10 @@ def _max_connections(configured: int) -> int:
     possible = max(limit - OWN_FILES, limit // 4)
     if possible < configured:
         logger.warning(
-            "only %d files may be open: %d connections, not --max_connections %d", limit, possible, configured
+            "the limit of %d open files allows %d connections instead of --max_connections %d",
+            limit,
+            possible,
+            configured,
         )
     return min(possible, configured)
 
@@ -327,9 +330,7 @@ class SystemdNotifier:
                 sock.connect(self._address)
                 sock.send("\n".join(lines).encode())
         except OSError as error:
-            logging.getLogger("lean_ovms").warning(
-                "the supervisor at NOTIFY_SOCKET does not listen: %s", error.strerror
-            )
+            logging.getLogger("lean_ovms").warning("cannot notify the supervisor at NOTIFY_SOCKET: %s", error.strerror)
 
     async def keep_alive(self) -> None:
         """Reports twice per watchdog period that the event loop is running, until it is cancelled."""

@@ -82,7 +82,7 @@ class RequestBody:
             self._spool = Spool()
         except OSError as error:  # too many open files: it stays in memory
             # Not its traceback, which holds the caller's buffer.
-            log.warning("a large form is kept in memory: %s", str(error))
+            log.warning("a large form is kept in memory, since it cannot be written to a file: %s", str(error))
             self._form = False
             return
         with self._memory.getbuffer() as view:
@@ -95,13 +95,13 @@ class RequestBody:
             if not self._failed:
                 self._spool.write(view)
         except OSError as error:
-            log.error("a large form cannot be stored: %s", str(error))
+            log.error("a large form cannot be written to its temporary file: %s", str(error))
             self._failed = True
 
     def check(self) -> None:
         """Raises Unavailable if part of the body could not be stored."""
         if self._failed:
-            raise Unavailable("no room for this request's body", code="too_many_large_requests")
+            raise Unavailable("the body of this request could not be stored", code="too_many_large_requests")
 
     def into(self, request: Request) -> Request:
         """Hands the body over to a request, and returns the request.
@@ -196,7 +196,7 @@ class RequestResponseCycle:
         except asyncio.CancelledError:
             if self.cancelled:
                 raise
-            await self._fail("the response was cancelled from within")
+            await self._fail("the response was cancelled by the server")
         except Exception:
             await self._fail("the response failed")
         finally:
@@ -212,7 +212,7 @@ class RequestResponseCycle:
         except asyncio.CancelledError:
             if self.cancelled:
                 raise
-            log.exception("the handler was cancelled from within")
+            log.exception("the handler was cancelled by the server")
         except Exception:
             log.exception("the handler failed")
         return self.error_response(InternalError())

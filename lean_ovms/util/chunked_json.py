@@ -325,7 +325,7 @@ class _Reader:
 
     def _open(self, at: int) -> None:
         if len(self._stack) >= MAX_LEVELS:
-            raise TooDeep("it is nested too deep")
+            raise TooDeep("it is nested too deeply")
         if not self._stack and self._data[self._start : at].strip(_SPACE):
             raise self._invalid("unexpected character", 0)
         self._stack.append(_Container(at, at + 1, self._data[at] == 0x7B))
@@ -501,7 +501,7 @@ class _Reader:
             if not part.isascii():
                 limit = MAX_WIDE_TEXT_CHARS
             if len(text) > limit and not is_data:
-                raise TextTooLong(f"a text of more than {limit} characters near byte {cuts[0]}")
+                raise TextTooLong(f"a string has more than {limit} characters near byte {cuts[0]}")
         return text
 
     def _parse_text(self, piece: bytes, at: int) -> str:

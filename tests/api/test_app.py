@@ -25,7 +25,7 @@ async def test_an_unknown_path_is_a_404_and_a_known_one_names_its_methods(make_a
         error = (await whole(response))["error"]
         assert (error["code"], error["message"]) == (
             "not_found",
-            f"Invalid request URL: {path}; /docs says what is served",
+            f"Invalid request URL: {path}; /docs lists the endpoints",
         )
     response = await get(app, CHAT)
     assert response.status == 405
@@ -82,7 +82,7 @@ async def test_a_wrong_base_url_is_distinguished_from_a_right_one(make_app: Make
 async def test_a_path_that_is_like_none_has_no_hint(make_app: MakeApp, path: str) -> None:
     app, _ = await make_app()
     message = (await whole(await get(app, path)))["error"]["message"]
-    assert message.endswith("; /docs says what is served")
+    assert message.endswith("; /docs lists the endpoints")
 
 
 async def test_a_server_without_its_documentation_does_not_point_to_it(make_app: MakeApp) -> None:

@@ -69,7 +69,7 @@ def test_unix_and_all_are_trusted_by_their_names() -> None:
 
 
 def test_what_is_no_address_stops_the_start() -> None:
-    with pytest.raises(StartError, match=r"--trusted_proxies: 'proxy\.local' is neither"):
+    with pytest.raises(StartError, match=r"--trusted_proxies: 'proxy\.local' is not an IP"):
         Clients(Config(trusted_proxies="10.0.0.1, proxy.local"))
 
 
@@ -125,5 +125,5 @@ async def test_the_sequences_of_a_request_are_limited(make_app: MakeApp, fields:
     assert response.status == 400
     error = (await whole(response))["error"]
     assert error["param"] == param
-    assert "4 sequences in one request" in error["message"]
+    assert "limit of 4 sequences" in error["message"]
     assert not engine.submitted

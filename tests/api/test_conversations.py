@@ -160,7 +160,7 @@ async def test_an_unknown_role_is_refused_with_those_that_are_known(make_app: Ma
         )
         assert response.status == 400
         text = bytes(response.body).decode()
-        assert "must be one of system, developer, user, assistant, tool, not 'robot'" in text
+        assert "must be one of: system, developer, user, assistant, tool, not 'robot'" in text
 
 
 async def test_a_call_needs_a_name(make_app: MakeApp) -> None:

@@ -26,7 +26,7 @@ def post(body: bytes, content_type: str = "application/json") -> Request:
 
 def test_a_coded_body_is_refused_by_the_name_of_its_coding() -> None:
     coded = Request("POST", "/", headers={"content-type": "application/json", "content-encoding": "gzip"}, body=b"\x1f")
-    with pytest.raises(UnsupportedMediaType, match="Content-Encoding gzip is not read"):
+    with pytest.raises(UnsupportedMediaType, match="Content-Encoding gzip is not supported"):
         json_body(coded)
     plain = Request("POST", "/", headers={"content-encoding": "Identity"}, body=b"{}")
     assert json_body(plain) == {}
@@ -119,7 +119,7 @@ def test_an_integer_of_a_query(text: str, value: int | None) -> None:
         ("stop", 5, "stop is not a string or array of strings"),
         ("stop", ["a", 5], "stop array contains non string element"),
         ("stop", ["a"] * 17, "stop array must have no more than 16 strings"),
-        ("stop", ["a" * 4096] * 5, "stop strings must have no more than 16384 characters in all"),
+        ("stop", ["a" * 4096] * 5, "all stop strings together must have no more than 16384 characters"),
         ("stop", "", "stop strings must not be empty"),
         ("stop_token_ids", [1, -1], "stop_token_ids[1] is not a token id"),
         ("stop_token_ids", [True], "stop_token_ids[0] is not a token id"),

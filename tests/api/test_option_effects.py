@@ -100,7 +100,7 @@ def test_defaults_of_requests_come_from_the_file_asked_for(tmp_path: Path) -> No
     (tmp_path / "other.json").write_text('{"top_k": 2}')
     assert model_dir.read(tmp_path).generation_config == {"top_k": 1}
     assert model_dir.read(tmp_path, generation_config="other.json").generation_config == {"top_k": 2}
-    with pytest.raises(StartError, match="--generation_config_path: there is no file"):
+    with pytest.raises(StartError, match="--generation_config_path: no such file"):
         model_dir.read(tmp_path, generation_config="none.json")
 
     assert model_dir.read(tmp_path, generation_config="none").generation_config == {}
@@ -166,12 +166,12 @@ async def test_every_stream_ends_with_token_counts_if_asked_for(
     [
         (
             {"max_model_len": 131073},
-            "--max_model_len 131073 is more than the 131072 tokens that the model was made for",
+            "--max_model_len 131073 exceeds the model's context length of 131072 tokens",
         ),
         ({"tool_parser": "hermes"}, "--tool_parser must be none or one of .*hermes3"),
         ({"reasoning_parser": "deep"}, "--reasoning_parser must be none or one of"),
         ({"chat_template": "{{"}, "--chat_template: "),
-        ({"chat_template": "/no/such"}, "--chat_template: neither the text of a template nor a readable file"),
+        ({"chat_template": "/no/such"}, "--chat_template is neither a readable file nor a template"),
     ],
 )
 async def test_what_needs_no_engine_is_checked_before_one_is_started(options: dict[str, Any], message: str) -> None:

@@ -220,7 +220,7 @@ async def test_a_score_template_is_not_rendered_to_the_end_for_texts_that_are_to
     response = await post(app, "/rerank", {"model": "e", "query": "x" * 1000, "documents": ["a"] * MANY})
     body = await whole(response)
     assert response.status == 400
-    assert "characters in all" in body["error"]["message"]
+    assert "inputs together have" in body["error"]["message"]
     assert counted.inline + counted.threaded < MANY
 
 

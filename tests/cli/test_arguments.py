@@ -61,72 +61,75 @@ def test_the_api_key_comes_from_the_environment_and_never_goes_to_the_engine() -
         (["--no_such"], "unrecognized arguments: --no_such (--help lists the options)"),
         (["--rest-prot", "1"], "unrecognized arguments: --rest_prot (did you mean --rest_port?)"),
         (["--sse_ping_s", "nan"], "--sse_ping_s must be a finite number, not nan"),
-        (["--task", "video"], "--task video is not served, only text_generation, text2speech"),
-        (["--grpc_workers", "2"], "--grpc_workers is not possible: this server has no gRPC service; use REST"),
-        (["--shape=auto"], "--shape is not possible: it is for models that are not generative"),
+        (["--task", "video"], "--task must be one of: text_generation, text2speech"),
+        (["--grpc_workers", "2"], "--grpc_workers is not supported: this server has no gRPC service; use REST"),
+        (["--shape=auto"], "--shape is not supported: it is for models that are not generative"),
         (
             ["--reasoning-budget", "9"],
-            "--reasoning_budget takes 0 or -1; send thinking_token_budget with a request for",
+            "--reasoning_budget must be 0 or -1 (requests may set others by",
         ),
-        (["--reasoning-format", "x"], "--reasoning_format takes one of none, auto, deepseek, not 'x'"),
-        (["--idle_sequence_cleanup"], "--idle_sequence_cleanup is not possible"),
+        (["--reasoning-format", "x"], "--reasoning_format must be one of none, auto, deepseek; it is 'x'"),
+        (["--idle_sequence_cleanup"], "--idle_sequence_cleanup is not supported"),
         (
             ["--source_loras", "a=b"],
-            "--source_loras is not possible: give the adapters of an image model as --lora_modules NAME=FILE",
+            "--source_loras is not supported: give the adapters of an image model as --lora_modules NAME=FILE",
         ),
-        (["--normalize", "no"], "--normalize must be one of true, false, not 'no'"),
-        (["--rest_port", "x"], "--rest_port takes a whole number, not 'x'"),
+        (["--normalize", "no"], "--normalize must be one of: true, false, not 'no'"),
+        (["--rest_port", "x"], "--rest_port must be a whole number, not 'x'"),
         (["--rest_port", "70000"], "--rest_port must be at most 65535, not 70000"),
         (["--drain_timeout_s", "-1"], "--drain_timeout_s must be at least 0, not -1"),
-        (["--prompt_lookup", "maybe"], "--prompt_lookup takes true or false, not 'maybe'"),
+        (["--prompt_lookup", "maybe"], "--prompt_lookup must be true or false, not 'maybe'"),
         (["--log_level", "LOUD"], "--log_level must be one of"),
-        (["--ssl_certfile", "x"], "--ssl_certfile and --ssl_keyfile go together"),
+        (["--ssl_certfile", "x"], "--ssl_certfile and --ssl_keyfile must be used together"),
         (["--ssl-ca-certs", "x"], "--ssl_ca_certs needs --ssl_certfile and --ssl_keyfile"),
         (
             ["stray"],
-            "there is no directory or file stray (a hub's model has the form organisation/name, such as OpenVINO/Qwen3",
+            "there is no directory or file stray (models on the hub have names like OpenVINO/Qwen3",
         ),
         (["sreve", "a/b"], "there is no command sreve (did you mean serve?)"),
         (["lst"], "there is no command lst (did you mean list?)"),
         (["serve", "a/b", "c/d"], "unrecognized arguments: c/d"),
-        (["serve", "a/b", "--model_path", "x"], "a/b and --model_path exclude each other"),
+        (["serve", "a/b", "--model_path", "x"], "a/b and --model_path cannot be used together"),
         (["serve", ""], "the model is empty"),
-        (["-c", "many"], "--max_model_len takes a whole number, not 'many'"),
-        (["--ctx-size", "xk"], "--ctx_size takes a number of tokens, such as 8192 or 8k, not 'xk'"),
-        (["--dtype", "int4"], "--dtype takes one of auto, float32"),
+        (["-c", "many"], "--max_model_len must be a whole number, not 'many'"),
+        (["--ctx-size", "xk"], "--ctx_size must be a number of tokens, such as 8192 or 8k; it is 'xk'"),
+        (["--dtype", "int4"], "--dtype must be one of auto, float32"),
         (
             ["--limit-mm-per-prompt", '{"audio": 1}'],
-            '--limit_mm_per_prompt takes {"image": N}; only images are limited',
+            '--limit_mm_per_prompt must be {"image": N}, since only images are limited',
         ),
-        (["--quantization", "awq"], "--quantization is not possible: quantize at the conversion"),
-        (["--plugin_config.A.B", "1", "--plugin_config.A.B.C", "2"], "--plugin_config.A.B.C: B has a value already"),
-        (["--tools", "all"], "--tools is not possible: functions are called by clients"),
-        (["--mirostat", "2"], "--mirostat is not possible: there is no such sampler"),
+        (["--quantization", "awq"], "--quantization is not supported: quantize at the conversion"),
+        (["--plugin_config.A.B", "1", "--plugin_config.A.B.C", "2"], "--plugin_config.A.B.C: B already has a value"),
+        (["--tools", "all"], "--tools is not supported: functions are called by clients"),
+        (["--mirostat", "2"], "--mirostat is not supported: there is no such sampler"),
         (
             ["--spec-type", "draft-other"],
-            "--spec_type takes one of none, ngram, ngram-simple",
+            "--spec_type must be one of none, ngram, ngram-simple",
         ),
-        (["--spec-method", "medusa"], "--spec_method takes one of none, ngram"),
-        (["--spec-tokens", "many"], "--spec_tokens takes a number"),
-        (["-rea", "maybe"], "-rea takes one of auto, on, off, not 'maybe'"),
+        (["--spec-method", "medusa"], "--spec_method must be one of none, ngram"),
+        (["--spec-tokens", "many"], "--spec_tokens must be a number"),
+        (["-rea", "maybe"], "-rea must be one of auto, on, off; it is 'maybe'"),
         (["--hf-overrides.a"], "--hf-overrides.a needs a value"),
         (
             ["--speculative-config.method", "medusa"],
-            '--speculative_config takes {"method": "ngram", "suffix"',
+            '--speculative_config must be {"method": "ngram", "suffix"',
         ),
-        (["--speculative-config", "ngram"], "--speculative_config takes JSON (Expecting value"),
-        (["--speculative-config", '{"method": "draft_model"}'], '--speculative_config takes {"method": "ngram"'),
-        (["--speculative-config", "[]"], "--speculative_config takes "),
-        (["--limit-mm-per-prompt.audio=1"], '--limit_mm_per_prompt takes {"image": N}; only images are limited'),
+        (["--speculative-config", "ngram"], "--speculative_config must be JSON (Expecting value"),
+        (["--speculative-config", '{"method": "draft_model"}'], '--speculative_config must be {"method": "ngram"'),
+        (["--speculative-config", "[]"], "--speculative_config must be "),
+        (
+            ["--limit-mm-per-prompt.audio=1"],
+            '--limit_mm_per_prompt must be {"image": N}, since only images are limited',
+        ),
         (["--no-enable-lora=x"], "argument --no_enable_lora: ignored explicit argument 'x'"),
         (["--no-such.member", "1"], "unrecognized arguments: --no_such"),
-        (["--temp", "warm"], "--temp takes a number, not 'warm'"),
-        (["--pooling", "sum"], "--pooling must be one of CLS, LAST, MEAN"),
+        (["--temp", "warm"], "--temp must be a number; it is 'warm'"),
+        (["--pooling", "sum"], "--pooling must be one of: CLS, LAST, MEAN"),
         (["serv", "x"], "there is no command serv (did you mean serve?)"),
         (["chta", "http://h", "--system", "x"], "there is no command chta (did you mean chat?)"),
         (["serve", "a.gguf"], "there is no file a.gguf"),
         (["serve", "org/a.GGUF"], "there is no file org/a.GGUF"),
-        (["pull", "demo"], "demo is part of the package: there is nothing to pull"),
+        (["pull", "demo"], "demo is included in lean_ovms: there is nothing to pull"),
         (["serve", "demo-embed", "--without=pooling"], "there is no directory or file demo-embed"),
     ],
 )
@@ -160,13 +163,13 @@ def test_an_options_file_is_behind_flags_and_environment(tmp_path: Path) -> None
     ("text", "message"),
     [
         ("{", "is not valid JSON"),
-        ("[]", "must hold a JSON object"),
+        ("[]", "must contain a JSON object"),
         ('{"rest_prot": 1}', "there is no option 'rest_prot' (rest_port?)"),
         ('{"api_key": "k"}', "there is no option 'api_key'"),
         ('{"options_file": "x"}', "there is no option 'options_file'"),
-        ('{"rest_port": "1"}', 'rest_port takes a whole number, not "1"'),
-        ('{"rest_port": true}', "rest_port takes a whole number, not true"),
-        ('{"access_log": 1}', "access_log takes true or false, not 1"),
+        ('{"rest_port": "1"}', 'rest_port must be a whole number, not "1"'),
+        ('{"rest_port": true}', "rest_port must be a whole number, not true"),
+        ('{"access_log": 1}', "access_log must be true or false, not 1"),
         ('{"rest_port": 70000}', "--rest_port must be at most 65535"),
     ],
 )
@@ -195,7 +198,7 @@ def test_an_empty_variable_says_nothing() -> None:
     ],
 )
 def test_a_variable_that_is_no_option_stops_the_start_with_the_nearest_name(variable: str, near: str) -> None:
-    with pytest.raises(StartError, match=re.escape(f"the environment has {variable}, but")) as caught:
+    with pytest.raises(StartError, match=re.escape(f"the environment variable {variable} does not")) as caught:
         parse([], {variable: "8001"})
     assert near in str(caught.value)
 
@@ -238,7 +241,7 @@ def test_help_has_the_most_used_options_a_group_or_one_option(capsys: pytest.Cap
     assert shown["--help=all"] == everything
     assert shown["limits"] == {row.name for row in listed() if row.metadata["group"] == "limits"}
     assert shown["--help=--max-images"] == {"max_images"}
-    with pytest.raises(StartError, match=r"--help=nothing: the topics are all, deployment, .*"):
+    with pytest.raises(StartError, match=r"--help=nothing: there is no such topic; the topics are all, deployment, .*"):
         parse(["--help=nothing"], {})
 
 
@@ -254,9 +257,9 @@ def test_help_has_nothing_of_a_feature_that_is_left_out(capsys: pytest.CaptureFi
             parse(argv, {})
         out = capsys.readouterr().out
         assert [part in out for part in parts] == there
-    with pytest.raises(StartError, match="--help=max_resolution: the topics are all, "):
+    with pytest.raises(StartError, match="--help=max_resolution: there is no such topic; the topics are all, "):
         parse(["--without=images", "--help=max_resolution"], {})
-    with pytest.raises(StartError, match=r"--help=files: the topics are (?!.*files, )"):
+    with pytest.raises(StartError, match=r"--help=files: there is no such topic; the topics are (?!.*files, )"):
         parse(["--without=batches", "--help=files"], {})
 
 
@@ -309,7 +312,7 @@ def test_a_wrong_name_of_a_feature_ends_with_status_2_and_one_line(
     with pytest.raises(SystemExit) as raised:
         cli_main._main()
     assert raised.value.code == 2
-    assert capsys.readouterr().err == "lean_ovms: --without chat: every server has this feature\n"
+    assert capsys.readouterr().err == "lean_ovms: --without chat: this feature cannot be left out\n"
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from tests.cli.conftest import Ending
 @pytest.mark.parametrize(
     ("argv", "status", "message"),
     [
-        (("--source_model", "org/model", "--model_path", "x"), 2, "--source_model and --model_path exclude"),
+        (("--source_model", "org/model", "--model_path", "x"), 2, "--source_model and --model_path cannot"),
         (("serve", "org/none", "--api_key_file", "none"), 2, "--api_key_file none: No such file"),
         (("serve", "org/none", "--override_generation_config", '{"top_p": 2}'), 2, "_generation_config: top_p"),
         (("--gguf_filename", "x.gguf"), 2, "--gguf_filename needs --source_model"),

@@ -51,9 +51,9 @@ def test_vllms_names_mean_what_they_mean_in_a_command_line(capsys: pytest.Captur
     [
         ({"max_num_seq": 4}, r"did you mean --max_num_seqs\?"),
         ({"webpage": False}, r"did you mean --web_page\?"),
-        ({"max_num_seqs": "four"}, "--max_num_seqs takes a whole number, not 'four'"),
+        ({"max_num_seqs": "four"}, "--max_num_seqs must be a whole number, not 'four'"),
         ({"max_num_seqs": 0}, "--max_num_seqs must be at least 1"),
-        ({"web_page": 2}, "--web_page takes true or false"),
+        ({"web_page": 2}, "--web_page must be true or false"),
     ],
 )
 def test_wrong_options_are_named(keywords: dict[str, Any], message: str) -> None:

@@ -123,4 +123,4 @@ def test_run_batch(tmp_path: Path) -> None:
     assert rows[21]["response"]["status_code"] == 404
     same = subprocess.run([*command[:-1], str(source)], capture_output=True, text=True, timeout=PATIENT_S, check=False)
     assert (same.returncode, source.stat().st_size > 0) == (2, True)
-    assert "the output is the input" in same.stderr
+    assert "the output file must not be the input file" in same.stderr

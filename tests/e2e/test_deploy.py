@@ -60,7 +60,7 @@ def test_the_unit_serves_no_demo_when_its_settings_are_missing(tmp_path: Path) -
         command, env={**os.environ, **environ}, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 2
-    assert f"--model_repository_path {tmp_path} has no model to serve: it is empty" in done.stderr
+    assert f"--model_repository_path {tmp_path} contains no model: it is empty" in done.stderr
 
 
 def test_the_container_copies_what_exists_and_runs_as_nobody_special() -> None:

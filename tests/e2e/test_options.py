@@ -148,7 +148,7 @@ def test_while_a_load_balancer_looks_away_readiness_is_503_and_requests_are_serv
     with start_process("--fake_engine", "--model_name", "m", "--drain_delay_s", "60") as process:
         process.wait_for("ready: m")
         process.popen.send_signal(signal.SIGTERM)
-        process.wait_for("not ready any more")
+        process.wait_for("reporting not ready")
         assert httpx.get(f"{process.url}/health", timeout=300).status_code == 503
         body = {"model": "m", "prompt": "x", "max_tokens": 2}
         assert httpx.post(f"{process.url}/v1/completions", json=body, timeout=300).status_code == 200

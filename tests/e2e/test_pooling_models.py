@@ -61,5 +61,5 @@ async def test_a_server_has_models_of_several_tasks_by_config_json(repository: P
         scores = [one.values[0] for one in await reranker.pool(pairs, PoolingParams(activation=False))]
         assert np.allclose(scores, np.ravel(expected["values"] * 20), atol=2e-5)
         assert (await reranker.stats()).steps > 1
-        with pytest.raises(BadRequest, match="'r' does rerank, not text generation; it is served under /rerank"):
+        with pytest.raises(BadRequest, match="'r' is for rerank, not for text generation; use it at /rerank"):
             app.registry.get("r", TextModel)

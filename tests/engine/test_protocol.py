@@ -187,7 +187,7 @@ def test_a_long_prompt_comes_with_its_submit_and_before_its_pixels(cuts):
     ]
 
 
-@pytest.mark.parametrize(("texts", "why"), [([b"a"], "submit without its"), ([b"a", b"\xff"], "no text")])
+@pytest.mark.parametrize(("texts", "why"), [([b"a"], "submit without its"), ([b"a", b"\xff"], "not text")])
 def test_a_long_prompt_without_its_parts_is_refused(texts, why):
     long = dataclasses.replace(SUBMIT, parts=2, texts=texts, images=[])
     with pytest.raises(protocol.FrameError, match=why):

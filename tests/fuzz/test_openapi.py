@@ -30,31 +30,32 @@ FORWARDED = "/invocations"
 """A path whose body belongs to another endpoint, which documents what is accepted."""
 EXAMPLES = examples(2)
 RULES = re.compile(
-    r" exclude each other"  # two fields, or two forms of one field
-    r"| needs | contradict each other| mutually exclusive| cannot be (combined with|greater than best_of)"
+    r" cannot (be used together|both be true)"  # two fields, or two forms of one
+    r"| needs | requires | contradict each other| mutually exclusive| cannot be (combined with|greater than best_of)"
     r"|exceeds max_tokens|^max_tokens value should be greater than 0|^Input lengths must be"
-    r"| provided, but | required, but | which is not among the (tools|functions)"  # a field that needs another one
-    r"|limit of this server|is not a token id in |supports only text"  # options, and properties of the model
-    r"| is not accepted in requests: the server |(greater|less) than max_model_len"
+    r"| provided, but | required, but |which is not in (tools|functions)"  # a field that needs another
+    r"|limit of this server|this server's limit"
+    r"|is not a token id in |supports only text"  # options, and properties of the model
+    r"| is not accepted in requests; start the server |(greater|less) than max_model_len"
     r"|maximum context length is|^suffix is not supported"
     r"|does not support Matryoshka|only supports (Matryoshka )?dimensions"
     r"|^(guided_json|json_schema|structured_outputs\.\w+) is not (valid JSON|a JSON schema)$"  # JSON within a text
     r"|^structured_outputs\.structural_tag(\.structures)? (is not an object|has neither|need)"
-    r"|out of vocabulary|is more than its text|The schema allows nothing|reads text only"
-    r"|reads no audio|^(audio is|PDF files are) not read here|does not speak|^Missing required parameter"
+    r"|out of vocabulary|cannot be returned as text|The schema allows nothing|reads text only"
+    r"|does not (read|accept|generate) audio|^this endpoint does not read|^Missing required parameter"
     r"|^continue_final_message: the final message has no text|^Unsupported (input_type|prompt_name|task:) "
-    r"|^embed_dtype is for encoding_format|has more than 64 parts"
-    r"|it is served under|has content$|document text field is missing"  # the model's task, or one of several forms
-    r"|min_count must be|pattern_size <= "
+    r"|^embed_dtype needs|has more than 64 parts"
+    r"|use it at /|has content$|document text field is missing"  # the model's task; one of several forms
+    r"|min_count must be|max_pattern_size must be"
     r"|available voices|speed must be between|language must be one of|input has \d+ characters"
     r"|must be divisible by|prompt is empty"
     r"|response_format|input is (empty|not valid)"
     r"| with id .* not found|is not stored|model (field is missing|is required)"
     r"|^Invalid PDF file|^modalities (array )?must "
-    r"|^Invalid or unsupported audio file|^file is |^Unsupported language: |^to_language should be en"  # forms
+    r"|^Invalid or unsupported audio file|^file is |^Unsupported language: |^to_language must be en"  # forms
     r"|^Missing required field|^Image parsing failed"
-    r"|\" does not support (tools|thinking|insert)|^images need a prompt|^raw mode does not support"  # Ollama's
-    r"|Stream options can only be defined|support(ed)? (streaming|with beam search)|chunking_strategy should be"
+    r"|\" does not support (tools|thinking|insert)|^images cannot be combined|^raw mode does not support"  # Ollama's
+    r"|Stream options can only be defined|support(ed)? (streaming|with beam search)|chunking_strategy must be"
 )
 """Messages of errors 400 for requests that match the document: rules between fields, options of the server, stored
 data."""

@@ -45,7 +45,7 @@ def test_a_model_is_found_by_its_name_and_the_record_of_the_request_names_it(reg
 
 
 def test_an_unknown_name_is_refused_with_those_that_are_served(registry: ModelRegistry) -> None:
-    with pytest.raises(ModelNotFound, match="'no' does not exist; served: a, b") as caught:
+    with pytest.raises(ModelNotFound, match="'no' does not exist; served models: a, b") as caught:
         registry.get("no")
     assert (caught.value.status, caught.value.param) == (404, "model")
 
@@ -60,7 +60,7 @@ def test_aliases_find_a_model_and_never_hide_a_name(registry: ModelRegistry) -> 
 
 async def test_a_model_of_another_task_is_refused_and_served_as_what_it_is(registry: ModelRegistry) -> None:
     registry.install(model("e", EmbeddingModel))
-    with pytest.raises(BadRequest, match="'e' does embeddings, not text generation; it is served under") as caught:
+    with pytest.raises(BadRequest, match="'e' is for embeddings, not for text generation; use it at") as caught:
         registry.get("e", TextModel)
     assert (caught.value.status, caught.value.param, caught.value.code) == (400, "model", "wrong_task")
     found = registry.get("e", EmbeddingModel)

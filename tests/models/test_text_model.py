@@ -65,7 +65,7 @@ async def test_files_that_were_replaced_are_served_once_an_engine_that_died_has_
     await engine.on_restart()
     for each in model.with_adapters:
         assert await each._render(HELLO) == "new:hi"
-    assert "its files have changed, and are served as they are now" in caplog.text
+    assert "have changed; serving the new ones" in caplog.text
     caplog.clear()
     before = model.chat_format
     await engine.on_restart()
@@ -191,7 +191,7 @@ async def test_tokens_are_encoded_decoded_and_shown() -> None:
     assert await model.encode(["ab", ""], False) == [[97, 98], []]
     assert await model.decode([97, 98], True) == "ab"
     assert model.token_strings([97, 0xC3]) == ["a", "�"]
-    with pytest.raises(BadRequest, match="characters to tokenize"):
+    with pytest.raises(BadRequest, match="the texts to tokenize have more than"):
         await model.encode(["x" * ((1 << 20) + 1)], False)
 
 
@@ -212,7 +212,7 @@ async def test_what_the_engine_does_not_impose_is_told_or_an_error() -> None:
     engine.notices = ["uniqueItems", "format poem"]
     generation = await start(model, constraint=OutputConstraint(format=SCHEMA))
     await generation.aclose()
-    assert generation.warnings == ["not imposed in the schema of response_format: uniqueItems, format poem"]
+    assert generation.warnings == ["not enforced in the schema of response_format: uniqueItems, format poem"]
     model, engine = await loaded(strict_response_format=True)
     engine.notices = ["uniqueItems"]
     with pytest.raises(GrammarInvalid, match="uniqueItems"):
@@ -226,7 +226,7 @@ async def test_a_constraint_that_the_engine_refuses_is_relaxed_once_and_reported
     generation = await start(model, constraint=OutputConstraint(format=SCHEMA))
     await generation.aclose()
     assert engine.constraints == [""]
-    assert generation.warnings == ["response_format was not imposed: no such thing"]
+    assert generation.warnings == ["response_format was not enforced: no such thing"]
 
 
 @pytest.mark.parametrize("options", [{"strict_response_format": True}, {}])
@@ -365,5 +365,5 @@ async def test_a_successor_of_another_task_is_a_clear_refusal() -> None:
     other = Embedding(Config(fake_engine=True, model_name="m"), FakeEngine([]))  # type: ignore[arg-type]
     await other.load()
     await model.drain(other)
-    with pytest.raises(BadRequest, match="does embeddings, not text generation; it is served under /v1/embeddings"):
+    with pytest.raises(BadRequest, match="is for embeddings, not for text generation; use it at /v1/embeddings"):
         await start(model)

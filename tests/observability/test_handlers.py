@@ -231,8 +231,8 @@ def test_a_directory_that_is_gone_is_reported_once_and_then_the_dropped_lines(ri
     rig.path.parent.mkdir()
     rig.log("four")
     assert rig.warnings == [
-        f"--log_path {rig.path}: No such file or directory: lines are missing there",
-        f"{rig.path} is written again: 3 lines are not in it",
+        f"cannot write to --log_path {rig.path}: No such file or directory; log lines are lost",
+        f"{rig.path} can be written again; 3 lines are missing in it",
     ]
     assert rig.path.read_text() == "four\n"
 
@@ -241,6 +241,6 @@ def test_a_full_disk_is_reported_once_a_minute(tmp_path: Path) -> None:
     rig = Rig(Path("/dev/full"))
     for second in range(0, 200, 10):
         rig.log("x", at=float(second))
-    assert rig.warnings == ["--log_path /dev/full: No space left on device: lines are missing there"] * 4
+    assert rig.warnings == ["cannot write to --log_path /dev/full: No space left on device; log lines are lost"] * 4
     assert 200 / logs.REPEAT_S < 4
     rig.file.close()

@@ -125,7 +125,7 @@ def complaint(path) -> str:
 def test_no_such_directory(tmp_path):
     assert complaint(tmp_path / "typo") == (
         f"there is no model at {tmp_path / 'typo'}: no such directory; give a model's directory, a GGUF file, or "
-        "the name of a hub's model, ORGANISATION/NAME, as source_model"
+        "the name of a model on the hub (ORGANISATION/NAME), as source_model"
     )
 
 
@@ -140,7 +140,7 @@ def test_each_missing_file_is_named(model, name):
     (model / name).unlink()
     others = sorted(set(FILES) - {name})
     assert complaint(model) == (
-        f"{model} is not a complete OpenVINO model: {name} missing; it holds {', '.join(others)}; "
+        f"{model} is not a complete OpenVINO model: {name} missing; it contains {', '.join(others)}; "
         f"export a model with: optimum-cli export openvino --model NAME {model}"
     )
 
@@ -167,9 +167,9 @@ def test_the_usual_reasons_are_reported(tmp_path):
     assert "; it is empty; export a model with: optimum-cli" in complaint(tmp_path)
     for i in range(12):
         write(tmp_path, f"file{i:02}", "")
-    assert "; it holds file00, file01, file02, file03, file04, file05, file06, file07, ...; " in complaint(tmp_path)
+    assert "; it contains file00, file01, file02, file03, file04, file05, file06, file07, ...; " in complaint(tmp_path)
     write(tmp_path, "INT4/openvino_model.xml", "")
-    assert complaint(tmp_path).endswith("there is a model one level below, in INT4")
+    assert complaint(tmp_path).endswith("its subdirectory INT4 contains a model")
     write(tmp_path, "model.safetensors", "")
     assert "optimum-cli export openvino" in complaint(tmp_path)
     write(tmp_path, "model_index.json", "{}")
@@ -180,7 +180,7 @@ def test_the_usual_reasons_are_reported(tmp_path):
     ("name", "text", "says"),
     [
         ("generation_config.json", "{", "generation_config.json is not valid JSON"),
-        ("config.json", "[1]", "config.json must hold a JSON object"),
+        ("config.json", "[1]", "config.json must contain a JSON object"),
         ("tokenizer_config.json", "[" * 100_000, "tokenizer_config.json is not valid JSON"),
         ("config.json", "   ", "config.json is not valid JSON"),
     ],

@@ -35,20 +35,22 @@ def test_a_file_that_broke_off_is_named_with_both_sizes(tmp_path: Path) -> None:
     network(tmp_path, [("u4", 0, 60)], 60)
     network(tmp_path, [("f32", 0, 100)], 40, "openvino_tokenizer")
     text = weights.short_file(tmp_path)
-    assert text.startswith(f"{tmp_path / 'openvino_tokenizer.bin'} has 40 of 100 bytes: copy, pull or export")
+    assert text.startswith(
+        f"{tmp_path / 'openvino_tokenizer.bin'} is truncated, with 40 of 100 bytes: copy, pull or export"
+    )
     (tmp_path / "openvino_tokenizer.bin").unlink()
-    assert "has 0 of 100 bytes" in weights.short_file(tmp_path)
+    assert "with 0 of 100 bytes" in weights.short_file(tmp_path)
 
 
 def test_a_network_without_its_end_is_named(tmp_path: Path) -> None:
     network(tmp_path, [("u4", 0, 60)], 60)
     network(tmp_path, [("u4", 0, 60)], 10, "other")
     (tmp_path / "openvino_tokenizer.xml").write_text('<net name="a"><layers>' + " " * 3000)
-    cut = f"{tmp_path / 'openvino_tokenizer.xml'} ends too early: copy, pull or export the model again"
+    cut = f"{tmp_path / 'openvino_tokenizer.xml'} is truncated: copy, pull or export the model again"
     assert weights.short_file(tmp_path, needed_only=True) == cut
     (tmp_path / "openvino_tokenizer.xml").unlink()
     assert weights.short_file(tmp_path, needed_only=True) == ""
-    assert "other.bin has 10 of 60 bytes" in weights.short_file(tmp_path)
+    assert "other.bin is truncated, with 10 of 60 bytes" in weights.short_file(tmp_path)
 
 
 def test_the_demo_model_is_whole() -> None:
@@ -66,13 +68,13 @@ def test_what_is_needed_and_free_is_said(tmp_path: Path, caplog: pytest.LogCaptu
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lean_ovms.engine.loading.load_errors.free_memory_bytes", lambda: 1_000_000)
         check_files(config)
-        said = r"bad_alloc; its weights take 0\.0 GB, 0\.0 GB of memory are free"
+        said = r"bad_alloc; its weights take 0\.0 GB, and 0\.0 GB of memory are free"
         with pytest.raises(StartError, match=said), as_start_error(config):
             raise RuntimeError("std::bad_alloc")
         large = Config(model_path=str(tmp_path), cache_size=900)
-        with pytest.raises(StartError, match=r"are free, and --cache_size asks for 900 GB"), as_start_error(large):
+        with pytest.raises(StartError, match=r"free, and --cache_size asks for another 900 GB"), as_start_error(large):
             raise RuntimeError("std::bad_alloc")
-    assert "the model may not fit: its weights take" in caplog.text
+    assert "the model may not fit into memory: its weights take" in caplog.text
 
 
 @pytest.mark.parametrize("error", [RuntimeError("std::bad_alloc"), MemoryError("std::bad_alloc")])

@@ -46,9 +46,13 @@ def test_a_wrong_model_path_is_found_before_the_server_listens() -> None:
         (
             "http://[::]:8",
             {},
-            "clients use http://localhost:8/v1, people http://localhost:8/ and http://localhost:8/docs",
+            "clients use http://localhost:8/v1, browsers http://localhost:8/ and http://localhost:8/docs",
         ),
-        ("http://[::]:8", {"without": "web_page"}, "clients use http://localhost:8/v1, people http://localhost:8/docs"),
+        (
+            "http://[::]:8",
+            {"without": "web_page"},
+            "clients use http://localhost:8/v1, browsers http://localhost:8/docs",
+        ),
         ("http://[::]:8", {"web_page": False, "without": "docs_page"}, "clients use http://localhost:8/v1"),
         (
             "unix:/run/l.sock",
@@ -93,7 +97,7 @@ async def test_the_log_warns_when_no_model_could_be_loaded(
     finally:
         await close(app)
     [record] = [record for record in caplog.records if record.name == "lean_ovms"]
-    assert (record.levelname, record.message[:26]) == ("WARNING", "no model could be loaded: ")
+    assert (record.levelname, record.message[:26]) == ("WARNING", "no model could be loaded, ")
     assert record.message.endswith(", or at POST /v1/config/reload") == names_path
 
 
@@ -112,14 +116,17 @@ async def checked(config: Config) -> None:
     [
         ({"model_path": "empty"}, "empty is not a complete OpenVINO model: openvino_model.xml, "),
         ({"model_path": "empty"}, "it is empty; export a model with: optimum-cli export openvino --model NAME empty"),
-        ({"model_path": "short"}, "short/openvino_model.bin has 3 of 28 bytes: copy, pull or export the model again"),
-        ({"model_path": "cut"}, "cut/openvino_model.xml ends too early: copy, pull or export the model again"),
-        ({"model_path": "org/name"}, "no such directory; if org/name is a model of the hub, give it as source_model"),
+        (
+            {"model_path": "short"},
+            "short/openvino_model.bin is truncated, with 3 of 28 bytes: copy, pull or export the model again",
+        ),
+        ({"model_path": "cut"}, "cut/openvino_model.xml is truncated: copy, pull or export the model again"),
+        ({"model_path": "org/name"}, "no such directory; if org/name is a model on the hub, give it as source_model"),
         ({"api_key_file": "none"}, "--api_key_file none: No such file or directory"),
         ({"api_key_file": "file"}, "--api_key_file file: the first line is empty"),
-        ({"config_path": "none"}, "there is no configuration file at none"),
-        ({"response_store": "none/store"}, "--response_store none/store: there is no directory "),
-        ({"allowed_local_media_path": "none"}, "--allowed_local_media_path none: there is no such directory"),
+        ({"config_path": "none"}, "the configuration file none does not exist"),
+        ({"response_store": "none/store"}, "--response_store none/store: the directory "),
+        ({"allowed_local_media_path": "none"}, "--allowed_local_media_path none: no such directory"),
         (
             {"override_generation_config": '{"temperature":-3}'},
             "--override_generation_config: temperature out of range",
@@ -134,13 +141,13 @@ async def checked(config: Config) -> None:
             "there is no model at none.gguf: no such file; give a model's directory, a GGUF file",
         ),
         ({"model_path": "org/none.GGUF"}, "there is no model at org/none.GGUF: no such file"),
-        ({"draft_model_path": "none.gguf"}, "--draft_model_path none.gguf: there is no such file"),
-        ({"draft_model_path": "none"}, "--draft_model_path none: there is no such directory"),
+        ({"draft_model_path": "none.gguf"}, "--draft_model_path none.gguf: no such file"),
+        ({"draft_model_path": "none"}, "--draft_model_path none: no such directory"),
         ({"draft_model_path": "empty"}, "--draft_model_path empty has no openvino_model.xml"),
         ({"draft_model_path": "x" * 300}, "xxx cannot be read: File name too long"),
-        ({"allowed_local_media_path": "x" * 300}, "xxx: there is no such directory"),
+        ({"allowed_local_media_path": "x" * 300}, "xxx: no such directory"),
         ({"lora_modules": "a=none"}, "--lora_modules: there is no adapter at none"),
-        ({"max_model_len": 1_000_000}, "--max_model_len 1000000 is more than the 131072 tokens"),
+        ({"max_model_len": 1_000_000}, "--max_model_len 1000000 exceeds the model's context length of 131072 tokens"),
         ({"tool_parser": "nope"}, "--tool_parser must be none or one of "),
         ({"chat_template": "{% if"}, "--chat_template: the chat template is invalid"),
     ],
@@ -190,7 +197,7 @@ async def test_a_directory_that_has_been_checked_is_read_once(monkeypatch: pytes
         (("--model_repository_path", "models", "--model_name", "c"), {}, "has no model 'c'; there are: a, org/b"),
         (("--model_path", ""), {}, "--model_path is empty"),
         ((), {"OVMS_MODEL_REPOSITORY_PATH": "empty"}, "it is empty"),
-        ((), {"LEAN_OVMS_MODELPATH": "models/a"}, "LEAN_OVMS_MODELPATH, but there is no such option (did you mean"),
+        ((), {"LEAN_OVMS_MODELPATH": "models/a"}, "LEAN_OVMS_MODELPATH does not name an option (did you mean"),
         (("--config_path", "models", "--model_name", "a"), {}, "--config_path names the models"),
     ],
 )  # fmt: skip
@@ -344,7 +351,7 @@ def test_too_few_open_files_stop_the_start_in_one_line() -> None:
     command = [sys.executable, "-m", "lean_ovms", "--fake_engine", "true", "--rest_port", "0"]
     few = ["sh", "-c", 'ulimit -n 16 && exec "$@"', "sh", *command]
     done = subprocess.run(few, capture_output=True, text=True, check=False, timeout=300)
-    line = "lean_ovms: cannot start: a server needs 32 open files, more than the limit (ulimit -n) allows\n"
+    line = "lean_ovms: cannot start: a server needs at least 32 open files; raise the limit (ulimit -n)\n"
     assert (done.returncode, done.stderr) == (3, line)
 
 

@@ -20,23 +20,31 @@ from ..schemas import BOOLEAN, JSON_TEXT, NULL, OBJECT, SOME_TEXT, STRING, any_o
 MODEL = Field(
     "model",
     "string",
-    "name of a served model; optional if only one generates text",
+    "name of a served model; optional if only one model generates text",
     wrong="model field is not a string",
 )
-STREAM = Field("stream", "bool", "answer with server-sent events", wrong="stream field is not a boolean", default=False)
+STREAM = Field(
+    "stream", "bool", "send the response as server-sent events", wrong="stream field is not a boolean", default=False
+)
 
 
 def _flag(name: str, help: str) -> Field:  # noqa: A002 - as in Field
     return Field(name, "bool", help, wrong=f"stream_options.{name} is not a boolean", default=False)
 
 
-INCLUDE_USAGE = _flag("include_usage", "last chunk with the token counts")
-INCLUDE_OBFUSCATION = _flag("include_obfuscation", "padding of events, which hides token lengths")
+INCLUDE_USAGE = _flag("include_usage", "send the token counts in an additional last chunk")
+INCLUDE_OBFUSCATION = _flag(
+    "include_obfuscation", "pad the events, so that their sizes do not reveal the lengths of tokens"
+)
 STREAM_OPTIONS = Field(
     "stream_options",
     "object",
-    "include_usage, continuous_usage_stats, include_obfuscation",
-    fields=(INCLUDE_USAGE, _flag("continuous_usage_stats", "token counts in every chunk"), INCLUDE_OBFUSCATION),
+    "options of a stream: include_usage, continuous_usage_stats, include_obfuscation",
+    fields=(
+        INCLUDE_USAGE,
+        _flag("continuous_usage_stats", "send the token counts with every chunk"),
+        INCLUDE_OBFUSCATION,
+    ),
 )
 
 
@@ -53,14 +61,15 @@ TOKEN_IDS = (
 REQUEST_ID = Field(
     "request_id",
     "string",
-    "vLLM's: becomes the end of the response's id",
+    "(vLLM) end of the response's id",
     read=_request_id,
     schema={"pattern": f"^[ -~]{{1,{MAX_REQUEST_ID}}}$"},
 )
 TIMINGS = (
-    Field("timings", "bool", "return llama.cpp's timings; in a stream at its end", default=False),
-    Field("timings_per_token", "bool", "llama.cpp's: send timings in every chunk of text", default=False),
-    Field("return_progress", "bool", "llama.cpp's: send chunks with prompt_progress in a stream; PAGED only",
+    Field("timings", "bool", "return llama.cpp's timings; in a stream, at its end", default=False),
+    Field("timings_per_token", "bool", "(llama.cpp) send timings with every chunk of text", default=False),
+    Field("return_progress", "bool",
+        "(llama.cpp) send the progress of the prompt in a stream; needs --pipeline_type PAGED",
         needs="progress", default=False),
 )  # fmt: skip
 _NUMBER = r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
@@ -79,7 +88,7 @@ def _keep_alive(value: Any) -> float:
         return min(float(value), MAX_KEEP_S)
     value = value.strip() if isinstance(value, str) and len(value) <= MAX_DURATION else ""
     if not _KEEP_ALIVE.fullmatch(value):
-        raise BadRequest('keep_alive must be a number of seconds or a duration such as "5m"', param="keep_alive")
+        raise BadRequest('keep_alive must be a number of seconds, or a duration such as "5m"', param="keep_alive")
     sign, parts = -1.0 if value.startswith("-") else 1.0, _DURATION.findall(value)
     seconds = sum(float(number) * _SECONDS[unit] for number, unit in parts) if parts else abs(float(value))
     return min(sign * seconds, MAX_KEEP_S)
@@ -89,7 +98,8 @@ MAX_DURATION = 64
 KEEP_ALIVE = Field(
     "keep_alive",
     "any",
-    "Ollama's: how long a model that requests load stays in memory afterwards; 0: not at all, negative: for ever",
+    "(Ollama) how long a model that was loaded on demand stays in memory after the request; 0 unloads it at once, a "
+    "negative value keeps it",
     read=_keep_alive,
     schema=schemas.any_of(
         schemas.NUMBER, {"type": "string", "maxLength": MAX_DURATION, "pattern": f"^{_KEEP_ALIVE.pattern}$"}
@@ -99,38 +109,51 @@ RESPONSE_FIELDS = (MODEL, STREAM, STREAM_OPTIONS, *TOKEN_IDS, *TIMINGS, KEEP_ALI
 """The fields of chat and completions that decide the form of the response."""
 
 MESSAGES = Field(
-    "messages", "any", "conversation: role, content, tool_calls, tool_call_id, name", schema=schemas.MESSAGES
+    "messages",
+    "any",
+    "the conversation: objects with role, content, tool_calls, tool_call_id and name",
+    schema=schemas.MESSAGES,
 )
 TOOLS = (
-    Field("tools", "any", "functions that the model may call; no built-in tools", schema=schemas.TOOLS),
-    Field("tool_choice", "any", "none, auto, required, one function, or allowed_tools", schema=schemas.TOOL_CHOICE),
+    Field(
+        "tools",
+        "any",
+        "functions that the model may call; OpenAI's built-in tools are not supported",
+        schema=schemas.TOOLS,
+    ),
+    Field(
+        "tool_choice",
+        "any",
+        "none, auto, required, an object that names one function, or allowed_tools",
+        schema=schemas.TOOL_CHOICE,
+    ),
     Field(
         "parallel_tool_calls",
         "bool",
         "false: at most one tool call in the response; true: several also with the tool parser generic",
     ),
 )
-LOGPROBS = Field("logprobs", "bool", "return the log probability of each chosen token", default=False)
+LOGPROBS = Field("logprobs", "bool", "return the log probability of each generated token", default=False)
 NUM_LOGPROBS = Field(
     "logprobs",
     "int",
-    "return the log probability of each chosen token and of this many of the likeliest, at most --max_logprobs; "
-    "-1: all. With echo also for the prompt. Without PAGED for the chosen tokens alone",
+    "return the log probability of each generated token and of this many of the likeliest tokens, at most "
+    "--max_logprobs; -1 for all. With echo, the prompt is included. Alternatives need --pipeline_type PAGED",
     low=-1,
     wrong="logprobs accepts integer values",
 )
 TOP_LOGPROBS = Field(
     "top_logprobs",
     "int",
-    "return this many of the likeliest tokens with each chosen one, at most --max_logprobs; -1: all; "
-    "PAGED only, else a Warning header",
+    "return this many of the likeliest tokens for each generated one, at most --max_logprobs; -1 for all; "
+    "ignored with a warning unless the pipeline is PAGED",
     low=-1,
 )
 PROMPT_LOGPROBS = Field(
     "prompt_logprobs",
     "int",
-    "vLLM's: return the log probability of each token of the prompt and of this many of the "
-    "likeliest; -1: all; not in streams; PAGED only, else a Warning header",
+    "(vLLM) return the log probability of each token of the prompt and of this many of the likeliest "
+    "tokens; -1 for all; not allowed in streams; ignored with a warning unless the pipeline is PAGED",
     needs="alternatives",
     low=-1,
 )
@@ -141,7 +164,7 @@ TEMPLATE_KWARGS = Field(
     wrong="chat_template_kwargs must be an object",
 )
 ADD_GENERATION_PROMPT = Field(
-    "add_generation_prompt", "bool", "end the prompt with the header of the assistant's message (default true)"
+    "add_generation_prompt", "bool", "end the prompt with the beginning of the assistant's message (default true)"
 )
 
 
@@ -152,17 +175,21 @@ def _documents(value: list[Any]) -> list[Any]:
 
 
 DOCUMENTS = Field(
-    "documents", "array", "objects for chat templates with retrieval", read=_documents, schema={"items": schemas.OBJECT}
+    "documents",
+    "array",
+    "documents for chat templates that support retrieval",
+    read=_documents,
+    schema={"items": schemas.OBJECT},
 )
 
 
 CHAT_TEMPLATE = Field(
     "chat_template",
     "string",
-    "Jinja text used instead of the model's template; as in vLLM only with --trust_request_chat_template",
+    "Jinja template used instead of the model's; needs --trust_request_chat_template, as in vLLM",
 )
 CONTINUE_FINAL_MESSAGE = Field(
-    "continue_final_message", "bool", "continue the last message, in place of a new one", default=False
+    "continue_final_message", "bool", "continue the last message instead of starting a new one", default=False
 )
 
 
@@ -175,9 +202,14 @@ def _frames(value: Json) -> Json:
         raise BadRequest("media_io_kwargs.video must be an object", param="media_io_kwargs.video")
     count, rate = video.get("num_frames"), video.get("fps")
     if count is not None and (type(count) is not int or count < -1 or count == 0):
-        raise BadRequest("num_frames must be an integer above 0, or -1", param="media_io_kwargs.video.num_frames")
+        raise BadRequest(
+            "media_io_kwargs.video.num_frames must be a positive integer or -1",
+            param="media_io_kwargs.video.num_frames",
+        )
     if rate is not None and (type(rate) not in (int, float) or not (0 < rate <= MAX_FPS or rate == -1)):
-        raise BadRequest(f"fps must be a number above 0, at most {MAX_FPS}, or -1", param="media_io_kwargs.video.fps")
+        raise BadRequest(
+            f"media_io_kwargs.video.fps must be above 0 and at most {MAX_FPS}, or -1", param="media_io_kwargs.video.fps"
+        )
     return {"num_frames": count, "fps": rate if rate != -1 else None}
 
 
@@ -185,7 +217,7 @@ MAX_FPS = 1000
 MEDIA_IO_KWARGS = Field(
     "media_io_kwargs",
     "object",
-    "vLLM's: video.num_frames and video.fps: at most so many frames of a video, and of its seconds; others are ignored",
+    "(vLLM) video.num_frames: most frames read from a video; video.fps: most frames per second; other keys are ignored",
     read=_frames,
     seam=INPUT_EMBEDDINGS,
 )
@@ -216,17 +248,18 @@ _ABSENT = any_of(NULL, {"enum": [False, 0]})
 _form = partial(Field, seam=ANSWER_RULES)
 STRUCTURED = (
     _form("structured_outputs", "object",
-        "vLLM's: one of json, json_object, regex, choice, grammar (EBNF, Lark), structural_tag",
+        "(vLLM) one of json, json_object, regex, choice, grammar (EBNF, Lark), structural_tag",
         schema={"properties": {
             "json": any_of(_JSON_SCHEMA, _ABSENT), "json_object": any_of({"const": True}, _ABSENT),
             "regex": any_of(SOME_TEXT, _ABSENT), "choice": any_of(_CHOICES, _ABSENT),
             "grammar": any_of(SOME_TEXT, _ABSENT), "structural_tag": any_of(OBJECT, JSON_TEXT, _ABSENT)}}),
-    _form("guided_json", "any", "vLLM's older form: a JSON schema", schema=_JSON_SCHEMA),
-    _form("guided_regex", "string", "vLLM's older form: a regular expression", schema=SOME_TEXT),
-    _form("guided_choice", "array", "vLLM's older form: one of these strings", schema=_CHOICES),
-    _form("guided_grammar", "string", "vLLM's older form: a grammar (EBNF, Lark)", schema=SOME_TEXT),
-    _form("json_schema", "any", "llama.cpp's form: a JSON schema", schema=_JSON_SCHEMA),
-    _form("grammar", "any", "llama.cpp's form: a grammar (GBNF)", read=_gbnf, schema=STRING),
+    _form("guided_json", "any", "(vLLM, older form) JSON Schema that the answer follows", schema=_JSON_SCHEMA),
+    _form("guided_regex", "string", "(vLLM, older form) regular expression that the answer matches", schema=SOME_TEXT),
+    _form("guided_choice", "array", "(vLLM, older form) strings, one of which is the answer", schema=_CHOICES),
+    _form("guided_grammar", "string",
+        "(vLLM, older form) grammar that the answer follows (EBNF, Lark)", schema=SOME_TEXT),
+    _form("json_schema", "any", "(llama.cpp) JSON Schema that the answer follows", schema=_JSON_SCHEMA),
+    _form("grammar", "any", "(llama.cpp) grammar that the answer follows (GBNF)", read=_gbnf, schema=STRING),
 )  # fmt: skip
 """The fields of every generating endpoint that constrain its text, such as to a JSON Schema or a grammar."""
 FORMATS = ("response_format", "text.format", "output_config.format", "format")

@@ -29,7 +29,7 @@ parts in tool messages."""
 MOST_LEFT_OUT = 16
 """The most parts from tools that are left out of one prompt because they cannot be loaded. They are dropped one by one,
 and each time all other parts are loaded again."""
-PLAIN = "words that stand for images are read as plain text in messages of tools and of the assistant"
+PLAIN = "image placeholders in messages of the assistant and of tools are treated as plain text"
 _ANSWERS = ("assistant", "tool")
 """The roles of messages that are not written by the user."""
 _T = TypeVar("_T")
@@ -101,7 +101,7 @@ def left_out(kind: str, why: str) -> str:
         kind: The type of the part.
         why: The reason for leaving it out.
     """
-    return f"[The tool returned content of the type {kind[:40]} here. It is left out: {why}]"
+    return f"[The tool returned content of type {kind[:40]}, which was left out: {why}]"
 
 
 def text_for(part: MediaPart, error: RequestError, notices: list[str]) -> str:
@@ -119,7 +119,7 @@ def text_for(part: MediaPart, error: RequestError, notices: list[str]) -> str:
     """
     if not part.of_tool or error.status not in (400, 501):
         raise error
-    notices.append(f"{part.at}, which a tool returned, is left out: {error.message}")
+    notices.append(f"{part.at}, returned by a tool, was left out: {error.message}")
     return left_out(part.part["type"], error.message)
 
 

@@ -39,8 +39,8 @@ from .unsupported import UNSUPPORTED, idle_fields
 NOTHING: Values = MappingProxyType({})
 NO_LOGPROBS = LogprobsRequest()
 SHARED_CACHE = (
-    "cache_salt is not honoured: the engine's prefix cache is one for all (--enable_prefix_caching false, or "
-    "--pipeline_type PAGED)"
+    "cache_salt has no effect: this pipeline shares cached prompts between all requests; start the server with "
+    "--pipeline_type PAGED or --enable_prefix_caching false"
 )
 """GenAI finds cached blocks by their tokens alone, so no request can be kept out of the shared cache."""
 
@@ -272,8 +272,8 @@ def check_sequences(prompts: int, sampling: SamplingParams, config: Config, para
     check_many(sampling.top_logprobs, sampling, "logprobs", stream=False, prompts=prompts)
     each, limit = max(sampling.n, sampling.beams), config.max_sequences_per_request
     if prompts * each > limit:
-        asked = f"{counted(prompts, 'prompt')} of {counted(each, 'sequence')} each"
-        why = f"{asked}: this server takes {counted(limit, 'sequence')} in one request"
+        asked = f"{counted(prompts, 'prompt')} with {counted(each, 'sequence')} each"
+        why = f"{asked} in one request exceed this server's limit of {counted(limit, 'sequence')}"
         raise BadRequest(why, param="best_of" if sampling.beams > sampling.n else "n" if each > 1 else param)
 
 
@@ -309,15 +309,15 @@ AUDIO_FORMATS = ("wav", "mp3", "flac", "opus", "pcm16")
 
 def _read_audio(value: Json) -> Json:
     if value.get("format") not in (None, *AUDIO_FORMATS):
-        raise BadRequest(f"audio.format must be one of {', '.join(AUDIO_FORMATS)}", param="audio.format")
+        raise BadRequest(f"audio.format must be one of: {', '.join(AUDIO_FORMATS)}", param="audio.format")
     return value
 
 
 SPOKEN_FIELDS = (
     replace(UNSUPPORTED.named("modalities"), seam=SPOKEN_ANSWERS,
-        help='["text", "audio"]: the model, or one that speaks for it, speaks the answer',
+        help='["text", "audio"] also returns the answer as speech',
         schema={"items": {"enum": ["text", "audio"]}}),
-    Field("audio", "object", "voice and format of a spoken answer: wav, mp3, flac, opus or pcm16; in a stream pcm16",
+    Field("audio", "object", "voice and format of a spoken answer: wav, mp3, flac, opus or pcm16; streams have pcm16",
         seam=SPOKEN_ANSWERS, read=_read_audio,
         schema={"properties": {"format": {"enum": list(AUDIO_FORMATS)}, "voice": VOICE}}),
 )  # fmt: skip

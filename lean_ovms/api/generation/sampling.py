@@ -62,7 +62,7 @@ def _bad_words(value: list[Any]) -> tuple[str, ...]:
         raise BadRequest(f"bad_words must have no more than {MAX_BAD_WORDS} strings", param="bad_words")
     for word in value:
         if not isinstance(word, str) or not 0 < len(word) <= MAX_BAD_WORD:
-            raise BadRequest(f"a bad word is a string of 1 to {MAX_BAD_WORD} characters", param="bad_words")
+            raise BadRequest(f"bad_words must contain strings of 1 to {MAX_BAD_WORD} characters", param="bad_words")
     return tuple(value)
 
 
@@ -71,7 +71,7 @@ def few_ids(name: str, most: int) -> Callable[[list[Any]], tuple[int, ...]]:
 
     def read(value: list[Any]) -> tuple[int, ...]:
         if len(value) > most:
-            raise BadRequest(f"{name} must have no more than {most} ids", param=name)
+            raise BadRequest(f"{name} must have no more than {most} token ids", param=name)
         return tuple(token_ids(value, name))
 
     return read
@@ -90,44 +90,52 @@ def _repetition(value: Json) -> tuple[int, int, int] | None:
     param = "repetition_detection"
     unknown = sorted(set(value) - set(_REPETITION))
     if unknown:
-        raise BadRequest(f"{param} has {', '.join(_REPETITION)}, not {unknown[0][:40]!r}", param=param)
+        raise BadRequest(
+            f"{param} has an unknown key {unknown[0][:40]!r}; the keys are {', '.join(_REPETITION)}", param=param
+        )
     longest, shortest, times = (0 if value.get(name) is None else whole(value[name]) for name in _REPETITION)
     if any(type(number) is not int or number < 0 for number in (longest, shortest, times)):
-        raise BadRequest(f"the members of {param} are not unsigned integers", param=param)
+        raise BadRequest(f"{', '.join(_REPETITION)} of {param} must be unsigned integers", param=param)
     if not longest and not shortest:
         return None
     if shortest > longest or longest > MAX_PATTERN:
-        raise BadRequest(f"{param}: min_pattern_size <= max_pattern_size <= {MAX_PATTERN} must hold", param=param)
+        raise BadRequest(
+            f"{param}.max_pattern_size must be at least min_pattern_size and at most {MAX_PATTERN}", param=param
+        )
     if not 2 <= times <= UINT32_MAX >> 1:
         raise BadRequest(f"{param}.min_count must be at least 2", param=param)
     return shortest or 1, longest, times
 
 
 _REPETITION = ("max_pattern_size", "min_pattern_size", "min_count")
-_PAGED = "; PAGED only, else a Warning header"
+_PAGED = "; ignored with a warning unless the pipeline is PAGED"
 
 TOKEN_FIELDS = (
     Field("repetition_detection", "object",
-        "vLLM's: end an output that repeats itself; an object of max_pattern_size, min_pattern_size and "
+        "(vLLM) stop an output that repeats itself: an object with max_pattern_size, min_pattern_size and "
         "min_count", read=_repetition,
         schema={"properties": {name: {"type": "integer", "minimum": 0} for name in _REPETITION},
             "additionalProperties": False}),
     Field("logit_bias", "object",
-        f"object from token ids to the number added to their logits, -{MAX_BIAS} to {MAX_BIAS}{_PAGED}",
+        f"object whose keys are token ids, and whose values from -{MAX_BIAS} to {MAX_BIAS} are added to their "
+        f"logits{_PAGED}",
         needs="logit_edits", read=_logit_bias, schema={"propertyNames": {"pattern": f"^[0-9]{{1,{MAX_DIGITS}}}$"},
             "additionalProperties": {"type": "number", "minimum": -MAX_BIAS, "maximum": MAX_BIAS}}),
-    Field("allowed_token_ids", "array", f"vLLM's: token ids to choose from{_PAGED}", needs="logit_edits", read=_allowed,
+    Field("allowed_token_ids", "array",
+        f"(vLLM) token ids to which the output is restricted{_PAGED}", needs="logit_edits", read=_allowed,
         schema=TOKENS | {"minItems": 1}),
-    Field("bad_words", "array", f"vLLM's: words that are not generated{_PAGED}", needs="logit_edits", read=_bad_words,
+    Field("bad_words", "array",
+        f"(vLLM) words that must not be generated{_PAGED}", needs="logit_edits", read=_bad_words,
         schema={"items": {"type": "string", "minLength": 1, "maxLength": MAX_BAD_WORD}, "maxItems": MAX_BAD_WORDS}),
     Field("logprob_token_ids", "array",
-        f"vLLM's: report the log probabilities of these token ids, instead of the likeliest{_PAGED}",
+        f"(vLLM) report the log probabilities of these token ids instead of those of the likeliest{_PAGED}",
         needs="alternatives", read=few_ids("logprob_token_ids", MAX_LOGPROB_IDS),
         schema=TOKENS | {"maxItems": MAX_LOGPROB_IDS}),
-    Field("early_stopping", "any", f"when a beam search with enough finished beams ends: true, false or never{_PAGED}",
+    Field("early_stopping", "any",
+        f"when a beam search ends once enough beams are finished: true, false or never{_PAGED}",
         needs="beam_control", seam=TEXT_SEARCH, read=_early_stopping, schema={"enum": [True, False, "never"]}),
     Field("thinking_token_budget", "int",
-        f"vLLM's: most tokens of reasoning, after which its end is forced; -1: no limit{_PAGED}",
+        f"(vLLM) maximum number of reasoning tokens, after which reasoning is ended; -1 for no limit{_PAGED}",
         needs="logit_edits", low=-1, high=MAX_BUDGET),
 )  # fmt: skip
 
@@ -152,9 +160,11 @@ def _stop(value: Any) -> tuple[str, ...] | None:
         if not stop:
             raise BadRequest("stop strings must not be empty", param="stop")
         if len(stop) > MAX_STOP_LENGTH:
-            raise BadRequest(f"a stop string must have no more than {MAX_STOP_LENGTH} characters", param="stop")
+            raise BadRequest(f"each stop string must have no more than {MAX_STOP_LENGTH} characters", param="stop")
     if sum(map(len, stops)) > MAX_STOP_CHARACTERS:
-        raise BadRequest(f"stop strings must have no more than {MAX_STOP_CHARACTERS} characters in all", param="stop")
+        raise BadRequest(
+            f"all stop strings together must have no more than {MAX_STOP_CHARACTERS} characters", param="stop"
+        )
     return tuple(dict.fromkeys(stops)) or None
 
 
@@ -180,50 +190,58 @@ SAMPLING = FieldSet((
     Field("max_tokens", "uint", "maximum number of generated tokens", high=UINT32_MAX,
         outside=f"max_tokens value can't be greater than {UINT32_MAX}"),
     Field("min_tokens", "uint", "minimum number of generated tokens", high=UINT32_MAX),
-    Field("temperature", "number", "sampling temperature; 0: greedy", low=0, high=2, builtin=1.0),
+    Field("temperature", "number",
+        "sampling temperature; 0 always takes the likeliest token", low=0, high=2, builtin=1.0),
     Field("top_p", "number", "probability mass for nucleus sampling", above=0, high=1, builtin=1.0),
-    Field("top_k", "int", "number of likeliest tokens to sample from; -1 or 0: all", low=-1, high=UINT32_MAX,
+    Field("top_k", "int", "number of likeliest tokens to sample from; -1 or 0 for all", low=-1, high=UINT32_MAX,
         builtin=40, outside="top_k must be -1 (all tokens) or a positive integer"),
-    Field("min_p", "number", "minimum probability, relative to the likeliest token", low=0, below=1, builtin=0.0),
+    Field("min_p", "number",
+        "minimum probability of a token, as a fraction of that of the likeliest token", low=0, below=1, builtin=0.0),
     Field("repetition_penalty", "number",
-        "factor that makes repeated tokens less likely; 1: none", above=0, high=100, builtin=1.0),
+        "factor that makes repeated tokens less likely; 1 for none", above=0, high=100, builtin=1.0),
     Field("presence_penalty", "number",
-        "penalty for each token that was generated before, however often", low=-2, high=2, builtin=0.0),
-    Field("frequency_penalty", "number", "penalty for each earlier occurrence of a token", low=-2, high=2, builtin=0.0),
+        "penalty for each token that already occurs in the output", low=-2, high=2, builtin=0.0),
+    Field("frequency_penalty", "number",
+        "penalty for each occurrence of a token in the output", low=-2, high=2, builtin=0.0),
     Field("seed", "int", "seed of the random generator; random if absent", low=0, high=UINT32_MAX),
     Field("n", "uint", "number of choices to return (default 1)", schema={"minimum": 1}),
-    Field("best_of", "uint", "above 1: width of a beam search, which returns the n best texts", seam=TEXT_SEARCH,
+    Field("best_of", "uint",
+        "width of a beam search, which returns the n best texts, if it is above 1", seam=TEXT_SEARCH,
         schema={"minimum": 1}),
-    Field("use_beam_search", "bool", "vLLM's: beam search of width n, in place of best_of", seam=TEXT_SEARCH,
+    Field("use_beam_search", "bool", "(vLLM) use beam search of width n, instead of setting best_of", seam=TEXT_SEARCH,
         default=False),
     Field("length_penalty", "number",
-        "exponent of a text's length in its score; above 0 favours long texts; beam search only",
+        "exponent of a text's length in its score; values above 0 favour long texts; only with beam search",
         seam=TEXT_SEARCH, low=-100, high=100, builtin=1.0),
     Field("stop", "any", f"up to {MAX_STOPS} strings that end the output", read=_stop, schema=any_of(_STOP, STOPS)),
-    Field("include_stop_str_in_output", "bool", "keep the stop string in the output; default true in streams"),
+    Field("include_stop_str_in_output", "bool", "keep the stop string in the output (default true in streams)"),
     Field("stop_token_ids", "array", "token ids that end the output", read=few_ids("stop_token_ids", MAX_STOP_IDS),
         schema=TOKENS | {"maxItems": MAX_STOP_IDS}),
-    Field("ignore_eos", "bool", "generate up to max_tokens, even past the end of the text"),
-    Field("skip_special_tokens", "bool", "false: leave special tokens in the text, and parse nothing", default=True,
+    Field("ignore_eos", "bool", "continue up to max_tokens, even if the model ends the text"),
+    Field("skip_special_tokens", "bool",
+        "remove special tokens from the text; false keeps them, and does not parse reasoning or tool calls",
+        default=True,
         wrong="skip_special_tokens is not a bool"),
     Field("truncate_prompt_tokens", "int",
-        "number of prompt tokens to keep, the last ones unless truncation_side is right; -1: as many as fit", low=-1,
+        "number of prompt tokens to keep, the last ones unless truncation_side is right; -1 for as many as fit", low=-1,
         high=UINT32_MAX, schema=NOT_ZERO, read=_truncate),
-    Field("truncation_side", "string", "which side truncate_prompt_tokens cuts: left or right", default="left",
+    Field("truncation_side", "string",
+        "side of the prompt that truncate_prompt_tokens cuts off: left or right", default="left",
         choices=("left", "right"), outside="truncation_side should be either left or right"),
-    Field("priority", "int", "vLLM's: the waiting request of this client with the lowest number starts first",
+    Field("priority", "int",
+        "(vLLM) among the waiting requests of one client, those with the lowest number start first",
         low=-MAX_PRIORITY, high=MAX_PRIORITY, default=0),
-    Field("cache_salt", "string", "vLLM's: cached prompts are shared with requests of the same salt only; "
-        "without PAGED it needs --enable_prefix_caching false, else a Warning header", read=_salt, schema=SOME_TEXT),
-    Field("id_slot", "int", "llama.cpp's: the slot that keeps the computed prompt, where the server has slots; -1: 0",
+    Field("cache_salt", "string", "(vLLM) share cached prompts only with requests that have the same salt; "
+        "ignored with a warning unless the pipeline is PAGED", read=_salt, schema=SOME_TEXT),
+    Field("id_slot", "int", "(llama.cpp) slot that keeps the computed prompt, if the server has slots; -1 means slot 0",
         low=-1, high=MAX_SLOT, read=lambda slot: max(0, slot)),
     *TOKEN_FIELDS,
-    Field("num_assistant_tokens", "uint", "tokens proposed per step; draft model or prompt lookup only", high=64),
+    Field("num_assistant_tokens", "uint", "draft tokens per step; only with a draft model or prompt lookup", high=64),
     Field("assistant_confidence_threshold", "number",
-        "the draft model proposes tokens while it is at least this confident; draft model only",
+        "the draft model proposes tokens as long as their probability is at least this; only with a draft model",
         low=0, high=1),
     Field("max_ngram_size", "uint",
-        "longest sequence of tokens that is looked up in the prompt; prompt lookup only", high=64),
+        "longest sequence of tokens that is looked up in the prompt; only with prompt lookup", high=64),
 ))  # fmt: skip
 """The sampling parameters of OVMS and vLLM that the engine supports."""
 
@@ -268,7 +286,9 @@ class Defaults:
         try:
             return float(read_one(SAMPLING.named(field or name), value))
         except BadRequest as error:
-            raise BadRequest(f"the model's generation_config.json: {error.message}", param=error.param) from None
+            raise BadRequest(
+                f"the model's generation_config.json is invalid: {error.message}", param=error.param
+            ) from None
 
     def flag(self, name: str) -> bool:
         return self.values.get(name) is True
@@ -468,7 +488,7 @@ class LogprobsRequest:
         if stream and self.prompt:
             raise BadRequest("prompt_logprobs are not available when stream is true", param="prompt_logprobs")
         if self.top and not self.chosen:
-            raise BadRequest("top_logprobs needs logprobs to be true", param="top_logprobs")
+            raise BadRequest("top_logprobs requires logprobs to be true", param="top_logprobs")
         check_many(self.top, sampling, self.param, stream=stream)
         if self.top:
             found["top_logprobs"] = self.top
@@ -489,15 +509,15 @@ class LogprobsRequest:
         """
         if self.chosen and self.echoed and self.top:
             raise BadRequest(
-                f"logprobs {self.top} with echo asks for the likeliest tokens at each place of the prompt, and "
-                "the engine knows the log probabilities of the prompt's own tokens only: send logprobs 0 for those, or "
-                "start with --pipeline_type PAGED",
+                f"logprobs {self.top} with echo asks for the likeliest tokens at each position of the prompt, but this "
+                "pipeline only reports the prompt's own tokens: send logprobs 0 to get those, or start the server with "
+                "--pipeline_type PAGED",
                 param="logprobs",
             )
         if self.param == "top_logprobs":
-            return ["top_logprobs holds no alternatives"] if self.top else []
+            return ["top_logprobs is empty: this pipeline reports no alternatives"] if self.top else []
         greedy = sampling.temperature == 0 and sampling.beams == 1  # then the chosen token is the likeliest one
-        return ["top_logprobs holds the chosen token alone"] if self.top > greedy else []
+        return ["top_logprobs only contains the generated tokens"] if self.top > greedy else []
 
 
 def require_alternatives(model: TextModel, what: str) -> None:
@@ -512,8 +532,8 @@ def require_alternatives(model: TextModel, what: str) -> None:
     """
     if "alternatives" not in model.capabilities:
         raise BadRequest(
-            f"{what} needs log probabilities of tokens that were not chosen, which this model's pipeline does not "
-            "report: start with --pipeline_type PAGED",
+            f"{what} needs the log probabilities of tokens that were not generated, which this model's pipeline does "
+            "not report: start the server with --pipeline_type PAGED",
             param="model",
             code="not_supported",
         )
@@ -541,8 +561,8 @@ def response_size(sampling: SamplingParams, prompt_tokens: int, *, stream: bool,
     if (sampling.prompt_top_logprobs or copies > 1) and entries > limit:
         often = f" in {copies} choices" if copies > 1 else ""
         raise BadRequest(
-            f"{prompt_tokens} prompt tokens with {sampling.prompt_top_logprobs} alternatives each{often} are {entries} "
-            f"log probabilities; the limit is {limit}{' in a stream' if stream else ''}",
+            f"{prompt_tokens} prompt tokens with {sampling.prompt_top_logprobs} alternatives each{often} need "
+            f"{entries} log probabilities; the limit is {limit}{' in a stream' if stream else ''}",
             param="logprobs",
         )
     return entries * ENTRY_BYTES
@@ -560,7 +580,7 @@ def check_many(top: int, sampling: SamplingParams, param: str, *, stream: bool, 
     if top <= MANY:
         return
     if stream:
-        raise BadRequest(f"{param} is at most {MANY} when stream is true", param=param)
+        raise BadRequest(f"{param} must be at most {MANY} when stream is true", param=param)
     if sampling.max_tokens is None or top * sampling.max_tokens * prompts * sampling.n > MAX_ENTRIES:
-        why = f"{param} above {MANY} needs max_tokens; together with n at most {MAX_ENTRIES} log probabilities"
+        why = f"{param} above {MANY} requires a max_tokens that limits the response to {MAX_ENTRIES} log probabilities"
         raise BadRequest(why, param=param)

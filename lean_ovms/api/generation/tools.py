@@ -66,7 +66,7 @@ class ReadRule(Protocol):
         """
 
 
-WITHOUT = "which this server was started without"
+WITHOUT = "which is off on this server"
 
 
 def answer_rule(
@@ -95,11 +95,11 @@ def answer_rule(
         return read(asked, offer, config, sampling, combines=combines)
     for name, value in asked.items():
         if value != {"type": "text"}:
-            raise BadRequest(f"{name} asks for structured output, {WITHOUT}", param=name)
+            raise BadRequest(f"{name} needs structured output, {WITHOUT}", param=name)
     if offer.tools and offer.required:
-        raise BadRequest(f"tool_choice requires a call, which takes structured output, {WITHOUT}", param="tool_choice")
+        raise BadRequest(f"a tool_choice that requires a call needs structured output, {WITHOUT}", param="tool_choice")
     if offer.tools and offer.strict:
-        raise BadRequest(f"a strict tool asks for structured output, {WITHOUT}", param="tools")
+        raise BadRequest(f"a strict tool needs structured output, {WITHOUT}", param="tools")
     return None, []
 
 
@@ -132,7 +132,7 @@ def read_tools(tools: Any, choice: Any) -> tuple[list[Json], str | Json]:
     name = _named(choice)
     kept = [tool for tool in found if tool["function"]["name"] == name]
     if not kept:
-        raise BadRequest(f"tool_choice names {name!r}, which is not among the tools", param="tool_choice")
+        raise BadRequest(f"tool_choice names {name!r}, which is not in tools", param="tool_choice")
     return kept, {"type": "function", "function": {"name": name}}
 
 
@@ -144,12 +144,14 @@ def _allowed(tools: Any, choice: Json) -> tuple[list[Json], str | Json]:
     inner = choice.get("allowed_tools", choice)
     mode, listed = (inner.get("mode"), inner.get("tools")) if isinstance(inner, dict) else (None, None)
     if mode not in ("auto", "required") or not isinstance(listed, list):
-        raise BadRequest("tool_choice allowed_tools needs a mode (auto, required) and tools", param="tool_choice")
+        raise BadRequest(
+            "tool_choice of type allowed_tools needs a mode (auto or required) and tools", param="tool_choice"
+        )
     names = {_named(tool) for tool in listed if isinstance(tool, dict)}
     found, _ = read_tools(tools, None)
     kept = [tool for tool in found if tool["function"]["name"] in names]
     if names - {tool["function"]["name"] for tool in kept} or not kept:
-        raise BadRequest("tool_choice allows a tool that is not among the tools", param="tool_choice")
+        raise BadRequest("tool_choice allows a tool that is not in tools", param="tool_choice")
     return kept, mode
 
 

@@ -30,7 +30,7 @@ def _modalities(value: list[Any]) -> list[str]:
 
 def _audio(value: Json) -> Json:
     if value.get("format") not in (None, *AUDIO_FORMATS):
-        raise BadRequest('audio.format must be "wav" or "pcm16"', param="audio.format")
+        raise BadRequest(f"audio.format must be one of: {', '.join(AUDIO_FORMATS)}", param="audio.format")
     return value
 
 
@@ -40,52 +40,54 @@ def _tier(value: str) -> str | None:
 
 
 ACCEPTED = FieldSet((
-    Field("user", "string", "OpenAI's: whom the client asks for; accepted, no effect"),
-    Field("safety_identifier", "string", "OpenAI's newer name of user; accepted, no effect"),
-    Field("prompt_cache_key", "string", "OpenAI's: accepted, no effect: equal prompts are found without it"),
-    Field("prompt_cache_retention", "string", "OpenAI's: accepted, no effect: cached prompts stay while there is room"),
+    Field("user", "string", "(OpenAI) the end user; accepted without effect"),
+    Field("safety_identifier", "string", "(OpenAI) the newer name of user; accepted without effect"),
+    Field("prompt_cache_key", "string", "(OpenAI) accepted without effect: equal prompts are found without it"),
+    Field("prompt_cache_retention", "string",
+        "(OpenAI) accepted without effect: prompts stay cached as long as there is room"),
 ))  # fmt: skip
 """Fields of every generating endpoint that are checked, but do not change the answer."""
 
 UNSUPPORTED = FieldSet((
-    Field("store", "bool", "OpenAI's: keep the answer; responses have it"),
-    Field("metadata", "object", "OpenAI's: kept with a stored answer; responses have it"),
-    Field("service_tier", "string", "OpenAI's: there is only one", read=_tier),
-    Field("prediction", "object", "OpenAI's: the text that is expected"),
-    Field("modalities", "array", "OpenAI's: output types; only text is generated", read=_modalities),
-    Field("audio", "object", "OpenAI's: voice and format of speech", read=_audio),
-    Field("chunk_frames", "uint", "OVMS's: frames per chunk of speech", low=1,
+    Field("store", "bool", "(OpenAI) whether the answer is stored; only the Responses API stores answers"),
+    Field("metadata", "object", "(OpenAI) data stored with the answer; only the Responses API stores answers"),
+    Field("service_tier", "string", "(OpenAI) processing tier; this server has only one", read=_tier),
+    Field("prediction", "object", "(OpenAI) expected text of the answer"),
+    Field("modalities", "array", "(OpenAI) types of the output; this endpoint only generates text", read=_modalities),
+    Field("audio", "object", "(OpenAI) voice and format of a spoken answer", read=_audio),
+    Field("chunk_frames", "uint", "(OVMS) frames in each chunk of speech", low=1,
         wrong="chunk_frames must be a positive integer", outside="chunk_frames must be >= 1"),
-    Field("functions", "array", "OpenAI's older form of tools"),
-    Field("function_call", "any", "OpenAI's older form of tool_choice"),
-    Field("web_search_options", "object", "OpenAI's: options of a web search",
+    Field("functions", "array", "(OpenAI) the older form of tools"),
+    Field("function_call", "any", "(OpenAI) the older form of tool_choice"),
+    Field("web_search_options", "object", "(OpenAI) options of a web search",
         read=lambda value: True),  # an empty object requests an effect, too
-    Field("moderation", "object", "OpenAI's: moderation of input and output; responses refuse it"),
-    Field("personality", "string", "OpenAI's: a style preset of its models"),
-    Field("echo", "bool", "vLLM's: begin a chat's answer with the last message; completions have it"),
-    Field("prompt_logprobs", "int", "vLLM's, for chat and completions: the prompt's log probabilities"),
-    Field("timings", "bool", "where no text is generated: llama.cpp's timings"),
-    Field("timings_per_token", "bool", "llama.cpp's, where no text is generated: times in every event"),
-    Field("return_progress", "bool", "llama.cpp's, where no text is generated: progress of the prompt"),
-    Field("logits_processors", "array", "vLLM's: functions that change logits"),
-    Field("prompt_embeds", "any", "vLLM's: prompt as embeddings"),
-    Field("mm_processor_kwargs", "object", "vLLM's: arguments of the image processor"),
-    Field("media_io_kwargs", "object", "vLLM's: arguments of the media loaders; chat has it"),
-    Field("return_prompt_text", "bool", "vLLM's: rendered prompt in the response"),
-    Field("kv_transfer_params", "object", "vLLM's: parameters of a KV cache transfer"),
-    Field("vllm_xargs", "object", "vLLM's: arguments of extensions"),
-    Field("detokenize", "bool", "vLLM's; false: token ids without text", default=True),
-    Field("spaces_between_special_tokens", "bool", "vLLM's: false: no spaces", default=True),
-    Field("enable_response_messages", "bool", "vLLM's: raw messages of the model in a response"),
-    Field("return_token_offsets", "bool", "vLLM's: places of the tokens in the prompt"),
-    Field("return_weight_versions", "bool", "vLLM's: the version of the weights"),
-    Field("routed_experts_prompt_start", "uint", "vLLM's: start of the routed experts", default=0),
-    Field("watermarking", "bool", "vLLM's: a watermark in the text"),
-    Field("ec_transfer_params", "object", "vLLM's: parameters of an encoder cache transfer"),
-    Field("late_chunking_params", "object", "vLLM's: one vector for each part of a text"),
-    Field("late_chunking", "bool", "Jina's: inputs are parts of one text"),
-    Field("lora_alphas", "any", "OVMS's, for images: strengths of adapters"),
-    Field("return_mm_kwargs", "bool", "vLLM's: inputs of the image encoder in a response"),
+    Field("moderation", "object", "(OpenAI) moderation of the input and the output"),
+    Field("personality", "string", "(OpenAI) style of the answers"),
+    Field("echo", "bool", "(vLLM) begin the answer of a chat with the last message"),
+    Field("prompt_logprobs", "int", "(vLLM) log probabilities of the prompt; only for chat and completions"),
+    Field("timings", "bool", "(llama.cpp) timings; only where text is generated"),
+    Field("timings_per_token", "bool", "(llama.cpp) timings in every event; only where text is generated"),
+    Field("return_progress", "bool", "(llama.cpp) progress of the prompt; only where text is generated"),
+    Field("logits_processors", "array", "(vLLM) functions that change the logits"),
+    Field("prompt_embeds", "any", "(vLLM) the prompt as embeddings"),
+    Field("mm_processor_kwargs", "object", "(vLLM) arguments of the image processor"),
+    Field("media_io_kwargs", "object", "(vLLM) arguments of the media loaders; only for chat"),
+    Field("return_prompt_text", "bool", "(vLLM) return the text of the prompt"),
+    Field("kv_transfer_params", "object", "(vLLM) parameters of a KV cache transfer"),
+    Field("vllm_xargs", "object", "(vLLM) arguments of extensions"),
+    Field("detokenize", "bool", "(vLLM) false returns token ids without text", default=True),
+    Field("spaces_between_special_tokens", "bool", "(vLLM) false puts no spaces between special tokens", default=True),
+    Field("enable_response_messages", "bool", "(vLLM) return the model's raw messages"),
+    Field("return_token_offsets", "bool", "(vLLM) return the positions of the tokens in the prompt"),
+    Field("return_weight_versions", "bool", "(vLLM) return the version of the weights"),
+    Field("routed_experts_prompt_start", "uint",
+        "(vLLM) first prompt token whose routed experts are returned", default=0),
+    Field("watermarking", "bool", "(vLLM) add a watermark to the text"),
+    Field("ec_transfer_params", "object", "(vLLM) parameters of an encoder cache transfer"),
+    Field("late_chunking_params", "object", "(vLLM) return one vector for each part of a text"),
+    Field("late_chunking", "bool", "(Jina) treat the inputs as parts of one text"),
+    Field("lora_alphas", "any", "(OVMS, images) strengths of LoRA adapters"),
+    Field("return_mm_kwargs", "bool", "(vLLM) return the inputs of the image encoder"),
 ))  # fmt: skip
 """Unsupported fields of every generating endpoint that does not declare them itself."""
 
@@ -126,7 +128,7 @@ def warnings(fields: FieldSet, body: Json, unread: Collection[str] = ()) -> list
     unknown = [name for name in others if name not in _KNOWN and name not in harmless]
     for name in [name for name in unknown if len(name) <= MAX_NAME and body[name] is not None][:MAX_UNKNOWN]:
         if near := similar(name, fields.names):
-            lines.append(f"{safe(name)} is not a field of this endpoint and was ignored; there is {near}")
+            lines.append(f"{safe(name)} is not a field of this endpoint and was ignored; did you mean {near}?")
     return lines
 
 
@@ -200,7 +202,7 @@ def overruled(values: Values, precedence: tuple[tuple[str, str], ...]) -> Iterat
 def _unused_drafting(speculative: str) -> tuple[tuple[str, str], ...]:
     """Returns the fields for draft tokens that this kind of speculative decoding ignores, each with the reason."""
     if not speculative:
-        return tuple((name, "the model has no drafts") for name in DRAFTING)
+        return tuple((name, "the model uses no draft tokens") for name in DRAFTING)
     if speculative == "prompt_lookup":
         return (("assistant_confidence_threshold", "the model has no draft model"),)
-    return (("max_ngram_size", "drafts are not looked up in the prompt"),)
+    return (("max_ngram_size", "draft tokens come from a draft model, not from the prompt"),)

@@ -28,7 +28,7 @@ log = logging.getLogger("lean_ovms.engine")
 
 CAUSES = {
     "SIGKILL": " (out of memory?)",
-    "SIGBUS": " (a file of the model was cut or overwritten while it was in use, or cannot be read?)",
+    "SIGBUS": " (was a file of the model truncated, overwritten or unreadable while it was in use?)",
 }
 """The likely cause of a signal that this process did not send."""
 KILLED_BY = "killed by "
@@ -114,7 +114,7 @@ class Child(asyncio.Protocol):
             self.send(load)
             return await self._ready
         except BaseException:
-            self.kill("given up while loading")
+            self.kill("stopped while loading")
             if self._transport is None:
                 ours.close()
             raise
@@ -168,8 +168,8 @@ class Child(asyncio.Protocol):
                 self._deliver(records)
         except (protocol.FrameError, TypeError, ValueError, KeyError, AttributeError) as error:
             ours = not isinstance(error, protocol.FrameError)  # then it may be a bug of the receiver
-            log.error("engine %d sent records that cannot be understood: %s", self.pid, error, exc_info=ours)
-            self.kill("it sent something that is not a frame")
+            log.error("engine %d sent invalid records: %s", self.pid, error, exc_info=ours)
+            self.kill("it sent invalid data")
 
     def _handle_first(self, records: list[protocol.Record]) -> list[protocol.Record]:
         match records:
@@ -179,7 +179,7 @@ class Child(asyncio.Protocol):
             case [protocol.LoadFailed(message=message), *_]:
                 self._close_pipe(message)
             case [other, *_]:
-                raise protocol.FrameError(f"{other.kind} before ready")
+                raise protocol.FrameError(f"{other.kind} was sent before ready")
         return []
 
     def eof_received(self) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...composition import records_of
 from ...config import Config
-from ...errors import BadRequest, RequestError, RequestTimeout, StartError, Unavailable, retry_after
+from ...errors import BadRequest, RequestError, StartError, Unavailable, retry_after, too_slow
 from ...manifest import ENGINE
 from ...types import Image, SamplingParams
 from ...types.engine import EngineStats, ModelInfo, Vocabulary
@@ -134,7 +134,7 @@ class EngineClient:
         Raises StartError if the model cannot be loaded. A process that is killed while it loads, for instance because
         the memory is exhausted, is replaced up to FIRST_TRIES - 1 times.
         """
-        assert self._child is None, "an engine is started once"
+        assert self._child is None, "an engine can only be started once"
         while True:
             try:
                 await self._launch()
@@ -144,7 +144,7 @@ class EngineClient:
                 if not error.temporary or self._unready == FIRST_TRIES - 1:
                     self.state = "failed"
                     raise
-                log.error("%s; it is tried again", error)
+                log.error("%s; trying again", error)
                 await self._back_off()
             else:
                 return self.info
@@ -178,12 +178,12 @@ class EngineClient:
             if self._ready_at:
                 await self.on_restart()
             if child.ended:
-                raise StartError("the engine died as soon as the model was loaded", temporary=True)
+                raise StartError("the engine died just after the model was loaded", temporary=True)
         except StartError:
             await child.stop()
             raise
         except BaseException:
-            child.kill("given up while loading")
+            child.kill("stopped while loading")
             raise
         self._ready_at = loop.time()
         self._load_s = self._ready_at - started_at
@@ -202,7 +202,7 @@ class EngineClient:
                 clean_up=ready.clean_up,
             )
         except (TypeError, ValueError, AttributeError) as error:
-            raise StartError(f"the engine's ready record cannot be understood: {error}") from error
+            raise StartError(f"the engine's ready record is invalid: {error}") from error
         if vocabulary != getattr(self, "vocabulary", None):
             self.vocabulary = vocabulary  # otherwise the old object is kept, and everything built from it
 
@@ -216,7 +216,7 @@ class EngineClient:
             self._unready = 0
         self.state = "restarting"
         self._expected_at = now + self._backoff_s() + self._load_s
-        log.error("engine %d is lost%s; restarting", child.pid, f": {child.why}" if child.why else "")
+        log.error("engine %d died%s; restarting it", child.pid, f": {child.why}" if child.why else "")
         self._replies.fail_lost(self._lost_error)
         self._restart_task = asyncio.get_running_loop().create_task(self._restart(child))
 
@@ -228,7 +228,7 @@ class EngineClient:
                 await self._launch()
             except Exception as error:
                 fault = not isinstance(error, StartError)
-                log.error("engine restart %d in a row failed: %s", self._unready, error, exc_info=fault)
+                log.error("restarting the engine failed %d times in a row: %s", self._unready, error, exc_info=fault)
                 if self._unready >= FAILED_AFTER:
                     self.state = "failed"
                     self._replies.fail_all(self.unavailable)
@@ -291,7 +291,7 @@ class EngineClient:
             raise
         late = None
         if timeout_s:
-            error = RequestTimeout("the request waited longer than this server lets a request take")
+            error = too_slow()
             late = asyncio.get_running_loop().call_later(timeout_s, reply.abort, error)
         try:
             await reply.wait_accepted()
@@ -354,7 +354,7 @@ class EngineClient:
         self._watchdog.start()
 
     def _lost_error(self) -> RequestError:
-        text = "The engine stopped unexpectedly while it worked on this request, and is being restarted."
+        text = "The engine stopped unexpectedly during this request, and is being restarted; please try again."
         return self._with_retry(Unavailable(text, code="engine_restarted"))
 
     def _with_retry(self, error: Unavailable) -> Unavailable:
@@ -388,7 +388,7 @@ class EngineClient:
 
     def _on_timeout(self) -> None:
         if self._child is not None:
-            self._child.kill(f"silent for {self._config.engine_watchdog_s:g} s with work to do")
+            self._child.kill(f"it had work, but did not respond for {self._config.engine_watchdog_s:g} s")
 
 
 async def text_parts(text: str) -> list[bytes]:
@@ -427,7 +427,7 @@ _STOPPED = "The server is shutting down."
 _NOT_READY = {
     "loading": "The model is being loaded.",
     "restarting": "The engine is being restarted.",
-    "failed": "The model could not be loaded again after its engine stopped; the server keeps trying.",
+    "failed": "The engine stopped, and the model could not be loaded again; the server keeps trying.",
 }
 
 

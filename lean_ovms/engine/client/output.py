@@ -224,5 +224,5 @@ class OutputLog:
         self._window = None
         self._logged = 0
         if self._dropped:
-            log.warning("engine %d: %d more lines within %g s are left out", self._pid, self._dropped, WINDOW_S)
+            log.warning("engine %d: %d more lines within %g s were left out", self._pid, self._dropped, WINDOW_S)
             self._dropped = 0

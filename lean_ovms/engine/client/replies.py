@@ -235,7 +235,7 @@ class ReplyStream:
                 self.add(record)
                 self.flush()
             case _:
-                raise protocol.FrameError(f"{record.kind} is no answer to a request for text")
+                raise protocol.FrameError(f"{record.kind} does not answer a generation request")
 
     def _end(self) -> None:
         """Closes the stream if all sequences have ended, the last of them without a final record."""
@@ -257,7 +257,7 @@ class CallReply:
             self.on_partial(record)
             return
         if record.role != ANSWER:
-            raise protocol.FrameError(f"{record.kind} is no answer to a call")
+            raise protocol.FrameError(f"{record.kind} does not answer a call")
         if not self.answer.done():
             self.answer.set_result(record.answer())
 

@@ -45,7 +45,7 @@ def parse(submit: Submit, context: int, max_characters: int) -> ImagePrompt:
     """
     text = submit.prompt
     if not isinstance(text, str):
-        raise BadRequest("a model with vision takes text and images, not token ids", param="prompt")
+        raise BadRequest("a model with vision does not accept prompts of token ids; send text", param="prompt")
     if not text:
         raise BadRequest("prompt is empty", param="prompt")
     if len(text) > max_characters:
@@ -54,9 +54,7 @@ def parse(submit: Submit, context: int, max_characters: int) -> ImagePrompt:
     tags = list(TAG.finditer(text))
     numbers = sorted(int(tag[1] or -1) for tag in tags if not tag[2]), sorted(int(tag[2]) for tag in tags if tag[2])
     if numbers != (list(range(len(images))), list(range(len(submit.audio)))):
-        raise BadRequest(
-            "the image tags and audio tags of the prompt are not those of its images and audio", param="messages"
-        )
+        raise BadRequest("the image and audio tags in the prompt do not match its images and audio", param="messages")
     salt = submit.sampling.get("cache_salt", "")
     return ImagePrompt(text, submit.add_special_tokens, images, salt, tuple(submit.audio))
 
@@ -64,7 +62,7 @@ def parse(submit: Submit, context: int, max_characters: int) -> ImagePrompt:
 def _images(submit: Submit) -> tuple[Image, ...]:
     if len(submit.images) != len(submit.pixels):
         raise BadRequest(
-            f"{counted(len(submit.images), 'image')} with the pixels of {len(submit.pixels)}", param="messages"
+            f"{counted(len(submit.images), 'image')}, but the pixels of {len(submit.pixels)}", param="messages"
         )
     times = submit.image_times or [[]] * len(submit.images)
     params = submit.image_params or ["messages"] * len(submit.images)
@@ -88,5 +86,5 @@ def checked_image(size: list[int], pixels: bytes, param: str, digest: str = "", 
     good = len(size) == 2 and all(type(side) is int and side > 0 for side in size)
     seconds, *times = video or [0.0]
     if not good or len(pixels) != 3 * size[0] * size[1] * (len(times) or 1):
-        raise BadRequest("an image is not height x width x 3 bytes", param=param)
+        raise BadRequest("the pixels of an image are not height x width x 3 bytes", param=param)
     return Image(size[0], size[1], pixels, param, digest, tuple(times), seconds)

@@ -29,7 +29,7 @@ to 5."""
 CUT_MARGIN = 64
 """The number of tokens next to a cut that may differ from those of the whole text."""
 TEXT_ONLY = "This servable supports only text input, but image_url has been provided"
-NOT_TRUNCATED = "truncate_prompt_tokens is not possible with a model with vision"
+NOT_TRUNCATED = "truncate_prompt_tokens is not supported for prompts of models with vision"
 UNCHANGED = SamplingParams()
 Part = TypeVar("Part", str, list[int], "array[int]")
 BEAM_SPARE_BLOCKS = 2
@@ -77,7 +77,7 @@ class RequestValidator:
         if any(submit.image_times) and not info.video:
             raise BadRequest(NO_VIDEO, param="messages")
         if submit.audio and not info.audio:
-            raise BadRequest("this model does not hear", param="messages")
+            raise BadRequest("this model does not accept audio", param="messages")
         placeholders, images = backend.image_placeholders, bool(submit.images or submit.pixels)
         if placeholders is None or (placeholders.takes_ids and not images):
             if placeholders is None and (images or submit.audio):
@@ -154,7 +154,10 @@ class RequestValidator:
         for word in words:
             plain = tuple(encode(word.lstrip(), False))
             if not plain:
-                raise BadRequest(f"bad_words: {word!r} has no tokens", param="bad_words")
+                raise BadRequest(
+                    f"bad_words: {word!r} has no tokens in this model's vocabulary",
+                    param="bad_words",
+                )
             spaced = tuple(encode(f" {word.lstrip()}", False))
             found.append(plain)
             if spaced[:1] != plain[:1] and len(spaced) == len(plain):  # otherwise the blank is a token of its own
@@ -164,7 +167,10 @@ class RequestValidator:
     def _thinking(self, sampling: SamplingParams, budget: int) -> Thinking:
         start, end = (tuple(self._backend.encode(tag, False)) for tag in sampling.thinking_tags)
         if not end or not (start or sampling.thinking_open):
-            raise BadRequest("the model's reasoning has no end that could be forced", param="thinking_token_budget")
+            raise BadRequest(
+                "thinking_token_budget is not supported: no tokens are known that end this model's reasoning",
+                param="thinking_token_budget",
+            )
         return Thinking(budget, start, end, sampling.thinking_open)
 
     def _limit(self, request: GenerationRequest) -> None:
@@ -193,7 +199,7 @@ def _check_capabilities(sampling: SamplingParams, submit: Submit, info: ModelInf
         if unable and getattr(sampling, name) != getattr(UNCHANGED, name):
             raise BadRequest(f"{name} is not supported by this model's pipeline", param=name)
     if submit.adapter and "adapters" not in info.capabilities:
-        raise BadRequest("this model's pipeline has no adapters for single requests", param="model")
+        raise BadRequest("this model's pipeline does not support LoRA adapters of single requests", param="model")
 
 
 def _too_long(info: ModelInfo, prompt: int) -> BadRequest:

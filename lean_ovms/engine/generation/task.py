@@ -238,8 +238,8 @@ class GenerationTask(Task):
         return None
 
     def _too_many_tokens(self, tokens: int, queued: int) -> TooManyRequests:
-        said = counted(tokens, "prompt token of this client is", "prompt tokens of this client are")
-        return self._too_many(f"{said} waiting already", queued)
+        said = counted(tokens, "prompt token of this client is already", "prompt tokens of this client are already")
+        return self._too_many(f"{said} waiting", queued)
 
     def _too_many(self, why: str, queued: int) -> TooManyRequests:
         return busy(why, self.backend.waiting.retry_after_s(queued))
@@ -250,6 +250,6 @@ class GenerationTask(Task):
             return
         self._characters_left -= size + CALL_CHARACTERS * len(command.texts)
         if size > MAX_ENCODE_CHARACTERS:
-            raise BadRequest(f"more than {MAX_ENCODE_CHARACTERS} characters to tokenize")
+            raise BadRequest(f"the texts to tokenize have more than {MAX_ENCODE_CHARACTERS} characters")
         ids = [self.backend.encode(text, command.add_special_tokens) for text in command.texts]
         self.out.append(protocol.Encoded.of(command.id, ids))

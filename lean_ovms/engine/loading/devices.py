@@ -76,7 +76,7 @@ def on_device(config: EngineConfig) -> tuple[EngineConfig, Sequence[str]]:
     device = choose(config.target_device, available, lambda name: gpu_memory(core, name))
     unknown = missing([device, draft_device], available)
     if unknown:
-        raise StartError(f"--target_device {unknown}: there is no such device here, only {', '.join(available)}")
+        raise StartError(f"--target_device {unknown}: this machine has no such device, only {', '.join(available)}")
     return config.replace(target_device=device), available
 
 

@@ -101,6 +101,6 @@ def agrees(
     texts = [*SAMPLES, *samples]
     for text, ids in zip(texts, exported(texts), strict=True):
         if tokenizer.encode(text) != ids:
-            log.info("%s is not used: the exported tokenizer has other ids, as for %.60r", FILE, text)
+            log.info("%s is not used: the exported tokenizer gives other ids, for example for %.60r", FILE, text)
             return False
     return True

@@ -52,7 +52,7 @@ def check_files(config: EngineConfig, model: str = TEXT_MODEL) -> None:
         if not (folder / name).is_file():
             raise StartError(f"{folder} has no {name}")
     if config.target_device == "CPU" and weights.too_large(config.model_dir, free := free_memory_bytes()):
-        log.warning("the model may not fit: %s", weights.memory(config.model_dir, free))
+        log.warning("the model may not fit into memory: %s", weights.memory(config.model_dir, free))
 
 
 def network(model_dir: Path) -> Path:
@@ -72,7 +72,7 @@ def _explain(config: EngineConfig, text: str, whole: str) -> str:
     scarce = any(word in whole for word in _MEMORY)
     if _NO_DEVICE.search(text) and not scarce:
         device = drafts_of(config).device or config.target_device
-        return f"--target_device {device}: there is no such device here"
+        return f"--target_device {device}: this machine has no such device"
     for option, names in _properties_of(config).items():
         if any(re.search(rf"\b{re.escape(name)}\b", text) for name in names):
             return f"--{option}: {text.removeprefix('NotFound: ')}"
@@ -85,7 +85,7 @@ def _explain(config: EngineConfig, text: str, whole: str) -> str:
     if scarce:
         text = f"{text}; {weights.memory(config.model_dir, free_memory_bytes())}"
         if config.cache_size:
-            text = f"{text}, and --cache_size asks for {config.cache_size} GB beside them"
+            text = f"{text}, and --cache_size asks for another {config.cache_size} GB"
     return f"the model does not load: {with_memory_limit(text)}"
 
 
@@ -100,7 +100,11 @@ def _option_of(config: EngineConfig, whole: str) -> str:
         if word in whole:
             return option
     caches = [f"--{option}" for option in CACHE_OPTIONS if getattr(config, option) and "kvcache type" in whole]
-    return f"{', '.join(caches)}: this CPU has no such cache; each has u8, u4 and f32" if caches else ""
+    return (
+        f"{', '.join(caches)}: this CPU does not support this precision; every CPU supports u8, u4 and f32"
+        if caches
+        else ""
+    )
 
 
 def _properties_of(config: EngineConfig) -> dict[str, list[str]]:

@@ -110,7 +110,7 @@ def obstacle(config: EngineConfig) -> str:
     """Returns why AUTO does not select the paged engine; "" if it does. Raises StartError for an unusable file."""
     vision = has_vision(config.model_dir)
     if vision and speaks(config.model_dir):
-        return "the model hears and speaks"
+        return "the model reads and generates audio"
     need = unsupported(config)
     if need:
         return f"the paged engine does not support {need}"

@@ -108,16 +108,18 @@ def resolve(
     drafts = drafts_of(config)
     lookup = bool(properties.pop("prompt_lookup", False)) or drafts.lookup
     if lookup and drafts.model:
-        raise StartError("--draft_model_path and prompt lookup exclude each other")
+        raise StartError("--draft_model_path and prompt lookup cannot be used together")
     speculative = _draft_kind(drafts, paged) or ("prompt_lookup" if lookup else _mtp(config, drafts, paged))
     if drafts.mtp == "true" and speculative != "mtp":
-        raise StartError("--mtp true excludes --draft_model_path and prompt lookup")
+        raise StartError("--mtp true cannot be used together with --draft_model_path or prompt lookup")
     model = model_config.read(config.model_dir)
     draft = model_config.read(drafts.model) if drafts.model else None
     known = [length for length in (model_config.context_length(model), config.max_model_len) if length]
     context = min(known, default=UNKNOWN_CONTEXT)
     if not known:
-        said = "%s has no config.json with a context length: %d tokens are assumed; --max_model_len sets others"
+        said = (
+            "the context length of %s is unknown (config.json); %d tokens are assumed, which --max_model_len can change"
+        )
         log.warning(said, config.model_dir, context)
     block_size = devices.block_size(devices.members(config.target_device, available))
     blocks = 0
@@ -172,7 +174,9 @@ def _mtp(config: EngineConfig, drafts: Drafts, paged: bool) -> str:
     """Returns "mtp" if the multi-token prediction head in the model's directory is used, or "". Raises StartError."""
     file = config.model_dir / MTP_HEAD
     if drafts.mtp == "true" and not (paged and file.is_file()):
-        raise StartError(f"--mtp true: {f'there is no {file}' if paged else 'only PAGED on the CPU drafts with it'}")
+        raise StartError(
+            f"--mtp true: {f'there is no {file}' if paged else 'this needs the PAGED pipeline on the CPU'}"
+        )
     return "mtp" if paged and drafts.mtp != "false" and file.is_file() else ""
 
 
@@ -248,7 +252,7 @@ def device_properties(config: EngineConfig) -> dict[str, Any]:
     """Returns the OpenVINO properties, set by the options, for networks compiled here. Raises StartError."""
     plugin = read_object("plugin_config", config.plugin_config)
     if "NUM_STREAMS" in plugin and config.num_streams > 1:
-        raise StartError("--num_streams and --plugin_config disagree about NUM_STREAMS")
+        raise StartError("--num_streams and NUM_STREAMS of --plugin_config cannot be used together")
     return {"NUM_STREAMS": config.streams, **base_properties(config), **plugin}
 
 
@@ -276,9 +280,9 @@ def _invariant(config: EngineConfig) -> dict[str, str]:
     plugin = read_object("plugin_config", config.plugin_config)
     for name, value in INVARIANT.items():
         if str(plugin.get(name, value)).lower() != value:
-            raise StartError(f"--batch_invariant and --plugin_config disagree about {name}")
+            raise StartError(f"--batch_invariant and --plugin_config set {name} to different values")
     if short := [f"--{name} bf16" for name in CACHE_OPTIONS if str(config.value(name)).lower() == "bf16"]:
-        raise StartError(f"--batch_invariant computes in f32, and there is no such cache then: {', '.join(short)}")
+        raise StartError(f"--batch_invariant computes in f32, which does not support {', '.join(short)}")
     return INVARIANT
 
 
@@ -322,17 +326,19 @@ def cache_properties(properties: dict[str, Any]) -> dict[str, str]:
         return {}
     for name, kind in named.items():
         if not any(kind in group for group in GROUPS):
-            raise StartError(f"--{name.lower()}: {kind} is none of {', '.join(sum(GROUPS, ()))}")
+            raise StartError(f"--{name.lower()} must be one of: {', '.join(sum(GROUPS, ()))}, not {kind}")
     alone = named.get(BOTH) or (DEFAULT if DEFAULT in _group(named.get(KEYS) or named[VALUES]) else "")
     keys = named.get(KEYS) or alone or named[VALUES]
     values = named.get(VALUES) or alone or named[KEYS]
     asked = ", ".join(f"--{name.lower()} {kind}" for name, kind in named.items())
     if values not in _group(keys):
         allowed = "; ".join(" or ".join(group) for group in GROUPS)
-        raise StartError(f"{asked}: keys would be in {keys} and values in {values}; what goes together is {allowed}")
+        raise StartError(
+            f"{asked}: keys in {keys} and values in {values} cannot be combined; supported combinations are {allowed}"
+        )
     hint = str(properties.get(HINT) or "").lower()
     if hint and (hint != "f32" if keys == "f32" else hint == "f32" and "bf16" in (keys, values)):
-        raise StartError(f"{asked}: there is no such cache where {HINT} of --plugin_config is {hint}")
+        raise StartError(f"{asked} is not supported if {HINT} of --plugin_config is {hint}")
     found = {} if BOTH in named else {KEYS: keys, VALUES: values}
     return {**found, HINT: "f32"} if keys == "f32" else found
 

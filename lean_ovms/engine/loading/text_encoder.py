@@ -110,7 +110,7 @@ class TextEncoder:
         self._divider = _Divider(literals)
         samples = _samples(pieces, list(literals))
         if [self(text, False) for text in [*samples, *samples]] != 2 * self._exported_ids(samples):
-            log.info("prompts are tokenized whole: their segments have other ids")
+            log.info("prompts are tokenized as a whole, since their segments would get other ids")
             self._literals, self._divider = {}, _Divider()
             self._known.clear()
 
@@ -158,7 +158,7 @@ class TextEncoder:
             made = GraphTokenizer(self._model_dir)
             same = made.encode(json_tokenizer.SAMPLES) == self._exported_ids(json_tokenizer.SAMPLES)
         except (StartError, RuntimeError, OSError) as reason:
-            log.info("long texts keep the step loop waiting: %s", reason)
+            log.info("long texts pause running requests while they are tokenized: %s", reason)
             return None
         return made if same else None
 

@@ -68,7 +68,7 @@ def _written_so(vocabulary: Vocabulary, library: JsonTokenizer, model_dir: Path)
     starts = (replace(vocabulary, strip_leading_space=strip) for strip in (True, False))  # no matter for tokens
     if not any(agrees(one, library) for one in starts):
         return False
-    text = "the exported detokenizer of %s has other texts for some tokens than %s, by which answers are written"
+    text = "the exported detokenizer of %s and %s differ in the texts of some tokens; the latter is used"
     log.warning(text, model_dir, FILE)
     return True
 

@@ -87,7 +87,7 @@ def load(
     single, reads_images = file_of(file), config.wants(INPUT_EMBEDDINGS)
     vision_file = single.vision_file(config) if single is not None and reads_images else None
     if single is not None and not reads_images:
-        single.without_images(config, "this server reads no images")
+        single.without_images(config, "this server does not read images")
     sees = (sees and reads_images) or vision_file is not None
     small = is_small(file)
     new_plan, new_inputs = map(config.part, (DRAFT_PLAN, ADAPTER_INPUTS))
@@ -177,7 +177,7 @@ def load(
     _install_features(pipeline, model, adapters, config, settings)
     if capacity.states:
         log.info(
-            "memory for %d states, %.1f MB each: of %d sequences at most, and of cached prefixes",
+            "memory for %d states of %.1f MB each, for at most %d sequences and for cached prefixes",
             *(capacity.states, model.state_bytes / 1e6, pipeline.max_sequences),
         )
         most = pipeline.max_sequences

@@ -112,7 +112,9 @@ class Engine:
     def check(self, request: GenerationRequest) -> None:
         """Raises BadRequest for a beam search with more beams than can run at once."""
         if request.sampling.beams > self.max_sequences:
-            raise BadRequest(f"more than {self.max_sequences} beams")
+            raise BadRequest(
+                f"the request needs more than {self.max_sequences} beams, this server's limit (--max_num_seqs)"
+            )
 
     def add(self, request: GenerationRequest) -> None:
         """Queues a request that `check` has accepted. Its `native` is a Params object whose values are all in

@@ -88,7 +88,7 @@ def paged(core: Any, xml: Path, *, trees: bool = False) -> Any:
     if counts_positions(model):
         model = _transformed(core, xml, connected=True, trees=trees)
     if counts_positions(model):
-        raise Miscounting("it counts the positions of its tokens itself, in a way that is not known")
+        raise Miscounting("it computes the positions of its tokens in an unknown way")
     return model
 
 
@@ -113,7 +113,7 @@ def _transformed(core: Any, xml: Path, *, connected: bool, trees: bool = False) 
     try:
         paged_attention_transformation(model, allow_qq_bias=trees)
     except RuntimeError as error:
-        raise NotPageable(f"its attention cannot be paged: {last_line(error)}") from error
+        raise NotPageable(f"its attention cannot be converted to paged attention: {last_line(error)}") from error
     return _transformed(core, xml, connected=connected) if trees and _counts_places(model) else model
 
 
@@ -241,7 +241,7 @@ def last_projection(model: Any) -> tuple[Any, int]:
         if kind == "Transpose":
             axis = int(node.input_value(1).get_node().data[axis])
         elif kind not in ELEMENTWISE:
-            raise NotPageable(f"the logits come out of {kind}: the network has no last projection that is known")
+            raise NotPageable(f"its last projection was not found: the logits come from {kind}")
         constant = node.input_value(0).get_node().get_type_name() == "Constant"
         node = node.input_value(1 if constant else 0).get_node()
     return node, axis

@@ -138,7 +138,7 @@ class PagedModel:
         position_shape = self._ports["position_ids"].get_partial_shape()
         self.position_rows = position_shape[0].get_length() if position_shape.rank == 2 else 1
         if not self._cache_names:
-            raise NotPageable("no attention of the model could be paged")
+            raise NotPageable("none of its attention layers could be converted to paged attention")
         self.block_bytes: int = sum(map(self._bytes, self._cache_names))
         self.soft_caps = soft_caps
         self._head: PagedModel | None = None
@@ -364,7 +364,7 @@ def _padded(rows: Any, own: int, size: int) -> Any:
 def _cap(model: Any, cap: float, soft_caps: SoftCaps | None) -> None:
     """Adds a soft cap to a network's attention. Raises NotPageable if the server lacks the feature that can do this."""
     if soft_caps is None:
-        raise NotPageable("its attention has a soft cap, and the feature that computes these is left out")
+        raise NotPageable("its attention has a soft cap, which needs the feature soft_caps")
     soft_caps(model, cap)
 
 

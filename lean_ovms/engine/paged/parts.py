@@ -105,11 +105,11 @@ class NoGrammars:
 
     def new_queue(self, wake: Callable[[], None], config: EngineConfig) -> ConstraintQueue:
         """Raises an error, since no grammar is supported."""
-        raise GrammarInvalid("Structured output is not possible with this model")
+        raise GrammarInvalid("structured output is not supported by this model")
 
     def matcher(self, sequence: Sequence) -> Matcher:
         """Raises BadRequest, since no grammar is supported."""
-        raise BadRequest("structured output is not possible with this model")
+        raise BadRequest("structured output is not supported by this model")
 
     def prepare(self, matchers: Seq[Matcher]) -> None:
         """Does nothing, since there are no matchers."""

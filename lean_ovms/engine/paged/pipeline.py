@@ -102,7 +102,7 @@ class PagedPipeline(Engine):
         if self._images is not None and prompt is not None:
             images = self._images.of_prompt(request.prompt)
             if request.sampling.prompt_logprobs:
-                raise BadRequest("tokens of images have no log probabilities", param="prompt_logprobs")
+                raise BadRequest("prompt_logprobs is not supported for prompts with images", param="prompt_logprobs")
         speculative = self._speculative and not (images is not None and self._drafting.kind == "draft")
         request.native = read(
             request, speculative=speculative, ngrams=self._drafting.ngrams, adapter=adapter, images=images

@@ -141,9 +141,7 @@ def tokens_record(
     return record
 
 
-NOT_FINITE = (
-    "The model computed numbers that are not finite for this request: its weights, or its adapter's, are at fault."
-)
+NOT_FINITE = "The model computed values that are not finite; its weights, or those of the LoRA adapter, may be damaged."
 NOT_FINITE_CODE = "not_finite"
 
 

@@ -101,7 +101,7 @@ def serve(transport: Transport, log_fd: int | None = None) -> int:
         with contextlib.closing(task):
             Worker(task, transport, require_weights).run()
     except EngineLost as error:
-        log.error("the engine is lost: %s", error)
+        log.error("the engine has to stop: %s", error)
         return EXIT_BROKEN
     return EXIT_CLOSED
 

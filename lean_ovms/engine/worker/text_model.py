@@ -17,7 +17,7 @@ from ..loading.pipeline_choice import PAGED, Choice, obstacle
 
 log = logging.getLogger("lean_ovms.engine.worker")
 
-ONLY_PAGED = "this server has no pipeline but PAGED"
+ONLY_PAGED = "this server only has the pipeline PAGED"
 
 
 def load(config: EngineConfig, wake: Callable[[], None]) -> GenerationTask:
@@ -76,7 +76,7 @@ def load_text_model(config: EngineConfig, wake: Callable[[], None] = lambda: Non
             from ..paged.network import file_of
 
             if (single := file_of(config.model_dir)) is not None:
-                single.without_images(config, f"{choice.pipeline} reads no images for it ({choice.reason})")
+                single.without_images(config, f"{choice.pipeline} does not read images of it ({choice.reason})")
         found = others.load(choice)
     found.info = replace(found.info, pipeline=choice.pipeline, pipeline_reason=choice.reason)
     return found
@@ -129,13 +129,13 @@ def choose(config: EngineConfig, available: Sequence[str]) -> Choice:
     """
     asked, reason = config.pipeline_type, ""
     if asked == "ASR":
-        raise StartError(f"--pipeline_type ASR: {config.model_dir} transcribes no speech")
+        raise StartError(f"--pipeline_type ASR: {config.model_dir} is not a model for speech recognition")
     if asked == PAGED:
         return Choice(PAGED, "as --pipeline_type says")
     if asked == "AUTO" and not (reason := obstacle(config)):
         return Choice(PAGED, "nothing in the options or the model needs another pipeline")
     others = other_pipelines(config, available)
     if others is None:
-        left_out = f"{asked} is part of a feature that was left out (as --pipeline_type says)"
+        left_out = f"--pipeline_type {asked} needs a feature that was left out"
         raise StartError(f"{ONLY_PAGED}: {reason or left_out}")
     return others.choose(reason)

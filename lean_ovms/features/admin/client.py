@@ -110,7 +110,7 @@ class ServerClient:
             wanted = words.pop(0)
         if wanted:
             if wanted not in names:
-                raise CommandFailed(f"{self.url} has no model {wanted}; there are {', '.join(names) or 'none'}")
+                raise CommandFailed(f"{self.url} has no model {wanted}; its models are: {', '.join(names) or 'none'}")
             return wanted
         chats = [row["id"] for row in rows if row.get("task", "text_generation") == "text_generation"]
         if not chats:
@@ -123,7 +123,7 @@ class ServerClient:
         try:
             return json.loads(text)
         except ValueError:
-            raise CommandFailed(f"{self.url}{path} answers with something else than JSON") from None
+            raise CommandFailed(f"the answer of {self.url}{path} is not JSON") from None
 
     @contextmanager
     def _answer(self, method: str, path: str, body: Mapping[str, Any] | None) -> Iterator[http.client.HTTPResponse]:
@@ -171,7 +171,7 @@ def address(config: Config) -> str:
     if config.unix_socket:
         return f"unix:{config.unix_socket}"
     if not config.rest_port:
-        raise StartError("--rest_port 0 is a port that only the server knows")
+        raise StartError("--rest_port 0 means that only the server knows its port; give the port that its log shows")
     first = config.rest_bind_address.split(",")[0].strip().strip("[]")
     host = ANY_ADDRESS.get(first, first)
     scheme = "https" if config.wants(ENCRYPTION) else "http"

@@ -29,7 +29,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """
     if {"-h", "--help"}.intersection(argv):
         own = parser("healthcheck", NOTES)
-        own.add_argument("--pid", metavar="N", help="ask the server that is process N, whatever its options")
+        own.add_argument("--pid", metavar="N", help="check the server with the process id N, whatever its options are")
         own.parse_args(["--help"])
     if argv[:1] == ["--pid"] and len(argv) == 2:
         argv = options_of(argv[1])

@@ -92,7 +92,7 @@ def _refused(name: str, kind: str, why: str, code: str | None = None) -> Field:
             raise BadRequest(f"{name}: {why}", param=name, code=code)
         return value
 
-    return Field(name, kind, f"refused unless empty: {why}", read=read, schema=_EMPTY[kind])
+    return Field(name, kind, f"must be empty: {why}", read=read, schema=_EMPTY[kind])
 
 
 NO_THREADS = "thread_unsupported_request"
@@ -114,33 +114,37 @@ FIELDS = (
     replace(token_limit("max_tokens", "maximum number of generated tokens"), required=True, low=1,
         outside=f"max_tokens must be from 1 to {UINT32_MAX}"),
     Field("messages", "array",
-        "conversation: role, and content as a text or blocks; an assistant message at the end is continued",
+        "the conversation: objects with role, and with content as a string or blocks; an assistant message at the end "
+        "is continued",
         required=True, schema=MESSAGES),
-    Field("system", "any", "system prompt, a text or text blocks",
+    Field("system", "any", "system prompt, as a string or text blocks",
         schema=schemas.any_of(schemas.STRING, schemas.array(schemas.TEXT_PART))),
-    Field("tools", "array", "name, description, input_schema, strict; no server tools",
+    Field("tools", "array",
+        "tools of the client: objects with name, description, input_schema and strict; server tools are not supported",
         schema=schemas.array(TOOL)),
     Field("tool_choice", "object",
-        "type auto, any, tool (with a name) or none; disable_parallel_tool_use: at most one call", schema=_TOOL_CHOICE),
+        "type is auto, any, tool (with a name) or none; disable_parallel_tool_use allows at most one call",
+        schema=_TOOL_CHOICE),
     Field("stop_sequences", "array", f"up to {MAX_STOPS} strings that end the output", read=_stop_sequences,
         schema=STOPS),
     Field("thinking", "object",
-        "type sets enable_thinking for the chat template; display omitted leaves the reasoning out of "
+        "type sets enable_thinking for the chat template; display omitted leaves out the reasoning of "
         "the answer", read=_thinking, schema=_THINKING),
     Field("output_config", "object",
-        "format is json_schema with a schema; effort sets reasoning_effort for the chat template", read=_output_config,
+        "format is a json_schema with a schema; effort sets reasoning_effort for the chat template",
+        read=_output_config,
         schema=_OUTPUT_CONFIG),
-    Field("output_format", "object", "older place of output_config.format", read=_format, schema=_FORMAT),
-    Field("metadata", "object", "accepted, no effect"),
-    Field("service_tier", "string", "accepted; there is only one"),
-    Field("speed", "string", "accepted; there is only one"),
-    Field("inference_geo", "string", "accepted; it is where the server is"),
-    Field("cache_control", "object", "accepted, also in blocks; prefixes are cached without it"),
-    Field("context_management", "object", "accepted; edits other than of thinking get a Warning header"),
-    _refused("mcp_servers", "array", "this server connects to no MCP servers; offer their tools as tools"),
-    _refused("container", "any", "there is no code execution on this server"),
-    _refused("compaction", "object", "conversations are not compacted here; ask for a summary as a message"),
-    _refused("thread", "object", "no conversation is kept; send the whole one", NO_THREADS),
+    Field("output_format", "object", "older name of output_config.format", read=_format, schema=_FORMAT),
+    Field("metadata", "object", "accepted without effect"),
+    Field("service_tier", "string", "accepted without effect"),
+    Field("speed", "string", "accepted without effect"),
+    Field("inference_geo", "string", "accepted without effect"),
+    Field("cache_control", "object", "accepted without effect, also in blocks: equal prefixes are cached without it"),
+    Field("context_management", "object", "accepted without effect; edits other than those of thinking give a warning"),
+    _refused("mcp_servers", "array", "this endpoint does not connect to MCP servers; send their tools in tools"),
+    _refused("container", "any", "this server does not run code"),
+    _refused("compaction", "object", "this endpoint does not compact conversations; ask for a summary in a message"),
+    _refused("thread", "object", "conversations are not stored; send the whole conversation", NO_THREADS),
     TEMPLATE_KWARGS,
 )  # fmt: skip
 
@@ -169,5 +173,5 @@ def warnings(values: Values) -> list[str]:
     edits = (values["context_management"] or {}).get("edits")
     kinds = [str(edit.get("type")) for edit in edits if isinstance(edit, dict)] if isinstance(edits, list) else []
     if any(not kind.startswith("clear_thinking") for kind in kinds):
-        found.append("context_management is not supported: the conversation is used as it was sent")
+        found.append("context_management is not supported; the conversation was used as it was sent")
     return found

@@ -112,7 +112,7 @@ class _AsgiCycle(RequestResponseCycle):
 
     async def send_failure(self) -> None:
         if self._started:
-            raise RuntimeError("the response broke off")
+            raise RuntimeError("the response ended early")
         if not self.cancelled:
             await self.send(self.error_response(InternalError()))
 
@@ -177,7 +177,7 @@ async def _body(receive: Receive, headers: dict[str, str], limit: int) -> Reques
 
 def _check_size(size: int, limit: int) -> None:
     if size > limit:
-        raise PayloadTooLarge(f"request body exceeds {limit} bytes")
+        raise PayloadTooLarge(f"the request body exceeds {limit} bytes")
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:

@@ -68,7 +68,7 @@ def _refusing() -> Asgi:
 
 
 async def _not_started(request: Request) -> Response:
-    raise Unavailable("the host has not started the server: it must support ASGI's lifespan")
+    raise Unavailable("the host has not started the server; it must support ASGI's lifespan protocol")
 
 
 def _from_environment() -> Config:

@@ -147,7 +147,7 @@ class AsgiChannel(Channel):
                     else WebSocketMessage(text.encode())
                 )
                 if len(content.data) > self._max_message_bytes:
-                    await self.emit({"type": "websocket.close", "code": TOO_BIG, "reason": "the message is too big"})
+                    await self.emit({"type": "websocket.close", "code": TOO_BIG, "reason": "the message is too large"})
                     break
                 self.put(content)
                 while self.full:

@@ -121,7 +121,10 @@ def _read(values: Values, generation: GenerationBody, services: Services) -> Aud
         raise BadRequest('modalities must be ["text"] or ["text", "audio"]', param="modalities")
     own = text_model.voices
     if own is None and not text_model.config.of(AudioChatOptions).audio_output_model:
-        why = "this model does not speak; the server's option --audio_output_model names a text2speech model that does"
+        why = (
+            "this model does not generate audio; start the server with "
+            "--audio_output_model and the name of a text2speech model"
+        )
         raise BadRequest(why, param="modalities", code="not_supported")
     if audio is None or audio.get("format") is None:
         missing = "audio" if audio is None else "audio.format"
@@ -134,9 +137,9 @@ def _read(values: Values, generation: GenerationBody, services: Services) -> Aud
             code="unsupported_value",
         )
     if generation.sampling.n > 1:
-        raise BadRequest("only an answer of one choice is spoken", param="n")
+        raise BadRequest("n must be 1 for a spoken answer", param="n")
     if own is not None and generation.output.stop:
-        raise BadRequest("an answer that the model speaks itself cannot have stop strings", param="stop")
+        raise BadRequest("stop is not supported for spoken answers of this model", param="stop")
     model = services.helper("audio_output_model", text_model, Speaker) if own is None else None
     voices = own if model is None else model.voices
     assert voices is not None

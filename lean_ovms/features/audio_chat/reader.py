@@ -38,13 +38,13 @@ TOKENS_PER_S = 12.5
 PARTS = {"input_audio": "data", "audio_url": "url"}
 """Content parts with audio, OpenAI's and vLLM's, and the member that has it."""
 NO_AUDIO = (
-    "this model reads no audio: start the server with --audio_input_model and the name of a speech2text model, which "
-    "transcribes it, or POST it to /v1/audio/transcriptions"
+    "this model does not read audio: start the server with --audio_input_model and the name of a speech2text model, "
+    "or send the audio to /v1/audio/transcriptions"
 )
-LEFT_OUT = "[The tool returned audio here. It is left out: this model reads text only.]"
+LEFT_OUT = "[The tool returned audio, which was left out: this model reads text only]"
 """Stands for the audio of a tool in the prompt of a model that reads text only."""
-NOTICE = "audio that tools returned is left out: this model reads text only"
-NOT_HERE = "audio is not read here, only where an answer is generated"
+NOTICE = "audio returned by tools was left out: this model reads text only"
+NOT_HERE = "this endpoint does not read audio; only endpoints that generate an answer do"
 
 
 class AudioContent(ContentReader):
@@ -131,7 +131,7 @@ async def _read_each(
     """
     config, total_s, texts = services.config, 0.0, list[str]()
     if len(parts) > (most := config.of(AudioChatOptions).max_audio_parts):
-        why = f"{len(parts)} audio parts are more than this server's limit: {most}"
+        why = f"{len(parts)} audio parts exceed this server's limit of {most} (--max_audio)"
         raise BadRequest(why, param=parts[most].at)
     longest_s = config.of(AudioFileOptions).max_audio_s
     for part in parts:
@@ -141,7 +141,9 @@ async def _read_each(
                 text = await read(samples, part.at)
                 total_s += samples.seconds
                 if total_s > longest_s:
-                    raise BadRequest(f"all audio together is longer than this server's limit: {longest_s:g} s")
+                    raise BadRequest(
+                        f"all audio together is longer than this server's limit of {longest_s:g} s (--max_audio_s)"
+                    )
         except RequestError as error:
             if notices is None:
                 raise
@@ -190,7 +192,7 @@ def _decoded(text: str, url: bool) -> bytes:
     if url:
         begin = where_data_begins(text)
         if not begin or text[:5].lower() != "data:":
-            raise BadRequest("audio_url must be a data URL in base64: audio is not fetched")
+            raise BadRequest("audio_url must be a data URL in base64; audio is not fetched from other URLs")
         text = text[begin:]
     try:
         return decode_base64(text.encode())

@@ -8,8 +8,8 @@ from ...types import Json
 from .storage import RETENTION_S
 
 EXPIRY = FieldSet((
-    Field("anchor", "string", "from when on", choices=("created_at",)),
-    Field("seconds", "uint", "an hour to 30 days", low=3600, high=RETENTION_S, required=True),
+    Field("anchor", "string", "time from which the seconds count", choices=("created_at",)),
+    Field("seconds", "uint", "seconds, from one hour to 30 days", low=3600, high=RETENTION_S, required=True),
 ))  # fmt: skip
 
 
@@ -23,4 +23,6 @@ def expires_after(name: str) -> Field:
             error.param = f"{name}.{error.param}"
             raise
 
-    return Field(name, "object", "how long the file, or the files of results, stay", fields=EXPIRY, read=read_seconds)
+    return Field(
+        name, "object", "how long the file, or the files with the results, are kept", fields=EXPIRY, read=read_seconds
+    )

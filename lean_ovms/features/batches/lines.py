@@ -60,7 +60,7 @@ def read_line(raw: bytes, urls: Collection[str]) -> Line:
     try:
         row = parsed_body(raw)
     except ValueError:
-        raise BadRequest("This line is not parseable as valid JSON.", code="invalid_json_line") from None
+        raise BadRequest("This line is not valid JSON.", code="invalid_json_line") from None
     if not isinstance(row, dict):
         raise BadRequest("This line is not a JSON object.", code="invalid_json_line")
     for name, kind in (("custom_id", str), ("method", str), ("url", str), ("body", dict)):
@@ -72,7 +72,7 @@ def read_line(raw: bytes, urls: Collection[str]) -> Line:
     if row["method"] != "POST":
         raise BadRequest("The method of a line must be POST.", param="method", code="invalid_method")
     if row["url"] not in urls:
-        text = f"The URL of this line is not {' or '.join(urls)}, the endpoint of the batch."
+        text = f"The url of this line must be {' or '.join(urls)}, the endpoint of the batch."
         raise BadRequest(text, param="url", code="invalid_url")
     if not isinstance(row["body"].get("model"), str):
         raise BadRequest("Missing required parameter: 'model'.", param="body.model", code="missing_required_parameter")
@@ -89,11 +89,11 @@ def check(file: Iterable[bytes], urls: Collection[str], most: int) -> tuple[int,
     for number, raw in read_lines(file):
         total += 1
         if total > most:
-            return total, [_error(None, "too_many_requests", f"There are more requests than {most}.")]
+            return total, [_error(None, "too_many_requests", f"The file has more requests than the limit of {most}.")]
         try:
             custom_id = read_line(raw, urls).custom_id
             if custom_id in known:
-                text = f"The custom_id '{custom_id}' is that of another line, too."
+                text = f"The custom_id '{custom_id}' is used by another line, too."
                 raise BadRequest(text, param="custom_id", code="duplicate_custom_id")
             known.add(custom_id)
         except BadRequest as error:
@@ -101,7 +101,7 @@ def check(file: Iterable[bytes], urls: Collection[str], most: int) -> tuple[int,
             if len(errors) == MAX_ERRORS:
                 break
     if not total:
-        errors.append(_error(None, "empty_file", "There are no requests."))
+        errors.append(_error(None, "empty_file", "The file has no requests."))
     return total, errors
 
 
@@ -139,7 +139,7 @@ async def attempt(handle: Handle, line: Line, client: str, error_forms: ErrorFor
     """
     request = Request("POST", line.url, body=line.body, on_behalf_of=client)
     if line.unsupported:
-        error = BadRequest(f"{line.unsupported} is not possible in a batch", param=line.unsupported)
+        error = BadRequest(f"{line.unsupported} is not supported in a batch", param=line.unsupported)
         response = error_forms.response(error, request=request)
     else:
         response = await handle(request)

@@ -38,7 +38,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     files, words, options = own(_arguments(), argv)
     config = without_keys(parse(["serve", *words, *options], environ)).replace(access_log=False)
     if os.path.realpath(files.input_file) == os.path.realpath(files.output_file):
-        raise StartError("the output is the input")
+        raise StartError("the output file must not be the input file")
     log.setup(config.log_level, config.log_format, config.log_path)
     try:
         with open_regular(files.input_file) as source, Path(files.output_file).open("wb") as target:
@@ -62,7 +62,7 @@ def _arguments() -> CommandParser:
         help="file for the answers; an existing file is overwritten",
     )
     for name in NO_EFFECT:
-        result.add_argument(f"--{name}", metavar="X", help="option of vLLM without effect")
+        result.add_argument(f"--{name}", metavar="X", help="accepted without effect, for vLLM's command line")
     return result
 
 

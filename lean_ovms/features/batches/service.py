@@ -88,7 +88,7 @@ class BatchService:
         if self._opened:
             self._resume()
         else:
-            logger.warning("another server uses --files_path: files and batches wait for its end")
+            logger.warning("another server uses --files_path; files and batches are available once it has stopped")
             self._opening = asyncio.get_running_loop().create_task(self._open_later())
 
     async def _open_later(self) -> None:
@@ -106,10 +106,12 @@ class BatchService:
     def of(services: Services) -> BatchService:
         """Returns the opened service. Raises RequestError if the server stores no files, or Unavailable."""
         if not services.config.of(BatchOptions).files_path:
-            raise RequestError("this server keeps no files: it has no --files_path", status=501, code="no_files")
+            raise RequestError(
+                "this server does not store files; start it with --files_path", status=501, code="no_files"
+            )
         service = services.get(BatchService)
         if not service._opened:
-            raise Unavailable("another server uses the files", code="files_in_use")
+            raise Unavailable("another server uses this server's files", code="files_in_use")
         return service
 
     async def in_thread(self, function: Callable[[], T]) -> T:

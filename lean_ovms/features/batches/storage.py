@@ -94,7 +94,7 @@ class Storage:
                 entry = Entry(**orjson.loads(read_bytes(path)))
                 self._entries[entry.body["id"]] = entry
             except (OSError, ValueError, TypeError, KeyError):
-                logger.error("%s is damaged, and ignored", path)
+                logger.error("%s is damaged and was ignored", path)
         sizes = {path.stem: path.stat().st_size for path in self._directory.glob(f"{FILE}-*.data")}
         self.used = sum(sizes.values())
         for name, entry in list(self._entries.items()):
@@ -171,14 +171,14 @@ class Storage:
         try:
             return open_regular(self.data(name))
         except OSError:
-            raise NotFound(f"The content of file {name[:100]!r} is gone.") from None
+            raise NotFound(f"The content of file {name[:100]!r} was deleted.") from None
 
     # --- changes
 
     def require_room(self, size: int) -> None:
         """Raises StoreFailure if there is no room for `size` more bytes."""
         if self.used + size > self._most_bytes:
-            raise StoreFull("The files of this server take all the room that they may; delete some.")
+            raise StoreFull("The files on this server exceed its limit (--max_files_mb); delete some.")
 
     def add(self, entry: Entry, data: memoryview | FileSlice | None = None) -> None:
         """Stores a new batch, or a new file with its data. Raises StoreFailure and BadRequest."""
@@ -186,7 +186,7 @@ class Storage:
         kind = entry.body["object"]
         if sum((one.owner, one.body["object"]) == (entry.owner, kind) for one in self._entries.values()) >= self._most:
             raise BadRequest(
-                f"there are {self._most} of your {kind} objects already; delete some", code="too_many_files"
+                f"you already have {self._most} {kind} objects, this server's limit; delete some", code="too_many_files"
             )
         if data is not None:
             self.require_room(len(data))
@@ -237,7 +237,7 @@ class Storage:
         """Deletes a file, or a finished batch. Raises BadRequest for the input file of a running batch."""
         batch = next((one.body["id"] for one in self.unfinished() if one.body["input_file_id"] == name), None)
         if batch:
-            raise BadRequest(f"The file is the input of {batch}, which is not finished; cancel that first.")
+            raise BadRequest(f"The file is the input of {batch}, which is not finished; cancel that batch first.")
         self._drop(name)
 
     def _drop(self, name: str) -> None:
@@ -262,7 +262,9 @@ class Storage:
 def failure(error: OSError) -> StoreFailure:
     """Logs an error of the disk, and returns the error for clients."""
     logger.error("--files_path cannot be written: %s", error)
-    return store_failure(error, "The disk of this server's files is full; delete some.", "A file could not be stored.")
+    return store_failure(
+        error, "The disk with this server's files is full; delete some files.", "A file could not be stored."
+    )
 
 
 class FileStream:

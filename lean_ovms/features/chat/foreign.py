@@ -59,7 +59,9 @@ def unshown_line(places: list[str], kinds: list[str]) -> list[str]:
         return []
     more = f" and {len(places) - MOST_SHOWN} more" if len(places) > MOST_SHOWN else ""
     of = ", ".join(sorted(set(kinds)))
-    return [f"{', '.join(places[:MOST_SHOWN])}{more} ({of}) are left out: only the server that made them can read them"]
+    return [
+        f"{', '.join(places[:MOST_SHOWN])}{more} ({of}) were left out: only the server that created them can read them"
+    ]
 
 
 def _is_text(part: Any) -> bool:

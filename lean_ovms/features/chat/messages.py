@@ -88,7 +88,7 @@ def _checked(message: Any, param: str, composition: Composition) -> Json:
         raise BadRequest("Every message must have 'role' field", param=f"{param}.role")
     content = message.get("content")
     if message.get("audio") and not content and not message.get("tool_calls"):
-        raise BadRequest("spoken answers are not kept: send the transcript as content", param=f"{param}.audio")
+        raise BadRequest("spoken answers are not stored; send the transcript as content", param=f"{param}.audio")
     if isinstance(content, list):
         tool = message["role"] in ("tool", "function")
         places = [f"{param}.content[{index}]" for index in range(len(content))]

@@ -39,7 +39,7 @@ from ...types import ChatPrompt, Json, TokenLogprob
 from .chunks import ChunkOptions, Envelope
 from .messages import chat_prompt, read_messages
 
-MAX_TOKENS = token_limit("max_completion_tokens", "OpenAI's newer name of max_tokens; has precedence over it")
+MAX_TOKENS = token_limit("max_completion_tokens", "(OpenAI) newer name of max_tokens, which has precedence over it")
 
 FUNCTION_FINISH = "function_call"
 """The finish reason of an answer that calls one of `functions`."""
@@ -61,14 +61,16 @@ def _function_call(value: Any) -> str | Json:
         return str(value)
     name = value.get("name") if isinstance(value, dict) else None
     if not isinstance(name, str):
-        raise BadRequest("function_call should be 'none', 'auto' or an object with a name", param="function_call")
+        raise BadRequest("function_call must be 'none', 'auto' or an object with a name", param="function_call")
     return {"type": "function", "function": {"name": name}}
 
 
 FUNCTION_FIELDS = (
-    Field("functions", "array", "OpenAI's older form of tools, which have precedence; calls are then in function_call",
+    Field("functions", "array",
+        "(OpenAI) older form of tools, which has precedence; calls are returned in function_call",
         read=_functions, schema=array(FUNCTION)),
-    Field("function_call", "any", "OpenAI's older form of tool_choice: none, auto or a name", read=_function_call,
+    Field("function_call", "any",
+        "(OpenAI) older form of tool_choice: none, auto or an object with a name", read=_function_call,
         schema=any_of({"enum": ["none", "auto"]}, object_of({"name": {"type": "string"}}))),
 )  # fmt: skip
 
@@ -84,7 +86,7 @@ def read_functions(values: Values) -> tuple[list[Json], str | Json] | None:
     tools = [{"type": "function", "function": function} for function in values["functions"]]
     choice = values["function_call"] or "auto"
     if isinstance(choice, dict) and (name := choice["function"]["name"]) not in names:
-        raise BadRequest(f"function_call names {name!r}, which is not among the functions", param="function_call")
+        raise BadRequest(f"function_call names {name!r}, which is not in functions", param="function_call")
     return tools, choice
 
 
@@ -99,16 +101,16 @@ FIELDS = (
     PROMPT_LOGPROBS,
     TEMPLATE_KWARGS,
     Field("reasoning_effort", "string",
-        "sets enable_thinking (none: false) and reasoning_effort for the chat template"),
-    Field("verbosity", "string", "given to the chat template"),
+        "sets reasoning_effort for the chat template, and enable_thinking, which is false for none"),
+    Field("verbosity", "string", "passed to the chat template"),
     ADD_GENERATION_PROMPT,
     CONTINUE_FINAL_MESSAGE,
     DOCUMENTS,
     CHAT_TEMPLATE,
     *SPOKEN_FIELDS,
     MEDIA_IO_KWARGS,
-    Field("include_reasoning", "bool", "false: leave out what the model thinks", default=True),
-    Field("add_special_tokens", "bool", "let the tokenizer add BOS and the like", default=False),
+    Field("include_reasoning", "bool", "false leaves out the model's reasoning", default=True),
+    Field("add_special_tokens", "bool", "let the tokenizer add special tokens such as BOS", default=False),
 )  # fmt: skip
 ALL_FIELDS = GenerationFields((*RESPONSE_FIELDS, *FIELDS, *STRUCTURED, *SAMPLING))
 

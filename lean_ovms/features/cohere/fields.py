@@ -42,7 +42,7 @@ def _document(value: Any, param: str) -> Json:
     if isinstance(data, str):
         data = {"text": data}
     if not isinstance(data, dict):
-        raise BadRequest(f"{param} is not a text or an object with data", param=param)
+        raise BadRequest(f"{param} must be a string or an object with data", param=param)
     return data | ({"id": value["id"]} if isinstance(value.get("id"), str) else {})
 
 
@@ -58,22 +58,26 @@ _DOCUMENT = schemas.any_of(schemas.STRING, schemas.object_of({"data": schemas.an
 FIELDS = GenerationFields((
     MODEL,
     STREAM,
-    replace(MESSAGES, required=True, help="conversation: role, content, tool_calls, tool_plan, tool_call_id"),
+    replace(MESSAGES, required=True, help=
+        "the conversation: objects with role, content, tool_calls, tool_plan and tool_call_id"),
     Field("tools", "array", "functions that the model may call", schema=schemas.TOOLS),
-    Field("strict_tools", "bool", "true: calls follow the schemas of the tools", default=False),
-    Field("tool_choice", "string", "REQUIRED or NONE", choices=tuple(CHOICES), read=CHOICES.__getitem__,
+    Field("strict_tools", "bool", "true makes calls follow the schemas of the tools", default=False),
+    Field("tool_choice", "string",
+        "REQUIRED: the model must call a tool; NONE: it must not", choices=tuple(CHOICES), read=CHOICES.__getitem__,
         outside=f"tool_choice must be one of: {', '.join(CHOICES)}"),
-    Field("documents", "array", "texts or objects with data, for chat templates with retrieval", read=_documents,
+    Field("documents", "array",
+        "strings or objects with data, for chat templates that support retrieval", read=_documents,
         schema={"items": _DOCUMENT}),
-    Field("citation_options", "object", "accepted; answers have no citations"),
-    Field("safety_mode", "string", "accepted; there are no safety modes"),
-    Field("response_format", "object", "type text or json_object, with a json_schema to enforce"),
-    Field("thinking", "object", "type enabled or disabled: enable_thinking for the chat template; token_budget",
+    Field("citation_options", "object", "accepted without effect: answers have no citations"),
+    Field("safety_mode", "string", "accepted without effect: there are no safety modes"),
+    Field("response_format", "object", "type is text or json_object, which may have a json_schema"),
+    Field("thinking", "object",
+        "type is enabled or disabled and sets enable_thinking for the chat template; token_budget limits the reasoning",
         read=_thinking, schema=schemas.object_of(
             {"type": {"enum": ["enabled", "disabled"]}}, token_budget={"type": ["integer", "null"], "minimum": 1}
         )),
     _renamed("stop_sequences", "stop", f"up to {MAX_STOPS} strings that end the output"),
-    _renamed("k", "top_k", "number of likeliest tokens to sample from; 0: all"),
+    _renamed("k", "top_k", "number of likeliest tokens to sample from; 0 for all"),
     _renamed("p", "top_p", "probability mass for nucleus sampling"),
     LOGPROBS,
     TEMPLATE_KWARGS,
@@ -106,7 +110,7 @@ def messages(values: Values) -> list[Any]:
     Most errors in messages are found later, when these are read as messages of chat.
     """
     if not isinstance(values["messages"], list):
-        raise BadRequest("messages is missing or not an array", param="messages")
+        raise BadRequest("messages must be an array", param="messages")
     return [_message(one, f"messages[{place}]") for place, one in enumerate(values["messages"])]
 
 
@@ -139,7 +143,7 @@ def _message(value: Any, param: str) -> Any:
         if message.get("role") == "tool" and all(_is(part, "text", str) for part in parts):
             message["content"] = "\n".join(part["text"] for part in parts)
     elif content is not None and not isinstance(content, str):
-        raise BadRequest(f"{param}.content is not a text or an array", param=f"{param}.content")
+        raise BadRequest(f"{param}.content must be a string or an array", param=f"{param}.content")
     if thoughts and message.get("role") == "assistant":
         message["reasoning_content"] = "\n".join(thoughts)
     return message

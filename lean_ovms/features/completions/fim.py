@@ -17,7 +17,7 @@ from ...models.text_model import TextModel
 from ...types import TextPrompt, TokenPrompt
 from ...types.engine import Vocabulary
 
-NO_TOKENS = "this model has no tokens for the middle of a text (fill in the middle)"
+NO_TOKENS = "this model has no tokens for filling in the middle of a text"
 
 
 class Notation(NamedTuple):

@@ -45,7 +45,7 @@ def read_several(value: Any, limit: int, param: str) -> list[Pieces]:
     if not isinstance(value, list) or any(type(item) in (int, float) for item in value):
         return [read_one(value, param)]
     if not value or len(value) > limit:
-        raise BadRequest(f"{param} has {len(value)} entries; it must have 1 to {limit}", param=param)
+        raise BadRequest(f"{param} must have 1 to {limit} entries, not {len(value)}", param=param)
     return [read_one(item, f"{param}[{i}]") for i, item in enumerate(value)]
 
 
@@ -56,7 +56,9 @@ def read_one(value: Any, param: str) -> Pieces:
     if isinstance(value, str) and value:
         return [value]
     if not isinstance(value, list) or not value:
-        raise BadRequest(f"{param} is not a string or an array of token ids and strings", param=param)
+        raise BadRequest(
+            f"{param} must be a non-empty string, or a non-empty array of token ids and strings", param=param
+        )
     if sum(isinstance(item, str) for item in value) > MAX_TEXTS:
         raise BadRequest(f"{param} has more than {MAX_TEXTS} strings", param=param)
     pieces: Pieces = []

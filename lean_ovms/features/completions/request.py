@@ -31,14 +31,16 @@ NOT_WITH_VISION = "VLM Servable does not support the /completions endpoint. Use 
 DEFAULT_MAX_TOKENS = 16
 """The default of OpenAI and vLLM, without which a text that does not end would fill the context."""
 FIELDS = (
-    Field("prompt", "any", "a string, strings, token ids, or lists of token ids", required=True, schema=PROMPT),
+    Field("prompt", "any",
+        "a string, an array of strings, an array of token ids, or an array of such arrays",
+        required=True, schema=PROMPT),
     replace(SAMPLING.named("max_tokens"),
         help=f"maximum number of generated tokens (default: {DEFAULT_MAX_TOKENS}; under /v3 as many as fit)"),
     Field("echo", "bool", "begin the answer with the prompt", default=False),
-    Field("suffix", "string", "text after what is generated, for models that fill in the middle"),
+    Field("suffix", "string", "text after the generated text, for models that fill in the middle"),
     NUM_LOGPROBS,
     PROMPT_LOGPROBS,
-    Field("add_special_tokens", "bool", "let the tokenizer add BOS and the like", default=True),
+    Field("add_special_tokens", "bool", "let the tokenizer add special tokens such as BOS", default=True),
 )  # fmt: skip
 
 
@@ -79,7 +81,7 @@ def parse_completion(body: Json, services: Services, default_max_tokens: int) ->
     reader = BodyReader(ALL_FIELDS, body, services, other_clients=True)
     values = reader.values
     if values["suffix"] and (values["echo"] or values["prompt_logprobs"] is not None):
-        raise BadRequest("suffix cannot be combined with echo and prompt_logprobs", param="suffix")
+        raise BadRequest("suffix cannot be combined with echo or prompt_logprobs", param="suffix")
     score_only = values["max_tokens"] == 0
     if score_only and not values["echo"]:
         raise BadRequest("max_tokens value should be greater than 0 unless echo is set", param="max_tokens")
@@ -123,7 +125,7 @@ def _echoed(prompts: TokenPrompts, n: int, *, echo: bool, ids: bool) -> int:
     if size > MAX_ECHOED:
         what = f"{counted(len(parts), 'prompt')} in {counted(n, 'answer')} each"
         param = "echo" if echo else "return_token_ids"
-        raise BadRequest(f"{what} would be {size} bytes; the limit is {MAX_ECHOED}", param=param)
+        raise BadRequest(f"{param}: {what} would take {size} bytes; the limit is {MAX_ECHOED}", param=param)
     return size
 
 
@@ -140,7 +142,10 @@ def read_prompts(values: Values, config: Config) -> TokenPrompts:
     if type(prompt[0]) in (int, float):
         return [TokenPrompt(token_ids(prompt, "prompt"))]
     if len(prompt) > config.max_prompts:
-        raise BadRequest(f"prompt has {len(prompt)} entries; the limit is {config.max_prompts}", param="prompt")
+        raise BadRequest(
+            f"prompt has {len(prompt)} entries, more than this server's limit of {config.max_prompts} (--max_prompts)",
+            param="prompt",
+        )
     return [_one_prompt(item, i, special) for i, item in enumerate(prompt)]
 
 

@@ -107,7 +107,7 @@ def check_total(tokens: int, most: int) -> None:
     """
     if tokens > most:
         raise BadRequest(
-            f"the prompts of this request have more than {most} tokens together, which is the limit of this server "
+            f"the prompts of this request have more than {most} tokens together, this server's limit "
             "(--max_queued_tokens_per_client): send them in several requests",
             code=TOO_LONG,
         )

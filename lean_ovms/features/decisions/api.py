@@ -33,10 +33,11 @@ TAIL = 400
 
 FIELDS = FieldSet((
     MODEL,
-    Field("input", "any", "what the questions are about: a text, or items as those of responses", required=True,
+    Field("input", "any",
+        "what the questions are about: a string, or input items as in the Responses API", required=True,
         schema=any_of(SOME_TEXT, array(any_of(*MESSAGES_AND_CALLS), 1))),
     Field("questions", "array",
-        "objects of the type predicate, choice or score, each with instructions and, if you like, a name",
+        "objects with type (predicate, choice or score), instructions and optionally a name",
         required=True, schema={"items": QUESTION, "minItems": 1}),
     TEMPLATE_KWARGS,
     KEEP_ALIVE,
@@ -132,7 +133,11 @@ async def _letters(model: TextModel, prompt: ChatPrompt, count: int) -> tuple[in
     before, *after = await model.encode([tail, *(tail + letter for letter in LETTERS[:count])], False)
     tokens = tuple(ids[-1] for ids in after if ids[:-1] == before)
     if len(set(tokens)) != count:
-        raise BadRequest("this model's tokenizer has no token for each letter", param="model", code="not_supported")
+        raise BadRequest(
+            "this model's tokenizer does not have one token for each letter, which decisions need",
+            param="model",
+            code="not_supported",
+        )
     return tokens
 
 

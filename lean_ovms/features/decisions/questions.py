@@ -98,7 +98,7 @@ def read_input(value: Any) -> list[Json]:
     if isinstance(value, str) and value:
         return [_text(value)]
     if not isinstance(value, list) or not value:
-        raise BadRequest("input must be a text or an array of items, and not empty", param="input")
+        raise BadRequest("input must be a non-empty string or a non-empty array of items", param="input")
     plain = [
         {**item, "content": _without_json(item["content"], f"input[{place}].content")}
         if isinstance(item, dict) and isinstance(item.get("content"), list)
@@ -143,7 +143,7 @@ def _instructions(value: Any, param: str) -> list[Json]:
     if isinstance(value, str) and value:
         return [_text(_short(value, param))]
     if not isinstance(value, list) or not value:
-        raise BadRequest(f"{param} must be a text or an array of parts, and not empty", param=param)
+        raise BadRequest(f"{param} must be a non-empty string or a non-empty array of parts", param=param)
     [item] = read_items([{"role": "user", "content": _without_json(value, param)}], param)
     return to_parts(item["content"])
 
@@ -157,12 +157,14 @@ def _options(value: Any, name: str, param: str) -> list[tuple[Any, str]]:
         given = one if isinstance(one, dict) else {}
         label, more = given.get(name), given.get("description") or ""
         if not isinstance(label, str | bool) or (isinstance(label, bool) and name != "value"):
-            raise BadRequest(f"{param}[{place}].{name} is missing or of a wrong type", param=f"{param}[{place}].{name}")
+            raise BadRequest(
+                f"{param}[{place}].{name} is missing or has a wrong type", param=f"{param}[{place}].{name}"
+            )
         if not isinstance(more, str):
             raise BadRequest(f"{param}[{place}].description is not a string", param=f"{param}[{place}].description")
         found.append((label if isinstance(label, bool) else _short(label, param), _short(more, param)))
     if len({(type(label), label) for label, _ in found}) < len(found):
-        raise BadRequest(f"{param}: two options with the same {name} exclude each other", param=param)
+        raise BadRequest(f"{param}: two options must not have the same {name}", param=param)
     return found
 
 

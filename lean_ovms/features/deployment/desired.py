@@ -174,11 +174,11 @@ class ServedModels(Sources):
         """Checks the options that point to models by OVMS's rules. Raises WrongOptions."""
         settings, fetches = config.composition.settings, command in config.composition.fetching_commands
         if config.source_model and config.model_path:
-            raise WrongOptions("--source_model and --model_path exclude each other")
+            raise WrongOptions("--source_model and --model_path cannot be used together")
         if config.source_model and config.model_list and settings and not fetches:
-            raise WrongOptions(f"--source_model and --{settings.option} exclude each other")
+            raise WrongOptions(f"--source_model and --{settings.option} cannot be used together")
         if config.source_model and command and not fetches:
-            raise WrongOptions(f"--source_model and --{command} exclude each other")
+            raise WrongOptions(f"--source_model and --{command} cannot be used together")
         if (make := config.part(MODEL_SOURCE)) is not None:
             make().check(config, command)
         fetched = config.source_model or fetches
@@ -287,7 +287,9 @@ def _with_file(spec: ModelSpec) -> ModelSpec:
     if len(files) > 1:
         names = abbreviate([str(file.relative_to(config.model_dir)) for file in files])
         kind = " or ".join(row.name for row in compose().formats)
-        wrong = WrongOptions(f"--model_path {config.model_path} has several {kind} files, name one: {names}")
+        wrong = WrongOptions(
+            f"--model_path {config.model_path} contains several {kind} files; name one of them: {names}"
+        )
         return replace(spec, problem=spec.problem or wrong)
     return replace(spec, config=config.replace(model_path=str(files[0]), model_name=config.served_name))
 
@@ -345,7 +347,7 @@ def check_task(config: Config) -> None:
         others = (name for name in config.composition.task_names if name != row.metadata["not_of"])
         tasks = row.metadata["tasks"] or tuple(others)
         if config.task not in tasks and config.value(row.name) != row.default:
-            raise WrongOptions(f"--{row.name} is not an option of --task {config.task}, only of {', '.join(tasks)}")
+            raise WrongOptions(f"--{row.name} cannot be used with --task {config.task}, only with {', '.join(tasks)}")
 
 
 def _desired_state(config: Config) -> DesiredState:
@@ -391,8 +393,10 @@ def _model_source(config: Config) -> Config:
     """
     if config.model_list and (settings := config.composition.settings):
         if config.model_path or config.model_name:
-            raise WrongOptions(f"--{settings.option} names the models: --model_path and --model_name do not go with it")
-        _refuse_of_one_model(config, f"with --{settings.option} each entry has its own {{}}")
+            raise WrongOptions(
+                f"--{settings.option} names the models, so --model_path and --model_name cannot be used with it"
+            )
+        _refuse_of_one_model(config, f"with --{settings.option}, each entry has its own {{}}")
         return config
     if config.model_path:
         return config
@@ -402,12 +406,13 @@ def _model_source(config: Config) -> Config:
         return config
     if config.model_name:
         raise WrongOptions(
-            f"--model_name {safe(config.model_name)} points to no model: say where it is with --model_path DIR, "
-            "or in which directory of models with --model_repository_path DIR"
+            f"--model_name {safe(config.model_name)} does not name a model here: give its directory with --model_path "
+            "DIR, "
+            "or the directory of models that contains it with --model_repository_path DIR"
         )
     names = [config.served_name, *(row.name for row in config.composition.demos)]
     log.warning(
-        "no option points to a model: %s served, as %s; --model_path DIR serves another",
+        "no option names a model, so %s served, as %s; --model_path DIR serves another model",
         counted(len(names), "small demo model is", "small demo models are"),
         " and ".join(names),
     )
@@ -431,16 +436,16 @@ def _in_repository(config: Config) -> Config:
     file = repository / settings.listed_in if settings else None
     # A model's own folder may contain a file of this name too.
     if settings and file and os.path.isfile(file) and not listing.is_model(repository):
-        _refuse_of_one_model(config, f"with {file} each entry has its own {{}}")
+        _refuse_of_one_model(config, f"with {file}, each entry has its own {{}}")
         return config.replace(**{settings.option: str(file)})
-    _refuse_of_one_model(config, "--model_name says which of --model_repository_path")
+    _refuse_of_one_model(config, "choose one of --model_repository_path by --model_name")
     return config
 
 
 def _refuse_of_one_model(config: Config, otherwise: str) -> None:
     for row in listed(config.without):
         if row.metadata["of_one"] and config.value(row.name):
-            raise WrongOptions(f"--{row.name} is for one model: {otherwise.format(row.name)}")
+            raise WrongOptions(f"--{row.name} can only be used with a single model: {otherwise.format(row.name)}")
 
 
 def _from_model_path(config: Config, base: Path) -> ModelSpec:
@@ -483,5 +488,5 @@ def _from_repository(config: Config) -> DesiredState:
             )
             models.append(replace(one, announced=True))
         except StartError as error:  # the name is not valid text
-            log.error("%s is left out: %s", safe(str(base)), error)
+            log.error("%s is not served: %s", safe(str(base)), error)
     return DesiredState(models=tuple(models), files=files)

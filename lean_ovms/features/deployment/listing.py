@@ -56,14 +56,14 @@ def models_of(
         return names
     option = f"--model_repository_path {repository}"
     if is_model(repository):
-        raise WrongOptions(f"{option} is a model itself, not a directory of them: --model_path {repository} serves it")
+        raise WrongOptions(f"{option} is a model, not a directory of models; --model_path {repository} serves it")
     inside = abbreviate(sorted(entry.name for entry in repository.iterdir()))
     fetch = (
         f", or {row.word} one: --{name} --source_model ORGANISATION/NAME {option}"
         for name, row in composition.fetching_commands.items()
     )
     raise WrongOptions(
-        f"{option} has no model to serve: it {f'holds {inside}' if inside else 'is empty'}; "
+        f"{option} contains no model: it {f'contains {inside}' if inside else 'is empty'}; "
         f"put a model's directory into it{''.join(fetch)}"
     )
 
@@ -79,7 +79,7 @@ def place(repository: Path, name: str) -> Path:
     above = any(one.startswith(f"{name}/") for one in there)
     if name in there or (os.path.exists(path) and not is_outside and not above):
         return path
-    models = f"there are: {abbreviate(there)}" if there else "there is no model at all"
+    models = f"its models are: {abbreviate(there)}" if there else "it contains no models"
     raise WrongOptions(f"--model_repository_path {repository} has no model {safe(name)!r}; {models}")
 
 

@@ -111,7 +111,7 @@ class DeploymentManager(Deployment):
                 raise failure
             log.error("%s cannot be served: %s", model.name, failure)
         if waiting := [model.name for spec, model in models if spec.on_demand and model.on_demand]:
-            log.info("loaded by their first requests: %s", abbreviate(waiting))
+            log.info("loaded at their first requests: %s", abbreviate(waiting))
 
     async def reload(self) -> bool:
         """Reads the configuration again and serves it. Returns whether anything changed. Calls run one at a time.
@@ -145,7 +145,7 @@ class DeploymentManager(Deployment):
             except StartError:
                 continue  # the error is logged by reload
             except Exception:  # a bug must not stop the served models
-                log.exception("the changed configuration cannot be served")
+                log.exception("the changed configuration cannot be applied")
 
     async def stop(self) -> None:
         """Stops all engines, including those of models that are being loaded or drained. Idempotent."""
@@ -167,7 +167,7 @@ class DeploymentManager(Deployment):
         try:
             self._desired = await asyncio.to_thread(self._read, self._config)
         except StartError as error:
-            log.error("the configuration stays as it is: %s", error)
+            log.error("the old configuration is kept: %s", error)
             raise
         self._files = dict(self._desired.files)
         specs = {spec.name: spec for spec in self._desired.models}
@@ -217,9 +217,9 @@ class DeploymentManager(Deployment):
         else:
             failure = await self._replace(old, spec)
         if failure is not None:
-            log.error("%s cannot be served%s: %s", name, " as it is configured now" if old else "", failure)
+            log.error("%s cannot be served%s: %s", name, " with its changed configuration" if old else "", failure)
         elif old is not None:
-            log.info("%s is served as it is configured now", name)
+            log.info("%s is served with its changed configuration", name)
         return failure
 
     async def _replace(self, old: Model, spec: ModelSpec) -> StartError | None:

@@ -134,7 +134,7 @@ class Member:
         config, waiting = self.model.config, len(self.waiters)
         own = sum(waiter.client == client for waiter in self.waiters) if client else 0
         if waiting >= config.max_queued_requests or own >= config.max_queued_requests_per_client:
-            why = f"{counted(waiting, 'request is', 'requests are')} waiting for this model to be loaded already"
+            why = f"{counted(waiting, 'request is', 'requests are')} already waiting for this model to be loaded"
             raise TooManyRequests(why, retry_after_s=retry_after(load_s))
 
     async def _wait(self) -> bool:
@@ -299,7 +299,7 @@ async def settled(members: Iterable[Member]) -> None:
 
 def all_busy() -> Unavailable:
     """Returns the error for a request that has waited too long for its model."""
-    why = "The models in memory are at work, and none could be unloaded."
+    why = "All models in memory are busy, so this one could not be loaded in time."
     return Unavailable(why, code="models_busy", retry_after_s=MOST_RETRY_AFTER_S)
 
 

@@ -356,7 +356,7 @@ class ModelCache:
         if self._limit or self._free_bytes is None or not idle or not LACKS_MEMORY.search(str(error)):
             return False
         name = member.model.name
-        log.warning("%s could not be loaded while %d idle groups are in memory: %s", name, len(idle), error)
+        log.warning("%s could not be loaded; unloading %d idle groups to free memory: %s", name, len(idle), error)
         for group in idle:
             self._unload_group(group)
         await settled(one for group in idle for one in group.members)

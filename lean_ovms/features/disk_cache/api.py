@@ -18,13 +18,14 @@ from .feature import DiskCacheOptions
 from .records import BlocksOnDisk, DiskCacheAction
 
 QUERY = FieldSet((
-    Field("reset_running_requests", "bool", "no effect: running requests go on, and keep their blocks", default=False),
-    Field("reset_external", "bool", "also remove the models' blocks in `--prefix_cache_path`", default=False),
+    Field("reset_running_requests", "bool",
+        "accepted without effect: running requests continue, and keep their blocks", default=False),
+    Field("reset_external", "bool", "also remove the blocks in `--prefix_cache_path`", default=False),
 ))  # fmt: skip
 
 
 @RouteDoc(
-    "Forget the cached prompts of all loaded models, which PAGED has to serve", query=QUERY, errors=(503,), answer=""
+    "Forget the cached prompts of all loaded models with the pipeline PAGED", query=QUERY, errors=(503,), answer=""
 )
 async def handle(request: Request, services: Services) -> Response:
     disk, kept = read_query(QUERY, request.query)["reset_external"], []
@@ -32,18 +33,19 @@ async def handle(request: Request, services: Services) -> Response:
         if model.loaded:
             await model.engine.call_each(lambda number: ResetPrefixCache(number, disk))
         if model.config.of(DiskCacheOptions).prefix_cache_path and not (disk and model.loaded):
-            why = "the model is not loaded" if disk else "reset_external=true removes them, too"
+            why = "the model is not loaded" if disk else "reset_external=true also removes them"
             kept.append(f"the blocks of {model.name} in --prefix_cache_path are kept: {why}")
     return Response(200, warning_headers(kept))
 
 
-@RouteDoc("Write what loaded models have cached of prompts to `--prefix_cache_path` now", errors=(501, 503))
+@RouteDoc("Write the cached prompts of loaded models to `--prefix_cache_path` now", errors=(501, 503))
 async def handle_save(request: Request, services: Services) -> Response:
     return await _on_disk(services, "save")
 
 
 @RouteDoc(
-    "Count the blocks in `--prefix_cache_path`, those of other processes too; each is read when a prompt needs it",
+    "Count the blocks in `--prefix_cache_path`, including those of other processes; blocks are read when prompts need "
+    "them",
     errors=(501, 503),
 )
 async def handle_restore(request: Request, services: Services) -> Response:
@@ -53,14 +55,14 @@ async def handle_restore(request: Request, services: Services) -> Response:
 async def _on_disk(services: Services, action: str) -> Response:
     models = [model for model in _text_models(services) if model.config.of(DiskCacheOptions).prefix_cache_path]
     if not models:
-        raise NotSupported("This server keeps no prefix cache on disk. Start it with `--prefix_cache_path`")
+        raise NotSupported("This server has no prefix cache on disk; start it with `--prefix_cache_path`")
     data = []
     for model in models:
         if model.loaded:
             found: list[BlocksOnDisk] = await model.engine.call_each(lambda number: DiskCacheAction(number, action))
             if failed := sum(one.failed for one in found):
                 raise StoreFailure(
-                    f"{counted(failed, 'block')} of {model.name} cannot be written; the server's log says why"
+                    f"{counted(failed, 'block')} of {model.name} could not be written; the server's log says why"
                 )
             # All processes find the same blocks, so their counts are not added.
             all_of = sum if action == "save" else max

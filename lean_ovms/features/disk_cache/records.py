@@ -12,7 +12,10 @@ class DiskCacheAction(Record):
     """The command to save the prefix cache, or to find saved blocks. It is answered by one BlocksOnDisk or Refused."""
 
     role = COMMAND
-    unhandled = "no prefix cache is kept on disk: that needs PAGED, its prefix cache and --prefix_cache_path"
+    unhandled = (
+        "the prefix cache is not kept on disk, which needs the pipeline PAGED, "
+        "--enable_prefix_caching and --prefix_cache_path"
+    )
 
     id: int
     action: str

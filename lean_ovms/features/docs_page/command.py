@@ -25,7 +25,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     url = words.pop(0) if words and is_url(words[0]) else ""
     client = connect(url, parse(options, environ))
     if client.url.startswith("unix:"):
-        raise StartError("a browser cannot use a Unix socket; start the server with a port")
+        raise StartError("a browser cannot open a Unix socket; start the server with a port")
     path = f"/docs/search?{urlencode({'q': ' '.join(words)})}" if words else "/docs/"
     client.check(path)
     print(client.url + path, flush=True)

@@ -37,7 +37,7 @@ BEFORE, AFTER = 60, 200
 """The characters around the first word that is found."""
 IN_TITLE, IN_HEADING = 6, 10
 """The weight of a word in the title of a page, and in the heading of a section; in the text it is 1."""
-QUERY = FieldSet((Field("q", "string", "words that a section must have", default=""),))
+QUERY = FieldSet((Field("q", "string", "words that a section must contain", default=""),))
 
 
 @RouteDoc("The documentation", answer="text/html")
@@ -51,7 +51,7 @@ async def handle_page(request: Request, services: Services) -> Response:
     return _html(await services.offload.run(0, lambda: _shown(name)))
 
 
-@RouteDoc("The sections of the documentation that have these words", query=QUERY, answer="text/html")
+@RouteDoc("The sections of the documentation that contain these words", query=QUERY, answer="text/html")
 async def handle_search(request: Request, services: Services) -> Response:
     words: str = read_query(QUERY, request.query)["q"]
     return _html(await services.offload.run(0, lambda: _found(words)))
@@ -88,7 +88,7 @@ def page(name: str) -> Document:
     """Reads the page with an id. Raises NotFound."""
     path = files().get(name)
     if path is None:
-        raise NotFound("the documentation has no such page")
+        raise NotFound("there is no such page in the documentation")
     return read(path.read_text("utf-8"), lambda to: _address(name, to))
 
 
@@ -194,7 +194,13 @@ def _found(text: str) -> str:
         f"<p>{_excerpt(section, words)}</p></li>"
         for name, section in ranked[:MOST_FOUND]
     ]
-    about = f"{len(ranked)} sections have it." if ranked else "No section has all of these words." if words else ""
+    about = (
+        f"{len(ranked)}sections contain these words."
+        if ranked
+        else "No section contains all of these words."
+        if words
+        else ""
+    )
     if len(ranked) > MOST_FOUND:
         about += f" The first {MOST_FOUND} are shown."
     content = f'<h1>Search</h1><p role="status">{about}</p><ol class="found">{"".join(rows)}</ol>'

@@ -19,21 +19,21 @@ from ...manifest import BASES, ErrorForm, Route, named
 from ...types import Json, Request
 
 _ERRORS = {
-    400: "The request is malformed, out of range or impossible.",
-    401: "No API key, or the wrong one.",
-    403: "Not for pages of this origin, or Host is no known name of the server.",
-    404: "Unknown model, id or path.",
-    405: "The path does not answer this method.",
-    409: "It has finished, and cannot be cancelled, or another server has it.",
-    413: "The body is larger than this server takes.",
-    415: "The body is of another media type.",
-    424: "Another server that this one asks has failed.",
-    426: "The path is a WebSocket, and the request does not open one.",
-    429: "The queue is full: try again after Retry-After seconds.",
-    500: "The engine failed, or what should be kept could not be.",
-    501: "This server lacks a package or an option that this needs.",
-    503: "The model is loading or restarting, or the server is stopping.",
-    507: "The disk is full, or what clients may store on it is.",
+    400: "The request is malformed, or a value is out of range or not supported.",
+    401: "The API key is missing or wrong.",
+    403: "The web page's origin is not allowed, or the Host header is not a known name of the server.",
+    404: "The model, id or path is unknown.",
+    405: "The path does not accept this method.",
+    409: "It has already finished and cannot be cancelled, or belongs to another server.",
+    413: "The body exceeds the server's limit.",
+    415: "The media type of the body is not supported.",
+    424: "Another server, which this server called, has failed.",
+    426: "The path is a WebSocket, but the request does not open one.",
+    429: "The queue is full; try again after Retry-After seconds.",
+    500: "The engine failed, or data could not be stored.",
+    501: "This server lacks a package or an option that the request needs.",
+    503: "The model is loading, its engine is restarting, or the server is stopping.",
+    507: "The disk, or the client's share of it, is full.",
 }
 _DESCRIPTION = f"""{ABOUT}
 
@@ -179,12 +179,12 @@ def _responses(doc: RouteDoc, form: ErrorForm | None, errors: list[int]) -> Json
         content[media] = {"schema": {"type": "string", "format": "binary"}}
     if doc.stream:
         content["text/event-stream"] = {"schema": _EVENT}
-    ok: Json = {"description": "It worked.", "headers": {"X-Request-Id": {"schema": _TEXT}}}
+    ok: Json = {"description": "The request succeeded.", "headers": {"X-Request-Id": {"schema": _TEXT}}}
     if content:
         ok["content"] = content
     name, statuses = (form.name, form.statuses) if form is not None else ("Error", {})
     failed = {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}
-    found: Json = {"101": ok | {"description": "The WebSocket is open."}} if doc.upgrade else {"200": ok}
+    found: Json = {"101": ok | {"description": "The WebSocket was opened."}} if doc.upgrade else {"200": ok}
     for status in errors:
         row = found[str(statuses.get(status, status))] = {"description": _ERRORS[status], "content": failed}
         if status in (429, 503):

@@ -80,11 +80,11 @@ class DraftOptions(Options):
         """
         draft = self.draft_model_path or self.draft_source_model
         if self.draft_model_path and self.draft_source_model:
-            raise StartError("--draft_model_path and --draft_source_model exclude each other")
+            raise StartError("--draft_model_path and --draft_source_model cannot be used together")
         if self.draft_source_model and MODEL_SOURCE not in config.composition.parts:
-            raise StartError("--draft_source_model: this server pulls no models, name one with --draft_model_path")
+            raise StartError("--draft_source_model: this server does not pull models; name one with --draft_model_path")
         if draft and self.prompt_lookup:
-            raise StartError("a draft model and --prompt_lookup exclude each other")
+            raise StartError("a draft model and --prompt_lookup cannot be used together")
         for row in fields(self):
             if not draft and row.name.startswith("draft_") and getattr(self, row.name) != row.default:
                 raise StartError(f"--{row.name} needs --draft_model_path")

@@ -36,9 +36,9 @@ def speculative(text: str) -> dict[str, str]:
     needs_model = str(chosen).endswith(("draft_model", "draft-simple", "eagle3", "dflash"))
     if set(config) - _MEMBERS or chosen not in _METHODS or (needs_model and not model):
         methods = '"ngram", "suffix", "draft_model", "mtp", "eagle3" or "dflash"'
-        raise ValueError(f'{{"method": {methods}, "model": of a draft model, "num_speculative_tokens": N}}')
+        raise ValueError(f'{{"method": {methods}, "model": the draft model, "num_speculative_tokens": N}}')
     if "prompt_lookup_min" in config:
-        print("lean_ovms: prompt_lookup_min has no effect: matches of three tokens are tried, too", file=sys.stderr)
+        print("lean_ovms: prompt_lookup_min has no effect: matches of three tokens are always tried", file=sys.stderr)
     names = {"num_assistant_tokens": "num_speculative_tokens", "max_ngram_size": "prompt_lookup_max"}
     options = dict(_METHODS[chosen])
     if defaults := {ours: config[name] for ours, name in names.items() if name in config}:

@@ -20,7 +20,7 @@ class WebSocketRefused(Exception):
     """Raised if the request gets another response than a WebSocket."""
 
     def __init__(self, response: Response) -> None:
-        super().__init__(f"no WebSocket: {response.status}")
+        super().__init__(f"the server did not open a WebSocket: {response.status}")
         self.response = response
 
 

@@ -27,7 +27,7 @@ PROGRAMS = ("vllm", "ovms", "ollama", "llama-server")
 """The programs whose command lines, with their names, may follow the name of this program."""
 VARIABLES = ("VLLM_", "GIT_OPT_SET_")
 """The prefixes of environment variables of vLLM, and of OVMS for libgit2, with which it pulls models."""
-NO_GRPC = "lean_ovms: --port has no effect: there is no gRPC service here; REST is on --rest_port"
+NO_GRPC = "lean_ovms: --port has no effect: this server has no gRPC service; the REST port is --rest_port"
 OVMS = "OVMS"
 _DOTTED = re.compile(r"(--?[a-zA-Z][\w-]*)((?:\.[\w-]+)+)(\+?)(?:=(.*))?", re.DOTALL)
 """Matches vLLM's flags for one member of a JSON value: `--flag.member`, `--flag.a.b=value`, `--flag.list+`.
@@ -200,7 +200,7 @@ def read(alias: Alias, typed: str, text: str) -> dict[str, str]:
         found = alias.read(text)
     except (ValueError, TypeError, AttributeError) as error:
         allowed = str(error) if not isinstance(error, json.JSONDecodeError) else f"JSON ({error})"
-        raise StartError(f"{typed} takes {allowed}, not {text!r}") from None
+        raise StartError(f"{typed} must be {allowed}; it is {text!r}") from None
     return found if isinstance(found, dict) else {alias.option: found}
 
 
@@ -255,7 +255,7 @@ def _set(members: dict[str, Any], path: list[str], value: Any, argument: str) ->
     for name in outer:
         members = members.setdefault(name, {})
         if not isinstance(members, dict):
-            raise StartError(f"{argument}: {name} has a value already, so it cannot have members")
+            raise StartError(f"{argument}: {name} already has a value, so it cannot have members")
     before = members.get(last)
     members[last] = before + value if isinstance(before, list) and isinstance(value, list) else value
 
@@ -311,7 +311,7 @@ class ForeignCommandLine(OtherFlags):
             if value is None:
                 continue
             if why := self._known.refused.get(name):
-                raise StartError(f"{flag(name)} is not possible: {why}")
+                raise StartError(f"{flag(name)} is not supported: {why}")
             if why := self._known.ignored.get(name):
                 print(f"lean_ovms: {flag(name)} has no effect: {why}", file=sys.stderr)
         if given.get("port") is None:
@@ -331,7 +331,9 @@ class ForeignCommandLine(OtherFlags):
             if value := environ.get(name):
                 found |= read(alias, name, value)
         if others:
-            print(f"lean_ovms: without effect in the environment: {', '.join(sorted(others))}", file=sys.stderr)
+            print(
+                f"lean_ovms: these environment variables have no effect: {', '.join(sorted(others))}", file=sys.stderr
+            )
         return found
 
 

@@ -43,9 +43,9 @@ def texts(text: str) -> str:
 
 def images(text: str) -> str:
     """Translates a limit of images, {"image": 4} or image=4."""
-    limits = json.loads(text) if text.startswith("{") else dict([text.split("=", 1)])
-    if set(limits) != {"image"}:
-        raise ValueError('{"image": N}; only images are limited')
+    limits = json.loads(text) if text.startswith("{") else dict([text.partition("=")[::2]])
+    if set(limits) != {"image"} or not str(limits["image"]).isdecimal():
+        raise ValueError('{"image": N}, since only images are limited')
     return str(limits["image"])
 
 
@@ -60,7 +60,7 @@ def reasoning_budget(text: str) -> str:
     0 switches reasoning off, -1 sets no limit; others are not possible.
     """
     if text not in ("0", "-1"):
-        raise ValueError("0 or -1; send thinking_token_budget with a request for others")
+        raise ValueError("0 or -1 (requests may set others by thinking_token_budget)")
     return "" if text == "-1" else json.dumps({"enable_thinking": False})
 
 
@@ -72,8 +72,11 @@ def new_tokens(text: str) -> dict[str, str]:
 def gigabytes(text: str) -> str:
     """Translates vLLM's size of the KV cache, in bytes or as 4g or 4G, to whole GB, at least one."""
     units = {"k": 10**3, "K": 1 << 10, "m": 10**6, "M": 1 << 20, "g": 10**9, "G": 1 << 30}
-    size = float(text[:-1]) * units[text[-1]] if text[-1:] in units else float(text)
-    return str(max(1, round(size / (1 << 30))))
+    try:
+        size = float(text[:-1]) * units[text[-1]] if text[-1:] in units else float(text)
+        return str(max(1, round(size / (1 << 30))))
+    except (ValueError, OverflowError):
+        raise ValueError("a number of bytes, such as 4294967296 or 4G") from None
 
 
 def megabytes(text: str) -> str:
@@ -85,6 +88,8 @@ def megabytes(text: str) -> str:
 
 def threads(text: str) -> str:
     """Translates a number of threads to OpenVINO's property."""
+    if not text.lstrip("-").isdecimal():
+        raise ValueError("a whole number of threads")
     return json.dumps({"INFERENCE_NUM_THREADS": int(text)})
 
 

@@ -36,7 +36,7 @@ class GgufOptions(Options):
         """Checks that --mmproj does not name a file for a model that is no GGUF file. Raises WrongOptions."""
         known = config.model_path and not self.gguf_filename  # other models are found or pulled later
         if known and self.mmproj not in ("", NONE) and any(config.model_dir.glob("openvino_*model.xml")):
-            raise WrongOptions(f"--mmproj: {config.model_dir} is an OpenVINO model, whose images its own files read")
+            raise WrongOptions(f"--mmproj: {config.model_dir} is an OpenVINO model, which does not use mmproj files")
 
 
 FEATURE = Feature(

@@ -54,7 +54,7 @@ HEADER_BYTES, BEGINNING_BYTES = 1 << 24, 1 << 16
 """Bytes that are read first of a whole header, and of its beginning alone. Most headers are not longer."""
 _LENGTH = struct.Struct("<Q")
 PULL_AGAIN = "copy the file again, or pull it with --source_model, --gguf_filename and --overwrite_models"
-ENDS = "it ends in its header"
+ENDS = "it ends within its header"
 EXPORT = "serve the original model: --source_model ORG/NAME, or optimum-cli export openvino --model ORG/NAME DIRECTORY"
 
 
@@ -276,7 +276,9 @@ def read_mmproj(path: Path) -> Header:
     header = _of_part(path, 1, 1)
     with _refusing(path):
         if header.architecture != MMPROJ:
-            raise Unsupported(f"it is a model of {header.architecture or 'nothing'}, and reads no images for another")
+            raise Unsupported(
+                f"it is a model of the architecture {header.architecture or 'none'}, not an image encoder"
+            )
         _check_kinds(header)
     return header
 
@@ -286,7 +288,7 @@ def _of_part(path: Path, number: int, count: int) -> Header:
         header = _of_file(path, _parse, HEADER_BYTES)
         place = header.metadata.get("split.no", 0), header.metadata.get("split.count", 0)
         if count > 1 and place != (number - 1, count):
-            raise Malformed(f"it is not part {number} of {count}")
+            raise Malformed(f"it is not part {number} of {count} parts")
         if count == 1 and header.number_at("split.count") > 1:
             raise Unsupported("it is one part of several; name the first one, NAME-00001-of-0000N.gguf")
         return header
@@ -306,7 +308,7 @@ def _join(first: Header, part: Header, path: Path, number: int) -> None:
     """
     with _refusing(path):
         if part.alignment != first.alignment or first.tensors.keys() & part.tensors.keys():
-            raise Malformed("it is a part of another file than the first part")
+            raise Malformed("it belongs to another file than the first part")
     first.tensors.update(part.tensors)
     first.kinds.update(part.kinds)
     first.places.update({name: (number, offset) for name, (_, offset) in part.places.items()})
@@ -320,7 +322,7 @@ def _refusing(path: Path) -> Iterator[None]:
     except OSError as error:
         raise StartError(f"{path} cannot be read: {error.strerror}") from error
     except (Malformed, ValueError) as error:  # a ValueError if the number cannot be parsed
-        raise StartError(f"{path} is not a whole GGUF file: {error}; {PULL_AGAIN}") from error
+        raise StartError(f"{path} is not a complete GGUF file: {error}; {PULL_AGAIN}") from error
     except Unsupported as error:
         raise StartError(f"{path} cannot be served: {error}; {EXPORT}") from error
 
@@ -379,7 +381,7 @@ def _parse(cursor: Cursor) -> Header:
     start = -(-cursor.position // alignment) * alignment
     for name, shape, kind, offset in rows:
         if start + offset + _size(shape, kind) > cursor.size:
-            raise Malformed(f"it ends before the tensor {name} does")
+            raise Malformed(f"it ends within the tensor {name}")
     return Header(
         metadata,
         tensors={name: shape for name, shape, _, _ in rows},
@@ -397,7 +399,7 @@ def _begin(cursor: Cursor) -> tuple[int, int]:
         raise Malformed("it does not begin with GGUF")
     version = cursor.number("I")
     if not FIRST_VERSION <= version <= LAST_VERSION:
-        raise Malformed(f"version {version} is not known")
+        raise Malformed(f"version {version} is not supported")
     tensors, entries = cursor.number("Q"), cursor.number("Q")
     if tensors > MAX_TENSORS or entries > MAX_ENTRIES:
         raise Malformed(f"it claims {entries} entries and {tensors} tensors")
@@ -462,13 +464,13 @@ def _value(cursor: Cursor, kind: int) -> Any:
     if kind in NUMBERS:
         return cursor.number(NUMBERS[kind])
     if kind != ARRAY:
-        raise Malformed(f"values of kind {kind} are not known")
+        raise Malformed(f"values of kind {kind} are not supported")
     inner, count = cursor.number("I"), cursor.number("Q")
     if inner in NUMBERS:
         code = NUMBERS[inner].replace("?", "B")
         return array(code, cursor.read(count * struct.calcsize("<" + code))).tolist()
     if inner != STRING:
-        raise Malformed(f"an array of kind {inner} is not known")
+        raise Malformed(f"arrays of kind {inner} are not supported")
     return cursor.strings(count)
 
 
@@ -496,22 +498,29 @@ def _check(header: Header) -> None:
     architecture, tokenizer = header.architecture, header.metadata.get("tokenizer.ggml.model")
     if architecture not in ARCHITECTURES | ENCODERS:
         names = ", ".join(sorted(ARCHITECTURES | ENCODERS))
-        raise Unsupported(f"GGUF files of {names} are served, not of {architecture or 'nothing'}")
+        raise Unsupported(
+            f"GGUF files of the architecture {architecture or 'none'} are not supported, only those of {names}"
+        )
     if architecture in ENCODERS and (lacking := _lacks_of_classifier(header)):
         raise Unsupported(lacking)
     if header.scaling not in SCALINGS:
-        raise Unsupported(f"its positions are scaled by {header.scaling}, and not by {', '.join(SCALINGS[1:])}")
+        raise Unsupported(
+            f"its positions are scaled by {header.scaling}, which is not supported, only {', '.join(SCALINGS[1:])}"
+        )
     if unknown := next((name for name in header.tensors if not is_known(architecture, header.layers, name)), ""):
-        raise Unsupported(f"the tensor {unknown} is of a part that networks of {architecture} do not have here")
+        raise Unsupported(f"the tensor {unknown} belongs to a part of {architecture} networks that is not supported")
     _check_kinds(header)
     if tokenizer not in TOKENIZERS:
-        raise Unsupported(f"its tokenizer is of the kind {tokenizer or 'none'}, and not {' or '.join(TOKENIZERS)}")
+        raise Unsupported(
+            f"its tokenizer is of the kind {tokenizer or 'none'}, which is not supported, only "
+            f"{' or '.join(TOKENIZERS)}"
+        )
 
 
 def _check_kinds(header: Header) -> None:
     """Raises Unsupported for a tensor of an unknown type."""
     if unknown := next((name for name, kind in header.kinds.items() if kind not in BLOCK_SIZES), ""):
-        raise Unsupported(f"the tensor {unknown} has the type {header.kinds[unknown]}, which is not known")
+        raise Unsupported(f"the tensor {unknown} has the type {header.kinds[unknown]}, which is not supported")
 
 
 def _lacks_of_classifier(header: Header) -> str:
@@ -524,10 +533,10 @@ def _lacks_of_classifier(header: Header) -> str:
     if not found:
         return ""
     if not found >= {"cls.weight", "cls.output.weight"}:
-        return "of its classifier's two layers it has one"
+        return "it has only one of the two layers of its classifier"
     if ENCODERS[header.architecture].early_norms:
         return "" if "cls.norm.weight" in found else "the norm of its classifier is missing"
-    return "" if "token_types.weight" in header.tensors else "its classifier is not of the kind of RoBERTa's"
+    return "" if "token_types.weight" in header.tensors else "its classifier does not have the form of RoBERTa's"
 
 
 def _require_whole(header: Header) -> None:
@@ -540,11 +549,11 @@ def _require_whole(header: Header) -> None:
     if isinstance(header.metadata.get(key), list):
         groups.discard(0)  # layers without attention have 0
     if key in header.metadata and (not groups or any(group < 1 or heads % group for group in groups)):
-        raise Malformed(f"its heads are not divided among {key}")
+        raise Malformed(f"the number of its heads is not a multiple of {key}")
     tokens = header.vocab_size
     kinds = header.metadata.get("tokenizer.ggml.token_type")
     if not tokens or (kinds is not None and (not isinstance(kinds, list) or len(kinds) != tokens)):
-        raise Malformed("its vocabulary is not whole")
+        raise Malformed("its vocabulary is incomplete")
     for name in ("bos", "eos", "padding"):
         value = header.metadata.get(f"tokenizer.ggml.{name}_token_id")
         if value is not None and not (type(value) is int and 0 <= value < tokens):
@@ -575,7 +584,7 @@ def _expected(header: Header) -> Iterator[str]:
 def only_paged(header: Header) -> str:
     """Returns why the pipelines of openvino-genai cannot load a file, or "" if they can."""
     if header.number_at("split.count") > 1:
-        return "openvino-genai loads no split GGUF files"
+        return "openvino-genai does not load split GGUF files"
     kind = f"{header.architecture} with the tokenizer {header.metadata['tokenizer.ggml.model']}"
     known = [f"{architecture} with the tokenizer gpt2" for architecture in GENAI]
-    return "" if kind in known else f"openvino-genai loads GGUF files of {', '.join(known)}, not of {kind}"
+    return "" if kind in known else f"openvino-genai only loads GGUF files of {', '.join(known)}, not of {kind}"

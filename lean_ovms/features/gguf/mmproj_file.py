@@ -23,7 +23,7 @@ def find(model: Path, option: str) -> list[Path]:
         return []
     if option:
         if not Path(option).is_file():
-            raise StartError(f"--mmproj {option}: there is no such file")
+            raise StartError(f"--mmproj {option}: no such file")
         return [Path(option)]
     # A split model has its own folder, so the projector may be in the one above.
     split = model_file.parts(model) != [model]

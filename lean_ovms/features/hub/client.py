@@ -120,7 +120,7 @@ class HubClient:
         info = self._retry(lambda: api.model_info(repo, files_metadata=True, timeout=LISTING_TIMEOUT_S), repo)
         files = tuple(_remote_file(entry) for entry in info.siblings or ())
         if not info.sha:
-            raise PullError(f"{self.endpoint} gives no commit for {repo}: is it a Hugging Face hub?")
+            raise PullError(f"{self.endpoint} does not name a commit for {repo}: is it a Hugging Face hub?")
         return Listing(repo=repo, commit=info.sha, files=files)
 
     def fetch(
@@ -176,7 +176,7 @@ class HubClient:
                 left = self._retries.attempts if progress() > before else left - 1
                 if left < 0:
                     raise PullError(
-                        f"{trouble}; what was received so far is kept: the same command goes on from there",
+                        f"{trouble}; run the same command again to continue from what was received so far",
                         temporary=True,
                     ) from None
                 wait_s = min(max(self._retries.interval_s, trouble.wait_s), MAX_WAIT_S)
@@ -197,7 +197,7 @@ class HubClient:
                 f"there is no model {safe(repo)} at {self.endpoint}, or it is private and HF_TOKEN does not open it"
             ) from None
         except self._errors.OfflineModeIsEnabled:
-            raise PullError(f"{repo} is not here, and HF_HUB_OFFLINE forbids to pull it") from None
+            raise PullError(f"{repo} has not been pulled, and HF_HUB_OFFLINE forbids pulling it") from None
         except self._errors.HFValidationError as error:
             raise PullError(f"{safe(repo)} is not a model name (organisation/name): {safe(str(error))}") from None
         except self._raised as error:
@@ -211,16 +211,16 @@ class HubClient:
         if isinstance(error, OSError) and error.errno in LOCAL_ERRNOS:
             return PullError(f"{repo} cannot be stored: {error.strerror}", temporary=error.errno == errno.ENOSPC)
         if isinstance(error, ValueError) and not isinstance(error, OSError):
-            return PullError(f"{self.endpoint} sent an answer for {repo} that cannot be read: {_words(error)}")
-        return _Transient(f"{self.endpoint} does not answer for {repo} ({type(error).__name__}: {_words(error)})")
+            return PullError(f"{self.endpoint} sent an invalid answer for {repo}: {_words(error)}")
+        return _Transient(f"{self.endpoint} did not answer for {repo} ({type(error).__name__}: {_words(error)})")
 
     def _status_error(self, status: int, headers: Any, repo: str) -> Exception:
         if status in (401, 403):
-            return PullError(f"{self.endpoint} refuses {repo} ({status}): check HF_TOKEN and its rights")
+            return PullError(f"{self.endpoint} refused access to {repo} ({status}): check HF_TOKEN and its permissions")
         if status in RETRY_STATUSES:
             wait = headers.get("Retry-After") or ""
-            return _Transient(f"{self.endpoint} answers {status} for {repo}", float(wait) if wait.isdecimal() else 0.0)
-        return PullError(f"{self.endpoint} answers {status} for {repo}")
+            return _Transient(f"{self.endpoint} answered {status} for {repo}", float(wait) if wait.isdecimal() else 0.0)
+        return PullError(f"{self.endpoint} answered {status} for {repo}")
 
 
 def open_hub() -> HubClient:
@@ -269,7 +269,7 @@ _HUB_MODULES = frozenset({"huggingface_hub", "builtins"})
 
 def _remote_file(entry: Any) -> RemoteFile:
     if entry.size is None:
-        raise PullError(f"the hub gives no size for {safe(entry.rfilename)}: it cannot be pulled safely")
+        raise PullError(f"the hub does not tell the size of {safe(entry.rfilename)}, so it cannot be pulled safely")
     large = entry.lfs
     sha256 = str(large.get("sha256") if isinstance(large, dict) else large.sha256) if large else ""
     return RemoteFile(path=entry.rfilename, size=entry.size, sha256=sha256, blob="" if large else entry.blob_id or "")

@@ -66,7 +66,7 @@ def make_tokenizers(directory: Path) -> None:
             for file in sorted(Path(made).iterdir()):
                 os.replace(file, directory / file.name)
     except OSError as error:
-        raise PullError(f"{directory} has no tokenizers, and none can be made: {error.strerror}") from None
+        raise PullError(f"{directory} has no tokenizers, and they cannot be created: {error.strerror}") from None
 
 
 def _run(name: str, arguments: list[str]) -> None:

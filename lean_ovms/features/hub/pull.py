@@ -60,7 +60,7 @@ class PullRequest:
 def check_name(source: str) -> str:
     """Returns a model name if it is a path that stays below a directory. Raises PullError if it does not."""
     if not NAME.fullmatch(source) or ".." in source:
-        raise PullError(f"{safe(source)} is not a model name: organisation/name")
+        raise PullError(f"{safe(source)} is not a model name of the form organisation/name")
     return source
 
 
@@ -88,12 +88,12 @@ def pull(request: PullRequest, open_hub: Callable[[], HubClient]) -> bool:
     """Pulls a model unless its directory exists. Returns whether it was pulled. Raises PullError."""
     try:
         if not request.overwrite and _is_present(request):
-            log.info("%s is in %s already (--overwrite_models pulls it anew)", request.source, request.target)
+            log.info("%s is already in %s (--overwrite_models pulls it again)", request.source, request.target)
             return False
         hub = open_hub()
         with locked(request.repository, request.source) as staging:
             if not request.overwrite and _is_present(request):
-                log.info("another process has pulled %s meanwhile", request.source)
+                log.info("another process has pulled %s in the meantime", request.source)
                 return False
             _download_or_convert(request, hub, staging)
     except OSError as error:
@@ -111,7 +111,7 @@ def prepare(path: Path, task: str, weight_format: str, extra: str) -> Path:
     missing = model_dir.missing_in(path, task)
     if missing and set(missing) <= set(weights.TOKENIZERS):
         if (path / "tokenizer.json").is_file() and convert.find_program("convert_tokenizer"):
-            log.info("%s has no %s: making them", path, " and ".join(missing))
+            log.info("%s has no %s; creating them", path, " and ".join(missing))
             convert.make_tokenizers(path)
         return path
     if not missing or not model_dir.is_checkpoint(path):
@@ -130,7 +130,7 @@ def _convert_folder(request: PullRequest) -> None:
     if not convert.available():
         quoted, to = shlex.quote(request.source), shlex.quote(str(request.target))
         raise PullError(
-            f"{request.source} is a checkpoint; these two lines convert it:\n"
+            f"{request.source} is a checkpoint; convert it with these two commands:\n"
             '  pip install "optimum-intel[openvino]"\n'
             f"  optimum-cli export openvino --model {quoted} --weight-format {convert.DEFAULT_WEIGHTS} {to}"
         )
@@ -151,7 +151,7 @@ def _is_present(request: PullRequest) -> bool:
     try:
         model_dir.check(request.target, request.task)
     except StartError as error:
-        anew = f"{error} (--overwrite_models pulls it anew, into a clean directory)"
+        anew = f"{error} (--overwrite_models pulls it again, into a clean directory)"
         raise PullError(anew, reason=error.reason) from None
     return True
 
@@ -185,7 +185,7 @@ def _download(
     todo = staging.prepare(files)
     missing_bytes = staging.missing_bytes(todo)
     size, commit = human_size(missing_bytes), listing.commit[:12]
-    log.info("pulling %s at %s: %d files, %s to come", listing.repo, commit, len(todo), size)
+    log.info("pulling %s at %s: %d files with %s", listing.repo, commit, len(todo), size)
     check_free_space(staging.root, missing_bytes, listing.repo)
     left = list(todo)
 
@@ -211,8 +211,8 @@ def _fetch(
     log.warning("%s does not match its hash; fetching it once more", safe(file.path))
     hub.fetch(listing, file, staging.part(file), received)
     if not staging.accept(file):
-        twice = f"{safe(file.path)} of {listing.repo} was received twice with another hash than the hub lists"
-        raise PullError(f"{twice}: a proxy or a mirror changes it", temporary=True)
+        twice = f"{safe(file.path)} of {listing.repo} was received twice with a hash other than the hub's"
+        raise PullError(f"{twice}; a proxy or a mirror may have changed it", temporary=True)
 
 
 def _add_files(hub: HubClient, listing: Listing, files: list[RemoteFile], staging: Staging) -> None:
@@ -222,12 +222,14 @@ def _add_files(hub: HubClient, listing: Listing, files: list[RemoteFile], stagin
         place.parent.mkdir(parents=True, exist_ok=True)
         hub.fetch(listing, file, place)
         if not matches(place, file):
-            raise PullError(f"{safe(file.path)} of {listing.repo} is not what the hub lists", temporary=True)
+            raise PullError(
+                f"{safe(file.path)} of {listing.repo} does not have the size that the hub lists", temporary=True
+            )
 
 
 def _convert(request: PullRequest, staging: Staging) -> None:
     shutil.rmtree(staging.ready, ignore_errors=True)
-    log.info("%s holds no OpenVINO model: converting it", request.source)
+    log.info("%s contains no OpenVINO model; converting it", request.source)
     try:
         convert.convert(request.source, staging.ready, request.weight_format, request.extra, task=request.task)
         model_dir.check(staging.ready, request.task)
@@ -235,4 +237,4 @@ def _convert(request: PullRequest, staging: Staging) -> None:
         shutil.rmtree(staging.ready, ignore_errors=True)  # a partial conversion cannot be resumed
         if isinstance(error, PullError):
             raise
-        raise PullError(f"the conversion of {request.source} made no complete model: {error}") from None
+        raise PullError(f"the conversion of {request.source} did not produce a complete model: {error}") from None

@@ -52,7 +52,7 @@ class HubPulls:
 
         def progress(path: str, digest: str, size: int, there: int) -> None:
             if abandoned or self._stopped:
-                raise PullError("the pull was stopped; the next one goes on from there")
+                raise PullError("the pull was stopped; the next one continues from there")
             loop.call_soon_threadsafe(report, path, digest, size, there)
 
         def work() -> None:
@@ -115,7 +115,7 @@ def _take_out(repository: Path, name: str) -> Path:
     source, removed = repository / name, repository / REMOVED / name.replace("/", "--")
     try:
         if not listing.is_model(source):
-            raise StartError(f"there is no model {name}", reason="It is not in the repository.")
+            raise StartError(f"there is no model {name}", reason="It is not in the model repository.")
         shutil.rmtree(removed, ignore_errors=True)
         removed.parent.mkdir(exist_ok=True)
         source.rename(removed)

@@ -52,7 +52,7 @@ def model_files(listing: Listing) -> list[RemoteFile]:
     if missing:
         raise PullError(
             f"{listing.repo} is not a complete OpenVINO model: {', '.join(missing)} missing"
-            + ("" if missing[0] not in TOKENIZERS else "; convert_tokenizer --with-detokenizer makes tokenizers")
+            + ("" if missing[0] not in TOKENIZERS else "; convert_tokenizer --with-detokenizer creates the tokenizers")
         )
     return [file for file in _with_safe_names(listing.files) if _is_needed(file.path)]
 
@@ -124,11 +124,13 @@ def _with_safe_names(files: Iterable[RemoteFile]) -> list[RemoteFile]:
 
 def _not_openvino(listing: Listing) -> NotOpenVino:
     names = sorted(file.path for file in listing.files)
-    here = f"{listing.repo} holds no OpenVINO model"
+    here = f"{listing.repo} contains no OpenVINO model"
     below = sorted({path.rpartition("/")[0] for path in names if path.rpartition("/")[2] in TEXT_NETWORKS})
     if below:
         where = ", ".join(below)
-        return NotOpenVino(f"{here} at its top, but in {where}: download that and use --model_path", checkpoint=False)
+        return NotOpenVino(
+            f"{here} at its top level, but one in {where}: download it and use --model_path", checkpoint=False
+        )
     for form in compose().formats:
         if any(path.endswith(form.suffix) for path in names):
             how = f"for a {form.name} file give --{form.option}; {_model_files(names)}"
@@ -141,7 +143,7 @@ def _not_openvino(listing: Listing) -> NotOpenVino:
             checkpoint=True,
         )
     shown = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
-    return NotOpenVino(f"{here}; it holds {shown}" if names else f"{listing.repo} is empty", checkpoint=False)
+    return NotOpenVino(f"{here}; it contains {shown}" if names else f"{listing.repo} is empty", checkpoint=False)
 
 
 def no_such_file(listing: Listing, wanted: str) -> PullError:

@@ -72,7 +72,7 @@ class HubSource:
         path, options = config.model_dir, config.of(HubOptions)
         if not path.is_dir() or not model_dir.missing_in(path, config.task):
             given = [name for name in CONVERSION if config.value(name)]
-            require(not given, f"--{''.join(given[:1])} is for models that have to be converted")
+            require(not given, f"--{''.join(given[:1])} is only for models that have to be converted")
             return config
         prestart.discard()
         found = pulls.prepare(path, config.task, options.weight_format, options.extra_quantization_params)
@@ -85,7 +85,7 @@ def run_pull(config: Config) -> None:
     found = HubSource().fetch(config)
     name = config.source_model or config.model_name
     if sys.stdout.isatty():
-        print(f"{name} is in {found.model_path}; lean_ovms run {name} starts a chat with it")
+        print(f"{name} is in {found.model_path}; start a chat with it by: lean_ovms run {name}")
         return
     print(f"Model: {name} downloaded to: {found.model_path}")
     if (settings := config.composition.settings) is not None:

@@ -137,7 +137,9 @@ def _lock(root: Path, source: str) -> int:
             notified = True
             time.sleep(POLL_S)
         except OSError as error:  # the file system does not support locks
-            log.warning("%s cannot be locked (%s): do not pull the same model twice at once", root, error.strerror)
+            log.warning(
+                "%s cannot be locked (%s); do not pull the same model in two processes at once", root, error.strerror
+            )
             return lock
         os.close(lock)
 

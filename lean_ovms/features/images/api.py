@@ -24,18 +24,18 @@ from .fields import EDITS, GENERATIONS, VARIATIONS, ImageGenerationRequest, pars
 from .params import ImageFile, ImageParams
 
 
-@RouteDoc("Images of a text", body=GENERATIONS, stream=True)
+@RouteDoc("Generate images from a text", body=GENERATIONS, stream=True)
 async def handle(request: Request, services: Services) -> Response:
     parsed = await services.parse_body(request, partial(parse, GENERATIONS))
     return await _answer(_Images(parsed, [], parsed.images), services)
 
 
-@RouteDoc("Images of a text and an image", body=EDITS, form=True, stream=True)
+@RouteDoc("Edit an image as a text describes", body=EDITS, form=True, stream=True)
 async def handle_edits(request: Request, services: Services) -> Response:
     return await _edit(request, services, EDITS)
 
 
-@RouteDoc("Images like another one", body=VARIATIONS, form=True)
+@RouteDoc("Generate variations of an image", body=VARIATIONS, form=True)
 async def handle_variations(request: Request, services: Services) -> Response:
     return await _edit(request, services, VARIATIONS)
 

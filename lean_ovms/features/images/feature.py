@@ -112,7 +112,17 @@ FEATURE = Feature(
         ),
     ),
     metrics=(
-        Metric(QUEUE_SECONDS, "histogram", "wait of an image that is made", buckets=SECONDS_BUCKETS),
-        Metric(SECONDS, "histogram", "time to make an image; its count: images", buckets=SECONDS_BUCKETS),
+        Metric(
+            QUEUE_SECONDS,
+            "histogram",
+            "time from a request for images to the start of its generation",
+            buckets=SECONDS_BUCKETS,
+        ),
+        Metric(
+            SECONDS,
+            "histogram",
+            "time to generate an image; its count is the number of images",
+            buckets=SECONDS_BUCKETS,
+        ),
     ),
 )

@@ -54,36 +54,40 @@ def _read_response_format(value: str) -> str:
 
 
 PIPELINE = FieldSet((
-    _prompt("prompt_2", "OVMS's: the prompt of a second text encoder; absent: prompt"),
-    _prompt("prompt_3", "OVMS's: the prompt of a third text encoder; absent: prompt"),
-    _prompt("negative_prompt", "OVMS's: what the image should not show, for models with guidance"),
-    _prompt("negative_prompt_2", "OVMS's: the same for a second text encoder"),
-    _prompt("negative_prompt_3", "OVMS's: the same for a third text encoder"),
-    Field("guidance_scale", "number", "OVMS's: how closely the prompt is followed; absent: the model's own",
+    _prompt("prompt_2", "(OVMS) prompt for the second text encoder; prompt if absent"),
+    _prompt("prompt_3", "(OVMS) prompt for the third text encoder; prompt if absent"),
+    _prompt("negative_prompt", "(OVMS) what the image should not show, for models with guidance"),
+    _prompt("negative_prompt_2", "(OVMS) negative prompt for the second text encoder"),
+    _prompt("negative_prompt_3", "(OVMS) negative prompt for the third text encoder"),
+    Field("guidance_scale", "number", "(OVMS) how closely the prompt is followed; the model's own value if absent",
         low=0, high=1000),
-    Field("max_sequence_length", "uint", "OVMS's: tokens of a T5 text encoder", low=1, high=512),
+    Field("max_sequence_length", "uint", "(OVMS) maximum number of tokens for a T5 text encoder", low=1, high=512),
 ))  # fmt: skip
 """Fields that openvino_genai's pipelines have under the same names."""
 STRENGTH = Field(
-    "strength", "number", "OVMS's: how much of the image is made anew; 1: all. Absent: the model's own", low=0, high=1
+    "strength",
+    "number",
+    "(OVMS) how much of the image is changed, up to 1; the model's own value if absent",
+    low=0,
+    high=1,
 )
 IGNORED = FieldSet((
-    Field("quality", "string", "OpenAI's: no effect"),
-    Field("style", "string", "OpenAI's: no effect"),
-    Field("background", "string", "OpenAI's: no effect"),
-    Field("moderation", "string", "OpenAI's: no effect"),
+    Field("quality", "string", "(OpenAI) accepted without effect"),
+    Field("style", "string", "(OpenAI) accepted without effect"),
+    Field("background", "string", "(OpenAI) accepted without effect"),
+    Field("moderation", "string", "(OpenAI) accepted without effect"),
 ))  # fmt: skip
-MODEL = Field("model", "string", "name of an image model; may be left out if there is one")
+MODEL = Field("model", "string", "name of an image model; optional if only one is served")
 SHARED = FieldSet((
-    Field("n", "uint", "number of images, at most --max_num_images_per_prompt; they are made one after the other",
+    Field("n", "uint", "number of images, at most --max_num_images_per_prompt; they are generated one after the other",
         low=1),
-    Field("num_images_per_prompt", "uint", "OVMS's name of n", low=1),
-    Field("size", "string", "WIDTHxHEIGHT within --max_resolution, or auto", read=_read_size,
+    Field("num_images_per_prompt", "uint", "(OVMS) another name of n", low=1),
+    Field("size", "string", "WIDTHxHEIGHT, at most --max_resolution, or auto", read=_read_size,
         schema={"pattern": SIZE}),
-    Field("width", "uint", "OVMS's: width in pixels", low=1),
-    Field("height", "uint", "OVMS's: height in pixels", low=1),
-    Field("num_inference_steps", "uint", "OVMS's: denoising steps, at most --max_num_inference_steps", low=1),
-    Field("rng_seed", "uint", "OVMS's: seed of the first image, each further one has the next; absent: a random one",
+    Field("width", "uint", "(OVMS) width in pixels", low=1),
+    Field("height", "uint", "(OVMS) height in pixels", low=1),
+    Field("num_inference_steps", "uint", "(OVMS) number of denoising steps, at most --max_num_inference_steps", low=1),
+    Field("rng_seed", "uint", "(OVMS) seed of the first image, increased by 1 for each further one; random if absent",
         high=UINT32_MAX),
     Field("seed", "uint", "another name of rng_seed", high=UINT32_MAX),
     *PIPELINE,
@@ -95,8 +99,9 @@ SHARED = FieldSet((
 
 
 STREAM = FieldSet((
-    Field("stream", "bool", "send each image as an event", default=False),
-    Field("partial_images", "uint", "in a stream: unfinished images that are sent before each", high=3, default=0),
+    Field("stream", "bool", "send the images as server-sent events", default=False),
+    Field("partial_images", "uint",
+        "number of unfinished images that a stream sends before each finished one", high=3, default=0),
 ))  # fmt: skip
 
 
@@ -108,22 +113,24 @@ def _file(name: str, help_text: str, *, required: bool = False) -> Field:
 
 GENERATIONS = FieldSet((
     MODEL,
-    _prompt("prompt", "what the images show", required=True),
+    _prompt("prompt", "description of the images", required=True),
     *SHARED,
     *STREAM,
-    replace(STRENGTH, help="OVMS's, for edits of images: no effect"),
+    replace(STRENGTH, help="(OVMS) accepted without effect, for edits of images"),
 ))  # fmt: skip
 EDITS = FieldSet((
     MODEL,
     _file("image", "the image to edit, a JPEG, PNG, BMP, GIF or WEBP", required=True),
-    _file("mask", "where it is to change: transparent places of this image, or white ones if none is transparent"),
-    _prompt("prompt", "what the images show", required=True),
+    _file("mask", "image whose transparent areas are edited, or its white areas if none is transparent"),
+    _prompt("prompt", "description of the images", required=True),
     *SHARED,
     *STREAM,
     STRENGTH,
-    Field("input_fidelity", "string", "OpenAI's: no effect; there is strength"),
+    Field("input_fidelity", "string", "(OpenAI) accepted without effect; use strength"),
 ))  # fmt: skip
-VARIATIONS = FieldSet((MODEL, replace(EDITS.named("image"), help="the image to vary"), *SHARED, STRENGTH))
+VARIATIONS = FieldSet(
+    (MODEL, replace(EDITS.named("image"), help="image of which variations are generated"), *SHARED, STRENGTH)
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,9 +182,9 @@ def parse(fields: FieldSet, body: Json, services: Services) -> ImageGenerationRe
     width, height = _size(values, model, own=bool(files))
     stream, partial_images = values.get("stream", False), values.get("partial_images", 0)
     if partial_images and not stream:
-        raise BadRequest("partial_images needs stream: true", param="partial_images")
+        raise BadRequest("partial_images requires stream to be true", param="partial_images")
     if values["output_format"] == "png" and values["output_compression"] < 100:
-        raise BadRequest("png files are not compressed with a loss: use jpeg or webp", param="output_compression")
+        raise BadRequest("output_compression is not supported for png; use jpeg or webp", param="output_compression")
     if record := current_record.get():
         record.stream = stream
     seed = _one_of(values, "rng_seed", "seed")
@@ -215,16 +222,16 @@ def _files(values: Values, model: ImageModel) -> list[ImageRequest]:
     info, mask = model.images, values.get("mask")
     if "image" not in values:
         if not info.texts:
-            raise BadRequest(f"the model {model.name} only edits images in the places of a mask", param="model")
+            raise BadRequest(f"the model {model.name} only edits images with a mask", param="model")
         return []
     if not (info.edits or info.masks):
-        raise BadRequest(f"the model {model.name} makes images of texts only", param="image")
+        raise BadRequest(f"the model {model.name} only generates images from texts", param="image")
     files = [ImageRequest(file=values["image"].data, param="image")]
     if mask is None and not info.edits:
-        raise BadRequest(f"the model {model.name} edits images with a mask only", param="mask")
+        raise BadRequest(f"the model {model.name} needs a mask to edit images", param="mask")
     if mask is not None:
         if not info.masks:
-            raise BadRequest(f"the model {model.name} takes no mask", param="mask")
+            raise BadRequest(f"the model {model.name} does not support masks", param="mask")
         files.append(ImageRequest(file=mask.data, param="mask", mask=True))
     return files
 
@@ -232,7 +239,7 @@ def _files(values: Values, model: ImageModel) -> list[ImageRequest]:
 def _one_of(values: Values, name: str, other: str) -> Any:
     """Returns the value of a field with two names. Raises BadRequest if both are set."""
     if values[name] is not None and values[other] is not None:
-        raise BadRequest(f"{name} and {other} exclude each other", param=other)
+        raise BadRequest(f"{name} and {other} cannot be used together", param=other)
     return values[other] if values[name] is None else values[name]
 
 
@@ -248,7 +255,7 @@ def _size(values: Values, model: ImageModel, *, own: bool) -> tuple[int, int]:
     """
     options, given = model.config.of(ImageOptions), values["size"]
     if given is not None and (values["width"] or values["height"]):
-        raise BadRequest("size and width or height exclude each other", param="size")
+        raise BadRequest("size and width or height cannot be used together", param="size")
     default = options.default_resolution or options.resolution.partition(" ")[0]
     if own and not (given or values["width"] or values["height"] or default):
         return 0, 0
@@ -262,7 +269,7 @@ def _check_size(width: int, height: int, model: ImageModel) -> None:
     """Checks a size against the limits of the model. Raises BadRequest."""
     options = model.config.of(ImageOptions)
     if options.resolution and (width, height) not in [image_size(text) for text in options.resolution.split()]:
-        raise BadRequest(f"size {width}x{height} is none of {options.resolution}, {LIMIT}", param="size")
+        raise BadRequest(f"size must be one of: {options.resolution}, {LIMIT}, not {width}x{height}", param="size")
     most_width, most_height = image_size(options.max_resolution)
     if width > most_width or height > most_height:
         raise BadRequest(f"size {width}x{height} is larger than {options.max_resolution}, {LIMIT}", param="size")

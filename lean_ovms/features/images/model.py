@@ -9,7 +9,8 @@ from dataclasses import asdict
 from functools import partial
 from itertools import count
 
-from ...models.model import Model, UsageRecorder, too_slow
+from ...errors import too_slow
+from ...models.model import Model, UsageRecorder
 from ...observability.records import current_client
 from ...types import Image, Json
 from ...types.push import Sink

@@ -53,7 +53,7 @@ def _extra(value: list[Any]) -> list[tuple[str, str]]:
         raise BadRequest(f"input_extra has {len(value)} entries; the limit is {MAX_EXTRA}", param="input_extra")
     for place, item in enumerate(value):
         if not isinstance(item, dict) or not isinstance(item.get("text"), str):
-            raise BadRequest("an entry must be an object with a text", param=f"input_extra[{place}]")
+            raise BadRequest("each entry of input_extra must be an object with a text", param=f"input_extra[{place}]")
         if not isinstance(item.get("filename", ""), str):
             raise BadRequest("filename must be a string", param=f"input_extra[{place}]")
     return [(item.get("filename", "tmp"), item["text"]) for item in value]
@@ -64,7 +64,9 @@ def _bias(value: Any) -> list[tuple[int | str, float]]:
 
     Raises BadRequest.
     """
-    wrong = BadRequest("logit_bias must be pairs of a token id or text and a number or false", param="logit_bias")
+    wrong = BadRequest(
+        "logit_bias must contain pairs of a token id or string, and a number or false", param="logit_bias"
+    )
     if isinstance(value, dict):
         value = [[_key(key), bias] for key, bias in value.items()]
     if not isinstance(value, list) or len(value) > MAX_BIASED:
@@ -88,7 +90,7 @@ def _is_token(value: Any) -> bool:
 
 def _strings(value: list[Any]) -> list[str]:
     if not all(isinstance(item, str) for item in value):
-        raise BadRequest("response_fields must be strings", param="response_fields")
+        raise BadRequest("response_fields must be an array of strings", param="response_fields")
     return value
 
 
@@ -102,39 +104,41 @@ OPTIONS = (
     MODEL,
     STREAM,
     Field("n_predict", "int",
-        "maximum number of generated tokens; -1: no limit; 0: compute the prompt alone, so that it gets "
+        "maximum number of generated tokens; -1 for no limit; 0 only computes the prompt, so that it gets "
         "into the prefix cache", low=-1, high=UINT32_MAX),
     Field("max_tokens", "int", "another name of n_predict, which has precedence", low=-1, high=UINT32_MAX),
-    Field("temperature", "number", "sampling temperature; 0 or less: greedy", high=2),
-    Field("top_k", "int", "number of likeliest tokens to sample from; 0 or less: all", high=UINT32_MAX),
+    Field("temperature", "number", "sampling temperature; 0 or less always takes the likeliest token", high=2),
+    Field("top_k", "int", "number of likeliest tokens to sample from; 0 or less for all", high=UINT32_MAX),
     _like("top_p"),
     _like("min_p"),
     _like("repetition_penalty", "repeat_penalty"),
     _like("presence_penalty"),
     _like("frequency_penalty"),
-    Field("seed", "int", "seed of the random generator; -1: random", high=UINT32_MAX),
+    Field("seed", "int", "seed of the random generator; -1 for a random one", high=UINT32_MAX),
     _like("stop"),
     Field("logit_bias", "any",
-        "pairs of a token, by id or text, and the number added to its logit, or false: never generated; "
+        "pairs of a token, by its id or text, and the number added to its logit, or false for never; "
         "or an object of such pairs", read=_bias, schema=BIAS),
     _like("ignore_eos"),
     _like("id_slot"),
     _like("grammar"),
     replace(_like("json_schema"), kind="object", schema=None),
     Field("t_max_predict_ms", "int",
-        "without stream: end this many milliseconds after the first token, once the text has a line "
+        "without stream, end this many milliseconds after the first token, once the text has a line "
         "break"),
     Field("n_probs", "int",
         "return completion_probabilities with this many of the likeliest tokens, at most --max_logprobs; "
-        "without PAGED with the chosen tokens alone", low=0, high=UINT32_MAX, default=0),
+        "only with the generated tokens unless the pipeline is PAGED", low=0, high=UINT32_MAX, default=0),
     Field("post_sampling_probs", "bool",
-        "with n_probs: probabilities instead of logarithms; they are the model's, before sampling", default=False),
+        "return probabilities instead of logarithms for n_probs; they are the model's, before sampling parameters are "
+        "applied", default=False),
     Field("return_tokens", "bool", "return the ids of the generated tokens", default=False),
-    Field("response_fields", "array", 'without stream: return these members alone, such as "timings/prompt_n"',
+    Field("response_fields", "array",
+        'without stream, return only these members of the response, such as "timings/prompt_n"',
         read=_strings, schema={"items": STRING}),
     *TIMINGS[1:],
     KEEP_ALIVE,
-    *(Field(name, "any", "no effect") for name in WITHOUT_EFFECT),
+    *(Field(name, "any", "accepted without effect") for name in WITHOUT_EFFECT),
 )  # fmt: skip
 COMPLETION = FieldSet((
     Field("prompt", "any", "a string, an array of token ids and strings, or an array of several prompts", required=True,
@@ -142,11 +146,11 @@ COMPLETION = FieldSet((
     *OPTIONS,
 ))  # fmt: skip
 INFILL = FieldSet((
-    Field("input_prefix", "string", "the text before the place to fill", required=True),
-    Field("input_suffix", "string", "the text after the place to fill", required=True),
+    Field("input_prefix", "string", "text before the gap to fill", required=True),
+    Field("input_suffix", "string", "text after the gap to fill", required=True),
     Field("input_extra", "array", "other files, as objects with filename and text", read=_extra,
         schema={"maxItems": MAX_EXTRA, "items": object_of({"text": STRING}, filename=STRING)}),
-    Field("prompt", "string", "further text before the place to fill, after input_prefix", default=""),
+    Field("prompt", "string", "further text before the gap to fill, after input_prefix", default=""),
     *OPTIONS,
 ))  # fmt: skip
 AS_COMPLETION = GenerationFields((MODEL, STREAM, KEEP_ALIVE, *TIMINGS, RESPONSE_FORMAT, *STRUCTURED, *SAMPLING))

@@ -18,12 +18,14 @@ from ...types import Json
 FORMATS = ("auto", "deepseek", "none")
 FIELDS = FieldSet((
     Field("n_predict", "int",
-        "llama.cpp's name of max_tokens; -1: no limit; 0: one token, so that the prompt gets into the prefix cache",
+        "(llama.cpp) another name of max_tokens; -1 for no limit; 0 generates one token, so that the prompt gets into "
+        "the prefix cache",
         low=-1, high=UINT32_MAX),
-    replace(SAMPLING.named("repetition_penalty"), name="repeat_penalty", help="llama.cpp's name of repetition_penalty"),
-    Field("reasoning_format", "string", "llama.cpp's; none: reasoning stays in the content, with its tags",
+    replace(SAMPLING.named("repetition_penalty"), name="repeat_penalty", help=
+        "(llama.cpp) another name of repetition_penalty"),
+    Field("reasoning_format", "string", "(llama.cpp) none leaves the reasoning in the content, with its tags",
         default="auto", choices=FORMATS, outside=f"reasoning_format must be one of: {', '.join(FORMATS)}"),
-    Field("parse_tool_calls", "bool", "llama.cpp's; false: tool calls stay in the content", default=True),
+    Field("parse_tool_calls", "bool", "(llama.cpp) false leaves tool calls in the content", default=True),
 ))  # fmt: skip
 LIMITS = ("max_completion_tokens", "max_tokens")
 PRECEDENCE = (*((limit, "n_predict") for limit in LIMITS), ("repetition_penalty", "repeat_penalty"))

@@ -20,9 +20,9 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     _, words, options = own(parser("stop", NOTES), argv)
     names = [word for word in words if not is_url(word)]
     if len(names) != 1 or len(words) > 2:
-        raise StartError("give one model, as lean_ovms ps shows it, and at most one URL")
+        raise StartError("give the name of one model, as lean_ovms ps shows it, and at most one URL")
     client = connect("".join(word for word in words if is_url(word)), parse(options, environ))
     client.timeout_s = PATIENCE_S
     client.post("/models/unload", {"model": names[0]})
-    print(f"{names[0]} is unloaded; the next request loads it")
+    print(f"{names[0]} is unloaded; the next request loads it again")
     return ExitStatus.OK

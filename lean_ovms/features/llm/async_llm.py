@@ -102,7 +102,7 @@ class AsyncLLM:
     ) -> None:
         """Makes an engine; the arguments are those of LLM. Raises StartError."""
         if config is not None and (model or options):
-            raise TypeError("a Config has all options: give no others")
+            raise TypeError("give either a Config or options, not both")
         with python_options():
             config = config or of_keywords(os.fspath(model), **with_keywords(options))
         # The only client waits, so no requests are rejected because of others, and models stay loaded.

@@ -161,7 +161,8 @@ class LLM:
         left, right = _several(data_1, int), _several(data_2, int)
         if len(left) not in (1, len(right)):
             raise ValueError(
-                f"there are {len(left)} texts and {len(right)}: as many, or one of the first, are possible"
+                f"there are {len(left)} first texts and {len(right)} second ones; give as many of each, or a single "
+                "first text"
             )
         alone = len(left) == 1
         starts = range(0, len(right), PAIRS)
@@ -248,7 +249,7 @@ def _each(inputs: list[Any], given: Any, kind: type[T]) -> list[T | None]:
     """
     each = [given] * len(inputs) if given is None or isinstance(given, kind) else list(given)
     if len(each) != len(inputs):
-        raise ValueError(f"there are {counted(len(inputs), 'input')} and {len(each)} {kind.__name__}")
+        raise ValueError(f"there are {counted(len(inputs), 'input')}, but {len(each)} {kind.__name__}")
     return each
 
 

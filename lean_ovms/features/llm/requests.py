@@ -47,7 +47,7 @@ class StructuredOutputsParams:
         given = [name for name in CONSTRAINTS if getattr(self, name) is not None]
         if len(given) != 1:
             found = " and ".join(given) or "none"
-            raise ValueError(f"StructuredOutputsParams take one of {', '.join(CONSTRAINTS)}; {found} is given")
+            raise ValueError(f"StructuredOutputsParams need exactly one of {', '.join(CONSTRAINTS)}, not {found}")
         for name in NO_EFFECT:
             if getattr(self, name):
                 warnings.warn(f"{name} has no effect", stacklevel=3)

@@ -13,7 +13,7 @@ from ..chat.messages import text_conversation
 
 T = TypeVar("T")
 FIELDS = FieldSet((MESSAGES, *OF_TEMPLATE))
-NO_IMAGES = "images have no text"
+NO_IMAGES = "prompts with images cannot be returned as text"
 
 
 class AsyncTokenizer:

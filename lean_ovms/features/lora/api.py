@@ -19,21 +19,21 @@ from ...types import Json, Request, Response
 from .feature import LoraOptions
 from .modules import wrong_name, wrong_path
 
-NOT_ALLOWED = "Adapters cannot be loaded by clients; start with --allow_runtime_lora"
+NOT_ALLOWED = "Clients may not load adapters on this server; start it with --allow_runtime_lora"
 BOTH = "Both 'lora_name' and 'lora_path' must be provided."
 NAME = Field("lora_name", "string", "name of the adapter", required=True, wrong=BOTH, schema={"minLength": 1})
 FIELDS = FieldSet((
-    replace(MODEL, help="name of the base model, if several are served"),
+    replace(MODEL, help="name of the base model; optional if only one is served"),
     NAME,
     Field("lora_path", "string", "path of the adapter on the server", required=True, wrong=BOTH,
         schema={"minLength": 1}),
     Field("alpha", "number", "scale of the adapter, as in --lora_modules", wrong="alpha is not a number"),
-    Field("load_inplace", "bool", "true: replace a loaded adapter of this name"),
+    Field("load_inplace", "bool", "replace a loaded adapter of the same name"),
 ))  # fmt: skip
 UNLOAD_FIELDS = FieldSet((NAME,))
 
 
-@RouteDoc("Load a LoRA adapter, with --allow_runtime_lora", body=FIELDS, answer="text/plain")
+@RouteDoc("Load a LoRA adapter; needs --allow_runtime_lora", body=FIELDS, answer="text/plain")
 async def handle_load(request: Request, services: Services) -> Response:
     values = await services.parse_body(request, partial(_read, FIELDS))
     name, path = _required(values, "lora_name"), _required(values, "lora_path")
@@ -48,7 +48,7 @@ async def handle_load(request: Request, services: Services) -> Response:
         with await model.hold():
             await model.adapters.add(name, path, values["alpha"])
     except StartError as error:
-        raise BadRequest(f"The adapter cannot be loaded. {error}", param="lora_path") from error
+        raise BadRequest(f"The adapter cannot be loaded: {error}", param="lora_path") from error
     return _text_response(f"Success: LoRA adapter {name!r} added successfully.")
 
 

@@ -62,7 +62,7 @@ FEATURE = Feature(
         Metric(
             REQUESTS,
             "gauge",
-            "Unix time; its labels: the adapters of a model that have requests, and of which some wait until one is "
+            "Unix time; its labels name the adapters of a model with running requests, and those that wait to be "
             "loaded",
             ("model_name", "max_lora", "running_lora_adapters", "waiting_lora_adapters"),
         ),

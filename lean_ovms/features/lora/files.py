@@ -27,7 +27,7 @@ PREFIX = "base_model.model."
 MOST = 32768
 """All weights are below it, either sign: half precision has numbers up to twice as many, and what is above comes from a
 training that diverged. Of a step's tokens, which share products, all would get numbers that are not finite."""
-NOT_FINITE = f"has a weight that is not finite, or not below {MOST}"
+NOT_FINITE = f"has a weight that is not finite, or is {MOST} or more"
 MOST_SCALE = 1000.0
 MOST_NAMES = 3
 """Names of layers or tensors in one message."""
@@ -66,7 +66,7 @@ def scale(module: LoraModule) -> float:
     """Returns the factor of the adapter's weights: alpha if given, else peft's lora_alpha / rank. Raises StartError."""
     factor = _settings_scale(module) if module.alpha is None else module.alpha
     if not abs(factor) <= MOST_SCALE:
-        raise invalid(f"the scale of {module.name}, {factor:g}, is not between -{MOST_SCALE:g} and {MOST_SCALE:g}")
+        raise invalid(f"the scale {factor:g} of {module.name} must be between -{MOST_SCALE:g} and {MOST_SCALE:g}")
     return factor
 
 
@@ -144,7 +144,7 @@ def changed(file: Path) -> set[str]:
 
 def misfit(name: str, widths: tuple[int, int]) -> str:
     """Returns the error text for an adapter with a layer whose input and output widths are not the model's."""
-    return f"its {name} is not of {widths[0]} to {widths[1]}"
+    return f"its {name} does not map {widths[0]} to {widths[1]} elements"
 
 
 def linear_layers(network: str) -> dict[str, tuple[int, int]]:
@@ -173,18 +173,18 @@ def pairs(file: Path) -> dict[str, tuple[int, int]]:
         part = "A" if ".lora_A." in name else "B"
         if row["dtype"] not in safetensors.FLOATS or len(row["shape"]) != 2 or 0 in row["shape"]:
             kinds = ", ".join(safetensors.FLOATS)
-            raise invalid(f"{file}: {name} is {row['dtype']} of the shape {row['shape']}, no matrix of {kinds}")
+            raise invalid(f"{file}: {name} is {row['dtype']} of the shape {row['shape']}, not a matrix of {kinds}")
         if part in found.setdefault(adapted, {}):
-            raise invalid(f"{file} has two tensors {part} of {adapted}")
+            raise invalid(f"{file} has two {part} tensors for {adapted}")
         found[adapted][part] = row["shape"]
     if found and strange:
         kept = f"{', '.join(sorted(strange)[:MOST_NAMES])}{', ...' if len(strange) > MOST_NAMES else ''}"
-        raise invalid(f"{file} has tensors that are not A or B of a linear layer: {kept}")
+        raise invalid(f"{file} has tensors that are not lora_A or lora_B of a linear layer: {kept}")
     for adapted, shapes in found.items():
         if len(shapes) < 2:
             raise invalid(f"{file}: {adapted} has no lora_{'B' if 'A' in shapes else 'A'}")
         if shapes["A"][0] != shapes["B"][1]:
-            raise invalid(f"{file}: A and B of {adapted} have different ranks")
+            raise invalid(f"{file}: lora_A and lora_B of {adapted} have different ranks")
     return {adapted: (shapes["A"][1], shapes["B"][0]) for adapted, shapes in found.items()}
 
 
@@ -219,4 +219,4 @@ def _rows(file: Path) -> dict[str, Any]:
     except OSError as error:
         raise invalid(f"{file} cannot be read: {error.strerror}") from None
     except ValueError as error:
-        raise invalid(f"{file} is not a whole .safetensors file: {error}") from None
+        raise invalid(f"{file} is not a complete .safetensors file: {error}") from None

@@ -33,18 +33,18 @@ class LoraModule:
 def wrong_name(name: str) -> str:
     """Returns why an adapter cannot have a name, or "" if it can. Names are used in URLs, logs, headers and metrics."""
     if not 0 < len(name) <= MOST_NAME:
-        return f"the name of an adapter has 1 to {MOST_NAME} characters, and this one {len(name)}"
+        return f"the name of an adapter must have 1 to {MOST_NAME} characters, not {len(name)}"
     if not name.isprintable() or name != name.strip():
-        return f"the name of an adapter has no control characters and no blanks around it, as {name!r} has"
+        return f"the name of an adapter must not contain control characters, or blanks at its ends: {name!r}"
     if not {"", ".", ".."}.isdisjoint(name.split("/")):
-        return f"the name of an adapter is no path: {name!r} has an empty part, a . or a .. between its slashes"
+        return f"the name of an adapter must not have an empty part, a . or a .. between slashes: {name!r}"
     return ""
 
 
 def wrong_path(path: str) -> str:
     """Returns why an adapter cannot have a path, or "" if it can."""
     if len(path) > MOST_PATH or not path.isprintable():
-        return f"a path has at most {MOST_PATH} characters, none of which is a control character"
+        return f"a path must have at most {MOST_PATH} characters, and no control characters"
     return ""
 
 
@@ -55,7 +55,7 @@ def parse(text: str) -> list[LoraModule]:
     names = [module.name for module in modules]
     for name in names:
         if names.count(name) > 1:
-            raise invalid(f"the name {name!r} is given twice")
+            raise invalid(f"the name {name!r} is used twice")
     return modules
 
 
@@ -99,7 +99,7 @@ def _from_object(value: Any) -> LoraModule:
     if not (isinstance(name, str) and name and isinstance(path, str) and path) or (
         alpha is not None and number is None
     ):
-        raise invalid("an adapter is an object with the strings name and path, and optionally the number alpha")
+        raise invalid("each adapter must be an object with the strings name and path, and optionally the number alpha")
     return LoraModule(str(name), str(path), number)
 
 

@@ -26,11 +26,11 @@ from .sessions import ListingFailed, ToolFailed, ToolServers, ToolSessions, list
 if TYPE_CHECKING:
     from mcp import Client
 
-SERVER = Field("server", "string", "the name of a server of --tool_server", required=True)
-NAME = Field("name", "string", "the name that the server has for it", required=True)
-CALL = FieldSet((SERVER, NAME, Field("arguments", "object", "the arguments of the tool")))
-PROMPT = FieldSet((SERVER, NAME, Field("arguments", "object", "the arguments of the prompt, as strings")))
-RESOURCE = FieldSet((SERVER, Field("uri", "string", "the address that the server has for it", required=True)))
+SERVER = Field("server", "string", "name of a server in --tool_server", required=True)
+NAME = Field("name", "string", "its name on that server", required=True)
+CALL = FieldSet((SERVER, NAME, Field("arguments", "object", "arguments of the tool")))
+PROMPT = FieldSet((SERVER, NAME, Field("arguments", "object", "arguments of the prompt, as strings")))
+RESOURCE = FieldSet((SERVER, Field("uri", "string", "its URI on that server", required=True)))
 MOST = 1000
 """Prompts, or resources, of a server that are listed."""
 
@@ -46,7 +46,7 @@ async def handle_list(request: Request, services: Services) -> Response:
     return json({"object": "list", "data": found})
 
 
-@RouteDoc("The output of a tool", body=CALL, errors=(404, 429, 503))
+@RouteDoc("Call a tool, and return its output", body=CALL, errors=(404, 429, 503))
 async def handle_call(request: Request, services: Services) -> Response:
     values = await services.parse_body(request, lambda body, _: read(CALL, body))
 
@@ -85,7 +85,7 @@ async def handle_resource(request: Request, services: Services) -> Response:
     async def read_text(sessions: ToolSessions, server: str) -> Json:
         texts = (await _asked(sessions, server, ask))["texts"]
         if None in texts:
-            raise BadRequest("the resource is no text", param="uri")
+            raise BadRequest("the resource is not text", param="uri")
         return {"text": shortened("\n".join(texts), most)}
 
     return await _with_server(values, services, read_text)
@@ -107,7 +107,7 @@ async def _with_server(
     """Does work with the server that a body names, and returns its result as a response. Raises RequestError."""
     servers, name = _servers(services), values["server"]
     if name not in servers:
-        raise NotFound(f"--tool_server names no server {name!r}", param="server")
+        raise NotFound(f"--tool_server does not name a server {name!r}", param="server")
     sessions = _sessions(services, servers)
     try:
         return json(await work(sessions, name))

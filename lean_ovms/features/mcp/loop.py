@@ -50,7 +50,7 @@ async def offer_tools(
     functions = [*tools.functions, *offered.functions]
     names = [one.get("name") for one in functions if isinstance(one, dict)]
     if clash := next((name for name in offered.origins if names.count(name) > 1), ""):
-        raise BadRequest(f"two tools have the name {clash!r}", param="tools")
+        raise BadRequest(f"two tools have the same name {clash!r}", param="tools")
     assert parsed.offering is not None
     parsed = replace(
         parsed,

@@ -114,7 +114,7 @@ def read_mcp_tool(tool: Json, param: str, servers: Mapping[str, ToolServer]) -> 
     """
     label, url = tool.get("server_label"), tool.get("server_url")
     if not isinstance(label, str) or not LABEL.fullmatch(label):
-        text = "server_label must begin with a letter and have up to 64 letters, digits, dashes and underscores"
+        text = "server_label must begin with a letter, and consist of up to 64 letters, digits, dashes and underscores"
         raise BadRequest(text, param=f"{param}.server_label")
     for name in NOT_HERE:
         if tool.get(name):
@@ -124,7 +124,7 @@ def read_mcp_tool(tool: Json, param: str, servers: Mapping[str, ToolServer]) -> 
     else:
         server, name = next((one for one in servers.values() if one.url and one.url == url), None), "server_url"
     if server is None:
-        text = f"{name} names no MCP server that may be used here: the server's operator allows them (--tool_server)"
+        text = f"{name} is not an MCP server that this server may use; its operator can allow it with --tool_server"
         raise BadRequest(text, param=f"{param}.{name}", code="tool_server_not_allowed")
     approval = tool.get("require_approval", "always")
     if isinstance(approval, dict):
@@ -152,7 +152,7 @@ def _headers(tool: Json, param: str) -> dict[str, str]:
     headers = {**given, "Authorization": f"Bearer {token}"} if token else dict(given)
     for name, value in headers.items():
         if not _HEADER.fullmatch(name) or not isinstance(value, str) or not _VALUE.fullmatch(value):
-            raise BadRequest(f"header {name[:60]!r} is not possible", param=f"{param}.headers")
+            raise BadRequest(f"the header {name[:60]!r} is not allowed", param=f"{param}.headers")
     return headers
 
 
@@ -191,12 +191,12 @@ def approved(items: Sequence[Json], answers: Sequence[Json], offered: Offered) -
         if answer["type"] == APPROVAL_RESPONSE:
             name = answer["approval_request_id"]
             if name not in requests:
-                raise NotFound(f"there is no approval request {name[:100]!r} in this conversation")
+                raise NotFound(f"this conversation has no approval request {name[:100]!r}")
             if answer["approve"] and name not in called:
                 found[name] = requests[name]
     for item in found.values():
         if function_name(item["name"], item["server_label"]) not in offered.origins:
-            raise BadRequest(f"the approved tool {item['name'][:100]!r} is not among the tools", param="tools")
+            raise BadRequest(f"the approved tool {item['name'][:100]!r} is not in tools", param="tools")
     return list(found.values())
 
 

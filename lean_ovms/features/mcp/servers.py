@@ -32,7 +32,7 @@ def tool_servers(text: str) -> dict[str, ToolServer]:
         if not (equals and LABEL.fullmatch(name)):
             raise _invalid(f"{part[:60]!r} is not of the form NAME=URL or NAME=COMMAND")
         if name in found:
-            raise _invalid(f"the name {name!r} is given twice")
+            raise _invalid(f"the name {name!r} is used twice")
         if rest.startswith(("http://", "https://")):
             found[name] = ToolServer(rest)
             continue

@@ -138,9 +138,11 @@ class ToolSessions:
         if slot.done() and not slot.cancelled():
             return
         if slots.at_share(self._client):
-            text = f"{share(most)} responses of this client use tool servers already, which is its share of {most}"
+            text = (
+                f"{share(most)} responses of this client are already using tool servers, which is its share of {most}"
+            )
             raise TooManyRequests(text, code="too_many_tool_sessions", retry_after_s=BUSY_RETRY_S)
-        text = f"{most} responses use tool servers already, as many as this server allows"
+        text = f"{most} responses are already using tool servers, this server's limit"
         raise Unavailable(text, code="too_many_tool_sessions", retry_after_s=BUSY_RETRY_S)
 
     async def ask(self, label: str, ask: Callable[[Client], Awaitable[T]]) -> T:
@@ -166,7 +168,7 @@ class ToolSessions:
             if connection.client.done() and not connection.client.exception() and isinstance(code, int):
                 raise ToolFailed({"type": "mcp_protocol_error", "code": code, "message": str(error)}) from None
             connection.log(error)
-            raise ToolFailed({"type": "http_error", "code": 502, "message": "the server cannot be used"}) from None
+            raise ToolFailed({"type": "http_error", "code": 502, "message": "the tool server cannot be used"}) from None
 
     def close(self) -> None:
         """Closes the connections, and releases the slot. Idempotent."""
@@ -292,4 +294,4 @@ def text_of(block: Any) -> str:
     if block.type == "text":
         return str(block.text)
     text = getattr(getattr(block, "resource", None), "text", None)
-    return str(text) if text is not None else f"[{block.type}, which is not shown]"
+    return str(text) if text is not None else f"[content of type {block.type}, which was left out]"

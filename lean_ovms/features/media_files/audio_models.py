@@ -74,7 +74,7 @@ def voice_of(name: str | None, info: VoiceInfo, notices: list[str]) -> str:
     if not name:
         return ""
     if not info.voices:
-        notices.append("voice has no effect: this model has one")
+        notices.append("voice has no effect: this model has only one voice")
         return ""
     if name not in info.voices:
         known = ", ".join(info.voices[:MOST_NAMED]) + (", ..." if len(info.voices) > MOST_NAMED else "")

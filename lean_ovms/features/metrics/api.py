@@ -18,10 +18,10 @@ from ...util.resources import resident_bytes
 from .counts import EngineState, PrometheusMetrics
 
 
-@RouteDoc("Metrics for Prometheus, with --metrics_enable", errors=(404,), answer="text/plain")
+@RouteDoc("Metrics for Prometheus; needs --metrics_enable", errors=(404,), answer="text/plain")
 async def handle(request: Request, services: Services) -> Response:
     if not isinstance(services.metrics, PrometheusMetrics):
-        raise NotFound("metrics are off; start with --metrics_enable")
+        raise NotFound("metrics are off; start the server with --metrics_enable")
     models = services.registry.served
     states = await asyncio.gather(*(_state(services, model) for model in models))
     served = [(model, state.stats) for model, state in zip(models, states, strict=True)]

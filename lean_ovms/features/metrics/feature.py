@@ -58,9 +58,14 @@ BY_MODEL = ("model_name",)
 """The label of what is counted for each model."""
 FAMILIES = (
     Metric("ovms_requests_accepted", "counter", "accepted requests to a model", BY_CALL),
-    Metric("ovms_requests_rejected", "counter", "requests refused because of load, or of a model not ready", BY_CALL),
+    Metric(
+        "ovms_requests_rejected",
+        "counter",
+        "requests refused because of load, or because the model was not ready",
+        BY_CALL,
+    ),
     Metric("ovms_graph_error", "counter", "requests that ended with an error", BY_CALL),
-    Metric("ovms_responses", "counter", "whole responses, and chunks of streams", BY_CALL),
+    Metric("ovms_responses", "counter", "complete responses, and chunks of streams", BY_CALL),
     Metric("ovms_current_graphs", "gauge", "requests being served", ("name",)),
     Metric("ovms_graph_loaded", "gauge", "1 while the model is in memory", ("name",)),
     Metric("ovms_graph_processing_time_us", "histogram", "time of a request", ("method", "name"), MICROSECONDS),
@@ -70,10 +75,10 @@ FAMILIES = (
     Metric(
         "vllm:cache_config_info",
         "gauge",
-        "1, with the form of the KV cache as labels",
+        "1; its labels describe the KV cache",
         ("model_name", "block_size", "num_gpu_blocks", "cache_dtype", "enable_prefix_caching"),
     ),
-    Metric("vllm:num_preemptions_total", "counter", "sequences preempted for KV cache, or for another client"),
+    Metric("vllm:num_preemptions_total", "counter", "sequences preempted to free KV cache, or for another client"),
     Metric("vllm:prefix_cache_queries_total", "counter", "prompt tokens looked up in the prefix cache"),
     Metric("vllm:prefix_cache_hits_total", "counter", "prompt tokens found in the prefix cache"),
     Metric("vllm:prompt_tokens_total", "counter", "prompt tokens"),
@@ -82,11 +87,11 @@ FAMILIES = (
     Metric(
         "vllm:time_to_first_token_seconds",
         "histogram",
-        "from the request to its first token",
+        "time from the request to its first token",
         BY_MODEL,
         TTFT_BUCKETS,
     ),
-    Metric("vllm:inter_token_latency_seconds", "histogram", "between two tokens", BY_MODEL, ITL_BUCKETS),
+    Metric("vllm:inter_token_latency_seconds", "histogram", "time between two tokens", BY_MODEL, ITL_BUCKETS),
     Metric(
         "vllm:request_time_per_output_token_seconds",
         "histogram",
@@ -94,46 +99,64 @@ FAMILIES = (
         BY_MODEL,
         ITL_BUCKETS,
     ),
-    Metric("vllm:e2e_request_latency_seconds", "histogram", "from the request to its end", BY_MODEL, E2E_BUCKETS),
-    Metric("vllm:request_queue_time_seconds", "histogram", "from the request to its prefill", BY_MODEL, E2E_BUCKETS),
-    Metric("vllm:request_prefill_time_seconds", "histogram", "from then to the first token", BY_MODEL, E2E_BUCKETS),
-    Metric("vllm:request_decode_time_seconds", "histogram", "from the first token to the end", BY_MODEL, E2E_BUCKETS),
-    Metric("vllm:request_inference_time_seconds", "histogram", "prefill and decoding", BY_MODEL, E2E_BUCKETS),
+    Metric("vllm:e2e_request_latency_seconds", "histogram", "time from the request to its end", BY_MODEL, E2E_BUCKETS),
+    Metric(
+        "vllm:request_queue_time_seconds", "histogram", "time from the request to its prefill", BY_MODEL, E2E_BUCKETS
+    ),
+    Metric(
+        "vllm:request_prefill_time_seconds",
+        "histogram",
+        "time from the start of the prefill to the first token",
+        BY_MODEL,
+        E2E_BUCKETS,
+    ),
+    Metric(
+        "vllm:request_decode_time_seconds", "histogram", "time from the first token to the end", BY_MODEL, E2E_BUCKETS
+    ),
+    Metric("vllm:request_inference_time_seconds", "histogram", "time of prefill and decoding", BY_MODEL, E2E_BUCKETS),
     Metric("vllm:request_prompt_tokens", "histogram", "prompt tokens of a request", BY_MODEL, TOKENS),
     Metric("vllm:request_generation_tokens", "histogram", "generated tokens of a request", BY_MODEL, TOKENS),
     Metric(
         "lean_ovms_requests_total",
         "counter",
-        f"all requests by route and status; {CLIENT_LEFT}: the client left",
+        f"all requests by route and status; {CLIENT_LEFT} means that the client disconnected",
         ("path", "method", "status"),
     ),
-    Metric("lean_ovms_request_seconds", "histogram", "from a request to its last byte", ("path",), SECONDS_BUCKETS),
+    Metric(
+        "lean_ovms_request_seconds",
+        "histogram",
+        "time from a request to the last byte of its response",
+        ("path",),
+        SECONDS_BUCKETS,
+    ),
     Metric(
         "lean_ovms_request_errors_total",
         "counter",
-        "errors by code, rejections and those of grammars and in streams included; without a model its name is empty",
+        "errors by code, including rejections, and errors in streams; the model's name is empty if there is none",
         ("code", "model_name"),
     ),
     Metric("lean_ovms_cancellations_total", "counter", "generations cancelled by the client or by a time limit"),
-    Metric("lean_ovms_engine_up", "gauge", "1 while requests for the model are served, if need be after a load"),
+    Metric("lean_ovms_engine_up", "gauge", "1 while requests for the model are served, possibly after loading it"),
     Metric(
         "lean_ovms_model_load_seconds",
         "histogram",
-        "time to load the model; its count: loads",
+        "time to load the model; its count is the number of loads",
         BY_MODEL,
         SECONDS_BUCKETS,
     ),
-    Metric("lean_ovms_model_unloads_total", "counter", "times the model was unloaded, to be loaded by a request"),
-    Metric("lean_ovms_model_waiting_requests", "gauge", "requests that wait until the model is loaded"),
-    Metric("lean_ovms_engine_restarts_total", "counter", "engine children started after the first"),
+    Metric(
+        "lean_ovms_model_unloads_total", "counter", "number of times that the model was unloaded until the next request"
+    ),
+    Metric("lean_ovms_model_waiting_requests", "gauge", "requests that wait for the model to be loaded"),
+    Metric("lean_ovms_engine_restarts_total", "counter", "restarts of the engine process"),
     Metric(
         "lean_ovms_engine_steps_total",
         "counter",
-        "steps of the engine since it started, of an image its steps and decoding",
+        "steps of the engine since it started; for images, denoising steps and decoding",
     ),
     Metric("lean_ovms_engine_recoveries_total", "counter", "failures that the engine survived since it started"),
-    Metric("lean_ovms_sequence_state_bytes", "gauge", "memory of running sequences' states, of hybrid models"),
-    Metric("lean_ovms_engine_resident_memory_bytes", "gauge", "memory of the engine child"),
+    Metric("lean_ovms_sequence_state_bytes", "gauge", "memory of the states of running sequences, for hybrid models"),
+    Metric("lean_ovms_engine_resident_memory_bytes", "gauge", "memory of the engine process"),
 )
 
 FEATURE = Feature(

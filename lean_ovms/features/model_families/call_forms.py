@@ -83,7 +83,7 @@ def function_name(tool: Tool, allowed: re.Pattern[str] = _SIMPLE_NAME) -> str:
 def _properties(tool: Tool) -> dict[str, Schema]:
     whole = flat(tool.parameters, tool.parameters)
     if not isinstance(whole, dict):
-        raise GrammarInvalid("a tool's parameters are not an object")
+        raise GrammarInvalid("the parameters of a tool are not an object")
     found: dict[str, Schema] = whole.get("properties", {})
     return found
 

@@ -70,7 +70,7 @@ class ParserRegistry:
         if found is None:
             row = self.rows.get(name or "")
             if row is None:
-                raise ValueError(f"unknown parser {name!r}; known are {', '.join(sorted(self.rows))}")
+                raise ValueError(f"unknown parser {name!r}; the parsers are {', '.join(sorted(self.rows))}")
             found = self._families[name] = named(row.package, row.family)
         return found
 

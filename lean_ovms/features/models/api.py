@@ -15,7 +15,7 @@ from ...models.model import Model
 from ...types import Json, Request, Response
 
 
-@RouteDoc("The models served")
+@RouteDoc("The served models")
 async def handle_list(request: Request, services: Services) -> Response:
     return json(
         {"data": [describe(m, name) for name, m in services.registry.names.items() if m.listed], "object": "list"}
@@ -27,7 +27,7 @@ async def handle_one(request: Request, services: Services) -> Response:
     [name] = request.ids
     model = services.registry.get(name)
     if not model.listed:
-        raise ModelNotFound("the model is not ready", code="model_not_ready")
+        raise ModelNotFound("The model is not ready.", code="model_not_ready")
     return json(describe(model, name))
 
 

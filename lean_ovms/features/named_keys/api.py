@@ -16,7 +16,7 @@ from .keys import NamedKeys
 from .usage import KeyUsage, UsageTable
 
 
-@RouteDoc("What each named API key has used of each model")
+@RouteDoc("The usage of each model by each named API key")
 async def handle(request: Request, services: Services) -> Response:
     """Returns the usage, which is empty if the keys have no names."""
     table = services.keys.usages.total() if isinstance(services.keys, NamedKeys) else UsageTable()

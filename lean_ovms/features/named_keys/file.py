@@ -117,13 +117,13 @@ def _text(path: str) -> tuple[str, bool]:
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
-        raise ValueError("a name is in one object twice")
+        raise ValueError("an object contains the same name twice")
     return members
 
 
 def _named_keys(root: Any) -> tuple[KeySpec, ...]:
     if not isinstance(root, dict):
-        raise ValueError("it must be an object, with a member for each key")
+        raise ValueError("it must be an object with a member for each key")
     if len(root) > MAX_KEYS:
         raise ValueError(f"it has more than {MAX_KEYS} keys")
     keys = tuple(_key(name, value) for name, value in root.items())
@@ -146,10 +146,10 @@ def _key(name: str, value: Any) -> KeySpec:
         raise ValueError(f"{name}.sha256 must be the SHA-256 hash of the key, 64 hexadecimal digits")
     roles = _texts(name, value, "roles") or (INFERENCE,)
     if not {*roles} <= {ADMIN, INFERENCE}:
-        raise ValueError(f"{name}.roles may have {INFERENCE} and {ADMIN}")
+        raise ValueError(f"{name}.roles may only contain {INFERENCE} and {ADMIN}")
     models = _texts(name, value, "models")
     if models and ADMIN in roles:
-        raise ValueError(f"{name}.models is for a key without the role {ADMIN}, which changes what all models do")
+        raise ValueError(f"{name}.models needs a key without the role {ADMIN}, which may change all models")
     scope = value.get("cache_scope")
     if scope is not None and not (isinstance(scope, str) and _NAME.fullmatch(scope)):
         raise ValueError(f"{name}.cache_scope must be a name: 1 to 64 letters, digits and -._@")
@@ -175,5 +175,5 @@ def _texts(name: str, value: dict[str, Any], member: str) -> tuple[str, ...]:
     if texts is None:
         return ()
     if not isinstance(texts, list) or not texts or not all(isinstance(text, str) and text for text in texts):
-        raise ValueError(f"{name}.{member} must be a list of texts, and not empty")
+        raise ValueError(f"{name}.{member} must be a non-empty list of strings")
     return tuple(texts)

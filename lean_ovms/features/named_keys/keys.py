@@ -114,7 +114,7 @@ class NamedKey(ApiKey):
         """
         for unit, rate in self._rates.items():
             if wait_s := rate.seconds_until(1):
-                self._refuse(f"{counted(rate.limit, unit.removesuffix('s'))} a minute", wait_s)
+                self._refuse(f"{counted(rate.limit, unit.removesuffix('s'))} per minute", wait_s)
         if counts_as_running:
             if self._running >= self._spec.max_parallel_requests > 0:
                 self._refuse(f"{counted(self._spec.max_parallel_requests, 'request')} at a time", 1.0)
@@ -221,10 +221,12 @@ class NamedKeys(ApiKeys):
             try:
                 table = await asyncio.to_thread(read_keys, self._config)
                 if self._named and not table.named:
-                    raise WrongOptions(f"--api_key_file {self._path}: its keys have no names any more")
+                    raise WrongOptions(
+                        f"--api_key_file {self._path}: its keys must keep their names while the server runs"
+                    )
                 self._take(table)
             except WrongOptions as error:
-                logger.error("the API keys stay as they are: %s", error)
+                logger.error("the old API keys are kept: %s", error)
                 raise
 
     async def watch(self, period_s: float) -> None:
@@ -253,7 +255,7 @@ class NamedKeys(ApiKeys):
         self.keys = self._by_name.values()
         self._named = table.named
         if table.public:
-            logger.warning("every user of this machine can read --api_key_file %s; chmod o-r changes that", self._path)
+            logger.warning("every user of this machine can read --api_key_file %s; chmod o-r prevents that", self._path)
         if table.named:
             logger.info("API keys: %s", ", ".join(self._by_name) or "none, so every request that needs one is refused")
 

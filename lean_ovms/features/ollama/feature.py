@@ -25,7 +25,9 @@ class OllamaOptions(Options):
     def check(self, config: Any) -> None:
         """Checks that the port differs from the server's. Raises StartError."""
         if self.ollama_port and (config.unix_socket or self.ollama_port == config.rest_port):
-            raise StartError("--ollama_port is a port besides --rest_port, and not with --unix_socket")
+            raise StartError(
+                "--ollama_port must differ from --rest_port, and cannot be used together with --unix_socket"
+            )
 
 
 PULLS = ("allow_runtime_pull", "model_repository_path")

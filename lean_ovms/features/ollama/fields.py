@@ -53,7 +53,7 @@ def read_images(value: list[Any]) -> list[str]:
     Raises BadRequest.
     """
     if not all(isinstance(image, str) for image in value):
-        raise BadRequest("images must be strings in base64", param="images")
+        raise BadRequest("images must be an array of strings in base64", param="images")
     return value
 
 
@@ -64,37 +64,39 @@ def _shared(name: str, ollama_name: str = "") -> Field:
 
 OPTIONS = FieldSet((
     _shared("temperature"),
-    Field("top_k", "int", "number of likeliest tokens to sample from; 0 or less: all", high=UINT32_MAX),
+    Field("top_k", "int", "number of likeliest tokens to sample from; 0 or less for all", high=UINT32_MAX),
     _shared("top_p"),
     _shared("min_p"),
-    Field("seed", "int", "seed of the random generator; below 0: random", high=UINT32_MAX),
-    Field("num_predict", "int", "maximum number of generated tokens; 0 or less: as many as fit", high=UINT32_MAX),
+    Field("seed", "int", "seed of the random generator; a negative value for a random one", high=UINT32_MAX),
+    Field("num_predict", "int", "maximum number of generated tokens; 0 or less for as many as fit", high=UINT32_MAX),
     _shared("stop"),
     _shared("repetition_penalty", "repeat_penalty"),
     _shared("presence_penalty"),
     _shared("frequency_penalty"),
-    Field("num_ctx", "int", "no effect: the context is the model's, or --max_model_len"),
-    *(Field(name, "any", "no effect, but a Warning header") for name in SAMPLER_OPTIONS),
-    *(Field(name, "any", "no effect") for name in RUNNER_OPTIONS),
+    Field("num_ctx", "int", "accepted without effect: the context length is the model's, or --max_model_len"),
+    *(Field(name, "any", "ignored with a warning") for name in SAMPLER_OPTIONS),
+    *(Field(name, "any", "accepted without effect") for name in RUNNER_OPTIONS),
 ))  # fmt: skip
-STREAMED = replace(STREAM, default=True, help="a stream of JSON objects, one in a line; false: one object")
+STREAMED = replace(STREAM, default=True, help="stream JSON objects, one per line; false returns a single object")
 COMMON = (
-    replace(MODEL, help="name of a served model, with or without :latest; optional if only one generates text"),
+    replace(MODEL, help="name of a served model, with or without :latest; optional if only one model generates text"),
     STREAMED,
     Field("format", "any", '"json", or a JSON schema that the text matches', read=_format,
           schema=schemas.any_of({"enum": ["", "json"]}, schemas.OBJECT)),
-    Field("options", "object", "sampling, under Ollama's names", fields=OPTIONS, schema={"additionalProperties": True}),
+    Field("options", "object", "sampling parameters under Ollama's names", fields=OPTIONS, schema={
+        "additionalProperties": True}),
     Field("think", "any",
-          "enable_thinking for the chat template, a level also reasoning_effort; true and levels for models that think "
-          "only", read=_think, schema=schemas.any_of(schemas.BOOLEAN, {"enum": list(LEVELS)})),
+          "sets enable_thinking for the chat template, and a level also sets reasoning_effort; only for models that "
+          "can think", read=_think, schema=schemas.any_of(schemas.BOOLEAN, {"enum": list(LEVELS)})),
     KEEP_ALIVE,
-    replace(LOGPROBS, help="log probability of each generated token"),
-    Field("top_logprobs", "int", "with logprobs: number of the likeliest tokens with each", low=0,
+    replace(LOGPROBS, help="return the log probability of each generated token"),
+    Field("top_logprobs", "int",
+        "with logprobs, return this many of the likeliest tokens for each generated one", low=0,
           high=MAX_TOP_LOGPROBS, default=0),
     Field("truncate", "bool",
-          "true: of a conversation that is too long the oldest messages are left out; false: it is an error",
+          "leave out the oldest messages of a conversation that is too long; false makes it an error",
           default=True),
-    Field("shift", "bool", "no effect: a text ends where the context does"),
+    Field("shift", "bool", "accepted without effect: generation ends at the end of the context"),
 )  # fmt: skip
 _ARGUMENTS = schemas.object_of({"function": schemas.object_of({"name": schemas.STRING}, arguments=schemas.OBJECT)})
 _MESSAGE = schemas.object_of(
@@ -107,20 +109,22 @@ _MESSAGE = schemas.object_of(
 CHAT = FieldSet((
     *COMMON,
     Field("messages", "array",
-          "conversation: role, content, images, thinking, tool_calls, tool_name, tool_call_id; empty: the model is "
-          "loaded, with keep_alive 0 unloaded", schema={"items": _MESSAGE}),
+          "the conversation: objects with role, content, images, thinking, tool_calls, tool_name and tool_call_id; if "
+          "it is "
+          "empty, the model is loaded, or unloaded with keep_alive 0", schema={"items": _MESSAGE}),
     Field("tools", "array", "functions that the model may call", schema=schemas.TOOLS),
 ))  # fmt: skip
 GENERATE = FieldSet((
     *COMMON,
-    Field("prompt", "string", "message of the user; empty: the model is loaded, with keep_alive 0 unloaded",
+    Field("prompt", "string", "message of the user; if it is empty, the model is loaded, or unloaded with keep_alive 0",
           default=""),
-    Field("suffix", "string", "the text is what comes between the prompt and this", default=""),
+    Field("suffix", "string", "text after the gap; the model fills the gap between prompt and suffix", default=""),
     Field("system", "string", "system message", default=""),
-    Field("raw", "bool", "true: the prompt goes to the model without its chat template", default=False),
+    Field("raw", "bool", "send the prompt to the model without applying the chat template", default=False),
     Field("images", "array", "images in base64", read=read_images, schema={"items": schemas.STRING}),
-    Field("context", "array", "token ids of earlier turns, as in the last object of an answer", schema=schemas.TOKENS),
-    Field("template", "string", "refused: the chat template is the model's", default="", schema={"enum": [""]}),
+    Field("context", "array",
+        "token ids of earlier turns, from the last object of an earlier answer", schema=schemas.TOKENS),
+    Field("template", "string", "refused: the model's chat template is used", default="", schema={"enum": [""]}),
 ))  # fmt: skip
 AS_CHAT = GenerationFields((MODEL, STREAM, KEEP_ALIVE, *SAMPLING))
 """The fields of the body that `translated` returns."""

@@ -17,14 +17,14 @@ from .feature import CONFIG, GRAPH, OvmsFileOptions
 def configure(config: Config) -> None:
     """Writes the graph of the model at model_path. Raises StartError."""
     require(config.model_path, "--configure needs --model_path")
-    require(not config.model_name, "--configure and --model_name exclude each other: a graph holds no name")
+    require(not config.model_name, "--configure and --model_name cannot be used together: a graph contains no name")
     path = Path(config.model_path)
     if path.is_file() and model_file.is_one(path):
         config = config.with_model_file(path.name)
         path = path.parent
     elif config.model_file:
         if not (path / config.model_file).is_file():
-            raise StartError(f"there is no {path / config.model_file}")
+            raise StartError(f"{path / config.model_file} does not exist")
     else:
         model_dir.check(path, config.task)
     write_settings(config, path, {}, "")
@@ -38,15 +38,15 @@ def add(config: Config) -> None:
         require(config.model_repository_path, "--add_to_config needs --model_path or --model_repository_path")
         path = config_editor.relative_path(file.parent, Path(config.model_repository_path) / config.model_name)
     if not (file.parent / path).exists():
-        print(f"lean_ovms: there is nothing at {file.parent / path} yet", file=sys.stderr)
+        print(f"lean_ovms: warning: {file.parent / path} does not exist yet", file=sys.stderr)
     changed = config_editor.add(file, config.model_name, path, config_editor.options_of(config))
-    print(f"Config updated: {file}" if changed else f"{config.model_name} is in {file} already")
+    print(f"Config updated: {file}" if changed else f"{config.model_name} is already in {file}")
 
 
 def remove(config: Config) -> None:
     """Removes the model from the list. Raises StartError."""
     file = _config_file(config, "remove_from_config")
-    require(not config.model_path, "--model_path and --remove_from_config exclude each other")
+    require(not config.model_path, "--model_path and --remove_from_config cannot be used together")
     if config_editor.remove(file, config.model_name):
         print(f"Config updated: {file}")
     else:

@@ -39,7 +39,7 @@ def add(path: Path, name: str, model_path: str, options: dict[str, Any] | None =
     def change(root: dict[str, Any]) -> None:
         found = [other for other in _entries(root) if other.get("name") == name]
         if found and entry not in found:
-            raise StartError(f"{path} has a model {safe(name)} already, with other options: remove it first")
+            raise StartError(f"{path} already has a model {safe(name)} with other options; remove it first")
         if not found:
             root.setdefault(MODEL_LISTS[0], []).append({"config": entry})
 
@@ -130,5 +130,5 @@ def _load(path: Path) -> dict[str, Any]:
         raise StartError(f"{error} (nothing was changed)") from None
     if not isinstance(root, dict) or not all(isinstance(root.get(key, []), list) for key in MODEL_LISTS):
         expected = f"it has no object with {MODEL_LISTS[0]}"
-        raise StartError(f"{path} is not a configuration file, nothing was changed: {expected}")
+        raise StartError(f"{path} is not a configuration file, and was not changed: {expected}")
     return root

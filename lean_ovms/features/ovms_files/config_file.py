@@ -83,7 +83,7 @@ def read(path: Path) -> ConfigFile:
     """Reads the file. Raises StartError."""
     root = load(path)
     if not isinstance(root, dict):
-        raise _invalid(f"{path} must hold a JSON object")
+        raise _invalid(f"{path} must contain a JSON object")
     if unknown := [key for key in root if key not in KEYS]:
         raise _invalid(
             f"{path}: {unknown[0]!r} is not a key of a configuration file ({', '.join(KEYS)}){_near(unknown[0], KEYS)}"
@@ -92,7 +92,7 @@ def read(path: Path) -> ConfigFile:
         raise _invalid(f"{path} has no {MODEL_LISTS[0]}")
     for key in IGNORED_LISTS:
         if root.get(key):
-            log.warning("%s: %s is ignored: pipelines of classic models are not supported", path, key)
+            log.warning("%s: %s is ignored: pipelines of models for classical inference are not supported", path, key)
     entries = [_entry(path, where, item) for where, item in _items(path, root)]
     options = _metrics(path, root.get("monitoring")) | _idle_timeout(path, root.get(IDLE))
     return ConfigFile(entries=_without_duplicates(entries), options=options)
@@ -135,11 +135,11 @@ def _entry(path: Path, where: str, item: dict[str, Any]) -> ConfigEntry:
         raise _invalid(f"{where} has no name{likely}")
     base = _text(where, item, "base_path")
     if base.startswith(CLOUD):
-        raise _invalid(f"{where}: base_path {base}: models are read from local directories only")
+        raise _invalid(f"{where}: base_path {base}: models are only read from local directories")
     directory = path.parent / (base or name)
     file = _text(where, item, "graph_path")
     if item.get("subconfig") is not None:
-        log.warning("%s: subconfig is ignored: it lists classic models that a graph may call", where)
+        log.warning("%s: subconfig is ignored: it lists models for classical inference, which are not supported", where)
     return ConfigEntry(
         where=where,
         name=name,
@@ -157,7 +157,7 @@ def _options(path: Path, where: str, item: dict[str, Any]) -> dict[str, Any]:
         if key in ENTRY_KEYS:
             continue
         if key in CLASSIC:
-            log.warning("%s: %s is ignored: it is for models that are not generative", where, key)
+            log.warning("%s: %s is ignored: it is for models of classical inference", where, key)
         elif key not in rows or key in FROM_ENTRY:
             known = [*(rows.keys() - set(FROM_ENTRY)), *ENTRY_KEYS]
             raise _invalid(f"{where}: {key!r} is not an option of a model{_near(key, known)}")
@@ -185,7 +185,7 @@ def _without_duplicates(entries: list[ConfigEntry]) -> list[ConfigEntry]:
     kept: dict[str, ConfigEntry] = {}
     for entry in entries:
         if entry.name in kept:
-            log.warning("%s is ignored: the name %s is taken by an earlier entry", entry.where, entry.name)
+            log.warning("%s is ignored: an earlier entry already has the name %s", entry.where, entry.name)
         kept.setdefault(entry.name, entry)
     return list(kept.values())
 
@@ -224,7 +224,7 @@ def load(path: Path) -> Any:
     try:
         return files.read(path)
     except FileNotFoundError:
-        raise StartError(f"there is no configuration file at {path}", reason="Config file not found.") from None
+        raise StartError(f"the configuration file {path} does not exist", reason="Config file not found.") from None
     except OSError as error:
         raise StartError(f"{path} cannot be read: {error.strerror}", reason="Config file cannot be opened.") from None
     except ValueError as error:

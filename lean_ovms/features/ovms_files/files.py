@@ -30,7 +30,7 @@ class OvmsFiles:
         """Returns the options of the server, completed by those in its config.json. Raises StartError."""
         options = config_file.read(config_file.location(config.model_list)).options
         if left_out := [name for name in options if config.given(name) is None]:
-            raise StartError(f"{config.model_list}: it sets {left_out[0]}, an option of a feature that is left out")
+            raise StartError(f"{config.model_list} sets {left_out[0]}, an option of a feature that was left out")
         return config.replace(**options)
 
     def models(self, config: Config) -> DesiredState:
@@ -72,7 +72,7 @@ class OvmsFiles:
         found = config.task or model_dir.detect_task(directory / file, config.composition)
         config = config.replace(task="" if found == TEXT_GENERATION.name else found)
         if graph_writer.graph_of(config) is None:
-            log.info("%s gets no %s: OVMS has no graph for the task %s", directory, GRAPH, config.task)
+            log.info("no %s is written for %s: OVMS has no graph for the task %s", GRAPH, directory, config.task)
             return served(config, {"model_path": str(directory), "model_name": name})
         there = {row.path: path for row in config.composition.companions if (path := config.value(row.path))}
         paths = {**companions, **{option: str(Path(path).absolute()) for option, path in there.items()}}
@@ -81,7 +81,7 @@ class OvmsFiles:
         try:
             if path.exists() and read_text(path) != text:
                 shutil.copyfile(path, path.with_suffix(".pbtxt.bak"))
-                log.info("%s is replaced by one from the options given; the old one is %s.bak", path, path.name)
+                log.info("%s was replaced by one with the given options; the old one is now %s.bak", path, path.name)
             atomic_file.write(path, text)
         except (OSError, UnicodeDecodeError) as error:
             raise StartError(f"{path} cannot be written: {error}") from None

@@ -34,7 +34,7 @@ def text_of(path: Path) -> str:
     except UnicodeDecodeError:
         raise StartError(f"{path} is not a text file", reason=INVALID) from None
     except (FileNotFoundError, ValueError):  # a ValueError if it is not a possible file name
-        raise StartError(f"there is no graph at {path}", reason="Its graph is missing.") from None
+        raise StartError(f"the graph {path} does not exist", reason="Its graph is missing.") from None
     except OSError as error:
         raise StartError(f"{path} cannot be read: {error.strerror}", reason="Its graph cannot be read.") from None
 
@@ -57,7 +57,7 @@ def applied(config: Config, text: str, path: Path, base: Path) -> Config:
     from .pbtxt import node_options  # late, because protobuf takes 30 ms to import
 
     if size := QUEUE.search(text):
-        log.debug("%s: OVMS_GRAPH_QUEUE_MAX_SIZE %s has no effect: no graphs are built here", path, size[1])
+        log.debug("%s: OVMS_GRAPH_QUEUE_MAX_SIZE %s has no effect: this server does not build graphs", path, size[1])
     try:
         task, options = node_options(text, config.composition)
         return config.replace(**_config_options(config, options, path, base), task=task.name)
@@ -79,7 +79,7 @@ def _config_options(config: Config, options: dict[str, Any], path: Path, base: P
     for name, value in options.items():
         row, ours = schema.options.get(name), schema.name_here(name)
         if ours not in known:
-            log.warning("%s: %s has no effect here: %s", path, name, schema.ignored.get(name, "it is not supported"))
+            log.warning("%s: %s has no effect: %s", path, name, schema.ignored.get(name, "it is not supported"))
         elif row is not None and row.read is not None:
             found[ours] = row.read(value, base)
         elif ours == "target_device" and not value:

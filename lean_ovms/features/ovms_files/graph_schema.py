@@ -105,7 +105,7 @@ GRAPHS = {
         ignored={
             "chat_template_mode": "templates are always rendered by Jinja",
             "draft_block_size": "the device decides",
-            "draft_dynamic_split_fuse": "prompts are split as dynamic_split_fuse says, and never with LM_CB and a "
+            "draft_dynamic_split_fuse": "prompts are split if dynamic_split_fuse is set, but not by LM_CB with a "
             "draft model",
         },
     ),
@@ -157,10 +157,10 @@ GRAPHS = {
         node="ImageGen",
         packets=("IMAGE_GEN_NODE_RESOURCES:pipes",),
         ignored={
-            "num_images_per_prompt": "images of a request are made one after the other",
-            "guidance_scale": "networks are not reshaped to it; requests have it",
+            "num_images_per_prompt": "the images of a request are generated one after the other",
+            "guidance_scale": "networks are not reshaped to it; requests can set it",
             "lora_adapters": "--lora_modules has the adapters",
-            "composite_lora_adapters": "--lora_modules has the adapters, each alone",
+            "composite_lora_adapters": "--lora_modules has the adapters, which cannot be combined",
         },
     ),
     "text2speech": GraphRow(

@@ -94,10 +94,10 @@ def text(config: Config, models_path: str, companions: Mapping[str, str], versio
     """
     found = graph_of(config)
     if found is None:
-        raise StartError(f"a graph for the task {config.task} cannot be written: OVMS does not have the task")
+        raise StartError(f"a graph for the task {config.task} cannot be written: OVMS does not support this task")
     if config.pipeline_type in ("PAGED", "ASR"):
         raise StartError(
-            f"--pipeline_type {config.pipeline_type} cannot be written: OVMS, which reads graphs too, does not know it"
+            f"--pipeline_type {config.pipeline_type} cannot be written to a graph: OVMS does not support it"
         )
     task, graph = found
     schema = schema_of(config.composition)
@@ -164,7 +164,7 @@ def _plugin_config(config: Config) -> str:
     for option, name in PLUGIN.items():
         if (value := config.given(option)) != defaults.get(option):
             if properties.get(name, value) != value:
-                raise StartError(f"--{option} and --plugin_config disagree about {name}")
+                raise StartError(f"--{option} and {name} of --plugin_config cannot be used together")
             properties[name] = value
     return json.dumps(properties, ensure_ascii=False) if properties else ""
 

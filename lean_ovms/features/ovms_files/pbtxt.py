@@ -57,7 +57,7 @@ def node_options(text: str, composition: Composition | None = None) -> tuple[Tas
     body = _options_text(text, f"{PACKAGE}.{name}")
     if body is None:
         older = (
-            f"; {found[2]} is of an older OVMS, which has removed it: export the model again, or serve its directory "
+            f"; {found[2]} belongs to an older OVMS: export the model again, or serve its directory "
             f"with --model_path DIR --task {found[0].name}"
             if found[2] != found[1].calculators[0]
             else ""

@@ -10,7 +10,7 @@ from ..uploads.forms import body_of, read_file, read_form
 from .reader import PdfReaders, require_library
 
 FIELDS = FieldSet((
-    Field("file", "any", "the file", required=True, read=read_file, schema={"type": "string", "format": "binary"}),
+    Field("file", "any", "the PDF file", required=True, read=read_file, schema={"type": "string", "format": "binary"}),
 ))  # fmt: skip
 
 

@@ -29,7 +29,7 @@ KINDS = ("file",)
 """The types of content parts with a file."""
 MOST = 32
 """The most files in one request."""
-NOT_HERE = "PDF files are not read here, only where an answer is generated"
+NOT_HERE = "this endpoint does not read PDF files; only endpoints that generate an answer do"
 
 
 class PdfContent(ContentReader):
@@ -45,7 +45,7 @@ class PdfContent(ContentReader):
     async def as_text(self, prompt: ChatPrompt, model: TextModel, services: Services) -> tuple[ChatPrompt, list[str]]:
         parts = await parts_of(prompt, KINDS, services)
         if len(parts) > MOST:
-            raise BadRequest(f"{len(parts)} files are more than this server's limit: {MOST}", param=parts[MOST].at)
+            raise BadRequest(f"{len(parts)} files exceed this server's limit of {MOST}", param=parts[MOST].at)
         found, notices = list[str](), list[str]()
         tokens = model.image_tokens or ()
         for part in parts:

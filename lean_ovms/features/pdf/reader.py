@@ -60,7 +60,9 @@ class PdfReaders:
         self._command = command
         self._timeout_s = timeout_s
         self._known: dict[bytes, str] = {}
-        self._slots = Budget(AT_ONCE, WAITING_FILES, "too many PDF files at once", "too_many_pdf_files")
+        self._slots = Budget(
+            AT_ONCE, WAITING_FILES, "too many PDF files are being read; please try again later", "too_many_pdf_files"
+        )
         self.idle = IdleHelpers[_Reader](IDLE_S, AT_ONCE)
 
     async def read(self, data: memoryview | FileSlice) -> Json:
@@ -110,7 +112,7 @@ class _Reader(Helper):
         try:
             answer = await asyncio.wait_for(self._exchange(data, timeout_s), allowed_s)
         except asyncio.TimeoutError:
-            raise BadRequest(f"reading the PDF file takes longer than {timeout_s:g} s", param="file") from None
+            raise BadRequest(f"reading the PDF file took longer than {timeout_s:g} s", param="file") from None
         except (OSError, EOFError) as error:
             raise self._exit_error(error) from None
         self.reusable = True
@@ -130,7 +132,7 @@ class _Reader(Helper):
 
     def _exit_error(self, error: Exception) -> RequestError:
         if not self.pid:
-            log.error("the reader of PDF files does not start: %s", error)
+            log.error("the reader of PDF files could not be started: %s", error)
             return Unavailable("PDF files cannot be read at the moment.", code="reader_unavailable")
-        log.warning("the reader of PDF files ended with status %s on a file", self.exit_status)
-        return BadRequest("Invalid PDF file: reading it takes too much memory or time", param="file")
+        log.warning("the reader of PDF files exited with status %s while it read a file", self.exit_status)
+        return BadRequest("Invalid PDF file: reading it took too much memory or time", param="file")

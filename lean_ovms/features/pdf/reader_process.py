@@ -28,7 +28,7 @@ def handle(job: dict[str, Any], stream: JobChannel) -> None:
     try:
         answer = read(data)
     except MemoryError:
-        answer = {"error": "reading the PDF file takes too much memory"}
+        answer = {"error": "reading the PDF file took too much memory"}
     text = json.dumps(answer).encode()
     stream.write(len(text).to_bytes(4, "big") + text)
     stream.flush()
@@ -58,7 +58,7 @@ def read(data: bytes) -> dict[str, Any]:
         return {"error": f"Invalid PDF file: {type(error).__name__}"}
     text = "\n\n".join(filter(None, parts))
     if not text:
-        return {"error": "the PDF file has no text: its pages are images"}
+        return {"error": "the PDF file contains no text: its pages are images"}
     return {"text": text, "pages": len(parts)}
 
 

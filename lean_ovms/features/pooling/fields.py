@@ -36,12 +36,12 @@ def _direction(value: str) -> str:
     return value.lower()
 
 
-MODEL = replace(TEXT_MODEL, help="name of a served model; optional if only one serves this endpoint")
+MODEL = replace(TEXT_MODEL, help="name of a served model; optional if only one model serves this endpoint")
 _LOWEST = -INT64_MAX  # lower numbers in JSON are rounded to -INT64_MAX - 1
 PRIORITY = Field(
     "priority",
     "int",
-    "the waiting request with the lowest number is computed first",
+    "among waiting requests, those with the lowest number are computed first",
     default=0,
     low=_LOWEST,
     high=INT64_MAX,
@@ -51,35 +51,34 @@ COMMON = (
     REQUEST_ID,
     KEEP_ALIVE,
     PRIORITY,
-    Field("user", "string", "accepted, no effect"),
-    Field("cache_salt", "string", "vLLM's: accepted, no effect: results are not cached"),
+    Field("user", "string", "accepted without effect"),
+    Field("cache_salt", "string", "(vLLM) accepted without effect: results are not cached"),
 )
 """Fields of every endpoint."""
 
 TRUNCATION = (
     Field("truncate_prompt_tokens", "int",
-        "how many tokens of an input are kept, special tokens included; -1: as many as fit; absent: a "
+        "number of tokens of an input to keep, including special tokens; -1 for as many as fit; if absent, a "
         "longer input is an error", low=-1, high=INT64_MAX, schema=schemas.NOT_ZERO),
-    replace(SAMPLING.named("truncation_side"), help="which side is cut: left or right", default="right"),
+    replace(SAMPLING.named("truncation_side"), help="side that is cut off: left or right", default="right"),
 )  # fmt: skip
 TEI_TRUNCATION = (
-    Field("truncate", "bool", "text-embeddings-inference's: cut an input that is too long"),
-    Field("truncation_direction", "string", "text-embeddings-inference's: which side is cut: Left or Right",
+    Field("truncate", "bool", "(text-embeddings-inference) cut inputs that are too long"),
+    Field("truncation_direction", "string", "(text-embeddings-inference) side that is cut off: Left or Right",
         read=_direction, schema={"enum": ["Left", "Right", "left", "right"]}),
 )  # fmt: skip
 """The fields for truncation of text-embeddings-inference, https://huggingface.github.io/text-embeddings-inference/."""
 PADDING = Field(
     "padding",
     "string",
-    "vLLM's: no effect: padding never changes a result",
+    "(vLLM) accepted without effect: padding never changes a result",
     choices=("max_length", "do_not_pad"),
     outside="padding should be either max_length or do_not_pad",
 )
 USE_ACTIVATION = Field(
     "use_activation",
     "bool",
-    "whether vectors are normalized, and scores and classes go through softmax or sigmoid; default: as the model's "
-    "files say",
+    "normalize vectors, and apply softmax or sigmoid to scores and classes; by default as the model's files say",
 )
 NORMALIZE = Field("normalize", "bool", "another name of use_activation")
 TOKENIZING = (
@@ -90,24 +89,33 @@ TOKENIZING = (
 CONVERSATION = (
     MESSAGES,
     replace(ADD_GENERATION_PROMPT, default=False,
-        help="end the rendered messages with the header of the assistant's message"),
+        help="end the rendered messages with the beginning of the assistant's message"),
     CONTINUE_FINAL_MESSAGE,
     TEMPLATE_KWARGS,
     CHAT_TEMPLATE,
 )  # fmt: skip
 """Messages instead of an input, for models with a chat template."""
 
-INPUT = Field("input", "any", "a string, strings, token ids, lists of token ids, or messages", schema=_INPUT)
+INPUT = Field(
+    "input",
+    "any",
+    "a string, an array of strings or token ids, an array of arrays of token ids, or messages",
+    schema=_INPUT,
+)
 DIMENSIONS = Field(
     "dimensions",
     "int",
-    "how many numbers of a vector are kept, for models trained for that (Matryoshka)",
+    "number of dimensions to keep, for models trained for that (Matryoshka)",
     low=1,
     high=MAX_DIMENSIONS,
 )
 PROMPTS = (
-    Field("prompt_name", "string", "name of the model's prompt to put before each input"),
-    Field("input_type", "string", "Cohere's name of prompt_name, with its values search_query and search_document"),
+    Field("prompt_name", "string", "name of the model's prompt that is put before each input"),
+    Field(
+        "input_type",
+        "string",
+        "(Cohere) other name of prompt_name, with Cohere's values search_query and search_document",
+    ),
 )
 INPUTS = (*COMMON, INPUT, *TOKENIZING, USE_ACTIVATION, *CONVERSATION)
 """Fields of the endpoints that take inputs one by one."""

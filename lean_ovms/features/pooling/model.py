@@ -10,8 +10,8 @@ from typing import Any
 
 from ...config import Config
 from ...engine.client.interface import ModelEngine
-from ...errors import BadRequest, too_many_characters
-from ...models.model import Model, UsageRecorder, too_slow
+from ...errors import BadRequest, too_many_characters, too_slow
+from ...models.model import Model, UsageRecorder
 from ...models.text_model import MIN_ENCODE_LIMIT, TokenModel
 from ...observability.logging import safe
 from ...types import ChatPrompt, Json
@@ -134,8 +134,7 @@ class PoolingModel(TokenModel):
         if model.own_pooling.kind not in kinds:
             wanted = " or ".join(VERBS[kind] for kind in kinds)
             raise BadRequest(
-                f"The model {safe(self.name)!r} does {model.task}, not {wanted}; "
-                f"it is served under {model.served_under}",
+                f"The model {safe(self.name)!r} is for {model.task}, not for {wanted}; use it at {model.served_under}",
                 param="model",
                 code="wrong_task",
             )
@@ -182,7 +181,7 @@ class PoolingModel(TokenModel):
         """Raises BadRequest if inputs with this many characters must have more tokens than a request may have."""
         most = self.options.max_pooling_tokens
         if characters > most * self._longest_token():
-            raise BadRequest(f"the inputs have {characters} characters in all, which cannot be {most} tokens")
+            raise BadRequest(f"the inputs together have {characters} characters, too many for {most} tokens")
 
     def _longest_token(self) -> int:
         """Returns the length of the vocabulary's longest token in characters, computed once, as it takes

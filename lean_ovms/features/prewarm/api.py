@@ -33,17 +33,17 @@ from .feature import PrewarmOptions
 
 log = logging.getLogger("lean_ovms.models")
 
-NO_IMAGES = "prompts with images cannot be computed ahead"
+NO_IMAGES = "prompts with images cannot be prewarmed"
 FIELDS = FieldSet((
     *(field for field in chat_request.ALL_FIELDS if field.name != "messages"),
     replace(MESSAGES, help="messages of a chat"),
     replace(completion_request.ALL_FIELDS.named("prompt"), required=False,
-        help="the prompt of a completion, without messages"),
+        help="prompt of a completion, instead of messages"),
 ))  # fmt: skip
 
 
 @RouteDoc(
-    "Compute a prompt at once and whenever the model is loaded: it is added to the file of --prewarm",
+    "Compute a prompt now and whenever the model is loaded, and add it to the file of --prewarm",
     body=FIELDS,
     other_clients=True,
     rules=schemas.one_of("messages", "prompt"),
@@ -53,15 +53,15 @@ async def handle(request: Request, services: Services) -> Response:
     body, generation, prompts = await services.parse_body(request, lambda body, _: (body, *_parsed(body, services)))
     with await generation.model.hold() as model:
         if model.parent:
-            raise BadRequest("prompts of adapters are not computed ahead", param="model")
+            raise BadRequest("prompts of LoRA adapters cannot be prewarmed", param="model")
         if not (_path(model.config) and model.info.prefix_caching):
-            raise NotSupported("this needs a server with --prewarm, and a model with a prefix cache")
+            raise NotSupported("this needs a server with --prewarm and a model with a prefix cache")
         total = await _compute(model, generation, prompts, services)
         try:
             saved = await asyncio.to_thread(file.add, _path(model.config), body)
         except (OSError, WrongOptions) as error:
             log.error("%s", error)
-            why = "the file of --prewarm cannot be changed"
+            why = "the file of --prewarm could not be written"
             raise store_failure(error, f"{why}: the disk is full", f"{why}; the server's log says why") from None
     answer = {"object": "prewarm", "model": model.name, "saved": saved, "usage": response.usage(total)}
     return response.json(answer, generation.headers)
@@ -90,7 +90,7 @@ class Prewarmer:
         model = self.model
         config, began = model.config, time.monotonic()
         if not model.info.prefix_caching:
-            log.warning("--prewarm has no effect: %s keeps no prefix cache", model.name)
+            log.warning("--prewarm has no effect: %s has no prefix cache", model.name)
             return
         bodies = await asyncio.to_thread(_bodies, config)
         registry = ModelRegistry(self.services.metrics, self.services.offload)
@@ -100,7 +100,9 @@ class Prewarmer:
         try:
             for index, body in enumerate(bodies):
                 if (name := body.get("model")) and name not in config.served_names:
-                    log.warning("--prewarm %s: [%d].model: not computed by %s", _path(config), index, model.name)
+                    log.warning(
+                        "--prewarm %s: [%d].model: skipped, since it does not name %s", _path(config), index, model.name
+                    )
                     continue
                 try:
                     parsed = _parsed({**body, "model": model.name}, services)
@@ -111,7 +113,7 @@ class Prewarmer:
             current_record.reset(token)
         total = total_usage(usages)
         counts = (total.prompt_tokens, total.cached_tokens or 0, time.monotonic() - began)
-        log.info("%s: prompts of %d tokens computed ahead, %d of them cached, in %.2f s", model.name, *counts)
+        log.info("%s: prewarmed prompts of %d tokens, %d of them from the cache, in %.2f s", model.name, *counts)
 
 
 def _path(config: Config) -> str:
@@ -138,7 +140,7 @@ def _bodies(config: Config) -> list[Json]:
 def _is_chat(body: Json) -> bool:
     """Returns whether a body is for chat, rather than completions. Raises BadRequest if it has the fields of both."""
     if body.get("messages") and body.get("prompt"):
-        raise BadRequest("messages and prompt exclude each other", param="prompt")
+        raise BadRequest("messages and prompt cannot be used together", param="prompt")
     return bool(body.get("messages"))
 
 

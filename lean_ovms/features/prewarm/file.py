@@ -42,7 +42,7 @@ def add(name: str, body: Json) -> int:
         if body in bodies:
             return len(bodies)
         if len(bodies) >= MOST_BODIES:
-            raise BadRequest(f"the file of --prewarm has {MOST_BODIES} bodies; no more are added")
+            raise BadRequest(f"the file of --prewarm already has {MOST_BODIES} requests, its limit")
         bodies.append(body)
         rows = [json.dumps(one, ensure_ascii=False) for one in bodies]
         text = "\n".join(rows) if path.suffix == LINES else "[\n" + ",\n".join(rows) + "\n]"

@@ -118,7 +118,7 @@ class LeanOvms:
     async def check_health(self) -> None:
         """Raises an error if Ray should replace the replica. A restarting engine is given time."""
         if all(model.state in ("failed", "stopped") for model in self._app.registry.models.values()):
-            raise RuntimeError("no model of this replica can be served any more")
+            raise RuntimeError("this replica can no longer serve any model")
 
     async def close(self) -> None:
         """Stops the engines. Idempotent."""

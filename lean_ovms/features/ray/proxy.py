@@ -52,7 +52,7 @@ class ProxyErrors:
                 raise
             log.warning("Ray's proxy failed: %r", error)
         if not response.started:
-            await response.fail(Unavailable("The replica that had this request has died.", code="replica_died"))
+            await response.fail(Unavailable("The replica that processed this request has died.", code="replica_died"))
 
 
 class _ProxyResponse:

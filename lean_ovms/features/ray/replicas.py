@@ -41,7 +41,7 @@ MOST_READ = 1 << 20
 others."""
 MOST_KNOWN = 4096
 """The number of prompt prefixes that a replica reports: two million characters, which take 32 KB."""
-ONE_ALONE = "one replica has done this, and no other one"
+ONE_ALONE = "only one replica has done this"
 COUNT = "X-Replicas"
 """The response header with the number of replicas that have made a change."""
 MOST_TEXT = 300
@@ -118,7 +118,7 @@ class Replicas:
             response.headers.append((COUNT, str(len(results) + 1)))
             return response
         await response.aclose()
-        text = f"{len(refused)} of {len(results) + 1} replicas have not done this, the others have: {refused[0]}"
+        text = f"{len(refused)} of {len(results) + 1} replicas have not done this: {refused[0]}"
         error = Unavailable(text, code="replicas_differ")
         return self._app.config.composition.error_forms.response(error, request=request, request_id="")
 
@@ -164,7 +164,7 @@ class Replicas:
             found = [error]
         for one in found:
             if isinstance(one, Exception):
-                log.warning("a replica has not made the change %s: %r", change.path, one)
+                log.warning("a replica did not make the change %s: %r", change.path, one)
         results = [Result("?", 503, type(one).__name__) if isinstance(one, Exception) else one for one in found]
         return [one for one in results if one is not None]
 
@@ -203,7 +203,7 @@ class Replicas:
         try:
             found = await self._broadcast("changes", timeout_s=ASK_TIMEOUT_S)
         except Exception as error:  # a deployment's first replica has none to ask
-            log.debug("no other replica says what it has changed: %r", error)
+            log.debug("no other replica reports its changes: %r", error)
             return
         for change in _in_order(one for one in found if isinstance(one, list)):
             route = self._app.route(change.request())
@@ -215,7 +215,7 @@ class Replicas:
                 continue
             bad = result.status >= 400 and result.status != 404  # ending something that is not here does not fail
             level = logging.WARNING if bad else logging.INFO
-            log.log(level, "%s, which another replica has done: %d %s", change.path, result.status, result.text)
+            log.log(level, "%s, as on another replica: %d %s", change.path, result.status, result.text)
 
     async def settle(self) -> None:
         """Repeats `catch_up` for a while, since other replicas may not know yet that this one exists."""

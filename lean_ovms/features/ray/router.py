@@ -49,7 +49,9 @@ class PrefixAffinityRouter(RequestRouter):  # type: ignore[misc]  # Ray is not i
             from ..replicas.prefix_router import MOST_AHEAD, PrefixRouter
             from .prompts import IN_FLIGHT
         except ImportError:
-            logging.getLogger("ray.serve").warning("lean_ovms is not installed here: requests are spread by load alone")
+            logging.getLogger("ray.serve").warning(
+                "lean_ovms is not installed here, so requests are distributed by load alone"
+            )
             self._requests, self._known = {}, None
         else:
             self._requests, self._known = IN_FLIGHT, PrefixRouter(MOST_AHEAD if most_ahead is None else most_ahead)

@@ -34,8 +34,8 @@ FEATURE = Feature(
     flags="flags.txt",
     metrics=(
         Metric(f"{METRIC}up", "gauge", "1 while the replica serves requests", LABELS),
-        Metric(f"{METRIC}requests", "gauge", "requests of the replica that are being served", LABELS),
-        Metric(f"{METRIC}restarts_total", "counter", "processes started after its first", LABELS, lasting=False),
+        Metric(f"{METRIC}requests", "gauge", "requests that the replica is serving", LABELS),
+        Metric(f"{METRIC}restarts_total", "counter", "restarts of the replica's process", LABELS, lasting=False),
         Metric(f"{METRIC}resident_memory_bytes", "gauge", "memory of the replica's process", LABELS),
         Metric(f"{METRIC}running", "gauge", "sequences in the replica's batch", LABELS),
         Metric(f"{METRIC}waiting", "gauge", "sequences waiting for the replica", LABELS),

@@ -79,18 +79,18 @@ def _add(found: AgentTools, tool: Any, param: str, namespace: str | None = None)
         if namespace is None:
             found.shown.append(tool)
     elif namespace is not None:
-        raise BadRequest(f"{param}: a namespace holds function and custom tools", param=param)
+        raise BadRequest(f"{param}: a namespace may only contain function and custom tools", param=param)
     elif kind == "namespace":
         _add_namespace(found, tool, param)
     elif isinstance(kind, str) and (kind in DROPPED or kind.startswith(DATED)):
-        found.warnings.append(f"{param}: tools of type {kind} are not run here; it is left out")
+        found.warnings.append(f"{param}: tools of type {kind} are not supported, so this tool was left out")
     else:
         found.functions.append(tool)
 
 
 def _add_server(found: AgentTools, server: ServerTool, tool: Json, param: str) -> None:
     if any(other.label == server.label or other.server == server.server for other in found.mcp):
-        raise BadRequest(f"{param}: another tool has this server_label, or names this server", param=param)
+        raise BadRequest(f"{param}: another tool has the same server_label, or names the same server", param=param)
     found.mcp.append(server)
     found.shown.append({name: tool[name] for name in SHOWN if name in tool})
 
@@ -98,7 +98,7 @@ def _add_server(found: AgentTools, server: ServerTool, tool: Json, param: str) -
 def _add_namespace(found: AgentTools, tool: Json, param: str) -> None:
     inner = tool.get("tools")
     if not isinstance(tool.get("name"), str) or not tool["name"] or not isinstance(inner, list):
-        raise BadRequest(f"{param}: a namespace has a name and tools", param=param)
+        raise BadRequest(f"{param}: a namespace must have a name and tools", param=param)
     for place, one in enumerate(inner):
         _add(found, one, f"{param}.tools[{place}]", tool["name"])
     found.shown.append(tool)
@@ -106,7 +106,7 @@ def _add_namespace(found: AgentTools, tool: Json, param: str) -> None:
 
 def _custom(found: AgentTools, tool: Json, param: str, namespace: str | None) -> Json:
     if not isinstance(tool.get("name"), str) or not tool["name"]:
-        raise BadRequest(f"{param}: a custom tool has a name", param=f"{param}.name")
+        raise BadRequest(f"{param}: a custom tool must have a name", param=f"{param}.name")
     name = function_name(tool["name"], namespace)
     found.origins[name] = ToolOrigin(tool["name"], namespace, custom=True)
     described = [tool["description"]] if isinstance(tool.get("description"), str) else []
@@ -116,7 +116,7 @@ def _custom(found: AgentTools, tool: Json, param: str, namespace: str | None) ->
         described.append(f"The input follows this {form.get('syntax')} grammar:\n{form.get('definition')}")
         try:
             if not found.enforced:
-                raise GrammarInvalid(f"it takes structured output, {WITHOUT}")
+                raise GrammarInvalid(f"it needs structured output, {WITHOUT}")
             text["pattern"] = tool_grammar.pattern(form.get("syntax"), form.get("definition"))
         except GrammarInvalid as error:
             found.warnings.append(f"{param}: the grammar is shown to the model and not enforced: {error}")

@@ -105,7 +105,7 @@ class Database:
         if not done:
             future.cancel()  # the call is reported as failed, so it must not begin later
             self._disconnect()
-            raise StoreUnavailable("the response store's database does not answer")
+            raise StoreUnavailable("the response store's database did not answer in time")
         result: T = future.result()
         return result
 

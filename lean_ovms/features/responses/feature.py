@@ -48,7 +48,9 @@ class ResponseOptions(Options):
         """Raises WrongOptions if the directory for the store's file does not exist."""
         store = self.response_store
         if store and "://" not in store and not Path(store).absolute().parent.is_dir():
-            raise WrongOptions(f"--response_store {store}: there is no directory {Path(store).absolute().parent}")
+            raise WrongOptions(
+                f"--response_store {store}: the directory {Path(store).absolute().parent} does not exist"
+            )
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)

@@ -66,13 +66,13 @@ def _echoed(name: str) -> Field:
             )
         return value
 
-    return Field(name, "string", "returned as it came", read=read, schema={"maxLength": MAX_ECHOED})
+    return Field(name, "string", "returned unchanged", read=read, schema={"maxLength": MAX_ECHOED})
 
 
 def _include(value: list[Any]) -> list[str]:
     for word in value:
         if word not in INCLUDABLE:
-            raise BadRequest(f"include: {str(word)[:60]!r} is not one of {', '.join(INCLUDABLE)}", param="include")
+            raise BadRequest(f"include: {str(word)[:60]!r} must be one of: {', '.join(INCLUDABLE)}", param="include")
     return value
 
 
@@ -111,29 +111,29 @@ def _text(value: Json) -> Json:
 
 
 FIELDS = (
-    Field("input", "any", "a text, or items: messages, reasoning, calls and their outputs, references",
+    Field("input", "any", "a string, or items: messages, reasoning, calls and their outputs, and references",
         schema=INPUT),
-    Field("instructions", "string", "a system message in front of everything; not kept for later turns"),
-    Field("previous_response_id", "string", "id of the stored response that this one continues"),
-    Field("conversation", "any", "the stored conversation that this response continues and is added to",
+    Field("instructions", "string", "system message before the conversation; not stored for later turns"),
+    Field("previous_response_id", "string", "id of the stored response that this request continues"),
+    Field("conversation", "any", "stored conversation that this request continues, and to which the response is added",
         read=_conversation, schema=CONVERSATION),
-    Field("store", "bool", "keep the response, so that it can be read and continued", default=True),
-    Field("background", "bool", "answer at once, and go on generating; needs store", default=False),
+    Field("store", "bool", "store the response, so that it can be read and continued", default=True),
+    Field("background", "bool", "answer at once, and generate in the background; needs store", default=False),
     STREAM,
-    Field("stream_options", "object", "include_obfuscation; usage is always included",
+    Field("stream_options", "object", "include_obfuscation; token counts are always included",
         fields=(INCLUDE_OBFUSCATION, INCLUDE_USAGE)),
-    replace(token_limit("max_output_tokens", "maximum number of generated tokens, reasoning included"),
+    replace(token_limit("max_output_tokens", "maximum number of generated tokens, including reasoning"),
         schema={"minimum": 1}),
     replace(TOOLS[0], read=_tools),
     *TOOLS[1:],
-    Field("max_tool_calls", "uint", "most calls of MCP tools in this response, up to --max_tool_calls"),
+    Field("max_tool_calls", "uint", "maximum number of calls of MCP tools in this response, at most --max_tool_calls"),
     Field("reasoning", "object",
         "effort sets enable_thinking and reasoning_effort for the chat template; context current_turn "
         "leaves out the reasoning before the user's last message", read=_reasoning),
-    Field("text", "object", "format is text, json_object or json_schema; verbosity is given to the chat template",
+    Field("text", "object", "format is text, json_object or json_schema; verbosity is passed to the chat template",
         read=_text),
     RESPONSE_FORMAT,
-    Field("truncation", "string", "auto: leave out the oldest items of an input that is too long",
+    Field("truncation", "string", "auto leaves out the oldest items of an input that is too long",
         choices=("auto", "disabled"), outside="truncation should be either 'auto' or 'disabled'"),
     Field("include", "array", "message.output_text.logprobs, reasoning.encrypted_content", read=_include,
         schema={"items": {"enum": list(INCLUDABLE)}}),
@@ -145,16 +145,16 @@ FIELDS = (
     _echoed("safety_identifier"),
     _echoed("prompt_cache_key"),
     _echoed("prompt_cache_retention"),
-    Field("service_tier", "string", "accepted; there is only one"),
+    Field("service_tier", "string", "accepted without effect: there is only one"),
     TEMPLATE_KWARGS,
 )  # fmt: skip
 
 REFUSED = {
-    "prompt": "stored prompt templates are not supported: send instructions and input",
+    "prompt": "stored prompt templates are not supported; send instructions and input",
     "context_management": "context management is not supported: use POST …/responses/compact, or send truncation: auto",
     "moderation": "moderation is not supported",
-    "previous_input_messages": "earlier messages of the model's own form are not supported: send them in input",
-    "chat_template": "chat_template is not taken from a request: start with --chat_template",
+    "previous_input_messages": "earlier messages in the model's own form are not supported; send them in input",
+    "chat_template": "chat_template is not supported in requests here; start the server with --chat_template",
 }
 """Fields that would change the answer and cannot be honoured."""
 

@@ -60,7 +60,7 @@ def _item(value: Any, param: str) -> Json:
     read = _READERS.get(kind) or foreign_items.reader(kind) if isinstance(kind, str) else None
     if read is None:
         known = ", ".join(sorted(["message", *_READERS]))
-        raise BadRequest(f"input item type {str(kind)[:60]!r} is not supported; supported: {known}", param=param)
+        raise BadRequest(f"input item type {str(kind)[:60]!r} is not supported; supported types: {known}", param=param)
     return read(given, param)
 
 
@@ -142,7 +142,7 @@ def _text(part: Json, kind: str, role: str, param: str) -> Json:
 
 def _file(part: Json, param: str) -> Json:
     if not isinstance(part.get("file_data"), str):
-        why = "input_file is not supported with file_id or file_url: send the file in file_data"
+        why = "input_file does not support file_id and file_url; send the file in file_data"
         raise _NotRead(why, param=param)
     name = part.get("filename")
     return {"type": "input_file", "filename": name if isinstance(name, str) else None, "file_data": part["file_data"]}
@@ -151,7 +151,7 @@ def _file(part: Json, param: str) -> Json:
 def _image(part: Json, param: str) -> Json:
     url = part.get("image_url")
     if url is None and part.get("file_id") is not None:
-        raise _NotRead("input_image.file_id is not supported: send the image in image_url", param=f"{param}.file_id")
+        raise _NotRead("input_image.file_id is not supported; send the image in image_url", param=f"{param}.file_id")
     if url is None:
         raise BadRequest("input_image requires image_url field", param=f"{param}.image_url")
     if isinstance(url, dict):
@@ -223,7 +223,7 @@ def _strings(given: Json, names: tuple[str, ...], param: str) -> Json:
 def _mcp_listing(given: Json, param: str) -> Json:
     tools = given.get("tools")
     if not isinstance(tools, list) or not all(map(_is_listed, tools)):
-        raise BadRequest("mcp_list_tools.tools must be tools with a name and an input_schema", param=f"{param}.tools")
+        raise BadRequest("mcp_list_tools.tools must be objects with a name and an input_schema", param=f"{param}.tools")
     item = {"id": _id(given, "mcpl"), "type": given["type"], **_strings(given, ("server_label",), param)}
     return {**item, "tools": tools, "error": None}
 
@@ -242,7 +242,7 @@ def _mcp_call(given: Json, param: str) -> Json:
     item = _head(given, "mcp") | _strings(given, _CALLED, param)
     output, error = given.get("output"), given.get("error")
     if not isinstance(output, str | None) or not isinstance(error, str | dict | None):
-        raise BadRequest("mcp_call.output is not a string, or its error not an object", param=param)
+        raise BadRequest("mcp_call.output must be a string, and mcp_call.error an object", param=param)
     item["status"] = "completed" if error is None else "failed"
     return item | {"approval_request_id": given.get("approval_request_id"), "output": output, "error": error}
 

@@ -77,7 +77,7 @@ def check(url: str) -> None:
         from psycopg import ProgrammingError
         from psycopg.conninfo import conninfo_to_dict
     except ImportError:
-        raise StartError(f"--response_store is a PostgreSQL URL: that needs {install_command('postgres')}") from None
+        raise StartError(f"--response_store is a PostgreSQL URL, which needs {install_command('postgres')}") from None
     try:
         conninfo_to_dict(url)
     except ProgrammingError:  # the message would repeat the URL, which may contain a password

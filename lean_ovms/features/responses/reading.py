@@ -59,7 +59,7 @@ def parse_response(body: Json, services: Services) -> ResponsesRequest:
         try:
             seal = sealer.sealing()
         except MissingExtra as error:  # agents always ask for it, and the summary contains all reasoning
-            warnings.append(f"there is no reasoning.encrypted_content: {error.message}")
+            warnings.append(f"reasoning.encrypted_content is not returned: {error.message}")
 
     def offering(functions: Any, choice: Any) -> GenerationBody:
         return reader.generation(
@@ -73,11 +73,11 @@ def parse_response(body: Json, services: Services) -> ResponsesRequest:
     generation = offering(tools.functions, None if tools.mcp else tools.choice)
     if tools.mcp and (generation.sampling.n > 1 or values["return_token_ids"]):
         name = "n" if generation.sampling.n > 1 else "return_token_ids"
-        raise BadRequest(f"{name} is not possible with MCP tools, which make several generations", param=name)
+        raise BadRequest(f"{name} cannot be combined with MCP tools, which need several generations", param=name)
     generation, audio = read_spoken(values, generation, services)
     if audio is not None and (tools.mcp or values["background"]):
         what = "MCP tools" if tools.mcp else "background"
-        raise BadRequest(f"an answer with {what} is not spoken", param="modalities")
+        raise BadRequest(f"a spoken answer cannot be combined with {what}", param="modalities")
     items, unread = ([], []) if values["input"] is None else sealer.opened(read_input(values["input"]), "input")
     unread += unshown(items, "input")
     return ResponsesRequest(
@@ -159,8 +159,8 @@ def _check_together(values: Values) -> None:
     if values["input"] is None and not values["previous_response_id"] and not values["conversation"]:
         raise BadRequest("input missing in request", param="input")
     if values["previous_response_id"] and values["conversation"]:
-        raise BadRequest("previous_response_id and conversation exclude each other", param="previous_response_id")
+        raise BadRequest("previous_response_id and conversation cannot be used together", param="previous_response_id")
     if not values["store"]:
         for name in ("background", "conversation"):
             if values[name]:
-                raise BadRequest(f"{name} needs store: with store false nothing is kept", param=name)
+                raise BadRequest(f"{name} requires store to be true", param=name)

@@ -19,7 +19,7 @@ from ...util.files import read_bytes
 if TYPE_CHECKING:
     from cryptography.fernet import MultiFernet
 
-NOT_KEYS = "it must hold keys of 32 random bytes, each as URL-safe base64 in a line of its own"
+NOT_KEYS = "it must contain keys of 32 random bytes, each in URL-safe base64 on a line of its own"
 EXTRA = "sealing"
 
 
@@ -73,7 +73,7 @@ class Sealer:
                 item = plain
             found.append(item)
         more = f" and {len(unread) - 1} more" if len(unread) > 1 else ""
-        return found, [f"the encrypted content of {unread[0]}{more} is left out: {why}"] if unread else []
+        return found, [f"the encrypted content of {unread[0]}{more} was left out: {why}"] if unread else []
 
     def _unsealed(self, sealed: str) -> str:
         """Decrypts a text. Raises BadRequest if no key fits, and MissingExtra if cryptography is not installed."""
@@ -83,7 +83,7 @@ class Sealer:
         try:
             return keys.decrypt(sealed).decode()
         except (InvalidToken, ValueError):
-            raise BadRequest("it is damaged, or was made with another key") from None
+            raise BadRequest("it is damaged, or was encrypted with another key") from None
 
     def _fernet(self) -> MultiFernet:
         """Returns the keys.
@@ -94,7 +94,7 @@ class Sealer:
             try:
                 from cryptography.fernet import Fernet, MultiFernet
             except ImportError:
-                raise MissingExtra("sealed reasoning needs cryptography", EXTRA) from None
+                raise MissingExtra("encrypted reasoning needs cryptography", EXTRA) from None
             try:
                 keys = read_bytes(self._key_file).split() if self._key_file else [self._random]
                 self._keys = MultiFernet(map(Fernet, keys))

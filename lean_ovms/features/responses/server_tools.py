@@ -63,7 +63,7 @@ def read_server_tool(config: Config, tool: Json, param: str) -> ServerTool:
     """
     tools = server_tools(config)
     if tools is None:
-        raise BadRequest(f"tools of type {KIND} are not run by this server", param=f"{param}.type")
+        raise BadRequest(f"tools of type {KIND} are not supported by this server", param=f"{param}.type")
     return tools.read(tool, param)
 
 

@@ -214,12 +214,19 @@ def set_aside_if_damaged(path: str, newest: int, *, strict: bool) -> None:
     if not problem:
         return
     if strict:
-        raise StartError(f"--response_store {path} is damaged: {problem}; not strict, it would be set aside")
+        raise StartError(
+            f"--response_store {path} is damaged: {problem}; without --response_store_strict, it would be renamed"
+        )
     aside = f"{path}.damaged-{time.strftime('%Y%m%dT%H%M%S')}"
     for suffix in SIDE_FILES:
         with contextlib.suppress(FileNotFoundError):
             os.rename(path + suffix, aside + suffix)
-    logger.error("the response store %s is damaged (%s): it is now %s, and a new one is empty", path, problem, aside)
+    logger.error(
+        "the response store %s was damaged (%s); it was renamed to %s, and a new, empty one was created",
+        path,
+        problem,
+        aside,
+    )
 
 
 def _is_store(path: str, newest: int) -> bool:

@@ -95,7 +95,7 @@ class Store:
             shown = postgres.without_credentials(self._path)
         elif "://" in self._path:
             scheme = self._path.split("://")[0]
-            raise StartError(f"--response_store takes a file or postgresql://..., not {scheme}://...")
+            raise StartError(f"--response_store must be a file or postgresql://..., not {scheme}://...")
         elif self._path:
             strict = self._options.response_store_strict
             await asyncio.to_thread(set_aside_if_damaged, self._path, tables.VERSION, strict=strict)

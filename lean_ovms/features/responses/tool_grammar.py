@@ -44,14 +44,14 @@ _TOKEN = re.compile(
 def pattern(syntax: object, definition: object) -> str:
     """Converts a grammar to the pattern of a JSON schema. Raises GrammarInvalid if it is not valid or not regular."""
     if syntax not in SYNTAXES or not isinstance(definition, str):
-        raise GrammarInvalid(f"it has a syntax, one of {', '.join(SYNTAXES)}, and a definition")
+        raise GrammarInvalid(f"it must have a definition, and a syntax that is one of: {', '.join(SYNTAXES)}")
     try:
         expression = definition if syntax == "regex" else _Lark(definition).rule("start")
         re.compile(expression)
     except (re.error, OverflowError) as error:
-        raise GrammarInvalid(f"no regular expression: {error}") from None
+        raise GrammarInvalid(f"it is not a regular expression: {error}") from None
     except RecursionError:
-        raise GrammarInvalid("the grammar is nested too deep") from None
+        raise GrammarInvalid("the grammar is nested too deeply") from None
     return f"^(?:{expression})$"
 
 
@@ -73,7 +73,7 @@ class _Lark:
                 line.append(token)
             elif line:
                 if len(line) < 2 or line[0][0] != "name" or line[1] != ("sign", ":"):
-                    raise GrammarInvalid("a line of the grammar is no rule")
+                    raise GrammarInvalid("a line of the grammar is not a rule")
                 self._bodies[line[0][1].lstrip("?!").partition(".")[0]] = line[2:]
                 line = []
 
@@ -82,9 +82,9 @@ class _Lark:
         if name in self._common:
             return self._common[name]
         if name not in self._bodies:
-            raise GrammarInvalid(f"the grammar has no {name}")
+            raise GrammarInvalid(f"the grammar has no rule {name}")
         if name in self._open:
-            raise GrammarInvalid(f"the rule {name} contains itself, which no regular expression can")
+            raise GrammarInvalid(f"the rule {name} is recursive, which is not supported in a custom tool's grammar")
         self._open.append(name)
         tokens = list(reversed(self._bodies[name]))
         found = self._either(tokens)
@@ -97,7 +97,7 @@ class _Lark:
         found = re.fullmatch(r"%import\s+common\s*(?:\.\s*(\w+)(?:\s*->\s*(\w+))?|\(([\w\s,]+)\))\s*", text)
         names = [name.strip() for name in (found[3] or found[1]).split(",")] if found is not None else []
         if not names or not set(names) <= set(COMMON):
-            raise GrammarInvalid(f"{text[:40]!r} is not possible in a custom tool's grammar")
+            raise GrammarInvalid(f"{text[:40]!r} is not supported in a custom tool's grammar")
         assert found is not None
         self._common.update({found[2] or name: COMMON[name] for name in names})
 
@@ -128,15 +128,15 @@ class _Lark:
                 tokens.pop()
                 ends = [_escaped(text), _escaped(tokens.pop()[1]) if tokens else ""]
                 if any(len(end.removeprefix("\\")) != 1 for end in ends):
-                    raise GrammarInvalid("a range of the grammar is not between single characters")
+                    raise GrammarInvalid("a range in the grammar must be between single characters")
                 return f"[{'-'.join(ends)}]"
             return f"(?:{_escaped(text)})"
         if kind == "sign" and text in "([":
             inner = self._either(tokens)
             if not tokens or tokens.pop()[1] != {"(": ")", "[": "]"}[text]:
-                raise GrammarInvalid("a bracket of the grammar is not closed")
+                raise GrammarInvalid("a bracket in the grammar is not closed")
             return f"(?:{inner})" + ("?" if text == "[" else "")
-        raise GrammarInvalid(f"{text!r} is not expected in the grammar")
+        raise GrammarInvalid(f"unexpected {text!r} in the grammar")
 
     def _counted(self, part: str, tokens: list[Token]) -> str:
         while tokens and (tokens[-1][0] == "count" or tokens[-1] in (("sign", "?"), ("sign", "*"), ("sign", "+"))):
@@ -151,10 +151,10 @@ def _tokens(text: str) -> list[Token]:
     while position < end:
         token = _TOKEN.match(text, position)
         if token is None or token.end() == position:
-            raise GrammarInvalid(f"the grammar cannot be read at {text[position : position + 20]!r}")
+            raise GrammarInvalid(f"the grammar cannot be parsed at {text[position : position + 20]!r}")
         position = token.end()
         if token["flags"]:
-            raise GrammarInvalid("flags of an expression are not possible in a custom tool's grammar")
+            raise GrammarInvalid("flags of regular expressions are not supported in a custom tool's grammar")
         if (kind := token.lastgroup) is not None:
             kind = "regex" if kind == "flags" else kind
             found.append((kind, token[kind]))

@@ -30,11 +30,13 @@ GENERATING = (
 
 FIELDS = (
     Field("model", "string",
-        "name of a served model; its task, and the other members of the body, decide what is answered"),
+        "name of a served model; its task and the other members of the body decide which endpoint answers"),
 )  # fmt: skip
 
 
-@RouteDoc("Amazon SageMaker's path: as the endpoint that the body is for", body=FIELDS, answer="object or array")
+@RouteDoc(
+    "Amazon SageMaker's path: forwards the body to the endpoint that it fits", body=FIELDS, answer="object or array"
+)
 async def handle(request: Request, services: Services) -> Response:
     if request.headers.get("content-type", "").strip().lower().startswith(FORM):
         return await services.forward(request, TRANSCRIPTIONS)
@@ -74,8 +76,8 @@ def endpoint(body: Json, services: Services, name: str = "") -> str:
     for members, path in rows:
         if all(body.get(member) is not None for member in members):
             return BATCH if path == CHAT and _several(body["messages"]) else path
-    wanted = "; ".join(" and ".join(members) for members, _ in rows) or "no JSON object here"
-    raise BadRequest(f"the body is for no endpoint of the model, which takes: {wanted}", code="no_endpoint")
+    wanted = "; ".join(" and ".join(members) for members, _ in rows) or "no JSON objects at this path"
+    raise BadRequest(f"the body does not fit any endpoint of the model, which accept: {wanted}", code="no_endpoint")
 
 
 def _several(messages: object) -> bool:

@@ -32,18 +32,20 @@ MAX_NAME = 200
 ACTIONS = ("save", "restore", "erase")
 FILENAME = Field("filename", "string", "name of the file in the directory of `--slot_save_path`; not for erase")
 FIELDS = FieldSet((MODEL, FILENAME))
-QUERY = FieldSet((MODEL, Field("fail_on_no_slot", "string", "503 if every slot is busy")))
-ACTION_QUERY = FieldSet((MODEL, Field("action", "string", "what to do", required=True, schema={"enum": list(ACTIONS)})))
+QUERY = FieldSet((MODEL, Field("fail_on_no_slot", "string", "answer with 503 if every slot is busy")))
+ACTION_QUERY = FieldSet(
+    (MODEL, Field("action", "string", "save, restore or erase", required=True, schema={"enum": list(ACTIONS)}))
+)
 
 
-@RouteDoc("How many sequences run, in llama.cpp's form", query=QUERY, errors=(404, 503), answer="array")
+@RouteDoc("The state of the slots, in llama.cpp's form", query=QUERY, errors=(404, 503), answer="array")
 async def handle(request: Request, services: Services) -> Response:
     given = read_query(QUERY, request.query)
     model = await _model(given["model"], services)
     try:
         stats = await asyncio.wait_for(model.stats(), TIMEOUT_S)
     except asyncio.TimeoutError:
-        raise Unavailable("the engine does not answer: it is in a long step") from None
+        raise Unavailable("the engine did not answer in time, since it is computing a long step") from None
     slots = model.config.max_num_seqs
     if stats.running >= slots and given["fail_on_no_slot"]:
         raise Unavailable("no slot available", code="no_slot")
@@ -52,7 +54,7 @@ async def handle(request: Request, services: Services) -> Response:
 
 
 @RouteDoc(
-    "Save, restore or erase what is cached of the text that used a slot, with --slot_save_path",
+    "Save, restore or erase the cached text of a slot; needs --slot_save_path",
     body=FIELDS,
     body_optional=True,
     query=ACTION_QUERY,
@@ -69,7 +71,7 @@ async def handle_action(request: Request, services: Services) -> Response:
     if slot > MAX_SLOT:
         raise BadRequest("Invalid slot ID", param="id_slot")
     if action not in ACTIONS:
-        raise BadRequest("Invalid action: it is save, restore or erase", param="action")
+        raise BadRequest("Invalid action: it must be save, restore or erase", param="action")
     file = "" if action == "erase" else _checked(values["filename"])
     with await model.hold() as model:
         done = await _done(model, action, slot, file)

@@ -12,7 +12,7 @@ class SlotAction(Record):
     """Asks to save, restore or erase the cached part of a slot's text. The answer is one SlotDone or Refused."""
 
     role = COMMAND
-    unhandled = "no slots are kept: that needs PAGED, its prefix cache and --slot_save_path"
+    unhandled = "slots cannot be saved, which needs the pipeline PAGED, --enable_prefix_caching and --slot_save_path"
 
     id: int
     action: str

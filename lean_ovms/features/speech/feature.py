@@ -82,10 +82,15 @@ FEATURE = Feature(
         ),
     ),
     metrics=(
-        Metric(AUDIO_SECONDS, "counter", "seconds of audio transcribed, or skipped"),
-        Metric(SKIPPED_SECONDS, "counter", "those of them without speech, which were skipped"),
-        Metric(QUEUE_SECONDS, "histogram", "wait of a window of audio", buckets=SECONDS_BUCKETS),
+        Metric(AUDIO_SECONDS, "counter", "seconds of audio that were transcribed or skipped"),
+        Metric(SKIPPED_SECONDS, "counter", "seconds of audio that were skipped, since they contain no speech"),
+        Metric(QUEUE_SECONDS, "histogram", "time that a window of audio waits", buckets=SECONDS_BUCKETS),
         Metric(WINDOW_SECONDS, "histogram", "time to transcribe a window of audio", buckets=SECONDS_BUCKETS),
-        Metric(REAL_TIME_FACTOR, "histogram", "that time by the window's length", buckets=REAL_TIME_FACTOR_BUCKETS),
+        Metric(
+            REAL_TIME_FACTOR,
+            "histogram",
+            "time to transcribe a window, divided by its length",
+            buckets=REAL_TIME_FACTOR_BUCKETS,
+        ),
     ),
 )

@@ -8,7 +8,8 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from functools import partial
 
-from ...models.model import UsageRecorder, too_slow
+from ...errors import too_slow
+from ...models.model import UsageRecorder
 from ...observability.records import current_client
 from ...types import Json
 from ..media_files.audio_models import Transcriber

@@ -231,7 +231,7 @@ class SpeechReply:
         care = self._next_care() if self.in_window else self._care
         self.in_window = False
         if care is None:
-            return EngineFailure("The engine stopped whenever it transcribed this part of the audio.")
+            return EngineFailure("The engine stopped each time it transcribed this part of the audio.")
         if self._crashes > MAX_RESTARTS:
             return EngineFailure("The engine stopped several times while this audio was transcribed.")
         self._care = care

@@ -47,7 +47,7 @@ def build(constraint: OutputConstraint, context: GrammarContext) -> Constraint:
     try:
         return _Builder(constraint, context).build()
     except RecursionError:
-        message = "The schema leads round in a circle or is nested too deep"
+        message = "The schema is recursive or nested too deeply"
         raise GrammarTooComplex(message, param=constraint.param) from None
     except BadRequest as error:
         error.param = error.param or constraint.param
@@ -85,15 +85,15 @@ def relax(
     if constraint.format is not None:
         if constraint.strict or isinstance(error, GrammarTooComplex | SchemaInvalid):
             raise error
-        return replace(constraint, format=None), context, f"{constraint.param} was not imposed: {error.message}"
+        return replace(constraint, format=None), context, f"{constraint.param} was not enforced: {error.message}"
     if isinstance(error, SchemaInvalid):
         raise error
     if any(tool["function"].get("parameters") != ANY_OBJECT for tool in context.tools):
         loose = tuple({**tool, "function": {**tool["function"], "parameters": ANY_OBJECT}} for tool in context.tools)
-        return constraint, replace(context, tools=loose), f"the schemas of the tools are not imposed: {error.message}"
+        return constraint, replace(context, tools=loose), f"the schemas of the tools are not enforced: {error.message}"
     if constraint.tool_calls == "required":
         raise error
-    return replace(constraint, tool_calls=""), context, f"tool calls are not held to their schemas: {error.message}"
+    return replace(constraint, tool_calls=""), context, f"the schemas of tool calls are not enforced: {error.message}"
 
 
 class _Builder:
@@ -151,14 +151,16 @@ class _Builder:
             if constraint.tool_calls:
                 self.notices.append(f"tool calls are not enforced: {error}")
             else:
-                self.notices.append(f"with {constraint.param} no tool can be called: {error}")
+                self.notices.append(f"no tool can be called with {constraint.param}: {error}")
             return None
 
     def _optional_calls(self, form: CallForm) -> Json:
         """Returns a format of any text in which each trigger begins valid tool calls."""
         if not form.trigger:
             parser = self.context.form.tool_parser
-            raise CannotEnforce(f"with the tool parser {parser} the beginning of a call cannot be told from text")
+            raise CannotEnforce(
+                f"with the tool parser {parser}, the beginning of a call cannot be distinguished from text"
+            )
         tags = [formats.tag(form.before, self._list(form, True), form.after)] if form.before else self._ones(form)
         ends = {"stop_after_first": True} if form.single and not self._several(form) else {}
         return {"type": "triggered_tags", "triggers": [form.trigger], "tags": tags, **ends}
@@ -187,11 +189,11 @@ class _Builder:
             tool = _tool(name, function.get("parameters"))
             call = form.one(tool)
         except (GrammarInvalid, GrammarTooComplex, RecursionError) as error:
-            reason = getattr(error, "message", "references lead round in a circle")
-            self.notices.append(f"the schema of the tool {name} is not imposed: {reason}")
+            reason = getattr(error, "message", "its references are circular")
+            self.notices.append(f"the schema of the tool {name} is not enforced: {reason}")
             return form.one(_tool(name, ANY_OBJECT))
         if tool.ignored:
-            self.notices.append(f"not imposed in the schema of the tool {name}: {', '.join(sorted(tool.ignored))}")
+            self.notices.append(f"not enforced in the schema of the tool {name}: {', '.join(sorted(tool.ignored))}")
         return call
 
     # --- content
@@ -199,7 +201,7 @@ class _Builder:
     def _content(self, form: Any, depth: int = 0) -> Any:
         """Returns a client's format, with its schemas prepared for a grammar library."""
         if depth > MAX_DEPTH:
-            raise GrammarTooComplex("The format is nested too deep")
+            raise GrammarTooComplex("The format is nested too deeply")
         if isinstance(form, list):
             return [self._content(part, depth + 1) for part in form]
         if not isinstance(form, dict):
@@ -212,7 +214,7 @@ class _Builder:
                 _check(form["json_schema"], f"the schema of {self.constraint.param}", self.constraint.param)
             done["json_schema"], ignored = schemas.closed(form["json_schema"])
             if ignored:
-                self.notices.append(f"not imposed in the schema of {self.constraint.param}: {', '.join(ignored)}")
+                self.notices.append(f"not enforced in the schema of {self.constraint.param}: {', '.join(ignored)}")
         return done
 
 

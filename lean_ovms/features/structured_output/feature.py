@@ -60,7 +60,7 @@ FEATURE = Feature(
     summary="makes answers and tool calls follow schemas, regular expressions and grammars",
     options=StructuredOutputOptions,
     flags="flags.txt",
-    metrics=(Metric(NOT_IMPOSED, "counter", "generations without all of the structured output of their requests"),),
+    metrics=(Metric(NOT_IMPOSED, "counter", "generations whose requested structured output was not fully enforced"),),
     parts=(
         PartRow(seam=ANSWER_RULES, make="reading:read_rule"),
         PartRow(seam=REQUEST_CONSTRAINTS, make="request:StructuredOutput"),

@@ -50,7 +50,7 @@ def _constraint(requested: Json, config: Config) -> tuple[OutputConstraint | Non
         except GrammarInvalid as error:
             if strict or options.strict_response_format:
                 raise
-            return None, [f"{name} was not imposed: {error.message}"]
+            return None, [f"{name} was not enforced: {error.message}"]
         if form is not None and len(orjson.dumps(form)) > options.grammar_max_bytes:
             raise GrammarTooComplex(f"{name} has more than {options.grammar_max_bytes} bytes", param=name)
         return (None if form is None else OutputConstraint(format=form, param=name, strict=strict)), []
@@ -64,7 +64,7 @@ def _refuse_different(requested: Json) -> None:
     form = _READERS[first](value, first)
     for name, other in others:
         if _READERS[name](other, name) != form:
-            raise BadRequest(f"{first} and {name} exclude each other", param=name)
+            raise BadRequest(f"{first} and {name} cannot be used together", param=name)
 
 
 def _with_tools(
@@ -94,7 +94,7 @@ def _with_tools(
     calls = ""
     if offer.tools and offer.required:
         if constraint is not None and constraint.strict:
-            why = f"{constraint.param} and a tool_choice that requires a call exclude each other"
+            why = f"{constraint.param} and a tool_choice that requires a call cannot be used together"
             raise BadRequest(why, param=constraint.param)
         calls = "required"
     elif offer.tools and (offer.strict or config.of(StructuredOutputOptions).enable_tool_guided_generation):
@@ -119,7 +119,7 @@ def read_format(form: Json, param: str = "response_format") -> Json | None:
         return _structural_tag(form, param)
     if kind in XGRAMMAR_FORMATS:
         return form
-    raise GrammarInvalid(f"{param}.type is not known: {str(kind)[:40]!r}", param=f"{param}.type")
+    raise GrammarInvalid(f"{param}.type is unknown: {str(kind)[:40]!r}", param=f"{param}.type")
 
 
 def _schema(form: Json, param: str) -> Any:
@@ -177,7 +177,7 @@ def _json(value: Any, param: str) -> Json:
 
 def _json_object(value: Any, param: str) -> Json:
     if value is not True:
-        raise BadRequest(f"{param} accepts true", param=param)
+        raise BadRequest(f"{param} must be true", param=param)
     return {"type": "json_schema", "json_schema": ANY_OBJECT}
 
 

@@ -113,7 +113,7 @@ class StructuredOutput:
         """
         if not notices:
             return
-        self._ignored.append(f"not imposed in the schema of {grammar.subject(self._constraint)}: {', '.join(notices)}")
+        self._ignored.append(f"not enforced in the schema of {grammar.subject(self._constraint)}: {', '.join(notices)}")
         if self._strict:
             raise GrammarInvalid(self._ignored[-1], param=self._constraint.param)
 

@@ -123,7 +123,7 @@ class _Writer:
         ref = schema.get("$ref")
         if isinstance(ref, str) and ref not in self._sound:
             if ref in path:
-                raise GrammarInvalid(f"$ref {ref[:80]} leads round in a circle")
+                raise GrammarInvalid(f"$ref {ref[:80]} is circular")
             self._follow(resolved(self.root, ref) or False, (*path, ref))
             self._sound.add(ref)
         for part in schema.get("allOf", ()):
@@ -202,4 +202,4 @@ def _check(schema: Json) -> None:
         raise GrammarInvalid("$ref is not a string")
     for key in _COUNTS:
         if isinstance(count := schema.get(key, 0), bool) or not isinstance(count, int) or count < 0:
-            raise GrammarInvalid(f"{key} is not a count")
+            raise GrammarInvalid(f"{key} is not a whole number of 0 or more")

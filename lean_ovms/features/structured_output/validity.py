@@ -36,7 +36,7 @@ def check(schema: Any) -> None:
     """
     nodes = list(_nodes(schema))
     if not _Finite(schema, [node for _, node in nodes]).holds(schema):
-        raise SchemaInvalid("the schema has no value that ends: what it requires leads back to it")
+        raise SchemaInvalid("no finite value satisfies the schema, since it requires itself")
 
 
 def _nodes(schema: Any) -> Iterator[tuple[str, Any]]:
@@ -79,7 +79,7 @@ def _check_reference(root: Any, schema: Json, place: str) -> None:
     try:
         resolved(root, schema.get("$ref", "#"))
     except GrammarInvalid:
-        raise SchemaInvalid(f"{_shown(schema['$ref'])} at {place}/$ref leads to no schema") from None
+        raise SchemaInvalid(f"{_shown(schema['$ref'])} at {place}/$ref does not point to a schema") from None
 
 
 # --- the values of keywords: each returns what a value ought to be, or ""

@@ -19,7 +19,8 @@ from ..pooling.types import EMBED
 
 FIELDS = FieldSet((
     *shared.COMMON,
-    Field("inputs", "any", "a string, strings, token ids, or lists of token ids", required=True,
+    Field("inputs", "any",
+        "a string, an array of strings or token ids, or an array of arrays of token ids", required=True,
         schema=shared.TEXTS_OR_TOKENS),
     *shared.TEI_TRUNCATION,
     *shared.TRUNCATION,
@@ -30,7 +31,7 @@ FIELDS = FieldSet((
 ))  # fmt: skip
 
 
-@RouteDoc("Vectors, as text-embeddings-inference sends them", body=FIELDS, rules=all_of("inputs"), answer="array")
+@RouteDoc("Vectors in the form of text-embeddings-inference", body=FIELDS, rules=all_of("inputs"), answer="array")
 async def handle(request: Request, services: Services) -> Response:
     call, inputs = await services.parse_body(request, _read)
     info = call.info((EMBED,))

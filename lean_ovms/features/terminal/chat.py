@@ -91,7 +91,7 @@ def prompt_of(words: Sequence[str]) -> str:
         return prompt
     text = "\n\n".join(filter(None, [prompt, sys.stdin.read()]))
     if not text.strip():
-        raise StartError("there is no prompt: give it behind the model, or as text at stdin")
+        raise StartError("there is no prompt: give it after the model, or as text on stdin")
     return text
 
 
@@ -163,7 +163,7 @@ class Conversation:
         The new answer replaces the previous one, which is kept if none comes.
         """
         if not self._asked:
-            raise CommandFailed("nothing was asked yet")
+            raise CommandFailed("nothing has been asked yet")
         answered = self._messages[-2:-1] == [self._asked]
         self._send(self._messages[:-2] if answered else self._messages, self._asked)
 
@@ -238,7 +238,7 @@ def _printed(events: Iterator[dict[str, Any]]) -> Iterator[str]:
                     sys.stdout.write((f"{PLAIN}\n\n" if dim else "") + (text.translate(CONTROLS) if terminal else text))
                     dim, ended = False, text.endswith("\n")
                 if choice.get("finish_reason") == "length" and terminal:
-                    sys.stdout.write(f"{PLAIN}\n{DIM}(the answer is cut: no room for more tokens){PLAIN}")
+                    sys.stdout.write(f"{PLAIN}\n{DIM}(the answer was cut: no room for more tokens){PLAIN}")
                 sys.stdout.flush()
     finally:
         sys.stdout.write((PLAIN if dim else "") + ("" if ended and not dim else "\n"))

@@ -58,15 +58,17 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         raise StartError("an agent cannot use a Unix socket; start the server with a port")
     program = shutil.which(name, path=environ.get("PATH"))
     if program is None and not given.print:
-        raise CommandFailed(f"{name} is not installed: {AGENTS[name]['install']}")
+        raise CommandFailed(f"{name} is not installed; to install it: {AGENTS[name]['install']}")
     model = client.asked_for(config, given.model, words)
     if words:
-        raise StartError(f"unrecognized arguments: {' '.join(words)} (words for {name} go behind --)")
+        raise StartError(f"unrecognized arguments: {' '.join(words)} (arguments for {name} must follow --)")
     agent = AGENTS[name]
     rows = client.get("/v1/models")["data"]
     context = next((row.get("max_model_len") for row in rows if row["id"] == model), None) or 0
     if 0 < context < (first := agent["first_prompt"]):
-        note = f"{model} takes {context} tokens, and the first prompt of {agent['title']} has about {first}"
+        note = (
+            f"the context of {model} has {context} tokens, but the first prompt of {agent['title']} has about {first}"
+        )
         print(f"lean_ovms launch: {note}", file=sys.stderr)
     key = checked(config).api_key or NO_KEY
     numbers = {"{context}": context, "{answer}": context // ANSWER}

@@ -27,7 +27,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         add_json(parser("list", "--model_repository_path DIR: of another directory than the user's cache")), argv
     )
     if words:
-        raise StartError(f"list takes no {words[0]}")
+        raise StartError(f"list does not accept {words[0]}")
     repository = repository_of(parse(options, environ))
     found = servable(repository)
     if given.json:

@@ -40,7 +40,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         if not path.is_dir():
             commands = config.composition.fetching_commands.values()
             fetch = "".join(f": lean_ovms {row.word} {config.source_model}" for row in commands)
-            raise StartError(f"{config.source_model} is not here{fetch}")
+            raise StartError(f"{config.source_model} has not been pulled{fetch}")
         config = config.replace(model_path=str(path), source_model="")
     found = facts(config)
     print_json(dict(found)) if given.json else print(table(found))

@@ -12,7 +12,7 @@ from ...errors import StartError, WrongOptions
 from ...util.files import read_bytes
 from .feature import TlsOptions
 
-NOT_PEM = "they must hold a certificate and a private key without a passphrase, as PEM"
+NOT_PEM = "they must contain a certificate and a private key without a passphrase, as PEM"
 REASONS = dict.fromkeys(("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH"), "the key belongs to another certificate")
 """OpenSSL's reasons for errors in plain words."""
 OPTIONS = ("ssl_certfile", "ssl_keyfile", "ssl_ca_certs")
@@ -60,7 +60,7 @@ class Certificate:
             _context(self._options)  # checked in another context, because half of a new pair would break the one in use
             _load(self.context, self._options)
         except StartError as error:
-            log.error("the old certificate stays in use: %s", error)
+            log.error("the old certificate is kept: %s", error)
         else:
             log.info("certificate reloaded from %s", self._files[0])
 
@@ -101,5 +101,5 @@ def _load(context: ssl.SSLContext, options: TlsOptions) -> None:
         try:
             context.load_verify_locations(options.ssl_ca_certs)
         except OSError:
-            raise WrongOptions(f"--ssl_ca_certs {options.ssl_ca_certs}: it must hold certificates as PEM") from None
+            raise WrongOptions(f"--ssl_ca_certs {options.ssl_ca_certs}: it must contain certificates as PEM") from None
         context.verify_mode = ssl.VerifyMode(options.ssl_cert_reqs)

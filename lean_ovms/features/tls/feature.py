@@ -32,7 +32,7 @@ class TlsOptions(Options):
     def check(self, config: Any) -> None:
         """Raises StartError if one of the files that are needed together is missing."""
         if bool(self.ssl_certfile) != bool(self.ssl_keyfile):
-            raise StartError("--ssl_certfile and --ssl_keyfile go together")
+            raise StartError("--ssl_certfile and --ssl_keyfile must be used together")
         if self.ssl_ca_certs and not self.ssl_certfile:
             raise StartError("--ssl_ca_certs needs --ssl_certfile and --ssl_keyfile")
 

@@ -136,7 +136,10 @@ class _LoggingExporter(SpanExporter):
         result = self._exporter.export(spans)
         failing = result is not SpanExportResult.SUCCESS
         if failing and not self._failing:
-            logger.warning("--otlp_traces_endpoint: spans are dropped as they cannot be sent; the level DEBUG has why")
+            logger.warning(
+                "--otlp_traces_endpoint: spans are dropped, since they cannot be sent; --log_level DEBUG shows the "
+                "reason"
+            )
         elif self._failing and not failing:
             logger.info("--otlp_traces_endpoint: spans are sent again")
         self._failing = failing

@@ -50,7 +50,7 @@ def read_file(value: object, name: str = "file") -> FilePart:
     if isinstance(value, list):
         raise BadRequest(f"{name} must be one file, not {len(value)}", param=name)
     if not isinstance(value, FilePart):
-        raise BadRequest(f"{name} must be a file, not a text: a part with a file name", param=name)
+        raise BadRequest(f"{name} must be a file, sent as a part with a file name", param=name)
     return value
 
 
@@ -72,7 +72,7 @@ def read_form(request: Request) -> Form:
     logging.getLogger("python_multipart").setLevel(logging.ERROR)  # it warns of errors that are answered with 400
     media, options = parse_options_header(request.headers.get("content-type", ""))
     if media.decode("latin-1").lower() != FORM:
-        raise UnsupportedMediaType(f"expected {FORM}, as a form with a file is sent")
+        raise UnsupportedMediaType(f"send the file in a form with the media type {FORM}")
     require_identity(request)
     try:
         return _Reader(options.get(b"boundary", b""), request).read()
@@ -170,7 +170,7 @@ class _Reader:
         name, filename = _disposition(self._headers.get(b"content-disposition", b""))
         coding = self._headers.get(b"content-transfer-encoding", b"binary").strip().lower()
         if coding not in (b"binary", b"8bit", b"7bit"):
-            raise _broken(f"the content transfer encoding of {name} is not read")
+            raise _broken(f"the content transfer encoding of {name} is not supported")
         if filename is not None:
             self._form.files.setdefault(name.removesuffix("[]"), []).append(FilePart(self._slice(), filename))
             return

@@ -17,9 +17,9 @@ from ...util.concurrency import INLINE_CHARACTERS
 from ..media_files.images.loader import ImageLoader, ImageRequest
 
 TEXT_ONLY = "This servable supports only text input, but {} has been provided"
-LEFT_OUT = "[The tool returned an image here. It is left out: this model reads text only.]"
+LEFT_OUT = "[The tool returned an image, which was left out: this model reads text only]"
 """The text that replaces an image from a tool if the model reads text only."""
-NOTICE = "images that tools returned are left out: this model reads text only"
+NOTICE = "images returned by tools were left out: this model reads text only"
 DETAILS = (None, "auto", "low", "high", "original")
 KINDS = "image_url", "video_url"
 """The types of chat content parts with an image or a video."""

@@ -39,25 +39,25 @@ INLINE_SAMPLES = 1 << 14
 
 def _read_format(value: str) -> str:
     if value not in FORMATS:
-        problem = "aac is not supported" if value == "aac" else f"response_format {safe(value, 40)!r} is not known"
-        raise BadRequest(f"{problem}; there are {', '.join(FORMATS)}", param="response_format")
+        problem = "aac is not supported" if value == "aac" else f"response_format {safe(value, 40)!r} is unknown"
+        raise BadRequest(f"{problem}; it must be one of: {', '.join(FORMATS)}", param="response_format")
     return value
 
 
 FIELDS = FieldSet((
-    Field("model", "string", "name of a text-to-speech model; may be left out if there is one"),
-    Field("input", "string", "the text to speak, at most --max_speech_characters long", required=True,
+    Field("model", "string", "name of a text-to-speech model; optional if only one is served"),
+    Field("input", "string", "text to speak, with at most --max_speech_characters characters", required=True,
         schema={"minLength": 1}),
-    Field("voice", "any", "name of a voice of the model; absent: its first one", read=read_voice, schema=VOICE),
+    Field("voice", "any", "name of one of the model's voices; its first one if absent", read=read_voice, schema=VOICE),
     Field("response_format", "string",
         "wav, pcm (24 kHz, 16 bit), flac, opus or mp3; the last three need the extra audio", read=_read_format,
         default="wav", schema={"enum": list(FORMATS)}),
-    Field("speed", "number", "speed of the speech, from --speed_min to --speed_max; no effect with SpeechT5",
+    Field("speed", "number", "speed of the speech, from --speed_min to --speed_max; without effect for SpeechT5",
         default=1.0),
-    Field("stream_format", "string", "audio: send the file in pieces; sse: send events with pieces in base64",
+    Field("stream_format", "string", "audio streams the file; sse sends events with pieces of it in base64",
         choices=("audio", "sse"), outside="stream_format must be audio or sse"),
-    Field("language", "string", "OVMS's: language of the text, where the model has several"),
-    Field("instructions", "string", "OpenAI's: how to speak; no effect"),
+    Field("language", "string", "(OVMS) language of the text, for models with several languages"),
+    Field("instructions", "string", "(OpenAI) how to speak; ignored with a warning"),
 ))  # fmt: skip
 
 
@@ -130,7 +130,10 @@ def _text(value: str | None, services: Services) -> str:
         raise BadRequest("input field is missing in JSON body", param="input")
     most = services.config.of(SpokenTextOptions).max_speech_characters
     if len(value) > most:
-        raise BadRequest(f"input has {len(value)} characters, more than {most}", param="input")
+        raise BadRequest(
+            f"input has {len(value)} characters, more than this server's limit of {most} (--max_speech_characters)",
+            param="input",
+        )
     if not value.strip():
         raise BadRequest("input is empty", param="input")
     try:
@@ -144,10 +147,10 @@ def _language(code: str | None, info: VoiceInfo, notices: list[str]) -> str:
     if not code:
         return ""
     if not info.languages:
-        notices.append("language has no effect: this model has one")
+        notices.append("language has no effect: this model has only one language")
         return ""
     if code.lower() not in info.languages:
-        raise BadRequest(f"language must be one of {', '.join(info.languages)}", param="language")
+        raise BadRequest(f"language must be one of: {', '.join(info.languages)}", param="language")
     return code.lower()
 
 

@@ -13,8 +13,8 @@ from collections.abc import AsyncGenerator, Iterator
 from dataclasses import asdict
 from functools import partial
 
-from ...errors import BadRequest
-from ...models.model import UsageRecorder, too_slow
+from ...errors import BadRequest, too_slow
+from ...models.model import UsageRecorder
 from ...observability.records import current_client
 from ...types import Json
 from ...types.audio import SpeakParams, VoiceInfo
@@ -130,8 +130,8 @@ def _without_sound(info: VoiceInfo) -> str:
     """Returns the error message for a text for which a model makes no sound, such as an emoji or another language's
     letters.
     """
-    text = "input has nothing that this model can speak"
-    return f"{text}; language is one of {', '.join(info.languages)}" if info.languages else text
+    text = "input contains nothing that this model can speak"
+    return f"{text}; language must be one of: {', '.join(info.languages)}" if info.languages else text
 
 
 async def _within(sentence: asyncio.Task[bytes | None], deadline: float | None) -> bytes | None:

@@ -67,7 +67,7 @@ async def handle_root(request: Request, services: Services) -> Response:
     return _send(request, index(services.config.composition.panels))
 
 
-@RouteDoc("What the page can do by endpoints of features, with their paths")
+@RouteDoc("The endpoints of features that the page uses")
 async def handle_actions(request: Request, services: Services) -> Response:
     log_quietly()
     config = services.config

@@ -31,7 +31,7 @@ takes 5 us, however small it is."""
 AHEAD_BYTES = 65536
 """The most bytes of an incomplete message that are read while the handler does not wait for one."""
 
-TOO_MANY = Close(TRY_AGAIN_LATER, "too many large messages at once")
+TOO_MANY = Close(TRY_AGAIN_LATER, "too many large messages are being received; please try again later")
 TOO_SLOW = Close(POLICY_VIOLATION, "the message did not arrive in time")
 
 

@@ -38,7 +38,9 @@ def no_upgrade(request: Request) -> BadRequest | UpgradeRequired:
         return UpgradeRequired("this path is a WebSocket: send Upgrade: websocket and Connection: Upgrade")
     if headers.get("sec-websocket-version") != VERSION:
         return UpgradeRequired(f"only version {VERSION} of WebSocket is supported: Sec-WebSocket-Version: {VERSION}")
-    return BadRequest("Sec-WebSocket-Key must be 16 bytes in base64, of a GET of HTTP/1.1", code="invalid_handshake")
+    return BadRequest(
+        "a WebSocket needs a GET of HTTP/1.1 with a Sec-WebSocket-Key of 16 bytes in base64", code="invalid_handshake"
+    )
 
 
 async def read_event(message: WebSocketMessage, services: Services, read: Callable[[Json], T]) -> T:
@@ -49,7 +51,7 @@ async def read_event(message: WebSocketMessage, services: Services, read: Callab
 
     def checked(event: Json, services: Services) -> T:
         if not isinstance(event.get("type"), str):
-            raise BadRequest("An event is a JSON object with a type", param="type", code="invalid_event")
+            raise BadRequest("An event must be a JSON object with a type", param="type", code="invalid_event")
         return read(event)
 
     request = Request("GET", "", body=message.data)

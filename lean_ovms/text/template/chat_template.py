@@ -274,7 +274,7 @@ def _override(option: str) -> str:
     try:
         return read_text(option, "utf-8-sig")
     except (OSError, ValueError) as error:
-        raise WrongOptions(f"--chat_template: neither the text of a template nor a readable file: {option}") from error
+        raise WrongOptions(f"--chat_template is neither a readable file nor a template: {option}") from error
 
 
 class _CompiledTemplate:
@@ -352,7 +352,7 @@ class _CompiledTemplate:
             return self._translate_errors(lambda: self._call(messages, given, add, kwargs, seconds))
         if add:
             raise BadRequest(
-                "continue_final_message and add_generation_prompt exclude each other",
+                "continue_final_message and add_generation_prompt cannot both be true",
                 param="continue_final_message",
             )
         return self._continued(messages, given, kwargs, seconds)
@@ -453,7 +453,7 @@ def _without_surrogates(text: str) -> str:
 def _reason(error: Exception) -> str:
     """Describes an error in one line, without the template's text or the server's paths."""
     if isinstance(error, jinja2.TemplateNotFound):
-        return f"it includes {error.name}, which the model does not have"
+        return f"it includes {error.name}, which does not exist in the model's directory"
     if isinstance(error, jinja2.TemplateSyntaxError):
         return _short(f"{error.message} (line {error.lineno})")
     text = " ".join(str(error).split())
@@ -487,7 +487,7 @@ class Roles:
             role = message.get("role")
             if not isinstance(role, str) or not (role in own or self._knows(role, render)):
                 known = ", ".join(one for one, is_known in self._known.items() if is_known)
-                what = f"messages[{place}].role must be one of {known}, not {str(role)[:60]!r}"
+                what = f"messages[{place}].role must be one of: {known}, not {str(role)[:60]!r}"
                 raise BadRequest(what, param=f"messages[{place}].role")
 
     def _knows(self, role: str, render: Callable[[list[Json]], str]) -> bool:

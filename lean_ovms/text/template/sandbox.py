@@ -52,7 +52,7 @@ def render(template: jinja2.Template, variables: dict[str, Any], seconds: float)
     for piece in template.generate(variables):
         size += len(piece)
         if size > MAX_CHARS:
-            raise LimitExceeded(f"the prompt is longer than {MAX_CHARS} characters")
+            raise LimitExceeded(f"the prompt has more than {MAX_CHARS} characters")
         pieces.append(piece)
     return "".join(pieces)
 
@@ -189,11 +189,11 @@ class TemplateBudget:
     def _check_clock(self) -> None:
         self._next_check = max(-1, self.steps - CHECK_EVERY)
         if self.steps < 0:
-            raise LimitExceeded(f"it takes more than {MAX_STEPS} steps")
+            raise LimitExceeded(f"it needs more than {MAX_STEPS} steps")
         if time.thread_time() > self._until:
             if self._inline:
                 raise TooSlowInline
-            raise LimitExceeded(f"it takes more than {self._seconds:g} s")
+            raise LimitExceeded(f"it needs more than {self._seconds:g} s (--chat_template_timeout_s)")
 
 
 class Budgets(threading.local):
@@ -250,7 +250,7 @@ def check_binop(operator: str, left: Any, right: Any) -> None:
         check_format(left)
     elif operator == "**":
         if abs(left) > MAX_WIDTH or abs(right) > 64:
-            raise LimitExceeded("a power that is too large")
+            raise LimitExceeded("it computes a power that is too large")
     elif isinstance(left, int) and isinstance(right, int):
         _check_size(left.bit_length() + right.bit_length())
     elif isinstance(left, int) or isinstance(right, int):
@@ -278,7 +278,7 @@ _WIDE = re.compile(r"%[^a-zA-Z%]*(?:\*|\d{5})|\{[^}]*\d{5}|\{[^{}]+\{")
 def check_format(template: Any) -> None:
     """Raises LimitExceeded if a %- or {}-format has a huge width."""
     if isinstance(template, str) and _WIDE.search(template):
-        raise LimitExceeded("a format that is too wide")
+        raise LimitExceeded("it uses a format that is too wide")
 
 
 def limited_filters(filters: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
@@ -315,7 +315,7 @@ def _with_checked_widths(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _check_widths(numbers: Iterable[Any]) -> None:
     if any(isinstance(number, int) and abs(number) > MAX_WIDTH for number in numbers):
-        raise LimitExceeded(f"a width of more than {MAX_WIDTH}")
+        raise LimitExceeded(f"it uses a width of more than {MAX_WIDTH}")
 
 
 def _joined_size(glue: Any, items: Any) -> int:
@@ -324,4 +324,4 @@ def _joined_size(glue: Any, items: Any) -> int:
 
 def _check_size(size: int) -> None:
     if size > MAX_CHARS:
-        raise LimitExceeded(f"a value of more than {MAX_CHARS} characters or items")
+        raise LimitExceeded(f"it makes a value with more than {MAX_CHARS} characters or items")

@@ -403,7 +403,7 @@ class HttpConnection(asyncio.Protocol):
         if self._writer.progressed():
             self._deadline.set(self._config.stream_stall_timeout_s, self._check_stall)
         else:
-            log.info("%s reads nothing, connection aborted", self._peer)
+            log.info("%s does not read its response; connection aborted", self._peer)
             self.abort()
 
     def _linger(self) -> None:

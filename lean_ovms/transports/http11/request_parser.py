@@ -157,7 +157,7 @@ class HttpRequestParser:
         del self.buffer[:end]
         self._searched = 0
         if raw.count(b"\n") > MAX_HEADER_LINES:
-            raise HeadersTooLarge(f"more than {MAX_HEADER_LINES} header lines")
+            raise HeadersTooLarge(f"the request has more than {MAX_HEADER_LINES} header lines")
         head = parse_simple_head(raw)
         connection = None
         if head is None:
@@ -186,7 +186,7 @@ class HttpRequestParser:
         match = _HEAD_END.search(buffer, self._searched)
         end = match.end() if match else 0
         if end > self._max_header_bytes or (not end and len(buffer) > self._max_header_bytes):
-            raise HeadersTooLarge(f"request line and headers exceed {self._max_header_bytes} bytes")
+            raise HeadersTooLarge(f"the request line and headers exceed {self._max_header_bytes} bytes")
         self._searched = max(0, len(buffer) - 2)
         return end
 
@@ -241,7 +241,7 @@ class HttpRequestParser:
 
     def _too_large(self, head: RequestHead) -> RequestError:
         self.head = head  # so that the response to a HEAD request has no body here either
-        return PayloadTooLarge(f"request body exceeds {self._max_body_bytes} bytes")
+        return PayloadTooLarge(f"the request body exceeds {self._max_body_bytes} bytes")
 
 
 def parse_simple_head(raw: bytes) -> RequestHead | None:
@@ -282,7 +282,7 @@ def _next_event(connection: h11.Connection) -> h11.Event | type[h11.NEED_DATA] |
         return connection.next_event()
     except h11.RemoteProtocolError as error:
         if error.error_status_hint == 431:
-            raise HeadersTooLarge("chunk header or trailers are too long") from None
+            raise HeadersTooLarge("the chunk header or the trailers are too long") from None
         # h11 appends the offending bytes after a colon; the client has them already
         raise _malformed(str(error).partition(":")[0], error.error_status_hint) from None
 
@@ -318,7 +318,7 @@ def _head_from_h11(event: h11.Request) -> RequestHead:
     chunked = "transfer-encoding" in headers
     # RFC 9112 6.1: either may be an attempt at request smuggling, and no proper client sends it
     if chunked and ("content-length" in headers or not http_1_1):
-        raise _malformed("Transfer-Encoding with Content-Length or HTTP/1.0")
+        raise _malformed("Transfer-Encoding must not be combined with Content-Length or HTTP/1.0")
     length = None if chunked else int(headers.get("content-length", "0"))
     target, _, query = event.target.decode("ascii").partition("?")
     return RequestHead(event.method.decode("ascii"), _decode_path(target), query, headers, length, http_1_1)
@@ -329,16 +329,16 @@ def _decode_path(target: str) -> str:
     if not target.startswith("/") and target != "*":
         absolute = _ABSOLUTE.match(target)
         if not absolute:
-            raise _malformed("request target")
+            raise _malformed("invalid request target")
         target = target[absolute.end() :] or "/"
     if "%" not in target:
         return target
     if _BAD_ESCAPE.search(target):
-        raise _malformed("percent encoding in the path")
+        raise _malformed("invalid percent encoding in the path")
     try:
         path = unquote_to_bytes(target).decode("utf-8")
     except UnicodeDecodeError:
         raise _malformed("the path is not UTF-8") from None
     if _CONTROL.search(path):
-        raise _malformed("control character in the path")
+        raise _malformed("the path contains a control character")
     return path

@@ -117,7 +117,7 @@ class Server(ServerState):
         if await self._idle_within(timeout_s):
             return
         if self.active_requests:
-            log.warning("ending %d requests that did not finish in %g s", self.active_requests, timeout_s)
+            log.warning("ending %d requests that did not finish within %g s", self.active_requests, timeout_s)
         if end is None:
             await self._cancel()
             return
@@ -182,4 +182,6 @@ def _check_cors(config: Config) -> None:
         for origin in config.origins:
             response_head(200, config.cors_headers(origin), "")
     except ValueError:
-        raise StartError("--allowed_origins, --allowed_methods or --allowed_headers is not a header value") from None
+        raise StartError(
+            "--allowed_origins, --allowed_methods or --allowed_headers contains characters that a header must not have"
+        ) from None

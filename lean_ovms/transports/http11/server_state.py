@@ -135,7 +135,7 @@ class ConnectionLimits:
 
 def too_many_connections() -> Unavailable:
     """Returns the error for a connection beyond the limits."""
-    return Unavailable("too many connections", code="too_many_connections")
+    return Unavailable("the server has too many open connections", code="too_many_connections")
 
 
 def client_of(peer: object) -> str:

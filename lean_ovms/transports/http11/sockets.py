@@ -36,7 +36,7 @@ async def bind(host: str, port: int, *, option: str, reuse: bool = False) -> lis
     except (OSError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or error
         raise StartError(
-            f"cannot listen on {host}: {why}; --rest_bind_address takes addresses of this machine"
+            f"cannot listen on {host}: {why}; --rest_bind_address must be an address of this machine"
         ) from None
     sockets: list[socket.socket] = []
     missing = 0
@@ -66,9 +66,9 @@ def _not_bound(host: str, port: int, number: int, option: str, *, reuse: bool = 
     shared = ", which was started without --reuse_port" if reuse else ""
     zero = "a free one" if option == "rest_port" else "none"
     next_step = {
-        errno.EADDRINUSE: f"; stop what listens there{shared}, or choose another port with --{option} (0: {zero})",
-        errno.EACCES: f"; ports below 1024 need a privilege: choose another one with --{option}",
-        errno.EADDRNOTAVAIL: "; --rest_bind_address takes addresses of this machine",
+        errno.EADDRINUSE: f"; stop the program that uses it{shared}, or set another port with --{option} (0: {zero})",
+        errno.EACCES: f"; ports below 1024 need privileges: choose another port with --{option}",
+        errno.EADDRNOTAVAIL: "; --rest_bind_address must be an address of this machine",
     }
     why = f"cannot listen on {host}:{port}: {os.strerror(number)}{next_step.get(number, '')}"
     return StartError(why, temporary=number == errno.EADDRINUSE)
@@ -126,8 +126,8 @@ def _remove_stale(path: Path) -> None:
 
 def _unix_error(path: Path, error: OSError) -> StartError:
     next_step = {
-        errno.ENOENT: "; the directory of --unix_socket has to exist",
-        errno.EACCES: "; the directory of --unix_socket has to be writable for this user",
+        errno.ENOENT: "; the directory of --unix_socket must exist",
+        errno.EACCES: "; the directory of --unix_socket must be writable for this user",
     }
     return StartError(f"cannot listen on {path}: {error.strerror or error}{next_step.get(error.errno or 0, '')}")
 

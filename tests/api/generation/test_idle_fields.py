@@ -123,7 +123,7 @@ PAIRS = [
     ({"truncation_side": "right", "truncate_prompt_tokens": 5}, None),
     *[({name: value, **BEAMS}, f"{name} has no effect with beam search") for name, (value, _) in SET.items()],
     *[({name: value, **BEAMS}, None) for name, (_, neutral) in SET.items() for value in neutral],
-    *[({name: 1}, f"{name} has no effect: the model has no drafts") for name in DRAFTING],
+    *[({name: 1}, f"{name} has no effect: the model uses no draft tokens") for name in DRAFTING],
 ]
 
 

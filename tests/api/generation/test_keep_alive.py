@@ -31,7 +31,7 @@ def test_numbers_and_durations(value: Any, expected: float) -> None:
 
 @pytest.mark.parametrize("value", ["", "m", "5 m", "5x", "1h-5m", "nan", "inf", True, [], {}, "5" * 65, "-", "--1"])
 def test_what_is_no_duration_is_refused(value: Any) -> None:
-    with pytest.raises(BadRequest, match="keep_alive must be a number of seconds or a duration") as error:
+    with pytest.raises(BadRequest, match="keep_alive must be a number of seconds, or a duration") as error:
         seconds(value)
     assert error.value.param == "keep_alive"
 

@@ -82,8 +82,8 @@ def test_a_killed_child_is_noticed_and_leaves_no_zombie_on_either_loop(new_loop)
 FAILING = {
     "die": "the engine died while loading the model: exit status 7",
     "load_failed": "no such model: /x",
-    "garbage": "it sent something that is not a frame",
-    "wrong": "it sent something that is not a frame",
+    "garbage": "it sent invalid data",
+    "wrong": "it sent invalid data",
 }
 
 

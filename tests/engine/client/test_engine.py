@@ -189,7 +189,7 @@ async def test_calls_are_answered():
 
 @pytest.mark.parametrize(
     ("part", "words"),
-    [("load_failed", "no such model: /x"), ("die", "exit status 7"), ("die_after_ready", "died as soon as")],
+    [("load_failed", "no such model: /x"), ("die", "exit status 7"), ("die_after_ready", "died just after")],
 )
 async def test_an_engine_that_never_served_is_a_start_error(part, words):
     engine = EngineClient(Config(), command(part))
@@ -237,7 +237,7 @@ async def dies_at_once(engine):
         await until(lambda: engine.state == "restarting")
     except StartError as error:
         why = str(error)
-    assert engine.state == "restarting" or "died as soon as" in why
+    assert engine.state == "restarting" or "died just after" in why
     await engine.stop()
 
 

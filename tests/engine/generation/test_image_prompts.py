@@ -54,7 +54,7 @@ def test_a_video_has_the_pixels_of_all_its_frames():
     ],
 )
 def test_every_image_has_its_tag_and_every_tag_its_image(text, count):
-    with pytest.raises(BadRequest, match="image tags"):
+    with pytest.raises(BadRequest, match="image and audio tags"):
         image_prompts.parse(submit(text, count), 100, 100)
 
 

@@ -139,7 +139,7 @@ def test_grammars_go_with_beams_and_min_tokens_where_the_engine_can(fields, page
     sampling = asdict(SamplingParams(temperature=0.0, **fields))
     rig.put(Submit(1, "hello", False, None, False, sampling, '{"type": "structural_tag"}'))
     rig.turn()
-    reason = "Structured output is not possible" if paged else "structured output cannot be combined"
+    reason = "structured output is not supported" if paged else "structured output cannot be combined"
     assert rig.answer(1).refused[1].startswith(reason)
 
 

@@ -139,8 +139,8 @@ def test_a_context_that_is_assumed_is_said(model, caplog):
     assert caplog.text == ""
     config = model({})
     settings.resolve(config, GB)
-    said = "has no config.json with a context length: 4096 tokens are assumed; --max_model_len sets others"
-    assert [record.message for record in caplog.records] == [f"{config.model_dir} {said}"]
+    said = "is unknown (config.json); 4096 tokens are assumed, which --max_model_len can change"
+    assert [record.message for record in caplog.records] == [f"the context length of {config.model_dir} {said}"]
 
 
 def test_the_context_is_the_models_lowered_by_the_option(model):
@@ -180,7 +180,7 @@ def test_prompt_lookup_by_option_and_by_plugin_config(model, options):
 
 
 def test_prompt_lookup_and_a_draft_model_exclude_each_other(model):
-    with pytest.raises(StartError, match="exclude"):
+    with pytest.raises(StartError, match="cannot be used together"):
         settings.resolve(model(QWEN, plugin_config='{"prompt_lookup": true}', draft_model_path="x"), GB)
 
 
@@ -233,13 +233,13 @@ def test_an_answer_that_does_not_depend_on_the_batch_is_computed_in_f32_and_not_
     [
         (
             {"plugin_config": '{"INFERENCE_PRECISION_HINT": "bf16"}'},
-            "--batch_invariant and --plugin_config disagree about INFERENCE_PRECISION_HINT",
+            "--batch_invariant and --plugin_config set INFERENCE_PRECISION_HINT",
         ),
         (
             {"plugin_config": '{"DYNAMIC_QUANTIZATION_GROUP_SIZE": 32}'},
-            "--batch_invariant and --plugin_config disagree about DYNAMIC_QUANTIZATION_GROUP_SIZE",
+            "--batch_invariant and --plugin_config set DYNAMIC_QUANTIZATION_GROUP_SIZE",
         ),
-        ({"kv_cache_precision": "bf16"}, "computes in f32, and there is no such cache then: --kv_cache_precision bf16"),
+        ({"kv_cache_precision": "bf16"}, "computes in f32, which does not support --kv_cache_precision bf16"),
     ],
 )
 def test_an_answer_that_does_not_depend_on_the_batch_excludes_other_precisions(model, options, says):

@@ -209,7 +209,7 @@ def test_parameters_that_leave_no_token_are_the_clients_fault(paged):
     good = rig.submit(COUNT, max_tokens=4)
     rig.run()
     kind, message, *_ = rig.answer(bad).failed
-    assert (kind, message) == ("BadRequest", "no token is left that the request allows")
+    assert (kind, message) == ("BadRequest", "the request allows no further token")
     assert rig.answer(good).reasons == {0: "length"}
 
 

@@ -311,7 +311,7 @@ def test_the_network_is_read_once_for_the_prefix_cache_on_disk_and_slots(tmp_pat
     for loads in (1, 2):
         assert assemble.load(config, settings.resolve(config, 1 << 30)).hooks == []
         assert len(asked) == loads
-        assert caplog.text.count("what is cached of prompts is not kept on disk: broken") == loads
+        assert caplog.text.count("the prefix cache is no longer kept on disk: broken") == loads
 
 
 @pytest.mark.parametrize(

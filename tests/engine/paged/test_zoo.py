@@ -76,7 +76,7 @@ def test_a_draft_of_another_architecture_changes_nothing(tmp_path):
 
 def test_a_hybrid_is_no_draft_model(tmp_path):
     path = unpacked("lfm2", tmp_path)
-    with pytest.raises(NotPageable, match="the draft model keeps a state"):
+    with pytest.raises(NotPageable, match="the draft model has a state"):
         load(pipeline_type="PAGED", blocks=60, model_path=path, draft_model_path=path)
 
 

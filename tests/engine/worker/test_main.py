@@ -340,7 +340,7 @@ def test_openvino_genai_serves_what_the_paged_engine_turns_out_not_to(monkeypatc
     found = load_text_model(Config(max_model_len=256))
     assert type(found.pipeline).__name__ == "ContinuousPipeline"
     assert found.info.pipeline == "LM_CB"
-    reason = "cannot be paged: no attention is known here"
+    reason = "cannot be converted to paged attention: no attention is known here"
     assert reason in found.info.pipeline_reason
     [told] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert reason in told
@@ -372,7 +372,10 @@ def test_tokenizers_that_differ_do_not_keep_a_model_from_the_paged_engine(tmp_pa
 @pytest.mark.model
 def test_a_network_that_cannot_be_paged_stops_the_start_when_that_is_asked_for(monkeypatch):
     monkeypatch.setattr(TRANSFORMATION, unpageable)
-    with pytest.raises(StartError, match="PAGED: its attention cannot be paged: no attention is known here; LM_CB can"):
+    with pytest.raises(
+        StartError,
+        match="PAGED: its attention cannot be converted to paged attention: no attention is known here; LM_CB can",
+    ):
         load_text_model(Config(pipeline_type="PAGED"))
 
 
@@ -387,7 +390,7 @@ def test_the_paged_engine_serves_a_model_with_vision():
     ("changes", "reason"),
     [
         ({"vision_config": {"image_size": 32, "patch_size": 16}}, "an image of 4 tokens was encoded to 16"),
-        ({"image_token_index": 5000}, "its tokenizer has no token for the place of an image"),
+        ({"image_token_index": 5000}, "its tokenizer has no image placeholder token"),
     ],
 )
 def test_other_models_with_vision_are_served_by_openvino_genai(changes, reason, tmp_path):

@@ -128,7 +128,7 @@ def test_what_cannot_be_checked_is_a_usage_error(
     for argv, words in (
         (["--pid", "1"], "process 1 is not lean_ovms: sleep 1000"),
         (["--pid", "2"], "process 2: No such file"),
-        (["--rest_port", "0"], "a port that only the server knows"),
+        (["--rest_port", "0"], "only the server knows its port"),
         (["--no_such_option"], "no_such_option"),
     ):
         assert run_command(commands()["healthcheck"], argv, {}) == 2

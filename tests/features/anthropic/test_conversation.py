@@ -188,14 +188,14 @@ def test_blocks_become_messages(system: Any, given: list[Any], expected: list[An
 @pytest.mark.parametrize(
     ("block", "why"),
     [
-        ({"type": "image", "source": {"type": "file", "file_id": "f"}}, "images are read from sources of type base64"),
-        ({"type": "document", "source": {"type": "url", "url": "https://x"}}, "documents are read as text"),
-        ({"type": "video"}, "blocks of type 'video' are not read"),
+        ({"type": "image", "source": {"type": "file", "file_id": "f"}}, "type must be base64 or url"),
+        ({"type": "document", "source": {"type": "url", "url": "https://x"}}, "a document must be a text"),
+        ({"type": "video"}, "blocks of type 'video' are not supported"),
     ],
 )
 def test_a_text_stands_for_what_a_tool_returned_and_nothing_reads(block: Any, why: str) -> None:
     [message], _ = to_messages(None, [user(result([text("a"), block]))])
-    assert message["content"].startswith(f"a\n[The tool returned content of the type {block['type']} here.")
+    assert message["content"].startswith(f"a\n[The tool returned content of type {block['type']}, which was left out")
     assert why in message["content"]
 
 
@@ -203,7 +203,7 @@ def test_what_the_model_cannot_be_shown_is_left_out_with_a_warning() -> None:
     upload = {"type": "container_upload", "file_id": "f"}
     messages, [warning] = to_messages(None, [user(upload, text("a"))])
     assert messages == [{"role": "user", "content": "a"}]
-    assert warning.startswith("messages.0.content.0 (container_upload) are left out")
+    assert warning.startswith("messages.0.content.0 (container_upload) were left out")
 
 
 def test_an_assistants_text_at_the_end_is_continued() -> None:
@@ -213,17 +213,20 @@ def test_an_assistants_text_at_the_end_is_continued() -> None:
 
 
 WRONG = [
-    ([user(), assistant()], "messages: no message of a user or an assistant has content"),
-    ([{"role": "system", "content": "a"}], "messages: no message of a user or an assistant has content"),
-    ([1], "messages.0: a message is an object"),
+    ([user(), assistant()], "messages: at least one message of a user or an assistant must have content"),
+    (
+        [{"role": "system", "content": "a"}],
+        "messages: at least one message of a user or an assistant must have content",
+    ),
+    ([1], "messages.0: each message must be an object"),
     ([{"role": "tool", "content": "x"}], "messages.0.role must be one of: user, assistant, system"),
     ([{"role": "user"}], "messages.0.content must be a string or an array"),
-    ([user("hi")], "messages.0.content.0: a block is an object with a type"),
+    ([user("hi")], "messages.0.content.0: each block must be an object with a type"),
     ([user(text("a"), {"type": "text"})], "messages.0.content.1.text: Field required"),
-    ([user({"type": "video"})], "messages.0.content.0.type: blocks of type 'video' are not read"),
+    ([user({"type": "video"})], "messages.0.content.0.type: blocks of type 'video' are not supported"),
     ([user(USE)], "messages.0.content.0.type: blocks of type 'tool_use'"),
     ([assistant(IMAGE)], "messages.0.content.0.type: blocks of type 'image'"),
-    ([user({"type": "server_tool_use", "id": "x"})], "blocks of type 'server_tool_use' are not read"),
+    ([user({"type": "server_tool_use", "id": "x"})], "blocks of type 'server_tool_use' are not supported"),
     ([assistant({"type": "server_tool_use", "id": "x"})], "messages.0.content.0.name: Field required"),
     ([assistant({"type": "web_search_tool_result"})], "messages.0.content.0.tool_use_id: Field required"),
     ([assistant({"type": "compaction", "content": 1})], "messages.0.content.0.content must be a string"),
@@ -236,7 +239,7 @@ WRONG = [
     ([user(result(1))], "messages.0.content.0.content must be"),
     ([user({"type": "image", "source": {"type": "file", "file_id": "f"}})], "messages.0.content.0.source"),
     ([user({"type": "image", "source": {"type": "base64", "data": "A"}})], "source.media_type: Field required"),
-    ([user({"type": "document", "source": {"type": "base64", "data": "A"}})], "documents are read as text or as PDF"),
+    ([user({"type": "document", "source": {"type": "base64", "data": "A"}})], "a document must be a text or a PDF"),
     ([user({"type": "search_result"})], "messages.0.content.0.content: Field required"),
     ([{"role": "system", "content": [IMAGE]}], "messages.0.content.0.type"),
 ]

@@ -273,8 +273,8 @@ WRONG = [
     ({"tool_choice": {"type": "any"}}, "tool_choice"),
     ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools.0.type: 'web_search_20250305'"),
     ({"tools": [{"name": "f"}]}, "tools.0.input_schema: Field required"),
-    ({"mcp_servers": [{"url": "https://x"}]}, "mcp_servers: this server connects to no"),
-    ({"container": "c"}, "container: there is no code execution"),
+    ({"mcp_servers": [{"url": "https://x"}]}, "mcp_servers: this endpoint does not connect"),
+    ({"container": "c"}, "container: this server does not run code"),
     ({"output_config": {"format": {"type": "regex"}}}, "output_config.format must be of type json_schema"),
     ({"output_config": {"effort": "huge"}}, "output_config.effort must be one of"),
 ]

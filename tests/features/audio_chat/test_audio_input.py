@@ -166,8 +166,8 @@ async def test_a_part_that_cannot_be_read_is_named(make_hearing: MakeHearing, ca
 @pytest.mark.parametrize(
     ("options", "said", "status"),
     [
-        ({"max_audio_parts": 1}, "2 audio parts are more than this server's limit: 1", 400),
-        ({"max_audio_s": 2.5}, "all audio together is longer than this server's limit: 2.5 s", 400),
+        ({"max_audio_parts": 1}, "2 audio parts exceed this server's limit of 1 (--max_audio)", 400),
+        ({"max_audio_s": 2.5}, "all audio together is longer than this server's limit of 2.5 s (--max_audio_s)", 400),
         ({"max_audio_file_bytes": 20_000}, "--max_audio_file_bytes is 20000", 413),
     ],
 )
@@ -187,7 +187,7 @@ async def test_errors_of_the_speech_model_are_those_of_the_request(make_hearing:
     assert await refusal(await chat(app, heard(SHORT))) == (500, "the model has failed", "messages[0].content[0]")
     app.registry.remove("w")
     status, message, _ = await refusal(await chat(app, heard(SHORT)))
-    assert (status, message) == (404, "--audio_input_model: The model 'w' does not exist; served: m")
+    assert (status, message) == (404, "--audio_input_model: The model 'w' does not exist; served models: m")
     assert engine.submitted == []
 
 
@@ -195,7 +195,7 @@ async def test_another_task_is_refused(make_hearing: MakeHearing) -> None:
     app, _, _ = await make_hearing(audio_input_model="m")
     status, message, _ = await refusal(await chat(app, heard(SHORT)))
     assert status == 404
-    assert message.startswith("--audio_input_model: The model 'm' does text generation, not speech to text")
+    assert message.startswith("--audio_input_model: The model 'm' is for text generation, not for speech to text")
 
 
 async def test_a_client_that_leaves_stops_the_transcription(make_hearing: MakeHearing) -> None:
@@ -228,7 +228,7 @@ async def test_where_nothing_is_generated_audio_is_refused(make_hearing: MakeHea
     for path in ("/tokenize", "/apply-template"):
         status, message, param = await refusal(await chat(app, heard(SHORT), path=path))
         assert (status, param) == (400, "messages[0].content[0]"), path
-        assert "audio is not read here" in message
+        assert "does not read audio" in message
     assert speech.asked == []
 
 
@@ -275,7 +275,7 @@ async def test_a_model_that_hears_gets_the_samples(make_hearing: MakeHearing) ->
     assert engine.audio[1] == engine.audio[0][:1]
     for parts, said in (
         ([heard(LONG)] * 2, "longer than"),
-        ([heard(SHORT)] * 3, "3 audio parts are more"),
+        ([heard(SHORT)] * 3, "3 audio parts exceed"),
         ([text("<ov_genai_audio_0>"), heard(SHORT)], "restricted"),
         ([text("<|audio_pad|>"), heard(SHORT)], "stands for audio"),
         ([heard(b"hello world")], "unsupported audio file"),
@@ -311,10 +311,10 @@ async def test_an_agent_goes_on_where_its_tool_returned_audio_to_a_model_that_re
     app, engine = await make_app(say("fine"))
     response = await post(app, path, returned(path, heard(SHORT)))
     assert response.status == 200
-    assert warned(response) == ['299 lean_ovms "audio that tools returned is left out: this model reads text only"']
+    assert warned(response) == ['299 lean_ovms "audio returned by tools was left out: this model reads text only"']
     [(prompt, _)] = engine.submitted
     assert "heard" in prompt
-    assert prompt.count("[The tool returned audio here. It is left out: this model reads text only.]") == 1
+    assert prompt.count("[The tool returned audio, which was left out: this model reads text only]") == 1
 
 
 @each_api
@@ -325,8 +325,8 @@ async def test_broken_audio_of_a_tool_is_left_out_and_other_audio_read(make_hear
     response = await post(app, path, returned(path, {"type": "input_audio", "input_audio": {"data": "@@"}}))
     assert response.status == 200
     [warning] = warned(response)
-    assert "which a tool returned, is left out: Invalid base64 string in request" in warning
-    assert "It is left out: Invalid base64 string in request]" in engine.submitted[1][0]
+    assert "returned by a tool, was left out: Invalid base64 string in request" in warning
+    assert "which was left out: Invalid base64 string in request]" in engine.submitted[1][0]
 
 
 @each_api

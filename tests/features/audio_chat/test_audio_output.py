@@ -174,7 +174,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "no format": ({"audio": {"voice": "ada"}}, "Missing required parameter: 'audio.format'.", "audio.format"),
     "a format": (
         {"audio": {"format": "aac"}},
-        "audio.format must be one of wav, mp3, flac, opus, pcm16",
+        "audio.format must be one of: wav, mp3, flac, opus, pcm16",
         "audio.format",
     ),
     "a format in a stream": (
@@ -182,7 +182,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         "Unsupported value: 'audio.format' does not support 'wav' when stream=true. Supported values are: 'pcm16'.",
         "audio.format",
     ),
-    "two choices": ({"n": 2}, "only an answer of one choice is spoken", "n"),
+    "two choices": ({"n": 2}, "n must be 1 for a spoken answer", "n"),
     "a modality": ({"modalities": ["text", "image"]}, 'modalities must be ["text"] or ["text", "audio"]', "modalities"),
     "a voice": (
         {"audio": {"format": "wav", "voice": "x"}},
@@ -196,7 +196,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "an earlier answer": (
         {"messages": [{"role": "assistant", "audio": {"id": "audio_1"}}]},
-        "spoken answers are not kept: send the transcript as content",
+        "spoken answers are not stored; send the transcript as content",
         "messages[0].audio",
     ),
 }
@@ -335,8 +335,8 @@ async def test_a_stream_of_a_model_that_speaks_itself(own: tuple[App, FakeEngine
     ("more", "param", "said"),
     [
         ({"audio": {"format": "wav", "voice": "alloy"}}, "audio.voice", "available voices: chelsie, ethan"),
-        ({"stop": ["."]}, "stop", "stop strings"),
-        ({"n": 2}, "n", "one choice"),
+        ({"stop": ["."]}, "stop", "stop is not supported"),
+        ({"n": 2}, "n", "n must be 1"),
     ],
 )
 async def test_refusals_of_a_model_that_speaks_itself(

@@ -297,7 +297,7 @@ async def test_an_unknown_model_is_a_404_that_names_the_served_ones(make_app: Ma
     response = await post(app, PATH, ask(model="gpt-4"))
     error = (await whole(response))["error"]
     assert (response.status, error["code"], error["param"]) == (404, "model_not_found", "model")
-    assert "served: m" in error["message"]
+    assert "served models: m" in error["message"]
 
 
 async def test_a_refusal_of_the_engine_keeps_its_status_also_for_a_stream(make_app: MakeApp) -> None:

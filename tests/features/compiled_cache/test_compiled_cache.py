@@ -27,7 +27,7 @@ from tests.features.gguf.test_networks import OPTIONS
 from tests.makers import zoo_gguf
 
 LLAMA = Path(__file__).parents[2] / "data" / "llama_sp"
-USED = "the network of an earlier start is used"
+USED = "using the compiled network of an earlier start"
 
 
 @pytest.fixture(autouse=True)
@@ -109,7 +109,7 @@ def test_a_network_that_was_changed_is_compiled_anew_and_kept_again(whole, damag
     DAMAGES[damage](one)
     assert start(file, folder) == expected
     assert USED not in caplog.text
-    assert "earlier start is not used" in caplog.text or "not as it was written" in caplog.text
+    assert "earlier start is not used" in caplog.text or "is damaged" in caplog.text
     assert kept(folder) == [one]
     assert start(file, folder) == expected
     assert USED in caplog.text
@@ -123,7 +123,7 @@ def test_a_network_that_would_be_computed_by_other_operations_is_compiled_each_t
     [one] = kept(tmp_path)
     assert [path.name for path in one.iterdir()] == [ABOUT]
     assert start(file, tmp_path) == expected
-    assert caplog.text.count("is not kept, now and later: it would be computed by other operations") == 1
+    assert caplog.text.count("is not kept, now and later: compiling the stored network gives other operations") == 1
 
 
 @pytest.mark.slow
@@ -133,7 +133,7 @@ def test_a_folder_that_others_can_write_to_is_refused(tmp_path, place, caplog):
     (tmp_path / place).chmod(0o775)
     start(zoo_gguf.write(tmp_path / "x.gguf", "llama", "Q4_0"), tmp_path)
     assert kept(tmp_path) == []
-    assert "others can write there; chmod go-w" in caplog.text
+    assert "other users can write there; chmod go-w" in caplog.text
 
 
 @pytest.mark.slow
@@ -142,7 +142,7 @@ def test_another_form_of_openvinos_files_keeps_nothing(tmp_path, monkeypatch, ca
     monkeypatch.setattr(network, "HEAD_BYTES", 100)
     expected = answers(load(60, model_path=str(file), **OPTIONS))
     assert start(file, tmp_path) == expected
-    assert "is not kept, now and later: openvino writes networks in a form that is not known" in caplog.text
+    assert "is not kept, now and later: OpenVINO writes networks in an unknown format" in caplog.text
 
 
 def write(keeper: NetworkStore, key: str, size: int) -> None:
@@ -162,7 +162,7 @@ def test_what_was_used_longest_ago_is_removed(tmp_path):
     write(keeper, "d", 1000)
     assert keeper.find("b") is None
     assert all(map(keeper.find, "acd"))
-    with pytest.raises(OSError, match="it has 4000 bytes; --cache_dir_gb allows 3500"):
+    with pytest.raises(OSError, match="its 4000 bytes exceed the limit of 3500 bytes"):
         write(keeper, "e", 4000)
     assert sorted(path.name for path in keeper.folder.iterdir()) == ["a", "c", "d"]
 

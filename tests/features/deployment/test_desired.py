@@ -43,7 +43,7 @@ def test_without_anything_the_demo_models_are_served_with_one_warning(caplog: py
 
 def test_a_name_alone_does_not_rename_the_demo_model() -> None:
     for name in ("m", "demo"):
-        with pytest.raises(WrongOptions, match=f"--model_name {name} points to no model"):
+        with pytest.raises(WrongOptions, match=f"--model_name {name} does not name a model here"):
             server_config(Config(model_name=name))
 
 
@@ -120,7 +120,7 @@ def test_a_model_that_is_added_to_a_repository_is_noticed(repository: Path) -> N
 
 def test_the_config_json_of_a_model_is_not_that_of_a_repository(repository: Path) -> None:
     (repository / "b" / "config.json").write_text('{"architectures": ["LlamaForCausalLM"]}')
-    with pytest.raises(WrongOptions, match="is a model itself"):
+    with pytest.raises(WrongOptions, match="is a model, not a directory"):
         of(repository / "b")
 
 
@@ -144,7 +144,7 @@ def test_a_folder_with_one_gguf_model_is_that_model(tmp_path: Path) -> None:
     (folder / "Q8_0").mkdir()
     (folder / "Q8_0" / "y.gguf").touch()
     problem = only(Config(model_path=str(folder))).problem
-    assert "several GGUF files, name one: Q8_0/y.gguf, x-00001-of-00002.gguf" in str(problem)
+    assert "several GGUF files; name one of them: Q8_0/y.gguf, x-00001-of-00002.gguf" in str(problem)
     (folder / "openvino_model.xml").touch()
     assert only(Config(model_path=str(folder))).config.model_path == str(folder)
 
@@ -168,10 +168,10 @@ def test_the_files_of_a_model_that_speaks_tell_its_task(tmp_path: Path) -> None:
 
 def test_a_flag_of_another_task_is_an_error() -> None:  # as in OVMS
     for options in ({"speed_max": 2.0}, {"voices": "{}"}, {"max_speech_characters": 5}):
-        with pytest.raises(WrongOptions, match="is not an option of --task embeddings, only of text2speech"):
+        with pytest.raises(WrongOptions, match="cannot be used with --task embeddings, only with text2speech"):
             server_config(Config(model_path="m", task="embeddings", **options))
         server_config(Config(model_path="m", task="text2speech", num_streams=2, **options))
-    with pytest.raises(WrongOptions, match="--normalize is not an option of --task rerank, only of embeddings"):
+    with pytest.raises(WrongOptions, match="--normalize cannot be used with --task rerank, only with embeddings"):
         server_config(Config(model_path="m", task="rerank", normalize="true"))
     server_config(Config(model_path="m", task="rerank", max_allowed_chunks=3))
 

@@ -81,9 +81,9 @@ def test_a_name_is_found_in_the_repository(tmp_path: Path) -> None:
 def test_a_name_that_is_not_there_lists_what_is(tmp_path: Path, name: str) -> None:
     here = tmp_path / "here"
     touch(here, "m/graph.pbtxt", "org/n/openvino_model.xml", ".pull/x/graph.pbtxt")
-    with pytest.raises(WrongOptions, match=r"has no model .*; there are: m, org/n$"):
+    with pytest.raises(WrongOptions, match=r"has no model .*; its models are: m, org/n$"):
         place(here, name)
-    with pytest.raises(WrongOptions, match="has no model '/x'; there are: m"):
+    with pytest.raises(WrongOptions, match="has no model '/x'; its models are: m"):
         place(here, "/x")
 
 
@@ -91,21 +91,21 @@ def test_a_name_that_is_not_there_lists_what_is(tmp_path: Path, name: str) -> No
     ("inside", "message"),
     [
         ((), "it is empty"),
-        (("notes.txt", "q4/x.gguf"), "it holds notes.txt, q4; put a model"),
-        (("openvino_model.xml", "config.json"), r"is a model itself, .*: --model_path \S+ serves it"),
+        (("notes.txt", "q4/x.gguf"), "it contains notes.txt, q4; put a model"),
+        (("openvino_model.xml", "config.json"), r"is a model, .*; --model_path \S+ serves it"),
     ],
 )
 def test_a_repository_without_models_says_what_is_there(tmp_path: Path, inside: tuple[str, ...], message: str) -> None:
     touch(tmp_path, *inside)
     with pytest.raises(WrongOptions, match=message):
         models_of(tmp_path, compose())
-    with pytest.raises(WrongOptions, match="there is no model at all"):
+    with pytest.raises(WrongOptions, match="it contains no models"):
         place(tmp_path, "m")
 
 
 def test_a_command_that_fetches_models_is_named_where_there_is_one(tmp_path: Path) -> None:
     option = f"--model_repository_path {tmp_path}"
-    begin = f"{option} has no model to serve: it is empty; put a model's directory into it"
+    begin = f"{option} contains no model: it is empty; put a model's directory into it"
     for without, advice in (("", f", or pull one: --pull --source_model ORGANISATION/NAME {option}"), ("hub", "")):
         with pytest.raises(WrongOptions) as raised:
             models_of(tmp_path, compose(without))
@@ -120,5 +120,5 @@ def test_a_repository_that_is_not_there_cannot_be_served(tmp_path: Path) -> None
 
 def test_a_message_names_some_of_many(tmp_path: Path) -> None:
     touch(tmp_path, *(f"m{i:02}/graph.pbtxt" for i in range(23)))
-    with pytest.raises(WrongOptions, match=r"there are: m00, .*, m19, and 3 more$"):
+    with pytest.raises(WrongOptions, match=r"its models are: m00, .*, m19, and 3 more$"):
         place(tmp_path, "m")

@@ -161,7 +161,7 @@ async def test_requests_wait_for_a_model_that_a_reload_adds_and_loads_at_once(ho
     await until(lambda: all(home.app.registry.models[name].waiting for name in ("b", "c")))
     assert (await home.ask("GET", "/v2/models/b/ready"))[0] != 200
     status, body, headers = await home.chat("b")
-    assert (status, body["error"]["message"]) == (429, "1 request is waiting for this model to be loaded already")
+    assert (status, body["error"]["message"]) == (429, "1 request is already waiting for this model to be loaded")
     assert "Retry-After" in headers
     home.gate.set()
     (status, body, _), (refused, error, headers) = await asyncio.gather(*asked)
@@ -478,7 +478,7 @@ async def test_keep_alive_of_a_request(home: Home) -> None:
         await asyncio.sleep(0.005)
     status, _, headers = await home.ask("POST", "/v1/chat/completions", {"model": "b", **body})
     assert status == 200
-    assert "keep_alive has no effect: the model stays in memory" in headers["Warning"]
+    assert "keep_alive has no effect: this model always stays in memory" in headers["Warning"]
     assert home.running == ["b"]
 
 

@@ -29,7 +29,7 @@ async def test_what_is_wrong_is_said(make_app: MakeApp) -> None:
     response = await app.handle(Request("POST", PATH, "reset_external=maybe"))
     assert response.status == 400
     assert (await whole(response))["error"]["param"] == "reset_external"
-    engine.refusal = BadRequest("this pipeline cannot forget its prefix cache; PAGED can")
+    engine.refusal = BadRequest("only the pipeline PAGED can reset its prefix cache")
     response = await app.handle(Request("POST", PATH))
     assert (response.status, engine.resets) == (400, [])
 
@@ -67,7 +67,7 @@ async def test_without_a_tier_on_disk_it_is_not_supported(path: str, make_app: M
     response = await app.handle(Request("POST", path))
     assert (response.status, "--prefix_cache_path" in str(await whole(response))) == (501, True)
     app, engine = await make_app(prefix_cache_path="x")
-    engine.refusal = NotSupported("that needs PAGED")
+    engine.refusal = NotSupported("needs the pipeline PAGED")
     assert (await app.handle(Request("POST", path))).status == 501
 
 

@@ -74,7 +74,7 @@ def test_files_are_the_owners_alone(tmp_path):
 def test_a_directory_to_which_others_can_write_is_refused(tmp_path):
     filled(tmp_path)
     (tmp_path / MINE.hex()).chmod(0o777)
-    with pytest.raises(StartError, match="others could write"):
+    with pytest.raises(StartError, match="other users can write"):
         BlockStore(tmp_path, MINE, LIMIT)
 
 
@@ -82,7 +82,7 @@ def test_a_directory_to_which_others_can_write_is_refused(tmp_path):
 def test_a_root_to_which_everybody_can_write_is_refused(tmp_path, mode):
     filled(tmp_path)
     tmp_path.chmod(mode)
-    with pytest.raises(StartError, match="everybody could write"):
+    with pytest.raises(StartError, match="everybody can write"):
         BlockStore(tmp_path, MINE, LIMIT)
     tmp_path.chmod(0o775)  # a group may share the directory
     assert check(BlockStore(tmp_path, MINE, LIMIT)) == 20
@@ -117,7 +117,7 @@ def test_a_record_with_a_right_checksum_and_a_wrong_place_is_not_used(tmp_path, 
     store = BlockStore(tmp_path, MINE, LIMIT)
     assert key(77) not in store
     assert check(store) == 20
-    assert "behind the end" in caplog.text
+    assert "past the end" in caplog.text
 
 
 def test_a_link_in_the_place_of_a_file_is_not_followed(tmp_path):

@@ -38,4 +38,4 @@ def test_the_documentation_is_opened(
 
 def test_a_browser_opens_no_unix_socket(capsys: pytest.CaptureFixture[str]) -> None:
     assert docs("--unix_socket", "/tmp/x") == 2
-    assert "a browser cannot use a Unix socket" in capsys.readouterr().err
+    assert "a browser cannot open a Unix socket" in capsys.readouterr().err

@@ -90,9 +90,9 @@ def test_the_section_that_is_about_the_words_is_found(words: str, page: str) -> 
 async def test_what_is_searched_for_stays_text(make_app: MakeApp) -> None:
     app, _ = await make_app()
     shown = text_of(await app.handle(Request("GET", "/docs/search", "q=%3Cb%3E%22x")))
-    assert "No section has all of these words." in shown
+    assert "No section contains all of these words." in shown
     assert 'value="&lt;b&gt;&quot;x"' in shown
-    assert "sections have it." not in text_of(await get(app, "/docs/search"))
+    assert "sections contain these words." not in text_of(await get(app, "/docs/search"))
 
 
 LISTED = """

@@ -212,7 +212,7 @@ def test_a_draft_that_fails_is_given_up_and_harms_nobody(kind, caplog):
     assert run(made, *(made.add(prompt(8, i), asked) for i in range(2))) == [alone(prompt(8, i), asked) for i in (0, 1)]
     assert proposer.steps == 1
     assert [record.getMessage() for record in caplog.records] == [
-        f"the {proposer.name} failed and is not used any more: the network failed"
+        f"the {proposer.name} failed and is no longer used: the network failed"
     ]
     assert_empty(proposer)
 

@@ -139,7 +139,7 @@ async def test_an_option_that_does_not_exist_is_an_error_with_a_similar_one() ->
         with pytest.raises(StartError, match=r"did you mean --max_num_seqs\?"):
             async with open_it(max_num_seq=4):  # type: ignore[call-overload]
                 raise AssertionError
-    with pytest.raises(StartError, match="max_num_seqs takes a whole number, not 'four'"):
+    with pytest.raises(StartError, match="max_num_seqs must be a whole number, not 'four'"):
         async with opened(max_num_seqs="four"):  # type: ignore[call-overload]
             raise AssertionError
 
@@ -318,7 +318,7 @@ async def test_every_model_of_a_repository_is_served(tmp_path: Path) -> None:
             assert (await client.post("/v1/completions", body))["model"] == name
         with pytest.raises(ClientError, match=r"503: The model could not be loaded\. Its graph is not valid."):
             await client.post("/v1/completions", {"model": "broken", "prompt": "x"})
-        with pytest.raises(ClientError, match=r"The model 'demo' does not exist; served: a, broken, org/b"):
+        with pytest.raises(ClientError, match=r"The model 'demo' does not exist; served models: a, broken, org/b"):
             await client.post("/v1/completions", {"model": "demo", "prompt": "x"})
 
 

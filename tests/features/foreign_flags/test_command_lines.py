@@ -69,10 +69,12 @@ def test_flags_of_common_command_lines(line: str, changed: dict[str, str]) -> No
 
 
 @pytest.mark.parametrize(("line", "words"), [
-    ("--model a/b --model_path c", "a/b and --model_path exclude each other"),
+    ("--model a/b --model_path c", "a/b and --model_path cannot be used together"),
     ("serve a/b --model c/d", "unrecognized arguments: c/d"),
     ("--pooler-config x", "--pooling"), ("--logits-processors a.b", "no code"), ("--grpc", "--rest_port"),
-    ("--tool-strict-level function", "auto or parameter"), ("--kv-cache-memory-bytes many", "not 'many'"),
+    ("--tool-strict-level function", "auto or parameter"),
+    ("--kv-cache-memory-bytes many", "must be a number of bytes"), ("--threads many", "must be a whole number of"),
+    ("--limit-mm-per-prompt image", "must be {\"image\": N}"),
     ('--structured-outputs-config {"backend":"xgrammar","disable_any_whitespace":true}', '{"backend": NAME}'),
     ("-hft secret", "HF_TOKEN"), ("--config x.yaml", "--options_file"),
 ])  # fmt: skip
@@ -175,7 +177,7 @@ def test_flags_of_a_feature_go_with_it() -> None:
     with pytest.raises(StartError, match="unrecognized arguments: --spec"):
         parse(["--spec-model", "d", "--without", "drafting"], {})
     assert parse(["--task", "embed"], {}) == Config(task="embeddings")
-    with pytest.raises(StartError, match="--task embed is not served"):
+    with pytest.raises(StartError, match="--task must be one of"):
         parse(["--task", "embed", "--without", "pooling"], {})
 
 
@@ -293,9 +295,12 @@ def test_vllms_variables_set_options_and_others_are_named_in_one_line(capsys: py
     services["GIT_OPT_SET_SERVER_TIMEOUT"] = "5"
     assert parse([], {"VLLM_USE_V1": "1", "VLLM_API_KEY": "", "VLLM_LOGGING_LEVEL": "DEBUG", **services}) == Config()
     assert capsys.readouterr().err == (
-        "lean_ovms: without effect in the environment: GIT_OPT_SET_SERVER_TIMEOUT, VLLM_LOGGING_LEVEL, VLLM_USE_V1\n"
+        "lean_ovms: these environment variables have no effect: GIT_OPT_SET_SERVER_TIMEOUT, VLLM_LOGGING_LEVEL, "
+        "VLLM_USE_V1\n"
     )
-    with pytest.raises(StartError, match=r"VLLM_MAX_AUDIO_CLIP_FILESIZE_MB takes a whole number of MB, not '25\.5'"):
+    with pytest.raises(
+        StartError, match=r"VLLM_MAX_AUDIO_CLIP_FILESIZE_MB must be a whole number of MB; it is '25\.5'"
+    ):
         parse([], {"VLLM_MAX_AUDIO_CLIP_FILESIZE_MB": "25.5"})
 
 

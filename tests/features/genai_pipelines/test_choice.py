@@ -156,6 +156,8 @@ def test_a_named_pipeline_whose_tokens_are_wrong_is_taken_with_a_warning(config,
     [("qwen3", False, "LM_CB"), ("qwen3", True, "LM"), ("qwen3_5_text", False, "LM")],
 )
 def test_what_serves_a_model_that_cannot_be_paged(config, model_type, miscounts, pipeline):
-    found = GenAiPipelines(config(model_type=model_type), ()).without_paged("no attention", miscounts=miscounts)
+    found = GenAiPipelines(config(model_type=model_type), ()).without_paged(
+        "none of its attention layers", miscounts=miscounts
+    )
     assert found.pipeline == pipeline
-    assert found.reason.startswith("the paged engine cannot serve this model: no attention")
+    assert found.reason.startswith("the paged engine cannot serve this model: none of its attention layers")

@@ -192,7 +192,7 @@ def test_a_model_that_does_not_hear_refuses_audio():
     rig = Rig()
     request = ask(rig, sounds(1), (), (LOW,))
     rig.run()
-    assert "does not hear" in rig.answer(request).refused[1]
+    assert "does not accept audio" in rig.answer(request).refused[1]
 
 
 def test_adapters_are_refused(folder):

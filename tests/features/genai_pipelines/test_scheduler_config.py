@@ -101,14 +101,14 @@ def test_every_field_of_sparse_attention_is_taken():
         ("cache_eviction_config", "{", "JSON"),
         ("cache_eviction_config", "[]", "object"),
         ("cache_eviction_config", "{}", "start_size, recent_size, max_cache_size"),
-        ("cache_eviction_config", json.dumps({**EVICTION, "size": 1}), "size is not known"),
+        ("cache_eviction_config", json.dumps({**EVICTION, "size": 1}), "size is unknown"),
         ("cache_eviction_config", json.dumps({**EVICTION, "start_size": "32"}), "start_size must be a whole number"),
         ("cache_eviction_config", json.dumps({**EVICTION, "start_size": True}), "start_size must be a whole number"),
         ("cache_eviction_config", json.dumps({**EVICTION, "start_size": -1}), ""),
         ("cache_eviction_config", json.dumps({**EVICTION, "apply_rotation": 1}), "true or false"),
         ("cache_eviction_config", json.dumps({**EVICTION, "aggregation_mode": "AVG"}), "NORM_SUM"),
         ("cache_eviction_config", json.dumps({**EVICTION, "kv_crush_config": 1}), "kv_crush_config must be an object"),
-        ("cache_eviction_config", json.dumps({**EVICTION, "kv_crush_config": {"b": 1}}), "b is not known"),
+        ("cache_eviction_config", json.dumps({**EVICTION, "kv_crush_config": {"b": 1}}), "b is unknown"),
         ("sparse_attention_config", '{"mode": "DENSE"}', "XATTENTION"),
         ("sparse_attention_config", '{"xattention_threshold": "x"}', "a number"),
     ],
@@ -220,7 +220,10 @@ def test_compiled_models_are_kept_in_the_given_directory(tmp_path):
 @pytest.mark.model
 def test_a_prefix_cache_on_disk_that_the_pipeline_does_not_have_is_logged(tmp_path, caplog):
     load_text_model(Config(pipeline_type="LM_CB", prefix_cache_path=str(tmp_path)))
-    assert "--prefix_cache_path has no effect: it needs the prefix cache of PAGED, not of LM_CB" in caplog.text
+    assert (
+        "--prefix_cache_path has no effect: it needs the prefix cache of PAGED, but the pipeline is LM_CB"
+        in caplog.text
+    )
 
 
 @pytest.mark.model

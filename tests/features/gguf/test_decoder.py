@@ -100,7 +100,7 @@ def test_a_file_that_takes_long_is_told_of_while_it_is_read(tmp_path, caplog, mo
     *told, end = caplog.messages
     percent = [int(line.removeprefix("x.gguf: ").split(" % of ")[0]) for line in told]
     assert (percent, percent[0] > 0, percent[-1]) == (sorted(percent), True, 100)
-    assert end.endswith("; OpenVINO compiles it")
+    assert end.endswith("; OpenVINO is compiling it")
 
 
 @pytest.mark.parametrize("name", few_fast(BUILT, 5))
@@ -313,11 +313,15 @@ def test_experts_of_every_type_are_what_they_stand_for(kind, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "tensor", "said"),
     [
-        ({"llama.rope.scaling.type": "su"}, "", "positions are scaled by su, and not by linear, longrope, yarn"),
+        (
+            {"llama.rope.scaling.type": "su"},
+            "",
+            "positions are scaled by su, which is not supported, only linear, longrope, yarn",
+        ),
         (
             {},
             "blk.1.ffn_gate_up_exps.weight",
-            "tensor blk.1.ffn_gate_up_exps.weight is of a part that networks of llama do not have here",
+            "tensor blk.1.ffn_gate_up_exps.weight belongs to a part of llama networks that is not supported",
         ),
     ],
 )

@@ -147,7 +147,7 @@ def test_a_file_that_is_cut_while_its_header_is_read_is_refused(read, monkeypatc
 
     monkeypatch.setattr(gguf, "HEADER_BYTES", 64)
     monkeypatch.setattr(gguf.Cursor, "number", cut)
-    with pytest.raises(StartError, match="it ends in its header"):
+    with pytest.raises(StartError, match="it ends within its header"):
         gguf.read(path)
 
 
@@ -175,20 +175,32 @@ def test_what_is_no_regular_file_is_not_waited_for(tmp_path, kind):
         (file({"general.alignment": (4, struct.pack("<I", 0))}), "alignment"),
         (file(tensors=[("t", [1] * 5, 0, 0)]), "5 dimensions"),
         (file(tensors=[("t", [1 << 40, 1 << 40], 0, 0)]), "larger than any file"),
-        (file(tensors=[("token_embd.weight", [64, 3], 1, 1 << 60)]), "ends before"),
+        (file(tensors=[("token_embd.weight", [64, 3], 1, 1 << 60)]), "ends within the tensor"),
         (file(tensors=[("output.weight", [64, 3], 1, 0)]), "it has no token_embd"),
-        (file({"general.architecture": (8, text("rwkv7"))}), "not of rwkv7; serve the original model: --source_model"),
-        (file({"general.architecture": None}), "not of nothing"),
+        (
+            file({"general.architecture": (8, text("rwkv7"))}),
+            "rwkv7 are not supported",
+        ),
+        (file({"general.architecture": None}), "architecture none are not supported"),
         (file({"split.count": (2, struct.pack("<H", 3))}), "one part of several; name the first one"),
         (file(tensors=[EMBEDDING, ("output.weight", [64, 3], 19, 0)]), "output.weight has the type 19"),
         (file({"llama.block_count": None}), "block_count is missing"),
-        (file({"llama.attention.head_count_kv": (4, struct.pack("<I", 8))}), "its heads are not divided among llama"),
-        (file({"llama.attention.head_count_kv": (4, struct.pack("<I", 0))}), "its heads are not divided among llama"),
-        (file({"tokenizer.ggml.model": (8, text("rwkv"))}), "kind rwkv, and not bert or gemma4 or gpt2 or llama or t5"),
-        (encoder(CLASSES), "its classifier's two layers it has one"),
-        (encoder(CLASSES, ("cls.weight", [64, 64], 1, 0)), "its classifier is not of the kind of RoBERTa's"),
+        (
+            file({"llama.attention.head_count_kv": (4, struct.pack("<I", 8))}),
+            "the number of its heads is not a multiple of llama",
+        ),
+        (
+            file({"llama.attention.head_count_kv": (4, struct.pack("<I", 0))}),
+            "the number of its heads is not a multiple of llama",
+        ),
+        (
+            file({"tokenizer.ggml.model": (8, text("rwkv"))}),
+            "kind rwkv, which is not supported, only bert or gemma4 or gpt2 or llama or t5",
+        ),
+        (encoder(CLASSES), "only one of the two layers of its classifier"),
+        (encoder(CLASSES, ("cls.weight", [64, 64], 1, 0)), "its classifier does not have the form of RoBERTa's"),
         (modernbert(CLASSES, ("cls.weight", [64, 64], 1, 0)), "the norm of its classifier is missing"),
-        (modernbert(("cls.weight", [64, 64], 1, 0)), "its classifier's two layers it has one"),
+        (modernbert(("cls.weight", [64, 64], 1, 0)), "only one of the two layers of its classifier"),
         (file({"tokenizer.ggml.tokens": None}), "vocabulary"),
         (file({"tokenizer.ggml.tokens": (9, numbers("i", 5, 1, 2, 3))}), "vocabulary"),
         (file({"tokenizer.ggml.token_type": (9, numbers("i", 5, 1))}), "vocabulary"),
@@ -216,11 +228,14 @@ def part(number, entries, tensor, count=2, tensors=2):
     [
         (part(1, {}, OUTPUT), ""),
         (None, "x-00002-of-00002.gguf cannot be read: No such file"),
-        (part(1, {}, OUTPUT)[:-1], "x-00002-of-00002.gguf is not a whole GGUF file: it ends before the tensor output"),
-        (part(0, {}, OUTPUT), "x-00002-of-00002.gguf is not a whole GGUF file: it is not part 2 of 2"),
-        (part(1, {}, OUTPUT, count=3), "x-00002-of-00002.gguf is not a whole GGUF file: it is not part 2 of 2"),
-        (file(), "x-00002-of-00002.gguf is not a whole GGUF file: it is not part 2 of 2"),
-        (part(1, {}, EMBEDDING), "x-00002-of-00002.gguf is not a whole GGUF file: it is a part of another file"),
+        (
+            part(1, {}, OUTPUT)[:-1],
+            "x-00002-of-00002.gguf is not a complete GGUF file: it ends within the tensor output",
+        ),
+        (part(0, {}, OUTPUT), "x-00002-of-00002.gguf is not a complete GGUF file: it is not part 2 of 2"),
+        (part(1, {}, OUTPUT, count=3), "x-00002-of-00002.gguf is not a complete GGUF file: it is not part 2 of 2"),
+        (file(), "x-00002-of-00002.gguf is not a complete GGUF file: it is not part 2 of 2"),
+        (part(1, {}, EMBEDDING), "x-00002-of-00002.gguf is not a complete GGUF file: it belongs to another file"),
     ],
 )
 def test_all_parts_of_a_split_file_are_read(tmp_path, second, word):
@@ -235,7 +250,7 @@ def test_all_parts_of_a_split_file_are_read(tmp_path, second, word):
     assert set(gguf.read(path).tensors) == {"token_embd.weight", "output.weight"}
     assert weights.weights_bytes(path) == len(path.read_bytes()) + len(second)
     config = Config(model_path=str(path), pipeline_type="LM_CB")
-    with pytest.raises(StartError, match=r"openvino-genai loads no split GGUF files; .*--pipeline_type PAGED"):
+    with pytest.raises(StartError, match=r"openvino-genai does not load split GGUF files; .*--pipeline_type PAGED"):
         choose(config, ("CPU",))
     with pytest.raises(
         StartError, match=r"x-00002-of-00002\.gguf cannot be served: it is one part of several; name the first"
@@ -301,7 +316,12 @@ def test_a_header_is_read_once_while_a_model_is_loaded(tmp_path):
         ("llama", "LM_CB", "LM_CB"),
         ("gemma", "AUTO", "PAGED"),
         ("gemma", "LM_CB", "of llama with the tokenizer gpt2, .*, not of gemma with .*--pipeline_type PAGED"),
-        ("rwkv7", "AUTO", "GGUF files of .*, phi3, .* are served, not of rwkv7; serve the original model"),
+        (
+            "rwkv7",
+            "AUTO",
+            "GGUF files of the architecture rwkv7 are not supported, only those of .*, phi3, .*; serve the original "
+            "model",
+        ),
     ],
 )
 def test_the_pipeline_follows_from_the_architecture(tmp_path, architecture, pipeline, outcome):

@@ -87,9 +87,9 @@ def test_an_option_chooses_the_file(tmp_path):
 
     assert found().config["image_token_id"] == 3
     assert found(mmproj="none") is None
-    with pytest.raises(StartError, match=r"--mmproj nowhere\.gguf: there is no such file"):
+    with pytest.raises(StartError, match=r"--mmproj nowhere\.gguf: no such file"):
         found(mmproj="nowhere.gguf")
-    with pytest.raises(StartError, match="it is a model of llama, and reads no images for another"):
+    with pytest.raises(StartError, match="it is a model of the architecture llama, not an image encoder"):
         found(mmproj=str(path))
 
 
@@ -111,7 +111,7 @@ def test_of_several_files_beside_a_model_the_first_that_fits_is_taken(tmp_path, 
         rewritten(fits, tmp_path / name, clip__vision__projector__scale_factor=most)
     vision_file = file_of(path).vision_file(Config(model_path=str(path)))
     assert vision_file.config["scale_factor"] == 3
-    assert "its embeddings have 32 numbers, and those of the model 64" in caplog.text
+    assert "its embeddings have 32 numbers, but the model's have 64" in caplog.text
 
 
 def test_a_model_that_none_of_the_files_beside_it_fits_reads_text(tmp_path, caplog):
@@ -120,7 +120,7 @@ def test_a_model_that_none_of_the_files_beside_it_fits_reads_text(tmp_path, capl
     unpacked("qwen3_vl", tmp_path)
     assert file_of(path).vision_file(Config(model_path=str(path))) is None
     assert "gemma3.gguf reads text only" in caplog.text
-    assert "it is for models of qwen3vl, qwen3vlmoe, qwen35, qwen35moe, not of gemma3" in caplog.text
+    assert "it is for the architectures qwen3vl, qwen3vlmoe, qwen35, qwen35moe, not for gemma3" in caplog.text
 
 
 def test_a_split_model_has_its_file_one_folder_above(tmp_path):
@@ -135,7 +135,10 @@ def test_a_split_model_has_its_file_one_folder_above(tmp_path):
 
 @pytest.mark.parametrize(
     ("options", "reason"),
-    [({"without": "vision"}, "this server reads no images"), ({"pipeline_type": "LM_CB"}, "LM_CB reads no images")],
+    [
+        ({"without": "vision"}, "this server does not read images"),
+        ({"pipeline_type": "LM_CB"}, "LM_CB does not read images"),
+    ],
 )
 def test_a_file_that_is_not_used_is_named(options, reason, tmp_path, caplog, monkeypatch):
     path = unpacked("smolvlm", tmp_path)
@@ -164,10 +167,16 @@ def test_a_file_that_is_not_used_is_named(options, reason, tmp_path, caplog, mon
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"clip__projector_type": "ldpv2"}, f"projector_type ldpv2 is not served; these are: {', '.join(PROJECTORS)}"),
-        ({"clip__has_vision_encoder": False}, "it has no encoder of images"),
-        ({"clip__vision__projection_dim": 96}, "its embeddings have 96 numbers, and those of the model 64"),
-        ({"clip__vision__is_deepstack_layers": [True, True]}, "embeddings for 2 deeper layers, and 1 of the model"),
+        (
+            {"clip__projector_type": "ldpv2"},
+            f"projector_type ldpv2 is not supported; supported types are {', '.join(PROJECTORS)}",
+        ),
+        ({"clip__has_vision_encoder": False}, "it has no image encoder"),
+        ({"clip__vision__projection_dim": 96}, "its embeddings have 96 numbers, but the model's have 64"),
+        (
+            {"clip__vision__is_deepstack_layers": [True, True]},
+            "embeddings for 2 deeper layers, but the model reads them in 1",
+        ),
         ({"clip__vision__block_count": None}, "its header has no vision.block_count"),
         ({"clip__vision__image_mean": [0.5]}, "its header has no vision.image_mean"),
     ],
@@ -182,7 +191,7 @@ def test_a_file_that_cannot_read_images_for_a_model_is_refused_with_the_reason(c
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("mm.2.weight", "is not a whole GGUF file"), ("v.position_embd.weight", "cannot be used")],
+    [("mm.2.weight", "is not a complete GGUF file"), ("v.position_embd.weight", "cannot be used")],
 )
 def test_a_tensor_that_is_missing_is_named(name, message, tmp_path):
     path = unpacked("qwen3_vl", tmp_path)

@@ -41,7 +41,7 @@ def test_a_file_that_would_read_images_is_not_ignored_in_silence(
     )
     beside.touch()
     load(path)
-    reason = "a pooling model in a GGUF file reads no images"
+    reason = "a pooling model in a GGUF file does not read images"
     assert f"x.gguf reads text only, and does not use mmproj.gguf: {reason}" in caplog.text
     with pytest.raises(StartError, match=f"--mmproj {beside}: {reason}"):
         load(path, mmproj=str(beside))

@@ -47,6 +47,6 @@ async def test_a_chat_and_a_tool_call(tmp_path: Path) -> None:
 async def test_a_broken_file_stops_the_start_with_a_sentence(tmp_path: Path) -> None:
     path = tmp_path / "broken.gguf"
     path.write_bytes(b"GGUF\x03\x00\x00\x00")
-    with pytest.raises(StartError, match=r"broken\.gguf is not a whole GGUF file"):
+    with pytest.raises(StartError, match=r"broken\.gguf is not a complete GGUF file"):
         async with local_server(model_path=str(path)):
             pass

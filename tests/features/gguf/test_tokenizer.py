@@ -195,7 +195,7 @@ def test_texts_are_lowercased_if_the_file_says_so(made, lowercase, ids):
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
-        ({"tokenizer.ggml.pre": "newest"}, "the pre-tokenizer newest is not known; serve the original model"),
+        ({"tokenizer.ggml.pre": "newest"}, "the pre-tokenizer newest is not supported; serve the original model"),
         ({"tokenizer.ggml.merges": ["AB"]}, "cannot be built"),
         ({"tokenizer.ggml.merges": ["A missing"]}, "cannot be built"),
         ({**PIECES, "tokenizer.ggml.scores": [1.0]}, "its pieces have no scores"),
@@ -269,10 +269,10 @@ def test_probable_pieces_are_those_of_transformers(made):
     assert tokenizer.decode(tokenizer.encode("one \ufb01", True), True) == "one fi"
     with pytest.raises(StartError, match="its pieces have no scores"):
         made({**metadata, "tokenizer.ggml.scores": [0.5]})
-    with pytest.raises(StartError, match="no token of its vocabulary stands for what is unknown"):
+    with pytest.raises(StartError, match="its vocabulary has no token for unknown text"):
         made({**metadata, "tokenizer.ggml.token_type": None})
     for charsmap in broken(metadata["tokenizer.ggml.precompiled_charsmap"]).values():
-        with pytest.raises(StartError, match=r"precompiled_charsmap (is|are) not whole"):
+        with pytest.raises(StartError, match=r"precompiled_charsmap (is|are) truncated"):
             made({**metadata, "tokenizer.ggml.precompiled_charsmap": charsmap})
 
 

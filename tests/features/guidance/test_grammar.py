@@ -273,7 +273,7 @@ def test_a_pattern_is_matched_whole(library):
 NOTICES = [
     ({"type": "array", "uniqueItems": True, "contains": {}}, ["contains, uniqueItems"]),
     ({"type": "string", "format": "poem"}, ["format poem"]),
-    ({"oneOf": [{"type": "string"}, {"const": "a"}]}, ["oneOf (it is taken as anyOf)"]),
+    ({"oneOf": [{"type": "string"}, {"const": "a"}]}, ["oneOf (treated as anyOf)"]),
     ({"oneOf": [{"type": "string"}, {"const": 1}]}, []),
     ({"type": "integer", "multipleOf": 5}, []),
 ]
@@ -541,7 +541,7 @@ def test_a_server_has_the_library_unless_it_is_left_out(caplog):
     usual, none = (GrammarLibraries(Config(without=names)).load() for names in ("", "guidance"))
     assert isinstance(usual(words, WIDTH, [EOS]), LibraryGrammars)
     assert isinstance(none(words, WIDTH, [EOS]), NoGrammars)
-    assert "required tool calls are refused: the server has no grammar library" in caplog.text
+    assert "required tool calls are refused, since the server has no grammar library" in caplog.text
 
 
 @pytest.mark.slow

@@ -89,7 +89,7 @@ def test_plain_numbers_are_read_of_any_count_of_rows(kind):
 
 def test_a_head_of_another_form_is_refused():
     matrix = np.ones((64, WIDTH), np.float32)
-    with pytest.raises(StartError, match="the output head is made by Exp, which is not known there"):
+    with pytest.raises(StartError, match="the output head is computed by Exp, which is not supported"):
         compress(network(ops.exp(matrix)), 4)
     with pytest.raises(StartError, match=r"a product with a matrix of an unknown form, \[64, 31\]"):
         compress(network(ops.constant(matrix[:, :31])), 4)
@@ -107,4 +107,4 @@ def test_a_model_with_a_small_head_answers(file):
 
 def test_other_pipelines_say_that_the_option_has_no_effect(caplog):
     load_text_model(Config(pipeline_type="LM_CB", head_precision="int4"))
-    assert "--head_precision has no effect: PAGED changes weights, and LM_CB does not" in caplog.text
+    assert "--head_precision has no effect: it needs PAGED, but the pipeline is LM_CB" in caplog.text

@@ -189,7 +189,7 @@ def test_a_pull_that_is_stopped_says_how_to_go_on(number: int, argv: tuple[str, 
     command = [sys.executable, "-c", STOPPED, str(int(number)), *argv]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 128 + number
-    assert "the same command goes on from here" in done.stderr
+    assert "run the same command again to continue" in done.stderr
 
 
 def test_a_checkpoint_is_served_from_its_conversion(
@@ -214,10 +214,10 @@ def test_a_checkpoint_is_served_from_its_conversion(
         (("--source_model", "org/none", *PULL[3:]), 3, "cannot start: there is no model org/none"),
         (("--source_model", "../x", *PULL[3:]), 3, "not a model name"),
         ((*PULL, "--weight-format", "int4"), 1, "--weight-format"),
-        ((*PULL, "--list_models"), 2, "--pull and --list_models exclude each other"),
+        ((*PULL, "--list_models"), 2, "--pull and --list_models cannot be used together"),
         (("--pull", "--model_repository_path", "models"), 2, "--pull needs --source_model"),
-        (("serve", "org/none", "--task", "rerank", "--normalize", "true"), 2, "--normalize is not an option of --task"),
-        (("pull", "org/none", "--task", "rerank", "--normalize", "true"), 2, "--normalize is not an option of --task"),
+        (("serve", "org/none", "--task", "rerank", "--normalize", "true"), 2, "--normalize cannot be used with --task"),
+        (("pull", "org/none", "--task", "rerank", "--normalize", "true"), 2, "--normalize cannot be used with --task"),
         (("serve", "./m", "--vocoder", "x"), 2, "--vocoder needs --source_model"),
     ],
 )  # fmt: skip
@@ -259,6 +259,6 @@ def test_without_the_hub_a_model_is_served_that_is_there(
     assert spec.config.model_dir == Path("models/org/m")
     with pytest.raises(StartError, match="unrecognized arguments"):
         run("pull", "org/m", *without)
-    with pytest.raises(StartError, match="this server pulls no models"):
+    with pytest.raises(StartError, match="this server does not pull models"):
         run("serve", "org/m", "--draft_source_model", "org/d", *without)
     assert server.seen == []

@@ -165,7 +165,7 @@ def test_a_server_that_stalls_is_left_and_asked_again(
 
 def test_without_a_network_one_line_says_so(order: MakeRequest, waits: list[float]) -> None:
     hub = HubClient("http://127.0.0.1:9", RetryPolicy(attempts=2, sleep=waits.append))
-    with pytest.raises(PullError, match=r"^http://127\.0\.0\.1:9 does not answer for org/model \(Connect") as caught:
+    with pytest.raises(PullError, match=r"^http://127\.0\.0\.1:9 did not answer for org/model \(Connect") as caught:
         pull(order(), lambda: hub)
     assert caught.value.temporary
     assert len(waits) == 2
@@ -382,8 +382,8 @@ def test_a_wrong_file_name_lists_the_right_ones(
         ({"model.safetensors": b"x", "config.json": b"{}"}, r"but a PyTorch checkpoint.*optimum-cli export openvino"),
         ({"kokoro-v1_0.pth": b"x", "config.json": b"{}"}, r"but a PyTorch checkpoint.*optimum-cli export openvino"),
         ({"x.gguf": b"x"}, r"give --gguf_filename; it has x\.gguf"),
-        ({"int4/openvino_model.xml": b"x"}, "at its top, but in int4"),
-        ({"notes.txt": b"x"}, r"it holds notes\.txt"),
+        ({"int4/openvino_model.xml": b"x"}, "at its top level, but one in int4"),
+        ({"notes.txt": b"x"}, r"it contains notes\.txt"),
         ({}, "is empty"),
         ({**model_files(), "openvino_model.bin": None}, r"not a complete OpenVINO model: openvino_model\.bin missing"),
         ({**model_files(), "openvino_tokenizer.xml": None}, r"openvino_tokenizer\.xml missing; convert_tokenizer"),
@@ -518,7 +518,7 @@ def test_a_conversion_that_makes_no_model_is_none(
     optimum()
     (tmp_path / "optimum-cli").write_text('#!/bin/sh\nfor last; do :; done\nmkdir -p "$last"; echo > "$last/x.txt"\n')
     server.repos["org/torch"] = Repo({"model.safetensors": b"x"})
-    with pytest.raises(PullError, match=r"made no complete model: .*openvino_model\.xml"):
+    with pytest.raises(PullError, match=r"did not produce a complete model: .*openvino_model\.xml"):
         pull(order("org/torch"), open_hub)
     assert not order("org/torch").target.exists()
     assert tree(order().repository) == {}

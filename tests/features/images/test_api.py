@@ -119,15 +119,15 @@ REFUSED: list[tuple[Any, ...]] = [
     ({"negative_prompt": "x" * 32_001}, "negative_prompt", "more than 32000"),
     ({"prompt": " "}, "prompt", "prompt is empty"),
     ({"prompt": None}, "prompt", "prompt field is missing in JSON body"),
-    ({"n": 2, "num_images_per_prompt": 2}, "num_images_per_prompt", "exclude each other"),
-    ({"seed": 2, "rng_seed": 2}, "seed", "exclude each other"),
-    ({"size": "64x64", "width": 64}, "size", "exclude each other"),
+    ({"n": 2, "num_images_per_prompt": 2}, "num_images_per_prompt", "cannot be used together"),
+    ({"seed": 2, "rng_seed": 2}, "seed", "cannot be used together"),
+    ({"size": "64x64", "width": 64}, "size", "cannot be used together"),
     ({"size": "64"}, "size", "size must be auto or WIDTHxHEIGHT in pixels, such as 512x512"),
     ({"size": "064x64"}, "size", "size must be auto"),
     ({"size": "-64x64"}, "size", "size must be auto"),
     ({"response_format": "url"}, "response_format", "Unsupported response_format: url. Only b64_json is supported."),
-    ({"output_compression": 50}, "output_compression", "png files are not compressed with a loss: use jpeg or webp"),
-    ({"partial_images": 1}, "partial_images", "partial_images needs stream: true"),
+    ({"output_compression": 50}, "output_compression", "output_compression is not supported for png; use jpeg or webp"),
+    ({"partial_images": 1}, "partial_images", "partial_images requires stream to be true"),
     ({"size": "4096x64", "stream": True}, "size", "larger than 2048x2048"),
 ]
 
@@ -154,7 +154,7 @@ async def test_fields_without_effect_are_named(make_images: MakeImages) -> None:
     body = {"prompt": "a cat", "quality": "hd", "style": "vivid", "background": "auto", "user": "u", "strength": 0.5}
     found = warnings(await post(app, PATH, body))
     assert [name for name in body if f"{name} is not supported" in found] == ["quality", "style", "strength"]
-    assert "there is negative_prompt" in warnings(await post(app, PATH, {"prompt": "x", "negativ_prompt": "y"}))
+    assert "did you mean negative_prompt?" in warnings(await post(app, PATH, {"prompt": "x", "negativ_prompt": "y"}))
 
 
 async def test_options_set_sizes_and_limits(make_images: MakeImages) -> None:
@@ -173,7 +173,7 @@ async def test_resolution_lists_what_is_allowed(make_images: MakeImages) -> None
     assert (await answered(app))["size"] == "32x16"
     assert (await answered(app, size="16x16"))["size"] == "16x16"
     message, _ = await refused(app, PATH, prompt="x", size="16x32")
-    assert message == "size 16x32 is none of 32x16 16x16, the limit of this server"
+    assert message == "size must be one of: 32x16 16x16, the limit of this server, not 16x32"
 
 
 @pytest.mark.parametrize("name", ["resolution", "default_resolution", "max_resolution"])
@@ -188,10 +188,10 @@ async def test_models_of_other_tasks(make_images: MakeImages) -> None:
     await chat.load()
     app.registry.install(chat)
     message, _ = await refused(app, PATH, status=404, model="chat", prompt="x")
-    assert "does text generation, not image generation" in message
+    assert "is for text generation, not for image generation" in message
     body = {"model": "e", "messages": [{"role": "user", "content": "x"}]}
     message, _ = await refused(app, "/v1/chat/completions", status=404, **body)
-    assert "it is served under /v1/images/generations, /v1/images/edits and /v1/images/variations" in message
+    assert "use it at /v1/images/generations, /v1/images/edits and /v1/images/variations" in message
     await answered(app)  # without a name, the model that makes images answers
     model = await whole(await get(app, "/v1/models/e"))
     known = {"width": 64, "height": 64, "steps": 4, "texts": True, "edits": True, "masks": True}
@@ -230,7 +230,7 @@ async def test_a_request_has_a_time_limit(make_images: MakeImages) -> None:
     app, engine = await make_images(request_timeout_s=0.05)
     engine.gate = asyncio.Event()
     message, _ = await refused(app, PATH, status=408, prompt="a cat")
-    assert "longer than this server lets" in message
+    assert "exceeded this server's time limit" in message
     assert engine.cancelled == len(engine.asked)
 
 
@@ -391,7 +391,7 @@ async def test_a_variation_has_no_prompt(make_images: MakeImages) -> None:
     ([EDIT[1]], "image", "Missing required field: 'image'"),
     ([EDIT[0]], "prompt", "Missing required field: 'prompt'"),
     ([EDIT[0], ("prompt", " ")], "prompt", "prompt is empty"),
-    ([("image", "a text"), EDIT[1]], "image", "image must be a file, not a text"),
+    ([("image", "a text"), EDIT[1]], "image", "image must be a file, sent as"),
     ([("image[]", png()), ("image[]", png()), EDIT[1]], "image", "image must be one file, not 2"),
     ([("image", ("a.png", b"GIF89a")), EDIT[1]], "image", "Image parsing failed"),
     ([*EDIT, ("mask", ("a.png", b""))], "mask", "Image parsing failed"),
@@ -415,7 +415,7 @@ async def test_limits_of_images_hold_for_edits(make_images: MakeImages) -> None:
     message, param = await edited(app, ("image", png(100, 100)), EDIT[1], status=400)
     assert (message.startswith("an image of 100 x 100 pixels is larger than"), param) == (True, "image")
     message, param = await edited(app, ("image", ("a.png", bytes(401))), EDIT[1], status=400)
-    assert (message, param) == ("the image is larger than this server's limit: 400 bytes", "image")
+    assert (message, param) == ("the image is larger than this server's limit of 400 bytes", "image")
 
 
 @in_process
@@ -456,12 +456,12 @@ async def test_an_edit_counts_as_a_request_of_its_key_until_the_answer(make_imag
 async def test_a_model_that_edits_nothing_or_without_masks_or_only_with_them(make_images: MakeImages) -> None:
     app, engine = await make_images()
     engine.info = replace(engine.info, of_task={**engine.info.of_task, "masks": False})
-    assert await edited(app, *EDIT, ("mask", png()), status=400) == ("the model e takes no mask", "mask")
+    assert await edited(app, *EDIT, ("mask", png()), status=400) == ("the model e does not support masks", "mask")
     await edited(app, *EDIT)
     engine.info = replace(engine.info, of_task=asdict(ImageInfo(width=64, height=64, steps=4)))
-    assert await edited(app, *EDIT, status=400) == ("the model e makes images of texts only", "image")
+    assert await edited(app, *EDIT, status=400) == ("the model e only generates images from texts", "image")
     engine.info = replace(engine.info, of_task=asdict(ImageInfo(width=64, height=64, steps=4, texts=False, masks=True)))
-    assert await edited(app, *EDIT, status=400) == ("the model e edits images with a mask only", "mask")
+    assert await edited(app, *EDIT, status=400) == ("the model e needs a mask to edit images", "mask")
     await edited(app, *EDIT, ("mask", png()))
     message, param = await refused(app, PATH, prompt="a cat")
-    assert (message, param) == ("the model e only edits images in the places of a mask", "model")
+    assert (message, param) == ("the model e only edits images with a mask", "model")

@@ -230,7 +230,7 @@ def test_an_image_that_is_given_up_changes_none_after_it(pipeline: GenAiImagePip
     (STABLE, {"more": {"prompt_2": "x"}}, "prompt_2", "Prompt 2 is not used by Stable Diffusion"),
     (STABLE, {"more": {"negative_prompt": "x", "guidance_scale": 1.0}}, "negative_prompt", "ignores negative prompt"),
     (FLUX, {"width": 33}, "size", "divisible by"),
-    (FLUX, {"width": 34}, "size", "this model makes no images of width 34 and height 32; multiples of 64 work"),
+    (FLUX, {"width": 34}, "size", "this model does not support the width 34 and the height 32; try multiples of 64"),
     (FLUX, {"more": {"negative_prompt": "x"}}, "negative_prompt", "Negative prompt is not used by FluxPipeline"),
     (FLUX, {"more": {"negative_prompt_2": "x", "prompt_2": "x"}}, "negative_prompt_2", "is not used by FluxPipeline"),
 ], indirect=["folder"])  # fmt: skip

@@ -67,7 +67,7 @@ def test_structured_outputs_are_the_field_of_a_request(given: dict[str, Any], fi
 
 def test_structured_outputs_have_one_constraint() -> None:
     for given in ({}, {"regex": "a", "choice": ["a"]}):
-        with pytest.raises(ValueError, match="StructuredOutputsParams take one of json, regex"):
+        with pytest.raises(ValueError, match="StructuredOutputsParams need exactly one of json, regex"):
             StructuredOutputsParams(**given)  # type: ignore[arg-type]
     with pytest.warns(UserWarning, match="whitespace_pattern has no effect"):
         StructuredOutputsParams({}, whitespace_pattern=" ")
@@ -141,7 +141,7 @@ def test_an_adapter_is_loaded_once_and_named(make_llm: MakeLLM) -> None:
     llm.generate("a", lora_request=LoRARequest("sql", 1))
     assert loaded == ["/adapters/sql"]
     assert len(set(engine.adapters)) == 2
-    with pytest.raises(ValueError, match="there are 2 inputs and 1 LoRARequest"):
+    with pytest.raises(ValueError, match="there are 2 inputs, but 1 LoRARequest"):
         llm.generate(["a", "b"], lora_request=[adapter])
     with pytest.raises(ValueError, match="The model 'none' does not exist"):
         llm.generate("a", lora_request=LoRARequest("none", 2))
@@ -187,7 +187,8 @@ def test_a_misspelt_argument_gets_the_nearest_one(make_llm: MakeLLM, method: str
     ("message", "expected"),
     [
         ("--max_num_seqs must be at least 1", "max_num_seqs must be at least 1"),
-        ("--source_model and --model_path exclude each other", "source_model and model_path exclude each other"),
+        ("--source_model and --model_path cannot be used together",
+            "source_model and model_path cannot be used together"),
         ("unrecognized arguments: --tem=1 (--help lists the options)",
          "unrecognized arguments: tem=1 (docs/options.md lists the options)"),
         ("x (did you mean --task?)", "x (did you mean task?)"),

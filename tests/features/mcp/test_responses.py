@@ -223,7 +223,7 @@ async def test_a_call_waits_for_approval(make_app: MakeApp, sessions: type[Sessi
     unknown = await answered(app, 404, input=[{**answer, "approval_request_id": "mcpr_1"}], tools=tools)
     assert "mcpr_1" in unknown["error"]["message"]
     gone = await answered(app, 400, tools=[{**tools[0], "allowed_tools": ["drop"]}], input=[*first["output"], answer])
-    assert "not among the tools" in gone["error"]["message"]
+    assert "is not in tools" in gone["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -399,5 +399,5 @@ async def test_a_server_without_the_feature_reads_calls_and_makes_none(make_app:
     given = {"model": "m", "input": [call, {"role": "user", "content": "And now?"}]}
     assert (await post(app, PATH, given)).status == 200
     refused = await whole(await post(app, PATH, given | {"tools": [CALC]}))
-    assert refused["error"]["message"] == "tools of type mcp are not run by this server"
+    assert refused["error"]["message"] == "tools of type mcp are not supported by this server"
     assert refused["error"]["param"] == "tools[0].type"

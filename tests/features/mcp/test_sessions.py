@@ -80,7 +80,10 @@ async def test_a_client_with_many_sessions_leaves_some_to_others(tools: Tools) -
     assert (caught.value.status, caught.value.code) == (503, "too_many_tool_sessions")
     with pytest.raises(ToolFailed) as failed:  # the call fails, and the model continues without it
         await carol.call(ToolOrigin("t", "a"), "{}")
-    assert (failed.value.error["code"], "responses use tool servers" in failed.value.error["message"]) == (503, True)
+    assert (
+        failed.value.error["code"],
+        "responses are already using tool servers" in failed.value.error["message"],
+    ) == (503, True)
     waiting = asyncio.ensure_future(carol.call(ToolOrigin("t", "a"), "{}"))
     await asyncio.sleep(0)
     bob.close()
@@ -164,7 +167,7 @@ def test_the_option_is_repeated_or_has_several_servers() -> None:
         ("a=", "needs the URL"),
         ("a=ftp://x", "needs the URL"),
         ("a='x", "cannot be read"),
-        ("a=x a=y", "given twice"),
+        ("a=x a=y", "used twice"),
     ],
 )
 def test_what_is_wrong_stops_the_start(text: str, problem: str) -> None:

@@ -410,7 +410,7 @@ def test_marks_that_the_template_reads_stay() -> None:
 @pytest.mark.parametrize("name", list(SOURCES))
 @pytest.mark.parametrize("role", ["robot", "usr", "System", "", None, 5, "user\n"])
 def test_an_unknown_role_is_refused_with_those_that_are_known(name: str, role: Any) -> None:
-    with pytest.raises(BadRequest, match="must be one of system, developer, user, assistant, tool") as error:
+    with pytest.raises(BadRequest, match="must be one of: system, developer, user, assistant, tool") as error:
         rendered(name, Shape([ASK, {"role": role, "content": "x"}], ()))
     assert error.value.param == "messages[1].role"
 

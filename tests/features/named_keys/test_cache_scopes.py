@@ -80,7 +80,7 @@ async def test_a_salt_that_the_engine_cannot_honour_gets_a_warning(make_app: Mak
         app, _ = await make_app(lambda *_: say("x"), capable=capable, enable_prefix_caching=caching)
         response = await post(app, "/v1/chat/completions", {"model": "m", "messages": HELLO, "cache_salt": "s"})
         await response.aclose()
-        assert ("cache_salt is not honoured" in dict(response.headers).get("Warning", "")) is warned
+        assert ("cache_salt has no effect" in dict(response.headers).get("Warning", "")) is warned
 
 
 async def test_what_is_computed_ahead_is_there_for_each_scope_that_may_use_the_model(

@@ -214,7 +214,7 @@ def test_requests_of_a_minute() -> None:
     key = key_at(now, rpm_limit=2)
     start(key)
     start(key)
-    with pytest.raises(TooManyRequests, match=r"2 requests a minute. Please try again in 30s") as refused:
+    with pytest.raises(TooManyRequests, match=r"2 requests per minute. Please try again in 30s") as refused:
         start(key)
     assert (refused.value.code, refused.value.headers()) == ("rate_limit_exceeded", [("Retry-After", "30")])
     assert dict(key.headers()) == {
@@ -231,7 +231,7 @@ def test_tokens_of_a_minute_are_counted_when_they_are_known() -> None:
     now = [0.0]
     key = key_at(now, tpm_limit=60)
     start(key).add(generated(40, 50))
-    with pytest.raises(TooManyRequests, match="60 tokens a minute"):
+    with pytest.raises(TooManyRequests, match="60 tokens per minute"):
         start(key)
     assert dict(key.headers())["x-ratelimit-remaining-tokens"] == "0"
     assert dict(key.headers())["x-ratelimit-reset-tokens"] == "1m30s"
@@ -258,7 +258,7 @@ def test_a_changed_limit_applies_at_once_and_the_same_one_is_not_filled_again() 
     start(key)
     key.change(KeySpec(digest=b"", name="alice", rpm_limit=1, max_parallel_requests=1))
     assert [name for name, _ in key.headers()] == [f"x-ratelimit-{n}-requests" for n in ("limit", "remaining", "reset")]
-    with pytest.raises(TooManyRequests, match="1 request a minute"):
+    with pytest.raises(TooManyRequests, match="1 request per minute"):
         start(key)
     key.change(KeySpec(digest=b"", name="alice", max_parallel_requests=1))
     with pytest.raises(TooManyRequests, match="1 request at a time"):  # the first request is still running
@@ -300,7 +300,7 @@ async def test_other_apis_get_their_own_form_of_the_error(make_app: MakeApp, tmp
     ollama = await post(app, "/api/chat", HELLO, **ALICE)
     assert ollama.status == 429
     assert isinstance(ollama.body, bytes)
-    assert orjson.loads(ollama.body)["error"].startswith("The limit of this API key is reached: 1 request a minute.")
+    assert orjson.loads(ollama.body)["error"].startswith("The limit of this API key is reached: 1 request per minute.")
     assert len(limits(ollama)) == 3
 
 
@@ -433,14 +433,14 @@ async def test_a_key_is_revoked_by_a_reload_and_a_broken_file_changes_nothing(
     path.write_text("{")
     response = await post(app, "/v1/config/reload", {}, **OPS)
     assert response.status == 500
-    assert "the API keys stay as they are: " in caplog.text
+    assert "the old API keys are kept: " in caplog.text
     assert (await asked(app, ALICE)).status == 200
     written(tmp_path, {"ops": USERS["ops"], "bob": {}})
     assert (await post(app, "/v1/config/reload", {}, **OPS)).status == 200
     assert (await asked(app, ALICE)).status == 401
     assert (await asked(app, {"authorization": "Bearer sk-bob"})).status == 200
     path.write_text("one key, which could do everything")
-    with pytest.raises(WrongOptions, match="its keys have no names any more"):
+    with pytest.raises(WrongOptions, match="its keys must keep their names"):
         await app.services.keys.reload()
     path.write_text("{}")
     await app.services.keys.reload()
@@ -484,14 +484,14 @@ HASH = "0" * 64
         ({"a": {"sha256": "sk-secret"}}, "a.sha256 must be the SHA-256 hash of the key"),
         ({"a": {"sha256": HASH, "rpm": 1}}, "a: 'rpm' is not one of sha256, roles, models, cache_scope,"),
         ({"a b": {"sha256": HASH}}, "'a b' is not a name"),
-        ({"a": {"sha256": HASH, "roles": ["root"]}}, "a.roles may have inference and admin"),
-        ({"a": {"sha256": HASH, "roles": "admin"}}, "a.roles must be a list of texts, and not empty"),
-        ({"a": {"sha256": HASH, "models": []}}, "a.models must be a list of texts, and not empty"),
-        ({"a": {"sha256": HASH, "models": ["m"], "roles": ["admin"]}}, "a.models is for a key without the role admin"),
+        ({"a": {"sha256": HASH, "roles": ["root"]}}, "a.roles may only contain inference and admin"),
+        ({"a": {"sha256": HASH, "roles": "admin"}}, "a.roles must be a non-empty list of strings"),
+        ({"a": {"sha256": HASH, "models": []}}, "a.models must be a non-empty list of strings"),
+        ({"a": {"sha256": HASH, "models": ["m"], "roles": ["admin"]}}, "a.models needs a key without the role admin"),
         ({"a": {"sha256": HASH, "rpm_limit": True}}, "a.rpm_limit must be a whole number, 0 for no limit"),
         ({"a": {"sha256": HASH, "tpm_limit": -1}}, "a.tpm_limit must be a whole number, 0 for no limit"),
         ({"a": {"sha256": HASH}, "b": {"sha256": HASH}}, "b and a have the same sha256"),
-        ('{"a": {"models": ["m"], "models": ["*"]}}', "a name is in one object twice"),
+        ('{"a": {"models": ["m"], "models": ["*"]}}', "an object contains the same name twice"),
         ({f"k{n}": {} for n in range(MAX_KEYS + 1)}, f"it has more than {MAX_KEYS} keys"),
     ],
 )

@@ -173,7 +173,7 @@ async def test_options_without_an_effect_are_warned_of(make_app: MakeApp) -> Non
         for text in (
             "mirostat has no effect",
             "tempratur has no effect",
-            "num_ctx has no effect: the context has 1000 tokens",
+            "num_ctx has no effect: the context length is 1000 tokens",
         )
     ]
 
@@ -183,7 +183,7 @@ async def test_a_misspelt_field_is_warned_of(make_app: MakeApp) -> None:
     for path, body in ((PATH, ask(formt="json", stream=False)), ("/api/generate", {"prompt": "x", "formt": "json"})):
         response = await post(app, path, body)
         warned = [value for name, value in response.headers if name == "Warning"]
-        assert warned == ['299 lean_ovms "formt is not a field of this endpoint and was ignored; there is format"']
+        assert warned == ['299 lean_ovms "formt is not a field of this endpoint and was ignored; did you mean format?"']
 
 
 @pytest.mark.parametrize(
@@ -196,11 +196,11 @@ async def test_a_misspelt_field_is_warned_of(make_app: MakeApp) -> None:
         ({"think": True}, '"m" does not support thinking'),
         ({"think": "low"}, '"m" does not support thinking'),
         ({"tools": [TOOL]}, '"m" does not support tools'),
-        ({"messages": ["hi"]}, "messages[0]: a message must be an object with a role"),
+        ({"messages": ["hi"]}, "messages[0]: each message must be an object with a role"),
         ({"messages": [{"role": "user", "content": [1]}]}, "messages[0].content: content must be a string"),
         ({"messages": [HI | {"images": "x"}]}, "messages[0].images: images must be an array"),
         ({"messages": [HI | {"tool_calls": [1]}]}, "messages[0].tool_calls: tool_calls must be an array of objects"),
-        ({"keep_alive": "soon"}, 'keep_alive must be a number of seconds or a duration such as "5m"'),
+        ({"keep_alive": "soon"}, 'keep_alive must be a number of seconds, or a duration such as "5m"'),
     ],
 )  # fmt: skip
 async def test_refusals_have_ollamas_form(make_app: MakeApp, fields: Any, message: str) -> None:
@@ -212,7 +212,7 @@ async def test_refusals_have_ollamas_form(make_app: MakeApp, fields: Any, messag
 @pytest.mark.parametrize("name", ["nope", "nope:latest", "m:8b", "org/m"])
 async def test_unknown_models(make_app: MakeApp, name: str) -> None:
     app, _ = await make_app(say("x"))
-    assert await error(await post(app, PATH, ask(model=name))) == (404, f"model '{name}' not found; served: m")
+    assert await error(await post(app, PATH, ask(model=name))) == (404, f"model '{name}' not found; served models: m")
 
 
 @pytest.mark.parametrize(

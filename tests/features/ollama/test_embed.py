@@ -57,15 +57,15 @@ async def test_long_texts_are_cut_unless_refused(make_pooling: MakePooling) -> N
 async def test_wrong_inputs(make_pooling: MakePooling, given: Any) -> None:
     app, _ = await make_pooling()
     refusal = await error(await post(app, "/api/embed", {"model": "e", "input": given}))
-    assert refusal == (400, "input must be a text or an array of texts")
+    assert refusal == (400, "input must be a string or an array of strings")
 
 
 async def test_models_of_another_task(make_pooling: MakePooling) -> None:
     app, _ = await make_pooling()
     status, message = await error(await post(app, "/api/chat", {"model": "e", "messages": []}))
-    assert (status, "does embeddings, not text generation" in message) == (400, True)
+    assert (status, "is for embeddings, not for text generation" in message) == (400, True)
     status, _ = await error(await post(app, "/api/embed", {"model": "nope", "input": "a"}))
     assert status == 404
     app, _ = await make_pooling("rerank")
     status, message = await error(await post(app, "/api/embed", {"model": "e", "input": "a"}))
-    assert (status, "does rerank, not embeddings" in message) == (400, True)
+    assert (status, "is for rerank, not for embeddings" in message) == (400, True)

@@ -84,7 +84,7 @@ async def test_a_suffix(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> N
 async def test_a_template_is_refused(make_app: MakeApp) -> None:
     app, _ = await make_app(say("x"))
     refusal = await error(await post(app, PATH, ask(template="{{ .Prompt }}")))
-    assert refusal == (400, "template is not supported: the chat template is the model's")
+    assert refusal == (400, "template is not supported; the model's chat template is used")
 
 
 async def test_images(make_app: MakeApp, png: str) -> None:
@@ -96,5 +96,5 @@ async def test_images(make_app: MakeApp, png: str) -> None:
     await whole(await post(app, PATH, ask(images=[png], stream=False)))
     assert engine.submitted[0][0] == "user:<ov_genai_image_0>\nhi;"
     refusal = await error(await post(app, PATH, ask(images=[png], context=[65])))
-    assert refusal == (400, "images need a prompt for the chat template, without context and suffix")
-    assert await error(await post(app, PATH, ask(images=[1]))) == (400, "images must be strings in base64")
+    assert refusal == (400, "images cannot be combined with raw, context or suffix")
+    assert await error(await post(app, PATH, ask(images=[1]))) == (400, "images must be an array of strings in base64")

@@ -65,7 +65,10 @@ async def test_a_model_is_described(make_app: MakeApp) -> None:
         ("repeat_penalty", "1"), ("stop", '"\\""'),
     ]  # fmt: skip
     assert shown["modified_at"].endswith("Z")
-    assert await error(await post(app, "/api/show", {"model": "nope"})) == (404, "model 'nope' not found; served: m")
+    assert await error(await post(app, "/api/show", {"model": "nope"})) == (
+        404,
+        "model 'nope' not found; served models: m",
+    )
     assert await error(await post(app, "/api/show", {})) == (400, "model is required")
 
 

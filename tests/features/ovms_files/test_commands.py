@@ -47,7 +47,7 @@ def test_a_model_path_is_written_as_given_with_a_note_when_nothing_is_there(
     argv = ("--add_to_config", "c.json", "--model_name", "m", "--model_path", "/not/yet")
     assert run(*argv) == 0
     assert json.loads((tmp_path / "c.json").read_text())["model_config_list"][0]["config"]["base_path"] == "/not/yet"
-    assert "there is nothing at /not/yet yet" in capsys.readouterr().err
+    assert "/not/yet does not exist yet" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -88,16 +88,20 @@ def test_models_are_added_and_removed(
     [
         (("--configure",), 2, "--configure needs --model_path"),
         (("--configure", "--model_path", "none"), 1, "there is no model at none"),
-        (("--configure", "--model_path", "x", "--model_name", "m"), 2, "a graph holds no name"),
-        (("--configure", "--model_path", "x", "--list_models"), 2, "--configure and --list_models exclude each other"),
-        (("--configure", "--source_model", "org/m"), 2, "--source_model and --configure exclude each other"),
-        (("--source_model", "org/model", "--config_path", "x"), 2, "--source_model and --config_path exclude"),
+        (("--configure", "--model_path", "x", "--model_name", "m"), 2, "a graph contains no name"),
+        (
+            ("--configure", "--model_path", "x", "--list_models"),
+            2,
+            "--configure and --list_models cannot be used together",
+        ),
+        (("--configure", "--source_model", "org/m"), 2, "--source_model and --configure cannot be used together"),
+        (("--source_model", "org/model", "--config_path", "x"), 2, "--source_model and --config_path cannot be used"),
         (("--add_to_config", "--config_path", "c.json"), 2, "--add_to_config needs --model_name"),
         (("--add_to_config", "--model_name", "m"), 2, "--add_to_config needs --config_path"),
         (("--add_to_config", "c.json", "--model_name", "m"), 2, "needs --model_path or --model_repository_path"),
         (("--add_to_config", "c", "--model_name", "m", "--gguf_filename", "x"), 2, "needs --source_model"),
-        (("--remove_from_config", "c.json", "--model_name", "m"), 1, "there is no configuration file at c.json"),
-        (("--remove_from_config", "c", "--model_name", "m", "--model_path", "m"), 2, "exclude each other"),
+        (("--remove_from_config", "c.json", "--model_name", "m"), 1, "the configuration file c.json does not exist"),
+        (("--remove_from_config", "c", "--model_name", "m", "--model_path", "m"), 2, "cannot be used together"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(ends_with: Ending, argv: tuple[str, ...], status: int, message: str) -> None:

@@ -107,7 +107,7 @@ def test_streams_are_written_as_a_property() -> None:
 def test_ovms_knows_three_ways_of_pooling() -> None:
     with pytest.raises(StartError, match="Only CLS, LAST and MEAN"):
         written(task="embeddings", pooling="MAX")
-    with pytest.raises(StartError, match="OVMS does not have the task"):
+    with pytest.raises(StartError, match="OVMS does not support this task"):
         written(task="classify")
 
 
@@ -131,7 +131,7 @@ def test_properties_of_the_plugin_are_gathered() -> None:
         ({"plugin_config": "{"}, "--plugin_config is not valid JSON"),
         ({"plugin_config": "[]"}, "--plugin_config is not a JSON object"),
         ({"pipeline_type": "PAGED"}, "PAGED cannot be written"),
-        ({"plugin_config": '{"KV_CACHE_PRECISION": "u8"}', "kv_cache_precision": "f16"}, "disagree about"),
+        ({"plugin_config": '{"KV_CACHE_PRECISION": "u8"}', "kv_cache_precision": "f16"}, "cannot be used together"),
     ],
 )
 def test_properties_that_cannot_be_are_refused(options: dict[str, Any], message: str) -> None:

@@ -98,12 +98,12 @@ WRONG = [
     (
         CHAT,
         {"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_data": DATA}}] * 33}]},
-        "33 files are more than this server's limit: 32",
+        "33 files exceed this server's limit of 32",
         "messages[0].content[32]",
     ),
     ("/v1/responses", responses(file_url="https://x/y.pdf"), "send the file in file_data", "input"),
     ("/v1/messages", document({"type": "base64", "media_type": "application/pdf"}), "source.data: Field required", ""),
-    ("/v1/messages", document({"type": "url", "url": "https://x/y.pdf"}), "read as text or as PDF in base64", ""),
+    ("/v1/messages", document({"type": "url", "url": "https://x/y.pdf"}), "a text or a PDF in base64", ""),
 ]
 
 
@@ -121,7 +121,7 @@ async def test_an_agent_goes_on_where_a_tool_returned_the_id_of_a_file(make_app:
     assert (
         await post(app, CHAT, {"model": "m", "messages": [{"role": "user", "content": "look"}, tool]})
     ).status == 200
-    assert "It is left out: Invalid message structure - file does not have file_data" in engine.submitted[0][0]
+    assert "which was left out: Invalid message structure - file does not have file_data" in engine.submitted[0][0]
 
 
 async def test_an_agent_goes_on_where_it_opened_a_broken_file(make_app: MakeApp) -> None:
@@ -129,8 +129,8 @@ async def test_an_agent_goes_on_where_it_opened_a_broken_file(make_app: MakeApp)
     source = {"type": "base64", "media_type": "application/pdf", "data": "aGVsbG8="}
     response = await post(app, "/v1/messages", {"model": "m", **document(source)})
     assert response.status == 200
-    assert "is left out: Invalid PDF file" in dict(response.headers)["Warning"]
-    assert "It is left out: Invalid PDF file" in engine.submitted[0][0]
+    assert "was left out: Invalid PDF file" in dict(response.headers)["Warning"]
+    assert "which was left out: Invalid PDF file" in engine.submitted[0][0]
 
 
 @pytest.mark.parametrize(("path", "body", "words", "param"), WRONG)

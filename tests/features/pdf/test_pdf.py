@@ -60,7 +60,7 @@ def test_the_text_of_all_pages_is_read() -> None:
         (b"hello", "Invalid PDF file: "),
         (pdf("x")[:60], "Invalid PDF file: "),
         (b"", "Invalid PDF file: "),
-        (pdf("", ""), "the PDF file has no text: its pages are images"),
+        (pdf("", ""), "the PDF file contains no text: its pages are images"),
         (locked(pdf("x"), "secret"), "the PDF file needs a password"),
     ],
     ids=["no PDF", "cut", "empty", "images", "locked"],
@@ -120,7 +120,7 @@ async def test_more_files_than_may_wait_are_refused(
     readers = PdfReaders(Config(fake_engine=True), [sys.executable, "-c", "import time; time.sleep(600)"])
     held = [asyncio.create_task(readers.read(memoryview(b"x"))) for _ in range(3)]
     await asyncio.sleep(0)  # two are being read, and one waits
-    with pytest.raises(Unavailable, match="too many PDF files at once"):
+    with pytest.raises(Unavailable, match="too many PDF files are being read; please try again later"):
         await readers.read(memoryview(b"x"))
     for task in held:
         task.cancel()

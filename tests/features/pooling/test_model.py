@@ -73,7 +73,7 @@ async def test_text_that_cannot_fit_is_refused_before_it_is_tokenized(model: Poo
 async def test_characters_that_cannot_be_few_enough_tokens_are_refused_too(model: PoolingModel) -> None:
     count = model.options.max_pooling_tokens // 500 + 1
     text = "x" * 500 * model.engine.vocabulary.longest
-    with pytest.raises(BadRequest, match="characters in all, which cannot be 300000 tokens"):
+    with pytest.raises(BadRequest, match="characters, too many for 300000 tokens"):
         await model.pool([text] * count, PARAMS)
 
 

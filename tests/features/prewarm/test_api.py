@@ -130,7 +130,7 @@ async def test_a_body_for_another_model_is_not_computed(
     [model] = app.registry.models.values()
     await Prewarmer(app.services, model).compute()  # type: ignore[arg-type]
     assert len(engine.submitted) == 1
-    assert f"--prewarm {file}: [1].model: not computed by m" in caplog.text
+    assert f"--prewarm {file}: [1].model: skipped, since it does not name m" in caplog.text
 
 
 @pytest.mark.parametrize("suffix", [".json", ".jsonl"])

@@ -126,7 +126,7 @@ async def test_a_change_that_another_replica_does_not_make_is_an_error_that_says
     assert isinstance(response.body, bytes)
     error = orjson.loads(response.body)["error"]
     assert error["code"] == "replicas_differ"
-    assert error["message"].startswith("1 of 3 replicas have not done this, the others have: r2:")
+    assert error["message"].startswith("1 of 3 replicas have not done this: r2:")
     assert "404" in error["message"]
 
 

@@ -111,7 +111,7 @@ async def test_models_that_do_not_transcribe(make_app: MakeApp) -> None:
     chat, _ = await make_app(())
     response = await answer(chat)
     assert response.status in (400, 404)
-    assert "not speech to text" in error(response)["message"]
+    assert "not for speech to text" in error(response)["message"]
     both, _ = await speech_app()
     model = TextModel(Config(fake_engine=True, model_name="m"), FakeEngine(()))  # type: ignore[arg-type]
     await model.load()

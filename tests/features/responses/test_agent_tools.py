@@ -89,7 +89,7 @@ async def test_what_is_not_run_here_is_left_out_where_other_tools_remain(make_ap
     response = await post(app, PATH, ask(tools=[{"type": kind}, FUNCTION]))
     assert response.status == 200
     [warning] = [value for name, value in response.headers if name == "Warning"]
-    assert f"tools[0]: tools of type {kind} are not run here" in warning
+    assert f"tools[0]: tools of type {kind} are not supported" in warning
     assert [tool["type"] for tool in (await whole(response))["tools"]] == ["function"]
     assert engine.submitted[0][0].startswith("f,user:")
     assert (await refused(app, tools=[{"type": kind}]))["param"] == "tools[0]"
@@ -151,4 +151,4 @@ async def test_the_grammar_of_a_custom_tool_is_imposed_or_shown(make_app: MakeAp
     assert not [value for name, value in response.headers if name == "Warning"]
     assert "[a-d]" in engine.constraints[1]
     response = await post(app, PATH, {**body, "tools": [PATCH]})
-    assert "not enforced: the grammar has no x" in dict(response.headers)["Warning"]
+    assert "not enforced: the grammar has no rule x" in dict(response.headers)["Warning"]

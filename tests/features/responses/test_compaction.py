@@ -76,7 +76,7 @@ async def test_a_model_that_writes_nothing_gives_no_summary(make_app: MakeApp) -
     app, _ = await make_app(say(" "))
     response = await post(app, COMPACT, {"model": "m", "input": "hi"})
     assert response.status == 500
-    assert "no summary" in (await whole(response))["error"]["message"]
+    assert "did not write a summary" in (await whole(response))["error"]["message"]
 
 
 @pytest.mark.parametrize("content", [None, 3])
@@ -94,7 +94,7 @@ async def test_a_summary_of_another_server_is_left_out_with_a_warning(make_app: 
     for path, field in (("/v1/responses", "input"), ("/v1/conversations", "items")):
         response = await post(app, path, {"model": "m", field: items})
         assert response.status == 200
-        assert f"{field}[2] (compaction) are left out" in dict(response.headers)["Warning"]
+        assert f"{field}[2] (compaction) were left out" in dict(response.headers)["Warning"]
 
 
 def test_a_summary_replaces_what_is_before_it_but_the_users_messages() -> None:

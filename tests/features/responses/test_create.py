@@ -266,16 +266,16 @@ REFUSED: list[tuple[Any, ...]] = [
     ({"metadata": {"a": 1}}, "metadata", "must be a string"),
     ({"metadata": {str(i): "" for i in range(17)}}, "metadata", "no more than 16"),
     ({"truncation": "middle"}, "truncation", "'auto' or 'disabled'"),
-    ({"include": ["everything"]}, "include", "is not one of"),
-    ({"include": [{}]}, "include", "is not one of"),
+    ({"include": ["everything"]}, "include", "must be one of"),
+    ({"include": [{}]}, "include", "must be one of"),
     ({"tools": [{"type": "web_search"}]}, "tools[0]", "Only function tools are supported"),
-    ({"tools": [TOOL], "tool_choice": {"type": "function", "name": "h"}}, "tool_choice", "not among the tools"),
+    ({"tools": [TOOL], "tool_choice": {"type": "function", "name": "h"}}, "tool_choice", "is not in tools"),
     ({"tool_choice": "required"}, "tool_choice", "no tools are given"),
     ({"stream_options": {}}, "stream_options", "stream not set to true"),
     ({"stream": True, "stream_options": {"x": True}}, "stream_options", "unexpected stream options"),
     ({"store": False, "background": True}, "background", "needs store"),
     ({"store": False, "conversation": "conv_1"}, "conversation", "needs store"),
-    ({"previous_response_id": "resp_1", "conversation": "conv_1"}, "previous_response_id", "exclude each other"),
+    ({"previous_response_id": "resp_1", "conversation": "conv_1"}, "previous_response_id", "cannot be used together"),
     ({"prompt": {"id": "pmpt_1"}}, "prompt", "not supported"),
     ({"reasoning": {"context": "none"}}, "reasoning.context", "must be one of: auto, current_turn"),
     ({"context_management": [{"type": "compaction"}]}, "context_management", "not supported"),
@@ -360,7 +360,7 @@ async def test_a_form_that_cannot_be_imposed_gets_a_warning_or_is_refused_under_
     app, _ = await make_app(say("x"))
     response = await post(app, PATH, ask(text=text))
     assert response.status == 200
-    assert any(name == "Warning" and "text.format was not imposed" in value for name, value in response.headers)
+    assert any(name == "Warning" and "text.format was not enforced" in value for name, value in response.headers)
     strict, _ = await make_app(say("x"), strict_response_format=True)
     assert (await refused(strict, text=text))["param"].startswith("text.format")
     both = {"text": {"format": {"type": "json_object"}}, "response_format": {"type": "regex", "pattern": "a"}}

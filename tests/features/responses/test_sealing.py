@@ -23,7 +23,7 @@ from tests.features.responses.rules import PATH, Json, ask, respond, streamed
 TEMPLATE = "{% for m in messages %}{{ m.role }}:{{ m.reasoning_content }}:{{ m.content }};{% endfor %}"
 KEPT: Json = {"include": ["reasoning.encrypted_content"]}
 ASK: Json = {"store": False, **KEPT}
-DAMAGED = "it is damaged, or was made with another key"
+DAMAGED = "it is damaged, or was encrypted with another key"
 USER: Json = {"role": "user", "content": "hi"}
 
 
@@ -90,10 +90,10 @@ async def test_an_agent_goes_on_without_wrong_foreign_and_cut_content(make_app: 
         "=" * 100_000,
     ):
         wrong = {**item, "encrypted_content": content}
-        assert await unread(app, [USER, wrong]) == f"the encrypted content of input[1] is left out: {DAMAGED}"
+        assert await unread(app, [USER, wrong]) == f"the encrypted content of input[1] was left out: {DAMAGED}"
         assert engine.submitted[-1][0] == "user::hi;assistant:hm, ä:;", "the summary has it, too"
     assert DAMAGED in await unread(other, [USER, item])
-    assert "of input[1] and 1 more is left out" in await unread(other, [USER, item, USER, item])
+    assert "of input[1] and 1 more was left out" in await unread(other, [USER, item, USER, item])
     response = await post(app, PATH, ask([USER, {**item, "encrypted_content": 1}], **ASK))
     assert "must be a string" in (await whole(response))["error"]["message"]
     for nothing in (None, ""):
@@ -116,7 +116,7 @@ async def test_conversations_take_sealed_items_and_stored_turns_go_on(make_app: 
     made = await post(app, "/v1/conversations", wrong)
     added = await post(app, f"/v1/conversations/{(await whole(made))['id']}/items", wrong)
     for response in (made, added):
-        assert f"the encrypted content of items[1] is left out: {DAMAGED}" in dict(response.headers)["Warning"]
+        assert f"the encrypted content of items[1] was left out: {DAMAGED}" in dict(response.headers)["Warning"]
 
 
 @pytest.mark.parametrize("path", [PATH, "/v1/conversations"])
@@ -152,9 +152,9 @@ async def test_a_key_file_outlives_the_server_and_keys_can_be_replaced(make_app:
     ("content", "says"),
     [
         (None, "No such file"),
-        (b"", "must hold keys"),
-        (b"secret\n", "must hold keys"),
-        (b"\xff" * 44, "must hold keys"),
+        (b"", "must contain keys"),
+        (b"secret\n", "must contain keys"),
+        (b"\xff" * 44, "must contain keys"),
     ],
 )
 async def test_a_wrong_key_file_stops_the_start(
@@ -180,7 +180,7 @@ async def test_without_the_package_responses_say_so_and_sealed_items_are_read_by
     assert "encrypted_content" not in thought
     assert thought["summary"]
     response = await post(app, PATH, ask([USER, {**thought, "encrypted_content": "x"}], **ASK))
-    assert "input[1] is left out: sealed reasoning needs cryptography" in str(response.headers)
+    assert "input[1] was left out: encrypted reasoning needs cryptography" in str(response.headers)
     assert engine.submitted[-1][0] == "user::hi;assistant:hm, ä:;"
     app, _ = await thinking(make_app, reasoning_key_file=str(key_file))
     with pytest.raises(StartError, match=r"^--reasoning_key_file needs cryptography"):

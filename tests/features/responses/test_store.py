@@ -399,7 +399,7 @@ async def test_a_restart_loses_nothing(open_app: OpenApp, kept_in: str) -> None:
 
 
 def test_a_store_without_a_directory_is_a_wrong_option() -> None:
-    with pytest.raises(WrongOptions, match="--response_store none/x: there is no directory"):
+    with pytest.raises(WrongOptions, match="--response_store none/x: the directory"):
         parse(["serve", "org/none", "--response_store", "none/x"], {})
 
 

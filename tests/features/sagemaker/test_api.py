@@ -103,7 +103,7 @@ async def test_models_that_make_images_or_speak(task: str, body: dict[str, Any],
 
 async def test_a_model_that_transcribes_takes_a_form_only() -> None:
     app = App(Config(fake_engine=True), [make_model(Config(fake_engine=True, model_name="e", task="speech2text"))])
-    with pytest.raises(BadRequest, match="no JSON object here"):
+    with pytest.raises(BadRequest, match="no JSON objects at this path"):
         endpoint({"input": "hello"}, app.services)
     await app.close()
 

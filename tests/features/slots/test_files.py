@@ -181,7 +181,7 @@ def test_a_number_of_tokens_that_no_file_has_allocates_nothing(saved):
 
 def test_a_file_of_another_model_is_refused(saved):
     path, _, kind, _ = saved
-    with pytest.raises(BadRequest, match="not saved with this model"):
+    with pytest.raises(BadRequest, match="saved with another model"):
         act(with_slots(path, kind=kind, fingerprint=bytes(32)), "restore", 0, FILE)
 
 
@@ -239,5 +239,5 @@ def test_the_files_have_a_limit_together(saved):
 def test_a_directory_to_which_others_could_write_is_refused(tmp_path):
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
-    with pytest.raises(StartError, match="others could write"):
+    with pytest.raises(StartError, match="other users can write"):
         with_slots(tmp_path / "open")

@@ -128,7 +128,7 @@ def test_the_real_helper_distinguishes_good_from_wrong_and_survives_what_kills_i
         assert check({"type": "regex", "pattern": "[a-z]{3}"})
     finally:
         checker.stop()
-    assert "ended with status" in caplog.text
+    assert "exited with status" in caplog.text
 
 
 def test_one_that_was_ended_while_it_waited_is_no_grammars_fault(make):

@@ -349,7 +349,7 @@ def test_a_bad_schema_of_one_tool_becomes_any_object_and_is_reported() -> None:
     built = constraint.build(
         OutputConstraint(tool_calls="required"), context("devstral", tool("a", {"type": "nope"}), tool("b"))
     )
-    assert built.notices == ["the schema of the tool a is not imposed: 'nope' is not a type"]
+    assert built.notices == ["the schema of the tool a is not enforced: 'nope' is not a type"]
     assert "[TOOL_CALLS]a[ARGS]" in built.tag
     assert "[TOOL_CALLS]b[ARGS]" in built.tag
 
@@ -357,7 +357,7 @@ def test_a_bad_schema_of_one_tool_becomes_any_object_and_is_reported() -> None:
 def test_keywords_that_are_not_imposed_are_reported() -> None:
     parameters = {"type": "object", "properties": {"a": {"type": "string", "pattern": "(?=x)y"}}}
     built = constraint.build(OutputConstraint(tool_calls="required"), context("hermes3", tool("f", parameters)))
-    assert built.notices == ["not imposed in the schema of the tool f: pattern"]
+    assert built.notices == ["not enforced in the schema of the tool f: pattern"]
 
 
 @pytest.mark.parametrize("family", registry().tool_names)
@@ -375,7 +375,7 @@ def test_a_format_that_is_wrong_is_dropped_unless_it_must_be() -> None:
     asked = OutputConstraint(format={"type": "regex", "pattern": "("})
     left, _, notice = constraint.relax(asked, context(None), GrammarInvalid("no"))
     assert left.format is None
-    assert notice == "response_format was not imposed: no"
+    assert notice == "response_format was not enforced: no"
     for error in (GrammarInvalid("no"), GrammarTooComplex("much")):
         must = OutputConstraint(format=asked.format, param="guided_regex", strict=isinstance(error, GrammarInvalid))
         with pytest.raises(type(error)):
@@ -386,7 +386,7 @@ def test_tools_lose_their_schemas_before_the_call_is_given_up() -> None:
     asked, place = OutputConstraint(tool_calls="required"), context("hermes3", tool())
     asked, place, notice = constraint.relax(asked, place, GrammarTooComplex("much"))
     assert asked.tool_calls == "required"
-    assert notice == "the schemas of the tools are not imposed: much"
+    assert notice == "the schemas of the tools are not enforced: much"
     assert constraint.build(asked, place).notices == []
     with pytest.raises(GrammarTooComplex):
         constraint.relax(asked, place, GrammarTooComplex("much"))

@@ -28,7 +28,7 @@ TOLD: list[tuple[Any, tuple[str, ...], tuple[str, ...]]] = [
     ({"$defs": {"d": {"type": "string", "format": "date", "maxLength": 3}}}, *[("lengths beside a format",)] * 2),
     ({"type": "string", "format": "shoe"}, ("format shoe",), ("format shoe",)),
     ({"type": "string", "format": "uuid"}, (), ()),
-    ({"$ref": "#name"}, ("$ref to elsewhere",), ("$ref to elsewhere",)),
+    ({"$ref": "#name"}, ("$ref outside of the schema",), ("$ref outside of the schema",)),
     ({"$ref": "#/$defs/a"}, (), ()),
     ({"$dynamicRef": "#a"}, ("$dynamicRef",), ("$dynamicRef",)),
     ({"dependencies": {"a": ["b"]}}, ("dependencies",), ("dependencies",)),

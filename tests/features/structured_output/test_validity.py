@@ -39,7 +39,7 @@ WRONG: list[tuple[Any, str]] = [
     ({"uniqueItems": "yes"}, "'yes' at #/uniqueItems is not true or false"),
     ({"enum": "a"}, "'a' at #/enum is not a list of values"),
     ({"$ref": 5}, "5 at #/$ref is not a string"),
-    ({"properties": {"a": {"$ref": "#/$defs/x"}}}, "'#/$defs/x' at #/properties/a/$ref leads to no schema"),
+    ({"properties": {"a": {"$ref": "#/$defs/x"}}}, "'#/$defs/x' at #/properties/a/$ref does not point to a schema"),
     ({"$defs": {"d": {"type": "x"}}}, "'x' at #/$defs/d/type"),
     ({"not": {"type": "x"}}, "#/not/type"),
     ({"if": {}, "then": {"type": "x"}}, "#/then/type"),
@@ -82,7 +82,7 @@ ENDLESS: list[Any] = [
 
 @pytest.mark.parametrize("schema", ENDLESS)
 def test_what_requires_itself_is_refused(schema: Any) -> None:
-    with pytest.raises(SchemaInvalid, match="no value that ends"):
+    with pytest.raises(SchemaInvalid, match="no finite value satisfies"):
         check(schema)
 
 

@@ -17,8 +17,8 @@ WITHOUT = {"without": "structured_output", "tool_parser": "hermes3"}
 SCHEMA = {"type": "object"}
 NAMED = {"type": "function", "function": {"name": "f"}}
 STRICT = {"type": "function", "function": {**TOOL["function"], "strict": True}}
-ASKED = "asks for structured output, which this server was started without"
-CALL = "tool_choice requires a call, which takes structured output, which this server was started without"
+ASKED = "needs structured output, which is off on this server"
+CALL = "a tool_choice that requires a call needs structured output, which is off on this server"
 
 
 REFUSED: list[tuple[dict[str, Any], str, str]] = [

@@ -109,7 +109,7 @@ def test_text_at_stdin_goes_behind_the_prompt(
 @pytest.mark.parametrize(
     ("argv", "status", "message"),
     [
-        (["URL", "--model", "x", "hi"], 1, "URL has no model x; there are embedder, m"),
+        (["URL", "--model", "x", "hi"], 1, "URL has no model x; its models are: embedder, m"),
         (["URL", "hi"], 1, "400 Bad Request: too long"),
         (["http://127.0.0.1:1", "hi"], 1, "no answer from http://127.0.0.1:1: Connection refused"),
         (["http://", "hi"], 2, "http:// is not the address of a server"),
@@ -161,8 +161,8 @@ def test_fields_are_set_for_all_further_requests(
         ("/set messages []", "there is no field messages to set (docs/fields.md lists them)"),
         ("/set temperature 3", "temperature out of range"),
         ("/set temperature warm", "temperature is not a valid number"),
-        ("/retry", "nothing was asked yet"),
-        ("/model x", "URL has no model x; there are embedder, m"),
+        ("/retry", "nothing has been asked yet"),
+        ("/model x", "URL has no model x; its models are: embedder, m"),
         ("/save", "/save FILE"),
         ("/save /no/such/file", "/no/such/file: No such file or directory"),
     ],
@@ -198,7 +198,7 @@ def test_a_question_without_an_answer_is_retried(script: ScriptedServer, convers
     commanded(conversation, "/retry")
     assert [message["content"] for message in conversation.request()["messages"]] == ["Be short.", "A colour?", "Red"]
     commanded(conversation, "/clear")
-    with pytest.raises(CommandFailed, match="nothing was asked yet"):
+    with pytest.raises(CommandFailed, match="nothing has been asked yet"):
         commanded(conversation, "/retry")
 
 

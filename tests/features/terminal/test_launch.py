@@ -85,19 +85,23 @@ def test_the_agent_takes_the_place_of_the_command(script: ScriptedServer, path: 
         "org/m": {"name": "org/m", "limit": {"context": 8192, "output": 2048}}
     }
     assert done.stderr == (
-        "lean_ovms launch: org/m takes 8192 tokens, and the first prompt of opencode has about 13700\n"
+        "lean_ovms launch: the context of org/m has 8192 tokens, but the first prompt of opencode has about 13700\n"
     )
 
 
 @pytest.mark.parametrize(
     ("argv", "status", "message"),
     [
-        (["claude", "URL"], 1, "claude is not installed: npm install -g @anthropic-ai/claude-code"),
+        (["claude", "URL"], 1, "claude is not installed; to install it: npm install -g @anthropic-ai/claude-code"),
         (["claud", "URL"], 2, "there is no agent claud (did you mean claude?)"),
         (["vim", "URL"], 2, "there is no agent vim (there are claude, codex, opencode, aider, qwen)"),
-        (["aider", "URL", "--print", "file.py"], 2, "unrecognized arguments: file.py (words for aider go behind --)"),
+        (
+            ["aider", "URL", "--print", "file.py"],
+            2,
+            "unrecognized arguments: file.py (arguments for aider must follow --)",
+        ),
         (["aider", "unix:/s", "--print"], 2, "an agent cannot use a Unix socket; start the server with a port"),
-        (["aider", "URL", "--print", "--model", "x"], 1, "URL has no model x; there are org/m"),
+        (["aider", "URL", "--print", "--model", "x"], 1, "URL has no model x; its models are: org/m"),
     ],
 )
 def test_what_went_wrong_is_one_line(

@@ -19,7 +19,7 @@ def test_a_repository_without_models_is_an_empty_list_with_a_note(
 @pytest.mark.parametrize(
     ("argv", "status", "message"),
     [
-        (("--source_model", "o/m", "--list_models"), 2, "--source_model and --list_models exclude"),
+        (("--source_model", "o/m", "--list_models"), 2, "--source_model and --list_models cannot be used"),
         (("--list_models", "--model_repository_path", "none"), 1, "none: no such directory"),
         (("--list_models", "--gguf_filename", "x.gguf"), 2, "--gguf_filename needs --source_model"),
     ],

@@ -123,7 +123,7 @@ def test_show_of_other_choices(models: Path, capsys: Capture) -> None:
     assert facts["chat template"].strip() == "openvino_tokenizer.xml"
     (path / "openvino_model.bin").write_bytes(b"")
     assert run("show", str(path)) == 0
-    assert "openvino_model.bin has 0 of " in shown(capsys)["weights"]
+    assert "openvino_model.bin is truncated, with 0 of " in shown(capsys)["weights"]
 
 
 def test_show_of_an_embeddings_model(models: Path, capsys: Capture) -> None:
@@ -152,8 +152,8 @@ def test_show_of_a_gguf_file(tmp_path: Path, capsys: Capture) -> None:
     ("argv", "message"),
     [
         ([], "give a model: a directory, a GGUF file, or the name of a pulled one"),
-        (["org/none"], "org/none is not here: lean_ovms pull org/none"),
-        (["org/none", "--without=hub"], "org/none is not here\n"),
+        (["org/none"], "org/none has not been pulled: lean_ovms pull org/none"),
+        (["org/none", "--without=hub"], "org/none has not been pulled\n"),
         (["./none"], "there is no model at none: no such directory"),
         (["."], "is not a complete OpenVINO model"),
         (["--pipline_type", "LM"], "unrecognized arguments: --pipline_type (did you mean --pipeline_type?)"),

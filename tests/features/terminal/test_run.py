@@ -75,6 +75,6 @@ def test_stdin_without_a_text_asks_nothing(
     monkeypatch.setattr(Client, "asked_for", lambda *_: "m", raising=False)
     assert run_command(commands()[command], ["demo"] if command == "run" else [], {}) == 2
     assert capsys.readouterr().err == (
-        f"lean_ovms {command}: there is no prompt: give it behind the model, or as text at stdin\n"
+        f"lean_ovms {command}: there is no prompt: give it after the model, or as text on stdin\n"
     )
     assert started == []

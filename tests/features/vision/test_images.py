@@ -93,7 +93,7 @@ async def test_a_text_only_model_refuses_images(make_app: MakeApp) -> None:
 
 
 CALL = {"id": "c", "type": "function", "function": {"name": "view", "arguments": "{}"}}
-LEFT_OUT = "[The tool returned an image here. It is left out: this model reads text only.]"
+LEFT_OUT = "[The tool returned an image, which was left out: this model reads text only]"
 LOOK, TEXT = {"role": "user", "content": "look"}, {"type": "text", "text": "p.png"}
 SOURCE = {"type": "base64", "media_type": "image/png", "data": RED.partition(",")[2]}
 RESULT = {"type": "tool_result", "tool_use_id": "c", "content": [TEXT, {"type": "image", "source": SOURCE}]}
@@ -132,7 +132,7 @@ async def test_an_agent_goes_on_where_its_tool_returned_an_image_to_a_text_only_
     app, engine = await make_app(say("fine"))
     response = await post(app, path, {"model": "m", **SAW[path]})
     assert response.status == 200
-    notice = "images that tools returned are left out: this model reads text only"
+    notice = "images returned by tools were left out: this model reads text only"
     assert [value for name, value in response.headers if name == "Warning"] == [f'299 lean_ovms "{notice}"']
     [(prompt, _)] = engine.submitted
     assert "p.png" in prompt
@@ -152,10 +152,10 @@ async def test_a_broken_image_of_a_tool_is_left_out_and_the_others_seen(make_app
     response = await post(app, path, orjson.loads(asked.replace(data, "aGVsbG8=")))
     assert response.status == 200
     [warning] = [value for name, value in response.headers if name == "Warning"]
-    assert "which a tool returned, is left out: " in warning
+    assert "returned by a tool, was left out: " in warning
     [(prompt, _)] = engine.submitted
     assert "p.png" in prompt
-    assert "[The tool returned content of the type image_url here. It is left out: " in prompt
+    assert "[The tool returned content of type image_url, which was left out: " in prompt
     assert engine.images == [()]
 
 
@@ -201,7 +201,7 @@ async def test_a_conversation_goes_on_in_which_the_model_or_a_tool_has_written_a
     app, engine = vision_app
     response = await chat(app, {"role": "user", "content": "how?"}, message, user("and", part(RED)))
     assert response.status == 200
-    assert "are read as plain text in messages of tools" in dict(response.headers)["Warning"]
+    assert "are treated as plain text" in dict(response.headers)["Warning"]
     [(prompt, _)] = engine.submitted
     assert prompt.count("<ov_genai_") == 1, "the tag of the image"
     assert "<image>" not in prompt
@@ -290,7 +290,7 @@ async def test_too_many_images_name_the_first_that_is_too_many(make_app: MakeApp
     app, engine = await make_app(say("fine"), max_images=2)
     engine.info = replace(INFO, vision=True)
     message, param = await refusal(app, user(*[part(RED)] * 3))
-    assert "more than this server's limit: 2" in message
+    assert "more than this server's limit of 2" in message
     assert param == "messages[0].content[2].image_url.url"
 
 
@@ -299,7 +299,7 @@ async def test_pixels_of_all_images_together_have_a_limit(make_app: MakeApp) -> 
     engine.info = replace(INFO, vision=True)
     assert (await chat(app, user(part(RED), part(RED)))).status == 200, "the same image counts once"
     message, param = await refusal(app, user(part(RED), part(BLUE)))
-    assert "larger than this server's limit: 10" in message
+    assert "larger than this server's limit of 10" in message
     assert param == "messages[0].content[1].image_url.url"
 
 

@@ -157,7 +157,7 @@ async def test_parts_without_an_address(content: Any, param: str, video_app: tup
 async def test_errors_speak_of_the_video_and_name_its_part(video_app: tuple[App, FakeEngine]) -> None:
     field = "messages[0].content[0].video_url.url"
     assert await refusal(video_app[0], part("data:video/mp4;base64," + "A" * 2000)) == (
-        "the video is larger than this server's limit: 1000 bytes",
+        "the video is larger than this server's limit of 1000 bytes",
         field,
     )
     message, param = await refusal(video_app[0], part("http://example.com/film.mp4"))

@@ -57,15 +57,19 @@ async def test_prompts_are_joined_as_ids(make_app: MakeApp) -> None:
     ("fields", "message", "param"),
     [
         ({"items": []}, "items must contain at least one item.", "items"),
-        ({"items": ["x"] * 129}, "items has 129 entries; the limit is 128", "items"),
-        ({"items": ["x", 5]}, "items[1] is not a string or an array of token ids", "items[1]"),
+        (
+            {"items": ["x"] * 129},
+            "items has 129 entries, more than this server's limit of 128 (--max_prompts)",
+            "items",
+        ),
+        ({"items": ["x", 5]}, "items[1] must be a string or an array of token ids", "items[1]"),
         ({"items": [[-1]]}, "items[0][0] is not a token id", "items[0]"),
         ({"items": None}, "items is missing", "items"),
-        ({"query": None}, "query is not a string or an array of token ids", "query"),
+        ({"query": None}, "query must be a string or an array of token ids", "query"),
         ({"query": [], "items": [[1], []]}, "query and items[1] are empty", "items[1]"),
         ({"label_token_ids": []}, "label_token_ids must contain at least one token ID.", "label_token_ids"),
         ({"label_token_ids": None}, "label_token_ids is missing", "label_token_ids"),
-        ({"label_token_ids": [1] * 129}, "label_token_ids must have no more than 128 ids", "label_token_ids"),
+        ({"label_token_ids": [1] * 129}, "label_token_ids must have no more than 128 token ids", "label_token_ids"),
         (
             {"label_token_ids": [1, 257]},
             "label_token_id 257 is out of vocabulary range [0, 257). Please provide valid token IDs.",

@@ -96,7 +96,7 @@ async def test_messages_are_those_of_the_contract(make_app: MakeApp, fields: dic
 async def test_only_one_thing_is_tokenized(make_app: MakeApp, names: tuple[str, str]) -> None:
     values: dict[str, Any] = dict.fromkeys(SOURCES, "a") | {"messages": [{"role": "user", "content": "x"}]}
     error = (await ask(make_app, "/tokenize", **{name: values[name] for name in names}))["error"]
-    assert (error["message"], error["param"]) == (f"{names[0]} and {names[1]} exclude each other", names[1])
+    assert (error["message"], error["param"]) == (f"{names[0]} and {names[1]} cannot be used together", names[1])
 
 
 async def test_vllms_body_with_a_prompt_and_with_messages(make_app: MakeApp) -> None:

@@ -150,15 +150,19 @@ async def test_what_a_model_does_not_have_is_ignored_with_a_warning(make_voice: 
         ({"input": ""}, "input", "input is empty"),
         ({"input": " \n"}, "input", "input is empty"),
         ({"input": "\u200b\ufeff"}, "", ""),
-        ({"input": "x" * 4097}, "input", "input has 4097 characters, more than 4096"),
+        ({"input": "x" * 4097}, "input", "input has 4097 characters, more than this server's limit of 4096"),
         ({"input": ONE, "voice": "alloy"}, "voice", "Requested voice 'alloy' not found in available voices: low, loud"),
         ({"input": ONE, "voice": 5}, "voice", "voice is not a string or an object with an id"),
         ({"input": ONE, "voice": {}}, "voice", "voice is not a string or an object with an id"),
         ({"input": ONE, "speed": 0.2}, "speed", "speed must be between speed_min (0.25) and speed_max (4)"),
-        ({"input": ONE, "response_format": "aac"}, "response_format", "aac is not supported; there are wav, pcm,"),
-        ({"input": ONE, "response_format": "x"}, "response_format", "response_format 'x' is not known; there are"),
+        ({"input": ONE, "response_format": "aac"}, "response_format", "aac is not supported; it must be one of: wav,"),
+        (
+            {"input": ONE, "response_format": "x"},
+            "response_format",
+            "response_format 'x' is unknown; it must be one of:",
+        ),
         ({"input": ONE, "stream_format": "x"}, "stream_format", "stream_format must be audio or sse"),
-        ({"input": ONE, "language": "xx"}, "language", "language must be one of en-us, de"),
+        ({"input": ONE, "language": "xx"}, "language", "language must be one of: en-us, de"),
     ],
 )
 async def test_refusals(make_voice: MakeVoice, body: dict[str, Any], param: str, message: str) -> None:
@@ -199,10 +203,10 @@ async def test_models_of_other_tasks(make_voice: MakeVoice) -> None:
     response = await post(app, PATH, {"model": "chat", "input": ONE})
     error = (await whole(response))["error"]
     assert (response.status, error["code"], error["param"]) == (404, "wrong_task", "model")
-    assert "does text generation, not text to speech" in error["message"]
+    assert "is for text generation, not for text to speech" in error["message"]
     response = await post(app, "/v1/chat/completions", {"model": "v", "messages": [{"role": "user", "content": "x"}]})
     assert response.status == 404
-    assert "it is served under /v1/audio/speech" in (await whole(response))["error"]["message"]
+    assert "use it at /v1/audio/speech" in (await whole(response))["error"]["message"]
     await data(await post(app, PATH, {"input": ONE}))  # without a name, the model that speaks answers
 
 

@@ -131,7 +131,9 @@ async def test_a_text_of_which_the_model_makes_no_sound_is_refused(monkeypatch: 
     model, engine = await fake_voice()
     sound = np.zeros(8, np.float32)
     monkeypatch.setattr(engine.synthesizer, "_speak", lambda text, _: sound[: 8 if "a" in text else 0])
-    with pytest.raises(BadRequest, match="input has nothing that this model can speak; language is one of en-us, de"):
+    with pytest.raises(
+        BadRequest, match="input contains nothing that this model can speak; language must be one of: en-us, de"
+    ):
         await spoken(model, "\N{GRINNING FACE}")
     assert len(await spoken(model, "\N{GRINNING FACE} " * SHORT + "\nand words")) == 1
 

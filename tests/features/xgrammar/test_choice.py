@@ -38,7 +38,7 @@ def test_the_packages_are_looked_for_and_not_imported(monkeypatch):
 def test_the_paged_engine_without_the_packages_says_how_to_install_them(monkeypatch):
     monkeypatch.setattr(library, "MODULES", PACKAGES[False])
     config = Config(pipeline_type="PAGED", structured_output_backend="xgrammar")
-    with pytest.raises(StartError, match="without the package xgrammar; pip install --no-deps xgrammar=="):
+    with pytest.raises(StartError, match="the package xgrammar; install it with: pip install --no-deps xgrammar=="):
         assemble.load(config, settings.resolve(Config(), 1 << 30))
 
 
@@ -60,7 +60,7 @@ def test_without_the_feature_the_paged_engine_does_not_take_another_library_by_i
 
 def test_one_version_is_named_everywhere():
     root = Path(__file__).parents[3]
-    command = XGrammarLibrary.install.removesuffix(" installs it")
+    command = XGrammarLibrary.install.removeprefix("install it with: ")
     assert f"\n{command}\n" in (root / "lean_ovms/features/xgrammar/README.md").read_text("utf-8")
     setup = configparser.ConfigParser()
     setup.read(root / "setup.cfg", "utf-8")

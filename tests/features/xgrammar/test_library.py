@@ -128,8 +128,8 @@ def test_a_regular_expression_that_it_cannot_impose_is_refused(library):
         ({"properties": {"not": {"type": "string"}}}, []),
         ({"type": "integer", "multipleOf": 5}, []),
         ({"type": "number", "multipleOf": 5}, ["multipleOf"]),
-        ({"oneOf": [{"type": "string"}, {"type": "null"}]}, ["oneOf (it is taken as anyOf)"]),
-        ({"anyOf": [{"type": "string"}], "maxLength": 3}, ["what stands beside anyOf"]),
+        ({"oneOf": [{"type": "string"}, {"type": "null"}]}, ["oneOf (treated as anyOf)"]),
+        ({"anyOf": [{"type": "string"}], "maxLength": 3}, ["keywords beside anyOf"]),
         ({"type": "string", "pattern": "a+", "maxLength": 3}, ["lengths beside a pattern"]),
     ],
 )
@@ -140,7 +140,7 @@ def test_what_it_ignores_in_a_schema_is_told(library, value, notices):
 @pytest.mark.parametrize("family", ["pythonic", "gemma4", "functiongemma", "lfm2"])
 def test_calls_in_a_notation_of_their_own_are_held_to_its_syntax_alone(library, family):
     form = build(OutputConstraint(tool_calls="required"), grammars.context(family, None, TOOL)).tag
-    assert library.check(form, GrammarBounds()).notices == ("the arguments' schemas in the notation of this model",)
+    assert library.check(form, GrammarBounds()).notices == ("the schemas of arguments in this model's notation",)
     values = {
         "pythonic": '[f(x=1, y="a", z=[True, {"b": None}])]',
         "lfm2": "<|tool_call_start|>[f(x=-1.5)]<|tool_call_end|>",
@@ -257,7 +257,7 @@ def test_the_process_compiles_and_is_killed_when_it_takes_too_long():
         with pytest.raises(GrammarInvalid, match="not defined"):
             checker.ask(grammar("root ::= x"), GrammarBounds())
         checker.settings = CheckerSettings(model_dir="", width=0, timeout_s=0.3, memory_bytes=0, probe_s=0)
-        with pytest.raises(GrammarTooComplex, match="compiling it takes more than"):
+        with pytest.raises(GrammarTooComplex, match="compiling it took more than"):
             checker.ask(constraint({"type": "regex", "pattern": "([a-z]{1,90}[0-9a-z]{1,90}){1,100}"}), GrammarBounds())
         assert checker.pid is None
     finally:
@@ -279,7 +279,7 @@ def test_torch_is_not_imported_where_it_is_installed(tmp_path):
 
 def test_another_version_says_so(monkeypatch):
     monkeypatch.setattr(core, "accept", lambda matcher, token: False)
-    with pytest.raises(core.NotUsable, match="xgrammar cannot be used: it matches otherwise than expected"):
+    with pytest.raises(core.NotUsable, match="xgrammar cannot be used: a test grammar did not match as expected"):
         core.load.__wrapped__()
 
 

@@ -95,7 +95,7 @@ def test_the_reserve_has_an_end_and_the_newest_stays() -> None:
 def test_heads_in_the_reserve() -> None:
     keeper = limits()
     keeper.check_head(RequestHead("GET", "/health", "", {}, 0, True))
-    with pytest.raises(Unavailable, match="too many connections"):
+    with pytest.raises(Unavailable, match="the server has too many open connections"):
         keeper.check_head(RequestHead("GET", "/v1/models", "", {}, 0, True))
 
 

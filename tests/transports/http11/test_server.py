@@ -121,7 +121,7 @@ async def test_both_wildcards_on_one_port() -> None:
 async def test_a_second_port_for_ollamas_clients() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(StartError, match=r"choose another port with --ollama_port \(0: none\)"):
+        with pytest.raises(StartError, match=r"set another port with --ollama_port \(0: none\)"):
             await Server(config(ollama_port=port), ok).start()
     async with serving(ok, ollama_port=port) as server:
         first, second = server.addresses
@@ -132,7 +132,7 @@ async def test_a_second_port_for_ollamas_clients() -> None:
 
 def test_the_second_port_is_another_one() -> None:
     for options in ({"rest_port": 11434}, {"unix_socket": "s"}):
-        with pytest.raises(StartError, match="--ollama_port is a port besides"):
+        with pytest.raises(StartError, match="--ollama_port must differ from"):
             config(ollama_port=11434, **options)
 
 
@@ -169,7 +169,7 @@ async def test_a_port_that_needs_a_privilege_is_named_with_its_option(
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(sockets, "_bind_one", refuse)
-    with pytest.raises(StartError, match=f"need a privilege: choose another one with --{option}$"):
+    with pytest.raises(StartError, match=f"need privileges: choose another port with --{option}$"):
         await sockets.bind("127.0.0.1", 80, option=option)
 
 
@@ -180,7 +180,9 @@ async def test_two_servers_share_a_port_only_where_both_allow_it() -> None:
     old = Server(config(reuse_port=True), partial(name, which="old"), vital)
     await old.start()
     port = int(old.addresses[0].rpartition(":")[2])
-    with pytest.raises(StartError, match=rf":{port}: Address already in use; stop what listens there, or") as found:
+    with pytest.raises(
+        StartError, match=rf":{port}: Address already in use; stop the program that uses it, or"
+    ) as found:
         await Server(config(rest_port=port), ok).start()
     assert found.value.temporary
     new = Server(config(rest_port=port, reuse_port=True), partial(name, which="new"), vital)
@@ -199,7 +201,7 @@ async def test_two_servers_share_a_port_only_where_both_allow_it() -> None:
 async def test_a_port_of_a_server_that_does_not_share_it_is_named() -> None:
     async with serving(ok) as server:
         port = int(server.addresses[0].rpartition(":")[2])
-        with pytest.raises(StartError, match="what listens there, which was started without --reuse_port, or"):
+        with pytest.raises(StartError, match="the program that uses it, which was started without --reuse_port, or"):
             await Server(config(rest_port=port, reuse_port=True), ok).bind()
         assert (await ask(server)).endswith(b"ok")
 
@@ -318,7 +320,7 @@ async def test_a_tls_certificate_that_is_replaced_is_used_once_it_is_whole(
     async with serving(ok, ssl_certfile=str(cert), ssl_keyfile=str(key)) as server:
         assert (await ask(server, ssl=tls_client())).endswith(b"ok")
         shutil.copy(OTHER_CERT, cert)
-        await until(lambda: logged("the old certificate stays in use: cannot use"))
+        await until(lambda: logged("the old certificate is kept: cannot use"))
         assert (await ask(server, ssl=tls_client())).endswith(b"ok")
         shutil.copy(OTHER_KEY, key)
         await until(lambda: logged(f"certificate reloaded from {cert}"))
@@ -360,8 +362,8 @@ async def test_wrong_certificates_stop_the_start(tmp_path: Path) -> None:
     empty, none = str(tmp_path / "empty"), str(tmp_path / "none")
     Path(empty).write_text("")
     for cert, key, says in (
-        (CERT, CERT, "cannot use --ssl_certfile and --ssl_keyfile: they must hold a certificate and a private key"),
-        (empty, KEY, "cannot use --ssl_certfile and --ssl_keyfile: they must hold a certificate and a private key"),
+        (CERT, CERT, "cannot use --ssl_certfile and --ssl_keyfile: they must contain a certificate and a private key"),
+        (empty, KEY, "cannot use --ssl_certfile and --ssl_keyfile: they must contain a certificate and a private key"),
         (CERT, OTHER_KEY, "cannot use --ssl_certfile and --ssl_keyfile: the key belongs to another certificate"),
         (none, KEY, f"--ssl_certfile {none}: No such file or directory"),
         (CERT, none, f"--ssl_keyfile {none}: No such file or directory"),
@@ -370,7 +372,7 @@ async def test_wrong_certificates_stop_the_start(tmp_path: Path) -> None:
             await Server(config(ssl_certfile=cert, ssl_keyfile=key), ok).start()
     for authorities, says in (
         (none, "No such file or directory"),
-        (empty, "it must hold certificates"),
+        (empty, "it must contain certificates"),
         (KEY, "it must"),
     ):
         with pytest.raises(StartError, match=rf"^--ssl_ca_certs {re.escape(authorities)}: {says}[^\n]*$"):

@@ -23,7 +23,7 @@ FORBIDDEN = np.float32(-np.inf)
 FIRST = 64
 """The number of tokens that are checked first when looking for a token that is not forbidden; mostly one is among
 them."""
-NONE_LEFT = "no token is left that the request allows"
+NONE_LEFT = "the request allows no further token"
 
 
 def edit(row: LogitsRow, sequence: Sequence) -> None:

@@ -31,12 +31,12 @@ ENDED = ("completed", "failed", "expired", "cancelled")
 UNSENT = {"batch_cancelled": "canceled", "batch_expired": "expired"}
 """The type of a result by the code of its error."""
 FIELDS = FieldSet((
-    Field("requests", "array", "the requests: each has a custom_id, and params, which are the body of a message",
+    Field("requests", "array", "the requests, each with a custom_id, and with the body of a message as params",
         required=True, schema={"minItems": 1, "items": {"type": "object", "required": ["custom_id", "params"]}}),
 ))  # fmt: skip
 
 
-@RouteDoc("Start a batch of messages, with --files_path", body=FIELDS, errors=(404, 501))
+@RouteDoc("Start a batch of messages; needs --files_path", body=FIELDS, errors=(404, 501))
 async def handle_create(request: Request, services: Services) -> Response:
     service = BatchService.of(services)
     total, data = await services.parse_body(request, _lines)
@@ -68,31 +68,33 @@ def _line(request: Any) -> Json:
     return {"custom_id": given.get("custom_id"), "method": "POST", "url": URL, "body": given.get("params")}
 
 
-@RouteDoc("The batches of messages that this client has made", query=PAGE, errors=(501,))
+@RouteDoc("The batches of messages that this client has created", query=PAGE, errors=(501,))
 async def handle_list(request: Request, services: Services) -> Response:
     bodies = BatchService.of(services).storage.of_client(BATCH, owner())
     return json(page([_shown(body) for body in bodies], request.query))
 
 
-@RouteDoc("A batch of messages, and how many of its requests are done", errors=(501,))
+@RouteDoc("The state of a batch of messages, with the number of completed requests", errors=(501,))
 async def handle_get(request: Request, services: Services) -> Response:
     return json(_shown(BatchService.of(services).storage.find(BATCH, request.ids[0]).body))
 
 
-@RouteDoc("Cancel a batch of messages; what is done stays", errors=(409, 501))
+@RouteDoc("Cancel a batch of messages; completed results are kept", errors=(409, 501))
 async def handle_cancel(request: Request, services: Services) -> Response:
     service = BatchService.of(services)
     return json(_shown(await service.cancel(service.storage.find(BATCH, request.ids[0]))))
 
 
-@RouteDoc("Delete a batch of messages that has ended, and its results", errors=(400, 501))
+@RouteDoc("Delete a batch of messages that has ended, with its results", errors=(400, 501))
 async def handle_delete(request: Request, services: Services) -> Response:
     service, name = BatchService.of(services), request.ids[0]
     await service.delete(service.storage.find(BATCH, name))
     return json({"id": name, "type": "message_batch_deleted"})
 
 
-@RouteDoc("The results of a batch of messages, a line each", answer="application/x-jsonl", errors=(400, 501))
+@RouteDoc(
+    "The results of a batch of messages, one line for each request", answer="application/x-jsonl", errors=(400, 501)
+)
 async def handle_results(request: Request, services: Services) -> Response:
     service = BatchService.of(services)
     body = service.storage.find(BATCH, request.ids[0]).body

@@ -40,7 +40,7 @@ def to_messages(system: Any, messages: list[Any]) -> tuple[list[Json], list[str]
     for place, message in enumerate(messages):
         _add(found, message, f"messages.{place}", unshown)
     if all(message["role"] == "system" for message in found):
-        raise BadRequest("messages: no message of a user or an assistant has content", param="messages")
+        raise BadRequest("messages: at least one message of a user or an assistant must have content", param="messages")
     warnings = unshown_line([place for _, place in unshown], [block["type"] for block, _ in unshown])
     return list(map(_joined, found)), warnings
 
@@ -90,13 +90,13 @@ def _part(text: str) -> Json:
 
 def _object(block: Any, param: str) -> Json:
     if not isinstance(block, dict) or not isinstance(block.get("type"), str):
-        raise BadRequest(f"{param}: a block is an object with a type", param=param)
+        raise BadRequest(f"{param}: each block must be an object with a type", param=param)
     return block
 
 
 def _add(found: list[Json], message: Any, param: str, unshown: list[Block]) -> None:
     if not isinstance(message, dict):
-        raise BadRequest(f"{param}: a message is an object", param=param)
+        raise BadRequest(f"{param}: each message must be an object", param=param)
     role, content = message.get("role"), message.get("content")
     if role not in ROLES:
         raise BadRequest(f"{param}.role must be one of: {', '.join(ROLES)}", param=f"{param}.role")
@@ -239,9 +239,11 @@ def _tool_use(block: Json, param: str) -> Json:
 
 
 def _unsupported(kind: str, param: str) -> BadRequest:
-    known = "text, image, document (as text), search_result, tool_use, tool_result, thinking, redacted_thinking, and "
-    known += "of OpenAI input_audio and audio_url"
-    return _NotRead(f"{param}.type: blocks of type {kind[:60]!r} are not read; read are {known}", param=param)
+    known = "text, image, document, search_result, tool_use, tool_result, thinking, redacted_thinking, and the "
+    known += "OpenAI types input_audio and audio_url"
+    return _NotRead(
+        f"{param}.type: blocks of type {kind[:60]!r} are not supported; supported types are {known}", param=param
+    )
 
 
 def _text(block: Json, param: str) -> str:
@@ -283,7 +285,7 @@ def _image(block: Json, param: str) -> list[Json]:
     source, at = block.get("source"), f"{param}.source"
     kind = source.get("type") if isinstance(source, dict) else None
     if not isinstance(source, dict) or kind not in ("base64", "url"):
-        raise _NotRead(f"{at}: images are read from sources of type base64 and url", param=at)
+        raise _NotRead(f"{at}.type must be base64 or url", param=at)
     names = ("url",) if kind == "url" else ("media_type", "data")
     for name in names:
         if not isinstance(source.get(name), str):
@@ -319,7 +321,7 @@ def _document(block: Json, param: str) -> list[Json]:
         if not isinstance(source.get("data"), str):
             raise BadRequest(f"{at}.data: Field required", param=f"{at}.data")
         return [*head, {"type": "file", "file": {"file_data": source["data"]}}]
-    raise _NotRead(f"{at}: documents are read as text or as PDF in base64, not as file; send their text", param=at)
+    raise _NotRead(f"{at}: a document must be a text or a PDF in base64; files and URLs are not supported", param=at)
 
 
 def _search_result(block: Json, param: str) -> list[Json]:

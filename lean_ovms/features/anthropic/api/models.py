@@ -24,7 +24,7 @@ async def handle_one(request: Request, services: Services) -> Response:
     [name] = request.ids
     model = services.registry.get(name)
     if not model.listed:
-        raise ModelNotFound("the model is not ready", code="model_not_ready")
+        raise ModelNotFound("The model is not ready.", code="model_not_ready")
     return json(describe(model))
 
 

@@ -12,9 +12,9 @@ from ....types import Json
 
 DEFAULT_LIMIT, MAX_LIMIT = 20, 1000
 PAGE = FieldSet((
-    Field("after_id", "string", "the id of an item: go on behind it"),
-    Field("before_id", "string", "the id of an item: the page before it"),
-    Field("limit", "uint", "most items of a page", low=1, high=MAX_LIMIT, default=DEFAULT_LIMIT,
+    Field("after_id", "string", "id of the item after which the page begins"),
+    Field("before_id", "string", "id of the item before which the page ends"),
+    Field("limit", "uint", "maximum number of items in a page", low=1, high=MAX_LIMIT, default=DEFAULT_LIMIT,
         outside=f"limit must be from 1 to {MAX_LIMIT}"),
 ))  # fmt: skip
 

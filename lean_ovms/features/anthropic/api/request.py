@@ -93,12 +93,12 @@ def read_tools(tools: list[Any] | None) -> list[Json] | None:
 
 def _tool(tool: Any, param: str) -> Json:
     if not isinstance(tool, dict):
-        raise BadRequest(f"{param}: a tool is an object", param=param)
+        raise BadRequest(f"{param}: each tool must be an object", param=param)
     kind = tool.get("type") or "custom"
     if kind != "custom":
         raise BadRequest(
-            f"{param}.type: {str(kind)[:60]!r} is run by Anthropic's servers or has a schema known to its models only; "
-            "this server offers the client's own tools (name, description, input_schema)",
+            f"{param}.type: {str(kind)[:60]!r} is a tool of Anthropic's servers or models, which is not supported; "
+            "use a tool of your own, with name, description and input_schema",
             param=f"{param}.type",
         )
     if not isinstance(tool.get("name"), str) or not tool["name"]:

@@ -24,13 +24,13 @@ MAX_PAGE = 10000
 
 FIELDS = FieldSet((
     Field("file", "any", "the file", required=True, read=read_file, schema={"type": "string", "format": "binary"}),
-    Field("purpose", "string", "what it is for: only batch has a use here", required=True, choices=PURPOSES),
+    Field("purpose", "string", "purpose of the file; only batch is supported", required=True, choices=PURPOSES),
     expires_after("expires_after"),
 ))  # fmt: skip
-PAGE = FieldSet((*page_fields(MAX_PAGE, MAX_PAGE), Field("purpose", "string", "of these files only")))
+PAGE = FieldSet((*page_fields(MAX_PAGE, MAX_PAGE), Field("purpose", "string", "list only the files with this purpose")))
 
 
-@RouteDoc("Upload a file, with --files_path", body=FIELDS, form=True, errors=(413, 501))
+@RouteDoc("Upload a file; needs --files_path", body=FIELDS, form=True, errors=(413, 501))
 async def handle_upload(request: Request, services: Services) -> Response:
     service = BatchService.of(services)
     body = await services.offload.run(
@@ -45,13 +45,13 @@ async def handle_upload(request: Request, services: Services) -> Response:
     return json(made)
 
 
-@RouteDoc("The files that this client has made", query=PAGE, errors=(501,))
+@RouteDoc("The files that this client has uploaded or received from batches", query=PAGE, errors=(501,))
 async def handle_list(request: Request, services: Services) -> Response:
     storage, query = BatchService.of(services).storage, read_query(PAGE, request.query)
     return page_response(*storage.page(FILE, owner(), query, query["purpose"]))
 
 
-@RouteDoc("A file's object", errors=(501,))
+@RouteDoc("The properties of a file", errors=(501,))
 async def handle_get(request: Request, services: Services) -> Response:
     return json(BatchService.of(services).storage.find(FILE, request.ids[0]).body)
 
@@ -64,7 +64,7 @@ async def handle_delete(request: Request, services: Services) -> Response:
     return json({"id": name, "object": FILE, "deleted": True})
 
 
-@RouteDoc("A file's content", answer="application/octet-stream", errors=(501,))
+@RouteDoc("The content of a file", answer="application/octet-stream", errors=(501,))
 async def handle_content(request: Request, services: Services) -> Response:
     service, name = BatchService.of(services), request.ids[0]
     service.storage.find(FILE, name)

@@ -47,15 +47,15 @@ FIELDS = FieldSet((
     *shared.COMMON,
     Field("texts", "array", "strings", schema={"items": {"type": "string"}}),
     Field("images", "array", "URLs of images, for models that read images", schema={"items": {"type": "string"}}),
-    Field("inputs", "array", 'objects with content: parts of type text, each with a "text", or image_url',
+    Field("inputs", "array", 'objects with content: parts of type text or image_url',
         schema={"items": _TEXT_AND_IMAGES}),
-    Field("input_type", "string", "name of the model's prompt to put before each text"),
+    Field("input_type", "string", "name of the model's prompt that is put before each text"),
     Field("output_dimension", "int", shared.DIMENSIONS.help, low=1, high=shared.MAX_DIMENSIONS),
-    Field("embedding_types", "array", f"of {', '.join(TYPES)}; default: float", read=_types,
+    Field("embedding_types", "array", f"any of {', '.join(TYPES)}; default: float", read=_types,
         schema={"items": {"enum": list(TYPES)}, "minItems": 1}),
-    Field("truncate", "string", "which side of a text that is too long is cut: END or START; NONE: it is an error",
+    Field("truncate", "string", "side on which texts that are too long are cut: END or START; NONE makes them an error",
         default="END", choices=("END", "START", "NONE")),
-    Field("max_tokens", "int", "how many tokens of a text are kept", low=1, high=shared.INT64_MAX),
+    Field("max_tokens", "int", "maximum number of tokens of a text; the others are cut", low=1, high=shared.INT64_MAX),
 ))  # fmt: skip
 
 

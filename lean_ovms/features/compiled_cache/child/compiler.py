@@ -99,12 +99,12 @@ class KeepingCompiler:
             finally:
                 found = weights.result()
             if found != entry.weights:
-                raise NotAsWritten("its constants are not as they were written")
+                raise NotAsWritten("its constants have changed since they were written")
         except (NotAsWritten, OSError, RuntimeError) as error:
-            log.warning("the network of an earlier start is not used: %s", error)
+            log.warning("the compiled network of an earlier start is not used: %s", error)
             self._store.remove(key)
             return None
-        log.info("the network of an earlier start is used: %s", folder)
+        log.info("using the compiled network of an earlier start: %s", folder)
         return compiled
 
     def _kept(self, key: str, folder: Path, core: Any, model: Any, device: str, properties: dict[str, Any]) -> Any:
@@ -126,15 +126,15 @@ class KeepingCompiler:
             compiled = compile_and_write(core, model, device, properties, folder)
         except RuntimeError as error:
             # the disk is full, or openvino cannot compile the network; then the next line raises
-            log.warning("the network is not kept: %s", last_line(error))
+            log.warning("the compiled network was not stored: %s", last_line(error))
             return core.compile_model(model, device, properties)
         try:
             entry = self._checked(compiled, heads, folder, device, properties)
             if entry.refused:
-                log.info("the network is not kept, now and later: %s", entry.refused)
+                log.info("the compiled network will never be stored: %s", entry.refused)
             self._store.publish(key, folder, entry)
         except OSError as error:
-            log.warning("the network is not kept: %s", error)
+            log.warning("the compiled network was not stored: %s", error)
         return compiled
 
     def _checked(
@@ -159,4 +159,4 @@ class KeepingCompiler:
             same = computes_the_same(compiled, core.compile_model(again, device, properties))
         except (NotAsWritten, RuntimeError, ValueError) as error:
             return KeptNetwork(refused=last_line(error))
-        return entry if same else KeptNetwork(refused="it would be computed by other operations")
+        return entry if same else KeptNetwork(refused="compiling the stored network gives other operations")

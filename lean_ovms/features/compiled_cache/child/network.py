@@ -31,7 +31,7 @@ CONSTANT = re.compile(rb'(<data [^>]*\boffset=")(\d+)')
 """The place of a constant in the text of a network."""
 KEPT = "keep_const_precision_0"
 """openvino's mark of constants whose type must not change, since they already have their final type."""
-UNKNOWN_FORM = "openvino writes networks in a form that is not known"
+UNKNOWN_FORM = "OpenVINO writes networks in an unknown format"
 FREE = frozenset({"Convert", "Reorder"})
 """Operations that the second compilation may save: constants have their types by then."""
 DATA = frozenset({"Const", "Input"})
@@ -117,7 +117,7 @@ def read(folder: Path, entry: KeptNetwork) -> tuple[Any, Any]:
         RuntimeError: OpenVINO cannot read the network.
     """
     if checksum(folder / GRAPH) != entry.graph:
-        raise NotAsWritten("its operations are not as they were written")
+        raise NotAsWritten("its operations have changed since they were written")
     core = ov.Core()  # a separate Core, to which the extension adds operations that exist only in compiled networks
     core.add_extension(cpu_plugin())
     model = core.read_model(folder / GRAPH, folder / WEIGHTS)

@@ -73,11 +73,14 @@ class NetworkStore:
             self.folder.mkdir(mode=0o700, exist_ok=True)
             around, own = self.folder.parent.stat(), self.folder.lstat()
         except OSError as error:
-            log.warning("networks are not kept: %s", error)
+            log.warning("compiled networks are not stored: %s", error)
             return False
         shared = around.st_mode & OTHERS and not around.st_mode & stat.S_ISVTX
         if shared or not is_private_directory(own):
-            text = "networks are not kept in %s: others can write there; chmod go-w %s %s allows it to you alone"
+            text = (
+                "compiled networks are not stored in %s, since other users can write there; "
+                "chmod go-w %s %s prevents that"
+            )
             log.warning(text, self.folder, self.folder.parent, self.folder)
             return False
         return True
@@ -94,7 +97,7 @@ class NetworkStore:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError) as error:
-            log.info("a network is not as it was written: %s", error)
+            log.info("a stored network is damaged and was removed: %s", error)
             self.remove(key)
             return None
         return found
@@ -128,7 +131,7 @@ class NetworkStore:
             for file in folder.iterdir():
                 file.unlink()
         elif _size(folder) > self.most_bytes:
-            raise OSError(f"it has {_size(folder)} bytes; --cache_dir_gb allows {self.most_bytes}")
+            raise OSError(f"its {_size(folder)} bytes exceed the limit of {self.most_bytes} bytes (--cache_dir_gb)")
         text = json.dumps(asdict(entry)).encode()
         (folder / ABOUT).write_bytes(_check(text) + text)
         folder.rename(self.path(key))
@@ -151,7 +154,7 @@ class NetworkStore:
         for _, key, size in sorted(found):
             if total <= self.most_bytes:
                 return
-            log.info("a network is removed, as all have more than --cache_dir_gb")
+            log.info("a stored network was removed, since all of them exceeded --cache_dir_gb")
             self.remove(key)
             total -= size
 

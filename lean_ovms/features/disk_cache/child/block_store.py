@@ -123,7 +123,7 @@ class BlockStore:
         except OSError as error:
             self.close()
             self._pause_until = time.monotonic() + PAUSE_S
-            self._report("%s: %s; nothing is written for %d s", self._directory, error.strerror or error, PAUSE_S)
+            self._report("%s: %s; nothing will be written for %d s", self._directory, error.strerror or error, PAUSE_S)
             return False
         self.written_blocks += 1
         self.written_bytes += size
@@ -171,7 +171,7 @@ class BlockStore:
         except FileNotFoundError:
             self._forget(name)
         except (OSError, Damaged) as error:
-            self._report("%s: %s; what follows is not used", segment.path, error)
+            self._report("%s: %s; the rest of it is not used", segment.path, error)
 
     def _make_room(self, size: int) -> bool:
         """Removes segments until there is room for `size` bytes. Returns False if that is not possible."""

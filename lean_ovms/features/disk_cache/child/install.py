@@ -40,7 +40,7 @@ def install(parts: Parts) -> None:
     try:
         store = BlockStore(Path(options.prefix_cache_path), valid_for, limit_bytes(parts))
     except StartError as error:
-        log.error("no prefix cache on disk: %s", error)
+        log.error("the prefix cache is not kept on disk: %s", error)
         return
     DiskTier(store, parts.network, parts.blocks, parts.states).join(parts.hooks)
     log.info("prefix cache on disk: %d blocks, %.1f MB", len(store), store.size / 1e6)
@@ -74,7 +74,7 @@ def fingerprint_of(parts: Parts) -> bytes | None:
             versions=parts.versions,
         )
     except OSError as error:
-        log.error("what is cached of prompts is not kept on disk: %s", error)
+        log.error("the prefix cache is no longer kept on disk: %s", error)
         return None
 
 

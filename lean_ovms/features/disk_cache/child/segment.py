@@ -104,18 +104,18 @@ class DiskSegment:
                 return  # its writer has just begun, or was killed then
             if found[:HEADER] != MAGIC + self._fingerprint:
                 self.whole = False
-                raise Damaged("it is not of this model, or no index")
+                raise Damaged("it belongs to another model, or is not an index")
             self._read, found = HEADER, found[HEADER:]
         written = self.path.with_suffix(DATA).lstat().st_size  # a block is always written before its record
         for at in range(0, len(found) - RECORD_BYTES + 1, RECORD_BYTES):
             record = bytes(found[at : at + RECORD.size])
             if CHECKSUM.unpack_from(found, at + RECORD.size)[0] != zlib.crc32(record):
                 self.whole = False
-                raise Damaged("a record of the index is not as it was written")
+                raise Damaged("a record of the index is damaged")
             key, offset, size, check = RECORD.unpack(record)
             if offset + size > written:
                 self.whole = False
-                raise Damaged("a record of the index is of a place behind the end of the data")
+                raise Damaged("a record of the index points past the end of the data")
             self._read += RECORD_BYTES
             self.keys.append(key)
             self.bytes += size
@@ -126,11 +126,11 @@ class DiskSegment:
         if self._data is None:
             self._data = open_file(self.path.with_suffix(DATA), os.O_RDONLY)
         if place.size != nbytes(buffers):
-            raise Damaged("a block has another size than this model's")
+            raise Damaged("a block does not have the size of this model's blocks")
         if not transfer(os.preadv, self._data, buffers, place.offset):
-            raise Damaged("a block ends early")
+            raise Damaged("a block is truncated")
         if checksum(key, buffers) != place.check:
-            raise Damaged("a block is not as it was written")
+            raise Damaged("a block is damaged")
         now = time.monotonic()
         if now > self._touched + TOUCH_S:
             self._touched = now
@@ -235,7 +235,7 @@ def shared_directory(path: Path, option: str) -> None:
     except OSError as error:
         raise StartError(f"{option} {path}: {error.strerror}") from None
     if mode & 0o002:
-        raise StartError(f"{option}: everybody could write to {path}")
+        raise StartError(f"{option}: everybody can write to {path}, which is not safe")
 
 
 def private_directory(path: Path, option: str) -> None:
@@ -255,7 +255,7 @@ def private_directory(path: Path, option: str) -> None:
     except OSError as error:
         raise StartError(f"{option} {path}: {error.strerror}") from None
     if not is_private_directory(found):
-        raise StartError(f"{option}: others could write to {path}")
+        raise StartError(f"{option}: other users can write to {path}, which is not safe")
 
 
 def open_file(path: Path, flags: int) -> int:

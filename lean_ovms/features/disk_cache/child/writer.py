@@ -131,7 +131,7 @@ class BlockWriter:
         self._copies.put(NOTHING)
         self._thread.join(seconds)
         if self._thread.is_alive():
-            log.warning("prefix cache on disk: %g s were not enough to write all blocks", seconds)
+            log.warning("prefix cache on disk: not all blocks were written within %g s", seconds)
 
     # --- in its own
 

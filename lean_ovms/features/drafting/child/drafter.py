@@ -108,7 +108,7 @@ class Drafter:
         try:
             self._propose(wanted)
         except Exception as error:  # of openvino, whatever it raises
-            log.error("the %s failed and is not used any more: %s", self.name, last_line(error))
+            log.error("the %s failed and is no longer used: %s", self.name, last_line(error))
             self._failed = True
             for sequence in list(self._drafts):
                 self.leave(sequence)

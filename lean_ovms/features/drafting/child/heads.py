@@ -46,7 +46,9 @@ class HeadTap:
             states = _layer_inputs(model, _tapped(self._head))
             projected, joined = _projection_of_three(core.read_model(self._head)), ops.concat(states, -1)
             if (width := joined.get_output_partial_shape(0)[-1]) not in projected.input_value(1).get_partial_shape():
-                raise NotPageable(f"the Eagle-3 head is of another model: it gets {width} numbers of a token")
+                raise NotPageable(
+                    f"the Eagle-3 head belongs to another model: it does not read {width} numbers per token"
+                )
             projected.input(0).replace_source_output(joined.output(0))
             hidden = projected.output(0)
         # Before logits are limited to wanted tokens: add_outputs may leave the operations of the output out of
@@ -122,12 +124,12 @@ def _tapped(head: Path) -> list[int] | None:
 def _layer_inputs(model: Any, layers: list[int] | None) -> list[Any]:
     """Returns the inputs of layers of a model with paged attention; None for the layers that Eagle-3's code chooses."""
     if any(STATES in node.get_friendly_name() for node in model.get_parameters()):
-        raise NotPageable("Eagle-3 heads are not tested with models that have layers without attention")
+        raise NotPageable("Eagle-3 heads are not supported for models that have layers without attention")
     attentions = [node for node in model.get_ordered_ops() if node.get_type_name() == ATTENTION]
     count = len(attentions)
     layers = layers or [2, count // 2, count - 3]
     if not all(0 < layer < count for layer in layers):
-        raise NotPageable(f"the Eagle-3 head gets what enters the layers {layers}, and the model has {count}")
+        raise NotPageable(f"the Eagle-3 head reads the inputs of the layers {layers}, but the model has {count} layers")
     return [_sum_before(attentions[layer].input_value(2)) for layer in layers]
 
 
@@ -147,9 +149,7 @@ def _sum_before(output: Any) -> Any:
         else:
             waiting += sources if elementwise else sources[:1]
     if len(found) != 1:
-        raise NotPageable(
-            "the hidden states between the model's layers, of which an Eagle-3 head gets three, are unknown"
-        )
+        raise NotPageable("the hidden states between the model's layers, which an Eagle-3 head reads, were not found")
     return found[0]
 
 
@@ -157,7 +157,7 @@ def _projection_of_three(head: Any) -> Any:
     """Returns the MatMul with which a head projects three hidden states to one."""
     [reader, *others] = _input(head, HIDDEN_INPUT).output(0).get_target_inputs()
     if others or reader.get_node().get_type_name() != "MatMul":
-        raise NotPageable("it is no Eagle-3 head: it has no projection of three hidden states")
+        raise NotPageable("it is not an Eagle-3 head: it has no projection of three hidden states")
     return reader.get_node()
 
 
@@ -178,7 +178,7 @@ def _embedding(model: Any) -> Any:
                 source = source.input_value(0).get_node()
             if source.get_type_name() == "Parameter":
                 return node
-    raise NotPageable("the embeddings of tokens, which an Eagle-3 head shares with its model, are unknown")
+    raise NotPageable("the token embeddings, which an Eagle-3 head shares with its model, were not found")
 
 
 def _widen(model: Any) -> None:
@@ -205,4 +205,4 @@ def _input(model: Any, name: str) -> Any:
     for node in model.get_parameters():
         if node.get_friendly_name() == name:
             return node
-    raise NotPageable(f"it is no head of a model: it has no input {name}")
+    raise NotPageable(f"it is not a head: it has no input {name}")

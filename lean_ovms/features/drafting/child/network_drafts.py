@@ -92,5 +92,5 @@ class NetworkDrafts:
         except NotPageable as error:
             raise NotPageable(f"the draft model: {error}") from error
         if draft.hybrid:
-            raise NotPageable("the draft model keeps a state that cannot go back to before a wrong draft token")
+            raise NotPageable("the draft model has a state that cannot be reset after a wrong draft token")
         return draft

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TRY_PAGED = "--pipeline_type PAGED on the CPU tries it"
+TRY_PAGED = "--pipeline_type PAGED on the CPU may serve it"
 CONTINUOUS, STATEFUL, VISION, OMNI = "LM_CB", "LM", "VLM_CB", "OMNI"
 MISCOMPUTED = frozenset(("gpt_neo", "granitemoehybrid", "mpt", "qwen3_5_moe_text", "qwen3_5_text"))
 """The model types whose tokens are wrong with openvino_genai's continuous batching (2026.4.1).
@@ -70,7 +70,10 @@ class GenAiPipelines:
         found = load_guarded(self._config, choice.pipeline, self._available)
         self._say_what_is_lost(choice, found.info.capabilities)
         if attention_cap(self._config.model_dir):
-            said = "answers are not the model's: exports for %s lack the soft cap of its attention, which PAGED adds"
+            said = (
+                "answers will differ from the model's: exports for %s lack the soft cap of its attention, which only "
+                "PAGED adds"
+            )
             log.warning(said, choice.pipeline)
         return found
 
@@ -80,10 +83,10 @@ class GenAiPipelines:
             raise StartError(f"--pipeline_type OMNI: {config.model_dir} has no {TALKER}")
         if (asked.startswith("VLM") or asked == OMNI) != self._vision:
             what = "a model with vision" if self._vision else "a text model"
-            raise StartError(f"--pipeline_type {asked}: {config.model_dir} is {what}")
+            raise StartError(f"--pipeline_type {asked}: {config.model_dir} contains {what}")
         wrong = self._miscomputed() if asked == CONTINUOUS else ""
         if wrong:
-            log.warning("%s; LM and PAGED do not", wrong)
+            log.warning("%s; the pipelines LM and PAGED do not", wrong)
         return Choice(asked, f"as --pipeline_type says, but {wrong}" if wrong else "as --pipeline_type says")
 
     def _by_auto(self, obstacle: str) -> Choice:
@@ -129,12 +132,16 @@ class GenAiPipelines:
         config, pipeline = self._config, choice.pipeline
         for option in (name for row in config.composition.engine_rows for name in row.options):
             if config.value(option):
-                log.warning("--%s has no effect: it needs the prefix cache of PAGED, not of %s", option, pipeline)
+                log.warning(
+                    "--%s has no effect: it needs the prefix cache of PAGED, but the pipeline is %s", option, pipeline
+                )
         if config.wants(CHANGED_WEIGHTS):
             for option in config.composition.parts[CHANGED_WEIGHTS].options:
-                log.warning("--%s has no effect: PAGED changes weights, and %s does not", option, pipeline)
+                log.warning("--%s has no effect: it needs PAGED, but the pipeline is %s", option, pipeline)
         if fields := self.lost_fields(choice, capabilities):
-            log.warning("%s instead of PAGED, as %s: %s have no effect", *choice, ", ".join(fields))
+            log.warning(
+                "the pipeline is %s instead of PAGED, because %s: %s have no effect", *choice, ", ".join(fields)
+            )
 
     def lost_fields(self, choice: Choice, capabilities: Collection[str]) -> list[str]:
         """Returns the request fields that have no effect because AUTO did not choose the paged engine.

@@ -47,7 +47,7 @@ class ContinuousPipeline(GenAiPipeline):
         self._alone = settings.speculative == "draft" and is_head(_draft_dir(settings), "dflash")
         if self._alone:
             log.warning(
-                "with a DFlash draft model requests are greedy, and computed one at a time, without prefix cache"
+                "with a DFlash draft model, requests are computed greedily and one at a time, without the prefix cache"
             )
         with as_start_error(config), eviction_errors(config):
             self._pipe = _build(config, settings)
@@ -65,7 +65,7 @@ class ContinuousPipeline(GenAiPipeline):
 
     def check(self, request: PipelineRequest) -> None:
         if self._alone and request.sampling.temperature > GREEDY_BELOW:
-            raise BadRequest("with a DFlash draft model temperature must be 0", param="temperature")
+            raise BadRequest("temperature must be 0 with a DFlash draft model", param="temperature")
         super().check(request)
 
     def add(self, request: PipelineRequest) -> Handle:
@@ -115,7 +115,7 @@ class ContinuousPipeline(GenAiPipeline):
         used = -(-PROBE_TOKENS // settings.block_size)
         measured = round(used / share) if share > 0 else 0
         if settings.blocks and measured and measured < settings.blocks:
-            log.warning("the KV cache has %d blocks instead of %d", measured, settings.blocks)
+            log.warning("the KV cache has only %d blocks instead of %d", measured, settings.blocks)
         return min(n for n in (settings.blocks, measured, settings.draft_blocks, NO_LIMIT) if n)
 
     def _warm_up(self, settings: PipelineSettings) -> None:

@@ -24,7 +24,7 @@ def encode_cut(tokenizer: Any, text: str, add_special_tokens: bool) -> list[int]
         return ids
     breaks = [found.end() - 1 for found in _BREAK.finditer(text)]
     if not breaks:
-        raise BadRequest(f"{MOST_TOKENS} tokens or more without a line break cannot be tokenized with this model")
+        raise BadRequest(f"this model cannot tokenize texts with {MOST_TOKENS} tokens or more without a line break")
     middle = min(breaks, key=lambda place: abs(place - len(text) // 2))
     head, tail = text[:middle], text[middle:]
     return encode_cut(tokenizer, head, add_special_tokens) + encode_cut(tokenizer, tail, False)

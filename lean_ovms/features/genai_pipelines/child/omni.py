@@ -75,7 +75,7 @@ class OmniPipeline(VlmStateful):
 
     def _open(self, config: EngineConfig, settings: PipelineSettings) -> Any:
         if config.wants(GENAI_ADAPTERS):
-            raise StartError("adapters are not possible with a model that hears")
+            raise StartError("LoRA adapters are not supported for models that read audio")
         path, device = str(config.model_dir), settings.device
         whole = scheduler(config, replace(settings, step_tokens=settings.context))
         pipe = genai.VLMPipeline(path, device, ATTENTION_BACKEND="PA", scheduler_config=whole, **settings.properties)

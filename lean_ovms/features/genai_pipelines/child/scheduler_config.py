@@ -91,7 +91,7 @@ def _eviction(text: str) -> Any:
     crush = given.pop("kv_crush_config", None)
     given.setdefault("aggregation_mode", genai.AggregationMode.NORM_SUM)
     if given.get("snapkv_window_size"):
-        log.warning("--%s: snapkv_window_size is taken as 0", option)
+        log.warning("--%s: snapkv_window_size was set to 0", option)
     # With a window, GenAI 2026.4.1 fails at prompts longer than start_size if the difference is less than the window.
     given["snapkv_window_size"] = 0
     if crush is not None:
@@ -115,10 +115,10 @@ def _typed(option: str, given: Json, kinds: dict[str, Any]) -> Json:
 
 def _value(name: str, value: Any, kind: Any) -> Any:
     if kind is None:
-        raise StartError(f"{name} is not known")
+        raise StartError(f"{name} is unknown")
     if hasattr(kind, "__members__"):
         if value not in kind.__members__:
-            raise StartError(f"{name} must be one of {', '.join(kind.__members__)}, not {value!r}")
+            raise StartError(f"{name} must be one of: {', '.join(kind.__members__)}, not {value!r}")
         return kind.__members__[value]
     wanted = (int, float) if kind is float else kind
     if not isinstance(value, wanted) or (isinstance(value, bool) and kind is not bool):

@@ -147,7 +147,7 @@ class StatefulPipeline(GenAiPipeline):
                 raise handle.error
         if self._live and time.monotonic() - self._last_token_at > self.token_timeout_s:
             self.recoverable = False
-            raise TimeoutError(f"no token for {self.token_timeout_s:g} s")
+            raise TimeoutError(f"no token was generated for {self.token_timeout_s:g} s")
 
     def busy(self) -> bool:
         return bool(self._live)
@@ -163,9 +163,9 @@ class StatefulPipeline(GenAiPipeline):
     def check(self, request: PipelineRequest) -> None:
         sampling = request.sampling
         if sampling.beams > 1:
-            raise BadRequest("beam search is not possible with this model's pipeline (LM)", param="best_of")
+            raise BadRequest("beam search is not supported by this model's pipeline (LM)", param="best_of")
         if sampling.logprobs or request.echo:
-            raise BadRequest("log probabilities are not available with this model's pipeline (LM)", param="logprobs")
+            raise BadRequest("log probabilities are not supported by this model's pipeline (LM)", param="logprobs")
         if len(request.tokens) > self.max_prompt_tokens:
             text = (
                 f"Number of prompt tokens: {len(request.tokens)} exceeds the device's limit: {self.max_prompt_tokens}"
@@ -227,7 +227,7 @@ class StatefulPipeline(GenAiPipeline):
         try:
             self._probe(1)
         except Exception as second:  # any error of the pipeline, as above
-            log.error("the pipeline does not recover: %s", last_line(second))
+            log.error("the pipeline cannot recover: %s", last_line(second))
             self.recoverable = False
 
     def _probe(self, length: int) -> None:

@@ -55,7 +55,7 @@ class VlmContinuous(ContinuousPipeline):
         self.image_token_counter = GenAiImageTokens(config.model_dir, self.encode, self._measure_images, prompt_tokens)
 
     def add(self, request: PipelineRequest) -> Handle:
-        assert request.image_prompt is not None, "this pipeline takes no tokens"
+        assert request.image_prompt is not None, "this pipeline does not accept token ids"
         return self._add(request.image_prompt, self._config(request))
 
     def _add(self, image_prompt: ImagePrompt, config: Any) -> Handle:

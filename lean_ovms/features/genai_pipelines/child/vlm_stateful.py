@@ -39,7 +39,7 @@ class VlmStateful(StatefulPipeline):
 
     def _open(self, config: EngineConfig, settings: PipelineSettings) -> Any:
         if config.wants(GENAI_ADAPTERS):
-            raise StartError("adapters are for text models, and for models with vision in a batch (VLM_CB)")
+            raise StartError("LoRA adapters need a text model, or --pipeline_type VLM_CB for a model with vision")
         pipe = genai.VLMPipeline(
             str(config.model_dir), settings.device, ATTENTION_BACKEND="SDPA", **settings.properties
         )
@@ -49,7 +49,7 @@ class VlmStateful(StatefulPipeline):
 
     def check(self, request: PipelineRequest) -> None:
         if request.image_prompt is None:
-            raise BadRequest("a model with vision takes text and images, not token ids", param="prompt")
+            raise BadRequest("a model with vision does not accept prompts of token ids; send text", param="prompt")
         super().check(request)
 
     def _compute(self, handle: StatefulHandle) -> list[int]:

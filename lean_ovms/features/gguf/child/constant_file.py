@@ -100,7 +100,7 @@ class ConstantFile:
         """Creates the file and maps it. Raises OSError and ValueError."""
         folder, size = tempfile.gettempdir(), self._size * ROOM
         if not is_local(folder) or shutil.disk_usage(folder).free < size:
-            raise OSError(f"{folder} is on no local disk with room for {size} bytes")
+            raise OSError(f"{folder} is not on a local disk with room for {size} bytes")
         with tempfile.TemporaryFile(dir=folder, prefix="lean_ovms_") as file:
             file.truncate(size)
             self._map = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)

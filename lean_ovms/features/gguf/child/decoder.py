@@ -270,7 +270,7 @@ class FileDecoder:
         if layer < self._sharing:
             self._shared[bool(window)] = values[1:]
         elif (shared := self._shared.get(bool(window))) is None:
-            raise ValueError(f"layer {layer} shares keys and values with a layer that is not there")
+            raise ValueError(f"layer {layer} shares keys and values with a layer that does not exist")
         else:
             values += shared
         by = self._header.number("block_count") == self._row.scales_by_width
@@ -302,9 +302,9 @@ class FileDecoder:
         else:
             queries, last = x, "attn_q"
         if plain <= 0 or self._tensors.rows(f"{name}.{last}.weight") != heads * (plain + turned):
-            raise ValueError(f"{name}.{last}.weight has other rows than {heads} heads of {plain + turned} elements")
+            raise ValueError(f"the rows of {name}.{last}.weight are not {heads} heads of {plain + turned} elements")
         if self._tensors.rows(f"{name}.attn_kv_a_mqa.weight") != rank + turned:
-            raise ValueError(f"{name}.attn_kv_a_mqa.weight has other rows than {rank} and {turned}")
+            raise ValueError(f"the rows of {name}.attn_kv_a_mqa.weight are not {rank} and {turned}")
         order = halves(heads, plain + turned, turned, plain)
         queries = self._layers.product(queries, LinearLayer(f"{name}.{last}", "", order=order))
         rest, query = _split(ops.reshape(queries, np.array([0, heads, 1, plain + turned]), True), plain, turned)
@@ -423,7 +423,7 @@ class FileDecoder:
         weights = [f"{each}.weight" for each in (gate, up)]
         count, used = self._tensors.shape(f"{down}.weight")[0], self._header.number("expert_used_count")
         if not 0 < used <= count:
-            raise ValueError(f"a token has {used} of {count} experts")
+            raise ValueError(f"a token uses {used} of {count} experts")
         groups = self._groups(count, used)
         last = self._tensors.experts(f"{down}.weight")
         if self._row.clamped:

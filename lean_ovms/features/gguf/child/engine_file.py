@@ -58,7 +58,7 @@ class GgufEngineFile:
         Raises NotPageable if it is to be edited.
         """
         if edits:
-            raise NotPageable("the hidden states of a GGUF file's network are unknown")
+            raise NotPageable("hidden states are not supported for networks in GGUF files")
         return network.GgufWeights(self._path, adapted=adapted, exact=exact, images=images)
 
     def pooling_network(self, output: str) -> Any:

@@ -34,7 +34,7 @@ class ImageInputs:
         self._padding = header.number_at(PADDING)
         self._width, self._layers = header.number("embedding_length"), header.number(DEEPSTACK)
         if self._layers >= header.layers:
-            raise ValueError(f"{self._layers} of {header.layers} layers get embeddings of images")
+            raise ValueError(f"embeddings of images for {self._layers} of {header.layers} layers are not supported")
         self._rows = network_input(IMAGE_ROWS, [-1, self._width], np.float32)
         self._places = network_input(IMAGE_PLACES, [-1], np.int64)
         self._deeper: list[Any] = []

@@ -78,12 +78,14 @@ class Mmproj:
         metadata = self._header.metadata
         kind = metadata.get("clip.vision.projector_type") or metadata.get("clip.projector_type")
         if metadata.get("clip.has_vision_encoder") is not True:
-            raise StartError(f"{path} cannot be used: it has no encoder of images")
+            raise StartError(f"{path} cannot be used: it has no image encoder")
         if kind not in PROJECTORS:
             served = ", ".join(PROJECTORS)
-            raise StartError(f"{path} cannot be used: projector_type {kind} is not served; these are: {served}")
+            raise StartError(
+                f"{path} cannot be used: projector_type {kind} is not supported; supported types are {served}"
+            )
         if missing := _lacks(self._header):
-            raise StartError(f"{path} cannot be used: its header has no {missing}")
+            raise StartError(f"{path} cannot be used: its header lacks {missing}")
         self._projector = PROJECTORS[kind]
         if lacking := _differs(self._header, text, self._projector):
             raise StartError(f"{path} does not fit {model.name}: {lacking}")
@@ -147,11 +149,11 @@ def _differs(vision: Header, text: Header, projector: Projector) -> str:
         projector: The kind of the mmproj file.
     """
     if text.architecture not in projector.architectures:
-        return f"it is for models of {', '.join(projector.architectures)}, not of {text.architecture}"
+        return f"it is for the architectures {', '.join(projector.architectures)}, not for {text.architecture}"
     made, wanted = vision.number("vision.projection_dim"), text.number("embedding_length")
     if made != wanted:
-        return f"its embeddings have {made} numbers, and those of the model {wanted}"
+        return f"its embeddings have {made} numbers, but the model's have {wanted}"
     made, wanted = len(qwen_vision.deeper(vision)), text.number(DEEPSTACK)
     if made != wanted:
-        return f"it makes embeddings for {made} deeper layers, and {wanted} of the model take them"
+        return f"it computes embeddings for {made} deeper layers, but the model reads them in {wanted}"
     return ""

@@ -138,7 +138,7 @@ def read(path: Path, *, adapted: bool = False, exact: bool = False, images: bool
     """
     header, rows = header_of(path), None
     if header.architecture not in ARCHITECTURES:
-        raise StartError(f"{path} is an encoder, which writes no text: --task embeddings serves it")
+        raise StartError(f"{path} is an encoder, which does not generate text; serve it with --task embeddings")
     sections = images and header.numbers(SECTIONS)
     shapes = [-1], [3, -1] if sections else [-1], [-1]
     tokens, positions, wanted = (network_input(*each, np.int64) for each in zip(TOKENS, shapes, strict=True))

@@ -45,7 +45,9 @@ def read(path: Path, output: str) -> ov.Model:
     encoder = header.architecture in ENCODERS
     logits = output == "logits"
     if encoder and logits and not header.classes:
-        raise StartError(f"{path} cannot be served: an encoder has no logits of tokens; --task embeddings serves it")
+        raise StartError(
+            f"{path} cannot be served: an encoder does not compute logits of tokens; serve it with --task embeddings"
+        )
     known = not encoder and ARCHITECTURES[header.architecture].causal
     causal = known and header.metadata.get(f"{header.architecture}.attention.causal") is not False
 
@@ -109,7 +111,7 @@ class _Texts:
 
     def _refusal(self, what: str) -> StartError:
         """Returns the error for a model with layers that are not supported in batches of texts."""
-        return StartError(f"{self._path} cannot be served: {what} of a pooling model are not known; {EXPORT}")
+        return StartError(f"{self._path} cannot be served: {what} are not supported in pooling models; {EXPORT}")
 
 
 def _by_text(rows: Any, shape: Any) -> Any:

@@ -80,7 +80,7 @@ def opened(path: Path, header: Header, *, exact: bool = False) -> Iterator[Tenso
             yield tensors
             tensors.require_unchanged()
     except KeyError as error:
-        raise StartError(f"{path} is not a whole GGUF file: it has no {error.args[0]}; {PULL_AGAIN}") from error
+        raise StartError(f"{path} is not a complete GGUF file: it has no {error.args[0]}; {PULL_AGAIN}") from error
     except (RuntimeError, ValueError, IndexError, ArithmeticError, OSError) as error:
         # raised if sizes do not fit together
         raise StartError(f"{path} cannot be served: {last_line(error)}; {EXPORT}") from error
@@ -131,7 +131,7 @@ class Tensors:
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         if error is None and self._told > self._began:
-            log.info("%s is read after %.0f s; OpenVINO compiles it", self._name, time.monotonic() - self._began)
+            log.info("%s was read in %.0f s; OpenVINO is compiling it", self._name, time.monotonic() - self._began)
         self._constants.close()
         for file in self._files:
             file.close()
@@ -140,7 +140,7 @@ class Tensors:
     def require_unchanged(self) -> None:
         """Raises StartError if a file has been overwritten since it was mapped: then some weights are of another."""
         if self._file_states() != self._states:
-            raise StartError(f"{self._name} was overwritten while it was read: start again when it is complete")
+            raise StartError(f"{self._name} was overwritten while it was being read; start again when it is complete")
 
     def _file_states(self) -> list[tuple[int, int]]:
         return [file_state(file.fileno()) for file in self._files]
@@ -201,7 +201,7 @@ class Tensors:
         """
         kind, (count, rows, columns) = self.kind(names[0]), self.shape(names[0])
         if any((self.kind(name), self.shape(name)) != (kind, [count, rows, columns]) for name in names):
-            raise ValueError(f"{' and '.join(names)} are of several types or shapes")
+            raise ValueError(f"{' and '.join(names)} have different types or shapes")
         parts, shape = [TensorRows(name) for name in names], [count, len(names) * rows, columns]
         if half is not None:
             order = np.arange(count * rows).reshape(count, 2, rows // 2)[:, half].reshape(-1)

@@ -259,7 +259,7 @@ def _bytes(header: gguf.Header, tokens: Sequence[str]) -> Any:
 
     name = str(header.metadata.get("tokenizer.ggml.pre") or "default")
     if name not in PRE_TOKENIZERS:
-        raise ValueError(f"the pre-tokenizer {name} is not known")
+        raise ValueError(f"the pre-tokenizer {name} is not supported")
     merges = [_pair(text) for text in header.strings("tokenizer.ggml.merges")]
     vocab = {token: i for i, token in enumerate(tokens)}
     made = Tokenizer(models.BPE(vocab=vocab, merges=merges, ignore_merges=name in WHOLE_WORDS))
@@ -368,7 +368,7 @@ def _unigram(header: gguf.Header, tokens: Sequence[str], kinds: Sequence[int], p
         raise ValueError("its pieces have no scores")
     rarest = min((score for score, kind in zip(scores, kinds, strict=False) if kind == NORMAL), default=0.0)
     if (unknown := next((number for number, kind in enumerate(kinds) if kind == UNKNOWN), None)) is None:
-        raise ValueError("no token of its vocabulary stands for what is unknown")
+        raise ValueError("its vocabulary has no token for unknown text")
     vocab = [(token, max(score, rarest)) for token, score in zip(tokens, scores, strict=False)]
     made = Tokenizer(models.Unigram(vocab=vocab, unk_id=unknown))
     charsmap = header.metadata.get("tokenizer.ggml.precompiled_charsmap")
@@ -397,10 +397,10 @@ def _check_charsmap(data: bytes) -> None:
     found = nodes[places]
     children = places ^ (found >> 10 << ((found & 1 << 9) >> 6))
     if not nodes.size or (children | 0xFF).max(initial=0) >= nodes.size:
-        raise ValueError("its tokenizer.ggml.precompiled_charsmap is not whole")
+        raise ValueError("its tokenizer.ggml.precompiled_charsmap is truncated")
     begins = nodes[children[found & 1 << 8 > 0]] & ~(1 << 31)
     if begins.max(initial=0) >= max(texts.size, 1) or (texts[begins] & 0xC0 == 0x80).any():
-        raise ValueError("the texts of its tokenizer.ggml.precompiled_charsmap are not whole")
+        raise ValueError("the texts of its tokenizer.ggml.precompiled_charsmap are truncated")
 
 
 def _wordpiece(header: gguf.Header, tokens: Sequence[str], kinds: Sequence[int]) -> Any:

@@ -63,7 +63,7 @@ def translate(tag: Any, converters: Converters) -> Translated:
         whole = writer.write(form, 0)
         rules = "\n".join([f"start: {writer.in_rule(whole)}", *TERMINALS, *writer.rules])
     except RecursionError:
-        raise GrammarTooComplex("The grammar is nested too deep") from None
+        raise GrammarTooComplex("The grammar is nested too deeply") from None
     text = f"{HEADER}{rules}\n"
     if writer.grammars:
         named = [{"name": name, "lark_grammar": body} for name, body in writer.grammars.items()]
@@ -103,11 +103,11 @@ class RuleWriter(GrammarRules):
 
     def write(self, form: Any, depth: int) -> Expression:
         if not isinstance(form, dict) or depth > MAX_NESTING:
-            raise GrammarInvalid("The structural tag has a format that is no object, or too deep")
+            raise GrammarInvalid("The structural tag has a format that is not an object, or is nested too deeply")
         kind = form.get("type")
         method = getattr(self, f"_{kind}", None) if isinstance(kind, str) and kind in _KINDS else None
         if method is None:
-            raise GrammarInvalid(f"The format {str(kind)[:40]!r} of structural tags cannot be imposed here")
+            raise GrammarInvalid(f"The format {str(kind)[:40]!r} of structural tags is not supported")
         written: Expression = method(form, depth + 1)
         return written
 
@@ -171,7 +171,7 @@ class RuleWriter(GrammarRules):
         """Translates free text in which each trigger must be the beginning of one of the tags."""
         triggers, excluded = _texts(form, "triggers"), _texts(form, "excludes")
         if not triggers:
-            raise GrammarInvalid("triggers of the format triggered_tags is not a list with something in it")
+            raise GrammarInvalid("triggers of the format triggered_tags is not a non-empty list")
         called = []
         for trigger in triggers:
             rests = [self._after(trigger, tag, depth) for tag in _list(form, "tags") if _begins(tag, trigger, triggers)]
@@ -298,7 +298,7 @@ def _texts(form: Json, name: str) -> tuple[str, ...]:
 def _list(form: Json, name: str) -> list[Any]:
     value = form.get(name)
     if not isinstance(value, list) or not value:
-        raise GrammarInvalid(f"{name} of the format {_kind(form)} is not a list with something in it")
+        raise GrammarInvalid(f"{name} of the format {_kind(form)} is not a non-empty list")
     return value
 
 

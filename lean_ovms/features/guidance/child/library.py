@@ -224,7 +224,7 @@ class Guidance:
             used = time.thread_time() - start
             slowest, together = max(slowest, used), together + used
             if together > LONG_S:
-                raise GrammarTooComplex("The grammar is too complex: its tokens take too long together")
+                raise GrammarTooComplex("The grammar is too complex: its tokens take too much time together")
             if slowest > MASK_S:
                 raise GrammarTooComplex(f"The grammar is too complex: a token takes more than {1000 * MASK_S:.0f} ms")
             _raise_for(state)
@@ -263,7 +263,7 @@ def _ebnf(grammar: str) -> str:
     try:
         return str(gbnf_to_lark(grammar)).removeprefix("%llguidance {}\n")
     except RecursionError:
-        raise GrammarTooComplex("The grammar is nested too deep") from None
+        raise GrammarTooComplex("The grammar is nested too deeply") from None
     except Exception as error:  # the library raises Exception itself
         raise GrammarInvalid(f"The grammar cannot be read: {str(error)[:300]}") from None
 
@@ -298,7 +298,7 @@ def _fits(matcher: Any, text: str) -> bool:
 def _notice(warning: str) -> str:
     """Converts a warning of llguidance to a text for clients with the keywords that it names."""
     if warning.startswith("oneOf"):
-        return "oneOf (it is taken as anyOf)"
+        return "oneOf (treated as anyOf)"
     if warning.startswith("Unknown format: "):
         return f"format {warning.removeprefix('Unknown format: ')}"
     keys = _KEYS.search(warning)

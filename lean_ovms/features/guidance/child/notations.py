@@ -27,7 +27,7 @@ _IGNORED = {
 def write(style: str, schema: Schema, writer: GrammarRules) -> str:
     """Returns the name of a rule for values of a schema in a notation. Raises GrammarInvalid."""
     if style not in STYLES:
-        raise GrammarInvalid(f"The style {str(style)[:40]!r} of a JSON schema cannot be imposed here")
+        raise GrammarInvalid(f"The style {str(style)[:40]!r} of a JSON schema is not supported")
     notation = STYLES[style]
     values = (_GemmaValues if issubclass(notation, Gemma) else _Values)(notation, schema, writer)
     return values.arguments(schema) if style == "python_arguments" else values.value(schema)
@@ -77,7 +77,7 @@ class _Values:
         """Returns the name of a rule for the members of an object, written as keyword arguments."""
         whole = flat(self.root, schema)
         if not isinstance(whole, dict):
-            raise GrammarInvalid("a tool's parameters are not an object")
+            raise GrammarInvalid("the parameters of a tool are not an object")
         self.writer.ignored |= (_IGNORED | {"anyOf", "oneOf"}) & set(whole)
         needed = whole.get("required", ())
         members = [
@@ -100,7 +100,7 @@ class _Values:
         if ref not in self._references:
             target = resolved(self.root, ref)
             if target is None:
-                raise GrammarInvalid(f"$ref {ref[:80]} leads elsewhere")
+                raise GrammarInvalid(f"$ref {ref[:80]} points outside of the schema")
             name = self._references[ref] = f"ref_{len(self.writer.rules)}_{len(self._references)}"
             self.writer.rules.append(f"{name}: {self.value(target)}")
         return self._references[ref]

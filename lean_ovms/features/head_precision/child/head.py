@@ -62,14 +62,14 @@ def compress(model: Any, bits: int) -> None:
     weights = projection.input_value(1)
     shape = [size.get_length() for size in weights.get_partial_shape()]
     if len(shape) != 2 or not projection.get_attributes()["transpose_b"] or shape[1] % GROUPS[-1]:
-        raise StartError(f"--head_precision: the output head is a product with a matrix of an unknown form, {shape}")
+        raise StartError(f"--head_precision: the output head multiplies by a matrix of an unsupported shape, {shape}")
     rows = _Rows(weights, shape[0])
     if rows.bits <= bits:
-        log.info("the output head stays as it is, in %d bits", rows.bits)
+        log.info("the output head is not quantized: it already has %d bits", rows.bits)
         return
     projection.input(1).replace_source_output(_compressed(rows, shape, bits).output(0))
     model.validate_nodes_and_infer_types()
-    log.info("the output head of %d tokens is in int%d", shape[0], bits)
+    log.info("the output head of %d tokens was quantized to int%d", shape[0], bits)
 
 
 class _Rows:
@@ -91,7 +91,7 @@ class _Rows:
         if kind == "Constant":
             return int(node.get_element_type().bitwidth)
         if kind not in (*ARITHMETIC, "Convert", "Reshape"):
-            raise StartError(f"--head_precision: the output head is made by {kind}, which is not known there")
+            raise StartError(f"--head_precision: the output head is computed by {kind}, which is not supported")
         return self._known(node.input_value(0))
 
     def _floats(self, output: Any, part: slice) -> Any:

@@ -58,7 +58,9 @@ def fits(tables: Sequence[Any], times: int) -> bool:
     needed = sum(times * 4 * math.prod(sizes(table)) for table in tables)
     if needed <= free_memory_bytes() * MEMORY_SHARE:
         return True
-    log.warning("prompts are computed slowly, token by token: to do it by chunks takes %d MB", needed / 1e6)
+    log.warning(
+        "prompts are computed slowly, token by token: computing them in chunks would need %d MB of memory", needed / 1e6
+    )
     return False
 
 

@@ -145,7 +145,9 @@ class GenAiImagePipeline:
 def _refusal(message: str, params: ImageParams) -> BadRequest:
     """Converts the pipeline's message about its arguments to an error for the client that names the field."""
     if "target shape" in message:
-        message = f"this model makes no images of width {params.width} and height {params.height}; multiples of 64 work"
+        message = (
+            f"this model does not support the width {params.width} and the height {params.height}; try multiples of 64"
+        )
     named = message.lower().replace(" ", "_")
     fields = *sorted(params.more, key=len, reverse=True), "num_inference_steps", "width"
     param = next((name for name in fields if name in named), None)

@@ -113,7 +113,7 @@ class ImageTask(Task):
                 if self._running is not None and self._running.id == command.id:
                     self.close()
             case _:
-                raise BadRequest("an image model has no tokenizer for requests")
+                raise BadRequest("image models do not tokenize texts for clients")
 
     def _add(self, command: GenerateImage) -> None:
         """Queues an image. Raises TooManyRequests."""

@@ -72,7 +72,7 @@ class KvEventsConfig:
             return f"{endpoint}_dp{rank}"
         host, _, port = endpoint.rpartition(":")
         if not port.isdecimal():
-            raise StartError(f"--{OPTION}: {endpoint} has no port, to which the number of a replica is added")
+            raise StartError(f"--{OPTION}: {endpoint} has no port, which must be unique for each replica")
         return f"{host}:{int(port) + rank if int(port) else 0}"
 
 
@@ -82,12 +82,12 @@ def read_config(text: str) -> KvEventsConfig:
     kinds = {one.name: type(one.default) for one in fields(KvEventsConfig)}
     for name, value in given.items():
         if name not in kinds:
-            raise StartError(f"--{OPTION}: {name} is none of {', '.join(kinds)}")
+            raise StartError(f"--{OPTION}: {name} is unknown; the settings are {', '.join(kinds)}")
         if type(value) is not kinds[name] or (type(value) is int and value < (name != RANK)):
             raise StartError(f"--{OPTION}: {name} cannot be {value!r}")
     config = KvEventsConfig(**given)
     if config.publisher not in ("", "null", "zmq"):
-        raise StartError(f"--{OPTION}: publisher is null or zmq")
+        raise StartError(f"--{OPTION}: publisher must be null or zmq")
     return config
 
 
@@ -144,7 +144,7 @@ class KvEventPublisher:
             self._queue.send_multipart((number, batch), zmq.NOBLOCK)
         except zmq.Again:
             if not self.dropped:
-                logger.warning("KV events come faster than they can be sent: numbers are missing from now on")
+                logger.warning("KV events arise faster than they can be sent; some will be missing from now on")
             self.dropped += 1
 
     def close(self) -> None:
@@ -204,13 +204,13 @@ class Replays:
     def add(self, request: list[bytes]) -> None:
         """Adds a request for the kept batches from a sequence number on, and the end mark."""
         if len(request) != 3 or len(request[2]) != SEQUENCE_BYTES:
-            logger.warning("a request on the replay endpoint of KV events is not valid")
+            logger.warning("invalid request on the replay endpoint of KV events")
             return
         client, _, first = request
         clients = self._waiting.keys() | self._left.keys() | {client}
         asked = self._waiting.setdefault(client, deque())
         if len(clients) > REPLAY_CLIENTS or len(asked) >= REPLAYS:
-            logger.warning("a request on the replay endpoint of KV events is not answered: there are too many")
+            logger.warning("too many requests on the replay endpoint of KV events; one was dropped")
             if not asked:
                 del self._waiting[client]
             return
@@ -246,7 +246,7 @@ class Replays:
             if self._clock() < since + REPLAY_TIMEOUT_S:
                 self._left[client] = messages, following, since
                 return
-            logger.warning("a client on the replay endpoint of KV events does not read")
+            logger.warning("a client on the replay endpoint of KV events does not read its replies")
         except zmq.ContextTerminated:
             raise
         except zmq.ZMQError:  # the client has disconnected

@@ -19,7 +19,7 @@ from ...chat.messages import text_conversation
 FIELDS = FieldSet((MODEL, replace(MESSAGES, required=True), *OF_TEMPLATE))
 
 
-@RouteDoc("A conversation as the text that the model continues", body=FIELDS)
+@RouteDoc("The text of a conversation's prompt, after the chat template", body=FIELDS)
 async def handle(request: Request, services: Services) -> Response:
     model, conversation = await services.parse_body(request, _read)
     return json({"prompt": await model.render(conversation)})
@@ -29,5 +29,5 @@ def _read(body: Json, services: Services) -> tuple[TextModel, ChatPrompt]:
     values = read(FIELDS, body)
     model = services.named_model(values, TextModel)
     return model, text_conversation(
-        values, "a conversation with images is more than its text", services.config.composition
+        values, "a conversation with images cannot be returned as text", services.config.composition
     )

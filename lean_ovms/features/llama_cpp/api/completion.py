@@ -31,7 +31,7 @@ from .results import CompletionCall, head, last, probabilities, selected
 
 monotonic = time.monotonic
 NO_BIAS = "logit_bias is not supported and was ignored"
-RAW = "post_sampling_probs are the model's probabilities, before sampling changes them"
+RAW = "post_sampling_probs returns the model's probabilities before sampling parameters are applied"
 
 
 @RouteDoc("Continue a text, in llama.cpp's form", body=COMPLETION, answer="object or array", stream=True)

@@ -23,7 +23,7 @@ NORMS = {-1: False, 2: True}
 
 
 CONTENT = Field(
-    "content", "any", "a text, an array of token ids and texts, or an array of several inputs", schema=SEVERAL
+    "content", "any", "a string, an array of token ids and strings, or an array of several inputs", schema=SEVERAL
 )
 FIELDS = FieldSet((
     *shared.COMMON,
@@ -31,8 +31,9 @@ FIELDS = FieldSet((
     shared.USE_ACTIVATION,
     CONTENT,
     Field("input", "any", "another name of content", schema=SEVERAL),
-    Field("embd_normalize", "int", "2: vectors of length 1; -1: as computed; absent: as the model's files say",
-        choices=tuple(NORMS), outside="embd_normalize must be 2 (length 1) or -1 (as computed)",
+    Field("embd_normalize", "int",
+        "2 for vectors of length 1, -1 for vectors as computed; as the model's files say if absent",
+        choices=tuple(NORMS), outside="embd_normalize must be 2 (vectors of length 1) or -1 (vectors as computed)",
         read=NORMS.__getitem__),
 ))  # fmt: skip
 GIVEN = any_of(all_of("content"), all_of("input"))

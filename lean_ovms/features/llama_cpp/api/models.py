@@ -24,12 +24,14 @@ async def handle_load(request: Request, services: Services) -> Response:
 
 
 @RouteDoc(
-    "Unload a model when its running requests have finished; the next request loads it", body=FIELDS, errors=(404, 503)
+    "Unload a model once its running requests have finished; the next request loads it again",
+    body=FIELDS,
+    errors=(404, 503),
 )
 async def handle_unload(request: Request, services: Services) -> Response:
     model = await _model(request, services)
     if model.residence is None:
-        raise NotFound("the program that this server is part of loads its models itself", code="not_managed")
+        raise NotFound("this server runs inside another program, which loads the models itself", code="not_managed")
     if not model.on_demand:
         raise Unavailable("The model is being loaded for the first time.", code="model_not_ready")
     await model.residence.unload()
@@ -41,5 +43,5 @@ async def _model(request: Request, services: Services) -> Model:
     name: str = await services.parse_body(request, lambda body, _: model_name(read(FIELDS, body)))
     model = services.registry.get(name)
     if model.parent:
-        raise BadRequest(f"an adapter is in memory with its model, {model.parent}", param="model")
+        raise BadRequest(f"a LoRA adapter is loaded and unloaded with its model, {model.parent}", param="model")
     return model

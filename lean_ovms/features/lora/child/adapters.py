@@ -60,7 +60,7 @@ def fits(adapter: Adapter, layers: Sizes, fixed: frozenset[str]) -> str:
     """
     for name, (down, up) in adapter.layers.items():
         if any(f"{name}.".startswith(f"{one}.") for one in fixed):
-            return f"it adapts {name}, which is possible with --pipeline_type LM_CB alone"
+            return f"it adapts {name}, which only --pipeline_type LM_CB supports"
         shapes = (down.shape[1:], up.shape[:1])
         if name in layers and shapes != tuple((size,) for size in layers[name]):
             return f"it belongs to another model: {misfit(name, layers[name])}"

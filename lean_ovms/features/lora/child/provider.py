@@ -28,7 +28,7 @@ class LoraInputs:
         """Adds the inputs of adapters to the linear layers of a network."""
         self._layers = adapter_layers.insert(model, kind)
         if not self._layers.groups:
-            raise NotPageable("its linear layers have no names by which adapters could be matched")
+            raise NotPageable("its linear layers have no names, which LoRA adapters need")
 
     def provider(self, network: Network) -> LoraAdapters:
         """Returns the provider of adapters for a network to which the inputs were added."""
@@ -65,10 +65,10 @@ class LoraAdapters(AdapterTable):
             try:
                 adapter = Adapter(text, *reading.read(text))
             except StartError as error:
-                log.error("an adapter cannot be loaded: %s", error)
+                log.error("an adapter could not be loaded: %s", error)
                 raise EngineFailure("The adapter could not be loaded.") from error
             if wrong := fits(adapter, self._layers, self._fixed):
-                log.error("an adapter cannot be loaded: %s", wrong)
+                log.error("an adapter could not be loaded: %s", wrong)
                 raise EngineFailure(f"The adapter could not be loaded: {wrong}.")
         self._read[text] = adapter
         while len(self._read) > self._most:

@@ -52,5 +52,5 @@ def read(text: str) -> tuple[float, dict[str, tuple[Floats, Floats]]]:
             found[files.layer(name)]["A" if ".lora_A." in name else "B"] = values
         layers = {layer: (pair["A"], pair["B"]) for layer, pair in found.items()}
     except (OSError, ValueError, KeyError) as error:
-        raise StartError(f"{file} is not an adapter that can be read: {error}") from error
+        raise StartError(f"{file} is not a readable adapter: {error}") from error
     return files.scale(module), layers

@@ -79,11 +79,10 @@ def check_shape(rate: int, channels: int, limits: AudioLimits) -> None:
     """Checks the sample rate and the channels of a file. Raises BadRequest."""
     if not limits.min_rate <= rate <= limits.max_rate:
         raise BadRequest(
-            f"{BROKEN} A sample rate of {rate} Hz is outside of what this server takes: "
-            f"{limits.min_rate} to {limits.max_rate} Hz"
+            f"{BROKEN} A sample rate of {rate} Hz is not supported, only {limits.min_rate} to {limits.max_rate} Hz"
         )
     if not 1 <= channels <= limits.max_channels:
-        raise BadRequest(f"{BROKEN} {channels} channels: this server takes 1 to {limits.max_channels}")
+        raise BadRequest(f"{BROKEN} {channels} channels are not supported, only 1 to {limits.max_channels}")
 
 
 class SoundFile:
@@ -157,7 +156,7 @@ def _ffmpeg_blocks(data: bytes | memoryview, format: str, limits: AudioLimits) -
         stream = container.streams.audio[0]
         context = stream.codec_context
         if context.name not in _CODECS and not context.name.startswith("pcm_"):
-            raise BadRequest(f"{BROKEN} Audio coded as {context.name[:40]} is not read.")
+            raise BadRequest(f"{BROKEN} The audio codec {context.name[:40]} is not supported.")
         check_shape(stream.rate, stream.channels, limits)
         seconds = (container.duration or 0) / av.time_base
         if seconds > limits.max_s:

@@ -54,7 +54,10 @@ class AudioDecoder:
         self.idle = IdleHelpers[_Process](IDLE_S, KEPT_PROCESSES)
         """The processes without a file."""
         self._slots = Budget(
-            options.max_audio_decoders, WAITING_FILES, "too many audio files at once", "too_many_audio_files"
+            options.max_audio_decoders,
+            WAITING_FILES,
+            "too many audio files are being decoded; please try again later",
+            "too_many_audio_files",
         )
 
     async def decode(self, data: memoryview | FileSlice) -> AudioStream:
@@ -65,7 +68,8 @@ class AudioDecoder:
         """
         if len(data) > self._max_bytes:
             raise PayloadTooLarge(
-                f"Maximum file size exceeded: {len(data)} bytes, and --max_audio_file_bytes is {self._max_bytes}",
+                f"Maximum file size exceeded: the file has {len(data)} bytes, and --max_audio_file_bytes is "
+                f"{self._max_bytes}",
                 param=PARAM,
             )
         found = recognise(data)
@@ -132,7 +136,7 @@ class AudioStream:
         try:
             return await work
         except asyncio.TimeoutError:
-            raise BadRequest(f"decoding the audio takes longer than {self._timeout_s:g} s", param=PARAM) from None
+            raise BadRequest(f"decoding the audio took longer than {self._timeout_s:g} s", param=PARAM) from None
         except (OSError, EOFError) as error:
             raise self._process.exit_error(error) from None
 
@@ -171,7 +175,7 @@ class _Process(Helper):
         try:
             end = dict(json.loads(block))
         except (ValueError, TypeError):
-            raise OSError("the audio decoder's answer is not understood") from None
+            raise OSError("the audio decoder sent an invalid answer") from None
         self.reusable = True
         if "error" in end:
             raise BadRequest(str(end["error"]), code=end["code"], param=PARAM)
@@ -187,7 +191,7 @@ class _Process(Helper):
     def exit_error(self, error: Exception) -> RequestError:
         """Returns the error of the request, given the error by which the end of the process was noticed."""
         if not self.pid:
-            log.error("the audio decoder does not start: %s", error)
+            log.error("the audio decoder could not be started: %s", error)
             return Unavailable("Audio cannot be decoded at the moment.", code="decoder_unavailable")
-        log.warning("the audio decoder ended with status %s on a file", self.exit_status)
-        return BadRequest("Invalid audio file: decoding it takes too much memory or time", param=PARAM)
+        log.warning("the audio decoder exited with status %s while it decoded a file", self.exit_status)
+        return BadRequest("Invalid audio file: decoding it took too much memory or time", param=PARAM)

@@ -40,7 +40,7 @@ def handle(job: dict[str, Any], stream: JobChannel) -> None:
     except BadRequest as error:
         end = {"error": error.message, "code": error.code}
     except MemoryError:
-        end = {"error": "decoding the audio takes too much memory", "code": None}
+        end = {"error": "decoding the audio took too much memory", "code": None}
     text = json.dumps(end).encode()
     stream.write(head(len(text), end=True) + text)
     stream.flush()

@@ -16,7 +16,9 @@ from ....errors import BadRequest, install_command
 UNKNOWN = 0xFFFFFFFF
 """The sizes in the head of a WAV file whose length is not known yet, as OpenAI's server and ffmpeg write them."""
 SAMPLE_BYTES = 2
-NO_SOUNDFILE = "the format {} needs soundfile, which is not installed on this server: {}; there are wav and pcm"
+NO_SOUNDFILE = (
+    "the format {} needs soundfile, which is not installed on this server: {}; wav and pcm are always available"
+)
 MP3_LEVEL = 0.5
 """soundfile's compression level of MP3: 64 to 80 kbit/s for speech."""
 FORMATS = {"wav": "audio/wav", "pcm": "audio/pcm", "flac": "audio/flac", "opus": "audio/ogg", "mp3": "audio/mpeg"}

@@ -40,7 +40,7 @@ class WavFile:
             tag = struct.unpack_from("<H", chunk, 24)[0]
         self._kind = (tag, bits)
         if self._kind not in _READERS:
-            raise BadRequest(f"{BROKEN} WAV format {tag} with {bits} bits is not read.")
+            raise BadRequest(f"{BROKEN} WAV format {tag} with {bits} bits is not supported.")
         if not self.channels or align != self.channels * bits // 8:
             raise BadRequest(f"{BROKEN} Its header is wrong.")
         self._align = align

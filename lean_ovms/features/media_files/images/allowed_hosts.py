@@ -41,7 +41,7 @@ class AllowedHosts:
         except ValueError:
             pass
         if "/" in entry or ":" in entry or "*" in entry[1:]:
-            raise StartError(f"--allowed_media_domains: {entry!r} is no host name, address or network")
+            raise StartError(f"--allowed_media_domains: {entry!r} is not a host name, address or network")
         if entry.startswith("*"):
             self._suffixes.append(entry[1:] if entry.startswith("*.") else "." + entry[1:])
         elif entry != ALL:

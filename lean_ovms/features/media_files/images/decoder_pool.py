@@ -98,7 +98,7 @@ class _Decoder(Helper):
         try:
             image = await asyncio.wait_for(self._exchange(job, timeout_s), allowed_s)
         except asyncio.TimeoutError:
-            raise BadRequest(f"unpacking the image takes longer than {timeout_s:g} s") from None
+            raise BadRequest(f"decoding the image took longer than {timeout_s:g} s") from None
         except (OSError, EOFError) as error:
             raise self._exit_error(error) from None
         if isinstance(image, RequestError):
@@ -124,10 +124,10 @@ class _Decoder(Helper):
 
     def _exit_error(self, error: Exception) -> RequestError:
         if not self.pid:
-            log.error("the image decoder does not start: %s", error)
+            log.error("the image decoder could not be started: %s", error)
             return Unavailable("Images cannot be decoded at the moment.", code="decoder_unavailable")
-        log.warning("the image decoder ended with status %s on an image", self.exit_status)
-        return BadRequest("Image parsing failed: unpacking it takes too much memory or time")
+        log.warning("the image decoder exited with status %s while it decoded an image", self.exit_status)
+        return BadRequest("Image parsing failed: decoding it took too much memory or time")
 
 
 async def _read_exactly(reader: asyncio.StreamReader, size: int) -> bytes:

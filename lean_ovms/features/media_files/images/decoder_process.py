@@ -52,7 +52,7 @@ def handle(job: dict[str, Any], stream: BufferedRWPair) -> None:
     except BadRequest as error:
         answer = {"error": error.message}
     except MemoryError:
-        answer = {"error": "unpacking the image takes too much memory"}
+        answer = {"error": "decoding the image took too much memory"}
     stream.write(json.dumps(answer).encode() + b"\n")
     for part in pixels:
         stream.write(part)

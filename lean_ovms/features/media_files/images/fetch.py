@@ -46,11 +46,11 @@ class HttpFetcher:
         try:
             return await asyncio.wait_for(self._follow(url), self._timeout_s)
         except asyncio.TimeoutError:
-            raise BadRequest(f"{FAILED}: it takes longer than {self._timeout_s:g} s") from None
+            raise BadRequest(f"{FAILED}: it took longer than {self._timeout_s:g} s") from None
         except (OSError, ssl.SSLError, h11.ProtocolError, EOFError, ValueError) as error:
             # ValueError: the name cannot be looked up (a label of more than 63 letters), or Location is not a URL.
             log.info("an image from %s could not be fetched: %s", url.host, error)
-            raise BadRequest(f"{FAILED}: its server cannot be reached, or its answer is broken") from None
+            raise BadRequest(f"{FAILED}: its server cannot be reached, or sent an invalid answer") from None
 
     async def _follow(self, url: Url) -> bytes:
         for _ in range(self._redirects + 1):
@@ -60,7 +60,9 @@ class HttpFetcher:
             if url.secure and not found.secure:
                 raise BadRequest(f"{FAILED}: it is redirected from https to http")
             url = found
-        raise BadRequest(f"{FAILED}: it is redirected {'too often' if self._redirects else '(not allowed)'}")
+        raise BadRequest(
+            f"{FAILED}: {'it is redirected too often' if self._redirects else 'it is redirected, which is not allowed'}"
+        )
 
     async def _get(self, url: Url) -> bytes | Url:
         """Sends one request, and returns the body, or the URL of a redirect."""
@@ -114,15 +116,15 @@ class HttpFetcher:
         while isinstance(answer, h11.InformationalResponse):
             answer = await _event(http, reader)
         if not isinstance(answer, h11.Response):
-            raise BadRequest(f"{FAILED}: its server sends no answer")
+            raise BadRequest(f"{FAILED}: its server did not answer")
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in answer.headers}
         if answer.status_code in _REDIRECTS and "location" in headers:
             here = f"{'https' if url.secure else 'http'}://{url.authority}{url.target}"
             return parse_url(urljoin(here, headers["location"]))
         if answer.status_code != 200:
-            raise BadRequest(f"{FAILED}: its server answers with status {answer.status_code}")
+            raise BadRequest(f"{FAILED}: its server answered with status {answer.status_code}")
         if headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
-            raise BadRequest(f"{FAILED}: its server sends it compressed")
+            raise BadRequest(f"{FAILED}: its server sent it compressed")
         check_size(int(headers.get("content-length", "0")), self._max_bytes)
         data = bytearray()
         while isinstance(event := await _event(http, reader), h11.Data):

@@ -71,7 +71,7 @@ class ImageLoader:
         self._pixels = Budget(
             max(options.max_pixels_in_work, options.max_image_pixels),
             WAITING_REQUESTS * options.max_image_pixels,
-            "too many images at once",
+            "too many images are being decoded; please try again later",
             "too_many_images",
         )
 
@@ -92,7 +92,7 @@ class ImageLoader:
         limit = self._options.max_images
         if len(requested) > limit:
             many = counted(len(requested), "image is", "images are")
-            raise BadRequest(f"{many} more than this server's limit: {limit}", param=requested[limit].param)
+            raise BadRequest(f"{many} more than this server's limit of {limit}", param=requested[limit].param)
         lease = await self._pixels.acquire(self._options.max_image_pixels)
         try:
             images = await self._load_all(requested, self._frame_limits(frames or {}))
@@ -107,7 +107,7 @@ class ImageLoader:
         most, count = self._options.max_video_frames, frames.get("num_frames")
         if count is not None and count > most:
             raise BadRequest(
-                f"{count} frames of a video are more than this server's limit: {most}",
+                f"{count} frames of a video are more than this server's limit of {most}",
                 param="media_io_kwargs.video.num_frames",
             )
         return FrameLimits(

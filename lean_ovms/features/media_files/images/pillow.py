@@ -64,11 +64,14 @@ def decode_base64(data: bytes) -> bytes:
 def _check(size: tuple[int, int], max_pixels: int) -> None:
     width, height = size
     if width * height > max_pixels:
-        raise BadRequest(f"an image of {width} x {height} pixels is larger than this server's limit: {max_pixels}")
+        raise BadRequest(
+            f"an image of {width} x {height} pixels is larger than this server's limit of {max_pixels} pixels"
+        )
     if min(size) < MIN_SIDE or max(size) > MAX_ASPECT * min(size):
         raise BadRequest(
             f"an image of {width} x {height} pixels is too small or too narrow: "
-            f"at least {MIN_SIDE} pixels each way, and at most {MAX_ASPECT} times as long as wide"
+            f"its sides must have at least {MIN_SIDE} pixels, and the longer one at most {MAX_ASPECT} times as many "
+            "as the other"
         )
 
 

@@ -67,7 +67,7 @@ Source = InlineData | Url | FilePath
 def check_size(size: int, most: int) -> None:
     """Raises BadRequest for a file of more than `most` bytes."""
     if size > most:
-        raise BadRequest(f"the image is larger than this server's limit: {most} bytes")
+        raise BadRequest(f"the image is larger than this server's limit of {most} bytes")
 
 
 def parse_source(text: str) -> Source:
@@ -79,7 +79,7 @@ def parse_source(text: str) -> Source:
             raise BadRequest("Image parsing failed: a data URL must be in base64")
         return InlineData(text, found + len(BASE64))
     if len(text) > MAX_URL:
-        raise BadRequest(f"the address of an image is longer than {MAX_URL} characters")
+        raise BadRequest(f"the URL of an image must have at most {MAX_URL} characters")
     scheme = _SCHEME.match(text)
     if scheme is None:
         return FilePath(text)
@@ -87,7 +87,7 @@ def parse_source(text: str) -> Source:
     if kind == "file":
         return FilePath(_file(text[len("file://") :]))
     if kind not in ("http", "https"):
-        raise BadRequest(f"images are fetched by http and https only, not by {kind}")
+        raise BadRequest(f"images are only fetched by http and https, not by {kind}")
     return parse_url(text)
 
 
@@ -95,12 +95,12 @@ def parse_url(text: str) -> Url:
     """Parses an http or https URL. Raises BadRequest."""
     found = _URL.fullmatch(text)
     if found is None:
-        raise BadRequest("the address of an image is not a plain http or https address in ASCII, without credentials")
+        raise BadRequest("the URL of an image must be an http or https URL in ASCII without credentials")
     secure = found["scheme"].lower() == "https"
     port = int(found["port"]) if found["port"] else 443 if secure else 80
     host = found["host"].strip("[]").lower()
     if not 0 < port < 65536 or ".." in host:
-        raise BadRequest("the address of an image names no host and port")
+        raise BadRequest("the URL of an image must have a valid host and port")
     target = found["target"] or "/"
     return Url(secure, host, port, target if target.startswith("/") else "/" + target)
 

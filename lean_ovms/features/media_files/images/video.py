@@ -75,9 +75,11 @@ def _decoded(data: bytes, max_pixels: int, limits: FrameLimits) -> Video:
         rate = float(stream.average_rate or stream.guessed_rate or 0)
         total = sum(packet.size > 0 for packet in container.demux(stream))
         if not total or not rate:
-            raise BadRequest(f"{PARSING_FAILED}: its file has no frames, or not their rate")
+            raise BadRequest(f"{PARSING_FAILED}: its file has no frames or no frame rate")
         if total / rate > limits.max_s:
-            raise BadRequest(f"a video of {total / rate:.0f} s is longer than this server's limit: {limits.max_s:g} s")
+            raise BadRequest(
+                f"a video of {total / rate:.0f} s is longer than this server's limit of {limits.max_s:g} s"
+            )
     wanted = limits.sampled(total, total / rate)
     frames = list[Image.Image]()
     with _opened(data) as container:

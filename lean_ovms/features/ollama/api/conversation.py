@@ -60,7 +60,7 @@ class CallIds:
 
 def _message(value: Any, param: str, ids: CallIds) -> Json:
     if not isinstance(value, dict) or not isinstance(value.get("role"), str):
-        raise BadRequest("a message must be an object with a role", param=param)
+        raise BadRequest("each message must be an object with a role", param=param)
     content = value.get("content") or ""
     if not isinstance(content, str):
         raise BadRequest("content must be a string", param=f"{param}.content")

@@ -30,12 +30,13 @@ from . import names
 from .answer import nanoseconds
 from .body import parse_body
 
-COMMON = (shared.MODEL, KEEP_ALIVE, Field("options", "object", "no effect"))
+COMMON = (shared.MODEL, KEEP_ALIVE, Field("options", "object", "accepted without effect"))
 EMBED_FIELDS = FieldSet((
     *COMMON,
-    Field("input", "any", "a text, or several", schema=schemas.any_of(schemas.STRING, schemas.array(schemas.STRING))),
-    Field("truncate", "bool", "false: a text that is too long is an error", default=True),
-    Field("dimensions", "int", shared.DIMENSIONS.help + "; 0: all", low=0, high=shared.MAX_DIMENSIONS),
+    Field("input", "any",
+        "a string, or an array of strings", schema=schemas.any_of(schemas.STRING, schemas.array(schemas.STRING))),
+    Field("truncate", "bool", "cut texts that are too long; false makes them an error", default=True),
+    Field("dimensions", "int", shared.DIMENSIONS.help + "; 0 for all", low=0, high=shared.MAX_DIMENSIONS),
 ))  # fmt: skip
 EMBEDDINGS_FIELDS = FieldSet((*COMMON, Field("prompt", "string", "a text", default="")))
 AS_EMBEDDINGS = FieldSet((*shared.INPUTS, shared.DIMENSIONS))
@@ -100,7 +101,7 @@ def _read_several(body: Json, services: Services) -> OllamaVectors:
     values = read(EMBED_FIELDS, body)
     texts = values["input"] if isinstance(values["input"], list) else [values["input"] or ""]
     if not all(isinstance(text, str) for text in texts):
-        raise BadRequest("input must be a text or an array of texts", param="input")
+        raise BadRequest("input must be a string or an array of strings", param="input")
     texts = texts if isinstance(values["input"], list) else [text for text in texts if text]
     if texts:
         check_count(len(texts), services.config.of(PoolingOptions).max_pooling_inputs, "input")

@@ -31,7 +31,7 @@ from .body import parse_body
 from .weights import weights_of
 
 VERSION = "0.33.0"
-"""The release of Ollama whose API is served; clients compare it with the oldest one that they support."""
+"""The version of Ollama whose API is served; clients compare it with the oldest one that they support."""
 FOR_EVER_S = 36500 * 86400.0
 """The remaining time, in seconds, of a model that stays in memory."""
 WITH_SUFFIX = "{# .Suffix #}"
@@ -39,9 +39,9 @@ WITH_SUFFIX = "{# .Suffix #}"
 FIELDS = FieldSet((
     MODEL,
     names.NAME,
-    Field("verbose", "bool", "no effect: there are no lists of tensors"),
-    *(Field(name, "string", "no effect") for name in ("system", "template")),
-    Field("options", "object", "no effect"),
+    Field("verbose", "bool", "accepted without effect: there are no lists of tensors"),
+    *(Field(name, "string", "accepted without effect") for name in ("system", "template")),
+    Field("options", "object", "accepted without effect"),
 ))  # fmt: skip
 PARAMETERS = {
     "temperature": "temperature",
@@ -52,17 +52,17 @@ PARAMETERS = {
 }
 
 
-@RouteDoc("Ollama's text, on --ollama_port", answer="text/plain")
+@RouteDoc("A greeting that Ollama's clients expect, on --ollama_port", answer="text/plain")
 async def handle_root(request: Request, services: Services) -> Response:
     return Response(200, [("Content-Type", "text/plain; charset=utf-8")], b"Ollama is running")
 
 
-@RouteDoc("The release of Ollama whose API is served")
+@RouteDoc("The version of Ollama whose API is served")
 async def handle_version(request: Request, services: Services) -> Response:
     return json({"version": VERSION})
 
 
-@RouteDoc("The models served, in Ollama's form")
+@RouteDoc("The served models, in Ollama's form")
 async def handle_tags(request: Request, services: Services) -> Response:
     listed = [(name, model) for name, model in services.registry.names.items() if model.listed]
     return json({"models": [await _listed(name, model) for name, model in listed]})

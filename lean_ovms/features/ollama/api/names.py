@@ -45,5 +45,5 @@ def find(values: Values, registry: ModelRegistry, default: type[Model] | None = 
     found = next((name for name in names if tagged(name).lower() == full), "")
     if not found:
         known = ", ".join(names)
-        raise ModelNotFound(f"model '{safe(wanted)}' not found; served: {known}", param="model")
+        raise ModelNotFound(f"model '{safe(wanted)}' not found; served models: {known}", param="model")
     return found

@@ -30,24 +30,24 @@ from .body import parse_body
 
 logger = logging.getLogger("lean_ovms.api")
 
-NAMED = replace(MODEL, help="name of a model: organisation/name of the hub")
+NAMED = replace(MODEL, help="name of a model on the hub, as organisation/name")
 FIELDS = FieldSet((
     NAMED,
     names.NAME,
     STREAMED,
-    Field("insecure", "bool", "no effect"),
+    Field("insecure", "bool", "accepted without effect"),
 ))  # fmt: skip
 DELETE_FIELDS = FieldSet((NAMED, names.NAME))
 NOT_ALLOWED = (
-    "clients of this server pull and delete no models: it would have to serve a directory of models "
-    "(--model_repository_path) with --allow_runtime_pull"
+    "clients may not pull or delete models on this server; start it with a directory of models "
+    "(--model_repository_path) and --allow_runtime_pull"
 )
 DIGITS = 12
 """The number of digits of a hash in a status, as in Ollama."""
 LAST = ("verifying sha256 digest", "writing manifest", "success")
 
 
-@RouteDoc("Pull a model of the hub, with --allow_runtime_pull", body=FIELDS, media=(NDJSON,), errors=(403,))
+@RouteDoc("Pull a model from the hub; needs --allow_runtime_pull", body=FIELDS, media=(NDJSON,), errors=(403,))
 async def handle_pull(request: Request, services: Services) -> Response:
     values = await parse_body(request, services, lambda body, _: read(FIELDS, body))
     pull = _pull_of(values, services)
@@ -57,7 +57,7 @@ async def handle_pull(request: Request, services: Services) -> Response:
     return json({"status": LAST[-1]})
 
 
-@RouteDoc("Delete a model of the repository, with --allow_runtime_pull", body=DELETE_FIELDS, answer="", errors=(403,))
+@RouteDoc("Delete a model of the repository; needs --allow_runtime_pull", body=DELETE_FIELDS, answer="", errors=(403,))
 async def handle_delete(request: Request, services: Services) -> Response:
     values = await parse_body(request, services, lambda body, _: read(DELETE_FIELDS, body))
     name = names.find(values, services.registry)
@@ -66,9 +66,9 @@ async def handle_delete(request: Request, services: Services) -> Response:
     return Response(200)
 
 
-@RouteDoc("Not supported: a 501", errors=(501,), answer="")
+@RouteDoc("Not supported; answered with 501", errors=(501,), answer="")
 async def handle_unsupported(request: Request, services: Services) -> Response:
-    text = f"{safe(request.path)} is not supported: models are made by optimum-cli and pulled from the hub"
+    text = f"{safe(request.path)} is not supported: models are exported by optimum-cli or pulled from the hub"
     raise RequestError(text, status=501, code="not_supported")
 
 

@@ -96,7 +96,7 @@ class OllamaRequest:
                 raise
         left_out = len(self.prompt.messages) - len(shorter.messages)
         said = counted(left_out, "message was", "messages were")
-        self.warnings.append(f"{said} left out: the conversation is longer than the context")
+        self.warnings.append(f"{said} left out, since the conversation is longer than the context")
         return await self.generation.start(shorter)
 
     async def _fill_in(self) -> None:
@@ -189,13 +189,13 @@ def parse_generate(body: Json, services: Services) -> OllamaRequest | LoadModelR
     if not values["prompt"]:
         return _load(values, served, services, chat=False)
     if values["template"]:
-        raise BadRequest("template is not supported: the chat template is the model's", param="template")
+        raise BadRequest("template is not supported; the model's chat template is used", param="template")
     if values["raw"] and (values["system"] or values["context"]):
         raise BadRequest("raw mode does not support template, system, or context", param="raw")
     reader, warnings = _reader(GENERATE, values, served, body, services)
     plain = values["raw"] or values["suffix"] or reader.model.chat_format.template.problem
     if (plain or values["context"]) and values["images"]:
-        raise BadRequest("images need a prompt for the chat template, without context and suffix", param="images")
+        raise BadRequest("images cannot be combined with raw, context or suffix", param="images")
     generation = reader.generation(_form(values), logprobs=_logprobs(values), parsed=not plain)
     prompt: Prompt = TextPrompt(values["prompt"])
     if not plain:
@@ -244,7 +244,7 @@ def _reader(
     if (num_ctx := (values["options"] or {}).get("num_ctx")) is not None:
         context = reader.model.info.context_length
         if num_ctx != context:
-            warnings.append(f"options.num_ctx has no effect: the context has {context} tokens")
+            warnings.append(f"options.num_ctx has no effect: the context length is {context} tokens")
     return reader, warnings
 
 

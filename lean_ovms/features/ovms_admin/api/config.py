@@ -15,8 +15,8 @@ from ....observability.records import may_use
 from ....types import Json, Request, Response
 
 NOT_IN_MEMORY = {
-    "unloaded": "Not in memory; the next request loads it.",
-    "unloading": "Being unloaded; the next request loads it again.",
+    "unloaded": "Not in memory; the next request loads the model.",
+    "unloading": "Being unloaded; the next request loads the model again.",
 }
 """The messages of models that are not in memory, but AVAILABLE, like OVMS's idle servables."""
 
@@ -34,7 +34,7 @@ async def handle(request: Request, services: Services) -> Response:
     return json(describe(services))
 
 
-@RouteDoc("Read the configuration again")
+@RouteDoc("Reload the configuration")
 async def handle_reload(request: Request, services: Services) -> Response:
     try:
         await services.keys.reload()
@@ -59,9 +59,9 @@ def _state(model: Model) -> Json:
         why = "The model could not be loaded." if not model.ready else "Its replacement could not be loaded."
         return _status(state, "FAILED_PRECONDITION", f"{why} {model.failure.reason}")
     if model.state == "failed":
-        return _status(state, "UNKNOWN", "The engine stopped and could not be started again; the server keeps trying.")
+        return _status(state, "UNKNOWN", "The engine stopped and could not be restarted; the server keeps trying.")
     if model.state == "sleeping":
-        return _status("UNLOADING", "UNAVAILABLE", "The server sleeps; POST /wake_up ends that.")
+        return _status("UNLOADING", "UNAVAILABLE", "The server is asleep; POST /wake_up wakes it.")
     return _status(state, "OK", NOT_IN_MEMORY.get(model.state, "OK"))
 
 

@@ -45,7 +45,10 @@ async def tokens_of(call: PoolingRequest, texts: Sequence[str], param: str) -> l
             raise
         count += sum(map(len, found[-len(group) :]))
         if count > call.model.options.max_pooling_tokens:
-            text = f"{param} has more tokens than the {call.model.options.max_pooling_tokens} that a request may have"
+            text = (
+                f"{param} has more than {call.model.options.max_pooling_tokens} tokens, this server's limit "
+                "(--max_pooling_tokens)"
+            )
             raise BadRequest(text, param=param)
     return found
 

@@ -34,7 +34,7 @@ MAX_METADATA = 60_000
 
 
 def _choice(name: str, choices: Sequence[str], help: str, default: str) -> Field:  # noqa: A002 - as in Field
-    wrong = f"{name} should be one of: {', '.join(choices)}"
+    wrong = f"{name} must be one of: {', '.join(choices)}"
     return Field(name, "string", help, default=default, wrong=wrong, choices=choices)
 
 
@@ -45,8 +45,8 @@ ENCODING = (
         "form of the vectors: float, base64, or vLLM's raw bytes: bytes, bytes_only",
         "float",
     ),
-    _choice("embed_dtype", list(DTYPES), "vLLM's: type of the numbers in base64 and bytes", "float32"),
-    _choice("endianness", ENDIANNESS, "vLLM's: byte order of the numbers in base64 and bytes", "native"),
+    _choice("embed_dtype", list(DTYPES), "(vLLM) type of the numbers in base64 and bytes", "float32"),
+    _choice("endianness", ENDIANNESS, "(vLLM) byte order of the numbers in base64 and bytes", "native"),
 )
 
 
@@ -71,7 +71,7 @@ class Encoding:
         """
         encoding = cls(values["encoding_format"], values["embed_dtype"], values["endianness"], per_token)
         if encoding.format == "float" and encoding.dtype != "float32":
-            raise BadRequest("embed_dtype is for encoding_format base64, bytes and bytes_only", param="embed_dtype")
+            raise BadRequest("embed_dtype needs an encoding_format of base64, bytes or bytes_only", param="embed_dtype")
         return encoding
 
     @property
@@ -170,7 +170,9 @@ def _metadata(
     if not text.isascii():  # the model's name may not be ASCII, and headers are latin-1
         text = "".join(c if c.isascii() else f"\\u{ord(c):04x}" for c in text)
     if len(text) > MAX_METADATA:
-        text = f"the results of {len(outputs)} inputs do not fit the metadata header: use encoding_format bytes_only"
+        text = (
+            f"the results of {len(outputs)} inputs do not fit into the metadata header; use encoding_format bytes_only"
+        )
         raise BadRequest(text, param="encoding_format")
     return text
 

@@ -23,7 +23,7 @@ DOCUMENT = any_of(
 
 def _limit(name: str, of: str) -> Field:
     text = f"{name} must be a non-negative integer"
-    return Field(name, "uint", f"tokens kept of {of}; 0: all", high=shared.INT64_MAX, wrong=text)
+    return Field(name, "uint", f"maximum number of tokens kept of {of}; 0 for all", high=shared.INT64_MAX, wrong=text)
 
 
 CUTTING = (
@@ -36,7 +36,7 @@ PAIR_FIELDS = (
     *shared.COMMON,
     *CUTTING,
     shared.USE_ACTIVATION,
-    Field("instruction", "string", "task of a generating reranker, such as Qwen3-Reranker"),
+    Field("instruction", "string", "task description for a generative reranker, such as Qwen3-Reranker"),
     TEMPLATE_KWARGS,
 )
 """Fields of both endpoints."""

@@ -48,15 +48,16 @@ def _dimensions(value: Any) -> Any:
 FIELDS = FieldSet((
     *shared.INPUTS,
     shared.NORMALIZE,
-    Field("task", "string", "embed, token_embed, classify or token_classify; default: the model's",
+    Field("task", "string", "embed, token_embed, classify or token_classify; the model's own task if absent",
         schema={"enum": [EMBED, TOKEN_EMBED, CLASSIFY, TOKEN_CLASSIFY]}),
     *ENCODING,
-    Field("dimensions", "any", "refused, as in vLLM; /embeddings takes it", read=_dimensions, schema={"enum": [None]}),
+    Field("dimensions", "any",
+        "refused, as in vLLM; only /embeddings supports it", read=_dimensions, schema={"enum": [None]}),
     *shared.PROMPTS,
 ))  # fmt: skip
 
 
-@shared.vectors_doc("What a pooling model computes", FIELDS)
+@shared.vectors_doc("The output of a pooling model: vectors, or scores of its labels", FIELDS)
 async def handle(request: Request, services: Services) -> Response:
     call, inputs = await services.parse_body(request, parse)
     outputs, per_token = await compute(call, inputs)

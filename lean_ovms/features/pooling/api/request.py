@@ -67,7 +67,10 @@ class PoolingRequest:
         info = self.model.own_pooling if self.model.known else None
         if info is None or not info.pooling_assumed:
             return warning_headers(self.warnings)
-        text = f"the model's files do not say how its vectors are pooled; {info.pooling} is assumed, which may be wrong"
+        text = (
+            f"the model's files do not say how vectors are pooled; the server assumes {info.pooling}, which may be "
+            "wrong (--pooling)"
+        )
         return warning_headers([*self.warnings, text])
 
     def with_values(self, renamed: Json) -> PoolingRequest:
@@ -151,7 +154,7 @@ def parse(body: Json, services: Services, *, fields: FieldSet) -> PoolingRequest
     model = services.named_model(values, PoolingModel)
     kept = model.keep_loaded(values.get("keep_alive"))
     padded = values.get("padding") == "max_length"
-    padding = ["padding has no effect on the results of this model"] if padded else []
+    padding = ["padding has no effect on this model's results"] if padded else []
     return PoolingRequest(
         values=values,
         model=model,
@@ -196,7 +199,7 @@ def _inputs(values: Values, services: Services) -> Inputs:
     most = services.config.of(PoolingOptions).max_pooling_inputs
     value, messages, special = values["input"], values["messages"], values["add_special_tokens"]
     if value is not None and messages is not None:
-        raise BadRequest("input and messages exclude each other", param="messages")
+        raise BadRequest("input and messages cannot be used together", param="messages")
     if messages is None and not is_conversation(value):
         items = read_inputs(value, most)
         return Inputs(items, special=special)
@@ -236,7 +239,7 @@ async def items_of(request: PoolingRequest, inputs: Inputs, info: PoolingInfo) -
     prefix = prompt_text(request.values, info)
     if prefix:
         if any(isinstance(item, list) for item in items):
-            raise BadRequest("a prompt can be put before texts only, not before token ids", param="prompt_name")
+            raise BadRequest("a prompt can only be put before texts, not before token ids", param="prompt_name")
         items = [
             replace(item, text=prefix + item.text) if isinstance(item, TextWithImages) else f"{prefix}{item}"
             for item in items

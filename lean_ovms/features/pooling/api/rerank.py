@@ -40,19 +40,20 @@ FIELDS = FieldSet((
     Field("documents", "any", 'strings, objects with "text" (and "title"), or objects with content: text parts',
         schema=_DOCUMENTS),
     Field("texts", "any",
-        "text-embeddings-inference's name of documents; the response is then in its form (not under /v3)",
+        "(text-embeddings-inference) other name of documents, with which the response has its form (not under /v3)",
         schema=_DOCUMENTS),
-    Field("raw_scores", "bool", "text-embeddings-inference's: return scores before the sigmoid"),
-    Field("return_text", "bool", "text-embeddings-inference's: return the texts with the results"),
+    Field("raw_scores", "bool", "(text-embeddings-inference) return scores before the sigmoid"),
+    Field("return_text", "bool", "(text-embeddings-inference) return the texts with the results"),
     *shared.TEI_TRUNCATION,
-    Field("top_n", "int", "most results to return; 0: all", low=0, high=shared.INT64_MAX,
+    Field("top_n", "int", "maximum number of results; 0 for all", low=0, high=shared.INT64_MAX,
         wrong="top_n accepts integer values"),
-    Field("return_documents", "bool", "return the texts with the results (default: true; under /v3 false)",
+    Field("return_documents", "bool", "return the texts with the results (default true; false under /v3)",
         wrong="return_documents accepts boolean values"),
-    Field("rank_fields", "array", "accepted, no effect", wrong="rank_fields is not an array", read=_rank_fields,
+    Field("rank_fields", "array", "accepted without effect", wrong="rank_fields is not an array", read=_rank_fields,
         schema={"items": {"type": "string"}}),
     Field("max_chunks_per_doc", "int",
-        "how many pieces of a long document a cross-encoder scores; the best score counts; 0: all", low=0,
+        "maximum number of chunks of a long document that a cross-encoder scores; the best score counts; 0 for all",
+        low=0,
         high=shared.INT64_MAX, wrong="max_chunks_per_doc accepts integer values"),
 ))  # fmt: skip
 
@@ -70,7 +71,7 @@ class RerankRequest:
 
 
 @RouteDoc(
-    "Documents by their relevance for a query",
+    "Rank documents by their relevance for a query",
     body=FIELDS,
     rules=all_of("query") | {"oneOf": [all_of("documents"), all_of("texts")]},
     answer="object or array",
@@ -90,7 +91,7 @@ def _read(body: Json, services: Services, *, ovms: bool, cohere: bool) -> Rerank
     call = call.with_values(shared.tei_truncation(values) | ({"use_activation": False} if values["raw_scores"] else {}))
     query = _query(values["query"], ovms=ovms)
     if values["documents"] is not None and values["texts"] is not None:
-        raise BadRequest("documents and texts exclude each other", param="texts")
+        raise BadRequest("documents and texts cannot be used together", param="texts")
     name = "documents" if values["documents"] is not None else "texts"
     documents = _documents(values[name], name, ovms=ovms)
     most = call.model.options.max_allowed_chunks

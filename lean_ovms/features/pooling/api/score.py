@@ -34,8 +34,8 @@ def _field(name: str, help: str) -> Field:  # noqa: A002 - as in Field
 FIELDS = FieldSet(
     (
         *PAIR_FIELDS,
-        _field("queries", "a text, or texts: strings, or objects with content"),
-        _field("documents", "what each query is compared with: a text, or texts"),
+        _field("queries", "a text or an array of texts: strings, or objects with content"),
+        _field("documents", "text or array of texts with which each query is compared"),
         *(_field(name, f"another name of {'queries' if name.endswith('1') else 'documents'}") for name in
           ("items", "text_1", "text_2", "data_1", "data_2")),
     )
@@ -63,9 +63,11 @@ def parse_score(body: Json, services: Services, *, ovms: bool = False) -> ScoreR
     if names is None:
         given = next((name for name in _NAMES if values[name] is not None), "queries")
         ways = ", ".join(" and ".join(pair) for pair in SIDES)
-        raise BadRequest(f"two sides are needed under one of these pairs of names: {ways}", param=given)
+        raise BadRequest(f"two sides to compare are needed, under one of these pairs of names: {ways}", param=given)
     if other := next((name for name in _NAMES if values[name] is not None and name not in names), ""):
-        raise BadRequest(f"{' and '.join(names)} exclude {other}: two sides are needed", param=other)
+        raise BadRequest(
+            f"{' and '.join(names)} cannot be used together with {other}: exactly two sides are compared", param=other
+        )
     first, second = (side(values[name], name, most) for name in names)
     if not first:
         raise BadRequest("At least one text element must be given", param=names[0])

@@ -154,7 +154,10 @@ async def _by_tokens(request: ScoreRequest, info: PoolingInfo) -> Scores:
         documents, added = await _vectors(request, some, of_documents, request.document_param)
         tokens += added
         if tokens > most:
-            raise BadRequest(f"the inputs have more than {most} tokens in all", param=request.document_param)
+            raise BadRequest(
+                f"the inputs together have more than {most} tokens, this server's limit (--max_pooling_tokens)",
+                param=request.document_param,
+            )
         left = queries * len(documents) if len(queries) == 1 else queries[start:]
         pairs = list(zip(left, documents, strict=False))
         size = sum(map(len, documents))

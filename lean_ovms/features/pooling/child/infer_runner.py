@@ -103,7 +103,7 @@ class LazyCompiledModel:
         try:
             return self._compile()
         except RuntimeError as error:
-            log.warning("no network for %s: %s", self._name, last_line(error))
+            log.warning("no separate network for %s: %s", self._name, last_line(error))
             return None
 
 

@@ -58,7 +58,7 @@ class InputBuilder:
         """
         if queries and self._prompt is not None:
             if any(not isinstance(one, str) for one in (*inputs, *queries)):
-                raise BadRequest("This model takes pairs of texts, not of token ids")
+                raise BadRequest("This model reads pairs of texts, not of token ids")
             instruction = params.instruction or self._prompt.instruction
             return [
                 self._prompt.body.format(instruction=instruction, query=queries[at % len(queries)], document=one)
@@ -138,7 +138,7 @@ class InputBuilder:
         Raises BadRequest for invalid ids, which the network would compute without an error.
         """
         if isinstance(tokens, TextWithImages):
-            raise BadRequest("a pair has no images", param=tokens.images[0].param)
+            raise BadRequest("pairs cannot contain images", param=tokens.images[0].param)
         check_ids(tokens, self._vocab_size)
         return tokens
 
@@ -152,7 +152,7 @@ class InputBuilder:
         self, query: list[int], document: list[int], params: PoolingParams, at: int
     ) -> tuple[list[int], list[int] | None]:
         if self._template.pair is None:
-            raise BadRequest("This model takes single inputs, not pairs")
+            raise BadRequest("This model reads single inputs, not pairs")
         parts = self._template.pair if params.add_special_tokens else ((), (), ())
         before, between, after = parts
         fixed = len(before) + len(between) + len(after)
@@ -192,7 +192,8 @@ class InputBuilder:
             raise too_long(f"Input length {size + fixed} longer than allowed {window} (input {at})", window)
         if room <= 0:
             raise too_long(
-                f"Input {at} has {fixed} tokens that cannot be cut, and room for {limit}: none is left for its text",
+                f"Input {at} has {fixed} tokens that cannot be cut, which leaves no room for its text within {limit} "
+                "tokens",
                 window,
             )
         return room

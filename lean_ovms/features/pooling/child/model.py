@@ -59,7 +59,7 @@ class OpenVinoPooler:
             files = pooling_files.read(path)
             single = file_of(path)
             if single is not None:
-                single.without_images(config, "a pooling model in a GGUF file reads no images")
+                single.without_images(config, "a pooling model in a GGUF file does not read images")
             self._network = PoolingNetwork(core, config)
             self._tokenizer: FilePoolingTokenizer | PoolingTokenizer = (
                 PoolingTokenizer(path, core) if single is None else FilePoolingTokenizer(single.tokenizer())
@@ -120,7 +120,8 @@ class OpenVinoPooler:
         file = files.projection
         if file is None:
             raise StartError(
-                f"config.json says that a vector has {info.dimensions} numbers, the network's have {shape.width}: the "
+                f"config.json says that a vector has {info.dimensions} numbers, but the network's vectors have "
+                f"{shape.width}: the "
                 "export has left out the last layer; put the original model's model.safetensors, or its folder "
                 "1_Dense, in the folder of openvino_model.xml"
             )
@@ -149,7 +150,7 @@ class OpenVinoPooler:
         """Returns the encoder of images within texts. Raises StartError if the feature that has it was left out."""
         new = config.part(IMAGES_IN_TEXTS)
         if new is None:
-            raise StartError("the model reads images in a text, and what encodes them was left out of this server")
+            raise StartError("the model reads images in texts, which needs the feature vision")
         found: PoolingVision = new(config, self.detokenize, self._network.image_shape())
         return found
 
@@ -212,7 +213,7 @@ class OpenVinoPooler:
                 if isinstance(output, RuntimeError):
                     raise output
             except RuntimeError as error:
-                raise StartError(f"the network does not compute: {error}") from error
+                raise StartError(f"the network failed to compute: {error}") from error
 
 
 def _image_processor(path: Path) -> SquareProcessor:
@@ -239,13 +240,15 @@ def _report(config: EngineConfig, info: PoolingInfo, limit: int) -> None:
     """
     if 0 < limit < info.window:
         text = (
-            "%s: inputs have up to %d tokens; the model's own sentence_bert_config.json, which the export has lost, "
-            "allows %d: --max_model_len %d sets it"
+            "%s: inputs may have up to %d tokens; the model's own sentence_bert_config.json, missing in the export, "
+            "allows %d, which --max_model_len %d sets"
         )
         log.warning(text, config.served_name, info.window, limit, limit)
     if info.kind in VECTORS:
         how = "normalized" if info.normalize else "not normalized"
         level = logging.WARNING if info.pooling_assumed else logging.INFO
-        log.log(level, "%s: pooling %s, by %s; %s", config.served_name, info.pooling, info.pooling_source, how)
+        log.log(
+            level, "%s: pooling %s, according to %s; %s", config.served_name, info.pooling, info.pooling_source, how
+        )
     elif info.kind != TOKEN_CLASSIFY:
         log.info("%s: %d outputs, activation %s", config.served_name, info.outputs, info.activation)

@@ -108,7 +108,7 @@ def recognize(config: EngineConfig, files: PoolingFiles, shape: Shape) -> Recogn
     if shape.output == "logits":
         return _with_logits(config, files, shape)
     if config.task != "embeddings":
-        raise StartError(f"--task {config.task}: the network has no logits, it computes embeddings")
+        raise StartError(f"--task {config.task}: the network computes embeddings, not logits")
     mode, source, assumed = _pooling(config, files, shape)
     if mode == ALL and shape.rank != 3:
         raise StartError(f"--pooling {ALL}: the network's output {shape.output} is not one vector for each token")
@@ -151,7 +151,7 @@ def _pooling(config: EngineConfig, files: PoolingFiles, shape: Shape) -> tuple[s
     if len(files.pooling) == 1:
         return files.pooling[0], files.pooling_source, False
     if len(files.pooling) > 1:
-        return "CLS", "nothing: 1_Pooling/config.json is ambiguous", True
+        return "CLS", "a default, since 1_Pooling/config.json is ambiguous", True
     kind = str(files.config.get("model_type", ""))
     if kind == "static":
         return "MEAN", "config.json (static token embeddings)", False
@@ -160,7 +160,7 @@ def _pooling(config: EngineConfig, files: PoolingFiles, shape: Shape) -> tuple[s
         return named[1], f"the model's name ({named[0]})", False
     if decoder and not _reads_both_ways(files.config, kind):
         return "LAST", f"the architecture ({kind or 'causal'})", False
-    return "MEAN" if decoder else "CLS", "nothing: there is no 1_Pooling/config.json; --pooling sets it", True
+    return "MEAN" if decoder else "CLS", "a default, since there is no 1_Pooling/config.json (--pooling sets it)", True
 
 
 def _by_name(files: PoolingFiles, table: Sequence[tuple[str, Value]]) -> tuple[str, Value] | None:
@@ -214,7 +214,7 @@ def _with_logits(config: EngineConfig, files: PoolingFiles, shape: Shape) -> Rec
         kind = SCORE if config.task == "rerank" else CLASSIFY
         activation = _activation(files.config, width)
     if kind == SCORE and width > LABELLED:
-        raise StartError(f"--task rerank: this is a classifier of {width} labels; --task classify serves it")
+        raise StartError(f"--task rerank: this is a classifier of {width} labels; serve it with --task classify")
     if {"rerank": SCORE, "classify": CLASSIFY, "token_classify": TOKEN_CLASSIFY}.get(config.task) != kind:
         raise StartError(f"--task {config.task}: the network computes logits for the task {kind}")
     info = PoolingInfo(

@@ -138,7 +138,7 @@ class PoolingNetwork:
         """
         inputs = frozenset(one.get_any_name() for one in self.model.inputs)
         if "input_ids" not in inputs or not inputs <= INPUTS:
-            raise StartError(f"the network's inputs are {', '.join(sorted(inputs))}: not those of a text model")
+            raise StartError(f"the network's inputs, {', '.join(sorted(inputs))}, are not those of a text model")
         names = OUTPUTS if not pooling else (*HIDDEN, *OUTPUTS)
         found = next((name for name in names if name in pooling_graph.names(self.model)), "")
         if not found:

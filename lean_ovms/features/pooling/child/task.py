@@ -128,7 +128,7 @@ class PoolingTask(Task):
                 self._arrive(command)
             case Encode():
                 if sum(map(len, command.texts)) > MAX_ENCODE_CHARACTERS:
-                    raise BadRequest(f"more than {MAX_ENCODE_CHARACTERS} characters to tokenize")
+                    raise BadRequest(f"the texts to tokenize have more than {MAX_ENCODE_CHARACTERS} characters")
                 self._arriving[command.id] = Arriving(command, PoolingParams(), command.texts)
             case Decode():
                 check_ids(command.tokens, self.pooler.info.vocab_size, "tokens")
@@ -207,7 +207,10 @@ class PoolingTask(Task):
         built = self.inputs.build(one.inputs, command.queries, one.encoded, one.params)
         total = sum([len(ids) for ids, _ in built])
         if total > self.options.max_pooling_tokens:
-            raise BadRequest(f"the inputs have {total} tokens in all, more than {self.options.max_pooling_tokens}")
+            raise BadRequest(
+                f"the inputs together have {total} tokens, more than this server's limit of "
+                f"{self.options.max_pooling_tokens} (--max_pooling_tokens)"
+            )
         request = QueuedPooling(command.id, one.params, len(built))
         self._open[command.id] = request
         texts = [

@@ -26,9 +26,11 @@ class ImagesAlone:
 
     def text(self, text: str, images: Sequence[Image]) -> str:
         if len(images) > 1:
-            raise BadRequest("This model takes one image for each vector", param=images[1].param)
+            raise BadRequest("This model reads one image for each vector", param=images[1].param)
         if text.strip() != IMAGE_TAG.format(0):
-            raise BadRequest("This model takes a text or an image for each vector, not both", param=images[0].param)
+            raise BadRequest(
+                "This model reads either a text or an image for each vector, not both", param=images[0].param
+            )
         return ""
 
     def ids(self, tokens: list[int], images: Sequence[Image]) -> list[int]:

@@ -58,7 +58,7 @@ class AudioReader:
         if not data:
             raise _invalid("it is empty")
         if len(data) % (SAMPLE_BYTES if self.format.encoding == "pcm" else 1):
-            raise _invalid("its last sample is not whole")
+            raise _invalid("its last sample is incomplete")
         return data if self._decoder is None else self._decoder.feed(data)
 
     def flush(self) -> bytes:

@@ -25,8 +25,8 @@ from .vllm import Vllm
 
 SUBPROTOCOL = "realtime"
 QUERY = FieldSet((
-    Field("intent", "string", "transcription: OpenAI's dialect"),
-    Field("model", "string", "name of the model; without it: the only one for speech"),
+    Field("intent", "string", "transcription for OpenAI's dialect of events"),
+    Field("model", "string", "name of the model; optional if only one transcribes speech"),
 ))  # fmt: skip
 
 
@@ -35,7 +35,7 @@ class RealtimeService(OpenWebSockets[TranscriptionSession]):
 
     def __init__(self, config: Config) -> None:
         most = config.of(RealtimeOptions).max_realtime_sessions
-        super().__init__(most, "too many realtime sessions: --max_realtime_sessions")
+        super().__init__(most, "too many realtime sessions are open (--max_realtime_sessions)")
 
     async def close(self) -> None:
         await super().close()
@@ -93,5 +93,5 @@ def chosen_model(services: Services, name: str) -> str:
     if not speech:
         if only := registry.default_of(SpeechModel):
             registry.get(only, SpeechModel)  # raises an error that says what the model is for
-        raise NotFound("no model of this server transcribes speech", code="model_not_found")
+        raise NotFound("this server has no model that transcribes speech", code="model_not_found")
     return registry.get(speech[0].name, SpeechModel).require_ready().name if len(speech) == 1 else ""

@@ -42,7 +42,7 @@ def updated(settings: Settings, session: Any) -> Settings:
     values = _object(session, "session")
     kind = values.get("type")
     if kind not in (None, "transcription"):
-        raise _wrong("session.type", kind, "transcription: this server has no other sessions")
+        raise _wrong("session.type", kind, "transcription, the only type of session on this server")
     given = _object(_object(values.get("audio"), "session.audio").get("input"), INPUT)
     if given.get("format") is not None:
         settings = replace(settings, format=_format(given["format"]))

@@ -283,7 +283,7 @@ class TranscriptionSession:
         event: Json = {}
         try:
             if not message.is_text:
-                raise BadRequest("Events are JSON in text messages, not binary ones", code="invalid_frame")
+                raise BadRequest("Events must be JSON in text messages, not in binary ones", code="invalid_frame")
             event = await read_event(message, self.services, lambda event: event)
             await self._handle(event)
         except Exception as error:
@@ -297,7 +297,7 @@ class TranscriptionSession:
             if not isinstance(self.dialect, shown) and self.current is None:
                 self.dialect = shown(self)
         if kind not in EVENTS:
-            text = f"Unknown event type: {safe(kind, 80)}. Known are {', '.join(EVENTS)}"
+            text = f"Unknown event type: {safe(kind, 80)}. Known types: {', '.join(EVENTS)}"
             raise BadRequest(text, param="type", code="unknown_event")
         await self.dialect.handle(event)
 

@@ -62,4 +62,4 @@ def _known_language(given: str, info: SpeechInfo) -> str:
     if code:
         return code
     known = ", ".join(info.languages)
-    raise BadRequest(f"language {safe(given, 40)!r} is not one of the model's: {known}", param="language")
+    raise BadRequest(f"language must be one of: {known}, not {safe(given, 40)!r}", param="language")

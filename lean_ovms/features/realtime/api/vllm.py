@@ -30,7 +30,7 @@ def _prompt(value: str) -> str:
 def _include(values: list[str]) -> list[str]:
     for one in values:
         if one != LOGPROBS:
-            raise BadRequest(f"include has {safe(str(one), 80)!r}; it may have {LOGPROBS!r}", param="include")
+            raise BadRequest(f"include has {safe(str(one), 80)!r}; it may only have {LOGPROBS!r}", param="include")
     return values
 
 
@@ -40,21 +40,21 @@ def _granularities(values: list[str]) -> list[str]:
         return values
     text, code = "this model does not support segment timestamps in a session", "unsupported_timestamp_granularity"
     if values[0] != "segment":
-        text = f"timestamp_granularities has {safe(str(values[0]), 80)!r}; in a session it may have 'segment'"
+        text = f"timestamp_granularities has {safe(str(values[0]), 80)!r}; in a session it may only have 'segment'"
         code = "invalid_timestamp_granularity"
     raise BadRequest(text, param="timestamp_granularities", code=code)
 
 
 UPDATE = FieldSet((
     Field("model", "string", "name of the model", default=""),
-    Field("language", "string", "code of the language; empty: detected", default=""),
-    Field("prompt", "string", "text before the audio", default="", read=_prompt),
-    Field("sample_rate", "int", "of the audio, in Hz", default=16000, choices=RATES,
-        outside=f"sample_rate must be one of {', '.join(map(str, RATES))}"),
-    Field("include", "array", f"[{LOGPROBS!r}]: log probabilities", default=(), read=_include),
+    Field("language", "string", "code of the language; detected if empty", default=""),
+    Field("prompt", "string", "text that was said before the audio", default="", read=_prompt),
+    Field("sample_rate", "int", "sample rate of the audio in Hz", default=16000, choices=RATES,
+        outside=f"sample_rate must be one of: {', '.join(map(str, RATES))}"),
+    Field("include", "array", f"[{LOGPROBS!r}] returns log probabilities", default=(), read=_include),
     Field("timestamp_granularities", "array", "", default=(), read=_granularities),
 ))  # fmt: skip
-FINAL = Field("final", "bool", "there is no more audio", default=False)
+FINAL = Field("final", "bool", "true after the last audio", default=False)
 
 
 @dataclass(slots=True)

@@ -30,7 +30,7 @@ MAX_TOKENS = 8192
 FIELDS = FieldSet(field for field in ALL_FIELDS if field.name in _NAMES)
 
 
-@RouteDoc("A summary in place of a conversation", body=FIELDS, rules=schemas.some_of("input", "previous_response_id"))
+@RouteDoc("Replace a conversation by a summary", body=FIELDS, rules=schemas.some_of("input", "previous_response_id"))
 async def handle(request: Request, services: Services) -> Response:
     parsed, context = await read_request(request, services, _parse)
     items = compaction.current(context.items)
@@ -41,7 +41,7 @@ async def handle(request: Request, services: Services) -> Response:
         await generation.aclose()
     summary = choice.text.strip()
     if not summary:
-        raise EngineFailure("the model wrote no summary: try again, or with a higher max_output_tokens")
+        raise EngineFailure("the model did not write a summary; try again, possibly with a higher max_output_tokens")
     body = {
         "id": item_id("resp"),
         "object": "response.compaction",

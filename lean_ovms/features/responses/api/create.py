@@ -35,7 +35,7 @@ async def prepare(services: Services) -> None:
     await services.get(ResponseService).open()
 
 
-@RouteDoc("A response to an input", body=fields.ALL_FIELDS, rules=fields.SOME_INPUT, stream=True)
+@RouteDoc("Generate a response", body=fields.ALL_FIELDS, rules=fields.SOME_INPUT, stream=True)
 async def handle_create(request: Request, services: Services) -> Response:
     parsed, context = await read_request(request, services, parse_response)
     stream: DeltaStream

@@ -38,7 +38,7 @@ from ..response import counts
 PATH = BASES[0] + "/responses"
 CREATE, STEER = "response.create", "response.steer"
 STOPPING = Close(GOING_AWAY, "the server is shutting down")
-EXPIRED = Close(NORMAL, "--max_realtime_session_s is over")
+EXPIRED = Close(NORMAL, "the connection reached its maximum duration (--max_realtime_session_s)")
 OF_EVENT = ("type", "stream_id", "generate", "stream", "background")
 """Members of an event that are not those of a POST."""
 KEPT_SHARE = 4
@@ -48,8 +48,8 @@ MAX_STREAM_ID_CHARS = 256
 MAX_ECHOED_BYTES = 1 << 16
 """The limit for the members of a refused steer event that the error event repeats."""
 FIELDS = FieldSet((
-    Field("generate", "bool", "false: compute the prompt, and generate nothing", default=True),
-    Field("stream_id", "string", "id that the events of the answer get"),
+    Field("generate", "bool", "false only computes the prompt, and generates nothing", default=True),
+    Field("stream_id", "string", "id that is returned with the events of the answer"),
 ))  # fmt: skip
 OF_CONNECTION = ("connection", "upgrade", "origin", "x-request-id")
 """Headers of the handshake that its responses do not have, besides those of the body and of WebSockets."""
@@ -61,7 +61,7 @@ class ResponseSockets(OpenWebSockets["ResponseSocket"]):
     def __init__(self, config: Config) -> None:
         super().__init__(
             config.of(ResponseSocketOptions).max_response_websockets,
-            "too many WebSockets of /responses: --max_response_websockets",
+            "too many WebSockets of /responses are open (--max_response_websockets)",
         )
         self._most_kept = (config.max_body_memory_mb << 20) // KEPT_SHARE
 
@@ -325,7 +325,7 @@ def _of_requests(handshake: Request) -> Mapping[str, str]:
 def _not_steered(event: Json) -> Json:
     error = {
         "code": "steering_not_supported",
-        "message": "responses are not steered here: send the input with the next response.create",
+        "message": "steering a running response is not supported; send the input with the next response.create",
         "type": "invalid_request_error",
     }
     steer = {name: event.get(name) for name in ("input", "previous_response_id")}

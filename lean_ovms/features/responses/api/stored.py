@@ -17,7 +17,7 @@ from ..service import ResponseService
 from ..tables import RESPONSE
 
 STREAMING = FieldSet((
-    Field("stream", "bool", "server-sent events instead of the object"),
+    Field("stream", "bool", "return server-sent events instead of the object"),
     Field("starting_after", "uint", "number of the last event to skip", high=(1 << 53) - 1,
         outside="starting_after is not an unsigned integer"),
 ))  # fmt: skip
@@ -45,7 +45,7 @@ async def handle_cancel(request: Request, services: Services) -> Response:
     return await any_size(services.offload, await services.get(ResponseService).cancel(request.ids[0]))
 
 
-@RouteDoc("Input items of a response, earlier turns included", query=PAGE)
+@RouteDoc("Input items of a response, including those of earlier turns", query=PAGE)
 async def handle_input_items(request: Request, services: Services) -> Response:
     query = read_query(PAGE, request.query)
     return page_response(*await services.get(ResponseService).store.items(RESPONSE, request.ids[0], query))

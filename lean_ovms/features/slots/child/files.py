@@ -38,8 +38,8 @@ MOST_SLOTS = 64
 """The number of slots whose last text is remembered; those used longest ago are forgotten."""
 MOST_SALT = 1 << 16
 TEMPORARY = ".part"
-WRONG = "the file was not saved with this model and these options, or it is damaged"
-NO_ROOM = "no room in the KV cache"
+WRONG = "the file was saved with another model or other options, or is damaged"
+NO_ROOM = "there is no room left in the KV cache"
 
 
 class SlotUse(NamedTuple):
@@ -124,7 +124,9 @@ class SlotFiles:
         use = self._used.get(slot, UNUSED)
         salt = use.salt.encode("utf-8", "surrogatepass")
         if len(salt) > MOST_SALT:
-            raise BadRequest(f"the cache_salt of the slot's text has {len(salt)} bytes; a file has {MOST_SALT} at most")
+            raise BadRequest(
+                f"the cache_salt of the slot's text has {len(salt)} bytes; the limit for files is {MOST_SALT}"
+            )
         found = self._cached(use)
         try:
             serials = [serial for _, serial in found]
@@ -181,8 +183,8 @@ class SlotFiles:
             with os.scandir(self._directory) as files:
                 others = sum(one.stat(follow_symlinks=False).st_size for one in files if one.name not in replaced)
             if others + size > self._limit:
-                why = f"all files of slots may have {self._limit} bytes together; this one would have {size}"
-                raise StoreFull(f"{why}, the others have {others}")
+                why = f"all files of slots together may have {self._limit} bytes, but this one would have {size}"
+                raise StoreFull(f"{why}, and the others have {others}")
             file = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             try:
                 write_all(file, head)

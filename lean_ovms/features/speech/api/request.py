@@ -50,7 +50,7 @@ def parse(body: Json, services: Services, fields: FieldSet, task: str) -> tuple[
     values = read(fields, body)
     name = values["model"] or services.registry.default_of(SpeechModel)
     if not name:
-        raise BadRequest("model field is missing, and more than one model is served", param="model")
+        raise BadRequest("the model field is missing, but more than one model is served", param="model")
     model = services.registry.get(name, SpeechModel)
     if record := current_record.get():
         record.stream = values["stream"]
@@ -125,12 +125,14 @@ def _params(values: Values, info: SpeechInfo, task: str) -> TranscribeParams:
 
 def _check_translation(values: Values, info: SpeechInfo) -> None:
     if not info.translates:
-        raise BadRequest("this model does not translate", param="model")
+        raise BadRequest("this model does not support translation", param="model")
     if values["to_language"]:
         try:
             code_of(values["to_language"], ("en",))
         except BadRequest:
-            raise BadRequest("to_language should be en: models translate into English", param="to_language") from None
+            raise BadRequest(
+                "to_language must be en, the only language into which models translate", param="to_language"
+            ) from None
 
 
 def _ignored(values: Values, fields: FieldSet, body: Json, task: str) -> Iterator[str]:
@@ -138,13 +140,13 @@ def _ignored(values: Values, fields: FieldSet, body: Json, task: str) -> Iterato
     if values["min_p"]:
         yield "min_p is not supported and was ignored"
     if values.get("languages"):
-        yield "languages is not supported and was ignored; language says which one is spoken"
+        yield "languages is not supported and was ignored; use language"
     if values["n"] > 1 and not values["use_beam_search"]:
         yield "n has no effect without use_beam_search"
     if values["length_penalty"] != 1 and not values["use_beam_search"]:
         yield "length_penalty has no effect without use_beam_search"
     if values["to_language"] and task != TRANSLATE:
-        yield "to_language has no effect: a transcription is in the language that is spoken"
+        yield "to_language has no effect: a transcription is in the spoken language"
     given = {name.removesuffix("[]") for name, value in body.items() if value not in (None, "", [])}
     for name in sorted(given & (TRANSCRIPTIONS.names - fields.names)):
         yield f"{name} is not supported for translations and was ignored"

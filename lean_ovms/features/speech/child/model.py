@@ -43,7 +43,7 @@ def load(config: EngineConfig) -> Loaded:
     try:
         recognizer.warm_up()
     except RuntimeError as error:  # a model that cannot compute must not be served
-        raise StartError(f"the model does not compute: {last_line(error)}") from error
+        raise StartError(f"the model failed to compute: {last_line(error)}") from error
     return with_vad(recognizer)
 
 
@@ -53,7 +53,10 @@ def _by_pipeline(config: EngineConfig) -> bool:
     It does for all models except Whisper, and for Whisper if --pipeline_type says so. Raises StartError.
     """
     if config.pipeline_type not in ("AUTO", ASR):
-        raise StartError(f"--pipeline_type {config.pipeline_type}: {config.model_dir} transcribes; AUTO and ASR do so")
+        raise StartError(
+            f"--pipeline_type {config.pipeline_type}: {config.model_dir} is a model for speech recognition, which "
+            "needs AUTO or ASR"
+        )
     kind = files.read_object(config.model_dir / "config.json").get("model_type", WHISPER)
     return config.pipeline_type == ASR or kind != WHISPER
 
@@ -100,7 +103,7 @@ def with_vad(recognizer: Recognizer) -> Loaded:
 
         vad = SileroVad()
     except (RuntimeError, OSError) as error:
-        log.warning("voice activity is detected by loudness: the network for it does not load: %s", error)
+        log.warning("voice activity is detected by loudness, since the network for it failed to load: %s", error)
         recognizer.info = replace(info, of_task=info.of_task | {"vad": "energy"})
         return recognizer, EnergyDetector, lambda samples: True
     recognizer.info = replace(info, of_task=info.of_task | {"vad": "silero"})

@@ -196,9 +196,11 @@ def read(path: Path, vocabulary: Vocabulary, words: bool) -> Kind:
     if kind == "whisper":
         return Whisper(whisper_files.read(path), words)
     if kind not in ("qwen3_asr", "fun_asr"):
-        raise StartError(f"config.json: openvino-genai transcribes with whisper, qwen3_asr and fun_asr, not {kind!r}")
+        raise StartError(
+            f"config.json: openvino-genai only transcribes with whisper, qwen3_asr and fun_asr, not with {kind!r}"
+        )
     if words:
-        raise StartError("--enable_word_timestamps: this model has no times of words")
+        raise StartError("--enable_word_timestamps: this model does not report the times of words")
     ends = [number for number, piece in enumerate(vocabulary.pieces) if piece in QWEN_ENDS]
     if kind == "fun_asr":
         return FunAsr(FUN_LANGUAGES, ends)

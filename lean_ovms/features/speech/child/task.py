@@ -109,8 +109,10 @@ class SpeechTask(Task):
     def _open(self, command: records.Transcribe) -> None:
         """Opens a request, whose parameters the front end has checked. Raises TooManyRequests."""
         if len(self._sessions) >= self._most:
-            running = counted(self._most, "request is being transcribed", "requests are being transcribed")
-            raise busy(f"{running} already")
+            running = counted(
+                self._most, "request is already being transcribed", "requests are already being transcribed"
+            )
+            raise busy(running)
         session = Transcription(command, self.recognizer.window, self._detector, self._clock)
         session.turn = self._turn
         self._sessions[command.id] = session

@@ -85,4 +85,4 @@ def read(path: Path) -> WhisperFiles:
             heads=[(int(layer), int(head)) for layer, head in generation.get("alignment_heads") or ()],
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise StartError(f"generation_config.json is not that of a Whisper model: {error!r}") from None
+        raise StartError(f"generation_config.json does not belong to a Whisper model: {error!r}") from None

@@ -101,7 +101,7 @@ class ProcessGrammarChecker:
         Raises GrammarInvalid, GrammarTooComplex or Unavailable.
         """
         if self._process is not None and self._process.poll() is not None:
-            log.warning("the grammar process was ended from outside (status %s); another is started", self.stop())
+            log.warning("the grammar process was killed (status %s); starting another one", self.stop())
         if self._process is None:
             self._start()
         try:
@@ -109,12 +109,14 @@ class ProcessGrammarChecker:
             answer = self._ask({"tag": tag, "bounds": asdict(bounds)}, WALL_FACTOR * cpu_s, cpu_s)
         except TimeoutError:
             self.stop()
-            limit = f"{self.settings.timeout_s:g} s, or a few tokens more than {self.settings.probe_s:g} s"
-            raise too_complex(f"compiling it takes more than {limit}") from None
+            limit = f"{self.settings.timeout_s:g} s, or matching a few tokens more than {self.settings.probe_s:g} s"
+            raise too_complex(f"compiling it took more than {limit}") from None
         except OSError:
             status = self.stop(GRACE_S)
-            log.warning("the grammar process ended with status %s on a grammar of %d bytes", status, len(tag))
-            raise too_complex("compiling it takes too much memory") from None
+            log.warning(
+                "the grammar process exited with status %s while it compiled a grammar of %d bytes", status, len(tag)
+            )
+            raise too_complex("compiling it took too much memory") from None
         if "complex" in answer:
             raise GrammarTooComplex(str(answer["complex"]))
         if "error" in answer:
@@ -153,7 +155,7 @@ class ProcessGrammarChecker:
             self._ask(first, START_TIMEOUT_S)
         except OSError as error:
             status = self.stop(GRACE_S)
-            log.error("the grammar process does not start (status %s): %s", status, error)
+            log.error("the grammar process could not be started (status %s): %s", status, error)
             text = "Structured output is not available at the moment."
             raise Unavailable(text, code="grammar_unavailable") from None
 

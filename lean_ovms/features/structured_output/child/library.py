@@ -181,12 +181,12 @@ def _grammars(
         are unknown.
     """
     if new is None:
-        refused = "schemas, grammars and required tool calls are refused: the server has no grammar library"
+        refused = "schemas, grammars and required tool calls are refused, since the server has no grammar library"
         log.warning("%s: %s", config.served_name, refused)
         return NoGrammars()
     if not words.exact or not eos:
-        unknown = "that end a text are unknown" if words.exact else "have texts that are not known for certain"
-        text = "%s: schemas, grammars and required tool calls are refused, as its tokens %s"
+        unknown = "that end a text are unknown" if words.exact else "have texts that are not certain"
+        text = "%s: schemas, grammars and required tool calls are refused, since its tokens %s"
         log.warning(text, config.served_name, unknown)
         return NoGrammars()
     return LibraryGrammars(partial(new, config, words, width, eos))

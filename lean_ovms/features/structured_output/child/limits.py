@@ -56,7 +56,7 @@ def check(text: str, bounds: GrammarBounds) -> Any:
     """Checks the text of a structural tag, and returns it parsed. Raises GrammarInvalid and GrammarTooComplex."""
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > bounds.bytes:
-        raise too_complex(f"it has {size} bytes, the limit is {bounds.bytes}")
+        raise too_complex(f"it has {size} bytes; the limit is {bounds.bytes}")
     if nesting(text) > bounds.nesting:
         raise too_complex(f"it is nested deeper than {bounds.nesting} levels")
     try:
@@ -109,13 +109,13 @@ _COUNTS = frozenset(("minLength", "maxLength", "minItems", "maxItems", "minPrope
 def _check_member(key: str, value: Any, bounds: GrammarBounds) -> None:
     if key in SCHEMA_MAPS and isinstance(value, dict):
         if len(value) > bounds.properties:
-            raise too_complex(f"{len(value)} {key}, the limit is {bounds.properties}")
+            raise too_complex(f"it has {len(value)} {key}; the limit is {bounds.properties}")
     elif key == "enum" and isinstance(value, list):
         if len(value) > bounds.choices:
-            raise too_complex(f"an enum of {len(value)}, the limit is {bounds.choices}")
+            raise too_complex(f"it has an enum of {len(value)} values; the limit is {bounds.choices}")
     elif key in _COUNTS and isinstance(value, (int, float)):
         if value > bounds.count:
-            raise too_complex(f"{key} is {value:g}, the limit is {bounds.count}")
+            raise too_complex(f"{key} is {value:g}; the limit is {bounds.count}")
     elif key == "multipleOf" and isinstance(value, int | float):
         if _odd_part(value) > bounds.multiple:
             raise too_complex(f"multipleOf {value:g} has too many digits")
@@ -143,6 +143,6 @@ def _check_expression(text: str, quotes: bool, bounds: GrammarBounds) -> None:
     if size.depth > bounds.nesting:
         raise too_complex(f"its groups are nested deeper than {bounds.nesting} levels")
     if size.repetition > bounds.repetition:
-        raise too_complex(f"its counted repetitions come to more than {bounds.repetition}")
+        raise too_complex(f"its counted repetitions multiply to more than {bounds.repetition}")
     if size.overlap > bounds.overlap:
-        raise too_complex(f"it repeats what may be empty more than {bounds.overlap} times")
+        raise too_complex(f"it repeats an expression that may be empty more than {bounds.overlap} times")

@@ -225,7 +225,7 @@ class GrammarQueue:
             return
 
     def _drop_compiled(self) -> None:
-        log.info("dropping %d compiled grammars", len(self._compiled))
+        log.info("dropping all %d compiled grammars to free memory", len(self._compiled))
         self._compiler.clear()
         self._compiled.clear()
         self._compiled_bytes = 0

@@ -105,18 +105,18 @@ class PlainFormat:
 
     def _schema(self, form: Json) -> Json:
         if form.get("style") in NOTATIONS:
-            self._ignored.add("the arguments' schemas in the notation of this model")
+            self._ignored.add("the schemas of arguments in this model's notation")
             return {"type": "grammar", "grammar": NOTATIONS[form["style"]]}
         for part in schemas(form.get("json_schema")):
             self._ignored |= _IGNORED & set(part)
             self._note_names(part)
             self._note_strings(part)
             if "oneOf" in part:
-                self._ignored.add("oneOf (it is taken as anyOf)")
+                self._ignored.add("oneOf (treated as anyOf)")
             if len(part.get("allOf", ())) > 1:
                 self._ignored.add("allOf")
             if (first := next((word for word in _BESIDE if word in part), "")) and _BOUNDS & set(part):
-                self._ignored.add(f"what stands beside {first}")
+                self._ignored.add(f"keywords beside {first}")
             if not {"type", *_BESIDE} & set(part) and _BOUNDS - _SHAPES & set(part):
                 self._ignored.add("bounds without a type")
             if "multipleOf" in part and (self._within_genai or part.get("type") != "integer"):
@@ -153,7 +153,7 @@ class PlainFormat:
             elif lengths:
                 self._ignored.add("lengths beside a format")
         if isinstance(ref := part.get("$ref"), str) and ref != "#" and not ref.startswith("#/"):
-            self._ignored.add("$ref to elsewhere")
+            self._ignored.add("$ref outside of the schema")
 
 
 def _is_fraction(bound: Any) -> bool:

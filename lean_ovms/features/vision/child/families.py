@@ -57,10 +57,10 @@ def of(found: Files) -> VisionFamily:
     """Returns the family of a model whose files have been read. Raises NotReadable."""
     kind, processor = found.config.get("model_type"), found.processor
     if kind not in FAMILIES:
-        raise NotReadable(f"images of the type {kind} are not known")
+        raise NotReadable(f"images of models of the type {kind} are not supported")
     family, wanted = FAMILIES[kind]
     if _name(processor) != wanted:
-        raise NotReadable(f"its image processor is {_name(processor) or 'not known'}, not {wanted}")
+        raise NotReadable(f"its image processor is {_name(processor) or 'unknown'}, not {wanted}")
     try:
         return family(found)
     except (KeyError, TypeError, ValueError) as error:

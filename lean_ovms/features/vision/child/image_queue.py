@@ -57,7 +57,7 @@ class ImageQueue:
         self._waiting: dict[int, _Waiting] = {}
         self._queued: set[KnownImage] = set()
         self._thread: WorkerThread[_Job, Rows] = WorkerThread(
-            "vision", self._encode, wake, "the engine failed while it encoded it", wanted=self._is_wanted
+            "vision", self._encode, wake, "the engine failed while it encoded the image", wanted=self._is_wanted
         )
 
     @property

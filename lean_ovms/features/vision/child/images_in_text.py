@@ -45,7 +45,7 @@ def images_in_text(
     except families.NotReadable as error:
         raise StartError(str(error)) from error
     if not isinstance(family, Qwen2Vl):
-        raise StartError("of models that read images in a text, those of Qwen make embeddings")
+        raise StartError("of the models that read images in texts, only Qwen's compute embeddings")
     return ImagesInText(family, decode([family.token_id], False), *shape)
 
 
@@ -84,7 +84,7 @@ class ImagesInText:
     def ids(self, tokens: list[int], images: Sequence[Image]) -> list[int]:
         """Repeats each image token in the ids of a text, once for each token of its image. Raises BadRequest."""
         if tokens.count(self.token_id) != len(images):
-            raise BadRequest("the text holds what stands for an image", param="messages")
+            raise BadRequest("the text contains an image placeholder", param="messages")
         counts = iter(self._family.layout((image.height, image.width)).tokens for image in images)
         return [each for token in tokens for each in [token] * (next(counts) if token == self.token_id else 1)]
 

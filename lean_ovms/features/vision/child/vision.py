@@ -78,7 +78,7 @@ class Vision:
         trial = Image(TRIAL_SIDE, TRIAL_SIDE, bytes(3 * TRIAL_SIDE**2))
         [part] = self._parts(trial)
         if encode(self._text(part, Layout(1)), False).count(family.token_id) != 1:
-            raise families.NotReadable("its tokenizer has no token for the place of an image")
+            raise families.NotReadable("its tokenizer has no image placeholder token")
         # Also compiles the networks.
         rows, tokens = family.encode(trial), family.layout((TRIAL_SIDE, TRIAL_SIDE)).tokens
         if rows.shape[0] != tokens or not np.isfinite(rows).all():
@@ -119,7 +119,7 @@ class Vision:
         ids = self._encode(TAG.sub(text, image_prompt.text), image_prompt.add_special_tokens)
         runs = [(image.token, count) for image in known for _, count in image.layout.runs]
         if ids.count(self._family.token_id) != len(runs):
-            raise BadRequest("the prompt holds text that stands for an image", param="messages")
+            raise BadRequest("the prompt contains the text of an image placeholder", param="messages")
         made, left = list[int](), iter(runs)
         for token in ids:
             if token == self._family.token_id:
@@ -145,7 +145,7 @@ class Vision:
     def encode(self, request: GenerationRequest) -> None:
         """Queues a checked request until its images are encoded."""
         prompt = request.image_prompt
-        assert isinstance(prompt, PromptParts), "some of its images are not encoded"
+        assert isinstance(prompt, PromptParts), "some of its images were not encoded"
         content = [part.image for tag in TAG.finditer(prompt.text) for part in prompt.parts[int(tag[1])]]
         self.queue.add(request, request.native.images, content)
 

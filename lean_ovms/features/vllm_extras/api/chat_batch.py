@@ -31,7 +31,7 @@ _OTHERWISE: dict[str, Json] = {
 FIELDS = FieldSet(replace(field, **_OTHERWISE.get(field.name, {})) for field in ALL_FIELDS)
 
 
-@RouteDoc("The next message of each of several conversations", body=FIELDS, other_clients=True)
+@RouteDoc("The next message of each conversation in a batch", body=FIELDS, other_clients=True)
 async def handle(request: Request, services: Services) -> Response:
     chat, prompts = await services.parse_body(request, parse_batch)
     parsed = chat.generation
@@ -57,16 +57,19 @@ def parse_batch(body: Json, services: Services) -> tuple[ChatRequest, list[ChatP
     if not isinstance(conversations, list) or not conversations:
         raise BadRequest("messages is not a list of conversations", param="messages")
     if len(conversations) > services.config.max_prompts:
-        what = f"messages has {len(conversations)} conversations; the limit is {services.config.max_prompts}"
+        what = (
+            f"messages has {len(conversations)} conversations, more than this server's limit of "
+            f"{services.config.max_prompts} (--max_prompts)"
+        )
         raise BadRequest(what, param="messages")
     chat = parse_chat({**body, "messages": conversations[0]}, services)
     sampling = chat.generation.sampling
     if chat.audio is not None:
-        raise BadRequest("answers to a batch of conversations are not spoken", param="modalities")
+        raise BadRequest("spoken answers are not supported for a batch of conversations", param="modalities")
     if chat.generation.stream:
-        raise BadRequest("a batch of conversations has no stream", param="stream")
+        raise BadRequest("stream is not supported for a batch of conversations", param="stream")
     if sampling.n > 1 or sampling.beams > 1:
-        raise BadRequest("a batch of conversations has one choice for each", param="n" if sampling.n > 1 else "best_of")
+        raise BadRequest("n must be 1 for a batch of conversations", param="n" if sampling.n > 1 else "best_of")
     check_sequences(len(conversations), sampling, services.config, "messages")
     # The metrics field describes a single generation.
     chat = replace(chat, options=replace(chat.options, metrics=False))

@@ -49,13 +49,14 @@ SAMPLING_PARAMS = FieldSet((
 ))  # fmt: skip
 """The fields of vLLM's SamplingParams."""
 FIELDS = FieldSet((
-    Field("token_ids", "array", "the prompt", required=True, schema=TOKENS | {"minItems": 1}),
+    Field("token_ids", "array", "token ids of the prompt", required=True, schema=TOKENS | {"minItems": 1}),
     Field("sampling_params", "object",
         "fields of completions: temperature, max_tokens, stop, logprobs, structured_outputs, ...; no beam search",
         required=True, fields=SAMPLING_PARAMS, schema={"additionalProperties": True}),
     *_OUTSIDE,
-    Field("output_mode", "string", "text: also the text", choices=("tokens", "text"), default="tokens"),
-    Field("features", "object", "of images, which token ids cannot have here: null", schema={"maxProperties": 0}),
+    Field("output_mode", "string", "text also returns the text", choices=("tokens", "text"), default="tokens"),
+    Field("features", "object",
+        "features of images, which are not supported; must be null", schema={"maxProperties": 0}),
 ))  # fmt: skip
 _FLAT = GenerationFields((*_OUTSIDE, *SAMPLING_PARAMS))
 
@@ -102,7 +103,7 @@ class GenerateRequest:
         return {"request_id": self.id, "choices": choices, "usage": counted, "output_mode": mode}
 
 
-@RouteDoc("Token ids that continue token ids", body=FIELDS, stream=True)
+@RouteDoc("Generate token ids from token ids", body=FIELDS, stream=True)
 async def handle(request: Request, services: Services) -> Response:
     parsed = await services.parse_body(request, _read)
     body = parsed.generation
@@ -131,7 +132,7 @@ async def handle(request: Request, services: Services) -> Response:
 def _read(body: Json, services: Services) -> GenerateRequest:
     values: Values = read(FIELDS, body)
     if values["features"]:
-        raise BadRequest("features are not supported: images go to chat/completions", param="features")
+        raise BadRequest("features are not supported; send images to chat/completions", param="features")
     tokens, params = values["token_ids"], values["sampling_params"]
     if not tokens:
         raise BadRequest("token_ids is missing or empty", param="token_ids")
@@ -147,7 +148,7 @@ def _read(body: Json, services: Services) -> GenerateRequest:
         parsed=False,
     )
     if generation.model.image_tokens is not None:
-        raise BadRequest("a model with vision generates from messages alone", param="model")
+        raise BadRequest("a model with vision only generates from messages", param="model")
     notices = [*generation.notices, *unsupported.warnings(FIELDS, body)]
     return GenerateRequest(
         prompt=TokenPrompt(token_ids(tokens, "token_ids")),

@@ -29,15 +29,16 @@ MAX_LABELS = 128
 
 FIELDS = FieldSet((
     MODEL,
-    Field("query", "any", "text or token ids before (or after) each item", required=True,
+    Field("query", "any", "text or token ids before or after each item", required=True,
         schema=any_of(STRING, TOKENS)),
-    Field("items", "array", "texts or lists of token ids, each scored with the query", required=True,
+    Field("items", "array", "texts or arrays of token ids, each of which is scored with the query", required=True,
         schema=any_of(array(STRING, 1), array(TOKENS, 1))),
     Field("label_token_ids", "array", f"up to {MAX_LABELS} token ids; the score is the probability of the first",
         required=True, schema=TOKENS | {"minItems": 1, "maxItems": MAX_LABELS}),
-    Field("apply_softmax", "bool", "true: probability among the labels; false: in the whole vocabulary", default=True),
+    Field("apply_softmax", "bool",
+        "normalize the probability among the labels; false computes it in the whole vocabulary", default=True),
     Field("item_first", "bool", "put the item before the query", default=False),
-    Field("add_special_tokens", "bool", "let the tokenizer add BOS and the like to the query", default=True),
+    Field("add_special_tokens", "bool", "let the tokenizer add special tokens such as BOS to the query", default=True),
     REQUEST_ID,
     SAMPLING.named("cache_salt"),
 ))  # fmt: skip
@@ -80,7 +81,11 @@ def _parse(body: Json, services: Services) -> tuple[TextModel, Values, list[tupl
     if not items:
         raise BadRequest("items must contain at least one item.", param="items")
     if len(items) > services.config.max_prompts:
-        raise BadRequest(f"items has {len(items)} entries; the limit is {services.config.max_prompts}", param="items")
+        raise BadRequest(
+            f"items has {len(items)} entries, more than this server's limit of {services.config.max_prompts} "
+            "(--max_prompts)",
+            param="items",
+        )
     for place, item in enumerate(items):
         _tokens_or_text(item, f"items[{place}]")
     _check_labels(values["label_token_ids"], model)
@@ -92,7 +97,7 @@ def _check_labels(labels: list[Any], model: TextModel) -> None:
     if not labels:
         raise BadRequest("label_token_ids must contain at least one token ID.", param="label_token_ids")
     if len(labels) > MAX_LABELS:
-        raise BadRequest(f"label_token_ids must have no more than {MAX_LABELS} ids", param="label_token_ids")
+        raise BadRequest(f"label_token_ids must have no more than {MAX_LABELS} token ids", param="label_token_ids")
     token_ids(labels, "label_token_ids")
     model.require_ready()
     vocab = model.serving().info.vocab_size
@@ -106,7 +111,7 @@ def _tokens_or_text(value: Any, param: str) -> None:
     if isinstance(value, str):
         return
     if not isinstance(value, list):
-        raise BadRequest(f"{param} is not a string or an array of token ids", param=param)
+        raise BadRequest(f"{param} must be a string or an array of token ids", param=param)
     token_ids(value, param)
 
 

@@ -12,6 +12,6 @@ from ....api.services import Services
 from ....types import Request, Response
 
 
-@RouteDoc("Prompts and other requests that are not finished")
+@RouteDoc("The number of unfinished prompts and other requests")
 async def handle(request: Request, services: Services) -> Response:
     return json({"server_load": sum(len(model.in_flight) for model in services.registry.models.values())})

@@ -16,7 +16,7 @@ from ....types import Json, OutputConstraint, Prompt, Request, Response
 from ...chat import request as chat_request
 from ...completions import request as completion_request
 
-NO_IMAGES = "images have no token ids; chat/completions/input_tokens counts their tokens"
+NO_IMAGES = "prompts with images have no token ids; chat/completions/input_tokens counts their tokens"
 NO_CALLS = "sampling_params do not constrain tool calls"
 SAME = (
     *("n", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"),

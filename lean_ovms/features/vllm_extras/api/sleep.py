@@ -16,14 +16,14 @@ from ...deployment.manager import manager_of
 from ...deployment.model_cache import ModelCache
 
 QUERY = FieldSet((
-    Field("level", "string", "0: only refuse requests; 1 and 2: also unload all models", default="1",
-        choices=("0", "1", "2"), outside="level must be one of 0, 1, 2"),
-    Field("mode", "string", "wait: running requests finish; abort: they end with an error", default="wait",
-        choices=("wait", "abort"), outside="mode must be one of wait, abort"),
+    Field("level", "string", "0 only refuses requests; 1 and 2 also unload all models", default="1",
+        choices=("0", "1", "2"), outside="level must be one of: 0, 1, 2"),
+    Field("mode", "string", "wait lets running requests finish; abort ends them with an error", default="wait",
+        choices=("wait", "abort"), outside="mode must be one of: wait, abort"),
 ))  # fmt: skip
 TAGS = FieldSet((
-    Field("tags", "string", "what is loaded first in vLLM; here everything is, with each",
-        choices=("weights", "kv_cache"), outside="tags must be one of weights, kv_cache"),
+    Field("tags", "string", "(vLLM) parts to load; this server always loads everything",
+        choices=("weights", "kv_cache"), outside="tags must be one of: weights, kv_cache"),
 ))  # fmt: skip
 
 
@@ -34,7 +34,7 @@ async def handle_sleep(request: Request, services: Services) -> Response:
     return Response(200)
 
 
-@RouteDoc("Load what was unloaded by /sleep, and serve again", query=TAGS, errors=(404, 503), answer="")
+@RouteDoc("Load the models that /sleep unloaded, and serve requests again", query=TAGS, errors=(404, 503), answer="")
 async def handle_wake_up(request: Request, services: Services) -> Response:
     read_query(TAGS, request.query)
     if failed := await _model_cache(services).wake_up():
@@ -42,7 +42,7 @@ async def handle_wake_up(request: Request, services: Services) -> Response:
     return Response(200)
 
 
-@RouteDoc("Whether the server sleeps")
+@RouteDoc("Whether the server is asleep")
 async def handle_is_sleeping(request: Request, services: Services) -> Response:
     manager = manager_of(services)
     return json({"is_sleeping": manager is not None and manager.model_cache.asleep})
@@ -51,5 +51,5 @@ async def handle_is_sleeping(request: Request, services: Services) -> Response:
 def _model_cache(services: Services) -> ModelCache:
     manager = manager_of(services)
     if manager is None:
-        raise NotFound("the program that this server is part of loads its models itself", code="not_managed")
+        raise NotFound("this server runs inside another program, which loads the models itself", code="not_managed")
     return manager.model_cache

@@ -35,7 +35,7 @@ MAX_PADDED = 1 << 20
 """The most tokens of all texts together after padding."""
 ID_BYTES = 16
 """The approximate size in bytes of a token id in the response, together with its text."""
-NO_IMAGES = "images have no token ids; responses/input_tokens counts their tokens"
+NO_IMAGES = "prompts with images have no token ids; responses/input_tokens counts their tokens"
 
 
 def _max_length(value: Any) -> int:
@@ -49,30 +49,32 @@ def _max_length(value: Any) -> int:
 
 FIELDS = FieldSet((
     MODEL,
-    Field("text", "any", "OVMS: the text to tokenize, or several", schema=TEXTS),
-    Field("max_length", "any", "OVMS: cut the text after this many tokens", read=_max_length,
+    Field("text", "any", "(OVMS) text or array of texts to tokenize", schema=TEXTS),
+    Field("max_length", "any", "(OVMS) maximum number of tokens; the rest of a text is cut", read=_max_length,
         schema={"type": "integer", "minimum": 1, "maximum": UINT32_MAX}),
-    Field("pad_to_max_length", "bool", "OVMS: fill up to max_length with padding",
+    Field("pad_to_max_length", "bool", "(OVMS) pad texts to max_length tokens",
         wrong="pad_to_max_length should be boolean", default=False),
-    Field("padding_side", "string", "OVMS: side of the padding, left or right", default="right",
+    Field("padding_side", "string", "(OVMS) side of the padding, left or right", default="right",
         choices=("left", "right"), wrong="padding_side should be string, either left or right",
         outside="padding_side should be either left or right"),
-    Field("add_special_tokens", "bool", "let the tokenizer add BOS and the like (default true; false for messages)",
+    Field("add_special_tokens", "bool",
+        "let the tokenizer add special tokens such as BOS (default true; false for messages)",
         wrong="add_special_tokens should be boolean"),
-    Field("prompt", "string", "vLLM: the text to tokenize"),
+    Field("prompt", "string", "(vLLM) text to tokenize"),
     replace(MESSAGES, schema=TEXT_MESSAGES),
     *OF_TEMPLATE,
-    Field("return_token_strs", "bool", "vLLM: return the text of each token as well", default=False),
-    Field("content", "any", "llama.cpp: the text to tokenize, or an array of texts and token ids", schema=MIXED),
-    Field("add_special", "bool", "llama.cpp: let the tokenizer add BOS and the like to content", default=False),
-    Field("parse_special", "bool", "llama.cpp: read special tokens in content as such; false has no effect",
+    Field("return_token_strs", "bool", "(vLLM) also return the text of each token", default=False),
+    Field("content", "any", "(llama.cpp) text to tokenize, or an array of texts and token ids", schema=MIXED),
+    Field("add_special", "bool",
+        "(llama.cpp) let the tokenizer add special tokens such as BOS to content", default=False),
+    Field("parse_special", "bool", "(llama.cpp) parse special tokens in content; false has no effect",
         default=True),
-    Field("with_pieces", "bool", "llama.cpp: return id and text of each token", default=False),
+    Field("with_pieces", "bool", "(llama.cpp) return the id and the text of each token", default=False),
 ))  # fmt: skip
 DETOKENIZE_FIELDS = FieldSet((
     MODEL,
     Field("tokens", "array", "token ids", required=True, schema=TOKENS),
-    Field("skip_special_tokens", "bool", "hide special tokens", default=False),
+    Field("skip_special_tokens", "bool", "leave out special tokens", default=False),
 ))  # fmt: skip
 
 QUERY = FieldSet((MODEL,))
@@ -132,7 +134,7 @@ def _read(body: Json, services: Services) -> tuple[Values, ChatPrompt | None]:
     values: Values = read(FIELDS, body)
     given = [name for name in SOURCES if values[name] is not None]
     if len(given) > 1:
-        raise BadRequest(f"{given[0]} and {given[1]} exclude each other", param=given[1])
+        raise BadRequest(f"{given[0]} and {given[1]} cannot be used together", param=given[1])
     if values["content"] is not None:
         content = values["content"]
         values = {**values, "content": read_one(content, "content") if content not in ("", []) else []}
@@ -167,7 +169,7 @@ async def _ovms(values: Values, model: TokenModel) -> Json:
     if values["pad_to_max_length"]:
         length = length or model.info.context_length
         if length * len(tokens) > MAX_PADDED:
-            raise BadRequest(f"max_length fills up to more than {MAX_PADDED} tokens", param="max_length")
+            raise BadRequest(f"max_length pads the texts to more than {MAX_PADDED} tokens", param="max_length")
         tokens = _pad(tokens, length, side, model.info.pad_token_id)
     return {"tokens": tokens[0] if len(tokens) == 1 else tokens}
 

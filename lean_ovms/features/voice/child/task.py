@@ -90,7 +90,7 @@ class VoiceTask(Task):
             case Cancel():
                 self._queue = deque(one for one in self._queue if one.id != command.id)
             case _:
-                raise BadRequest("a model that speaks has no tokenizer for requests")
+                raise BadRequest("text-to-speech models do not tokenize texts for clients")
 
     def step(self) -> None:
         commands = [self._queue.popleft() for _ in range(min(self.synthesizer.slots, len(self._queue)))]
@@ -119,7 +119,9 @@ def check_rate(rate: int, wanted: int) -> None:
         import soxr  # noqa: F401
     except ImportError:
         if rate != wanted:
-            text = f"speech at {wanted} Hz from a model of {rate} Hz needs soxr, which is not installed on this server"
+            text = (
+                f"speech at {wanted} Hz from a model with {rate} Hz needs soxr, which is not installed on this server"
+            )
             raise BadRequest(f"{text}: {install_command('audio')}", param="response_format") from None
 
 

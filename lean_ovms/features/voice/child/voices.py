@@ -32,7 +32,7 @@ def read(config: EngineConfig, shape: list[int]) -> dict[str, Voice]:
     listed = json.loads(named) if named else {}
     for name, file in listed.items():
         if not isinstance(file, str) or not name:
-            raise StartError("--voices must be an object of names to files")
+            raise StartError("--voices must be an object that maps names to files")
         files[name] = Path(file)
     if len(files) > MAX_VOICES:
         raise StartError(f"{config.model_dir} has more than {MAX_VOICES} voices")
@@ -47,10 +47,10 @@ def _read(name: str, path: Path, shape: list[int]) -> Voice:
         problem = getattr(error, "strerror", None) or error
         raise StartError(f"the voice {name!r} cannot be read from {path}: {problem}") from None
     if len(data) != wanted:
-        raise StartError(f"the voice {name!r} in {path} has {len(data)} bytes; this model's have {wanted}")
+        raise StartError(f"the voice {name!r} in {path} has {len(data)} bytes; voices of this model have {wanted}")
     voice = np.frombuffer(data, "<f4").reshape(shape)
     if not np.isfinite(voice).all():
-        raise StartError(f"the voice {name!r} in {path} holds a value that is not a number")
+        raise StartError(f"the voice {name!r} in {path} contains a value that is not a number")
     return voice
 
 

@@ -60,7 +60,7 @@ class CallThread:
                 self._queue.put(None)
                 self._left.append(thread)
                 self._thread = None
-                raise TimeoutError("it takes too long")
+                raise TimeoutError("it took too long")
         result.result()
 
 

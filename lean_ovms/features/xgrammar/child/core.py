@@ -128,4 +128,4 @@ def _try(core: Core) -> None:
         mask[0, 0] & 0b111 == 0b010 and forced(matcher) == b"ab" and accept(matcher, 1) and accept(matcher.fork(), 2)
     )
     if not right or matcher.is_completed() or accept(matcher, 1):
-        raise RuntimeError("it matches otherwise than expected")
+        raise RuntimeError("a test grammar did not match as expected")

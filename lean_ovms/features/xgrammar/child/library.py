@@ -21,7 +21,7 @@ PROCESS = (sys.executable, "-m", f"{__package__}.process")
 class XGrammarLibrary:
     """Loads XGrammar if its package is installed: a `structured_output.child.library.OtherLibrary`."""
 
-    install = "pip install --no-deps xgrammar==0.2.8 apache-tvm-ffi==0.1.15.post2 typing-extensions installs it"
+    install = "install it with: pip install --no-deps xgrammar==0.2.8 apache-tvm-ffi==0.1.15.post2 typing-extensions"
 
     @property
     def missing(self) -> str:

@@ -146,7 +146,7 @@ class XGrammar:
         """
         compiled = self._known(tag)
         if compiled is None:
-            raise BadRequest("The grammar was dropped for others that came after it; please try again")
+            raise BadRequest("The grammar was dropped to make room for newer ones; please try again")
         if compiled.slow:
             raise GrammarTooComplex(TOO_COMPLEX)
         state = self._core.matcher(compiled.grammar)
@@ -220,11 +220,11 @@ class XGrammarMatcher:
         try:
             self._thread.run(timed, FREE_S + MOST_S - self._slow_s)
             if self._slow_s > MOST_S:
-                raise TimeoutError("its masks take too long together")
+                raise TimeoutError("its masks took too long together")
         except Exception as error:  # any error of the library ends only this text
             self._failed = True
             self._compiled.slow = self._compiled.slow or isinstance(error, TimeoutError)
-            log.warning("a grammar cannot be matched any more: %s", error)
+            log.warning("a grammar can no longer be matched: %s", error)
 
     def apply(self, row: NDArray[np.float32]) -> None:
         """Forbids the tokens that the grammar does not allow next, in a logits row [vocab]. Raises params.NoToken."""

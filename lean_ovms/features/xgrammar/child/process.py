@@ -74,7 +74,7 @@ class XGrammarCompiler:
             raise GrammarInvalid(f"XGrammar cannot compile the grammar: {_reason(error)}") from error
         text = str(compiled.serialize_json())
         if len(text) > MAX_COMPILED_BYTES:
-            raise too_complex(f"compiled it has more than {MAX_COMPILED_BYTES >> 20} MB")
+            raise too_complex(f"its compiled form has more than {MAX_COMPILED_BYTES >> 20} MB")
         seconds = time.process_time() - began
         mask_s = self._tried(self._core.compiled(text, self._vocabulary))
         return {"seconds": seconds, "mask_s": mask_s, "compiled": text, "notices": plain.notices}
@@ -102,7 +102,7 @@ class XGrammarCompiler:
             core.fill(matcher, mask)
             times.append(time.thread_time() - began)
             if sum(int(mask_s / MASK_S) for mask_s in times) > ALLOWED_SLOW:
-                raise too_complex(f"a token takes more than {1000 * MASK_S:.0f} ms to match")
+                raise too_complex(f"matching a token takes more than {1000 * MASK_S:.0f} ms")
             bits = np.unpackbits(mask.view(np.uint8)[0], bitorder="little")[: self._width]
             bits[self._eos] = 0
             allowed = np.flatnonzero(bits)

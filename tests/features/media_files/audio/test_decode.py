@@ -141,11 +141,11 @@ def test_a_cut_file_gives_what_is_there() -> None:
 
 HEADERS = {
     "no channels": (wav(ints(16), channels=0), "header is wrong"),
-    "a thousand channels": (wav(bytes(4000), channels=1000), "1000 channels: this server takes 1 to 8"),
-    "no rate": (wav(ints(16), rate=0), "0 Hz is outside"),
-    "1 Hz": (wav(ints(16), rate=1), "1 Hz is outside of what this server takes: 4000 to 192000"),
-    "4 GHz": (wav(ints(16), rate=4_000_000_000), "4000000000 Hz is outside"),
-    "12 bits": (wav(ints(16), bits=12), "12 bits is not read"),
+    "a thousand channels": (wav(bytes(4000), channels=1000), "1000 channels are not supported, only 1 to 8"),
+    "no rate": (wav(ints(16), rate=0), "0 Hz is not supported"),
+    "1 Hz": (wav(ints(16), rate=1), "1 Hz is not supported, only 4000 to 192000"),
+    "4 GHz": (wav(ints(16), rate=4_000_000_000), "4000000000 Hz is not supported"),
+    "12 bits": (wav(ints(16), bits=12), "12 bits is not supported"),
     "ima adpcm": (wav(bytes(512), tag=17, bits=4), "WAV format 17"),
     "mp3 in wav": (wav(bytes(512), tag=0x55), "WAV format 85"),
     "no samples": (b"RIFF\4\0\0\0WAVE", "no samples"),
@@ -165,7 +165,7 @@ def test_wrong_headers(name: str) -> None:
 def test_rates_and_channels_are_checked_in_every_format() -> None:
     narrow = AudioLimits(max_s=20.0, max_channels=1, min_rate=16_000, max_rate=16_000)
     for make in ("flac", "aiff", "mp3", "ogg vorbis", "m4a", "webm"):
-        assert "is outside of" in refusal(OTHERS[make](), narrow)
+        assert "is not supported" in refusal(OTHERS[make](), narrow)
     assert "2 channels" in refusal(sound(tone(1.0, channels=2), "FLAC"), narrow)
 
 

@@ -46,7 +46,7 @@ async def test_a_process_is_kept_for_the_next_image_and_after_a_bad_one(decoders
         await decoders.decode(DecodeJob(data=b"no image", max_pixels=MOST))
     with pytest.raises(BadRequest, match="Invalid base64"):
         await decoders.decode(DecodeJob(data="@", max_pixels=MOST))
-    with pytest.raises(BadRequest, match="limit: 10"):
+    with pytest.raises(BadRequest, match="limit of 10"):
         await decoders.decode(DecodeJob(data=RED, max_pixels=10))
     await decoders.decode(DecodeJob(data=RED, max_pixels=MOST))
     assert decoders.idle.pids == pids

@@ -90,7 +90,7 @@ async def test_more_than_the_limit_is_refused_by_what_it_says_and_by_what_it_sen
     async with serving(says=ok(b"", length=10**9), sends=endless, chunks=chunked + b"1000\r\n" + b"y" * 4096) as server:
         server.stall |= {"/says", "/sends", "/chunks"}
         for path in ("/says", "/sends", "/chunks"):
-            assert "limit: 5000 bytes" in await refused(server, path)
+            assert "limit of 5000 bytes" in await refused(server, path)
 
 
 @pytest.mark.parametrize(
@@ -131,14 +131,14 @@ async def test_only_200_is_an_image(status):
 async def test_a_server_that_stalls_has_a_deadline(page):
     async with serving(a=page) as server:
         server.stall.add("/a")
-        assert "takes longer than 0.2 s" in await refused(server, "/a", image_timeout_s=0.2)
+        assert "took longer than 0.2 s" in await refused(server, "/a", image_timeout_s=0.2)
 
 
 @pytest.mark.slow
 async def test_a_server_that_drips_has_the_same_deadline():
     async with serving(a=b"HTTP/1.1 200 OK\r\nContent-Length: 4000\r\n\r\n") as server:
         server.drip.add("/a")
-        assert "takes longer than 0.3 s" in await refused(server, "/a", image_timeout_s=0.3)
+        assert "took longer than 0.3 s" in await refused(server, "/a", image_timeout_s=0.3)
 
 
 async def test_a_port_without_a_server_is_reported():

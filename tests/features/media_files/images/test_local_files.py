@@ -90,7 +90,7 @@ async def test_without_a_folder_no_file_is_read(root):
 
 async def test_a_file_larger_than_the_limit_is_refused(root):
     assert await LocalFiles(str(root), 5).read("zebra.png") == b"zebra"
-    with pytest.raises(BadRequest, match="limit: 4 bytes"):
+    with pytest.raises(BadRequest, match="limit of 4 bytes"):
         await LocalFiles(str(root), 4).read("zebra.png")
 
 

@@ -102,7 +102,7 @@ def test_what_is_no_video_is_refused(data, changes, text):
     ("most", "changes", "text"),
     [
         (100, {}, "larger than this server's limit"),
-        (MOST, {"max_s": 1.0}, "2 s is longer than this server's limit: 1 s"),
+        (MOST, {"max_s": 1.0}, "2 s is longer than this server's limit of 1 s"),
         (MOST, {"total_pixels": 8}, "too many"),
     ],
 )

@@ -255,7 +255,7 @@ async def test_limits_of_one_request(make_pooling: MakePooling) -> None:
     assert (await refused(app, PATH, messages=[[{"role": "user", "content": "a"}]] * 4))[1] == "messages"
     assert engine.asked == []
     message, param = await refused(app, PATH, input=["abcdefgh"] * 3)
-    assert "30 tokens in all, more than 20" in message
+    assert "30 tokens, more than this server's limit of 20" in message
     assert param == "input"
     assert (await ask(app, PATH, input=[97] * 20))["usage"]["prompt_tokens"] == 20  # a list of token ids is one input
 
@@ -271,7 +271,7 @@ async def test_fields_without_an_effect(make_pooling: MakePooling) -> None:
     response = await post(app, PATH, {"model": "e", "input": "a", "padding": "max_length", "dimension": 4})
     warnings = [text for name, text in response.headers if name == "Warning"]
     assert "padding" in warnings[0]
-    assert "there is dimensions" in warnings[1]
+    assert "did you mean dimensions?" in warnings[1]
 
 
 async def test_the_only_model_need_not_be_named(make_pooling: MakePooling) -> None:

@@ -54,7 +54,7 @@ async def two_models() -> App:
     ],
 )
 async def test_a_pooling_that_is_assumed_is_told_with_every_answer(path: str, body: dict[str, Any]) -> None:
-    text = "the model's files do not say how its vectors are pooled; CLS is assumed, which may be wrong"
+    text = "the model's files do not say how vectors are pooled; the server assumes CLS, which may be wrong (--pooling)"
     for assumed in (True, False):
         model, engine = await fake_model()
         engine.describe(pooling="CLS", pooling_assumed=assumed)
@@ -74,8 +74,8 @@ async def test_an_embedding_model_does_not_chat(path: str, body: dict[str, Any])
     error = (await whole(response))["error"]
     assert (response.status, error["code"], error["param"]) == (400, "wrong_task", "model")
     assert error["message"] == (
-        "The model 'e' does embeddings, not text generation; "
-        "it is served under /v1/embeddings, /v2/embed, /pooling, /rerank and /score"
+        "The model 'e' is for embeddings, not for text generation; "
+        "use it at /v1/embeddings, /v2/embed, /pooling, /rerank and /score"
     )
     await close(app)
 
@@ -86,7 +86,7 @@ async def test_a_chat_model_does_not_embed(path: str, body: dict[str, Any]) -> N
     response = await post(app, path, {"model": "chat", **body})
     error = (await whole(response))["error"]
     assert (response.status, error["code"], error["param"]) == (400, "wrong_task", "model")
-    assert "does text generation, not" in error["message"]
+    assert "is for text generation, not" in error["message"]
     assert "/v1/chat/completions" in error["message"]
     if path not in ("/classify",):
         assert (await post(app, path, body)).status == 200  # the only model for an endpoint need not be named

@@ -90,7 +90,7 @@ WRONG_FIELDS: list[tuple[Any, ...]] = [
     ({"query": "q", "documents": "a"}, "documents is not an array", "documents"),
     ({"query": "q", "documents": {"text": "a"}}, "documents is not an array", "documents"),
     ({"query": "q", "documents": []}, "documents array should not be empty", "documents"),
-    ({"query": "q", "documents": ["a"], "texts": ["b"]}, "documents and texts exclude each other", "texts"),
+    ({"query": "q", "documents": ["a"], "texts": ["b"]}, "documents and texts cannot be used together", "texts"),
     ({"query": "q", "documents": [5]}, "documents array element is neither string nor object", "documents"),
     (
         {"query": "q", "documents": ["a", {"text": "b"}]},
@@ -250,7 +250,7 @@ async def test_long_lists_are_tokenized_in_several_calls(make_pooling: MakePooli
 async def test_a_document_that_is_too_long_to_be_tokenized(make_pooling: MakePooling) -> None:
     app, engine = await make_pooling("rerank")
     message, param = await refused(app, OVMS, query="x", documents=["y", "x" * 1_100_000])
-    assert "characters to tokenize" in message
+    assert "the texts to tokenize have more than" in message
     assert param == "documents"
     assert engine.asked == []
 

@@ -83,7 +83,7 @@ async def test_a_model_of_token_vectors_scores_by_late_interaction(
     ).tolist()
     message, _ = await refused(app, "/v1/embeddings", input="a")
     assert message == (
-        "The model 'e' does embeddings of tokens, not embeddings; it is served under /pooling, /rerank and /score"
+        "The model 'e' is for embeddings of tokens, not for embeddings; use it at /pooling, /rerank and /score"
     )
     assert [len(item["data"]) for item in (await ask(app, "/pooling", input=["a", "abc"]))["data"]] == [3, 5]
     assert (await refused(app, "/pooling", input="a", task="embed"))[1] == "task"
@@ -93,7 +93,10 @@ async def test_the_tokens_of_all_documents_are_limited_together(make_pooling: Ma
     app, _ = await make_pooling(pooling="ALL", max_pooling_tokens=400)
     documents = [f"{n:03}" for n in range(80)]
     message, param = await refused(app, "/score", queries="abc", documents=documents)
-    assert (message, param) == ("the inputs have more than 400 tokens in all", "documents")
+    assert (message, param) == (
+        "the inputs together have more than 400 tokens, this server's limit (--max_pooling_tokens)",
+        "documents",
+    )
 
 
 WRONG_SIDES: list[tuple[Any, ...]] = [
@@ -104,17 +107,17 @@ WRONG_SIDES: list[tuple[Any, ...]] = [
     ({"text_1": "a", "text_2": ["c"] * 5}, "text_2 has 5 elements; the maximum allowed count is 4", "text_2"),
     (
         {"queries": "a", "documents": "b", "text_1": "c"},
-        "queries and documents exclude text_1: two sides are needed",
+        "queries and documents cannot be used together with text_1: exactly two sides are compared",
         "text_1",
     ),
     (
         {"text_1": "a", "text_2": "b", "queries": "c"},
-        "text_1 and text_2 exclude queries: two sides are needed",
+        "text_1 and text_2 cannot be used together with queries: exactly two sides are compared",
         "queries",
     ),
     (
         {"queries": "a", "documents": "b", "items": "c"},
-        "queries and documents exclude items: two sides are needed",
+        "queries and documents cannot be used together with items: exactly two sides are compared",
         "items",
     ),
     ({"text_1": 5, "text_2": "a"}, "text_1 is neither a string nor an object with content", "text_1"),

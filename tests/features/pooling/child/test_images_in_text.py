@@ -91,7 +91,7 @@ def test_what_cannot_be_read_is_refused(load: Any) -> None:
     rig, _ = load("qwen3_vl")
     image = Image(40, 40, bytes(4800), "messages[0].content[1].image_url.url")
     for text, why in (
-        (f"<|image_pad|>{IMAGE_TAG.format(0)}", "the text holds what stands for an image"),
+        (f"<|image_pad|>{IMAGE_TAG.format(0)}", "the text contains an image placeholder"),
         (f"{'a ' * 2048}{IMAGE_TAG.format(0)}", "longer than allowed 2048"),
     ):
         number = rig.submit(TextWithImages(text, (image,)), truncate=-1)  # a text with images cannot be truncated
@@ -101,5 +101,5 @@ def test_what_cannot_be_read_is_refused(load: Any) -> None:
 
 def test_other_families_are_not_for_embeddings(tmp_path: Path) -> None:
     config = Config(model_path=unpacked("llava", tmp_path), task="embeddings")
-    with pytest.raises(StartError, match="those of Qwen make embeddings"):
+    with pytest.raises(StartError, match="only Qwen's compute embeddings"):
         OpenVinoPooler(config)

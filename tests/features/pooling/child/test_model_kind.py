@@ -154,7 +154,7 @@ def test_a_model_of_late_interaction_keeps_the_vectors_of_its_tokens(tmp_path: P
 def test_without_evidence_cls_is_assumed_and_said_so(tmp_path: Path, files: dict[str, Any]) -> None:
     found = info(directory(tmp_path / "m", **files))
     assert (found.pooling, found.pooling_assumed) == ("CLS", True)
-    assert found.pooling_source.startswith("nothing")
+    assert found.pooling_source.startswith("a default")
 
 
 def test_a_network_that_pools_by_itself_is_left_as_it_is(tmp_path: Path) -> None:
@@ -243,8 +243,8 @@ def test_prompts_come_from_both_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("task", "shape", "message"),
     [
-        ("rerank", HIDDEN, "it computes embeddings"),
-        ("rerank", LOGITS._replace(width=3), "--task classify serves it"),
+        ("rerank", HIDDEN, "the network computes embeddings"),
+        ("rerank", LOGITS._replace(width=3), "serve it with --task classify"),
         ("embeddings", LOGITS, "computes logits for the task classify"),
         ("embeddings", Shape(INPUTS | {"beam_idx"}, "logits", 3, 400), "it with --task feature-extraction"),
         ("token_classify", LOGITS, "computes logits for the task classify"),

@@ -250,9 +250,9 @@ def test_without_memory_for_several_passes_texts_are_computed_as_before(
     assert pooler.slots == 1
     if streamed := pooler._network._streamed:
         streamed.get(60)
-        assert caplog.text.count("no network for several batches at once: std::bad_alloc") == 1
+        assert caplog.text.count("no separate network for several batches at once: std::bad_alloc") == 1
     pooler._network._short.get(60)
-    assert caplog.text.count("no network for single short texts: std::bad_alloc") == 1
+    assert caplog.text.count("no separate network for single short texts: std::bad_alloc") == 1
 
 
 def test_short_texts_alone_get_a_network_of_their_own(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,7 +292,7 @@ def test_text_and_tokens_are_the_tokenizers(load: Load) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("bert_mean", {"task": "embeddings", "target_device": "TPU"}, "there is no such device here"),
+        ("bert_mean", {"task": "embeddings", "target_device": "TPU"}, "this machine has no such device"),
         ("bert_mean", {"task": "embeddings", "plugin_config": "["}, "--plugin_config is not valid JSON"),
         ("bert_mean", {"task": "embeddings", "plugin_config": '{"NONSENSE": 1}'}, "--plugin_config: .*NONSENSE"),
         ("bert_mean", {"task": "embeddings", "plugin_config": '{"NUM_STREAMS": "x"}'}, "NUM_STREAMS"),

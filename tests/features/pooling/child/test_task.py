@@ -195,8 +195,12 @@ def test_many_texts_are_tokenized_over_several_turns(monkeypatch: pytest.MonkeyP
         (["ok", []], {}, "Input 1 has no tokens"),
         ([""], {"add_special_tokens": False}, "Input 0 has no tokens"),
         (["ok", "x" * 511], {}, "Input length 513 longer than allowed 512 (input 1). This model's maximum context"),
-        (["x"], {"truncate": 2}, "Input 0 has 2 tokens that cannot be cut, and room for 2: none is left for its text"),
-        ([("a", "b")], {}, "takes single inputs, not pairs"),
+        (
+            ["x"],
+            {"truncate": 2},
+            "Input 0 has 2 tokens that cannot be cut, which leaves no room for its text within 2 tokens",
+        ),
+        ([("a", "b")], {}, "reads single inputs, not pairs"),
         (["\ud800"], {}, "not valid Unicode"),
     ],
 )
@@ -215,10 +219,10 @@ def test_a_request_has_a_limit_of_tokens_and_the_queue_one_of_requests() -> None
     assert rig.ask(*texts(4)) is not None
     large = rig.submit(*texts(5))
     rig.run()
-    assert "110 tokens in all, more than 100" in rig.error(large)
+    assert "110 tokens, more than this server's limit of 100" in rig.error(large)
     numbers = [rig.submit("x") for _ in range(3)]
     rig.run()
-    assert "2 requests are waiting already" in rig.error(numbers[2])
+    assert "2 requests are already waiting" in rig.error(numbers[2])
     assert [len(rig.rows(number)) for number in numbers] == [1, 1, 0]
 
 

@@ -220,7 +220,7 @@ def test_a_directory_that_is_not_complete_is_reported_in_one_line(directory: Pat
     copy = unpacked(tmp_path)
     (copy / "generation_config.json").write_text("{}")
     config = Config(model_path=str(copy), task="speech2text")
-    with pytest.raises(StartError, match=r"generation_config.json is not that of a Whisper model"):
+    with pytest.raises(StartError, match=r"generation_config.json does not belong to a Whisper model"):
         loading.load(config)
     (copy / "openvino_decoder_model.xml").write_text("<net")
     (copy / "generation_config.json").write_bytes((directory / "generation_config.json").read_bytes())

@@ -243,11 +243,14 @@ def test_whispers_pipeline_is_an_option(tmp_path: Path) -> None:
 def test_a_pipeline_or_a_model_that_does_not_fit_is_refused_at_the_start(tmp_path: Path) -> None:
     path = sounds.unpacked(tmp_path)
     for options, match in (
-        ({"pipeline_type": "LM_CB"}, "--pipeline_type LM_CB: .* transcribes; AUTO and ASR do so"),
-        ({"enable_word_timestamps": True}, "--enable_word_timestamps: this model has no times of words"),
+        (
+            {"pipeline_type": "LM_CB"},
+            "--pipeline_type LM_CB: .* is a model for speech recognition, which needs AUTO or ASR",
+        ),
+        ({"enable_word_timestamps": True}, "--enable_word_timestamps: this model does not report the times of words"),
     ):
         with pytest.raises(StartError, match=match):
             loading.load(Config(model_path=str(path), task="speech2text", **options))  # type: ignore[arg-type]
     (path / "config.json").write_text('{"model_type": "voxtral"}')
-    with pytest.raises(StartError, match="whisper, qwen3_asr and fun_asr, not 'voxtral'"):
+    with pytest.raises(StartError, match="whisper, qwen3_asr and fun_asr, not with 'voxtral'"):
         loading.load(Config(model_path=str(path), task="speech2text"))

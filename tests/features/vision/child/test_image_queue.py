@@ -124,6 +124,6 @@ def test_an_error_names_the_image_and_ends_its_requests_alone(rig):
     found = rig.encode(4)
     assert str(found[1]) == "image 2: too dark"
     assert isinstance(found[1], BadRequest)
-    assert str(found[2]) == "image 1: the engine failed while it encoded it"
+    assert str(found[2]) == "image 1: the engine failed while it encoded the image"
     assert isinstance(found[2], EngineFailure)
     assert found[3] == 2

@@ -228,7 +228,7 @@ def test_an_image_that_cannot_be_read_is_refused_by_its_number(rig, monkeypatch)
 def test_text_that_stands_for_an_image_is_refused(rig):
     number = ask(rig, tags(1) + "<image> describe", "red")
     rig.run()
-    assert "stands for an image" in str(from_wire(rig.answer(number).refused))
+    assert "image placeholder" in str(from_wire(rig.answer(number).refused))
 
 
 def test_preempted_requests_have_their_images_again(rig):

@@ -40,9 +40,9 @@ def test_files_of_the_directory_by_name_and_options_above_them(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ((1, 2, 3), "has 12 bytes; this model's have 16"),
-        ((1, 2, 3, 4, 5), "has 20 bytes; this model's have 16"),
-        ((1, 2, float("nan"), 4), "holds a value that is not a number"),
+        ((1, 2, 3), "has 12 bytes; voices of this model have 16"),
+        ((1, 2, 3, 4, 5), "has 20 bytes; voices of this model have 16"),
+        ((1, 2, float("nan"), 4), "contains a value that is not a number"),
         ((), "has 0 bytes"),
     ],
 )
@@ -55,7 +55,7 @@ def test_a_file_that_is_no_voice_stops_the_start(tmp_path: Path, values: tuple[f
 def test_options_that_name_no_file(tmp_path: Path) -> None:
     with pytest.raises(StartError, match=r"'ada' cannot be read from .*nothing\.bin: No such file"):
         voices.read(config(tmp_path, ada=str(tmp_path / "nothing.bin")), SHAPE)
-    with pytest.raises(StartError, match="--voices must be an object of names to files"):
+    with pytest.raises(StartError, match="--voices must be an object that maps names to files"):
         voices.read(config(tmp_path, ada=5), SHAPE)
 
 

@@ -120,10 +120,12 @@ class GuardedPipeline:
         """
         sampling, info = request.sampling, self.info
         if sampling.beams > 1 and info.speculative:
-            raise BadRequest("beam search is not possible with speculative or prompt lookup decoding", param="best_of")
+            raise BadRequest(
+                "beam search cannot be combined with speculative or prompt lookup decoding", param="best_of"
+            )
         if sampling.prompt_logprobs and info.prefix_caching:
             raise BadRequest(
-                "log probabilities of the prompt need a server that was started with --enable_prefix_caching false",
+                "log probabilities of the prompt need a server with --enable_prefix_caching false",
                 param="echo",
             )
         if sampling.prompt_logprobs and sampling.beams > 1:
@@ -177,7 +179,7 @@ class GuardedPipeline:
     def handle(self, command: Record) -> None:
         """Refuses a command, since openvino_genai has no call for any of the engine's further commands."""
         if isinstance(command, ResetPrefixCache):
-            raise BadRequest("this pipeline cannot forget its prefix cache; PAGED can")
+            raise BadRequest("only the pipeline PAGED can reset its prefix cache")
         raise NotSupported(command.unhandled)
 
     def close(self) -> None:
@@ -387,7 +389,7 @@ class GuardedPipeline:
             self._stuck_since = self.waiting.clock()
         elif self.waiting.clock() - self._stuck_since > STUCK_S:
             self._stuck_since = None
-            self._recover(TimeoutError("the pipeline schedules nothing"))
+            self._recover(TimeoutError("the pipeline does not schedule its requests"))
 
     def _check_status(self, sequences: list[GuardedSequence]) -> None:
         """Removes those of the sequences without output that the pipeline does not compute any more."""
@@ -434,6 +436,6 @@ class GuardedPipeline:
                     return True
                 self.pipeline.step()
         except Exception as error:  # any error of the pipeline, which the caller then gives up
-            log.error("the pipeline does not recover: %s", last_line(error))
+            log.error("the pipeline cannot recover: %s", last_line(error))
             return False
         return not self.pipeline.busy()

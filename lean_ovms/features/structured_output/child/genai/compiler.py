@@ -176,13 +176,13 @@ def grammars(config: EngineConfig, tokenizer: Any) -> GenAiGrammars | NoGrammars
     options = config.of(StructuredOutputOptions)
     if options.structured_output_backend == "guidance":
         raise StartError(
-            "--structured_output_backend guidance needs --pipeline_type PAGED: openvino-genai has XGrammar inside"
+            "--structured_output_backend guidance needs --pipeline_type PAGED; openvino-genai always uses XGrammar"
         )
     try:
         width = logits_width(config.model_dir)
         compiler = GrammarCompiler(tokenizer, width, byte_fallback=has_byte_fallback(config.model_dir))
     except (RuntimeError, TypeError, ValueError, OSError) as error:
-        log.warning("no structured output with this model: %s", last_line(error))
+        log.warning("structured output is not available for this model: %s", last_line(error))
         return NoGrammars()
     settings = CheckerSettings(
         model_dir=str(config.model_dir),

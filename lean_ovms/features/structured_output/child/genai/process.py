@@ -101,7 +101,7 @@ class Checker:
                     mask_s = max(mask_s, step_s)
                     slow += int(step_s / self.limit_s)
                     if slow > ALLOWED_SLOW:
-                        raise too_complex(f"a token takes more than {1000 * self.limit_s:.0f} ms to match")
+                        raise too_complex(f"matching a token takes more than {1000 * self.limit_s:.0f} ms")
                     if total_s > TOTAL_S and place >= LEAST_TOKENS:
                         break
             if total_s > TOTAL_S:
