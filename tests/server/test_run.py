@@ -191,7 +191,7 @@ async def test_a_directory_that_has_been_checked_is_read_once(monkeypatch: pytes
 @pytest.mark.parametrize(
     ("flags", "environ", "message"),
     [
-        (("--model_name", "m"), {}, "--model_name m points to no model"),
+        (("--model_name", "m"), {}, "--model_name m does not name a model here"),
         (("--model_repository_path", "empty"), {}, "it is empty; put a model's directory into it, or pull one: --pull"),
         (("--model_repository_path", "none"), {}, "--model_repository_path none: no such directory"),
         (("--model_repository_path", "models", "--model_name", "c"), {}, "has no model 'c'; there are: a, org/b"),

@@ -82,7 +82,7 @@ def test_a_file_that_is_not_understood_is_not_touched(tmp_path: Path, text: str)
 
 
 def test_removing_from_no_file_says_so(tmp_path: Path) -> None:
-    with pytest.raises(StartError, match=r"no configuration file at .*config\.json"):
+    with pytest.raises(StartError, match=r"the configuration file .*config\.json"):
         config_editor.remove(tmp_path / "config.json", "m")
 
 
