@@ -63,7 +63,7 @@ def test_the_api_key_comes_from_the_environment_and_never_goes_to_the_engine() -
         (["--sse_ping_s", "nan"], "--sse_ping_s must be a finite number, not nan"),
         (["--task", "video"], "--task must be one of: text_generation, text2speech"),
         (["--grpc_workers", "2"], "--grpc_workers is not supported: this server has no gRPC service; use REST"),
-        (["--shape=auto"], "--shape is not supported: it is for models that are not generative"),
+        (["--shape=auto"], "--shape is not supported: it is for models of classical inference"),
         (
             ["--reasoning-budget", "9"],
             "--reasoning_budget must be 0 or -1 (requests may set others by",
