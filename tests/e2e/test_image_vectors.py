@@ -160,7 +160,7 @@ async def test_a_language_model_embeds_texts_with_images(client: httpx.AsyncClie
     assert alike(embedded["embeddings"]["float"], await vector(messages=[user(red)]))
     assert embedded["meta"]["billed_units"]["image_tokens"] > 4
     error = await vector(400, messages=[user(red, "<|image_pad|>")])
-    assert error["message"] == "Message contains <|image_pad|>, which stands for an image"
+    assert error["message"] == "Message contains <|image_pad|>, the placeholder of an image"
 
 
 async def test_models_say_what_they_read(client: httpx.AsyncClient) -> None:

@@ -445,7 +445,7 @@ def _refuse_tokens(prompt: ChatPrompt, tokens: list[str], kinds: Collection[str]
             found = next((token for token in tokens if token in text), None) if "<" in text else None
             if found is not None:
                 what = "audio" if "audio" in found else "an image"
-                raise BadRequest(f"Message contains {found}, which stands for {what}", param=place)
+                raise BadRequest(f"Message contains {found}, the placeholder of {what}", param=place)
 
 
 def _texts(value: Any, kinds: Collection[str]) -> Iterator[str]:

@@ -122,7 +122,7 @@ def prepare(path: Path, task: str, weight_format: str, extra: str) -> Path:
     )
     if not target.exists():
         _convert_folder(request)
-    log.info("%s is a checkpoint; its conversion is %s", path, target)
+    log.info("%s is a checkpoint; its converted model is %s", path, target)
     return target
 
 

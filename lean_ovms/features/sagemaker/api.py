@@ -77,7 +77,7 @@ def endpoint(body: Json, services: Services, name: str = "") -> str:
         if all(body.get(member) is not None for member in members):
             return BATCH if path == CHAT and _several(body["messages"]) else path
     wanted = "; ".join(" and ".join(members) for members, _ in rows) or "no JSON objects at this path"
-    raise BadRequest(f"the body does not fit any endpoint of the model, which accept: {wanted}", code="no_endpoint")
+    raise BadRequest(f"the body does not fit any endpoint of the model; they accept: {wanted}", code="no_endpoint")
 
 
 def _several(messages: object) -> bool:

@@ -279,7 +279,7 @@ def test_groups_that_cannot_have_the_experts_of_a_token_are_refused(tmp_path, gr
     them."""
     sizes = {"deepseek2.expert_group_count": groups, "deepseek2.expert_group_used_count": used}
     path = zoo_gguf.write(tmp_path / "x.gguf", "deepseek_v3-groups", **sizes)
-    with pytest.raises(StartError, match=f"3 of 8 experts are not chosen in {used} of {groups} groups"):
+    with pytest.raises(StartError, match=f"3 of 8 experts cannot be chosen from {used} of {groups} groups"):
         network.read(path)
 
 
@@ -293,9 +293,9 @@ def test_state_spaces_whose_heads_are_not_in_groups_are_refused(tmp_path, size):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"altup.num_inputs": None}, "its AltUp has not the 4 streams of altup_proj.weight"),
-        ({"altup.num_inputs": 1 << 30}, "its AltUp has not the 4 streams of altup_proj.weight"),
-        ({"altup.active_idx": 4}, "its AltUp has not the 4 streams of altup_proj.weight"),
+        ({"altup.num_inputs": None}, "its AltUp does not have the 4 streams of altup_proj.weight"),
+        ({"altup.num_inputs": 1 << 30}, "its AltUp does not have the 4 streams of altup_proj.weight"),
+        ({"altup.active_idx": 4}, "its AltUp does not have the 4 streams of altup_proj.weight"),
         ({"activation_sparsity_scale": [1.5]}, "it has no gemma3n.activation_sparsity_scale"),
         ({"embedding_length_per_layer_input": None}, "it has no gemma3n.embedding_length_per_layer_input"),
     ],

@@ -220,7 +220,7 @@ async def test_image_tags_in_tools_and_template_arguments_are_refused(vision_app
 async def test_the_models_own_notation_is_refused(vision_app: tuple[App, FakeEngine]) -> None:
     app, _ = vision_app
     said, param = await refusal(app, {"role": "user", "content": "an <image> here"})
-    assert said == "Message contains <image>, which stands for an image"
+    assert said == "Message contains <image>, the placeholder of an image"
     assert param == "messages"
 
 

@@ -43,7 +43,7 @@ class AltUp:
         self._count = tensors.shape(f"{FIRST}.weight")[0] + 1
         self._active = header.number("altup.active_idx")
         if header.number("altup.num_inputs") != self._count or self._active >= self._count:
-            raise ValueError(f"its AltUp has not the {self._count} streams of {FIRST}.weight")
+            raise ValueError(f"its AltUp does not have the {self._count} streams of {FIRST}.weight")
         self._streams: Any = None
 
     def begin(self, x: Any) -> None:

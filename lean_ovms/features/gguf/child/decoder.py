@@ -475,7 +475,7 @@ class FileDecoder:
             return None
         size, rest = divmod(count, found.count)
         if rest or size < 2 or not 0 < found.used <= found.count or used > found.used * size:
-            raise ValueError(f"{used} of {count} experts are not chosen in {found.used} of {found.count} groups")
+            raise ValueError(f"{used} of {count} experts cannot be chosen from {found.used} of {found.count} groups")
         return found
 
     def _forward(self, layer: int, x: Any) -> Any:
