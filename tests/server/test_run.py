@@ -98,7 +98,7 @@ async def test_the_log_warns_when_no_model_could_be_loaded(
         await close(app)
     [record] = [record for record in caplog.records if record.name == "lean_ovms"]
     assert (record.levelname, record.message[:26]) == ("WARNING", "no model could be loaded, ")
-    assert record.message.endswith(", or at POST /v1/config/reload") == names_path
+    assert record.message.endswith(", or after POST /v1/config/reload") == names_path
 
 
 async def checked(config: Config) -> None:

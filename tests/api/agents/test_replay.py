@@ -50,7 +50,7 @@ CALLS = {
     "aider_anthropic": [[]],
 }
 """The calls that the agent parses from each answer. A namespace comes first."""
-LEFT_OUT = {"codex": "tools of type web_search are not run here"}
+LEFT_OUT = {"codex": "tools of type web_search are not supported"}
 """The only Warning header of each answer."""
 
 

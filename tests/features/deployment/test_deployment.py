@@ -460,7 +460,7 @@ async def test_a_fault_while_files_are_read_ends_neither_the_server_nor_its_watc
     right, deployment.desired = deployment.desired, lambda: {}["no such key"]  # type: ignore[method-assign]
     watching = asyncio.create_task(manager.watch(0.001))
     file.write_text("changed")
-    await until(lambda: "cannot be served" in caplog.text)
+    await until(lambda: "cannot be applied" in caplog.text)
     deployment.desired = right  # type: ignore[method-assign]
     deployment.want("a", "b")
     file.write_text("changed again")

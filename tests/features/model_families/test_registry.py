@@ -67,7 +67,7 @@ def test_a_row_with_a_wrong_name_or_type_is_refused(wrong: dict[str, object]) ->
 
 @pytest.mark.parametrize("call", [lambda: PARSERS.load("base"), lambda: PARSERS.make("nope", None, tools=TOOLS)])
 def test_an_unknown_name_is_refused_with_the_list(call: object) -> None:
-    with pytest.raises(ValueError, match=r"known are .*(qwen3|hermes3)"):
+    with pytest.raises(ValueError, match=r"the parsers are .*(qwen3|hermes3)"):
         call()  # type: ignore[operator]
 
 

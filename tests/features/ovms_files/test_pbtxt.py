@@ -95,7 +95,7 @@ def test_every_way_to_write_a_graph_is_understood(text: str) -> None:
         ('node { calculator: "ImageGenCalculator" }', "no node_options .*ImageGenCalculatorOptions$"),
         ('node { calculator: "S2tCalculator" }', "no node_options .*S2tCalculatorOptions$"),
         ('node { calculator: "EmbeddingsCalculatorOV" }', "no node_options .*EmbeddingsCalculatorOVOptions$"),
-        ('node { calculator: "RerankCalculator" }', "RerankCalculator is of an older OVMS"),
+        ('node { calculator: "RerankCalculator" }', "RerankCalculator belongs to an older OVMS"),
         ('node { calculator: "Own" }', "its calculators: Own"),
         ('node { calculator: "HttpLLMCalculator" }', "no node_options of the type mediapipe.LLMCalculatorOptions"),
     ],

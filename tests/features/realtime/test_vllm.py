@@ -119,7 +119,7 @@ def update(**fields: object) -> dict[str, object]:
 WRONG_UPDATES = [
     ({"include": ["item.input_audio_transcription.bogus"]}, "invalid_event", "include"),
     ({"include": "logprobs"}, "invalid_event", "include"),
-    ({"language": "xx"}, "invalid_event", "one of the model's: en, de"),
+    ({"language": "xx"}, "invalid_event", "language must be one of: en, de"),
     ({"sample_rate": 9000}, "invalid_event", "sample_rate must be"),
     ({"timestamp_granularities": ["segment"]}, "unsupported_timestamp_granularity", "timestamp"),
     ({"timestamp_granularities[]": ["segment"]}, "unsupported_timestamp_granularity", "timestamp"),

@@ -81,7 +81,7 @@ async def test_a_file_within_a_file_is_read_by_the_process_itself(audio: AudioDe
 
 async def test_a_file_that_is_too_large_is_a_413(audio: AudioDecoder) -> None:
     small = AudioDecoder(Config(max_audio_file_bytes=100))
-    with pytest.raises(PayloadTooLarge, match="Maximum file size exceeded: 101 bytes"):
+    with pytest.raises(PayloadTooLarge, match="Maximum file size exceeded: the file has 101 bytes"):
         await small.decode(memoryview(bytes(101)))
     with pytest.raises(BadRequest):  # the largest allowed size, but not audio
         await small.decode(memoryview(bytes(100)))
