@@ -130,5 +130,5 @@ def _load(path: Path) -> dict[str, Any]:
         raise StartError(f"{error} (nothing was changed)") from None
     if not isinstance(root, dict) or not all(isinstance(root.get(key, []), list) for key in MODEL_LISTS):
         expected = f"it has no object with {MODEL_LISTS[0]}"
-        raise StartError(f"{path} is not a configuration file, and was not changed: {expected}")
+        raise StartError(f"{path} is not a configuration file: {expected} (nothing was changed)")
     return root

@@ -599,7 +599,7 @@ async def test_an_unloading_that_is_given_up_leaves_the_model(memory: Memory, mo
 async def test_nothing_is_unloaded_by_hand_while_all_sleep(memory: Memory, model_cache: ModelCache) -> None:
     [one] = models(memory, model_cache, "a")
     await model_cache.sleep(keeps=True)
-    with pytest.raises(Unavailable, match="sleeps"):
+    with pytest.raises(Unavailable, match="asleep"):
         await one.member.unload()
 
 
