@@ -24,13 +24,13 @@ REFUSED = (
     "audio.format must be one of",
     "this model does not speak",
     "tool_choice is required, but no tools are given",
-    "tool_choice names 'x', which is not among the tools",
+    "tool_choice names 'x', which is is not in tools",
     "tool_choice.name is not a valid string",
     "is not supported",
     "'x' not found",
     "stored prompt templates are not supported",
     "compaction: conversations are not compacted here",
-    "container: there is no code execution on this server",
+    "container: this server does not run code",
     "thread: no conversation is kept",
 )
 """Reasons for which a value is refused."""

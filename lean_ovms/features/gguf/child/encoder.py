@@ -181,7 +181,7 @@ class FileEncoder:
         width = self._tensors.shape(f"{name}.ffn_down_exps.weight")[1]
         used = self._header.number("expert_used_count")
         if not 0 < used <= count:
-            raise ValueError(f"a token has {used} of {count} experts")
+            raise ValueError(f"a token uses {used} of {count} experts")
         scores = self._layers.product(tokens, LinearLayer(f"{name}.ffn_gate_inp", ""))
         ids, weights = chosen(scores, used, sums_to_one=False)
         none = ops.multiply(scores, np.float32(0))
