@@ -22,7 +22,7 @@ APART = ("model", "stream", "stream_options", "tools", "messages", "input")
 """Fields whose values are not choices, or that test_sdk_histories has."""
 REFUSED = (
     "audio.format must be one of",
-    "this model does not speak",
+    "this model does not generate audio",
     "tool_choice is required, but no tools are given",
     "tool_choice names 'x', which is is not in tools",
     "tool_choice.name is not a valid string",

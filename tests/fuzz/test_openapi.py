@@ -30,7 +30,7 @@ FORWARDED = "/invocations"
 """A path whose body belongs to another endpoint, which documents what is accepted."""
 EXAMPLES = examples(2)
 RULES = re.compile(
-    r" cannot (be used together|both be true)"  # two fields, or two forms of one
+    r" cannot (be used together|both be true)|must not have the same "  # two fields, or two forms of one
     r"| needs | requires | contradict each other| mutually exclusive| cannot be (combined with|greater than best_of)"
     r"|exceeds max_tokens|^max_tokens value should be greater than 0|^Input lengths must be"
     r"| provided, but | required, but |which is not in (tools|functions)"  # a field that needs another

@@ -143,7 +143,7 @@ def test_what_is_not_known_of_an_encoder_is_named(tmp_path: Path) -> None:
     tensors = {**RECORDED["modernbert"]["tensors"], **MODERN}
     with pytest.raises(StartError, match="its classifier has the pooling type 3"):
         load(packed(tmp_path, "modernbert", tensors, **changes), "rerank")
-    with pytest.raises(StartError, match="a token has 5 of 4 experts"):
+    with pytest.raises(StartError, match="a token uses 5 of 4 experts"):
         load(zoo_gguf.write(tmp_path / "x.gguf", "nomic_bert-moe", **{"nomic-bert-moe.expert_used_count": 5}))
 
 
