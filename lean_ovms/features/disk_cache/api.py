@@ -44,8 +44,7 @@ async def handle_save(request: Request, services: Services) -> Response:
 
 
 @RouteDoc(
-    "Count the blocks in `--prefix_cache_path`, including those of other processes; blocks are read when prompts need "
-    "them",
+    "Count the blocks in `--prefix_cache_path`, including those of other processes",
     errors=(501, 503),
 )
 async def handle_restore(request: Request, services: Services) -> Response:

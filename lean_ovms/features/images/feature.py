@@ -115,13 +115,13 @@ FEATURE = Feature(
         Metric(
             QUEUE_SECONDS,
             "histogram",
-            "time from a request for images to the start of its generation",
+            "time that an image waits",
             buckets=SECONDS_BUCKETS,
         ),
         Metric(
             SECONDS,
             "histogram",
-            "time to generate an image; its count is the number of images",
+            "time to generate an image",
             buckets=SECONDS_BUCKETS,
         ),
     ),

@@ -61,7 +61,7 @@ FAMILIES = (
     Metric(
         "ovms_requests_rejected",
         "counter",
-        "requests refused because of load, or because the model was not ready",
+        "requests refused because of load or a model that was not ready",
         BY_CALL,
     ),
     Metric("ovms_graph_error", "counter", "requests that ended with an error", BY_CALL),
@@ -87,7 +87,7 @@ FAMILIES = (
     Metric(
         "vllm:time_to_first_token_seconds",
         "histogram",
-        "time from the request to its first token",
+        "time to the first token",
         BY_MODEL,
         TTFT_BUCKETS,
     ),
@@ -99,14 +99,12 @@ FAMILIES = (
         BY_MODEL,
         ITL_BUCKETS,
     ),
-    Metric("vllm:e2e_request_latency_seconds", "histogram", "time from the request to its end", BY_MODEL, E2E_BUCKETS),
-    Metric(
-        "vllm:request_queue_time_seconds", "histogram", "time from the request to its prefill", BY_MODEL, E2E_BUCKETS
-    ),
+    Metric("vllm:e2e_request_latency_seconds", "histogram", "time to the end", BY_MODEL, E2E_BUCKETS),
+    Metric("vllm:request_queue_time_seconds", "histogram", "time to the prefill", BY_MODEL, E2E_BUCKETS),
     Metric(
         "vllm:request_prefill_time_seconds",
         "histogram",
-        "time from the start of the prefill to the first token",
+        "time from the prefill to the first token",
         BY_MODEL,
         E2E_BUCKETS,
     ),
@@ -119,40 +117,38 @@ FAMILIES = (
     Metric(
         "lean_ovms_requests_total",
         "counter",
-        f"all requests by route and status; {CLIENT_LEFT} means that the client disconnected",
+        f"all requests by route and status; {CLIENT_LEFT}: the client disconnected",
         ("path", "method", "status"),
     ),
     Metric(
         "lean_ovms_request_seconds",
         "histogram",
-        "time from a request to the last byte of its response",
+        "time to the last byte of the response",
         ("path",),
         SECONDS_BUCKETS,
     ),
     Metric(
         "lean_ovms_request_errors_total",
         "counter",
-        "errors by code, including rejections, and errors in streams; the model's name is empty if there is none",
+        "errors by code, including rejections and errors in streams",
         ("code", "model_name"),
     ),
     Metric("lean_ovms_cancellations_total", "counter", "generations cancelled by the client or by a time limit"),
-    Metric("lean_ovms_engine_up", "gauge", "1 while requests for the model are served, possibly after loading it"),
+    Metric("lean_ovms_engine_up", "gauge", "1 while the model serves requests, possibly after loading"),
     Metric(
         "lean_ovms_model_load_seconds",
         "histogram",
-        "time to load the model; its count is the number of loads",
+        "time to load the model",
         BY_MODEL,
         SECONDS_BUCKETS,
     ),
-    Metric(
-        "lean_ovms_model_unloads_total", "counter", "number of times that the model was unloaded until the next request"
-    ),
+    Metric("lean_ovms_model_unloads_total", "counter", "times the model was unloaded until the next request"),
     Metric("lean_ovms_model_waiting_requests", "gauge", "requests that wait for the model to be loaded"),
     Metric("lean_ovms_engine_restarts_total", "counter", "restarts of the engine process"),
     Metric(
         "lean_ovms_engine_steps_total",
         "counter",
-        "steps of the engine since it started; for images, denoising steps and decoding",
+        "steps of the engine since it started; for images also decoding",
     ),
     Metric("lean_ovms_engine_recoveries_total", "counter", "failures that the engine survived since it started"),
     Metric("lean_ovms_sequence_state_bytes", "gauge", "memory of the states of running sequences, for hybrid models"),

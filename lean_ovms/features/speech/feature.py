@@ -82,8 +82,8 @@ FEATURE = Feature(
         ),
     ),
     metrics=(
-        Metric(AUDIO_SECONDS, "counter", "seconds of audio that were transcribed or skipped"),
-        Metric(SKIPPED_SECONDS, "counter", "seconds of audio that were skipped, since they contain no speech"),
+        Metric(AUDIO_SECONDS, "counter", "seconds of audio, transcribed or skipped"),
+        Metric(SKIPPED_SECONDS, "counter", "seconds of audio without speech, which were skipped"),
         Metric(QUEUE_SECONDS, "histogram", "time that a window of audio waits", buckets=SECONDS_BUCKETS),
         Metric(WINDOW_SECONDS, "histogram", "time to transcribe a window of audio", buckets=SECONDS_BUCKETS),
         Metric(
