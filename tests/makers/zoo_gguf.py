@@ -268,7 +268,7 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {**LATENT, **GROUPS, "num_experts_per_tok": 3},
         {**LATENT_SIZES, **GROUP_SIZES, "expert_used_count": 3},
     ),
-    "deepseek_v2": (  # recorded with transformers 5.24, because 5.5.4 raises an error for groups of experts
+    "deepseek_v2": (
         "deepseek2",
         {**LATENT, **GROUPS, "num_experts_per_tok": 3, "topk_method": "group_limited_greedy"},
         {**LATENT_SIZES, **GROUP_SIZES, "expert_used_count": 3, "expert_gating_func": 1, "expert_weights_norm": False},
@@ -491,6 +491,8 @@ def network(name: str) -> tuple[Any, dict[str, list[int]]]:
         kind = AutoModel if name in EMBEDDING else AutoModelForCausalLM
         model = kind.from_config(config, **attention(config)).float().eval()
     tensors: dict[str, list[int]] = {}
+    if name == "deepseek_v2":  # transformers 5.5.4 reads this attribute, but does not set it
+        model.model.layers[-1].mlp.num_experts = config.n_routed_experts
     if name == "nemotron_h":  # transformers has this MLP only as a part of layers with experts
         from transformers.models.nemotron_h.modeling_nemotron_h import NemotronHMLP
 
