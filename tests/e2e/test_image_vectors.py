@@ -126,7 +126,7 @@ async def test_wrong_images_are_named(client: httpx.AsyncClient) -> None:
         ("parsing failed", place, {"messages": [user("a", part("data:image/png;base64,AAAA"))]}),
         ("not", place, {"messages": [user("a", part("https://example.com/a.png"))]}),
         ("restricted", "messages", {"messages": [user("<ov_genai_image_0>")]}),
-        ("limit: 4", "input[4][0].content[0].image_url.url", {"input": [[user(good)]] * 5}),
+        ("limit of 4", "input[4][0].content[0].image_url.url", {"input": [[user(good)]] * 5}),
         ("100 times", "messages[0].content[0].image_url.url", {"messages": [user(part(data_url(size=(1, 300))))]}),
     ]
     for text, param, body in wrong:

@@ -45,7 +45,7 @@ RULES = re.compile(
     r"|does not (read|accept|generate) audio|^this endpoint does not read|^Missing required parameter"
     r"|^continue_final_message: the final message has no text|^Unsupported (input_type|prompt_name|task:) "
     r"|^embed_dtype needs|has more than 64 parts"
-    r"|use it at /|has content$|document text field is missing"  # the model's task; one of several forms
+    r"|use it at /|must have content$|document text field is missing"  # the model's task; one of several forms
     r"|min_count must be|max_pattern_size must be"
     r"|available voices|speed must be between|language must be one of|input has \d+ characters"
     r"|must be divisible by|prompt is empty"

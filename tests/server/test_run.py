@@ -194,7 +194,7 @@ async def test_a_directory_that_has_been_checked_is_read_once(monkeypatch: pytes
         (("--model_name", "m"), {}, "--model_name m does not name a model here"),
         (("--model_repository_path", "empty"), {}, "it is empty; put a model's directory into it, or pull one: --pull"),
         (("--model_repository_path", "none"), {}, "--model_repository_path none: no such directory"),
-        (("--model_repository_path", "models", "--model_name", "c"), {}, "has no model 'c'; there are: a, org/b"),
+        (("--model_repository_path", "models", "--model_name", "c"), {}, "has no model 'c'; its models are: a, org/b"),
         (("--model_path", ""), {}, "--model_path is empty"),
         ((), {"OVMS_MODEL_REPOSITORY_PATH": "empty"}, "it is empty"),
         ((), {"LEAN_OVMS_MODELPATH": "models/a"}, "LEAN_OVMS_MODELPATH does not name an option (did you mean"),

@@ -17,7 +17,7 @@ def test_auto_is_looked_up_in_the_machine():
 @pytest.mark.model
 @pytest.mark.parametrize("options", [{"target_device": "XPU"}, {"draft_device": "XPU", "draft_model_path": "x"}])
 def test_a_device_that_does_not_exist_stops_the_start(options):
-    with pytest.raises(StartError, match="XPU: there is no such device"):
+    with pytest.raises(StartError, match="XPU: this machine has no such device"):
         devices.on_device(Config(**options))
 
 

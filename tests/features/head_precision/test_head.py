@@ -91,7 +91,7 @@ def test_a_head_of_another_form_is_refused():
     matrix = np.ones((64, WIDTH), np.float32)
     with pytest.raises(StartError, match="the output head is computed by Exp, which is not supported"):
         compress(network(ops.exp(matrix)), 4)
-    with pytest.raises(StartError, match=r"a product with a matrix of an unknown form, \[64, 31\]"):
+    with pytest.raises(StartError, match=r"multiplies by a matrix of an unsupported shape, \[64, 31\]"):
         compress(network(ops.constant(matrix[:, :31])), 4)
 
 
