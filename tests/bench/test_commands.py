@@ -13,6 +13,8 @@ from bench import compare, drafts, embed, front, grammars, parts, serve, stall, 
 
 Rows = list[dict]
 ROOT = Path(__file__).parents[2]
+SMALL = f"--model_path {ROOT / 'tests/data/llama_sp'}"
+"""A model with one layer, which is loaded much faster than the demo model."""
 
 
 @pytest.fixture
@@ -58,7 +60,7 @@ def test_front(run) -> None:
 
 @pytest.mark.model
 def test_serve_against_the_limit_in_closed_and_open_loops(run) -> None:
-    rows = run(serve.main, "--rounds 2 --concurrency 2 --rate 50 --requests 4 --tokens 4 --ignore_eos")
+    rows = run(serve.main, f"--rounds 2 --concurrency 2 --rate 50 --requests 4 --tokens 4 --ignore_eos {SMALL}")
 
     assert [row["who"] for row in rows] == ["limit", "child without HTTP", "lean_ovms"] * 2
     assert all((row["requests"], row["tokens"], row["failed"]) == (8, 32, 0) for row in rows)
@@ -105,7 +107,7 @@ def test_stall(run) -> None:
 
 @pytest.mark.model
 def test_start(run) -> None:
-    rows = run(start.main, "--rounds 1 --idle_s 0.3")
+    rows = run(start.main, f"--rounds 1 --idle_s 0.3 {SMALL}")
 
     first = rows[0]
     assert 0 < first["listening_s"] <= first["ready_s"] <= first["first_token_s"]
