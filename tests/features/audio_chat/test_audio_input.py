@@ -277,7 +277,7 @@ async def test_a_model_that_hears_gets_the_samples(make_hearing: MakeHearing) ->
         ([heard(LONG)] * 2, "longer than"),
         ([heard(SHORT)] * 3, "3 audio parts exceed"),
         ([text("<ov_genai_audio_0>"), heard(SHORT)], "restricted"),
-        ([text("<|audio_pad|>"), heard(SHORT)], "stands for audio"),
+        ([text("<|audio_pad|>"), heard(SHORT)], "placeholder of audio"),
         ([heard(b"hello world")], "unsupported audio file"),
     ):
         status, message, _ = await refusal(await chat(app, *parts))
