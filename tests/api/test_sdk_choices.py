@@ -24,14 +24,14 @@ REFUSED = (
     "audio.format must be one of",
     "this model does not generate audio",
     "tool_choice is required, but no tools are given",
-    "tool_choice names 'x', which is is not in tools",
+    "tool_choice names 'x', which is not in tools",
     "tool_choice.name is not a valid string",
     "is not supported",
     "'x' not found",
     "stored prompt templates are not supported",
-    "compaction: conversations are not compacted here",
+    "compaction: this endpoint does not compact conversations",
     "container: this server does not run code",
-    "thread: no conversation is kept",
+    "thread: conversations are not stored",
 )
 """Reasons for which a value is refused."""
 

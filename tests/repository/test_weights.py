@@ -123,5 +123,5 @@ def test_the_error_of_a_short_file_names_it(tmp_path: Path) -> None:
     shutil.copytree(DEMO, folder)
     file = folder / "openvino_model.bin"
     file.write_bytes(file.read_bytes()[:1000])
-    with pytest.raises(StartError, match=r"openvino_model\.bin has 1000 of \d+ bytes"):
+    with pytest.raises(StartError, match=r"openvino_model\.bin is truncated, with 1000 of \d+ bytes"):
         load(model_path=str(folder))

@@ -111,7 +111,7 @@ def test_a_child_that_loads_too_long_is_killed():
 
 @pytest.mark.parametrize(
     ("number", "words"),
-    [(signal.SIGKILL, r"SIGKILL \(out of memory\?\)"), (signal.SIGBUS, r"SIGBUS \(a file of the model")],
+    [(signal.SIGKILL, r"SIGKILL \(out of memory\?\)"), (signal.SIGBUS, r"SIGBUS \(was a file of the model")],
 )
 async def test_the_error_of_a_killed_loader_names_its_signal(number, words):
     life = Life()

@@ -294,7 +294,7 @@ def test_slots_do_not_need_a_usable_directory_of_the_prefix_cache(tmp_path, capl
     config = Config(**EXACT, pipeline_type="PAGED", cache_size=1, **paths)
     pipe = assemble.load(config, settings.resolve(config, 1 << 30))
     [slots] = pipe.hooks
-    assert "no prefix cache on disk" in caplog.text
+    assert "the prefix cache is not kept on disk" in caplog.text
     assert slots.files.save(0, "a.bin")[0] == 0
 
 

@@ -192,7 +192,7 @@ def test_a_head_that_does_not_fit_is_refused(tmp_path):
     config = json.loads((path / "eagle3" / "config.json").read_text())
     for layers, message in (
         ([1, 5, 10], "the layers \\[1, 5, 10\\], but the model has 10"),
-        ([1, 5], "of another model: it gets 64 numbers"),
+        ([1, 5], "belongs to another model: it does not read 64 numbers"),
     ):
         config["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": layers}
         (path / "eagle3" / "config.json").write_text(json.dumps(config))

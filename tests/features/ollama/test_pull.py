@@ -76,7 +76,7 @@ async def test_a_model_is_pulled_served_and_deleted(app: App, tmp_path: Path) ->
     assert (response.status, response.body) == (200, b"")
     assert (await whole(await get(app, "/api/tags")))["models"] == []
     assert list(tmp_path.iterdir()) == []
-    assert await error(await delete(app, {"model": NAME})) == (404, f"model '{NAME}' not found; served: ")
+    assert await error(await delete(app, {"model": NAME})) == (404, f"model '{NAME}' not found; served models: ")
 
 
 async def test_without_a_stream(app: App, server: HubServer) -> None:
@@ -141,7 +141,7 @@ async def test_a_client_that_leaves_ends_its_pull_and_the_next_goes_on(
 async def test_what_was_received_before_an_error_is_kept(app: App, server: HubServer) -> None:
     server.repos[NAME].faults["openvino_model.bin"] = [Fault(cut=300_000), Fault(status=403)]
     told = await lines(await post(app, "/api/pull", {"model": NAME}))
-    assert "refuses org/model (403)" in told[-1]["error"]
+    assert "refused access to org/model (403)" in told[-1]["error"]
     assert (await lines(await post(app, "/api/pull", {"model": NAME})))[-1] == {"status": "success"}
     assert [start > 0 for start in server.starts("openvino_model.bin")][-1]
 

@@ -77,7 +77,7 @@ def test_models_are_added_and_removed(
     assert said.err == ""
     assert said.out.splitlines() == [
         "Config updated: models/config.json",
-        "org/m is in models/config.json already",
+        "org/m is already in models/config.json",
         "Config updated: models/config.json",
         "org/m is not in models/config.json, which has no models",
     ]

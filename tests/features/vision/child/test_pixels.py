@@ -246,7 +246,7 @@ def test_the_fields_of_an_image_processor_may_be_in_the_file_of_all_processors(t
     (tmp_path / "processor_config.json").write_text(json.dumps({"image_processor": PIXELS["qwen2_vl"]}))
     assert load(tmp_path, Networks()).layout((50, 60)) == one.layout((50, 60))
     (tmp_path / "processor_config.json").write_text("[]")
-    with pytest.raises(NotReadable, match="not known"):
+    with pytest.raises(NotReadable, match="its image processor is unknown"):
         load(tmp_path, Networks())
 
 
