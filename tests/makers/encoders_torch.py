@@ -40,8 +40,8 @@ class NomicBert(Encoder):
             NomicLayer(self.config, layer % 2 == 1) for layer in range(self.config.num_hidden_layers)
         )
 
-    def forward(self, ids: Tensor) -> SimpleNamespace:
-        x = self.emb_ln(self.embedded(ids))
+    def forward(self, input_ids: Tensor) -> SimpleNamespace:
+        x = self.emb_ln(self.embedded(input_ids))
         for layer in self.encoder.layers:
             x = layer(x)
         return SimpleNamespace(last_hidden_state=x)
@@ -72,7 +72,8 @@ def rotated(x: Tensor) -> Tensor:
     half = x.shape[-1] // 2
     angles = torch.arange(x.shape[2])[:, None] * 10000.0 ** (-torch.arange(half) / half)
     first, second = x[..., :half], x[..., half:]
-    return torch.cat([first * angles.cos() - second * angles.sin(), second * angles.cos() + first * angles.sin()], -1)
+    found = torch.cat([first * angles.cos() - second * angles.sin(), second * angles.cos() + first * angles.sin()], -1)
+    return found.to(x.dtype)
 
 
 class Dense(nn.Module):
@@ -121,13 +122,13 @@ class JinaBert(Encoder):
         self.embeddings.LayerNorm = nn.LayerNorm(self.config.hidden_size, 1e-12)
         self.encoder.layer = nn.ModuleList(JinaLayer(self.config, code) for _ in range(self.config.num_hidden_layers))
 
-    def forward(self, ids: Tensor) -> SimpleNamespace:
-        places = torch.arange(ids.shape[1])
+    def forward(self, input_ids: Tensor) -> SimpleNamespace:
+        places = torch.arange(input_ids.shape[1])
         fallen = (
             -torch.tensor(slopes(self.config.num_attention_heads))[:, None, None]
             * (places[:, None] - places[None]).abs()
         )
-        x = self.embeddings.LayerNorm(self.embedded(ids))
+        x = self.embeddings.LayerNorm(self.embedded(input_ids))
         for layer in self.encoder.layer:
             x = layer(x, fallen)
         return SimpleNamespace(last_hidden_state=x)
@@ -164,7 +165,7 @@ class JinaLayer(nn.Module):
         if self.code:
             query, key = own.layer_norm_q(query), own.layer_norm_k(key)
         q, k, v = (each.view(batch, count, self.heads, -1).transpose(1, 2) for each in (query, key, own.value(x)))
-        found = (q @ k.transpose(2, 3) / math.sqrt(width // self.heads) + fallen).softmax(-1) @ v
+        found = (q @ k.transpose(2, 3) / math.sqrt(width // self.heads) + fallen).softmax(-1).to(v.dtype) @ v
         found = self.attention.output.dense(found.transpose(1, 2).reshape(batch, count, width))
         after = self.attention.output.LayerNorm(found + x)
         if self.code:

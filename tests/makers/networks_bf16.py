@@ -352,7 +352,7 @@ def of_gguf(name: str) -> tuple[Any, Any]:
 
     model, _ = zoo_gguf.network(name)
     ids = torch.tensor(texts(f"gguf/{name}"))
-    more = {"token_type_ids": torch.zeros_like(ids)} if "bert" in name else {}
+    more = {"token_type_ids": torch.zeros_like(ids)} if name in ("bert", "nomic_bert") else {}
 
     def ask(model: Any) -> Any:
         found = model(input_ids=ids, **more).last_hidden_state

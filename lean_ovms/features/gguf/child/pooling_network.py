@@ -153,8 +153,9 @@ def _sloped(seen: Any, positions: Any, slopes: tuple[float, ...]) -> Any:
         positions: The positions of the tokens of a text.
         slopes: The slope of each head.
     """
-    places = ops.convert(positions, "f32")
-    distance = ops.absolute(ops.subtract(ops.unsqueeze(places, np.int64(1)), ops.unsqueeze(places, np.int64(0))))
+    # Integers, because bf16 has not every integer above 256.
+    steps = ops.subtract(ops.unsqueeze(positions, np.int64(1)), ops.unsqueeze(positions, np.int64(0)))
+    distance = ops.absolute(ops.convert(steps, "f32"))
     factors = -np.array(slopes, np.float32).reshape(1, -1, 1, 1)
     fallen = ops.multiply(ops.unsqueeze(distance, np.array([0, 1])), factors)
     return ops.select(seen, fallen, np.float32(-np.inf))
