@@ -45,6 +45,9 @@ NEW_STATES = "_state_new."
 STEP_STATES = "_state_step."
 """A part of the names of outputs with the states of decoding sequences after their tokens; the rest is the table's
 name."""
+CHUNK_OUTPUTS = "_state_chunks."
+"""A part of the names of outputs that nobody reads, with the values of layers behind the chunks of prompts; the rest is
+the name of the layer's table."""
 MOST_STEPS = 16
 """The most decoding sequences whose step layers with states may compute as matrix products; openvino keeps their states
 in each layer. The steps of further sequences are computed by openvino's operation."""
@@ -374,8 +377,10 @@ def file_of(path: Path) -> EngineFile | None:
 
 
 def has_states(names: Iterable[str]) -> bool:
-    """Returns whether an output with these names contains new states, rather than the logits, for instance."""
-    return any(kind in name for name in names for kind in (NEW_STATES, STEP_STATES))
+    """Returns whether an output with these names belongs to a layer with states, rather than being the logits, for
+    instance.
+    """
+    return any(kind in name for name in names for kind in (NEW_STATES, STEP_STATES, CHUNK_OUTPUTS))
 
 
 # --- adapters: weights that requests add to those of a network

@@ -7,9 +7,8 @@ those before them by a triangular matrix A, and (I - A)^-1 gives what they add t
 from chunk to chunk.
 
 Everything is computed in f32, even if the rest of the network is in bf16, in which the decays and the inverse would
-have errors of several percent. The outputs leave the loop in f32 as well, since OpenVINO 2026.4 mixes up the rows of
-more than two chunks in bf16. Tokens and states enter in their stored type, since OpenVINO copies them; so a step has
-parts of at most MOST_PROMPTS prompts (StateCheckpoints).
+have errors of several percent. The outputs leave the loop in f32 as well. Tokens and states enter in their stored type,
+since OpenVINO copies them; so a step has parts of at most MOST_PROMPTS prompts (StateCheckpoints).
 """
 
 from __future__ import annotations
@@ -123,6 +122,7 @@ def _replace(convolution: Any, node: Any, inputs: dict[str, Any], places: delta_
     found, stepped = delta_steps.computed(node, _sizes(node), step_slots, places, kind)
     prompt_chunks.join(readers, found, outputs, inputs[network.CHUNK_PLACES])
     results = [prompt_chunks.states_result(*pair) for pair in zip(tables, states, strict=True)]
+    results.append(prompt_chunks.own_memory(tables[-1], outputs))
     return [*results, prompt_chunks.states_result(tables[-1], stepped, STEP_STATES)]
 
 

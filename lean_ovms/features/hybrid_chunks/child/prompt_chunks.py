@@ -22,7 +22,7 @@ import openvino as ov
 from openvino import opset13 as ops
 
 from ....engine.paged import network
-from ....engine.paged.network import NEW_STATES, STATES, network_input
+from ....engine.paged.network import CHUNK_OUTPUTS, NEW_STATES, STATES, network_input
 from ....util.resources import free_memory_bytes
 
 log = logging.getLogger(__name__)
@@ -79,6 +79,9 @@ def in_branch(count: Any, part: Any, values: Sequence[Any], *, sliced: int, stat
         values: The values of all chunks, and the values that all chunks share.
         sliced: The number of values that have a part for each chunk.
         states: The number of kinds of states.
+
+    Returns:
+        The outputs, which need `own_memory`, and the states, which must be results of the network.
     """
     parameters = part.get_parameters()
     given, last, kept = parameters[: -2 * states], parameters[-2 * states : -states], parameters[-states:]
@@ -124,6 +127,21 @@ def join(readers: Sequence[Any], others: Sequence[Any], outputs: Any, places: An
     joined = ops.concat([*others, ops.convert(outputs, others[0].get_element_type().to_string())], 0)
     for reader in readers:
         reader.replace_source_output(joined.output(0))
+
+
+def own_memory(table: Any, outputs: Any) -> Any:
+    """Returns a result of a network that nobody reads, by which the outputs of chunks get memory of their own.
+
+    OpenVINO gives tensors that are not needed at the same time a common memory, and allocates it anew when one of them
+    outgrows it. Before the operations behind a branch or a loop are computed, it determines the sizes of all their
+    tensors, and forgets that the values of the branch are needed until then (2026.4.1): when a prompt is larger than
+    all before it, they are lost, and its tokens are wrong. Results of the network share no memory.
+
+    Args:
+        table: The table of states of the layer, whose name distinguishes the results of layers.
+        outputs: The outputs of all chunks.
+    """
+    return states_result(table, outputs, CHUNK_OUTPUTS)
 
 
 def states_result(table: Any, states: Any, kind: str = NEW_STATES) -> Any:

@@ -51,23 +51,22 @@ def compute_in_chunks(model: Any, precision: Callable[[], Any]) -> None:
     nodes = [node for node in model.get_ordered_ops() if node.get_type_name() == OPERATION]
     if not nodes or not prompt_chunks.fits([node.input_value(TABLE) for node in nodes], MEMORY):
         return
-    inputs, kind = prompt_chunks.new_inputs(), precision().to_string()
-    model.add_results([_replace(node, exact(_part(node)), inputs, kind) for node in nodes])
+    inputs, kind = prompt_chunks.new_inputs(), precision()
+    model.add_results([result for node in nodes for result in _replace(node, exact(_part(node, kind)), inputs)])
     model.add_parameters(list(inputs.values()))
     model.validate_nodes_and_infer_types()
 
 
-def _replace(node: Any, part: Any, inputs: dict[str, Any], kind: str) -> Any:
+def _replace(node: Any, part: Any, inputs: dict[str, Any]) -> list[Any]:
     """Makes a network use the results of chunks instead of an operation's results for the tokens of prompts.
 
     Args:
         node: The operation.
         part: The network of one chunk, which `_part` makes.
         inputs: The inputs CHUNK_*.
-        kind: The element type in which states are kept.
 
     Returns:
-        The result with the states.
+        The results of the network: the states, and the outputs of chunks for the sake of their memory.
     """
     table, readers = node.input_value(TABLE), list(node.output(0).get_target_inputs())
     rows = [node.input_value(port) for port in ROWS]
@@ -82,11 +81,15 @@ def _replace(node: Any, part: Any, inputs: dict[str, Any], kind: str) -> Any:
     count = prompt_chunks.first_size(inputs[network.CHUNK_STARTS])
     outputs, states = prompt_chunks.in_branch(count, part, values, sliced=len(values) - 2, states=1)
     prompt_chunks.join(readers, [node.output(0)], outputs, inputs[network.CHUNK_PLACES])
-    return prompt_chunks.states_result(table, ops.convert(states, kind).output(0))
+    return [prompt_chunks.states_result(table, states), prompt_chunks.own_memory(table, outputs)]
 
 
-def _part(node: Any) -> Any:
+def _part(node: Any, kind: Any) -> Any:
     """Makes the loop body, a network that computes one chunk for an operation.
+
+    Args:
+        node: The operation.
+        kind: The element type in which states are kept.
 
     Returns:
         An openvino.Model. Its parameters are the operation's ROWS of CHUNK tokens, the number of these that are not
@@ -98,13 +101,14 @@ def _part(node: Any) -> Any:
     length, start, write = (ops.parameter([1], np.int32) for _ in range(3))
     shape = [-1, *sizes(node.input_value(TABLE))]
     decays = ops.parameter([shape[1]], np.float32)
-    sequences, state, kept = (ops.parameter(shape, np.float32) for _ in range(3))
+    sequences, state = (ops.parameter(shape, np.float32) for _ in range(2))
+    kept = ops.parameter(shape, kind)
     real = ops.convert(ops.less(np.arange(CHUNK, dtype=np.int32)[:, None], length), "f32")
     begun = ops.gather(sequences, ops.maximum(start, np.int32(0)), ZERO)
     before = ops.select(ops.greater_equal(start, np.int32(0)), begun, ops.gather(state, np.array([0]), ZERO))
     outputs, after = scan(rows, decays, before, real)
     chosen = ops.reshape(ops.non_zero(write), np.array([-1]), False)
-    written = ops.concat([kept, ops.gather(after, chosen, ZERO)], 0)
+    written = ops.concat([kept, ops.convert(ops.gather(after, chosen, ZERO), kind.to_string())], 0)
     parameters = [*rows, length, start, write, decays, sequences, state, kept]
     return ov.Model([ops.constant(np.array([True])), outputs, after, written], parameters)
 
