@@ -123,7 +123,7 @@ async def test_clients_may_load_and_unload_adapters_where_allowed(adapters: Any,
         before = await text(client, "x")
         await post("/load_lora_adapter", lora_name="x", lora_path=str(adapters["b"]), load_inplace=True)
         assert await text(client, "x") != before
-        with pytest.raises(openai.BadRequestError, match="there is no adapter at"):
+        with pytest.raises(openai.BadRequestError, match="The adapter cannot be loaded: there is no adapter at"):
             await post("/load_lora_adapter", lora_name="y", lora_path=str(tmp_path / "nowhere"))
         with pytest.raises(openai.BadRequestError, match="must be provided"):
             await post("/load_lora_adapter", lora_name="y")

@@ -17,7 +17,7 @@ from ...models.model import Model
 from ...observability.logging import safe
 from ...types import Json, Request, Response
 from .feature import LoraOptions
-from .modules import wrong_name, wrong_path
+from .modules import OPTION, wrong_name, wrong_path
 
 NOT_ALLOWED = "Clients may not load adapters on this server; start it with --allow_runtime_lora"
 BOTH = "Both 'lora_name' and 'lora_path' must be provided."
@@ -48,7 +48,8 @@ async def handle_load(request: Request, services: Services) -> Response:
         with await model.hold():
             await model.adapters.add(name, path, values["alpha"])
     except StartError as error:
-        raise BadRequest(f"The adapter cannot be loaded: {error}", param="lora_path") from error
+        problem = str(error).removeprefix(OPTION)  # the client has set no option
+        raise BadRequest(f"The adapter cannot be loaded: {problem}", param="lora_path") from error
     return _text_response(f"Success: LoRA adapter {name!r} added successfully.")
 
 

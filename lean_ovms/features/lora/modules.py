@@ -14,6 +14,8 @@ from ...errors import StartError
 
 MOST_NAME, MOST_PATH = 256, 4096
 """Characters of an adapter's name, and of its path."""
+OPTION = "--lora_modules: "
+"""The beginning of the errors of `invalid`, which name the option."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ def dumps(module: LoraModule) -> str:
 
 def invalid(problem: str) -> StartError:
     """Returns the error for an adapter that cannot be served."""
-    return StartError(f"--lora_modules: {problem}")
+    return StartError(f"{OPTION}{problem}")
 
 
 def _parse_pair(part: str) -> LoraModule:
