@@ -137,6 +137,9 @@ def own_memory(table: Any, outputs: Any) -> Any:
     tensors, and forgets that the values of the branch are needed until then (2026.4.1): when a prompt is larger than
     all before it, they are lost, and its tokens are wrong. Results of the network share no memory.
 
+    In its CPU plugin, Graph::RegisterToAllocationContext places the synchronization at the first index of a node with
+    an inner graph, but the node's outputs live from its last index on, and so do not seem to cross it.
+
     Args:
         table: The table of states of the layer, whose name distinguishes the results of layers.
         outputs: The outputs of all chunks.
