@@ -34,7 +34,7 @@ from .sampling import (
     check_max_tokens,
 )
 from .tools import NO_TOOLS, ToolOffer, answer_rule
-from .unsupported import UNSUPPORTED, idle_fields
+from .unsupported import UNSUPPORTED, audio_in, idle_fields
 
 NOTHING: Values = MappingProxyType({})
 NO_LOGPROBS = LogprobsRequest()
@@ -306,19 +306,12 @@ class SingleCallStream(WrappedStream):
 
 AUDIO_FORMATS = ("wav", "mp3", "flac", "opus", "pcm16")
 
-
-def _read_audio(value: Json) -> Json:
-    if value.get("format") not in (None, *AUDIO_FORMATS):
-        raise BadRequest(f"audio.format must be one of: {', '.join(AUDIO_FORMATS)}", param="audio.format")
-    return value
-
-
 SPOKEN_FIELDS = (
     replace(UNSUPPORTED.named("modalities"), seam=SPOKEN_ANSWERS,
         help='["text", "audio"] also returns the answer as speech',
         schema={"items": {"enum": ["text", "audio"]}}),
     Field("audio", "object", "voice and format of a spoken answer: wav, mp3, flac, opus or pcm16; streams have pcm16",
-        seam=SPOKEN_ANSWERS, read=_read_audio,
+        seam=SPOKEN_ANSWERS, read=audio_in(AUDIO_FORMATS),
         schema={"properties": {"format": {"enum": list(AUDIO_FORMATS)}, "voice": VOICE}}),
 )  # fmt: skip
 """The fields of a chat or Responses request whose answer is spoken."""

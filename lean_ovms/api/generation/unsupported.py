@@ -8,7 +8,7 @@ two has the field.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -28,10 +28,15 @@ def _modalities(value: list[Any]) -> list[str]:
     return [modality for modality in value if modality != "text"]
 
 
-def _audio(value: Json) -> Json:
-    if value.get("format") not in (None, *AUDIO_FORMATS):
-        raise BadRequest(f"audio.format must be one of: {', '.join(AUDIO_FORMATS)}", param="audio.format")
-    return value
+def audio_in(formats: Sequence[str]) -> Callable[[Json], Json]:
+    """Returns the reader of a field `audio` whose format must be one of these, if it has one."""
+
+    def read_audio(value: Json) -> Json:
+        if value.get("format") not in (None, *formats):
+            raise BadRequest(f"audio.format must be one of: {', '.join(formats)}", param="audio.format")
+        return value
+
+    return read_audio
 
 
 def _tier(value: str) -> str | None:
@@ -54,7 +59,7 @@ UNSUPPORTED = FieldSet((
     Field("service_tier", "string", "(OpenAI) processing tier; this server has only one", read=_tier),
     Field("prediction", "object", "(OpenAI) expected text of the answer"),
     Field("modalities", "array", "(OpenAI) types of the output; this endpoint only generates text", read=_modalities),
-    Field("audio", "object", "(OpenAI) voice and format of a spoken answer", read=_audio),
+    Field("audio", "object", "(OpenAI) voice and format of a spoken answer", read=audio_in(AUDIO_FORMATS)),
     Field("chunk_frames", "uint", "(OVMS) frames in each chunk of speech", low=1,
         wrong="chunk_frames must be a positive integer", outside="chunk_frames must be >= 1"),
     Field("functions", "array", "(OpenAI) the older form of tools"),

@@ -72,6 +72,7 @@ class FileDecoder:
         self._states = StateMixers(header, tensors, self._layers)
         self._width = header.number("embedding_length")
         self._logits_scale = 1 / header.real("logit_scale", 1.0)
+        self._residual_scale = header.real("residual_scale", 1.0)
         self._sharing = header.layers - header.number("attention.shared_kv_layers")
         self._shared: dict[bool, list[Any]] = {}
         """The keys and values of the last layer with a sliding window, and of the last one without."""
@@ -103,7 +104,6 @@ class FileDecoder:
         x = layers.times(x, scale)
         x = x if self._images is None else self._images.embedded(x)
         each_layer = self._for_layers(ids if self._images is None else self._images.padded(ids), x)
-        more = self._header.real("residual_scale", 1.0)
         if self._altup is not None:
             self._altup.begin(x)
         mixing = [layer for layer in range(self._header.layers) if not self._only_feeds(layer)]
@@ -116,7 +116,7 @@ class FileDecoder:
                 if self._row.alternating:
                     continue
             result = self._forward(layer, x)
-            x = ops.add(x, layers.times(self._layers.norm(result, f"blk.{layer}.post_ffw_norm"), more))
+            x = ops.add(x, layers.times(self._layers.norm(result, f"blk.{layer}.post_ffw_norm"), self._residual_scale))
             x = self._with_embeddings(layer, x, each_layer[layer] if each_layer else None)
             if self._layers.has(f"blk.{layer}.layer_output_scale"):
                 x = ops.multiply(x, self._tensors.numbers(f"blk.{layer}.layer_output_scale.weight").reshape(1, 1, 1))
@@ -141,7 +141,7 @@ class FileDecoder:
         result = self._layers.product(result, last)
         if self._row.forward_norm != "post_attention_norm":
             result = self._layers.norm(result, f"blk.{layer}.post_attention_norm")
-        x = ops.add(x, layers.times(result, self._header.real("residual_scale", 1.0)))
+        x = ops.add(x, layers.times(result, self._residual_scale))
         return x if self._altup is None else layers.times(x, 2**-0.5)
 
     def _with_laurel(self, layer: int, x: Any, normed: Any) -> Any:

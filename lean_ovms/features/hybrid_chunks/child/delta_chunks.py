@@ -136,8 +136,7 @@ def _part(sizes: Sizes, convolution: ShortConvolution, kind: Any) -> Any:
 
     Returns:
         An openvino.Model. Its parameters are the inputs of the convolution, the gates and the betas of CHUNK tokens,
-            the
-        number of these that are not padding, the sequence that begins with the chunk or -1, and whether the states
+        the number of these that are not padding, the sequence that begins with the chunk or -1, and whether the states
         after the chunk are requested; then, each for the convolution and the delta rule, the states of sequences, the
         states after the chunk before, and the requested states so far. Its results are True, the outputs, the states
         after the chunk, and the requested states.
