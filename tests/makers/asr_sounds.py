@@ -1,4 +1,4 @@
-"""The sounds that the model of tests/makers/make_asr_model.py has memorized, and its directories."""
+"""The sounds that the model of tests/data/asr_model.zip has memorized, and its directories."""
 
 from __future__ import annotations
 

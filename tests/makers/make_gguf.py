@@ -1,4 +1,4 @@
-"""Writes the demo model as a GGUF file: python -m tests.makers.make_gguf FILE.gguf [F16|Q8_0|Q4_0]
+"""Writes the demo model as a GGUF file.
 
 The weights are those of `lean_ovms/demo_model/openvino_model.xml` as the engine computes with them (int8 times scale),
 so F16 gives the same answers as the model's own files. Needs the package gguf (extra `test`). Keys and names are those
@@ -8,7 +8,6 @@ of llama.cpp's converter for Qwen3.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -22,15 +21,6 @@ from tools.demo_weights import DEMO, weights
 
 GGUF_CONTEXT = 8192  # GGUF's Qwen3 has no attention window, without which the model cannot read long prompts
 NORMAL, CONTROL, USER_DEFINED = 1, 3, 4
-
-
-def main(argv: list[str]) -> int:
-    """Runs the command line, and returns the exit status."""
-    if not 1 <= len(argv) <= 2:
-        print(__doc__.splitlines()[0], file=sys.stderr)
-        return 2
-    make(Path(argv[0]), *argv[1:])
-    return 0
 
 
 def make(path: Path, kind: str = "F16", **changes: Any) -> Path:
@@ -150,7 +140,3 @@ def words(folder: Path = DEMO) -> dict[str, Any]:
         "tokenizer.ggml.bos_token_id": 0,
         "tokenizer.chat_template": (folder / "chat_template.jinja").read_text("utf-8"),
     }
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""Writes the demo model as a Hugging Face folder: python -m tests.makers.make_hf FOLDER
+"""Writes the demo model as a Hugging Face folder.
 
 The folder has config.json, the tokenizer's files and model.safetensors in float32, with the weights as the engine
 computes with them (int8 times scale). transformers and vLLM can load it. Needs the package safetensors (extra `bench`).
@@ -7,7 +7,6 @@ computes with them (int8 times scale). transformers and vLLM can load it. Needs 
 from __future__ import annotations
 
 import shutil
-import sys
 from pathlib import Path
 
 from safetensors.numpy import save_file
@@ -16,15 +15,6 @@ from tools.demo_weights import DEMO, MATRICES, NORMS, weights
 
 OUTSIDE = {"token_embd": "embed_tokens", "output_norm": "norm"}
 FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
-
-
-def main(argv: list[str]) -> int:
-    """Runs the command line, and returns the exit status."""
-    if len(argv) != 1:
-        print(__doc__.splitlines()[0], file=sys.stderr)
-        return 2
-    make(Path(argv[0]))
-    return 0
 
 
 def make(folder: Path) -> Path:
@@ -43,7 +33,3 @@ def there(name: str) -> str:
     inside = {new: old for old, new in {**MATRICES, **NORMS}.items()}
     _, layer, kind, _ = name.split(".")
     return f"model.layers.{layer}.{inside[kind]}.weight"
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

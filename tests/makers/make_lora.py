@@ -1,4 +1,4 @@
-"""Writes a LoRA adapter for the demo model: python -m tests.makers.make_lora FOLDER [SEED]
+"""Writes a LoRA adapter for the demo model.
 
 It is random, and strong enough to change answers. Files are those of peft: adapter_model.safetensors and
 adapter_config.json.
@@ -7,22 +7,12 @@ adapter_config.json.
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 
 DEMO = Path(__file__).parents[2] / "lean_ovms" / "demo_model"
 RANK, LORA_ALPHA = 4, 8
-
-
-def main(argv: list[str]) -> int:
-    """Runs the command line, and returns the exit status."""
-    if not 1 <= len(argv) <= 2:
-        print(__doc__.splitlines()[0], file=sys.stderr)
-        return 2
-    make(Path(argv[0]), *map(int, argv[1:]))
-    return 0
 
 
 def make(folder: Path, seed: int = 1, strength: float = 0.5, layers: int = 0) -> Path:
@@ -62,7 +52,3 @@ def write(file: Path, arrays: dict[str, np.ndarray]) -> Path:
     text = json.dumps(header).encode()
     file.write_bytes(len(text).to_bytes(8, "little") + text + data)
     return file
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -2,16 +2,12 @@
 others:
 tests/data/zoo/networks_bf16.json.
 
-There are networks for embeddings, scores and classes, for texts and images, encoders of models with vision, Whisper and
-SpeechT5; and log probabilities of models with an adapter, of heads that draft tokens, and of texts longer than a wide
-sliding window.
-
 A record has the mean difference of a network's output in bf16, and the first numbers of its last row in f32. Inputs are
 longer than 4,096 tokens if positions are computed, and as long as the table of positions if there is one. The weights
-in torch are made again, as tests/makers/make_pooling_models.py, make_voice_model.py, zoo_gguf.py and zoo_vision.py made
-those of the files. The trained weights of Whisper and of heads are read from their files.
+in torch are made again, as tests/makers/zoo_gguf.py and zoo_vision.py made those of the files. Models of other files
+are not made again (README.md), and keep their records.
 
-python -m tests.makers.networks_bf16 [NAME...]   (needs torch, transformers, optimum-intel and the package gguf)
+python -m tests.makers.networks_bf16 [NAME...]   (needs torch, transformers and the package gguf)
 """
 
 from __future__ import annotations
@@ -19,16 +15,12 @@ from __future__ import annotations
 import json
 import random
 import sys
-import tempfile
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tests.archives import extract
 from tests.makers import zoo_bf16, zoo_gguf, zoo_vision
-from tools import real_models
 
 DATA = Path(__file__).parents[1] / "data"
 FILE = DATA / "zoo" / "networks_bf16.json"
@@ -153,74 +145,6 @@ def head(output: np.ndarray) -> np.ndarray:
     return output.reshape(-1, output.shape[-1])[-1][:HEAD] if output.ndim > 1 else output[-HEAD:]
 
 
-def weights(file: Path) -> dict[str, np.ndarray]:
-    """Returns the weights of an export by their names in torch. Those in 8 bits are multiplied by their scales."""
-    import openvino as ov
-
-    parts = {"MatMul": "weight", "Convolution": "weight", "Gather": "weight", "Multiply": "weight", "Add": "bias"}
-    found: dict[str, np.ndarray] = {}
-    for operation in ov.Core().read_model(file).get_ordered_ops():
-        place, part = operation.get_friendly_name(), parts.get(operation.get_type_name())
-        for value in operation.input_values() if place.startswith("__module.") and part else ():
-            data = constant(value.get_node())
-            if data is not None and data.size > 1:
-                found.setdefault(f"{place.removeprefix('__module.').partition('/')[0]}.{part}", data)
-    return found
-
-
-def constant(node: Any) -> np.ndarray | None:
-    """Returns the value of a node that depends only on constants; None for others."""
-    kind = node.get_type_name()
-    if kind == "Constant":
-        return np.asarray(node.data)
-    if kind not in ("Convert", "Reshape", "Subtract", "Multiply"):
-        return None
-    values = [constant(value.get_node()) for value in node.input_values()]
-    if any(value is None for value in values):
-        return None
-    first: np.ndarray = values[0].astype(np.float32)  # type: ignore[union-attr]
-    if kind in ("Convert", "Reshape"):
-        return first.reshape(node.output(0).shape)
-    return first - values[1] if kind == "Subtract" else first * values[1]
-
-
-def of_pooling(name: str) -> tuple[Any, Any]:
-    """Returns a network in torch, and a function that runs it."""
-    import torch
-    from tokenizers import Tokenizer
-
-    from tests.makers import make_pooling_models as made
-
-    kind, config, _, _, what = made.MODELS[name]
-    model = made.network(kind, config)
-    with zipfile.ZipFile(made.OUT) as file:
-        words = Tokenizer.from_str(file.read(f"{name}/tokenizer.json").decode())
-    no, yes = words.token_to_id("no"), words.token_to_id("yes")
-    ids = torch.tensor(texts(f"pooling/{name}"))
-
-    def ask(model: Any) -> Any:
-        found = model(input_ids=ids)
-        if what == "yes":
-            return (found.logits[:, -1, yes] - found.logits[:, -1, no])[:, None]
-        return found.last_hidden_state if what in ("MEAN", "CLS", "LAST") else found.logits
-
-    return model, ask
-
-
-def of_towers(name: str) -> tuple[Any, Any]:
-    """Returns a network in torch, and a function that runs it."""
-    import torch
-
-    from tests.makers import make_pooling_models as made
-
-    model_name, _, part = name.partition("-")
-    kind, config, *_ = made.MODELS[model_name]
-    model, size = made.network(kind, config), config.text_config.max_position_embeddings
-    ids, pixels = torch.tensor(titles(size)), made.PROCESSORS[model_name](list(pictures()), return_tensors="pt")
-    values = pixels["pixel_values"]
-    return model, lambda model: model(input_ids=ids, pixel_values=values.to(model.dtype))[f"{part}_embeds"]
-
-
 def of_vision(name: str) -> tuple[Any, Any]:
     """Returns a network in torch, and a function that runs it."""
     import torch
@@ -281,71 +205,6 @@ def of_lora(name: str) -> tuple[Any, Any]:
     return of_text(f"lora/{name}", model)
 
 
-def of_heads(name: str) -> tuple[Any, Any]:
-    """Returns a model in torch with its head, and a function that returns the head's output for the text."""
-    import torch
-
-    model, head, tapped, logits = (of_eagle3 if name == "eagle3" else of_mtp)(name)
-    ids = torch.tensor([tokens(f"heads/{name}")])
-
-    def ask(both: Any) -> Any:
-        model, head = both
-        states = model(input_ids=ids, output_hidden_states=True, use_cache=False).hidden_states
-        hidden = torch.cat([states[layer] for layer in tapped], -1)
-        lines = logits(model, head, hidden[:, :-2], ids[:, 1:-1])[0][0, -LAST:].double().log_softmax(-1)
-        return lines.gather(1, ids[0, -LAST:, None])[:, 0]
-
-    return torch.nn.ModuleList([model, head]), ask
-
-
-def of_mtp(name: str) -> tuple[Any, Any, Any, Any]:
-    """Returns a model, its head, the layers whose states the head gets, and a function that computes it."""
-    from optimum.exporters.openvino import model_patcher
-
-    from tests.makers import zoo_mtp
-
-    model = zoo_bf16.network(f"{zoo_bf16.VISION}{name}")
-    head = model_patcher.Qwen3_5MTPModule(model.config.text_config).float()
-    with tempfile.TemporaryDirectory() as folder:
-        extract(DATA / "zoo_vision" / "heads" / f"{name}.tar.xz", Path(folder))
-        read(head, weights(Path(folder) / "openvino_mtp_model.xml"))
-    zoo_bf16.in_16_bits(head)
-    for part, values in head.named_parameters():
-        values.data -= float("norm" in part)  # the file has the factor of the states
-    return model, head, (-1,), zoo_mtp.logits
-
-
-def of_eagle3(name: str) -> tuple[Any, Any, Any, Any]:
-    """Returns a model, its head, the layers whose states the head gets, and a function that computes it."""
-    from optimum.exporters.openvino.model_patcher import LlamaEagle3ForCausalLM
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    from tests.makers import zoo_eagle3
-
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder)
-        extract(DATA / "eagle3_model.tar.xz", path)
-        config, own = (json.loads((place / "config.json").read_text()) for place in (path, path / name))
-        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config)).float()
-        head = LlamaEagle3ForCausalLM(AutoConfig.for_model(**own)).float()
-        read(model, weights(path / "openvino_model.xml"))
-        read(head, weights(path / name / "openvino_model.xml"))
-    head.model.embed_tokens.weight = model.model.embed_tokens.weight
-    for module in (model, head):
-        zoo_bf16.in_16_bits(module)
-    return model, head, zoo_eagle3.TAPPED, lambda _, *given: zoo_eagle3.logits(*given)
-
-
-def read(module: Any, found: dict[str, np.ndarray]) -> None:
-    """Sets the weights of a torch module to those of an export, which lacks those that are all ones."""
-    import torch
-
-    with torch.no_grad():
-        for name, parameter in module.named_parameters():
-            if name in found:
-                parameter.copy_(torch.tensor(found[name].reshape(parameter.shape)))
-
-
 def of_gguf(name: str) -> tuple[Any, Any]:
     """Returns a network in torch, and a function that runs it."""
     import torch
@@ -363,70 +222,9 @@ def of_gguf(name: str) -> tuple[Any, Any]:
     return model, ask
 
 
-def of_whisper(part: str) -> tuple[Any, Any]:
-    """Returns a network in torch, and a function that runs it."""
-    import torch
-    from transformers import WhisperConfig, WhisperForConditionalGeneration
-
-    with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(DATA / "whisper_words.zip") as file:
-        file.extractall(folder)
-        path = real_models.cache() / "whisper_ir" if part == BASE else Path(folder) / "model"
-        config = WhisperConfig(**json.loads((path / "config.json").read_text()))
-        whole = WhisperForConditionalGeneration(config).eval()
-        part = part.removeprefix("base-")
-        found = weights(path / f"openvino_{part}_model.xml")
-    model = whole.model.encoder if part == "encoder" else whole
-    scale = (config.d_model // config.encoder_attention_heads) ** -0.5
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            queries = name.endswith("q_proj.bias")  # the export has scaled the queries
-            place = name.replace(".q_proj.", ".") if queries else name
-            if place in found:
-                parameter.copy_(torch.tensor(found[place].reshape(parameter.shape)) / (scale if queries else 1.0))
-    if part == "encoder":
-        frames = torch.tensor(numbers(1, config.num_mel_bins, 2 * config.max_source_positions))
-        return model, lambda model: model(frames.to(model.dtype)).last_hidden_state
-    hidden = torch.tensor(numbers(1, config.max_source_positions, config.d_model))
-    ids = torch.tensor(spoken(config.vocab_size))
-    return model, lambda model: model(encoder_outputs=(hidden.to(model.dtype),), decoder_input_ids=ids).logits
-
-
 def spoken(size: int) -> np.ndarray:
     """Returns the input of Whisper's decoder, for a vocabulary of `size` tokens."""
     return np.random.RandomState(7).randint(3, size, (1, SPOKEN)).astype(np.int64)
-
-
-def of_voice(part: str) -> tuple[Any, Any]:
-    """Returns a network in torch, and a function that runs it without the model's random dropout."""
-    import torch
-
-    from tests.makers import make_voice_model as made
-
-    with tempfile.TemporaryDirectory() as folder:
-        model, vocoder = made.networks(len(made.tokenizer(Path(folder))))
-    width = model.config.hidden_size
-    if part == "vocoder":
-        sound = torch.tensor(numbers(200, 80))
-        return vocoder, lambda vocoder: vocoder(sound.to(vocoder.dtype))
-    if part == "encoder":
-        ids = torch.tensor(letters())
-        return model.speecht5.encoder, lambda encoder: encoder(ids).last_hidden_state
-    if part == "postnet":
-        frames = torch.tensor(numbers(1, VOICE_STEPS, 80))
-        return model.speech_decoder_postnet, lambda net: net.postnet(frames.to(net.feat_out.weight.dtype))
-    prenet = model.speecht5.decoder.prenet
-    prenet._consistent_dropout = lambda values, chance: values / (1 - chance)
-    given = [torch.tensor(values) for values in decoded(width)]
-
-    def ask(model: Any) -> Any:
-        frames, speaker, hidden = (values.to(model.dtype) for values in given)
-        decoder = model.speecht5.decoder
-        # The export computes single steps, with earlier ones in its state.
-        last_one = decoder.prenet(frames, speaker)[:, -1:]
-        found = decoder.wrapped_decoder(last_one, encoder_hidden_states=hidden, use_cache=False).last_hidden_state
-        return model.speech_decoder_postnet.feat_out(found).view(1, -1, 80)
-
-    return model, ask
 
 
 def letters() -> np.ndarray:
@@ -439,14 +237,16 @@ def decoded(width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return numbers(1, VOICE_STEPS, 80), numbers(1, 512), numbers(1, TEXT, width)
 
 
+RECORDED = {"gguf": of_gguf, "vision": of_vision, "lora": of_lora, "window": of_window}
+"""What makes the networks in torch, by the first part of their names."""
+
+
 def record(name: str) -> dict[str, Any]:
     """Returns the entry of a network."""
     import torch
 
     kind, _, model_name = name.partition("/")
-    makers = {"pooling": of_pooling, "towers": of_towers, "gguf": of_gguf, "vision": of_vision, "whisper": of_whisper}
-    makers |= {"voice": of_voice, "heads": of_heads, "lora": of_lora, "window": of_window}
-    model, ask = makers[kind](model_name)
+    model, ask = RECORDED[kind](model_name)
     with torch.no_grad():
         exact = ask(model.eval()).float().numpy()
         found = ask(zoo_bf16.in_bf16(model)).float().numpy()
@@ -455,4 +255,4 @@ def record(name: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(zoo_bf16.write(FILE, NAMES, record, __doc__ or ""))
+    sys.exit(zoo_bf16.write(FILE, [name for name in NAMES if name.split("/")[0] in RECORDED], record, __doc__ or ""))

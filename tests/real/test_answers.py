@@ -13,7 +13,7 @@ from tests.engine.rig import Rig
 from tests.real.conftest import Loaded, engine_of
 
 KNOWN = json.loads((Path(__file__).parents[1] / "data" / "real" / "smollm2.json").read_text("utf-8"))
-"""Questions, their prompts, and torch's answers with the same weights in f32, from tests/makers/make_real.py."""
+"""Questions, their prompts, and torch's answers with the same weights in f32."""
 PROMPTS = KNOWN["prompts"]
 NEAR = 0.05
 """Two tokens whose logits differ by at most this in torch are a tie, which rounding may decide either way."""

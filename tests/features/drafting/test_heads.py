@@ -1,5 +1,5 @@
-"""Heads for multi-token prediction (tests/makers/zoo_mtp.py) and Eagle-3 (tests/makers/zoo_eagle3.py): answers are the
-same as without them, and their logits are torch's."""
+"""Heads for multi-token prediction and Eagle-3: answers are the same as without them, and their logits are
+torch's."""
 
 import json
 import re

@@ -7,6 +7,7 @@ import os
 import random
 import unicodedata
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -20,8 +21,9 @@ from lean_ovms.errors import StartError
 from lean_ovms.features.gguf.child.tokenizer import COMPOSED, PRE_TOKENIZERS, GgufTokenizer
 from tests.makers import zoo_gguf
 from tests.makers.make_gguf import words
-from tests.makers.make_unigram import FILE
 
+UNIGRAM = Path(__file__).parents[2] / "data" / "unigram.json"
+"""A small SentencePiece model, and the ids that transformers gives texts with it as XLM-RoBERTa's."""
 ODD = "\t\n\r\0\u00e9\u0301\u4e2d\u6587\u0645\u200b\u00a0\u3000\ufeff\U0001f600\ue000"
 ALPHABET = [*map(chr, range(32, 127)), *ODD]
 PARTS = ["<|im_start|>", "<think>", "</s>", "<s>", "  ", "\r\n", "'s", "'LL", "12345", "\u2581", "<0x41>", "x" * 40]
@@ -249,7 +251,7 @@ def test_texts_and_pairs_of_roberta_have_its_tokens(made, name):
 
 
 def test_probable_pieces_are_those_of_transformers(made):
-    known = json.loads(FILE.read_text())
+    known = json.loads(UNIGRAM.read_text())
     tokens, scores = zip(*known["pieces"], strict=True)
     metadata = {
         **PIECES,

@@ -42,16 +42,16 @@ def pipeline(folder: Path) -> GenAiImagePipeline:
 @pytest.fixture(scope="module")
 def parts(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Returns the parts of a diffusers pipeline."""
-    from tests.makers import make_image_model
+    from tests.features.images import networks_torch
 
-    tokenizer = make_image_model.tokenizer(tmp_path_factory.mktemp("tokenizer"))
+    tokenizer = networks_torch.tokenizer(tmp_path_factory.mktemp("tokenizer"))
     if folder.name == "flux_tiny":
-        tokenizer_2 = make_image_model.t5_tokenizer()
-        text, t5, transformer, vae = make_image_model.flux_networks(len(tokenizer), len(tokenizer_2))
+        tokenizer_2 = networks_torch.t5_tokenizer()
+        text, t5, transformer, vae = networks_torch.flux_networks(len(tokenizer), len(tokenizer_2))
         scheduler = diffusers.FlowMatchEulerDiscreteScheduler.from_pretrained(folder / "scheduler")
         own = {"text_encoder_2": t5, "tokenizer_2": tokenizer_2, "transformer": transformer}
     else:
-        text, unet, vae = make_image_model.networks(len(tokenizer))
+        text, unet, vae = networks_torch.networks(len(tokenizer))
         scheduler = diffusers.DDIMScheduler.from_pretrained(folder / "scheduler")
         own = {"unet": unet, "safety_checker": None, "feature_extractor": None, "requires_safety_checker": False}
     return {"vae": vae, "text_encoder": text, "tokenizer": tokenizer, "scheduler": scheduler, **own}

@@ -1,6 +1,6 @@
 """Tiny random models of every kind, as optimum-cli exports them, compared with torch's results.
 
-tests/makers/make_pooling_models.py made both, in float32. Other precisions use the same code.
+tests/data/pooling_models.zip has both, in float32. Other precisions use the same code.
 """
 
 from __future__ import annotations

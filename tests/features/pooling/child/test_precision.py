@@ -57,7 +57,7 @@ def vectors(path: Path, part: str, hint: str) -> np.ndarray:
 def test_every_network_was_compared_with_torchs_bf16() -> None:
     known = json.loads(networks_bf16.FILE.read_text())
     missing = {*networks_bf16.NAMES, *(f"pooling/{name}" for name in KINDS)} - {*known}
-    assert not missing, "run: python -m tests.makers.networks_bf16 NAME"
+    assert not missing, "see tests/makers/networks_bf16.py"
 
 
 @needs_bf16
