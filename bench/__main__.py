@@ -6,8 +6,8 @@ import importlib
 import signal
 import sys
 
-BENCHES = ("stall", "start", "compare", "front", "parts", "serve", "engine", "embed", "grammars", "drafts")
-"""The benchmarks. Each is a module with a function `main`, except `engine`, which is a function of serve.py."""
+BENCHES = ("stall", "start", "compare", "front", "parts", "serve", "embed", "drafts")
+"""The benchmarks. Each is a module with a function `main`."""
 
 
 def run() -> int:
@@ -17,8 +17,7 @@ def run() -> int:
         print(f"usage: python -m bench {' | '.join(BENCHES)} [options]", file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # also ends the started processes
-    module, function = ("serve", "engine") if name == "engine" else (name, "main")
-    getattr(importlib.import_module(f".{module}", __package__), function)(sys.argv[2:])
+    importlib.import_module(f".{name}", __package__).main(sys.argv[2:])
     return 0
 
 

@@ -232,14 +232,9 @@ def payload(path: str, body: dict[str, object] | None, host: str = "bench", head
 
 def chat(prompt: str, max_tokens: int, fields: dict[str, object]) -> dict[str, object]:
     """Returns the body of a streaming chat request."""
-    return {
-        "messages": [{"role": "user", "content": prompt}],
-        "max_tokens": max_tokens,
-        "temperature": 0,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-        **fields,
-    }
+    stream = {"stream": True, "stream_options": {"include_usage": True}}
+    messages = [{"role": "user", "content": prompt}]
+    return {"messages": messages, "max_tokens": max_tokens, "temperature": 0, **stream, **fields}
 
 
 def answer(question: dict) -> dict:

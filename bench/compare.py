@@ -57,13 +57,7 @@ def main(argv: Sequence[str]) -> None:
     parser = options("compare", __doc__)
     race.add_options(parser)
     add_options(parser)
-    parser.add_argument(
-        "--weights",
-        action="append",
-        default=[],
-        metavar="NAME=PATH",
-        help="weights to load; all must have one tokenizer",
-    )
+    parser.add_argument("--weights", action="append", default=[], metavar="NAME=PATH", help="all with one tokenizer")
     parser.add_argument("--english", action="store_true", help="tasks about an English text instead of random words")
     parser.add_argument("--drafts", action="store_true", help="also measure lean_ovms with n-gram drafts")
     parser.add_argument("--prompts", default="", help="prompt lengths in tokens: 128,1000,4000,16000")
@@ -172,13 +166,9 @@ def compact(row: Mapping[str, Any]) -> dict[str, Any]:
     short = {name: {mark: row[name].get(mark, 0.0) for mark in ("p50", "p99")} for name in ("ttft_ms", "itl_ms")}
     first, alone = row["ttft_ms"].get("p50", 0.0) / 1e3, row["streams"] == 1 and not row["rate"]
     return {
-        "case": row["case"],
-        "who": row["who"],
-        "prompt_tokens": row["prompt_tokens"],
-        "tokens_per_s": row["tokens_per_s"],
+        **{name: row[name] for name in ("case", "who", "prompt_tokens", "tokens_per_s", "failed")},
+        **short,
         "of_limit": row.get("ratio", ""),
         "prompt_tokens_per_s": round(row["prompt_tokens"] / first, 1) if alone and first else "",
-        **short,
         "cpu_s_per_1000": round(cpu, 3),
-        "failed": row["failed"],
     }

@@ -16,13 +16,8 @@ from bench import figures
 from bench.client import Load, payload
 from bench.processes import CpuTimes, Server, Worker, closing, free_port, lean_ovms
 from bench.report import Report, options
-from bench.work import Outcome, Work
+from bench.work import WORDS, Outcome, Work
 
-WORDS = """the of and to in is that it was for on are with his they at be this from have or by one had not but what
-all were when we there can an your which their said if do will each about how up out them then she many
-some so these would other into has more her two like him see time could no make than first been its who
-now people my made over did down only way find use may water long little very after words called just
-where most know""".split()  # noqa: SIM905
 NAME, PATH = "embed", "/v1/embeddings"
 PAUSE_S = 0.003
 """Seconds of pause between two single texts: about the time from one forward pass to the next in a server."""
@@ -73,7 +68,7 @@ def once(dice: random.Random, bare: Worker, servers: dict[str, Server]) -> dict[
         rate, cpu = found.setdefault(case, {}), found.setdefault(f"{case}, CPU ms a text", {})
         rate["bare"], cpu["bare"] = len(chosen) / limit["seconds"], 1e3 * limit["cpu"] / len(chosen)  # type: ignore[operator]
         for who, server in order:
-            budget = CpuTimes(server.all_pids)
+            budget = CpuTimes(server.pids)
             rate[who] = len(chosen) / closed_loop(server.port, requests, connections).wall_s
             cpu[who] = 1e3 * sum(budget.since().values()) / len(chosen)
     lone = texts(dice, 40, 30)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from bench.processes import Server, Worker, children, free_port, lean_ovms
+from bench.processes import Server, Worker, free_port, lean_ovms
 from bench.race import Contestant
 from bench.recipes import RECIPES, Recipe, filled
 from bench.weights import Unavailable, Weights
@@ -22,9 +22,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rival", action="append", default=[], help=f"{', '.join(RECIPES)}, NAME=URL or NAME=COMMAND")
     parser.add_argument("--rival_model", default="demo", help="the model's name on the rivals")
     parser.add_argument("--path", default="/v1/chat/completions", help="path on rivals; OVMS: /v3/chat/completions")
-    parser.add_argument(
-        "--ready", default="/v1/models", help="path that answers 200 when a rival given as a command is ready"
-    )
+    parser.add_argument("--ready", default="/v1/models", help="path that is 200 when a rival's command is ready")
     parser.add_argument("--program", action="append", default=[], metavar="NAME=FILE", help="the executable of a rival")
     parser.add_argument("--threads", type=int, default=0, help="of rivals; 0: 1 for the embedded model, else all cores")
 
@@ -74,18 +72,11 @@ class Entries:
         self._closers.append(worker := Worker("bare", kind, *chosen))
         self._enter(name, worker, self._eos, pids={"engine": worker.pid}, limit=True)
 
-    def child(self, chosen: Sequence[str]) -> None:
-        """Starts an engine process, and a process that talks to it through its pipe."""
-        self._closers.append(worker := Worker("piped", *chosen))
-        self._enter(
-            "child without HTTP", worker, self._eos, pids={"front": worker.pid, "engine": children(worker.pid)[0]}
-        )
-
     def _over_http(self, name: str, server: Server, path: str, fields: Mapping[str, Any], **more: Any) -> Contestant:
         """Adds a server. Its CPU times include those of the client, which shares the machine."""
         self._closers.append(server)
         where = {"port": server.port, "path": path, "fields": {**fields, **self._eos}}
-        pids = {**server.all_pids, "client": self._load.pid}
+        pids = {**server.pids, "client": self._load.pid}
         return self._enter(name, self._load, where, pids=pids, began=server.began, **more)
 
     def ours(self, chosen: Sequence[str], name: str = "lean_ovms") -> Contestant:

@@ -28,9 +28,7 @@ def main(argv: Sequence[str]) -> None:
     parser = options("front", __doc__)
     parser.add_argument("--connections", default="1,8,64,256,1000", help="numbers of connections, separated by commas")
     parser.add_argument("--tokens", type=int, default=100, help="tokens of a stream")
-    parser.add_argument(
-        "--step_ms", type=float, default=5.0, help="step of paced streams; five times that above 64 connections"
-    )
+    parser.add_argument("--step_ms", type=float, default=5.0, help="of paced streams; 5 times that above 64 of them")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=2.0, help="duration of a case and round, unless paced")
     args = parser.parse_args(argv)

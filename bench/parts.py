@@ -10,11 +10,10 @@ import gc
 import itertools
 import statistics
 import time
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
-from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 import orjson
 
@@ -27,18 +26,10 @@ from lean_ovms.engine import protocol
 from lean_ovms.engine.generation import fake_tokenizer
 from lean_ovms.engine.generation.task import GenerationTask
 from lean_ovms.engine.worker.loop import Worker
-from lean_ovms.features.anthropic.api.events import MessageObject, MessageRenderer
-from lean_ovms.features.anthropic.api.request import parse_message
 from lean_ovms.features.chat import api as chat
 from lean_ovms.features.model_families.arrange import ProbedTemplate
 from lean_ovms.features.model_families.registry import registry
-from lean_ovms.features.pooling.api import embeddings
-from lean_ovms.features.pooling.model import PoolingModel
-from lean_ovms.features.pooling.types import PooledOutput
 from lean_ovms.features.scripted_engine.child.backend import ScriptedEngine
-from lean_ovms.features.speech.api import stream, transcript
-from lean_ovms.features.speech.params import TextDelta, TranscribeParams
-from lean_ovms.features.uploads.forms import read_form
 from lean_ovms.models.generation import OutputDecoder
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.repository.model_dir import read as read_model_dir
@@ -57,7 +48,6 @@ def main(argv: Sequence[str]) -> None:
     parser = options("parts", __doc__)
     parser.add_argument("--ms", type=float, default=40.0, help="length of one loop in ms")
     parser.add_argument("--rounds", type=int, default=60, help="rounds of the whole path")
-    parser.add_argument("--tokenizer", action="store_true", help="also the engine's tokenizer (loads openvino)")
     args = parser.parse_args(argv)
     report = Report("parts", args)
     gc.collect()
@@ -70,9 +60,6 @@ def main(argv: Sequence[str]) -> None:
         report.row(case=f"a chunk, whole path without sockets, {streams} streams", best_us=round(cost, 2))
     cost = path.request_us(args.rounds)
     report.row(case="a request of one token, whole path without sockets", best_us=round(cost, 1))
-    for endpoint, (chunk, request) in path.in_turns(8, args.rounds).items():
-        report.row(case=f"in turns, {endpoint}: a chunk, whole path, 8 streams", best_us=round(chunk, 2))
-        report.row(case=f"in turns, {endpoint}: a request of one token, whole path", best_us=round(request, 1))
     gc.unfreeze()
     report.table("one call; per token or record where a call handles several", ("case", "best_us", "median_us"))
 
@@ -102,14 +89,10 @@ def parts(args) -> Iterator[Part]:
     body = client.chat(prompts(args.seed, 1, 40)[0], 64, {"model": "demo"})
     yield from http(body)
     yield from parsing(body)
-    if args.tokenizer:
-        yield from tokenizer(body)
     yield from pipe()
     yield from worker()
     yield from text()
     yield from chunks()
-    yield from vectors()
-    yield from speech()
 
 
 def http(body: dict) -> Iterator[Part]:
@@ -136,21 +119,10 @@ def parsing(body: dict) -> Iterator[Part]:
     request = Request("POST", "/v3/chat/completions", body=data)
     yield "JSON parsed", lambda: orjson.loads(data), 1
     yield "fields read (JSON included)", lambda: chat.parse_chat(orjson.loads(request.body), app.services), 1
-    other = orjson.dumps(path.body(path.MESSAGES, body["messages"][0]["content"]))
-    yield "fields read (JSON included), messages", lambda: parse_message(orjson.loads(other), app.services), 1
     directory = read_model_dir(Config().model_dir)
     template = ChatTemplate.load(directory, eos_token="<|im_end|>", reader=ProbedTemplate)
     prompt = ChatPrompt(body["messages"])
     yield "template rendered", lambda: template.render(prompt), 1
-
-
-def tokenizer(body: dict) -> Iterator[Part]:
-    """Yields a call of the engine's tokenizer, which runs in the engine process."""
-    import openvino_genai
-
-    encode = openvino_genai.Tokenizer(str(Config().model_dir)).encode
-    words = body["messages"][0]["content"]
-    yield "engine's tokenizer: about 90 tokens", lambda: encode(words, add_special_tokens=False).input_ids.data, 1
 
 
 def pipe() -> Iterator[Part]:
@@ -219,58 +191,12 @@ def chunks() -> Iterator[Part]:
     app = App(Config(), [TextModel(Config(model_name="demo"))])
     parsed = chat.parse_chat(client.chat("hello", 64, {"model": "demo"}), app.services)
     renderer = chat.ChatRenderer(parsed, SimpleNamespace(usage=Usage(), prompt_ids=[]))
-    decoder = OutputDecoder(
-        index=0,
-        detokenizer=Detokenizer(fake_tokenizer.vocabulary(), True),
-        window=None,
-        skip_special=True,
-        stops=None,
-        parser=None,
-        min_tokens=0,
-        stop_ids=frozenset(),
-        special=frozenset(),
-    )
+    detokenizer = Detokenizer(fake_tokenizer.vocabulary(), True)
+    absent: dict[str, Any] = dict.fromkeys(("window", "stops", "parser"))
+    absent |= dict.fromkeys(("stop_ids", "special"), frozenset[int]())
+    decoder = OutputDecoder(index=0, detokenizer=detokenizer, skip_special=True, min_tokens=0, **absent)
     record = protocol.Tokens(1, 0, [97], None, None)
     delta = decoder.decode(record, ["word"])
     assert delta.events == [Text("word")]
     yield "a record to a delta", lambda: decoder.decode(record, ["word"]), 1
     yield "a delta to a chunk", lambda: renderer.deltas([delta]), 1
-    message = MessageRenderer(MessageObject(model="demo", stops=()), "", omit_thinking=False)
-    yield "a delta to a chunk, messages", lambda: message.deltas([delta]), 1
-
-
-def vectors() -> Iterator[Part]:
-    """Yields the response of an embedding model with 384 dimensions."""
-    config = Config(model_name="demo", task="embeddings")
-    app = App(config, [PoolingModel(config)])
-    output = PooledOutput(array("f", [n / 384 for n in range(384)]).tobytes(), 1, 384, 32)
-    body = {"model": "demo", "input": "a text of a few words", "encoding_format": "base64"}
-    yield "embeddings: fields read", lambda: embeddings.parse_embeddings(body, app.services), 1
-    for name in ("base64", "float"):
-        call, _, encoding = embeddings.parse_embeddings({**body, "encoding_format": name}, app.services)
-        for count in (1, 256):
-            respond = partial(embeddings.respond, call, encoding, [output] * count)
-            part = f"embeddings: a response of {count} vectors of 384 numbers as {name}"
-            yield part, respond, count
-
-
-def speech() -> Iterator[Part]:
-    """Yields the reading of a form with 30 s of CD audio, and an event of a transcription."""
-    edge = b"--0123456789abcdef\r\nContent-Disposition: form-data; name="
-    body = b'%b"file"; filename="a.wav"\r\n\r\n%b\r\n--0123456789abcdef--\r\n' % (edge, bytes(30 * 44_100 * 4))
-    request = Request(
-        "POST", "/", headers={"content-type": "multipart/form-data; boundary=0123456789abcdef"}, body=body
-    )
-    yield "a form with a file of 5 MB", lambda: read_form(request), 1
-    values = {"stream_continuous_usage_stats": False}
-    asked = SimpleNamespace(
-        params=TranscribeParams(), model=SimpleNamespace(name="demo"), logprobs=False, values=values
-    )
-    renderer = stream.TranscriptRenderer(asked, transcript.Transcript())  # type: ignore[arg-type]
-    event = [TextDelta(" word")]
-
-    def render() -> None:
-        renderer._transcript.text = ""
-        renderer.deltas(event)
-
-    yield "an event of a transcription", render, 1

@@ -24,34 +24,14 @@ from lean_ovms.transports.http11.connection import HttpConnection
 from lean_ovms.transports.http11.server import Server
 from lean_ovms.types.engine import ModelInfo
 
+CHAT = "/v3/chat/completions"
 WORD = [ord(letter) for letter in "w"]
 
 
-class Sink:
-    """Stands for an engine process: counts frames and does nothing."""
+class Peer:
+    """A transport, or the connection to an engine process, that counts writes, and keeps the last one."""
 
     alive = False
-    written = 0
-
-    def write(self, frame: bytes) -> None:
-        """Counts a frame."""
-        self.written += 1
-
-
-class LocalEngine(EngineClient):
-    """An engine client without an engine process; the benchmark delivers the records."""
-
-    async def start(self) -> ModelInfo:
-        """Is ready at once."""
-        scripted = ScriptedEngine()
-        self.info, self.vocabulary = scripted.info, scripted.vocabulary
-        self._child = Sink()  # type: ignore[assignment]
-        self.state = "ready"
-        return self.info
-
-
-class Peer:
-    """A transport that counts writes, and keeps the last one."""
 
     def __init__(self) -> None:
         self.writes = 0
@@ -74,24 +54,22 @@ class Peer:
         return False
 
 
-CHAT, MESSAGES = "/v3/chat/completions", "/v3/messages"
+class LocalEngine(EngineClient):
+    """An engine client without an engine process; the benchmark delivers the records."""
 
-
-def body(endpoint: str, text: str) -> dict:
-    """Returns the body of a streaming request. It is the same for both endpoints, except for fields that only
-    one has."""
-    fields = client.chat(text, 64, {"model": "demo"})
-    if endpoint == MESSAGES:
-        names = ("model", "messages", "max_tokens", "temperature", "stream")
-        return {"max_tokens": 64} | {name: fields[name] for name in names if name in fields}
-    return fields
+    async def start(self) -> ModelInfo:
+        """Is ready at once."""
+        scripted = ScriptedEngine()
+        self.info, self.vocabulary = scripted.info, scripted.vocabulary
+        self._child = Peer()  # type: ignore[assignment]
+        self.state = "ready"
+        return self.info
 
 
 class Path:
-    """The front end of one model, with connections to one endpoint, CHAT or MESSAGES."""
+    """The front end of one model, with connections."""
 
-    def __init__(self, endpoint: str) -> None:
-        self._endpoint = endpoint
+    def __init__(self) -> None:
         config = Config(fake_engine=True, model_name="demo", access_log=False, reasoning_parser="none")
         self._engine = LocalEngine(config)
         self._model = TextModel(config, self._engine)
@@ -155,12 +133,12 @@ class Path:
 
     def payload(self, text: str) -> bytes:
         """Returns a request as bytes."""
-        return client.payload(self._endpoint, body(self._endpoint, text))
+        return client.payload(CHAT, client.chat(text, 64, {"model": "demo"}))
 
     async def _ask(self, connection: HttpConnection, request: bytes) -> None:
-        before = self._engine._child.written  # type: ignore[union-attr]
+        before = self._engine._child.writes  # type: ignore[union-attr]
         connection.data_received(request)
-        while self._engine._child.written == before:  # type: ignore[union-attr]  # noqa: ASYNC110
+        while self._engine._child.writes == before:  # type: ignore[union-attr]  # noqa: ASYNC110
             await asyncio.sleep(0)
         self._sent += 1
 
@@ -168,25 +146,11 @@ class Path:
         self._engine._deliver(protocol.Decoder().feed(protocol.encode(records)))
 
 
-def chunk_us(streams: int, rounds: int, endpoint: str = CHAT) -> float:
+def chunk_us(streams: int, rounds: int) -> float:
     """Returns the front end's time per chunk in us, without the kernel's part."""
-    return uvloop.run(Path(endpoint).chunks(streams, max(10, 100 // streams), rounds))
+    return uvloop.run(Path().chunks(streams, max(10, 100 // streams), rounds))
 
 
-def request_us(rounds: int, endpoint: str = CHAT) -> float:
+def request_us(rounds: int) -> float:
     """Returns the front end's time per request in us, without the kernel's part."""
-    return uvloop.run(Path(endpoint).requests(5, rounds))
-
-
-def in_turns(streams: int, rounds: int, turns: int = 5) -> dict[str, tuple[float, float]]:
-    """Returns the time per chunk and per request in us for each endpoint.
-
-    The endpoints take turns, and the least time counts, because the load of the machine changes.
-    """
-    best = {endpoint: (float("inf"), float("inf")) for endpoint in (CHAT, MESSAGES)}
-    for _ in range(turns):
-        for endpoint, (chunk, request) in best.items():
-            some = max(1, rounds // turns)
-            now = chunk_us(streams, some, endpoint)
-            best[endpoint] = min(chunk, now), min(request, request_us(some, endpoint))
-    return best
+    return uvloop.run(Path().requests(5, rounds))

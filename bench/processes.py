@@ -137,11 +137,6 @@ class Server:
 
     @property
     def pids(self) -> dict[str, int]:
-        """The started process as "front", and its heaviest descendant, if any, as "engine"."""
-        return dict(zip(("front", "engine"), self.all_pids.values(), strict=False))
-
-    @property
-    def all_pids(self) -> dict[str, int]:
         """The started process and all its descendants, the heaviest first."""
         inner = sorted(family(self.pid)[1:], key=cpu_s, reverse=True)
         names = ("front", "engine", *(f"helper {number}" for number in range(1, len(inner))))

@@ -61,11 +61,8 @@ class Lap:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of a race."""
-    parser.add_argument("--model_path", default="", help="a model other than the embedded one")
     parser.add_argument("--concurrency", default="1,8,32,64", help="streams at once, separated by commas")
-    parser.add_argument(
-        "--rate", default="", help="also open loops: requests per second (Poisson), separated by commas"
-    )
+    parser.add_argument("--rate", default="", help="also open loops: requests per second, separated by commas")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--requests", type=int, default=0, help="requests per round; 0: three per stream, at least 8")
     parser.add_argument("--seconds", type=float, default=0.0, help="no request of a round starts later; 0: no limit")
@@ -73,9 +70,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--words", type=int, default=40, help="words of a prompt; two tokens each for the demo model")
     parser.add_argument("--shared_words", type=int, default=0, help="words in front that all prompts share")
     parser.add_argument("--ignore_eos", action="store_true", help="always generate all tokens (random models)")
-    parser.add_argument(
-        "--server_option", action="append", default=[], metavar="NAME=VALUE", help="option of lean_ovms"
-    )
+    add_server_options(parser)
+
+
+def add_server_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that choose how lean_ovms is started."""
+    parser.add_argument("--model_path", default="", help="a model other than the embedded one")
+    parser.add_argument("--server_option", action="append", default=[], metavar="NAME=VALUE", help="of lean_ovms")
 
 
 def server_options(args: argparse.Namespace, served: str = "") -> list[str]:
@@ -190,13 +191,14 @@ def against(lap: Lap, limit: Lap) -> dict[str, object]:
     def each(which: Lap, name: str, mark: float) -> list[float]:
         return [figures.quantile(getattr(outcome, name), mark) for outcome in which.outcomes]
 
+    def late(run: Outcome) -> float:
+        return figures.quantile(run.first, 0.99)
+
     pooled, base = lap.pooled(), limit.pooled()
     return {
         "ratio": figures.ratios([o.tokens_per_s for o in lap.outcomes], [o.tokens_per_s for o in limit.outcomes]),
         "ttft_added_ms": figures.added(each(lap, "first", 0.5), each(limit, "first", 0.5)),
-        "ttft_added_p99_ms": round(
-            (figures.quantile(pooled.first, 0.99) - figures.quantile(base.first, 0.99)) * 1e3, 3
-        ),
+        "ttft_added_p99_ms": figures.added([late(pooled)], [late(base)])["median"],
         "itl_added_us": figures.added(each(lap, "tpot", 0.5), each(limit, "tpot", 0.5), 1e6),
     }
 

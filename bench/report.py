@@ -26,16 +26,9 @@ def header(**facts: object) -> dict[str, object]:
     for name in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
-    return {
-        "cpu": cpu,
-        "cores": len(os.sched_getaffinity(0)),
-        "load": round(os.getloadavg()[0], 2),
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-        "commit": _commit(),
-        **versions,
-        **facts,
-    }
+    machine = {"cpu": cpu, "cores": len(os.sched_getaffinity(0)), "load": round(os.getloadavg()[0], 2)}
+    system = {"kernel": platform.release(), "python": platform.python_version(), "commit": _commit()}
+    return machine | system | versions | facts
 
 
 def _commit() -> str:

@@ -35,7 +35,7 @@ def main(argv: Sequence[str]) -> None:
     args = parser.parse_args(argv)
     report = Report("stall", args)
     port = free_port()
-    listen = ["--rest_port", str(port), "--rest_bind_address", "127.0.0.1", "--access_log", "false"]
+    listen = ["--rest_port", str(port), "--rest_bind_address", "127.0.0.1", "--log_level", "WARNING"]
     server, load = Worker("ticking", *listen, *race.server_options(args)), Worker("client")
     deeds = {"warm-up": lambda _: streams(load, port, args, 4), "idle": lambda _: time.sleep(1.0)}
     rounds = {

@@ -25,10 +25,7 @@ def main(argv: Sequence[str]) -> None:
     """Reports a row for each round, then the medians."""
     parser = options("start", __doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--model_path", default="", help="a model other than the embedded one")
-    parser.add_argument(
-        "--server_option", action="append", default=[], metavar="NAME=VALUE", help="option of lean_ovms"
-    )
+    race.add_server_options(parser)
     parser.add_argument("--words", type=int, default=1, help="words of the prompt")
     parser.add_argument("--idle_s", type=float, default=2.0, help="how long the idle server is measured")
     args = parser.parse_args(argv)
@@ -43,9 +40,8 @@ def main(argv: Sequence[str]) -> None:
     middle = {name: figures.spread([seen[name] for seen in rounds]) for name in rounds[0]}
     for name, value in middle.items():
         report.row(case=name, value=value)
-    report.table(
-        "from the command to …, in seconds; what an idle server takes", ("case", "value"), report.rows[-len(middle) :]
-    )
+    shown = report.rows[-len(middle) :]
+    report.table("from the command to …, in seconds; what an idle server takes", ("case", "value"), shown)
 
 
 def once(chosen: Sequence[str], prompt: str, idle_s: float) -> dict[str, float]:

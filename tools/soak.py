@@ -204,7 +204,7 @@ async def main(options: argparse.Namespace) -> int:
         await server.start()
         soak = Soak(options, server, ledger)
         await soak.quiet_run()
-        watch = Watch(server.port, server.process.pid, server.pauses, server.control_pauses)
+        watch = Watch(server.port, server.process, server.control)
         before = await watch.look()
         try:
             await soak.run(watch)
@@ -234,10 +234,13 @@ def summary(options: argparse.Namespace, soak: Soak, watch: Watch, before: Sampl
     outcomes: dict[str, dict[str, int]] = {}
     for (kind, outcome), count in sorted(ledger.outcomes.items()):
         outcomes.setdefault(kind, {})[outcome] = count
+
+    def over_time(name: str) -> dict[str, float]:
+        seen = [getattr(sample, name) for sample in (before, after, *samples)]
+        return {"before": seen[0], "most": max(seen), "after": seen[1]}
+
     return {
-        "minutes": options.minutes,
-        "clients": options.clients,
-        "replicas": options.replicas,
+        **{name: getattr(options, name) for name in ("minutes", "clients", "replicas")},
         "requests": ledger.total,
         "outcomes": outcomes,
         "kills": sum(what == "kill" for _, what in ledger.disturbances),
@@ -246,13 +249,7 @@ def summary(options: argparse.Namespace, soak: Soak, watch: Watch, before: Sampl
         "first_byte_s": _quantiles(soak.firsts),
         "polite_first_byte_s": _quantiles(soak.polite),
         "liveness_ms": _quantiles([sample.live_ms for sample in samples]),
-        "front_mb": {"before": before.front_mb, "most": max(s.front_mb for s in samples), "after": after.front_mb},
-        "engine_mb": {"before": before.engine_mb, "most": max(s.engine_mb for s in samples), "after": after.engine_mb},
-        "descriptors": {
-            "before": before.descriptors,
-            "most": max(s.descriptors for s in samples),
-            "after": after.descriptors,
-        },
+        **{name: over_time(name) for name in ("front_mb", "engine_mb", "descriptors")},
         "loop_pause_ms": _quantiles([sample.loop_ms for sample in samples]),
         "empty_loop_pause_ms": _quantiles([sample.empty_loop_ms for sample in samples]),
         "pauses_beyond_50_ms": {"loop": after.long_pauses, "empty_loop": after.empty_long_pauses},
@@ -284,9 +281,7 @@ def parsed(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=3.0)
     parser.add_argument("--hours", type=float, default=0.0, help="instead of minutes")
     parser.add_argument("--clients", type=int, default=10)
-    parser.add_argument(
-        "--hostile", type=int, default=0, help="connections of a client at full blast (tools/soaking/hostile.py)"
-    )
+    parser.add_argument("--hostile", type=int, default=0, help="connections of a client at full blast")
     parser.add_argument("--replicas", type=int, default=1, help="engine processes of each model")
     parser.add_argument("--kill_every_s", type=float, default=75.0)
     parser.add_argument("--reload_every_s", type=float, default=50.0)

@@ -83,12 +83,7 @@ def _path(route: Route) -> str:
 
 
 SAME_BODY = {
-    "…/chat/completions": (
-        "…/chat/completions/input_tokens",
-        "…/chat/completions/batch",
-        "…/chat/completions/render",
-        "/prewarm",
-    ),
+    "…/chat/completions": (*(f"…/chat/completions/{name}" for name in ("input_tokens", "batch", "render")), "/prewarm"),
     "…/completions": ("…/completions/render",),
     "…/responses": ("…/responses/input_tokens",),
     "…/messages": ("…/messages/count_tokens",),

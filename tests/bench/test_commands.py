@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench import __main__ as command
-from bench import compare, drafts, embed, front, grammars, parts, serve, stall, start
+from bench import compare, drafts, embed, front, parts, serve, stall, start
 
 Rows = list[dict]
 ROOT = Path(__file__).parents[2]
@@ -62,11 +62,11 @@ def test_front(run) -> None:
 def test_serve_against_the_limit_in_closed_and_open_loops(run) -> None:
     rows = run(serve.main, f"--rounds 2 --concurrency 2 --rate 50 --requests 4 --tokens 4 --ignore_eos {SMALL}")
 
-    assert [row["who"] for row in rows] == ["limit", "child without HTTP", "lean_ovms"] * 2
+    assert [row["who"] for row in rows] == ["limit", "lean_ovms"] * 2
     assert all((row["requests"], row["tokens"], row["failed"]) == (8, 32, 0) for row in rows)
-    assert rows[0]["prompt_tokens"] == rows[1]["prompt_tokens"] == rows[2]["prompt_tokens"]
-    assert rows[2]["ratio"]["median"] > 0
-    assert set(rows[2]["cpu_s_per_1000_tokens"]) == {"front", "engine", "client"}
+    assert rows[0]["prompt_tokens"] == rows[1]["prompt_tokens"]
+    assert rows[1]["ratio"]["median"] > 0
+    assert set(rows[1]["cpu_s_per_1000_tokens"]) == {"front", "engine", "client"}
 
 
 @pytest.mark.model
@@ -130,10 +130,3 @@ def test_embed(run) -> None:
 
     assert [row["who"] for row in rows] == ["bare", "lean_ovms"] * 7
     assert all(row["value"]["low"] > 0 for row in rows)
-
-
-def test_grammars(run) -> None:
-    [row] = run(grammars.main, "--schemas 4 --vocabulary 2000")
-
-    assert row["compiled"] + row["refused"] == 4
-    assert row["ready_ms"]["max"] > 0 < row["mask_us"]["max"]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = ("tokenizer", "train", "export", "tune", "evaluate", "draft")
@@ -24,30 +25,15 @@ def main() -> None:
         prog="python -m tools.demo_model", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("steps", nargs="*", metavar="step", help=f"any of {', '.join(STEPS)}; by default all of them")
-    parser.add_argument(
-        "--work", type=Path, default=ROOT / "build" / "demo_model", help="folder for checkpoints (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--target",
-        type=Path,
-        default=ROOT / "lean_ovms" / "demo_model",
-        help="folder of the finished model (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--draft-target",
-        type=Path,
-        default=ROOT / "tests" / "data" / "demo_draft",
-        help="folder of the draft model (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--eager", action="store_true", help="train without torch.compile (no C++ compiler needed; slower)"
-    )
-    parser.add_argument(
-        "--max-steps",
-        type=int,
-        metavar="N",
-        help="end each training after N steps, to try the recipe: the model answers nothing, and evaluate fails",
-    )
+    for name, path, what in (
+        ("--work", "build/demo_model", "checkpoints"),
+        ("--target", "lean_ovms/demo_model", "the finished model"),
+        ("--draft-target", "tests/data/demo_draft", "the draft model"),
+    ):
+        parser.add_argument(name, type=Path, default=ROOT / path, help=f"folder of {what} (default: %(default)s)")
+    parser.add_argument("--eager", action="store_true", help="train without torch.compile, which needs a C++ compiler")
+    few = "end each training after N steps, to try the recipe: the model answers nothing, and evaluate fails"
+    parser.add_argument("--max-steps", type=int, metavar="N", help=few)
     options = parser.parse_args()
     unknown = set(options.steps) - set(STEPS)
     if unknown:
@@ -71,34 +57,34 @@ def run_tokenizer(options: argparse.Namespace) -> None:
         print(f"{train_tokenizer(path).get_vocab_size()} tokens in {path}")
 
 
-def run_train(options: argparse.Namespace) -> None:
+def _train(options: argparse.Namespace, plan: str, checkpoint: str, tokenizer: Path, **more: Any) -> None:
+    """Trains the draft model or the main one by a plan, with the tokenizer in a folder."""
     from tokenizers import Tokenizer
 
     from tools.demo_model import model, train
 
-    tokenizer = Tokenizer.from_file(str(options.work / "tokenizer.json"))
-    plan = train.MAIN_PLAN.cut(options.max_steps)
-    train.train(tokenizer, plan, model.MAIN, options.work / "model.pt", compiled=not options.eager)
+    sizes, steps = model.DRAFT if plan == "DRAFT_PLAN" else model.MAIN, getattr(train, plan).cut(options.max_steps)
+    known = Tokenizer.from_file(str(tokenizer / "tokenizer.json"))
+    train.train(known, steps, sizes, options.work / checkpoint, compiled=not options.eager, **more)
+
+
+def run_train(options: argparse.Namespace) -> None:
+    _train(options, "MAIN_PLAN", "model.pt", options.work)
 
 
 def run_tune(options: argparse.Namespace) -> None:
     """Trains the weights in the target folder further, and writes them back."""
     import torch
-    from tokenizers import Tokenizer
 
-    from tools.demo_model import model, train
+    from tools.demo_model import train
     from tools.demo_model.published import published
 
-    tokenizer = Tokenizer.from_file(str(options.target / "tokenizer.json"))
-    schemas, kept = options.work / "schemas.pt", options.work / "kept.pt"
-    before, compiled = published(options.target), not options.eager
-    train.train(tokenizer, train.TUNE_PLAN.cut(options.max_steps), model.MAIN, schemas, compiled, begin=before)
-    after = torch.load(schemas, map_location="cpu")["model"]
+    before = published(options.target)
+    _train(options, "TUNE_PLAN", "schemas.pt", options.target, begin=before)
+    after = torch.load(options.work / "schemas.pt", map_location="cpu")["model"]
     mixed = train.mixture(before, after, train.TUNED_SHARE)
-    train.train(
-        tokenizer, train.KEEP_PLAN.cut(options.max_steps), model.MAIN, kept, compiled, begin=mixed, teacher=before
-    )
-    after = torch.load(kept, map_location="cpu")["model"]
+    _train(options, "KEEP_PLAN", "kept.pt", options.target, begin=mixed, teacher=before)
+    after = torch.load(options.work / "kept.pt", map_location="cpu")["model"]
     tuned = train.narrowed(before, after, train.CHANGE_RANK)
     torch.save({"model": tuned | {"lm_head.weight": tuned["model.embed_tokens.weight"]}}, options.work / "tuned.pt")
     _export(options, "tuned.pt", options.target, "MAIN")
@@ -130,13 +116,7 @@ def run_evaluate(options: argparse.Namespace) -> None:
 
 
 def run_draft(options: argparse.Namespace) -> None:
-    from tokenizers import Tokenizer
-
-    from tools.demo_model import model, train
-
-    tokenizer = Tokenizer.from_file(str(options.work / "tokenizer.json"))
-    plan = train.DRAFT_PLAN.cut(options.max_steps)
-    train.train(tokenizer, plan, model.DRAFT, options.work / "draft.pt", compiled=not options.eager)
+    _train(options, "DRAFT_PLAN", "draft.pt", options.work)
     _export(options, "draft.pt", options.draft_target, "DRAFT")
 
 

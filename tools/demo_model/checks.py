@@ -12,19 +12,11 @@ from tools.demo_model.words import each
 Check = Callable[[str], bool]
 CALL = re.compile(r"<tool_call>\n(.*?)\n</tool_call>", re.DOTALL)
 LANGUAGE_WORDS = {
-    "de": set(
-        each(
-            "ich bin du dir wie kann nicht das ist und auf die der hallo wiedersehen geschehen gut heißt wohnst mir "
-            "gern ja weiß leider sicher warum schön"
-        )
-    ),
-    "es": set(
-        each(
-            "soy estoy qué puedo hola gracias adiós nada día un poco lo siento sé es la el de te llamas vives sí en "
-            "por gusto suena"
-        )
-    ),
-    "en": set(each("i am you your the is how can help hello sorry do not know that welcome nice sounds like")),
+    "de": "ich bin du dir wie kann nicht das ist und auf die der hallo wiedersehen geschehen gut heißt wohnst mir gern"
+    " ja weiß leider sicher warum schön",
+    "es": "soy estoy qué puedo hola gracias adiós nada día un poco lo siento sé es la el de te llamas vives sí en por"
+    " gusto suena",
+    "en": "i am you your the is how can help hello sorry do not know that welcome nice sounds like",
 }
 
 
@@ -60,7 +52,7 @@ def speaks(language: str, *needed: str) -> Check:
 
     def check(answer: str) -> bool:
         found = {
-            name: sum(word in words for word in re.findall(r"\w+", answer.lower()))
+            name: sum(word in each(words) for word in re.findall(r"\w+", answer.lower()))
             for name, words in LANGUAGE_WORDS.items()
         }
         return found[language] > max(n for name, n in found.items() if name != language) and says(*needed)(answer)

@@ -6,6 +6,7 @@ A dialog depends only on its seed, and nothing is stored.
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 import random
 import re
@@ -17,41 +18,19 @@ from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
-from tools.demo_model import dialog as dialog_frames
-from tools.demo_model import (
-    drills,
-    facts,
-    languages,
-    meeting,
-    server_facts,
-    smalltalk,
-    tasks,
-    tool_dialogs,
-    tool_families,
-    tool_requests,
-    tool_sentences,
-    words,
-)
+from tools.demo_model import drills, languages, meeting, smalltalk, tasks, tool_dialogs, tool_requests, words
 from tools.demo_model.dialog import Dialog, Exchange
 from tools.demo_model.facts import ask_capital, ask_colour, ask_unknown
 from tools.demo_model.forms import Written
 from tools.demo_model.heldout import held_out
 from tools.demo_model.server_facts import ask_server
-from tools.demo_model.words import NAMES, Rng, proper
+from tools.demo_model.words import NAMES, Rng, each, proper
 
 TEMPLATE_FILE = Path(__file__).with_name("chat_template.jinja")
 PROMPT_WEIGHT = 0.1
 # topic -> share of the dialogs
-MIX: dict[str, float] = {
-    "tool": 0.26,
-    "parallel": 0.11,
-    "unneeded": 0.08,
-    "chat": 0.25,
-    "drill": 0.07,
-    "memory": 0.07,
-    "persona": 0.08,
-    "foreign": 0.08,
-}
+MIX = {"tool": 0.26, "parallel": 0.11, "unneeded": 0.08, "chat": 0.25}
+MIX |= {"drill": 0.07, "memory": 0.07, "persona": 0.08, "foreign": 0.08}
 # exchange -> weight among the exchanges of a chat
 CHAT: tuple[tuple[Any, float], ...] = (
     (smalltalk.greet, 5),
@@ -72,20 +51,8 @@ CHAT: tuple[tuple[Any, float], ...] = (
 
 def lexicon() -> list[str]:
     """Returns the words of all sentences of the generator, each once, in a fixed order."""
-    modules = [
-        dialog_frames,
-        drills,
-        facts,
-        languages,
-        meeting,
-        server_facts,
-        smalltalk,
-        tasks,
-        tool_dialogs,
-        tool_families,
-        tool_requests,
-        tool_sentences,
-    ]
+    names = "dialog drills facts languages meeting server_facts smalltalk tasks tool_dialogs tool_families"
+    names += " tool_requests tool_sentences words"
     found: set[str] = set()
 
     def collect(value: object) -> None:
@@ -99,8 +66,8 @@ def lexicon() -> list[str]:
         elif dataclasses.is_dataclass(value) and not isinstance(value, type):
             collect([getattr(value, f.name) for f in dataclasses.fields(value)])
 
-    for module in (*modules, words):
-        for name, value in vars(module).items():
+    for module in each(names):
+        for name, value in vars(importlib.import_module(f"tools.demo_model.{module}")).items():
             if name.isupper():
                 collect(value)
     return sorted(found)
@@ -207,16 +174,8 @@ def foreign(r: Rng, thinking: bool) -> Dialog:
     return dialog
 
 
-TOPICS: dict[str, Any] = {
-    "tool": tool_dialogs.single,
-    "parallel": tool_dialogs.parallel,
-    "unneeded": tool_dialogs.unneeded,
-    "chat": chat,
-    "drill": drill,
-    "memory": memory,
-    "persona": persona,
-    "foreign": foreign,
-}
+TOPICS: dict[str, Any] = {each.__name__: each for each in (chat, drill, memory, persona, foreign)}
+TOPICS |= {"tool": tool_dialogs.single, "parallel": tool_dialogs.parallel, "unneeded": tool_dialogs.unneeded}
 
 
 def draw(seed: int) -> tuple[Dialog, bool]:

@@ -14,6 +14,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from tools.demo_model.window import add_window
 
+ADDED = ("content", "special", "normalized", "lstrip", "rstrip", "single_word")
+"""The properties of an added token in tokenizer_config.json."""
 NETWORK = ("openvino_model.xml", "openvino_model.bin", "config.json")
 
 
@@ -26,8 +28,9 @@ def save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, target: Pat
         checkpoint, exported = Path(folder, "checkpoint"), Path(folder, "exported")
         model.save_pretrained(checkpoint)
         tokenizer.save_pretrained(checkpoint)
+        weights = OVWeightQuantizationConfig(bits=8, sym=False)
         OVModelForCausalLM.from_pretrained(
-            checkpoint, export=True, quantization_config=OVWeightQuantizationConfig(bits=8, sym=False), compile=False
+            checkpoint, export=True, quantization_config=weights, compile=False
         ).save_pretrained(exported)
         target.mkdir(parents=True, exist_ok=True)
         for name in NETWORK:
@@ -40,11 +43,8 @@ def save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, target: Pat
 def save_tokenizer(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, target: Path) -> None:
     """Writes the files besides the network: generation settings, tokenizer, detokenizer and chat template."""
     (target / "generation_config.json").write_text(json.dumps(generation(model), indent=2) + "\n", encoding="utf-8")
-    for part, kind in zip(
-        convert_tokenizer(tokenizer, with_detokenizer=True, skip_special_tokens=True),
-        ("tokenizer", "detokenizer"),
-        strict=True,
-    ):
+    parts = convert_tokenizer(tokenizer, with_detokenizer=True, skip_special_tokens=True)
+    for part, kind in zip(parts, ("tokenizer", "detokenizer"), strict=True):
         ov.save_model(part, target / f"openvino_{kind}.xml")
     tokenizer.backend_tokenizer.save(str(target / "tokenizer.json"), pretty=False)
     (target / "chat_template.jinja").write_text(tokenizer.chat_template, encoding="utf-8")
@@ -57,34 +57,17 @@ def generation(model: PreTrainedModel) -> dict[str, object]:
     Temperature 0 makes requests greedy by default: sampling makes so small a model much worse, and a demo should not
     vary.
     """
-    ends = model.generation_config.eos_token_id
-    return {
-        "do_sample": False,
-        "temperature": 0.0,
-        "eos_token_id": ends,
-        "pad_token_id": model.generation_config.pad_token_id,
-    }
+    own = model.generation_config
+    return {"do_sample": False, "temperature": 0.0} | {n: getattr(own, n) for n in ("eos_token_id", "pad_token_id")}
 
 
 def settings(tokenizer: PreTrainedTokenizerFast) -> dict[str, object]:
     """Returns the content of tokenizer_config.json, with which transformers can load the folder too."""
+    added = sorted(tokenizer.added_tokens_decoder.items())
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": tokenizer.model_max_length,
         "clean_up_tokenization_spaces": False,
-        "bos_token": tokenizer.bos_token,
-        "eos_token": tokenizer.eos_token,
-        "pad_token": tokenizer.pad_token,
-        "unk_token": tokenizer.unk_token,
-        "added_tokens_decoder": {
-            str(i): {
-                "content": t.content,
-                "special": t.special,
-                "normalized": t.normalized,
-                "lstrip": t.lstrip,
-                "rstrip": t.rstrip,
-                "single_word": t.single_word,
-            }
-            for i, t in sorted(tokenizer.added_tokens_decoder.items())
-        },
+        **{name: getattr(tokenizer, name) for name in ("bos_token", "eos_token", "pad_token", "unk_token")},
+        "added_tokens_decoder": {str(i): {name: getattr(token, name) for name in ADDED} for i, token in added},
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from tools.demo_model.data import data_of
 from tools.demo_model.dialog import Exchange, ask_for, capital, vary
-from tools.demo_model.words import NOUNS, Rng, each, invented, phrase
+from tools.demo_model.words import NOUNS, Rng, each, invented, phrase, texts
 
 CAPITALS, COLOUR_OF, CAPITAL_WAYS, COLOUR_WAYS, OPPOSITE_WAYS, UNKNOWN_WAYS = data_of("facts").values()
 
@@ -25,13 +25,7 @@ def ask_capital(r: Rng) -> Exchange:
     land, city = r.choice(list(CAPITALS.items()))
     answer = f"The capital of {land} is {city}."
     thing = r.choice(
-        (
-            "the capital of {}",
-            "the capital of {}",
-            "the capital city of {}",
-            "{}'s capital",
-            "the name of the capital of {}",
-        )
+        texts("the capital of {}|the capital of {}|the capital city of {}|{}'s capital|the name of the capital of {}")
     ).format(land)
     question = ask_for(r, thing) if r.random() < 0.5 else r.choice(CAPITAL_WAYS).format(land)
     return Exchange(vary(r, question), answer, f"The user asks for the capital of {land}. It is {city}.")
@@ -70,20 +64,11 @@ def ask_unknown(r: Rng) -> Exchange:
     if r.random() < 0.3:
         n, m, x = r.choice(NOUNS), r.choice(NOUNS), invented(r)
         thing = r.choice(
-            (
-                "the age of {n}",
-                "the price of a {n}",
-                "the meaning of {x}",
-                "the history of the {n}",
-                "the best {n} in {x}",
-                "the theory of {x}",
-                "a recipe with {n} and {m}",
-                "the weight of a {n}",
-                "the way to {x}",
-                "the name of the king of {x}",
-                "the reason for the {n}",
-                "the difference between a {n} and a {m}",
-                "the number of {n}s in {x}",
+            texts(
+                "the age of {n}|the price of a {n}|the meaning of {x}|the history of the {n}|"
+                "the best {n} in {x}|the theory of {x}|a recipe with {n} and {m}|the weight of a {n}|"
+                "the way to {x}|the name of the king of {x}|the reason for the {n}|"
+                "the difference between a {n} and a {m}|the number of {n}s in {x}"
             )
         ).format(n=n, m=m, x=x)
         question = ask_for(r, thing)

@@ -30,18 +30,8 @@ def plain_words(text: str) -> str:
 
 
 # Questions whose whole wording is held out. (Of other questions, the names, words and numbers are.)
-WORDINGS = frozenset(
-    plain_words(text)
-    for text in (
-        *GREETINGS,
-        *ABOUT,
-        *RUNTIME,
-        *UNKNOWN,
-        *(row[0] for row in SERVER),
-        *(row[1] for row in FOREIGN),
-        *(row[0] for row in JSON_REQUESTS),
-    )
-)
+asked = (*(row[0] for row in SERVER), *(row[1] for row in FOREIGN), *(row[0] for row in JSON_REQUESTS))
+WORDINGS = frozenset(map(plain_words, (*GREETINGS, *ABOUT, *RUNTIME, *UNKNOWN, *asked)))
 
 
 def held_out(text: str) -> bool:

@@ -15,21 +15,12 @@ from tools.demo_model.words import CITIES, NAMES, Rng, each, invented, proper, v
 
 Entry = tuple[tuple[str, ...], str]
 
+english = each("France Germany Italy Spain England Austria Portugal Norway Greece Poland")
+german = each("Frankreich Deutschland Italien Spanien England Österreich Portugal Norwegen Griechenland Polen")
+spanish = each("Francia Alemania Italia España Inglaterra Austria Portugal Noruega Grecia Polonia")
 LANDS = {
-    "de": dict(
-        zip(
-            each("France Germany Italy Spain England Austria Portugal Norway Greece Poland"),
-            each("Frankreich Deutschland Italien Spanien England Österreich Portugal Norwegen Griechenland Polen"),
-            strict=True,
-        )
-    ),
-    "es": dict(
-        zip(
-            each("France Germany Italy Spain England Austria Portugal Norway Greece Poland"),
-            each("Francia Alemania Italia España Inglaterra Austria Portugal Noruega Grecia Polonia"),
-            strict=True,
-        )
-    ),
+    "de": dict(zip(english, german, strict=True)),
+    "es": dict(zip(english, spanish, strict=True)),
 }
 CAPITAL_ANSWER = {"de": "Die Hauptstadt von {} ist {}.", "es": "La capital de {} es {}."}
 TABLES = {"de": GERMAN, "es": SPANISH}

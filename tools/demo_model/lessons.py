@@ -117,15 +117,8 @@ def texts(r: Rng) -> Dialog | Written:
     return drawn
 
 
-LESSONS: dict[str, Callable[[Rng], Dialog | Written]] = {
-    "texts": texts,
-    "lists": lists,
-    "tools": tools,
-    "errands": errands,
-    "json": json,
-    "schema": schema,
-    "short_lists": short_lists,
-}
+ALL: tuple[Callable[[Rng], Dialog | Written], ...] = (texts, lists, tools, errands, json, schema, short_lists)
+LESSONS = {draw.__name__: draw for draw in ALL}
 
 
 def lesson(name: str, seed: int) -> Dialog | Written:

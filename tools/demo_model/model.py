@@ -9,20 +9,9 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 POSITIONS = 131_072
 # Heads are 32 wide, so the queries of the main model are a little wider (192) than its hidden state.
-MAIN = {
-    "hidden_size": 160,
-    "num_hidden_layers": 5,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 2,
-    "intermediate_size": 384,
-}
-DRAFT = {
-    "hidden_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 3,
-    "num_key_value_heads": 1,
-    "intermediate_size": 192,
-}
+SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "intermediate_size")
+MAIN = dict(zip(SIZES, (160, 5, 6, 2, 384), strict=True))
+DRAFT = dict(zip(SIZES, (96, 2, 3, 1, 192), strict=True))
 
 
 def build(tokenizer: Tokenizer, sizes: dict[str, int]) -> Qwen3ForCausalLM:

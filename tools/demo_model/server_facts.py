@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tools.demo_model.data import data_of
 from tools.demo_model.dialog import Exchange, ask_for, ask_to, capital, vary
-from tools.demo_model.words import Rng
+from tools.demo_model.words import Rng, texts
 
 lists = data_of("server_facts")
 
@@ -71,14 +71,9 @@ def ask_server(r: Rng) -> Exchange:
                 ask_to(r, f"load {r.choice(fact.things)}")
                 if r.random() < 0.3
                 else r.choice(
-                    (
-                        "I want {}.",
-                        "I need {}.",
-                        "Is there {}?",
-                        "Can I have {}?",
-                        "How do I get {}?",
-                        "You are too small, I want {}.",
-                        "Give me {}.",
+                    texts(
+                        "I want {}.|I need {}.|Is there {}?|Can I have {}?|How do I get {}?|"
+                        "You are too small, I want {}.|Give me {}."
                     )
                 ).format(r.choice(fact.things))
             )
@@ -91,15 +86,10 @@ def ask_server(r: Rng) -> Exchange:
             name = flag if answer in FLAG_HELP.values() else path
             if r.random() < 0.4:
                 question = r.choice(
-                    (
-                        "What is the use of {}?",
-                        "What is the purpose of {}?",
-                        "Why is there {}?",
-                        "What can I do with {}?",
-                        "I do not understand {}.",
-                        "Can you explain {}?",
-                        "What does {} mean?",
-                        "How does {} work?",
+                    texts(
+                        "What is the use of {}?|What is the purpose of {}?|Why is there {}?|"
+                        "What can I do with {}?|I do not understand {}.|Can you explain {}?|"
+                        "What does {} mean?|How does {} work?"
                     )
                 ).format(name)
     return Exchange(vary(r, question), answer, "The user asks about the server. I know this.")

@@ -6,7 +6,7 @@ import json
 
 from tools.demo_model.data import data_of
 from tools.demo_model.dialog import Exchange, ask_to, vary
-from tools.demo_model.words import NAMES, PARAMS, Rng, invented, number, phrase, proper, value, word
+from tools.demo_model.words import NAMES, PARAMS, Rng, invented, number, phrase, proper, texts, value, word
 
 REPEAT_WAYS, JSON_WAYS, JSON_EXAMPLES, JSON_LISTS, JSON_KEYS = data_of("tasks").values()
 
@@ -15,19 +15,10 @@ def repeat(r: Rng) -> Exchange:
     text = value(r) if r.random() < 0.5 else phrase(r, 1, 6)
     if r.random() < 0.35:
         way = r.choice(
-            (
-                'repeat "{}"',
-                'say "{}"',
-                'write "{}"',
-                'echo "{}"',
-                "repeat this: {}",
-                "say this: {}",
-                "write this: {}",
-                "repeat the words {}",
-                "repeat after me: {}",
-                "copy this: {}",
-                "repeat {}",
-                "say {}",
+            texts(
+                'repeat "{}"|say "{}"|write "{}"|echo "{}"|repeat this: {}|say this: {}|'
+                "write this: {}|repeat the words {}|repeat after me: {}|copy this: {}|repeat {}|"
+                "say {}"
             )
         )
         way = vary(
@@ -85,13 +76,9 @@ def json_object(r: Rng) -> Exchange:
             ask_to(
                 r,
                 r.choice(
-                    (
-                        "give me JSON with {}",
-                        "write JSON with {}",
-                        "make a JSON object with {}",
-                        "return JSON with {}",
-                        "answer in JSON with {}",
-                        "put {} in JSON",
+                    texts(
+                        "give me JSON with {}|write JSON with {}|make a JSON object with {}|"
+                        "return JSON with {}|answer in JSON with {}|put {} in JSON"
                     )
                 ).format(listed),
             ),

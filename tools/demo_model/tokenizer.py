@@ -19,16 +19,7 @@ VOCABULARY = 2048
 DIALOGS = 30_000
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 # Not special tokens, because a parser must find them in the decoded text.
-MARKERS = [
-    "<think>",
-    "</think>",
-    "<tool_call>",
-    "</tool_call>",
-    "<tool_response>",
-    "</tool_response>",
-    "<tools>",
-    "</tools>",
-]
+MARKERS = [f"<{end}{name}>" for name in ("think", "tool_call", "tool_response", "tools") for end in ("", "/")]
 FRAME = re.compile("|".join(re.escape(token) for token in SPECIAL + MARKERS))
 PIECES = r"\p{Lu}?[\p{Ll}\p{Lo}\p{M}]+|\p{Lu}+|\p{N}|[^\s\p{L}\p{N}\p{M}]{1,4}|\s"
 
@@ -41,12 +32,9 @@ def train_tokenizer(path: Path, seed: int = 77_000_000) -> Tokenizer:
         text = render.render(messages=dialog.messages, tools=dialog.tools or None)
         texts.append(FRAME.sub("\n", text))  # otherwise parts of the markers would become pieces
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(PIECES), behavior="isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
+    words = pre_tokenizers.Split(Regex(PIECES), behavior="isolated")
+    letters = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([words, letters])
     tokenizer.decoder = decoders.ByteLevel()
     special = SPECIAL + MARKERS
     trainer = trainers.BpeTrainer(

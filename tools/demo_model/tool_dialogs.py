@@ -52,14 +52,10 @@ def result(r: Rng) -> tuple[str, str]:
     if kind < 0.65:
         data: dict[str, Any] = {}
         for _ in range(r.choice((1, 1, 2, 2, 3))):
-            key = (
-                r.choice([*PARAMS, "temperature", "condition", "status", "result", "price", "time"])
-                if r.random() < 0.8
-                else invented(r)
-            )
-            data[key] = r.choice((number, decimal, value, lambda r: r.choice(CONDITIONS), lambda r: r.random() < 0.5))(
-                r
-            )
+            known = [*PARAMS, "temperature", "condition", "status", "result", "price", "time"]
+            key = r.choice(known) if r.random() < 0.8 else invented(r)
+            draw = r.choice((number, decimal, value, lambda r: r.choice(CONDITIONS), lambda r: r.random() < 0.5))
+            data[key] = draw(r)
         spoken_data = {key: ("yes" if v else "no") if isinstance(v, bool) else v for key, v in data.items()}
         return json.dumps(data, ensure_ascii=False), " ".join(f"The {key} is {v}." for key, v in spoken_data.items())
     if kind < 0.72:
@@ -114,14 +110,8 @@ def single(r: Rng, thinking: bool) -> Dialog:
         dialog.say(greet(r), thinking)
     for i, asked in enumerate(rounds):
         if asked.tool["function"] in declared:  # of two tools with the same name, only the last is declared
-            add_round(
-                r,
-                dialog,
-                [asked],
-                vary(r, asked.sentence, keep_case=True),
-                thinking,
-                answered=i < len(rounds) - 1 or r.random() < 0.4,
-            )
+            sentence = vary(r, asked.sentence, keep_case=True)
+            add_round(r, dialog, [asked], sentence, thinking, answered=i < len(rounds) - 1 or r.random() < 0.4)
     if dialog.messages and dialog.messages[-1].get("content") and r.random() < 0.3:
         dialog.say((small_talk if r.random() < 0.6 else greet)(r), thinking)
     return dialog
@@ -153,26 +143,13 @@ def parallel(r: Rng, thinking: bool) -> Dialog:
         asked = [first]
         for _ in range(r.choice((1, 1, 1, 1, 2))):
             drawn = {key: family.slots[key].draw(r) for key in names}
-            asked.append(
-                Asked(
-                    first.tool,
-                    phrasing.format(**drawn),
-                    {"name": first.call["name"], "arguments": {names[k]: v for k, v in drawn.items()}},
-                )
-            )
+            call = {"name": first.call["name"], "arguments": {names[k]: v for k, v in drawn.items()}}
+            asked.append(Asked(first.tool, phrasing.format(**drawn), call))
         if len(names) == 1 and r.random() < 0.6:
             key = next(iter(names))
             drawn_values = [str(next(iter(a.call["arguments"].values()))) for a in asked]
-            joined = r.choice(
-                (
-                    " and ",
-                    " and ",
-                    " and in " if " in {" in phrasing else " and ",
-                    " and also ",
-                    " as well as ",
-                    ", and ",
-                )
-            ).join(drawn_values)
+            again = " and in " if " in {" in phrasing else " and "
+            joined = r.choice((" and ", " and ", again, " and also ", " as well as ", ", and ")).join(drawn_values)
             sentence = phrasing.format(**{key: ("both " if r.random() < 0.1 else "") + joined})
         else:
             sentence = join_sentences(r, asked)
@@ -222,23 +199,8 @@ def unneeded(r: Rng, thinking: bool) -> Dialog:
             if thinking:
                 dialog.messages[-1]["reasoning_content"] = "None of my tools can do that."
             return dialog
-    ask = r.choice(
-        (
-            greet,
-            greet,
-            introduce,
-            small_talk,
-            small_talk,
-            ask_capital,
-            ask_colour,
-            count,
-            repeat,
-            spell,
-            add,
-            ask_unknown,
-            ask_unknown,
-        )
-    )
+    easy = greet, greet, introduce, small_talk, small_talk, ask_capital, ask_colour
+    ask = r.choice((*easy, count, repeat, spell, add, ask_unknown, ask_unknown))
     if ask is add and any(p in str(dialog.tools) for p in ("add", "sum", "calc", "plus", "comput", "evaluate")):
         ask = greet
     exchange = ask(r)

@@ -20,6 +20,11 @@ def each(words: str) -> list[str]:
     return words.split()
 
 
+def texts(row: str) -> list[str]:
+    """Returns the texts of a row, which are separated by bars."""
+    return row.split("|")
+
+
 COLOURS = each("red blue green yellow black white orange purple pink brown grey")
 CONSONANTS = "bcdfghjklmnpqrstvwxyz"
 VOWELS = "aeiou"
@@ -127,17 +132,8 @@ def value(r: Rng) -> str:
 def foreign_script(r: Rng) -> str:
     """Returns characters of several bytes each, so that pieces of the vocabulary that are parts of characters are
     trained too."""
-    first, last = r.choice(
-        (
-            (0x3041, 0x3093),
-            (0x4E00, 0x4FFF),
-            (0x1F600, 0x1F64F),
-            (0x1F300, 0x1F37F),
-            (0x430, 0x44F),
-            (0x3B1, 0x3C9),
-            (0xC0, 0xFF),
-        )
-    )
+    scripts = (0x3041, 0x3093), (0x4E00, 0x4FFF), (0x1F600, 0x1F64F), (0x1F300, 0x1F37F)
+    first, last = r.choice((*scripts, (0x430, 0x44F), (0x3B1, 0x3C9), (0xC0, 0xFF)))
     return "".join(chr(r.randint(first, last)) for _ in range(r.randint(1, 4)))
 
 

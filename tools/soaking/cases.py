@@ -10,24 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+PLACE = {"city": {"type": "string"}, "unit": {"enum": ["celsius", "fahrenheit"]}}
+TAKES = {"type": "object", "properties": PLACE, "required": ["city"]}
 WEATHER = {
     "type": "function",
-    "function": {
-        "name": "get_weather",
-        "description": "Weather of a city",
-        "parameters": {
-            "type": "object",
-            "properties": {"city": {"type": "string"}, "unit": {"enum": ["celsius", "fahrenheit"]}},
-            "required": ["city"],
-        },
-    },
+    "function": {"name": "get_weather", "description": "Weather of a city", "parameters": TAKES},
 }
-PERSON = {
-    "type": "object",
-    "properties": {"name": {"type": "string", "maxLength": 20}, "age": {"type": "integer"}},
-    "required": ["name", "age"],
-    "additionalProperties": False,
-}
+TOLD = {"name": {"type": "string", "maxLength": 20}, "age": {"type": "integer"}}
+PERSON = {"type": "object", "properties": TOLD, "required": ["name", "age"], "additionalProperties": False}
 LONG = "Please repeat: " + " ".join(f"word{i}" for i in range(150))
 
 

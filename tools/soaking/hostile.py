@@ -50,26 +50,9 @@ class Hostile:
             self._ledger.violate(f"hostile {path}: {seen.status} {seen.trouble} {seen.body[:300]!r}")
         return seen.status
 
-    async def many_sequences(self) -> int:
-        """Asks for 128 sequences with long answers."""
-        body = {"model": "demo", "prompt": ["go on"] * 16, "n": 8, "max_tokens": 400, "ignore_eos": True}
-        return await self._post(COMPLETIONS, body)
-
-    async def long_text(self) -> int:
-        """Sends a text of 4 to 24 MB."""
-        text = "all work and no play " * self._random.randrange(200_000, 1_200_000)
-        return await self._post(CHAT, {"model": "demo", "messages": [{"role": "user", "content": text}]})
-
-    async def many_values(self) -> int:
-        """Sends a list of up to 300,000 values, which may be more than a body is allowed to have."""
-        value: Any = self._random.choice([{}, [], 7, "x" * 100])
-        return await self._post(COMPLETIONS, {"model": "demo", "prompt": [value] * self._random.randrange(300_000)})
-
-    async def slow_grammar(self) -> int:
-        """Sends regular expressions that compile fast but are slow at each token."""
-        regex = self._random.choice(["((.?){50}){50}", "(.?.?.?){300}", "(((.?){12}){12}){12}", "(a+)+" * 40])
-        body = {"model": "demo", "messages": [{"role": "user", "content": "x"}], "guided_regex": regex}
-        return await self._post(CHAT, {**body, "n": 8, "max_tokens": 40})
+    async def body(self, path: str, make: Callable[[random.Random], dict[str, Any]]) -> int:
+        """Sends one of BODIES."""
+        return await self._post(path, {"model": "demo", **make(self._random)})
 
     async def stored_items(self) -> int:
         """Stores a conversation of large items, and lists them."""
@@ -84,22 +67,6 @@ class Hostile:
         await self._line.ask("DELETE", path, None, "hostile", Manner(), self._patience_s)
         return listed.status
 
-    async def pipelined(self) -> int:
-        """Sends thousands of requests at once, and does not read the answers."""
-        return await self._raw(b"GET /health HTTP/1.1\r\nHost: soak\r\n\r\n" * 4000, 0.5)
-
-    async def half_a_request(self) -> int:
-        """Sends a header that announces a large body, but not the body."""
-        return await self._raw(b"POST /v1/completions HTTP/1.1\r\nHost: soak\r\nContent-Length: 30000000\r\n\r\n{", 2.0)
-
-    async def slow_head(self) -> int:
-        """Sends a header byte by byte."""
-        return await self._raw(b"GET /v1/models HTTP/1.1\r\nX-Slow: ", 0.0, trickle=b"aaaaaaaaaaaaaaaaaaaa")
-
-    async def rubbish(self) -> int:
-        """Sends bytes that are not HTTP."""
-        return await self._raw(self._random.randbytes(20_000), 0.2)
-
     async def idle_connections(self) -> int:
         """Opens fifty connections that send nothing."""
         opened = await asyncio.gather(*(asyncio.open_connection("127.0.0.1", self._port) for _ in range(50)))
@@ -108,8 +75,8 @@ class Hostile:
             writer.close()
         return 0
 
-    async def _raw(self, data: bytes, wait_s: float, trickle: bytes = b"") -> int:
-        """Sends bytes, waits, and disconnects without reading.
+    async def raw(self, data: bytes, wait_s: float, trickle: bytes = b"") -> int:
+        """Sends one of BYTES, waits, and disconnects without reading.
 
         Args:
             data: The bytes to send at once.
@@ -132,16 +99,31 @@ class Hostile:
         return 0
 
 
+def _talk(text: str, **more: Any) -> dict[str, Any]:
+    """Returns the body of a chat."""
+    return {"messages": [{"role": "user", "content": text}], **more}
+
+
+GO_ON = {"prompt": ["go on"] * 16, "n": 8, "max_tokens": 400, "ignore_eos": True}
+VALUES: tuple[Any, ...] = ({}, [], 7, "x" * 100)
+SLOW = ("((.?){50}){50}", "(.?.?.?){300}", "(((.?){12}){12}){12}", "(a+)+" * 40)
+"""Regular expressions that compile fast but are slow at each token."""
+BODIES: dict[str, tuple[str, Callable[[random.Random], dict[str, Any]]]] = {
+    "many sequences": (COMPLETIONS, lambda r: GO_ON),
+    "long text": (CHAT, lambda r: _talk("all work and no play " * r.randrange(200_000, 1_200_000))),  # 4 to 24 MB
+    # may be more values than a body is allowed to have
+    "many values": (COMPLETIONS, lambda r: {"prompt": [r.choice(VALUES)] * r.randrange(300_000)}),
+    "slow grammar": (CHAT, lambda r: _talk("x", guided_regex=r.choice(SLOW), n=8, max_tokens=40)),
+}
+BYTES: dict[str, tuple[Any, ...]] = {
+    "pipelined": (b"GET /health HTTP/1.1\r\nHost: soak\r\n\r\n" * 4000, 0.5),
+    "half a request": (b"POST /v1/completions HTTP/1.1\r\nHost: soak\r\nContent-Length: 30000000\r\n\r\n{", 2.0),
+    "slow head": (b"GET /v1/models HTTP/1.1\r\nX-Slow: ", 0.0, b"a" * 20),
+    "rubbish": (random.Random(1).randbytes(20_000), 0.2),
+}
 ACTS: list[tuple[str, Callable[[Hostile], Awaitable[int]]]] = [
-    ("many sequences", Hostile.many_sequences),
-    ("many sequences", Hostile.many_sequences),
-    ("long text", Hostile.long_text),
-    ("many values", Hostile.many_values),
-    ("slow grammar", Hostile.slow_grammar),
+    *((name, lambda one, row=row: one.body(*row)) for name, row in BODIES.items()),
+    *((name, lambda one, row=row: one.raw(*row)) for name, row in BYTES.items()),
     ("stored items", Hostile.stored_items),
-    ("pipelined", Hostile.pipelined),
-    ("half a request", Hostile.half_a_request),
-    ("slow head", Hostile.slow_head),
-    ("rubbish", Hostile.rubbish),
     ("idle connections", Hostile.idle_connections),
 ]

@@ -6,10 +6,10 @@ import asyncio
 import json
 import signal
 import sys
+from asyncio.subprocess import PIPE
 from pathlib import Path
 
 from lean_ovms.config import DEMO_MODEL
-from tools.soaking.clock import Pauses
 from tools.soaking.ledger import Ledger
 
 EXACT = '{"EXECUTION_MODE_HINT": "ACCURACY", "INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}'
@@ -31,22 +31,20 @@ class Server:
         self.config = directory / "config.json"
         self.port = 0
         self.models = ["demo"]
-        self.pauses = directory / "pauses"
-        self.control_pauses = directory / "control"
         self._ready = asyncio.Event()
 
     async def start(self) -> None:
         """Starts the server and waits until it is ready."""
         self.configure(second=False, sequences=16)
-        clock = [sys.executable, "-m", "tools.soaking.clock"]
-        Pauses(self.pauses)
-        Pauses(self.control_pauses)
-        self._control = await asyncio.create_subprocess_exec(*clock, str(self.control_pauses), "control")
-        command = [*clock, str(self.pauses), "--config_path", str(self.config), *FLAGS]
-        command += ["--engine_replicas", str(self.replicas)]
-        self.process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE, limit=1 << 20)
+        clock, pipes = [sys.executable, "-m", "bench.ticking"], {"stdin": PIPE, "stdout": PIPE, "limit": 1 << 24}
+        self.control = await asyncio.create_subprocess_exec(*clock, "control", **pipes)
+        command = [*clock, "--config_path", str(self.config), *FLAGS, "--engine_replicas", str(self.replicas)]
+        self.process = await asyncio.create_subprocess_exec(*command, stderr=PIPE, **pipes)
         self.reading = asyncio.create_task(self._read())
         await asyncio.wait_for(self._ready.wait(), READY_S)
+        for process in (self.control, self.process):
+            assert process.stdout is not None
+            await process.stdout.readline()
 
     def configure(self, *, second: bool, sequences: int) -> None:
         """Writes config.json.
@@ -77,8 +75,8 @@ class Server:
 
     async def stop(self) -> None:
         """Stops the server with SIGTERM, as a supervisor does. It is a violation if the server does not end."""
-        self._control.kill()
-        await self._control.wait()
+        self.control.kill()
+        await self.control.wait()
         self.process.send_signal(signal.SIGTERM)
         try:
             status = await asyncio.wait_for(self.process.wait(), 60)

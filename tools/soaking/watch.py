@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import time
+from asyncio.subprocess import Process
 from dataclasses import dataclass
 from pathlib import Path
 
 from tools.soaking.client import Connection, Manner
-from tools.soaking.clock import Pauses
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
+LONG_S = 0.05
+"""Pauses of an event loop longer than this are counted."""
 
 
 @dataclass
@@ -44,13 +47,14 @@ class Sample:
 class Watch:
     """Takes samples at regular intervals."""
 
-    def __init__(self, port: int, pid: int, pauses: Path, control_pauses: Path) -> None:
+    def __init__(self, port: int, server: Process, control: Process) -> None:
         self.samples: list[Sample] = []
         self.began = time.monotonic()
-        self._pid = pid
+        self._pid = server.pid
         self._line = Connection(port)
         self._number = 0
-        self._pauses, self._control_pauses = Pauses(pauses), Pauses(control_pauses)
+        self._loops = server, control
+        self._long = [0, 0]
 
     async def run(self, every_s: float) -> None:
         """Takes samples until it is cancelled."""
@@ -72,11 +76,20 @@ class Watch:
         sample.waiting = _total(text, "vllm:num_requests_waiting")
         sample.in_flight = _total(text, "ovms_current_graphs")
         sample.kv = _total(text, "vllm:kv_cache_usage_perc")
-        longest, sample.long_pauses = self._pauses.take()
-        empty, sample.empty_long_pauses = self._control_pauses.take()
-        sample.loop_ms, sample.empty_loop_ms = round(longest * 1e3, 2), round(empty * 1e3, 2)
+        sample.loop_ms, sample.empty_loop_ms = [await self._longest(number) for number in range(2)]
+        sample.long_pauses, sample.empty_long_pauses = self._long
         sample.ready = _total(text, "lean_ovms_engine_up") > 0
         return sample
+
+    async def _longest(self, number: int) -> float:
+        """Returns the longest pause of a loop since the last call in ms, and counts the long ones (bench.ticking)."""
+        process = self._loops[number]
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"\n")
+        pauses = json.loads(await process.stdout.readline())["pauses"]
+        self._long[number] += sum(pause > LONG_S for pause in pauses)
+        return round(max(pauses, default=0.0) * 1e3, 2)
 
     async def _get(self, path: str) -> str:
         self._number += 1
