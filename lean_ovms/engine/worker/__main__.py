@@ -81,6 +81,7 @@ def serve(transport: Transport, log_fd: int | None = None) -> int:
             )
         limit_threads(config)
         row = config.composition.task(command.task)
+        gc.disable()  # a vocabulary is half a million objects, none of them garbage
         transport.know(records_of(row, *config.engine_rows))
         with weight_pages.dropping():
             loader = named(row.package, row.loader)  # numpy alone takes 0.1 s, and not all need it
@@ -94,6 +95,7 @@ def serve(transport: Transport, log_fd: int | None = None) -> int:
         transport.send([LoadFailed(reason)])
         return EXIT_NOT_LOADED
     transport.send([task.ready()])
+    gc.enable()
     gc.collect()
     gc.freeze()  # what is allocated from here on is small, and so is a collection between two steps
     threading.Thread(target=weight_pages.replace_small_pages, daemon=True).start()

@@ -15,7 +15,7 @@ from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice, takewhile
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -81,37 +81,32 @@ class Unsupported(Exception):
 class StringArray:
     """An array of strings that are decoded only when they are needed, as few readers need the vocabulary."""
 
-    def __init__(self, data: bytes, count: int) -> None:
+    def __init__(self, data: bytes, ends: array[int]) -> None:
         """Keeps the array as bytes.
 
         Args:
             data: The strings as they are in the file, each preceded by its length.
-            count: The number of strings.
+            ends: The end of each string in the data.
         """
         self._data = data
-        self._count = count
+        self._ends = ends
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._ends)
 
     def decoded(self) -> list[str]:
         """Returns all strings; bytes that are not UTF-8 are replaced."""
-        return [*map(self._text, self._places())]
+        data, begin, found = self._data, _LENGTH.size, []
+        for end in self._ends:
+            found.append(data[begin:end])
+            begin = end + _LENGTH.size
+        texts = b"\0".join(found).decode("utf-8", "replace").split("\0")  # all at once, in a third of the time
+        return texts if len(texts) == len(found) else [each.decode("utf-8", "replace") for each in found]
 
     def text(self, number: int) -> str:
         """Returns the string with this index."""
-        return self._text(next(islice(self._places(), number, None)))
-
-    def _text(self, place: slice) -> str:
-        return self._data[place].decode("utf-8", "replace")
-
-    def _places(self) -> Iterator[slice]:
-        """Yields the slice of each string in the bytes."""
-        data, end, unpack = self._data, 0, _LENGTH.unpack_from
-        for _ in range(self._count):
-            begin = end + _LENGTH.size
-            end = begin + unpack(data, end)[0]
-            yield slice(begin, end)
+        begin = (self._ends[number - 1] if number else 0) + _LENGTH.size
+        return self._data[begin : self._ends[number]].decode("utf-8", "replace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -444,12 +439,16 @@ class Cursor:
         """Returns the next `count` strings. Raises Malformed at the end, and NotRead."""
         if count > MAX_STRINGS:
             raise Malformed(f"it claims an array of {count} strings")
-        data, place, last, unpack = self._data, self.position, len(self._data) - _LENGTH.size, _LENGTH.unpack_from
+        data, start, last, unpack = self._data, self.position, len(self._data) - _LENGTH.size, _LENGTH.unpack_from
+        ends, place = array("Q"), start
         for _ in range(count):
             if place > last:
                 self._require(place + _LENGTH.size)
             place += _LENGTH.size + unpack(data, place)[0]
-        return StringArray(self.read(place - self.position), count)
+            if place > len(data):
+                self._require(place)
+            ends.append(place - start)
+        return StringArray(self.read(place - start), ends)
 
     def number(self, code: str) -> Any:
         return struct.unpack("<" + code, self.read(struct.calcsize("<" + code)))[0]

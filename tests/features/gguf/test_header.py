@@ -151,6 +151,23 @@ def test_a_file_that_is_cut_while_its_header_is_read_is_refused(read, monkeypatc
         gguf.read(path)
 
 
+@pytest.mark.parametrize("last", [b"z\0", b"z"], ids=["zero", "none"])
+def test_each_string_of_an_array_is_decoded_by_itself(read, last):
+    values = [b"", b"\xc3\xa9", b"\xe4\xb8", b"\xf0\x9f", b"\xff\xfe", b"", last]
+    array = struct.pack("<IQ", 8, len(values)) + b"".join(struct.pack("<Q", len(each)) + each for each in values)
+    header = read(file({"general.languages": (9, array)}))
+    texts = [each.decode("utf-8", "replace") for each in values]
+    assert header.strings("general.languages") == texts
+    assert [header.metadata["general.languages"].text(place) for place in range(len(texts))] == texts
+
+
+@pytest.mark.parametrize("length", [1 << 40, (1 << 64) - 1])
+def test_a_string_is_not_longer_than_the_file(read, length):
+    array = struct.pack("<IQ", 8, 1) + struct.pack("<Q", length)
+    with pytest.raises(StartError, match="it ends within its header"):
+        read(file({"tokenizer.ggml.tokens": (9, array)}))
+
+
 @pytest.mark.parametrize("kind", MAKERS)
 def test_what_is_no_regular_file_is_not_waited_for(tmp_path, kind):
     MAKERS[kind](tmp_path / "x.gguf")

@@ -18,6 +18,7 @@ from tokenizers import BertWordPieceTokenizer, Regex, Tokenizer, normalizers, pr
 from lean_ovms.config import Config
 from lean_ovms.engine.loading.json_tokenizer import SAMPLES
 from lean_ovms.errors import StartError
+from lean_ovms.features.gguf.child import tokenizer
 from lean_ovms.features.gguf.child.tokenizer import COMPOSED, PRE_TOKENIZERS, GgufTokenizer
 from tests.makers import zoo_gguf
 from tests.makers.make_gguf import words
@@ -113,6 +114,19 @@ def test_hostile_texts_have_the_pieces_of_the_best_scores(made, prefix):
         if not any(token in text for token in TOKENS[:3]):
             assert tokenizer.encode(text, False) == best_pairs(text, prefix), text
             assert tokenizer.decode(tokenizer.encode(text, False), False) == text.replace(SPACE, " ")
+
+
+@pytest.mark.parametrize(("bits", "at_once"), [(20, 4096), (2, 7)])
+def test_merges_are_all_cuts_of_a_piece_into_two(monkeypatch, bits, at_once):
+    dice = random.Random(3)
+    found = {"".join(dice.choices("ab\u4e2d", k=dice.randrange(1, 6))) for _ in range(200)}
+    tokens = [*dict.fromkeys(["", "\U0001f600", *sorted(found, key=lambda _: dice.random())])]
+    monkeypatch.setattr(tokenizer, "TABLE_BITS", bits)
+    monkeypatch.setattr(tokenizer, "AT_ONCE", at_once)
+    cuts = ((token[:place], token[place:]) for token in tokens for place in range(1, len(token)))
+    pairs = [(tokens.index(first), tokens.index(second)) for first, second in cuts if {first, second} <= {*tokens}]
+    assert [*zip(*tokenizer._cuts(tokens), strict=True)] == pairs
+    assert len(pairs) > 100
 
 
 @pytest.mark.parametrize("kind", [("gemma4", None), ("gpt2", "granite-embed-multi-311m")])
