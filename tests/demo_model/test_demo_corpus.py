@@ -17,20 +17,14 @@ from tools.demo_model import (
     checks,
     corpus,
     drills,
-    filler,
     forms,
     heldout,
     heldout_fresh,
     languages,
-    meeting,
     words,
 )
 from tools.demo_model.checks import Check
 from tools.demo_model.heldout_tools import PARALLEL, RESULTS, SINGLE
-
-
-def test_a_seed_is_a_dialog() -> None:
-    assert [corpus.draw(seed) for seed in range(40)] == [corpus.draw(seed) for seed in range(40)]
 
 
 def test_the_text_is_the_one_that_the_shipped_weights_were_trained_on() -> None:
@@ -39,28 +33,6 @@ def test_the_text_is_the_one_that_the_shipped_weights_were_trained_on() -> None:
     assert (
         hashlib.sha256(drawn.encode()).hexdigest() == "bf88cd2bdb747b9e188f2d7838c46c60ae24d267958f961fed9cbadbcb937c25"
     )
-
-
-def test_dialogs_alternate_and_end_with_the_model() -> None:
-    for seed in range(300):
-        roles = [m["role"] for m in corpus.draw(seed)[0].messages if m["role"] != "system"]
-        assert roles[0] == "user"
-        assert roles[-1] == "assistant"
-        assert ("user", "user") not in itertools.pairwise(roles)
-
-
-def test_calls_are_of_declared_tools_and_parameters() -> None:
-    for seed in range(600):
-        dialog, _ = corpus.draw(seed)
-        tools = {tool["function"]["name"]: tool["function"] for tool in dialog.tools}
-        for message in dialog.messages:
-            for call in message.get("tool_calls", ()):
-                declared = tools[call["function"]["name"]]["parameters"]["properties"]
-                given = call["function"]["arguments"]
-                assert list(given) == [name for name in declared if name in given]
-                for name, value in given.items():
-                    if "enum" in declared[name]:
-                        assert value in declared[name]["enum"]
 
 
 def test_words_of_the_evaluation_are_in_no_list() -> None:
@@ -92,31 +64,6 @@ def test_ranges_of_the_evaluation_are_never_counted() -> None:
         assert ", ".join(map(str, range(low, high + 1))) not in answers
 
 
-def test_spelling_reaches_every_piece_of_the_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drills, "PIECES", [f"q{letter}x" for letter in "abcdefghijklmnop"])
-    r = random.Random(1)
-    spelled = "".join(drills.spell(r).answer for _ in range(400))
-    assert all(spelled.count("-".join(piece)) > 3 for piece in drills.PIECES)
-
-
-def test_spelled_answers_are_the_letters_of_the_words_asked_for() -> None:
-    r = random.Random(2)
-    for _ in range(300):
-        exchange = drills.spell(r)
-        if "letter of" not in exchange.answer:
-            for word in exchange.answer.split(", "):
-                assert word.replace("-", "") in exchange.user
-
-
-def test_a_name_from_the_system_prompt_is_the_answer() -> None:
-    r = random.Random(3)
-    for _ in range(300):
-        assert "Zyx" in meeting.naming(r, "Zyx")
-    named = [d for d in (corpus.persona(r, False) for _ in range(200)) if d.messages[0]["role"] == "system"]
-    for dialog in named:
-        assert not any("demo model" in m["content"].lower() for m in dialog.messages if m["role"] == "assistant")
-
-
 def test_weights_cover_answers_and_not_frames(folder: Path) -> None:
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     dialog = corpus.Dialog(
@@ -125,17 +72,6 @@ def test_weights_cover_answers_and_not_frames(folder: Path) -> None:
     [(ids, weights)] = corpus.Renderer(tokenizer).examples([dialog])
     trained = tokenizer.decode([i for i, w in zip(ids, weights, strict=True) if w == 1.0], skip_special_tokens=False)
     assert trained == "hm\n</think>\nyes<|im_end|>"
-
-
-def test_answers_under_a_schema_are_json_and_their_values_are_learned() -> None:
-    r = random.Random(4)
-    for _ in range(300):
-        written = forms.schema(r, lambda r: corpus.draw(r.getrandbits(60))[0])
-        text = "".join(part for part, _, _ in written.parts)
-        call = text.removeprefix("<tool_call>\n").removesuffix("\n</tool_call>")
-        assert isinstance(json.loads(call), dict | list), text
-        assert written.parts[0][1] < forms.LEARNED
-        assert written.dialog.messages[-1]["role"] == "user"
 
 
 def test_an_answer_in_parts_ends_with_what_is_learned(folder: Path) -> None:
@@ -147,16 +83,6 @@ def test_an_answer_in_parts_ends_with_what_is_learned(folder: Path) -> None:
     assert trained == 'x"}<|im_end|>'
     assert tokenizer.decode(ids).endswith('assistant\n{"ab": "x"}')
     assert ("a", "b") in itertools.pairwise(tokenizer.decode([i]) for i in ids)
-
-
-def test_texts_before_a_question_have_no_marks_of_the_template() -> None:
-    r = random.Random(6)
-    assert not any("<|" in filler.passages(r, 400) for _ in range(200))
-
-
-def test_forms_of_the_evaluation_are_thirty() -> None:
-    assert len({schema["title"] for schema, _ in heldout.FORMS}) == 30
-    assert all(1 <= len(schema["properties"]) <= 6 for schema, _ in heldout.FORMS)
 
 
 def test_evaluation_is_well_formed() -> None:

@@ -53,24 +53,6 @@ def model(folder: Path) -> Model:
     return Model(folder)
 
 
-def test_the_evaluation_names_the_groups_below_their_target() -> None:
-    from tools.demo_model import evaluate
-
-    shares = {group: target or 0.0 for group, target in evaluate.TARGETS.items()}
-    assert evaluate.missed(shares) == []
-    assert evaluate.missed(shares | {"tools": 0.89, "ends": 0.97, "fresh": 0.0}) == ["tools", "ends"]
-
-
-def test_greets_and_ends(model: Model) -> None:
-    assert model.answer("Hello!") == ("Hello! How can I help you?", "STOP")
-
-
-def test_says_what_it_is(model: Model) -> None:
-    text, _ = model.answer("Who are you?")
-    assert "demo model" in text
-    assert "OpenVINO GenAI" in text
-
-
 def test_calls_a_tool(model: Model) -> None:
     text, reason = model.answer("What is the weather in Zanzibar?", tools=[WEATHER])
     assert json.loads(text.removeprefix("<tool_call>\n").removesuffix("\n</tool_call>")) == {
@@ -88,13 +70,6 @@ def test_thinks_when_asked(model: Model) -> None:
     assert "think>" not in model.answer("What is the capital of France?")[0]
 
 
-def test_long_prompts_are_taken(model: Model) -> None:
-    text = "apple bread " * 1100
-    assert len(model.tokenizer.encode(text).input_ids.data[0]) > 4000
-    _, reason = model.answer(text, new_tokens=8)
-    assert reason in ("STOP", "LENGTH")
-
-
 def test_an_answer_after_a_long_text_ends(model: Model) -> None:
     def count(text: str) -> int:
         return len(model.tokenizer.encode(text, add_special_tokens=False).input_ids.data[0])
@@ -104,10 +79,3 @@ def test_an_answer_after_a_long_text_ends(model: Model) -> None:
     for question in ("Hello!", "What is the capital of France?"):
         _, reason = model.answer(f"{text}\n\n{question}", new_tokens=200)
         assert reason == "STOP"
-
-
-def test_draft_model_gives_the_same_text(folder: Path, model: Model) -> None:
-    draft = Path(__file__).resolve().parents[1] / "data" / "demo_draft"
-    speculative = Model(folder, draft_model=genai.draft_model(str(draft), "CPU"))
-    for question in ("Hello!", "What is the capital of France?"):
-        assert speculative.answer(question)[0] == model.answer(question)[0]

@@ -47,10 +47,6 @@ def test_turns(template: jinja2.Template) -> None:
     )
 
 
-def test_no_generation_prompt(template: jinja2.Template) -> None:
-    assert template.render(messages=[HI]) == "<|im_start|>user\nhi<|im_end|>\n"
-
-
 def test_developer_and_late_system_prompts_go_to_the_front(template: jinja2.Template) -> None:
     messages = [HI, {"role": "developer", "content": "one"}, {"role": "system", "content": "two"}]
     assert template.render(messages=messages).startswith("<|im_start|>system\none\ntwo<|im_end|>\n<|im_start|>user\nhi")
@@ -62,11 +58,6 @@ def test_tools(template: jinja2.Template, system: list[dict[str, str]]) -> None:
     text = template.render(messages=[*system, HI], tools=[WEATHER, {"name": "bare"}])
     tools = f'<tools>\n{SHOWN}\n{{"name": "bare", "parameters": {{}}}}\n</tools>'
     assert text == f"<|im_start|>system\n{head}{tools}<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n"
-
-
-@pytest.mark.parametrize("tools", [None, []])
-def test_no_tools(template: jinja2.Template, tools: list[Any] | None) -> None:
-    assert "<tools>" not in template.render(messages=[HI], tools=tools)
 
 
 @pytest.mark.parametrize("arguments", ['{"a": "é", "b": [1, true]}', {"a": "é", "b": [1, True]}])
@@ -102,40 +93,6 @@ def test_thoughts_are_kept_within_the_turn_and_dropped_after_it(template: jinja2
     within = template.render(messages=[HI, thought, {"role": "tool", "content": "r"}])
     assert "<|im_start|>assistant\n<think>\nhm\n</think>\n<tool_call>" in within
     assert "hm" not in template.render(messages=[HI, thought, {"role": "tool", "content": "r"}, HI])
-
-
-def test_content_in_parts(template: jinja2.Template) -> None:
-    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}, {"type": "image_url", "image_url": {}}]
-    assert template.render(messages=[{"role": "user", "content": parts}]) == "<|im_start|>user\nab<|im_end|>\n"
-
-
-def test_unknown_role(template: jinja2.Template) -> None:
-    with pytest.raises(jinja2.exceptions.TemplateError, match="roles"):
-        template.render(messages=[{"role": "robot", "content": ""}])
-
-
-def test_markers_of_one_family_only(folder: Path) -> None:
-    text = (folder / "chat_template.jinja").read_text(encoding="utf-8")
-    for marker in ("<tool_call>", "</tool_call>", "<think>", "</think>"):
-        assert marker in text
-    for marker in (
-        "<|channel|>",
-        "<|start|>",
-        "<|message|>",
-        "<|tool_call>call:",
-        "<parameter=",
-        "<function=",
-        '<param name="',
-        "<|assistant_tool_call|>",
-        "<|tool_call_start|>",
-        "keep_past_thinking",
-        "functools",
-        "[TOOL_CALLS]",
-        "[ARGS]",
-        "[AVAILABLE_TOOLS]",
-        "<|python_tag|>",
-    ):
-        assert marker not in text
 
 
 @pytest.mark.slow

@@ -80,13 +80,6 @@ def test_every_record_comes_out_as_it_went_in(sent):
     assert Decoder().feed(protocol.encode(sent)) == sent
 
 
-def test_frames_are_understood_byte_by_byte():
-    data = protocol.encode(SOME) + protocol.encode([]) + protocol.encode(SOME[:1])
-    decoder = Decoder()
-    seen = [record for at in range(len(data)) for record in decoder.feed(data[at : at + 1])]
-    assert seen == SOME + SOME[:1]
-
-
 @given(st.lists(st.lists(st.sampled_from(SOME), max_size=3), max_size=4), st.lists(st.integers(0, 400), max_size=6))
 @pytest.mark.slow
 def test_any_cut_gives_the_same_records(frames, cuts):
@@ -95,10 +88,6 @@ def test_any_cut_gives_the_same_records(frames, cuts):
     decoder = Decoder()
     seen = [r for start, end in itertools.pairwise(edges) for r in decoder.feed(data[start:end])]
     assert seen == [record for frame in frames for record in frame]
-
-
-def test_half_a_frame_gives_nothing():
-    assert Decoder().feed(protocol.encode(SOME)[:-1]) == []
 
 
 def test_an_oversized_frame_is_refused_before_its_body_comes():
@@ -141,11 +130,6 @@ def test_a_body_that_is_no_list_of_records_is_refused(body):
 def test_garbage_is_refused_or_waited_for_but_never_a_record(body):
     with contextlib.suppress(protocol.FrameError):
         assert Decoder().feed(struct.pack("<I", len(body)) + body) == []
-
-
-def test_the_text_of_a_traceback_is_no_frame():
-    with pytest.raises(protocol.FrameError):
-        Decoder().feed(b"Traceback (most recent call last):\n")
 
 
 def test_every_kind_has_a_name_of_its_own():
@@ -192,11 +176,6 @@ def test_a_long_prompt_without_its_parts_is_refused(texts, why):
     long = dataclasses.replace(SUBMIT, parts=2, texts=texts, images=[])
     with pytest.raises(protocol.FrameError, match=why):
         Decoder().feed(b"".join(protocol.attachments([long])) + protocol.encode([long]))
-
-
-def test_a_submit_without_pixels_costs_no_attachment():
-    assert protocol.attachments([]) == []
-    assert Decoder().feed(protocol.encode([SUBMIT])) == [SUBMIT]
 
 
 def test_pixels_that_belong_to_nothing_are_refused():

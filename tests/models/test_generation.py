@@ -58,12 +58,6 @@ async def test_any_cut_of_the_tokens_gives_the_same_answer(size: int, monkeypatc
     assert kept.text == TEXT[: TEXT.index("STOP ") + 5]
 
 
-async def test_a_character_cut_off_by_length_shows_as_a_replacement(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.fakes.encode", lambda text: list(text.encode("latin-1")))
-    found = await answer([[(0, "a\xf0\x9f", "length")]])
-    assert (found.text, found.finish) == ("a\ufffd", "length")
-
-
 @pytest.mark.parametrize("size", [1, 4, 100])
 async def test_a_call_cut_off_by_length_is_shown_once(size: int) -> None:
     text = '<tool_call>\n{"name": "get'
@@ -89,10 +83,6 @@ async def test_the_end_of_a_text_is_hidden_wherever_a_model_stops(text: str, siz
     )
     assert "<eos>" not in found.text + found.reasoning + "".join(call.arguments for call in found.calls)
     assert found.tokens[-1] == EOS
-
-
-async def test_what_might_have_become_a_stop_string_comes_at_the_end() -> None:
-    assert (await answer(say("abST"), stop=("STOP",))).text == "abST"
 
 
 async def test_stop_strings_wait_for_min_tokens() -> None:
@@ -154,13 +144,6 @@ async def test_closing_twice_or_before_reading_cancels_once() -> None:
     await generation.aclose()
     await generation.aclose()
     assert len(engine.cancelled) == 1
-
-
-async def test_closing_a_finished_generation_cancels_nothing() -> None:
-    generation, engine = await start(say("x"))
-    await collect(generation, 1)
-    await generation.aclose()
-    assert engine.cancelled == []
 
 
 @pytest.mark.parametrize("size", [1, 3, 50])

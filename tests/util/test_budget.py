@@ -8,7 +8,7 @@ import pytest
 
 from lean_ovms.errors import Unavailable
 from lean_ovms.util import budget as budgets
-from lean_ovms.util.budget import Budget, Lease
+from lean_ovms.util.budget import Budget
 
 
 async def turns() -> None:
@@ -77,11 +77,3 @@ async def test_who_leaves_takes_nothing_along(granted: bool) -> None:
     assert leaving.cancelled()
     (await next_one).release()
     assert (budget.used, budget.waiting) == (0, 0)
-
-
-def test_a_lease_does_not_grow() -> None:
-    budget = Budget(10, 0, "no", "full")
-    budget.used = 5
-    lease = Lease(budget, 5)
-    lease.shrink(7)
-    assert budget.used == 5

@@ -226,18 +226,6 @@ def test_a_child_that_ignores_all_requests_to_end_is_killed():
     run_fast(main)
 
 
-def test_a_stop_that_is_cancelled_kills():
-    async def main():
-        life = Life()
-        await life.start("stubborn", timeout_s=1e9)
-        task = asyncio.create_task(life.child.stop())
-        await asyncio.sleep(0)
-        await cancel(task)
-        await until(lambda: gone(life.child.pid))
-
-    run_fast(main)
-
-
 async def test_where_pidfds_are_forbidden_a_thread_waits(monkeypatch):
     def forbidden(pid):
         raise PermissionError
@@ -247,16 +235,6 @@ async def test_where_pidfds_are_forbidden_a_thread_waits(monkeypatch):
     await life.start()
     os.kill(life.child.pid, signal.SIGKILL)
     await until(lambda: life.lost and gone(life.child.pid))
-    await life.child.stop()
-
-
-async def test_frames_in_pieces_and_frames_together_arrive_whole():
-    life = Life()
-    await life.start()
-    for number in range(200):
-        life.child.send(protocol.Encode(number, ["x" * 500] * 10, True))
-    await until(lambda: len(life.records) == 200)
-    assert [r.id for r in life.records] == list(range(200))
     await life.child.stop()
 
 

@@ -4,19 +4,15 @@ import asyncio
 import logging
 import math
 import os
-import pathlib
 import signal
-import subprocess
-import sys
 
 import pytest
-import uvloop
 
 from lean_ovms.config import Config
 from lean_ovms.engine import protocol
 from lean_ovms.engine.client import engine as engine_module
 from lean_ovms.engine.client.engine import FIRST_TRIES, EngineClient
-from lean_ovms.errors import BadRequest, EngineFailure, RequestTimeout, StartError, Unavailable
+from lean_ovms.errors import BadRequest, RequestTimeout, StartError, Unavailable
 from lean_ovms.types.engine import EngineStats
 from tests.engine.client.harness import command, read, run_fast, running, submit, until
 from tests.streams import pieces
@@ -91,21 +87,6 @@ async def test_a_reply_has_what_was_asked_for():
         plain.cancel()
 
 
-async def test_a_reader_that_comes_late_finds_all_in_one_piece():
-    async with running() as engine:
-        reply = await submit(engine, "count 50")
-        await until(lambda: reply.finished)
-        assert [[t.tokens for t in found] async for found in pieces(reply)] == [[list(range(50))]]
-
-
-async def test_many_replies_do_not_mix():
-    async with running() as engine:
-        replies = await asyncio.gather(*(submit(engine, f"count {n}") for n in range(1, 40)))
-        answers = await asyncio.gather(*map(read, replies))
-        assert [len(a[0][0]) for a in answers] == list(range(1, 40))
-        assert not engine.busy
-
-
 @pytest.mark.slow
 async def test_a_long_prompt_is_not_json(monkeypatch):
     """A million line breaks in JSON would block the event loop for 16 ms."""
@@ -122,23 +103,6 @@ async def test_a_long_prompt_is_not_json(monkeypatch):
             with pytest.raises(BadRequest, match="Unicode"):
                 await call
         assert not engine.busy
-
-
-async def test_a_refusal_is_raised_by_submit_as_it_was_sent():
-    async with running() as engine:
-        with pytest.raises(BadRequest, match="too long") as error:
-            await submit(engine, "refuse")
-        assert error.value.param == "prompt"
-        assert not engine.busy
-
-
-async def test_a_failure_comes_after_the_tokens_before_it():
-    async with running() as engine:
-        reply = await submit(engine, "fail")
-        found = pieces(reply)
-        assert [t.tokens for t in await anext(found)] == [[1]]
-        with pytest.raises(EngineFailure, match="out of KV blocks"):
-            await anext(found)
 
 
 @pytest.mark.parametrize("prompt", ["\ud800", [2**70]])
@@ -241,11 +205,6 @@ async def dies_at_once(engine):
     await engine.stop()
 
 
-async def test_an_engine_is_not_ready_before_it_is_started():
-    with pytest.raises(Unavailable, match="being loaded"):
-        await submit(EngineClient(Config(), command()), "count 1")
-
-
 # --- died later ---
 
 
@@ -288,38 +247,6 @@ async def test_a_child_that_dies_is_replaced_and_serves_again():
         again = await submit(engine, "count 2")
         assert again.id > first + 1
         assert await read(again) == {0: ([0, 1], [], "stop")}
-
-
-@pytest.mark.slow
-def test_a_killed_engine_during_eight_streams_gives_eight_errors_and_then_serves():
-    async def main():
-        async with running() as engine:
-            replies = [await submit(engine, "hang") for _ in range(8)]
-            os.kill(engine.pid, signal.SIGKILL)
-            for reply in replies:
-                await lost(read(reply))
-                reply.cancel()
-            await until(lambda: engine.state == "ready")
-            assert await read(await submit(engine, "count 1")) == {0: ([0], [], "stop")}
-
-    run_fast(main)
-
-
-@pytest.mark.slow
-def test_the_same_on_uvloop():
-    async def main():
-        async with running() as engine:
-            reply = await submit(engine, "hang")
-            os.kill(engine.pid, signal.SIGKILL)
-            await lost(read(reply))
-            await until(lambda: engine.state == "ready")
-            assert await read(await submit(engine, "count 1")) == {0: ([0], [], "stop")}
-
-    loop = uvloop.new_event_loop()
-    try:
-        loop.run_until_complete(main())
-    finally:
-        loop.close()
 
 
 @pytest.mark.slow
@@ -526,16 +453,6 @@ async def test_an_engine_that_was_stopped_does_not_start():
     assert engine.state == "stopped"
 
 
-async def test_a_start_that_is_given_up_leaves_no_process():
-    engine = EngineClient(Config(), command("hang"))
-    task = asyncio.create_task(engine.start())
-    await until(lambda: engine.pid)
-    pid = engine.pid
-    await cancel(task)
-    await engine.stop()
-    assert gone(pid)
-
-
 # --- with the real child, on the fake pipeline ---
 
 
@@ -562,54 +479,3 @@ async def test_the_real_child_serves_dies_and_is_replaced():
         pid = engine.pid
         await engine.stop()
     assert gone(pid)
-
-
-@pytest.mark.slow
-def test_the_real_child_that_hangs_in_a_step_is_replaced():
-    async def main():
-        engine = EngineClient(Config(fake_engine=True, engine_watchdog_s=30.0, engine_load_timeout_s=1e9))
-        await engine.start()
-        try:
-            await lost(submit_and_read(engine, "<|hang|>"))
-            await until(lambda: engine.state == "ready")
-            assert await engine.encode(["a"], False) == [[97]]
-        finally:
-            await engine.stop()
-
-    run_fast(main, 60.0)
-
-
-@pytest.mark.slow
-async def test_a_model_that_is_not_there_is_reported_by_the_real_child(tmp_path):
-    engine = EngineClient(Config(model_path=str(tmp_path / "nothing")))
-    with pytest.raises(StartError) as error:
-        await engine.start()
-    assert "nothing" in str(error.value)
-    assert "Traceback" not in str(error.value)
-    await engine.stop()
-
-
-PARENT = """
-import asyncio
-from lean_ovms.config import Config
-from lean_ovms.engine.client.engine import FIRST_TRIES, EngineClient
-
-async def main():
-    engine = EngineClient(Config(fake_engine=True))
-    await engine.start()
-    print(engine.pid, flush=True)
-    await asyncio.sleep(60)
-
-asyncio.run(main())
-"""
-
-
-@pytest.mark.slow
-async def test_the_real_child_does_not_outlive_a_killed_parent():
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, env=environment)
-    with parent:
-        pid = int(parent.stdout.readline())
-        assert not gone(pid)
-        parent.kill()
-    await until(lambda: gone(pid) or pathlib.Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z")

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
 import sys
 from collections.abc import Iterator
 from io import FileIO
@@ -201,37 +200,6 @@ async def test_a_child_that_is_stopped_after_its_pipe_has_ended_has_crashed(capl
             reap()
             await stopping
     assert f"engine {found.pid} is gone: killed by SIGABRT; its last output: terminate called" in caplog.messages
-
-
-async def test_a_full_pipe_does_not_stop_the_child(caplog: pytest.LogCaptureFixture) -> None:
-    async with child() as (found, _):
-        records: list[protocol.Record] = []
-        found._deliver = records.extend
-        for number in range(20):
-            found.send(protocol.Encode(number, ["print", "x" * 60_000], True))
-        await until(lambda: len(records) == 20)
-
-
-async def test_what_faulthandler_prints_in_the_real_child_is_one_record(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("PYTHONFAULTHANDLER", "1")
-    engine = EngineClient(Config(fake_engine=True))
-    with caplog.at_level("INFO"):
-        try:
-            await engine.start()
-            pid = engine.pid
-            assert pid
-            os.kill(pid, signal.SIGSEGV)
-            await until(lambda: any("is gone" in message for message in caplog.messages))
-        finally:
-            await engine.stop()
-    [record] = [record for record in caplog.records if record.name == "lean_ovms.engine.output"]
-    assert record.levelname == "ERROR"
-    assert record.message.startswith(f"engine {pid}: Fatal Python error: Segmentation fault\n    ")
-    assert " in serve\n" in record.message
-    assert f"engine {pid} is gone: killed by SIGSEGV; its last output: Fatal Python error" in caplog.text
-    assert "Fatal" not in capfd.readouterr().err
 
 
 NATIVE = """

@@ -38,17 +38,6 @@ async def pushed(reply, is_open=True):
     return gate
 
 
-async def test_what_came_before_there_is_a_sink_is_pushed_to_it_at_once(room):
-    reply = room.accepted()
-    assert not reply.finished
-    room.deliver([Tokens(reply.id, 0, [1], None, "stop")])
-    assert reply.finished
-    assert not room.busy
-    gate = await pushed(reply)
-    assert gate.pieces == [[Tokens(1, 0, [1], None, "stop")]]
-    await gate.task
-
-
 async def test_what_comes_while_the_sink_is_paused_is_merged_per_sequence(room):
     reply = room.accepted(2)
     gate = await pushed(reply, is_open=False)
@@ -76,12 +65,6 @@ async def test_tokens_of_a_frame_are_pushed_in_the_turn_in_which_it_comes(room):
     await gate.task
 
 
-async def test_an_empty_final_keeps_the_logprobs_that_came_before(room):
-    reply = room.accepted()
-    room.deliver([Tokens(reply.id, 0, [1], [-1.0], None), Tokens(reply.id, 0, [], None, "stop")])
-    assert (await pushed(reply)).pieces == [[Tokens(reply.id, 0, [1], [-1.0], "stop")]]
-
-
 async def test_a_sequence_that_does_not_come_ends_unseen(room):
     gate = await pushed(reply := room.accepted(3))
     room.deliver([Tokens(reply.id, 0, [1], None, "stop"), *[Tokens(reply.id, i, [], None, "absent") for i in (1, 2)]])
@@ -90,39 +73,11 @@ async def test_a_sequence_that_does_not_come_ends_unseen(room):
     assert (reply.absent, room.busy) == (2, False)
 
 
-async def test_when_no_sequence_comes_nothing_is_pushed(room):
-    gate = await pushed(reply := room.accepted())
-    room.deliver([Tokens(reply.id, 0, [], None, "absent")])
-    await gate.task
-    assert (gate.pieces, reply.absent, room.busy) == ([], 1, False)
-
-
-async def test_steps_that_come_at_once_are_pushed_once_and_only_where_they_belong(room):
-    mine, other = room.accepted(), room.accepted()
-    first, second = await pushed(mine), await pushed(other)
-    room.deliver([Tokens(mine.id, 0, [1], None, None), Tokens(mine.id, 0, [2], None, None)])
-    assert [[t.tokens for t in found] for found in first.pieces] == [[[1, 2]]]
-    assert second.pieces == []
-
-
 async def test_after_its_cancellation_nothing_is_pushed(room):
     gate = await pushed(reply := room.accepted())
     await cancel(gate.task)
     room.deliver([Tokens(reply.id, 0, [1], None, None)])
     assert gate.pieces == []
-
-
-@pytest.mark.parametrize("is_open", [True, False])
-async def test_an_error_comes_after_what_came_before_it(is_open, room):
-    gate = await pushed(reply := room.accepted(), is_open)
-    room.deliver([Tokens(reply.id, 0, [1], None, None)])
-    room.deliver([protocol.Failed(reply.id, EngineFailure("out of memory").to_wire())])
-    gate.open()
-    with pytest.raises(EngineFailure, match="out of memory"):
-        await gate.task
-    assert [[t.tokens for t in found] for found in gate.pieces] == [[[1]]]
-    assert reply.finished
-    assert not room.busy
 
 
 async def test_an_error_of_no_known_class_is_a_failure_of_the_engine(room):
@@ -146,28 +101,6 @@ async def test_what_the_sink_raises_ends_the_request_and_no_other(reason, room):
     assert room.busy == (reason is None)  # with the other request
 
 
-async def test_a_cancelled_sequence_is_never_seen_again_and_the_others_go_on(room):
-    gate = await pushed(reply := room.accepted(2), is_open=False)
-    room.deliver([Tokens(reply.id, 0, [1], None, None), Tokens(reply.id, 1, [2], None, None)])
-    reply.cancel(0)
-    reply.cancel(0)
-    room.deliver([Tokens(reply.id, 0, [3], None, "stop"), Tokens(reply.id, 1, [4], None, "stop")])
-    assert room.sent == [protocol.Cancel(reply.id, 0)]
-    gate.open()
-    await gate.task
-    assert gate.pieces == [[Tokens(reply.id, 1, [2, 4], None, "stop")]]
-
-
-async def test_cancelling_every_sequence_ends_the_reply(room):
-    gate = await pushed(reply := room.accepted(2))
-    reply.cancel(1)
-    assert not reply.finished
-    reply.cancel(0)
-    assert reply.finished
-    await gate.task
-    assert not room.busy
-
-
 async def test_a_sequence_that_its_own_tokens_end_is_cancelled_while_they_are_pushed(room):
     reply, seen = room.accepted(), []
 
@@ -184,14 +117,6 @@ async def test_a_sequence_that_its_own_tokens_end_is_cancelled_while_they_are_pu
     assert room.sent == [protocol.Cancel(reply.id, 0)]
 
 
-@pytest.mark.parametrize("index", [5, -1])
-async def test_cancelling_a_sequence_that_is_not_there_does_nothing(index, room):
-    reply = room.accepted(2)
-    reply.cancel(index)
-    assert room.sent == []
-    assert not reply.finished
-
-
 async def test_cancel_is_sent_once_and_drops_what_is_not_pushed(room):
     gate = await pushed(reply := room.accepted(), is_open=False)
     room.deliver([Tokens(reply.id, 0, [1], None, None)])
@@ -203,14 +128,6 @@ async def test_cancel_is_sent_once_and_drops_what_is_not_pushed(room):
     assert gate.pieces == []
 
 
-async def test_cancel_after_the_last_final_sends_nothing(room):
-    reply = room.accepted()
-    room.deliver([Tokens(reply.id, 0, [1], None, "stop")])
-    reply.cancel()
-    assert room.sent == []
-    assert (await pushed(reply)).pieces == []
-
-
 async def test_abort_cancels_in_the_engine_and_raises_its_error(room):
     gate = await pushed(reply := room.accepted(2))
     reply.abort(RequestTimeout("too long"))
@@ -220,28 +137,6 @@ async def test_abort_cancels_in_the_engine_and_raises_its_error(room):
     reply.abort(RequestTimeout("again"))
     reply.cancel()
     assert len(room.sent) == 1
-
-
-async def test_abort_after_the_end_changes_nothing(room):
-    gate = await pushed(reply := room.accepted(), is_open=False)
-    room.deliver([Tokens(reply.id, 0, [1], None, "stop")])
-    reply.abort(RequestTimeout("too late"))
-    gate.open()
-    await gate.task
-    assert [t.reason for found in gate.pieces for t in found] == ["stop"]
-
-
-@pytest.mark.parametrize("index", [-1, 1, 99])
-async def test_a_sequence_that_nobody_asked_for_is_dropped(index, room):
-    gate = await pushed(reply := room.accepted())
-    room.deliver([Tokens(reply.id, index, [1], None, "stop")])
-    assert gate.pieces == []
-
-
-async def test_a_second_final_of_a_sequence_is_dropped(room):
-    reply = room.accepted(2)
-    room.deliver([Tokens(reply.id, 0, [1], None, "stop"), Tokens(reply.id, 0, [2], None, "length")])
-    assert (await pushed(reply)).pieces == [[Tokens(reply.id, 0, [1], None, "stop")]]
 
 
 async def test_the_progress_of_the_prompt_is_pushed_without_tokens_or_with_the_next_ones(room):

@@ -5,7 +5,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lean_ovms.engine.generation.admission_policy import MAX_PASSES, MIN_RUN_STEPS
-from lean_ovms.engine.protocol import Tokens
 from tests.engine.rig import Rig, queue_limits
 
 SLOTS = 8
@@ -86,17 +85,6 @@ def test_256_single_requests_do_not_keep_another_client_waiting_either():
     assert turns_until_first_token(rig, polite) <= 2
 
 
-@pytest.mark.slow
-def test_every_one_of_many_polite_requests_starts_soon():
-    rig = make()
-    hostile(rig)
-    rig.turn(MIN_RUN_STEPS)
-    for _ in range(30):
-        polite = rig.submit("hello", client="polite", max_tokens=5)
-        assert turns_until_first_token(rig, polite) <= MIN_RUN_STEPS + 3
-        rig.turn(8)
-
-
 def test_those_who_gave_way_continue_and_say_the_same():
     rig = make(slots=2)
     texts = ["abcd", "efgh", "ijkl"]
@@ -127,27 +115,6 @@ def test_two_clients_with_much_work_share_the_slots_and_then_the_tokens():
     assert served["a"] == pytest.approx(served["b"], rel=0.2)
 
 
-@pytest.mark.slow
-def test_no_client_waits_for_more_than_a_few_admissions_of_others():
-    rig = make(slots=4)
-    started = starts(rig)
-    for i in range(120):
-        for client in "abc":
-            rig.submit(f"{client} {i}", client=client, ignore_eos=True, max_tokens=3 + 2 * (ord(client) - ord("a")))
-    rig.run()
-    order = [request.client for request in started]
-    last = dict.fromkeys("abc", 0)
-    rest = {name: order.count(name) for name in "abc"}
-    for place, name in enumerate(order):
-        if place - last[name] > 4 * 3:
-            raise AssertionError(f"{name} waited for {place - last[name]} admissions, {order}")
-        last[name] = place
-        rest[name] -= 1
-        for other in "abc":  # a client without further work waits for nobody
-            if not rest[other]:
-                last[other] = len(order)
-
-
 def test_a_client_that_comes_back_has_saved_nothing_up():
     rig = make(slots=1)
     rig.ask("rest", client="a", ignore_eos=True, max_tokens=500)
@@ -163,15 +130,6 @@ def test_a_client_that_comes_back_has_saved_nothing_up():
 
 
 # --- within a client
-
-
-@pytest.mark.slow
-def test_a_large_request_gives_way_to_a_small_one_of_the_same_client():
-    rig = make()
-    hostile(rig)
-    rig.turn(MIN_RUN_STEPS + 2)
-    small = rig.submit("hello", client="hostile", group=2, max_tokens=5)
-    assert turns_until_first_token(rig, small) <= 2
 
 
 def test_requests_of_one_client_run_in_their_order():
@@ -192,16 +150,6 @@ def test_the_lower_priority_starts_first_among_one_clients_requests():
     assert [request.id for request in started][1:] == [early, usual, late]
 
 
-def test_a_priority_gives_nothing_against_other_clients():
-    rig = make(slots=1)
-    started = starts(rig)
-    for i in range(4):
-        rig.submit("x", client="pushy", max_tokens=2, priority=-i)
-    rig.submit("x", client="other", max_tokens=2)
-    rig.run()
-    assert [request.client for request in started].index("other") <= 1
-
-
 def test_a_priority_orders_all_clients_requests_with_the_option():
     rig = Rig(limits=queue_limits(99), running=1, priority_across_clients=True)
     started = starts(rig)
@@ -219,16 +167,6 @@ def test_a_higher_priority_does_not_give_way_across_clients_with_the_option():
     rig.submit("x", client="b", max_tokens=2)
     rig.turn(50)
     assert {s.request.id for s in rig.scheduler.running} == set(urgent)
-
-
-def test_the_least_urgent_is_preempted_first_when_the_cache_is_full():
-    rig = Rig(blocks=6)
-    rig.submit("ab" * 20, ignore_eos=True, max_tokens=120, priority=1)
-    rig.turn()
-    rig.submit("cd" * 20, ignore_eos=True, max_tokens=120)
-    rig.run()
-    order = [r.id for f in rig.transport.frames for r in f if isinstance(r, Tokens) and r.reason]
-    assert order == [2, 1]
 
 
 # --- KV blocks

@@ -24,13 +24,6 @@ def submit(text, count=1, **fields):
     return replace(made, **fields)
 
 
-def test_text_and_images_become_an_image_prompt():
-    image_prompt = image_prompts.parse(
-        submit("a <ov_genai_image_1> b <ov_genai_image_0>", 2, add_special_tokens=True), 100, 100
-    )
-    assert image_prompt == ImagePrompt("a <ov_genai_image_1> b <ov_genai_image_0>", True, (Image(4, 5, PIXELS),) * 2)
-
-
 def test_a_video_has_the_pixels_of_all_its_frames():
     record = submit("<ov_genai_image_0>", pixels=[2 * PIXELS], image_times=[[3.0, 0.0, 1.5]])
     [video] = image_prompts.parse(record, 100, 100).images

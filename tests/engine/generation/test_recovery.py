@@ -33,17 +33,6 @@ def test_a_request_at_fault_that_runs_alone_is_blamed_at_once():
     assert rig.stats().recoveries == 1
 
 
-def test_the_bystanders_resume_all_at_once():
-    rig = Rig()
-    neighbours(rig)
-    rig.turn(3)
-    rig.submit("<|raise|>")
-    rig.turn(2)
-    assert len(rig.scheduler.running) == 7
-    assert len(rig.scheduler.suspects) == 1
-    rig.run()
-
-
 def test_a_request_at_fault_that_comes_together_with_others_is_found_by_trials_of_one_at_a_time():
     rig = Rig()
     first = neighbours(rig, 3)
@@ -54,25 +43,6 @@ def test_a_request_at_fault_that_comes_together_with_others_is_found_by_trials_o
     assert {i: rig.answer(i).text() for i in (first | rest)} == first | rest
     assert rig.stats().recoveries == 2
     assert not rig.scheduler.suspects
-
-
-def test_several_requests_at_fault_are_found_one_after_the_other():
-    rig = Rig()
-    texts = neighbours(rig, 3)
-    faulty = [rig.submit("<|raise|>" + str(i)) for i in range(4)]
-    rig.run()
-    assert all(rig.answer(c).failed for c in faulty)
-    assert {i: rig.answer(i).text() for i in texts} == texts
-
-
-def test_a_request_at_fault_of_several_sequences_fails_as_a_whole_and_once():
-    rig = Rig()
-    texts = neighbours(rig, 2)
-    at_fault = rig.submit("<|raise|>", n=3, seeds=(1, 2, 3), temperature=1.0)
-    rig.run()
-    assert rig.answer(at_fault).failed
-    assert {i: rig.answer(i).text() for i in texts} == texts
-    assert not rig.backend.requests
 
 
 def test_newcomers_wait_while_suspects_are_tried():
@@ -111,12 +81,3 @@ def test_suspects_that_are_cancelled_hold_nobody_up():
 )
 def test_only_the_last_line_of_the_engines_messages_is_kept(text, line):
     assert last_line(RuntimeError(text)) == line
-
-
-def test_no_word_of_the_exception_reaches_the_client():
-    rig = Rig()
-    request = rig.submit("<|raise|>")
-    rig.run()
-    told = " ".join(str(part) for part in rig.answer(request).failed)
-    assert "scripted" not in told
-    assert "cpp" not in told

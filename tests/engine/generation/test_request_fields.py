@@ -67,41 +67,7 @@ def test_every_token_has_its_alternatives_up_to_the_end(speculative):
     assert [[i for i, _ in top] for top in named.top[0]] == [[9, 7]] * 3
 
 
-def test_a_preempted_text_has_the_rest_of_its_alternatives():
-    rig = Rig()
-    request = rig.submit("abcdef", logprobs=True, top_logprobs=1)
-    rig.turn(3)
-    [sequence] = rig.scheduler.running
-    rig.scheduler.preempt(sequence)
-    rig.run()
-    answer = rig.answer(request)
-    assert answer.text() == "abcdef"
-    assert [top[0][0] for top in answer.top[0]] == answer.tokens[0]
-
-
-def test_a_prompt_is_scored_with_alternatives_in_company_though_it_is_in_the_prefix_cache():
-    rig = Rig(prefix_caching=True, block_size=2)
-    rig.ask("abc", max_tokens=1)
-    other = rig.submit("other", max_tokens=50, ignore_eos=True)
-    rig.turn(2)
-    scored = rig.submit("abc", prompt_logprobs=True, prompt_top_logprobs=1, n=2, seeds=(1, 2))
-    rig.turn(2)
-    answer = rig.answer(scored)  # it did not wait until the other had finished
-    assert answer.prompt_logprobs[0] is None
-    assert answer.prompt_ranks == [1, 1]
-    for token, value, top in zip(b"bc", answer.prompt_logprobs[1:], answer.prompt_top, strict=True):
-        assert [value] == scripted_logprobs(token, [token])
-        assert_alternatives(top, token, 1)
-    assert not rig.answer(other).reasons
-    rig.run()
-
-
-def test_beams_have_alternatives_and_come_behind_the_prompts_log_probabilities():
-    answer = Rig().ask("abc", prompt_logprobs=True, logprobs=True, top_logprobs=2, beams=3, n=2)
-    assert len(answer.prompt_logprobs) == 3
-    assert answer.text(0) == "abc"
-    for index in (0, 1):
-        assert len(answer.top[index]) == len(answer.tokens[index])
+def test_genais_beams_have_no_log_probabilities_of_the_prompt():
     refused = Rig(FakePipeline()).ask("abc", prompt_logprobs=True, logprobs=True, beams=3).refused
     assert "combined with beam search" in refused[1]
 
@@ -260,15 +226,3 @@ def test_the_time_of_a_prompt_needs_no_capability_and_does_not_count_the_queue()
     rig.run()
     assert (rig.answer(first).prefill_ms, rig.answer(second).prefill_ms) == (0.0, 0.0)
     assert rig.answer(second).progress == []
-
-
-def test_a_prompt_that_is_computed_again_is_reported_once():
-    rig = Rig()
-    request = rig.submit("abcdef", report_progress=True)
-    rig.turn(3)
-    [sequence] = rig.scheduler.running
-    rig.scheduler.preempt(sequence)
-    rig.run()
-    answer = rig.answer(request)
-    assert answer.text() == "abcdef"
-    assert [record.tokens for record in answer.progress] == [6]

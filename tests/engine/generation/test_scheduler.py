@@ -30,32 +30,6 @@ def test_a_request_is_booked_with_what_it_holds_now_and_not_with_what_it_may_bec
     assert rig.stats().kv_blocks_used == 2
 
 
-@pytest.mark.slow
-def test_more_work_than_cache_is_all_done_in_turns():
-    rig = Rig(blocks=10)
-    texts = [chr(97 + i) * 40 for i in range(12)]
-    ids = [rig.submit(text, ignore_eos=True, max_tokens=150) for text in texts]
-    run_watching(rig)
-    for text, request in zip(texts, ids, strict=True):
-        assert rig.answer(request).text() == text[0] * 150
-    assert rig.stats().preemptions > 0
-    assert rig.stats().kv_blocks_used == 0
-
-
-def test_the_newest_is_preempted_and_the_client_sees_nothing_of_it():
-    rig = Rig(blocks=6)
-    old = rig.submit("ab" * 20, ignore_eos=True, max_tokens=120, logprobs=True)
-    rig.turn()
-    new = rig.submit("cd" * 20, ignore_eos=True, max_tokens=120, logprobs=True)
-    run_watching(rig)
-    assert rig.stats().preemptions >= 1
-    assert rig.answer(old).text() == "ab" * 60
-    assert rig.answer(new).text() == "cd" * 60
-    assert len(rig.answer(new).logprobs[0]) == 120
-    order = [r.id for f in rig.transport.frames for r in f if isinstance(r, Tokens) and r.reason]
-    assert order == [old, new]
-
-
 def test_a_long_prompt_is_not_overtaken_for_ever_by_short_ones():
     rig = Rig(blocks=10)
     rig.submit("ab" * 80, ignore_eos=True, max_tokens=60)
@@ -67,29 +41,6 @@ def test_a_long_prompt_is_not_overtaken_for_ever_by_short_ones():
     run_watching(rig)
     first = next(r for f in rig.transport.frames for r in f if isinstance(r, Tokens) and r.id in (long, short))
     assert first.id == long
-
-
-def test_max_num_seqs_is_kept_by_the_queue():
-    rig = Rig(limits=queue_limits(99), running=3)
-    for _ in range(10):
-        rig.submit("hello")
-    most = 0
-    while not rig.backend.idle or rig.transport.inbox:
-        rig.turn()
-        most = max(most, rig.stats().running)
-    assert most == 3
-
-
-def test_running_sequences_leave_some_of_every_step_to_prompts():
-    rig = Rig(step_tokens=16, limits=queue_limits(99), running=64)
-    for _ in range(30):
-        rig.submit("hello", ignore_eos=True, max_tokens=50)
-    rig.turn(10)
-    assert rig.stats().running == 12
-
-
-def test_one_sequence_always_runs_however_small_the_step():
-    assert Rig(step_tokens=1).ask("hello").text() == "hello"
 
 
 PREFIX = "the same beginning of more than thirty-two characters, "

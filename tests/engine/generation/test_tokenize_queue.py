@@ -108,21 +108,14 @@ def test_a_text_beyond_the_context_is_refused_by_its_beginning(rig):
     assert [len(text) for text in rig.long_text_encoder.texts] == [8000]
 
 
-def test_truncation_is_as_for_short_texts(rig):
-    long = rig.submit(LONG + "abc", truncate=3, max_tokens=3)
+@pytest.mark.parametrize(("text", "side"), [(LONG + "abc", "left"), ("abc" + 8 * LONG, "right")])
+def test_truncation_is_as_for_short_texts(rig, text, side):
+    long = rig.submit(text, truncate=3, truncation_side=side, max_tokens=3)
     rig.turn()
     rig.finish_text()
     rig.run()
     assert rig.answer(long).text() == "abc"
     assert rig.long_text_encoder.learnt == []
-
-
-def test_truncation_from_the_right_keeps_the_beginning(rig):
-    long = rig.submit("abc" + 8 * LONG, truncate=3, truncation_side="right", max_tokens=3)
-    rig.turn()
-    rig.finish_text()
-    rig.run()
-    assert rig.answer(long).text() == "abc"
 
 
 def test_a_cancelled_request_is_not_started(rig):

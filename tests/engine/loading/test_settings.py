@@ -2,7 +2,6 @@
 
 import json
 import os
-from dataclasses import replace
 
 import pytest
 
@@ -92,10 +91,6 @@ def test_nested_text_configs_are_found(tmp_path):
 @pytest.mark.parametrize("value", [0, -1, True, "8192", None, 1.5])
 def test_a_context_that_is_no_count_is_passed_over(value):
     assert model_config.context_length({"max_position_embeddings": value, "seq_length": 77}) == 77
-
-
-def test_a_sliding_window_is_no_context_length():
-    assert model_config.context_length({"sliding_window": 128}) == 0
 
 
 # --- plan
@@ -247,11 +242,6 @@ def test_an_answer_that_does_not_depend_on_the_batch_excludes_other_precisions(m
         settings.resolve(model(QWEN, batch_invariant=True, **options), GB)
 
 
-def test_device_properties_pass_through(model):
-    asked = model(QWEN, plugin_config='{"DEVICE_PROPERTIES": {"NPU": {"MAX_PROMPT_LEN": 256}}}')
-    assert settings.resolve(asked, GB).properties["DEVICE_PROPERTIES"] == {"NPU": {"MAX_PROMPT_LEN": 256}}
-
-
 @pytest.mark.parametrize("text", ["{", "[]", "1", "null"])
 def test_a_plugin_config_that_is_no_object_stops_the_start(model, text):
     with pytest.raises(StartError, match="--plugin_config"):
@@ -259,7 +249,3 @@ def test_a_plugin_config_that_is_no_object_stops_the_start(model, text):
 
 
 # --- memory
-
-
-def test_a_plan_can_be_changed_for_a_test(model):
-    assert replace(settings.resolve(model(QWEN), GB), blocks=7).blocks == 7

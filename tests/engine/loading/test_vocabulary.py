@@ -333,13 +333,13 @@ def test_a_broken_file_is_like_none(tmp_path, xml):
     assert vocabulary.build(tmp_path, Decoder()).exact
 
 
+# --- the real thing ------------------------------------------------------------------------------------------------
+
+
 def test_a_short_data_file_is_like_none(tmp_path):
     path = graph(tmp_path, PLAIN, ("FuzeRagged",), VALIDATE)
     (path / "openvino_detokenizer.bin").write_bytes(b"\0" * 10)
     assert vocabulary.build(tmp_path, Decoder()).exact
-
-
-# --- the real thing ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module", params=[DEMO_MODEL, LLAMA_SP], ids=["byte level", "byte fallback"])
@@ -409,18 +409,6 @@ def test_a_tokenizer_that_cleans_up_spaces_has_an_exact_table(cleaning):
         detokenizer = Detokenizer(found, True)
         shown = "".join([detokenizer.feed([token]) for token in row]) + detokenizer.flush()
         assert shown == text, row
-
-
-@pytest.mark.model
-@pytest.mark.parametrize(
-    "text", ["Hello, world", " leading", "🙂 日本語 Łódź", "a\n\n\tb", "naïve café", "👩‍👩‍👧 e\u0301", "<|im_end|>"]
-)
-def test_text_comes_back_as_the_engine_brings_it(real, text):
-    tokenizer, found = real
-    tokens = [int(t) for t in tokenizer.encode(text, add_special_tokens=False).input_ids.data[0]]
-    detokenizer = Detokenizer(found, True)
-    shown = "".join([detokenizer.feed([token]) for token in tokens]) + detokenizer.flush()
-    assert shown == tokenizer.decode(tokens)
 
 
 def _is_text(piece: bytes) -> bool:

@@ -1,6 +1,5 @@
 """The paged engine and openvino_genai give the same greedy tokens, beams and log probabilities with the demo model."""
 
-import json
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -19,9 +18,8 @@ from lean_ovms.errors import StartError
 from lean_ovms.features.genai_pipelines.child.continuous import ContinuousPipeline
 from lean_ovms.features.lora import modules as lora_modules
 from lean_ovms.features.structured_output.child.genai.compiler import stand_in
-from lean_ovms.types import SamplingParams
 from tests.engine.paged.harness import Driver, Params
-from tests.engine.real import EXACT, QUESTIONS, chat, generate, load
+from tests.engine.real import EXACT, QUESTIONS, chat, load
 from tests.engine.rig import Rig
 from tests.makers.make_lora import make
 
@@ -142,13 +140,6 @@ def test_what_is_wrong_with_a_network_is_said_before_what_is_wrong_with_its_toke
         PagedModel(open_weights(tmp_path / "openvino_model.xml"), "CPU", {}, while_compiling=fail)
 
 
-def test_a_network_without_a_last_projection_is_refused(tmp_path):
-    """Such a network would compute logits for every token of a prompt."""
-    ov.save_model(stand_in(64), tmp_path / "openvino_model.xml")
-    with pytest.raises(NotPageable, match="last projection"):
-        PagedModel(open_weights(tmp_path / "openvino_model.xml"), "CPU", {})
-
-
 @pytest.mark.parametrize(("keys", "values"), [("u8", "u4"), ("u4", "u4")])
 def test_choices_share_a_prompt_whose_keys_and_values_are_packed(keys, values):
     pipe = load(
@@ -180,23 +171,6 @@ def test_beams_are_the_same(paged, genai, penalty):
         asked = {"beams": 4, "n": 4, "length_penalty": penalty, "max_tokens": 16}
         both = [Rig(pipeline=pipe).ask(chat(question), **asked).tokens for pipe in (genai, paged)]
         assert both[0] == both[1]
-
-
-def test_log_probabilities_are_the_same(paged, genai):
-    asked = {"max_tokens": 12, "ignore_eos": True, "logprobs": True}
-    found = [Rig(pipeline=pipe).ask(chat(QUESTIONS[1]), **asked).logprobs[0] for pipe in (genai, paged)]
-    assert len(found[0]) == 12
-    assert found[0] == pytest.approx(found[1], abs=1e-4)
-
-
-def test_an_echo_is_the_same_with_a_warm_cache_as_openvino_genais_without(paged, engine):
-    dice = random.Random(5)
-    tokens = [dice.randrange(3, 2000) for _ in range(300)]
-    asked = {"max_tokens": 2, "ignore_eos": True, "prompt_logprobs": True}
-    found = [Rig(pipeline=pipe).ask(tokens, **asked).prompt_logprobs[1:] for pipe in (engine, paged, paged)]
-    assert len(found[0]) == 299
-    assert found[0] == pytest.approx(found[1], abs=2e-3)
-    assert found[1] == pytest.approx(found[2], abs=1e-4)
 
 
 def test_a_model_that_drafts_for_itself_is_right_every_time(paged):
@@ -257,28 +231,6 @@ class Counted:
 
     def get_output_tensor(self, index):
         return self._request.get_output_tensor(index)
-
-
-def test_requests_with_a_grammar_and_others_together(paged):
-    """JSON that ends by itself, together with a request without a grammar."""
-    form = {"type": "grammar", "grammar": 'root ::= "{" ("\\"a\\": " [0-9]{1,3})? "}"'}
-    tag = json.dumps({"type": "structural_tag", "format": form})
-    tokens = paged.encode(chat("Give me JSON."), False)
-    ends = frozenset(paged.info.eos_token_ids)
-    fields = {"prompt": tokens, "max_tokens": 40, "stops": ends, "constraint": tag}
-    hot = [(SamplingParams(temperature=1.5, seeds=(i,)), fields) for i in range(4)]
-    *replies, plain = generate(paged, *hot, (SamplingParams(temperature=0.0), {"prompt": tokens, "max_tokens": 10}))
-    texts = [paged.decode(reply.tokens[0], True) for reply in replies]
-    assert all(json.loads(text).keys() <= {"a"} for text in texts)
-    assert len(plain.tokens[0]) == 10
-
-
-def test_penalties_have_the_sign_of_the_definition(paged):
-    """openvino_genai raises negative logits with a penalty; here a large one prevents every token from occurring
-    twice."""
-    asked = {"max_tokens": 30, "ignore_eos": True}
-    penalised = Rig(pipeline=paged).ask(QUESTION, **asked, frequency_penalty=2.0, presence_penalty=2.0)
-    assert len(set(penalised.tokens[0])) > len(set(Rig(pipeline=paged).ask(QUESTION, **asked).tokens[0]))
 
 
 def test_the_cache_is_as_large_as_the_option():

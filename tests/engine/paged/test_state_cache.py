@@ -108,14 +108,6 @@ def test_a_beginning_that_several_share_stays_longer_than_what_is_behind_it():
     assert {1, 11} <= {*kept(cache)}
 
 
-def test_a_beginning_that_is_not_used_any_more_is_replaced_at_last():
-    cache = StateCache(3)
-    checkpoint(cache, [1], "shared")
-    for serial in range(2, 6):
-        checkpoint(cache, [serial])
-    assert kept(cache) == [3, 4, 5]
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_no_slot_is_lost_written_by_two_or_changed_behind_a_checkpoint(seed):
     """The test records what was written to each slot, and compares."""
@@ -174,7 +166,7 @@ def asked_of(made, ids, **fields):
 
 
 @pytest.mark.parametrize("asked", KINDS, ids=range(len(KINDS)))
-@pytest.mark.parametrize("length", [1, 3, 4, 5, 31, 32, 33, 100])
+@pytest.mark.parametrize("length", [1, 4, 33, 100])
 @pytest.mark.slow
 def test_a_text_is_what_the_definition_says_with_an_empty_cache_and_with_a_full_one(asked, length):
     made = hybrid()
@@ -309,16 +301,6 @@ def test_a_block_that_leaves_the_cache_takes_its_checkpoint_along():
     made.blocks.clear_cache()
     assert not made.states.checkpoints
     assert sorted(made.states._free) == list(range(made.states.total))
-
-
-def test_draft_tokens_save_steps_and_change_nothing():
-    ids, counts = [1, 2, 3, 4, 5, 6, 7, 0] * 4, []
-    for lookahead in (0, 4):
-        made = hybrid()
-        request = made.add(ids, Params(max_tokens=40, lookahead=lookahead))
-        assert run(made, request) == [alone(ids, Params(max_tokens=40))]
-        counts.append(made.steps)
-    assert counts[1] < counts[0]
 
 
 @pytest.mark.slow

@@ -18,7 +18,6 @@ from types import SimpleNamespace
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.engine.generation.fake_tokenizer import EOS
 from lean_ovms.engine.loading import vocabulary
 from lean_ovms.engine.paged.parts import NoGrammars
 from lean_ovms.engine.protocol import (
@@ -26,11 +25,8 @@ from lean_ovms.engine.protocol import (
     Decoder,
     Load,
     LoadFailed,
-    Ping,
-    Pong,
     Prefilled,
     Ready,
-    Refused,
     Submit,
     Tokens,
     encode,
@@ -131,17 +127,6 @@ def gone(pid):
         return True
 
 
-@pytest.mark.slow
-def test_ready_has_the_model_and_its_vocabulary():
-    with child(fake_engine=True) as found:
-        ready = found.next()
-        assert isinstance(ready, Ready)
-        assert len(ready.pieces) == ready.info["vocab_size"]
-        assert ready.pieces[0xE4].encode("latin-1") == b"\xe4"
-        assert ready.special[0] == EOS
-        assert ready.exact is True
-
-
 def test_it_generates_and_exits_with_0_when_the_pipe_closes(fake):
     fake.submit("hello")
     assert bytes(fake.answer()[:-1]) == b"hello"
@@ -161,12 +146,6 @@ def test_a_pipe_that_closes_before_the_first_frame_is_no_error():
         assert found.close() == 0
 
 
-def test_frames_in_any_cut_are_understood(fake):
-    for byte in encode([Ping(1), Ping(2)]):
-        fake.socket.sendall(bytes([byte]))
-    assert [fake.next().id for _ in range(2)] == [1, 2]
-
-
 def test_control_c_in_the_terminal_does_not_end_it(fake):
     fake.process.send_signal(signal.SIGINT)
     fake.submit("hello")
@@ -179,25 +158,6 @@ def test_a_service_managers_stop_does_not_end_it_before_the_front_end_has_draine
     fake.submit("hello")
     fake.answer()
     assert fake.close() == 0
-
-
-def test_idle_it_uses_no_cpu(fake):
-    fake.submit("hello")
-    fake.answer()
-    end = time.monotonic() + GRACE_S
-    used_s = -1.0
-    while used_s != (used_s := cpu_s(fake.process.pid)):  # it may still be busy with the end of the answer
-        assert time.monotonic() < end, "it is never idle"
-        time.sleep(0.3)
-    fake.send(Ping(1))
-    assert isinstance(fake.next(), Pong)
-
-
-def test_a_refusal_is_answered_and_the_child_lives(fake):
-    fake.submit("")
-    assert isinstance(fake.next(), Refused)
-    fake.submit("hello", 2)
-    assert fake.answer()
 
 
 def test_an_engine_that_is_lost_fails_its_requests_and_exits_with_4():
@@ -321,11 +281,6 @@ def test_the_real_engine_answers_and_leaves_without_a_word():
         assert found.process.stderr.read() == ""
 
 
-@pytest.mark.model
-def test_the_paged_engine_serves_the_demo_model():
-    assert type(load_text_model(Config(max_model_len=256))).__name__ == "PagedPipeline"
-
-
 def unpageable(model, **options):
     raise RuntimeError("no attention is known here")
 
@@ -377,12 +332,6 @@ def test_a_network_that_cannot_be_paged_stops_the_start_when_that_is_asked_for(m
         match="PAGED: its attention cannot be converted to paged attention: no attention is known here; LM_CB can",
     ):
         load_text_model(Config(pipeline_type="PAGED"))
-
-
-@pytest.mark.model
-def test_the_paged_engine_serves_a_model_with_vision():
-    found = load_text_model(Config(model_path=str(VISION)))
-    assert (type(found).__name__, found.info.pipeline, found.info.vision) == ("PagedPipeline", "PAGED", True)
 
 
 @pytest.mark.model

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from lean_ovms.engine.protocol import Decoder, Ping, Pong, encode
+from lean_ovms.engine.protocol import Ping, Pong, encode
 from lean_ovms.engine.worker.loop import Transport
 
 
@@ -42,19 +42,6 @@ def test_the_end_is_found_by_waiting_and_by_looking(pair):
     ours.close()
     assert transport.receive(wait=False) is None
     assert transport.receive(wait=True) is None
-
-
-def test_records_before_the_end_are_of_no_use_any_more(pair):
-    ours, transport = pair
-    ours.sendall(encode([Ping(1)]))
-    ours.close()
-    assert transport.receive(wait=True) is None
-
-
-def test_what_is_sent_arrives_as_one_frame(pair):
-    ours, transport = pair
-    transport.send([Pong(1, {}), Pong(2, {})])
-    assert [r.id for r in Decoder().feed(ours.recv(1 << 16))] == [1, 2]
 
 
 def test_sending_to_nobody_raises(pair):

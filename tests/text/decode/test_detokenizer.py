@@ -27,11 +27,6 @@ def whole(vocabulary: Vocabulary, tokens: list[int], skip: bool) -> str:
     return (data.removeprefix(b" ") if vocabulary.strip_leading_space else data).decode("utf-8", "replace")
 
 
-def test_each_token_shows_at_once():
-    detokenizer = Detokenizer(VOCABULARY, True)
-    assert [detokenizer.feed([t]) for t in (2, 3, 4, 6, 5)] == [" Hello", " world", "!", "日本", "é"]
-
-
 def test_a_character_waits_for_its_last_byte_and_text_before_it_does_not():
     detokenizer = Detokenizer(VOCABULARY, True)
     shown = [detokenizer.feed([t]) for t in as_bytes("a🙂b")]
@@ -40,45 +35,11 @@ def test_a_character_waits_for_its_last_byte_and_text_before_it_does_not():
     assert detokenizer.feed([*as_bytes("é")[1:], 4]) == "é!"
 
 
-def test_an_unfinished_character_is_a_replacement_character_at_the_end():
-    detokenizer = Detokenizer(VOCABULARY, True)
-    assert detokenizer.feed(as_bytes("🙂")[:3]) == ""
-    assert detokenizer.flush() == "\ufffd"
-    assert detokenizer.flush() == ""
-
-
 def test_bytes_that_are_no_text_do_not_hold_anything_back():
     detokenizer = Detokenizer(VOCABULARY, True)
     assert detokenizer.feed([BYTE + 0xFF]) == "\ufffd"
     assert detokenizer.feed([BYTE + 0xE2, 2]) == "\ufffd Hello"
     assert [detokenizer.feed([token]) for token in (BYTE + 0xE2, 2)] == ["", "\ufffd Hello"]
-
-
-def test_special_tokens_are_skipped_or_shown():
-    assert Detokenizer(VOCABULARY, True).feed([0, 2, 1]) == " Hello"
-    assert Detokenizer(VOCABULARY, False).feed([0, 2, 1]) == "<s> Hello</s>"
-
-
-def test_one_space_at_the_very_start_is_dropped_where_the_model_does_so():
-    detokenizer = Detokenizer(SPM, True)
-    assert detokenizer.feed([0]) == ""
-    assert detokenizer.feed([7]) == ""
-    assert detokenizer.feed([2]) == "Hello"
-    assert detokenizer.feed([2]) == " Hello"
-    assert Detokenizer(SPM, True).feed([8, 8, 4]) == " !"
-    assert Detokenizer(SPM, False).feed([0, 2]) == "<s> Hello"
-
-
-@pytest.mark.parametrize("token", [-1, len(VOCABULARY.pieces), 1 << 40])
-def test_ids_outside_the_table_print_nothing(token):
-    detokenizer = Detokenizer(VOCABULARY, True)
-    assert detokenizer.feed([2, token, 4]) == " Hello!"
-    assert detokenizer.feed([token]) == ""
-    assert detokenizer.piece(token) == b""
-
-
-def test_nothing_in_nothing_out():
-    assert Detokenizer(SPM, True).feed([]) == ""
 
 
 def test_a_piece_is_a_tokens_own_bytes_special_or_not():
@@ -155,18 +116,3 @@ async def test_the_window_holds_a_space_that_clean_up_may_take_back():
 async def test_a_decode_that_takes_back_what_was_shown_loses_and_doubles_nothing():
     texts = iter(["ab", "aX", "aXY"])
     assert (await window_text([1, 2, 3], 1, lambda ids: next(texts)))[0] == "abXY"
-
-
-async def test_the_window_drives_an_asynchronous_decode():
-    asked = []
-
-    async def decode(ids, skip_special_tokens):
-        asked.append((ids, skip_special_tokens))
-        return whole(SPM, ids, skip_special_tokens)
-
-    window = WindowDetokenizer()
-    assert await window.feed([2], False, True, decode) == "Hello"
-    assert await window.feed(as_bytes("🙂")[:2], False, True, decode) == ""
-    assert await window.feed([], True, True, decode) == "\ufffd"
-    assert asked[1] == ([2, *as_bytes("🙂")[:2]], True)
-    assert len(asked) == 2

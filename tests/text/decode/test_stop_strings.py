@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 
 import pytest
 
@@ -97,20 +96,3 @@ def test_any_cut_gives_the_result_of_the_rule(include):
         text = "".join(dice.choices("abcd", k=dice.randint(0, 14)))
         parts = cuts(dice, text)
         assert run(parts, stop, include) == by_the_rule(text, stop, include), (parts, stop)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("text", "stop"),
-    [
-        ("ab " * 30_000, ["ac", "ab!"] + [f"aab{i}" for i in range(14)]),
-        ("a" * 90_000, ["a" * 1000 + "b"]),
-        ("x" * 90_000, ["stop"]),
-    ],
-)
-def test_the_cost_is_linear(text, stop):
-    """With quadratic cost it would take a minute."""
-    start = time.process_time()
-    shown, found = run([text[i : i + 3] for i in range(0, len(text), 3)], stop)
-    assert (shown, found) == (text, None)
-    assert time.process_time() - start < 5

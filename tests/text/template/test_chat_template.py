@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from lean_ovms.errors import BadRequest, StartError
@@ -57,11 +55,6 @@ def test_template_arguments_reach_the_template():
         "{{ enable_thinking }}{{ deep.a[0] }}", template_kwargs={"enable_thinking": False, "deep": {"a": [7]}}
     )
     assert render("{{ self_ }}{{ context }}", template_kwargs={"self_": 1, "context": 2}) == "12"
-
-
-@pytest.mark.parametrize("name", ["self", "name", "args", "kwargs", "range", "environment", "raise_exception"])
-def test_no_argument_name_breaks_the_call(name):
-    assert render("{{ messages[0].content }}", template_kwargs={name: 1}) == "Hi"
 
 
 @pytest.mark.parametrize(
@@ -147,14 +140,10 @@ def test_no_template():
     assert template.problem == error.value.message
 
 
-def test_the_templates_own_words_reach_the_client():
-    error = refusal("{{ raise_exception('Roles must alternate: user/assistant') }}")
-    assert (error.status, error.message) == (400, "Roles must alternate: user/assistant")
-
-
 @pytest.mark.parametrize(
     ("source", "says"),
     [
+        ("{{ raise_exception('Roles must alternate') }}", "Roles must alternate"),
         ("{{ messages[5].content }}", "the chat template failed: list object has no element 5"),
         ("{{ nothing.at.all }}", "the chat template failed: 'nothing' is undefined"),
         ("{{ 'a' + 1 }}", "the chat template failed: TypeError: can only concatenate str"),
@@ -252,16 +241,6 @@ def test_the_engines_special_tokens_go_before_the_directorys():
         chat_template="{{ bos_token }}{{ eos_token }}", special_tokens={"bos_token": "B", "eos_token": "E"}
     )
     assert loaded(directory, bos_token="<s>", eos_token="") == "<s>E"
-
-
-def test_a_short_conversation_renders_in_a_fraction_of_a_millisecond():
-    template = ChatTemplate(PLAIN)
-    prompt = ChatPrompt(messages=HI)
-    template.render(prompt)
-    start = time.process_time()
-    for _ in range(100):
-        template.render(prompt)
-    assert time.process_time() - start < 0.5  # 1 ms each for a limit of 0.02, on a machine 50 times slower
 
 
 @pytest.mark.parametrize(("form", "shown"), [("auto", "a\nb"), ("string", "a\nb"), ("openai", "{parts}")])
