@@ -27,9 +27,17 @@ GGUF, VISION = ".gguf", "vision/"
 """The suffix and the prefix of such models' names."""
 OTHERS = {"gpt_oss", "qwen3_next", *(f"{VISION}{name}" for name in ("qwen2_vl", "qwen2_5_vl", "qwen3_vl"))}
 """Models whose files have other weights than torch makes now."""
+TEXT = [
+    *("afmoe", "cohere", "exaone4", "gemma2", "gemma3_text", "gpt_oss", "granitemoehybrid", "granitemoehybrid-rope"),
+    *("lfm2", "llama", "mixtral", "phi3", "qwen3_5_text", "qwen3_next"),
+    *("deepseek_v3.gguf", "gemma3n_text.gguf", "gemma4_text.gguf", "gemma4_text-moe.gguf", "glm4.gguf", "gpt_oss.gguf"),
+    *("granitemoehybrid.gguf", "lfm2.gguf", "llama.gguf", "ministral3.gguf", "mixtral.gguf", "nemotron_h-latent.gguf"),
+    *("phi3-long.gguf", "qwen3_5_text.gguf"),
+]
+"""A model for each of the ways in which networks compute angles from positions (by the operations in front of Cos and
+Sin), and for each kind of layers. Those of the other models of the zoos are the same."""
 NAMES = [
-    *zoo.MODELS,
-    *(f"{name}{GGUF}" for name in zoo_gguf.MODELS if not (name in zoo_gguf.EMBEDDING or name.endswith("-vision"))),
+    *TEXT,
     *(f"{VISION}{name}" for name in zoo_vision.MODELS if name != "gemma4_unified"),
 ]
 
