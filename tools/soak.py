@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import json
 import os
 import random
@@ -170,9 +169,8 @@ class Soak:
         for task in chaos:
             task.cancel()
         await asyncio.gather(*chaos, return_exceptions=True)
-        looking.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await looking
+        watch.over = True
+        await looking
 
     async def calm(self, watch: Watch, before: Sample) -> Sample:
         """Waits after the load until nothing runs, waits or is held, and adds a violation if that does not happen."""

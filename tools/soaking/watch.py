@@ -49,6 +49,7 @@ class Watch:
 
     def __init__(self, port: int, server: Process, control: Process) -> None:
         self.samples: list[Sample] = []
+        self.over = False
         self.began = time.monotonic()
         self._pid = server.pid
         self._line = Connection(port)
@@ -57,8 +58,8 @@ class Watch:
         self._long = [0, 0]
 
     async def run(self, every_s: float) -> None:
-        """Takes samples until it is cancelled."""
-        while True:
+        """Takes samples until `over` is set. Cancelling it would leave half an answer on the connection."""
+        while not self.over:
             self.samples.append(await self.look())
             await asyncio.sleep(every_s)
 
