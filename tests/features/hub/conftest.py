@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from lean_ovms.features.hub.client import HubClient, RetryPolicy
-from lean_ovms.features.hub.pull import PullRequest
+from lean_ovms.features.hub import staging
+from lean_ovms.features.hub.client import HubClient, PullError, RetryPolicy
+from lean_ovms.features.hub.pull import PullRequest, pull
 from tests.cli.conftest import ends_with, run, served
 from tests.features.hub.hub_server import HubServer, Repo
 
@@ -75,20 +76,41 @@ def waits() -> list[float]:
     return []
 
 
-@pytest.fixture
-def open_hub(server: HubServer, waits: list[float]) -> Callable[[], HubClient]:
-    return lambda: HubClient(server.url, RetryPolicy(attempts=3, sleep=waits.append))
+class Hub:
+    """The hub `server`, and pulls from it into the repository of the test."""
+
+    def __init__(self, server: HubServer, folder: Path, waits: list[float]) -> None:
+        self.server, self.repos, self.folder = server, server.repos, folder
+        self._policy = RetryPolicy(attempts=3, sleep=waits.append)
+
+    def open(self) -> HubClient:
+        return HubClient(self.server.url, self._policy)
+
+    def order(self, source: str = "org/model", **fields: Any) -> PullRequest:
+        return PullRequest(source=source, repository=self.folder, target=self.folder / source, **fields)
+
+    def pull(self, source: str = "org/model", **fields: Any) -> bool:
+        return pull(self.order(source, **fields), self.open)
+
+    def refuses(self, message: str, source: str = "org/model", **fields: Any) -> PullError:
+        """Pulls in vain, and returns the error, whose message matches."""
+        with pytest.raises(PullError, match=message) as caught:
+            self.pull(source, **fields)
+        return caught.value
+
+    def tree(self, source: str = "org/model") -> dict[str, bytes]:
+        """Returns every file of a pulled model by its relative path."""
+        return tree(self.folder / source)
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing is left of an unfinished pull."""
+        return not (self.folder / staging.HIDDEN).exists()
 
 
 @pytest.fixture
-def order(tmp_path: Path) -> Callable[..., PullRequest]:
-    """Returns a function that makes a PullRequest for org/model with the given fields."""
-
-    def make(source: str = "org/model", **fields: Any) -> PullRequest:
-        repository = tmp_path / "models"
-        return PullRequest(source=source, repository=repository, target=repository / source, **fields)
-
-    return make
+def hub(server: HubServer, tmp_path: Path, waits: list[float]) -> Hub:
+    return Hub(server, tmp_path / "models", waits)
 
 
 def tree(directory: Path) -> dict[str, bytes]:

@@ -182,8 +182,7 @@ sys.exit(status)
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("argv", [PULL, PULL[1:]], ids=["pull", "serve"])
+@pytest.mark.parametrize(("number", "argv"), [(signal.SIGINT, PULL), (signal.SIGTERM, PULL[1:])])
 @pytest.mark.slow
 def test_a_pull_that_is_stopped_says_how_to_go_on(number: int, argv: tuple[str, ...]) -> None:
     command = [sys.executable, "-c", STOPPED, str(int(number)), *argv]

@@ -19,201 +19,172 @@ import pytest
 from lean_ovms.config import DEMO_MODEL, Config
 from lean_ovms.features.hub import staging
 from lean_ovms.features.hub.client import HubClient, PullError, RetryPolicy
-from lean_ovms.features.hub.pull import PullRequest, file_name, prepare, pull
+from lean_ovms.features.hub.pull import file_name, prepare, pull
 from lean_ovms.features.hub.source import reads_images
 from lean_ovms.repository.model_file import quantized
-from tests.features.hub.conftest import WEIGHTS, model_files, tree
-from tests.features.hub.hub_server import Fault, HubServer, Repo
+from tests.features.hub.conftest import WEIGHTS, Hub, model_files
+from tests.features.hub.hub_server import Fault, Repo
 
-MakeRequest = Callable[..., PullRequest]
-OpenHub = Callable[[], HubClient]
 PULLED = {k: v for k, v in model_files().items() if k not in (".gitattributes", "model.safetensors")}
 
 
-def nothing_is_left(repository: Path) -> bool:
-    return not (repository / staging.HIDDEN).exists()
+@pytest.mark.slow
+def test_a_model_is_pulled_without_what_nobody_reads(hub: Hub) -> None:
+    assert hub.pull() is True
+    assert hub.tree() == PULLED
+    assert hub.clean
 
 
 @pytest.mark.slow
-def test_a_model_is_pulled_without_what_nobody_reads(server: HubServer, order: MakeRequest, open_hub: OpenHub) -> None:
-    assert pull(order(), open_hub) is True
-    assert tree(order().target) == PULLED
-    assert nothing_is_left(order().repository)
+def test_a_model_that_is_there_is_not_asked_for(hub: Hub) -> None:
+    hub.pull()
+    (hub.order().target / "config.json").write_text("mine")
+    hub.server.seen.clear()
+    assert hub.pull() is False
+    assert hub.server.seen == []
+    assert (hub.order().target / "config.json").read_text() == "mine"
 
 
 @pytest.mark.slow
-def test_a_model_that_is_there_is_not_asked_for(server: HubServer, order: MakeRequest, open_hub: OpenHub) -> None:
-    pull(order(), open_hub)
-    (order().target / "config.json").write_text("mine")
-    server.seen.clear()
-    assert pull(order(), open_hub) is False
-    assert server.seen == []
-    assert (order().target / "config.json").read_text() == "mine"
+def test_overwriting_replaces_the_whole_directory(hub: Hub) -> None:
+    hub.pull()
+    (hub.order().target / "stray").write_text("x")
+    hub.repos["org/model"].files["config.json"] = b'{"new": 1}'
+    assert hub.pull(overwrite=True) is True
+    assert hub.tree() == {**PULLED, "config.json": b'{"new": 1}'}
+    assert hub.clean
+
+
+def test_a_download_that_breaks_off_goes_on_where_it_stopped(hub: Hub) -> None:
+    hub.repos["org/model"].faults["openvino_model.bin"] = [Fault(cut=100_000), Fault(cut=50_000)]
+    hub.pull()
+    assert hub.server.starts("openvino_model.bin") == [0, 100_000, 150_000]
+    assert hub.tree() == PULLED
 
 
 @pytest.mark.slow
-def test_overwriting_replaces_the_whole_directory(server: HubServer, order: MakeRequest, open_hub: OpenHub) -> None:
-    pull(order(), open_hub)
-    (order().target / "stray").write_text("x")
-    server.repos["org/model"].files["config.json"] = b'{"new": 1}'
-    assert pull(order(overwrite=True), open_hub) is True
-    assert tree(order().target) == {**PULLED, "config.json": b'{"new": 1}'}
-    assert nothing_is_left(order().repository)
-
-
-def test_a_download_that_breaks_off_goes_on_where_it_stopped(
-    server: HubServer, order: MakeRequest, open_hub: OpenHub
-) -> None:
-    server.repos["org/model"].faults["openvino_model.bin"] = [Fault(cut=100_000), Fault(cut=50_000)]
-    pull(order(), open_hub)
-    assert server.starts("openvino_model.bin") == [0, 100_000, 150_000]
-    assert tree(order().target) == PULLED
+def test_a_later_pull_goes_on_where_the_first_gave_up(hub: Hub, waits: list[float]) -> None:
+    hub.repos["org/model"].faults["openvino_model.bin"] = [Fault(cut=100_000)] + [Fault(status=500)] * 5
+    caught = hub.refuses("answered 500 for org/model; run the same command again to continue")
+    assert caught.temporary
+    assert not hub.order().target.exists()
+    hub.repos["org/model"].faults.clear()
+    hub.server.seen.clear()
+    hub.pull()
+    assert hub.server.starts("openvino_model.bin") == [100_000]
+    assert hub.tree() == PULLED
 
 
 @pytest.mark.slow
-def test_a_later_pull_goes_on_where_the_first_gave_up(
-    server: HubServer, order: MakeRequest, open_hub: OpenHub, waits: list[float]
-) -> None:
-    server.repos["org/model"].faults["openvino_model.bin"] = [Fault(cut=100_000)] + [Fault(status=500)] * 5
-    with pytest.raises(PullError, match="answered 500 for org/model; run the same command again to continue") as caught:
-        pull(order(), open_hub)
-    assert caught.value.temporary
-    assert not order().target.exists()
-    server.repos["org/model"].faults.clear()
-    server.seen.clear()
-    pull(order(), open_hub)
-    assert server.starts("openvino_model.bin") == [100_000]
-    assert tree(order().target) == PULLED
-
-
-@pytest.mark.slow
-def test_what_came_of_another_commit_is_not_used(server: HubServer, order: MakeRequest, open_hub: OpenHub) -> None:
-    server.repos["org/model"].faults["openvino_model.bin"] = [Fault(cut=100_000)] + [Fault(status=500)] * 9
+def test_what_came_of_another_commit_is_not_used(hub: Hub) -> None:
+    hub.repos["org/model"].faults["openvino_model.bin"] = [Fault(cut=100_000)] + [Fault(status=500)] * 9
     with pytest.raises(PullError):
-        pull(order(), open_hub)
+        hub.pull()
     new = bytes(reversed(WEIGHTS))
-    server.repos["org/model"] = Repo(model_files(new))
-    server.seen.clear()
-    pull(order(), open_hub)
-    assert server.starts("openvino_model.bin") == [0]
-    assert (order().target / "openvino_model.bin").read_bytes() == new
+    hub.repos["org/model"] = Repo(model_files(new))
+    hub.server.seen.clear()
+    hub.pull()
+    assert hub.server.starts("openvino_model.bin") == [0]
+    assert (hub.order().target / "openvino_model.bin").read_bytes() == new
 
 
 @pytest.mark.slow
-def test_content_that_is_too_short_is_completed(server: HubServer, order: MakeRequest, open_hub: OpenHub) -> None:
-    server.repos["org/model"].faults["openvino_model.bin"] = [Fault(short=1000)]
-    pull(order(), open_hub)
-    assert tree(order().target) == PULLED
+def test_content_that_is_too_short_is_completed(hub: Hub) -> None:
+    hub.repos["org/model"].faults["openvino_model.bin"] = [Fault(short=1000)]
+    hub.pull()
+    assert hub.tree() == PULLED
 
 
 @pytest.mark.slow
-def test_spoiled_content_is_fetched_once_more(
-    server: HubServer, order: MakeRequest, open_hub: OpenHub, caplog: pytest.LogCaptureFixture
-) -> None:
-    server.repos["org/model"].faults["openvino_model.bin"] = [Fault(spoil=True)]
-    server.repos["org/model"].faults["config.json"] = [Fault(spoil=True)]
-    pull(order(), open_hub)
+def test_spoiled_content_is_fetched_once_more(hub: Hub, caplog: pytest.LogCaptureFixture) -> None:
+    hub.repos["org/model"].faults["openvino_model.bin"] = [Fault(spoil=True)]
+    hub.repos["org/model"].faults["config.json"] = [Fault(spoil=True)]
+    hub.pull()
     assert caplog.text.count("does not match its hash") == 2
-    assert tree(order().target) == PULLED
+    assert hub.tree() == PULLED
 
 
-def test_content_with_the_wrong_hash_never_looks_like_a_model(
-    server: HubServer, order: MakeRequest, open_hub: OpenHub
-) -> None:
-    server.repos["org/model"].lie["openvino_model.bin"] = hashlib.sha256(b"other").hexdigest()
-    with pytest.raises(PullError, match=r"openvino_model\.bin of org/model was received twice with a hash other than"):
-        pull(order(), open_hub)
-    assert not order().target.exists()
+def test_content_with_the_wrong_hash_never_looks_like_a_model(hub: Hub) -> None:
+    hub.repos["org/model"].lie["openvino_model.bin"] = hashlib.sha256(b"other").hexdigest()
+    hub.refuses(r"openvino_model\.bin of org/model was received twice with a hash other than")
+    assert not hub.order().target.exists()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("where", ["", "openvino_model.bin"])
-@pytest.mark.parametrize("status", [408, 429, 500, 503])
-def test_a_hub_that_is_busy_is_asked_again(
-    server: HubServer, order: MakeRequest, open_hub: OpenHub, where: str, status: int
-) -> None:
-    server.repos["org/model"].faults[where] = [Fault(status=status), Fault(status=status)]
-    pull(order(), open_hub)
-    assert tree(order().target) == PULLED
+@pytest.mark.parametrize(
+    ("where", "status"), [("", 408), ("", 429), ("openvino_model.bin", 500), ("openvino_model.bin", 503)]
+)
+def test_a_hub_that_is_busy_is_asked_again(hub: Hub, where: str, status: int) -> None:
+    hub.repos["org/model"].faults[where] = [Fault(status=status), Fault(status=status)]
+    hub.pull()
+    assert hub.tree() == PULLED
 
 
 @pytest.mark.slow
-def test_retry_after_is_heeded_within_reason(
-    server: HubServer, order: MakeRequest, open_hub: OpenHub, waits: list[float]
-) -> None:
-    server.repos["org/model"].faults[""] = [
+def test_retry_after_is_heeded_within_reason(hub: Hub, waits: list[float]) -> None:
+    hub.repos["org/model"].faults[""] = [
         Fault(status=429, headers={"Retry-After": "7"}),
         Fault(status=503, headers={"Retry-After": "99999"}),
         Fault(status=503),
     ]
-    pull(order(), open_hub)
+    hub.pull()
     assert waits == [7.0, 60.0, 2.0]
 
 
 @pytest.mark.slow
-def test_a_server_that_stalls_is_left_and_asked_again(
-    server: HubServer, order: MakeRequest, open_hub: OpenHub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_stalls_is_left_and_asked_again(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     import huggingface_hub.constants
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.15)
-    server.repos["org/model"].faults["openvino_model.bin"] = [Fault(stall_s=0.6)]
-    pull(order(), open_hub)
-    assert server.starts("openvino_model.bin") == [0, 0]
-    assert tree(order().target) == PULLED
+    hub.repos["org/model"].faults["openvino_model.bin"] = [Fault(stall_s=0.6)]
+    hub.pull()
+    assert hub.server.starts("openvino_model.bin") == [0, 0]
+    assert hub.tree() == PULLED
 
 
-def test_without_a_network_one_line_says_so(order: MakeRequest, waits: list[float]) -> None:
-    hub = HubClient("http://127.0.0.1:9", RetryPolicy(attempts=2, sleep=waits.append))
+def test_without_a_network_one_line_says_so(hub: Hub, waits: list[float]) -> None:
+    client = HubClient("http://127.0.0.1:9", RetryPolicy(attempts=2, sleep=waits.append))
     with pytest.raises(PullError, match=r"^http://127\.0\.0\.1:9 did not answer for org/model \(Connect") as caught:
-        pull(order(), lambda: hub)
+        pull(hub.order(), lambda: client)
     assert caught.value.temporary
     assert len(waits) == 2
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("token", ["", "hf_wrong"])
-def test_a_gated_model_says_what_to_do(
-    server: HubServer, order: MakeRequest, open_hub: OpenHub, monkeypatch: pytest.MonkeyPatch, token: str
-) -> None:
-    server.repos["org/model"].gated = True
+def test_a_gated_model_says_what_to_do(hub: Hub, monkeypatch: pytest.MonkeyPatch, token: str) -> None:
+    hub.repos["org/model"].gated = True
     if token:
         monkeypatch.setenv("HF_TOKEN", token)
-    with pytest.raises(PullError, match=f"gated: accept its terms at {server.url}/org/model, and set HF_TOKEN"):
-        pull(order(), open_hub)
+    hub.refuses(f"gated: accept its terms at {hub.server.url}/org/model, and set HF_TOKEN")
 
 
 @pytest.mark.parametrize("kind", ["gated", "private"])
-def test_a_token_opens_it_and_never_reaches_the_storage(
-    server: HubServer, order: MakeRequest, open_hub: OpenHub, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    setattr(server.repos["org/model"], kind, True)
-    monkeypatch.setenv("HF_TOKEN", server.token)
-    pull(order(), open_hub)
-    assert tree(order().target) == PULLED
-    assert {seen.token for seen in server.seen if seen.path.startswith("/api/")} == {server.token}
-    assert {seen.token for seen in server.seen if seen.path.startswith("/storage/")} == {""}
+def test_a_token_opens_it_and_never_reaches_the_storage(hub: Hub, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    setattr(hub.repos["org/model"], kind, True)
+    monkeypatch.setenv("HF_TOKEN", hub.server.token)
+    hub.pull()
+    assert hub.tree() == PULLED
+    assert {seen.token for seen in hub.server.seen if seen.path.startswith("/api/")} == {hub.server.token}
+    assert {seen.token for seen in hub.server.seen if seen.path.startswith("/storage/")} == {""}
 
 
 @pytest.mark.slow
-def test_a_proxy_is_used(server: HubServer, order: MakeRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("http_proxy", server.url)
+def test_a_proxy_is_used(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", hub.server.url)
     monkeypatch.setenv("no_proxy", "localhost")
-    pull(order(), lambda: HubClient("http://hub.invalid/"))
-    assert tree(order().target) == PULLED
-    assert {seen.host for seen in server.seen if not seen.path.startswith("/storage")} == {"hub.invalid"}
+    pull(hub.order(), lambda: HubClient("http://hub.invalid/"))
+    assert hub.tree() == PULLED
+    assert {seen.host for seen in hub.server.seen if not seen.path.startswith("/storage")} == {"hub.invalid"}
 
 
-def test_offline_is_said(
-    server: HubServer, order: MakeRequest, open_hub: OpenHub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_offline_is_said(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     import huggingface_hub.constants
     from huggingface_hub import close_session
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     close_session()
-    with pytest.raises(PullError, match="HF_HUB_OFFLINE"):
-        pull(order(), open_hub)
+    hub.refuses("HF_HUB_OFFLINE")
 
 
 @pytest.mark.parametrize("name", ["", "..", "../x", "a/../b", "a/b/c", "/etc", "org/", "org/na me", "org/x..y"])
@@ -225,60 +196,49 @@ def test_names_that_lead_elsewhere_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["../evil.json", "/etc/evil.json", "a/../../evil.json", "a\\b.json", "a//b.json"])
-def test_files_that_lead_elsewhere_are_refused(
-    server: HubServer, order: MakeRequest, open_hub: OpenHub, path: str
-) -> None:
-    server.repos["org/model"].files[path] = b"{}"
-    with pytest.raises(PullError, match="unsafe name"):
-        pull(order(), open_hub)
+def test_files_that_lead_elsewhere_are_refused(hub: Hub, path: str) -> None:
+    hub.repos["org/model"].files[path] = b"{}"
+    hub.refuses("unsafe name")
 
 
-def test_a_full_disk_is_noticed_before(
-    server: HubServer, order: MakeRequest, open_hub: OpenHub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_noticed_before(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = type("Usage", (), {"free": 17_000_000})
     monkeypatch.setattr(staging.shutil, "disk_usage", lambda path: usage)
-    with pytest.raises(PullError, match=r"org/model needs 514 kB, but only 17\.0 MB are free in"):
-        pull(order(), open_hub)
-    assert server.starts("openvino_model.bin") == []
+    hub.refuses(r"org/model needs 514 kB, but only 17\.0 MB are free in")
+    assert hub.server.starts("openvino_model.bin") == []
 
 
-def test_a_directory_that_is_no_model_is_not_taken_for_one(order: MakeRequest, open_hub: OpenHub) -> None:
-    order().target.mkdir(parents=True)
-    (order().target / "notes.txt").write_text("x")
-    with pytest.raises(PullError, match=r"not a complete OpenVINO model.*--overwrite_models"):
-        pull(order(), open_hub)
+def test_a_directory_that_is_no_model_is_not_taken_for_one(hub: Hub) -> None:
+    hub.order().target.mkdir(parents=True)
+    (hub.order().target / "notes.txt").write_text("x")
+    hub.refuses(r"not a complete OpenVINO model.*--overwrite_models")
 
 
-def test_a_repository_that_cannot_be_written_is_named(order: MakeRequest, open_hub: OpenHub) -> None:
-    order().repository.write_text("a file")
-    with pytest.raises(PullError, match=r"models.*: Not a directory"):
-        pull(order(), open_hub)
+def test_a_repository_that_cannot_be_written_is_named(hub: Hub) -> None:
+    hub.order().repository.write_text("a file")
+    hub.refuses(r"models.*: Not a directory")
 
 
 # --- GGUF
 
 
-def test_a_gguf_file_is_pulled_alone(server: HubServer, order: MakeRequest, open_hub: OpenHub) -> None:
-    server.repos["org/quants"] = Repo({"a-Q4_K_M.gguf": b"4" * 5000, "a-Q8_0.gguf": b"8" * 9000, "README.md": b"x"})
-    pull(order("org/quants", file="a-Q4_K_M.gguf"), open_hub)
-    pull(order("org/quants", file="a-Q8_0.gguf"), open_hub)
-    assert tree(order("org/quants").target) == {"a-Q4_K_M.gguf": b"4" * 5000, "a-Q8_0.gguf": b"8" * 9000}
-    assert nothing_is_left(order().repository)
+def test_a_gguf_file_is_pulled_alone(hub: Hub) -> None:
+    hub.repos["org/quants"] = Repo({"a-Q4_K_M.gguf": b"4" * 5000, "a-Q8_0.gguf": b"8" * 9000, "README.md": b"x"})
+    hub.pull("org/quants", file="a-Q4_K_M.gguf")
+    hub.pull("org/quants", file="a-Q8_0.gguf")
+    assert hub.tree("org/quants") == {"a-Q4_K_M.gguf": b"4" * 5000, "a-Q8_0.gguf": b"8" * 9000}
+    assert hub.clean
 
 
-def test_the_file_that_reads_images_comes_with_a_gguf_file(
-    server: HubServer, order: MakeRequest, open_hub: OpenHub
-) -> None:
+def test_the_file_that_reads_images_comes_with_a_gguf_file(hub: Hub) -> None:
     there = ["a-Q8_0.gguf", "mmproj-BF16.gguf", "mmproj-F16.gguf", "Q4/a-Q4_K_M.gguf", "Q4/mmproj-F32.gguf"]
-    server.repos["org/eyes"] = Repo({name: name.encode() for name in there})
-    target = order("org/eyes").target
-    pull(order("org/eyes", file="a-Q8_0.gguf"), open_hub)
-    assert set(tree(target)) == {"a-Q8_0.gguf"}
-    pull(order("org/eyes", file="a-Q8_0.gguf", images=True, overwrite=True), open_hub)
-    assert set(tree(target)) == {"a-Q8_0.gguf", "mmproj-F16.gguf"}
-    pull(order("org/eyes", file="Q4/a-Q4_K_M.gguf", images=True), open_hub)
-    assert set(tree(target)) == {"a-Q8_0.gguf", "mmproj-F16.gguf", "Q4/a-Q4_K_M.gguf", "Q4/mmproj-F32.gguf"}
+    hub.repos["org/eyes"] = Repo({name: name.encode() for name in there})
+    hub.pull("org/eyes", file="a-Q8_0.gguf")
+    assert set(hub.tree("org/eyes")) == {"a-Q8_0.gguf"}
+    hub.pull("org/eyes", file="a-Q8_0.gguf", images=True, overwrite=True)
+    assert set(hub.tree("org/eyes")) == {"a-Q8_0.gguf", "mmproj-F16.gguf"}
+    hub.pull("org/eyes", file="Q4/a-Q4_K_M.gguf", images=True)
+    assert set(hub.tree("org/eyes")) == {"a-Q8_0.gguf", "mmproj-F16.gguf", "Q4/a-Q4_K_M.gguf", "Q4/mmproj-F32.gguf"}
 
 
 @pytest.mark.parametrize(
@@ -306,22 +266,20 @@ def test_a_quantization_names_a_file(wanted: str, name: str) -> None:
     assert quantized(names, wanted) == name
 
 
-def test_a_quantization_is_looked_for_in_the_directory_and_at_the_hub(
-    server: HubServer, order: MakeRequest, open_hub: OpenHub
-) -> None:
-    server.repos["org/quants"] = Repo({"a-Q4_K_M.gguf": b"4" * 5000, "a-Q8_0.gguf": b"8" * 9000})
-    target = order("org/quants").target
-    name = file_name("org/quants", target, "Q8_0", open_hub)
+def test_a_quantization_is_looked_for_in_the_directory_and_at_the_hub(hub: Hub) -> None:
+    hub.repos["org/quants"] = Repo({"a-Q4_K_M.gguf": b"4" * 5000, "a-Q8_0.gguf": b"8" * 9000})
+    target = hub.order("org/quants").target
+    name = file_name("org/quants", target, "Q8_0", hub.open)
     assert name == "a-Q8_0.gguf"
-    pull(order("org/quants", file=name), open_hub)
-    server.stop()
-    assert file_name("org/quants", target, "q8_0", open_hub) == name
+    hub.pull("org/quants", file=name)
+    hub.server.stop()
+    assert file_name("org/quants", target, "q8_0", hub.open) == name
 
 
-def test_an_unknown_quantization_lists_the_files(server: HubServer, order: MakeRequest, open_hub: OpenHub) -> None:
-    server.repos["org/quants"] = Repo({"a-Q8_0.gguf": b"8"})
+def test_an_unknown_quantization_lists_the_files(hub: Hub) -> None:
+    hub.repos["org/quants"] = Repo({"a-Q8_0.gguf": b"8"})
     with pytest.raises(PullError, match=r"org/quants has no Q4_K_M; it has a-Q8_0\.gguf$"):
-        file_name("org/quants", order("org/quants").target, "Q4_K_M", open_hub)
+        file_name("org/quants", hub.order("org/quants").target, "Q4_K_M", hub.open)
 
 
 @pytest.mark.parametrize(
@@ -334,26 +292,22 @@ def test_an_unknown_quantization_lists_the_files(server: HubServer, order: MakeR
         (["model.safetensors"], ""),
     ],
 )
-def test_without_a_quantization_it_is_the_one_that_llama_cpp_takes(
-    server: HubServer, order: MakeRequest, open_hub: OpenHub, files: list[str], name: str
-) -> None:
-    server.repos["org/quants"] = Repo(dict.fromkeys(files, b"x"))
-    target = order("org/quants").target
-    assert file_name("org/quants", target, "", open_hub) == name
+def test_without_a_quantization_it_is_the_one_that_llama_cpp_takes(hub: Hub, files: list[str], name: str) -> None:
+    hub.repos["org/quants"] = Repo(dict.fromkeys(files, b"x"))
+    target = hub.order("org/quants").target
+    assert file_name("org/quants", target, "", hub.open) == name
     for file in files:
         (target / file).parent.mkdir(parents=True, exist_ok=True)
         (target / file).touch()
-    server.stop()
-    assert file_name("org/quants", target, "", open_hub) == name
+    hub.server.stop()
+    assert file_name("org/quants", target, "", hub.open) == name
 
 
-def test_the_first_part_of_a_split_gguf_file_brings_the_others(
-    server: HubServer, order: MakeRequest, open_hub: OpenHub
-) -> None:
+def test_the_first_part_of_a_split_gguf_file_brings_the_others(hub: Hub) -> None:
     parts = {f"Q4/a-0000{i}-of-00003.gguf": bytes([i]) * 3000 for i in (1, 2, 3)}
-    server.repos["org/quants"] = Repo({**parts, "b.gguf": b"b"})
-    pull(order("org/quants", file="Q4/a-00001-of-00003.gguf"), open_hub)
-    assert tree(order("org/quants").target) == parts
+    hub.repos["org/quants"] = Repo({**parts, "b.gguf": b"b"})
+    hub.pull("org/quants", file="Q4/a-00001-of-00003.gguf")
+    assert hub.tree("org/quants") == parts
 
 
 @pytest.mark.parametrize(
@@ -365,12 +319,9 @@ def test_the_first_part_of_a_split_gguf_file_brings_the_others(
         ("a-00001-of-00002.gguf", r"but not its other parts a-00002-of-00002\.gguf"),
     ],
 )
-def test_a_wrong_file_name_lists_the_right_ones(
-    server: HubServer, order: MakeRequest, open_hub: OpenHub, name: str, message: str
-) -> None:
-    server.repos["org/quants"] = Repo({"a-00001-of-00002.gguf": b"a", "b.gguf": b"b"})
-    with pytest.raises(PullError, match=message):
-        pull(order("org/quants", file=name), open_hub)
+def test_a_wrong_file_name_lists_the_right_ones(hub: Hub, name: str, message: str) -> None:
+    hub.repos["org/quants"] = Repo({"a-00001-of-00002.gguf": b"a", "b.gguf": b"b"})
+    hub.refuses(message, "org/quants", file=name)
 
 
 # --- what is no OpenVINO model
@@ -391,14 +342,13 @@ def test_a_wrong_file_name_lists_the_right_ones(
     ],
 )
 def test_what_is_no_openvino_model_says_what_to_do(
-    server: HubServer, order: MakeRequest, open_hub: OpenHub, files: dict[str, bytes | None], message: str,
+    hub: Hub, files: dict[str, bytes | None], message: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr("lean_ovms.features.hub.convert.find_program", lambda name: None)
-    server.repos["org/other"] = Repo({k: v for k, v in files.items() if v is not None})
-    with pytest.raises(PullError, match=message):
-        pull(order("org/other"), open_hub)
-    assert not order("org/other").target.exists()
+    hub.repos["org/other"] = Repo({k: v for k, v in files.items() if v is not None})
+    hub.refuses(message, "org/other")
+    assert not hub.order("org/other").target.exists()
 
 
 @pytest.mark.parametrize(
@@ -410,12 +360,10 @@ def test_what_is_no_openvino_model_says_what_to_do(
     ],
     ids=["SpeechT5", "Kokoro"],
 )  # fmt: skip
-def test_a_model_that_speaks_is_pulled(
-    server: HubServer, order: MakeRequest, open_hub: OpenHub, files: list[str]
-) -> None:
-    server.repos["org/voice"] = Repo({**dict.fromkeys(files, b"x"), "model.safetensors": b"x"})
-    request = order("org/voice")
-    pull(request, open_hub)
+def test_a_model_that_speaks_is_pulled(hub: Hub, files: list[str]) -> None:
+    hub.repos["org/voice"] = Repo({**dict.fromkeys(files, b"x"), "model.safetensors": b"x"})
+    request = hub.order("org/voice")
+    pull(request, hub.open)
     assert sorted(str(path.relative_to(request.target)) for path in request.target.rglob("*.*")) == sorted(files)
 
 
@@ -442,28 +390,24 @@ def optimum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pa
     return install
 
 
-def test_a_checkpoint_is_converted_when_optimum_is_installed(
-    server: HubServer, order: MakeRequest, open_hub: OpenHub, optimum: Callable[..., Path]
-) -> None:
+def test_a_checkpoint_is_converted_when_optimum_is_installed(hub: Hub, optimum: Callable[..., Path]) -> None:
     log = optimum()
-    server.repos["org/torch"] = Repo({"model.safetensors": b"x"})
-    pull(order("org/torch", weight_format="int4", extra="--sym --group-size -1"), open_hub)
-    assert (order("org/torch").target / "openvino_model.xml").exists()
-    assert nothing_is_left(order().repository)
+    hub.repos["org/torch"] = Repo({"model.safetensors": b"x"})
+    hub.pull("org/torch", weight_format="int4", extra="--sym --group-size -1")
+    assert (hub.order("org/torch").target / "openvino_model.xml").exists()
+    assert hub.clean
     asked = log.read_text().split()
     assert asked[:6] == ["export", "openvino", "--model", "org/torch", "--weight-format", "int4"]
     assert asked[6:9] == ["--sym", "--group-size", "-1"]
     assert "--trust-remote-code" not in asked
 
 
-def test_a_converted_embedder_keeps_the_files_that_say_how_it_pools(
-    server: HubServer, order: MakeRequest, open_hub: OpenHub, optimum: Callable[..., Path]
-) -> None:
+def test_a_converted_embedder_keeps_the_files_that_say_how_it_pools(hub: Hub, optimum: Callable[..., Path]) -> None:
     log = optimum()
     files = {"modules.json": b"[]", "1_Pooling/config.json": b"{}", "config_sentence_transformers.json": b"{} "}
-    server.repos["org/torch"] = Repo({"model.safetensors": b"x", "onnx/config.json": b"1", **files})
-    pull(order("org/torch", task="embeddings"), open_hub)
-    target = order("org/torch").target
+    hub.repos["org/torch"] = Repo({"model.safetensors": b"x", "onnx/config.json": b"1", **files})
+    hub.pull("org/torch", task="embeddings")
+    target = hub.order("org/torch").target
     assert {name: (target / name).read_bytes() for name in files} == files
     assert not (target / "onnx").exists()
     assert "--task feature-extraction" in log.read_text()
@@ -480,9 +424,7 @@ def test_a_converted_embedder_keeps_the_files_that_say_how_it_pools(
 def test_tokenizers_are_made_of_models_that_have_any(
     files: tuple[str, ...],
     tokenizers: bool,
-    server: HubServer,
-    order: MakeRequest,
-    open_hub: OpenHub,
+    hub: Hub,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -497,31 +439,25 @@ def test_tokenizers_are_made_of_models_that_have_any(
     asked: list[str] = []
     monkeypatch.setattr("lean_ovms.features.hub.convert.find_program", str)
     monkeypatch.setattr("lean_ovms.features.hub.convert._run", run)
-    server.repos["org/torch"] = Repo({"kokoro-v1_0.pth": b"x", "config.json": b"{}"})
-    pull(order("org/torch"), open_hub)
+    hub.repos["org/torch"] = Repo({"kokoro-v1_0.pth": b"x", "config.json": b"{}"})
+    hub.pull("org/torch")
     assert asked == ["optimum-cli", *["convert_tokenizer"] * tokenizers]
 
 
-def test_a_conversion_that_fails_leaves_no_model(
-    server: HubServer, order: MakeRequest, open_hub: OpenHub, optimum: Callable[..., Path]
-) -> None:
+def test_a_conversion_that_fails_leaves_no_model(hub: Hub, optimum: Callable[..., Path]) -> None:
     optimum(fails="yes")
-    server.repos["org/torch"] = Repo({"model.safetensors": b"x"})
-    with pytest.raises(PullError, match=r"could not convert the model \(exit status 3\)"):
-        pull(order("org/torch"), open_hub)
-    assert not order("org/torch").target.exists()
+    hub.repos["org/torch"] = Repo({"model.safetensors": b"x"})
+    hub.refuses(r"could not convert the model \(exit status 3\)", "org/torch")
+    assert not hub.order("org/torch").target.exists()
 
 
-def test_a_conversion_that_makes_no_model_is_none(
-    server: HubServer, order: MakeRequest, open_hub: OpenHub, optimum: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_a_conversion_that_makes_no_model_is_none(hub: Hub, optimum: Callable[..., Path], tmp_path: Path) -> None:
     optimum()
     (tmp_path / "optimum-cli").write_text('#!/bin/sh\nfor last; do :; done\nmkdir -p "$last"; echo > "$last/x.txt"\n')
-    server.repos["org/torch"] = Repo({"model.safetensors": b"x"})
-    with pytest.raises(PullError, match=r"did not produce a complete model: .*openvino_model\.xml"):
-        pull(order("org/torch"), open_hub)
-    assert not order("org/torch").target.exists()
-    assert tree(order().repository) == {}
+    hub.repos["org/torch"] = Repo({"model.safetensors": b"x"})
+    hub.refuses(r"did not produce a complete model: .*openvino_model\.xml", "org/torch")
+    assert not hub.order("org/torch").target.exists()
+    assert hub.tree("") == {}
 
 
 # --- directories that are no OpenVINO model yet
@@ -595,31 +531,31 @@ print(pull(order, lambda: HubClient(sys.argv[1])))
 """
 
 
-def start(server: HubServer, repository: Path) -> subprocess.Popen[str]:
+def start(hub: Hub) -> subprocess.Popen[str]:
     environ = {**os.environ, "HF_HUB_DISABLE_TELEMETRY": "1", "HF_TOKEN": ""}
-    command = [sys.executable, "-c", PULL, server.url, str(repository)]
+    command = [sys.executable, "-c", PULL, hub.server.url, str(hub.folder)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ)
 
 
 @pytest.mark.slow
-def test_two_processes_do_not_pull_the_same_model_twice(server: HubServer, order: MakeRequest) -> None:
-    server.repos["org/model"].faults["openvino_model.bin"] = [Fault(stall_s=1.0)]
-    both = [start(server, order().repository) for _ in range(2)]
+def test_two_processes_do_not_pull_the_same_model_twice(hub: Hub) -> None:
+    hub.repos["org/model"].faults["openvino_model.bin"] = [Fault(stall_s=1.0)]
+    both = [start(hub) for _ in range(2)]
     said = [process.communicate(timeout=300) for process in both]
     assert sorted(out.strip() for out, _ in said) == ["False", "True"]
-    assert server.starts("openvino_model.bin") == [0]
-    assert tree(order().target) == PULLED
-    assert nothing_is_left(order().repository)
+    assert hub.server.starts("openvino_model.bin") == [0]
+    assert hub.tree() == PULLED
+    assert hub.clean
 
 
 @pytest.mark.slow
-def test_a_killed_pull_is_gone_on_with_by_the_next(server: HubServer, order: MakeRequest, open_hub: OpenHub) -> None:
+def test_a_killed_pull_is_gone_on_with_by_the_next(hub: Hub) -> None:
     weights = WEIGHTS * 40
-    server.repos["org/model"].files["openvino_model.bin"] = weights
+    hub.repos["org/model"].files["openvino_model.bin"] = weights
     gate = threading.Event()
-    server.repos["org/model"].faults["openvino_model.bin"] = [Fault(cut=15_000_000), Fault(stall_s=300)]
-    process = start(server, order().repository)
-    parts = order().repository / staging.HIDDEN / "org--model" / "parts"
+    hub.repos["org/model"].faults["openvino_model.bin"] = [Fault(cut=15_000_000), Fault(stall_s=300)]
+    process = start(hub)
+    parts = hub.order().repository / staging.HIDDEN / "org--model" / "parts"
     deadline = time.monotonic() + 300
     while not (parts.is_dir() and any(p.stat().st_size > 9_000_000 for p in parts.iterdir())):
         assert time.monotonic() < deadline
@@ -627,17 +563,17 @@ def test_a_killed_pull_is_gone_on_with_by_the_next(server: HubServer, order: Mak
         gate.wait(0.02)
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=300)
-    assert not order().target.exists()
-    server.repos["org/model"].faults.clear()
-    server.seen.clear()
-    pull(order(), open_hub)
-    assert server.starts("openvino_model.bin")[0] >= 9_000_000
-    assert (order().target / "openvino_model.bin").read_bytes() == weights
+    assert not hub.order().target.exists()
+    hub.repos["org/model"].faults.clear()
+    hub.server.seen.clear()
+    hub.pull()
+    assert hub.server.starts("openvino_model.bin")[0] >= 9_000_000
+    assert (hub.order().target / "openvino_model.bin").read_bytes() == weights
 
 
 @pytest.mark.slow
-def test_progress_is_logged(order: MakeRequest, open_hub: OpenHub, caplog: pytest.LogCaptureFixture) -> None:
+def test_progress_is_logged(hub: Hub, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "lean_ovms.hub"):
-        pull(order(), open_hub)
+        hub.pull()
     assert "9 files with 514 kB" in caplog.text
     assert "openvino_model.bin (512 kB)" in caplog.text
