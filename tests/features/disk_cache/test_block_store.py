@@ -143,7 +143,7 @@ def test_a_block_of_another_size_is_a_miss(tmp_path):
     assert read(store, 3, SIZE + 1) is None
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", range(50))
 def test_whatever_is_done_to_the_files_a_block_is_right_or_missing(tmp_path, seed, caplog):
     dice = random.Random(seed)
     filled(tmp_path)
@@ -184,16 +184,16 @@ def test_a_file_that_vanishes_is_a_miss_without_a_word(tmp_path, caplog):
 
 
 def test_the_limit_holds_and_what_was_used_longest_ago_goes(tmp_path):
-    store = BlockStore(tmp_path, MINE, LIMIT)
-    now = 1_000_000_000.0
-    for number in range(3000):
+    limit, now = LIMIT // 4, 1_000_000_000.0
+    store = BlockStore(tmp_path, MINE, limit)
+    for number in range(750):
         assert store.write(key(number), block(number))
-        assert sum(one.stat().st_size for one in files(tmp_path)) <= LIMIT
+        assert sum(one.stat().st_size for one in files(tmp_path)) <= limit
         for place, one in enumerate(files(tmp_path)):
             os.utime(one, (now + place, now + place))
-    kept = [number for number in range(3000) if key(number) in store]
-    assert kept == list(range(kept[0], 3000))
-    assert len(kept) * (SIZE + segments.RECORD_BYTES) > LIMIT * 0.8
+    kept = [number for number in range(750) if key(number) in store]
+    assert kept == list(range(kept[0], 750))
+    assert len(kept) * (SIZE + segments.RECORD_BYTES) > limit * 0.8
     assert store.removed_bytes + store.size == store.written_bytes
 
 
@@ -224,17 +224,17 @@ def test_a_block_larger_than_the_limit_is_not_written(tmp_path):
 
 
 def test_two_writers_read_each_others_blocks_and_do_not_remove_what_is_being_written(tmp_path):
-    first, second = (BlockStore(tmp_path, MINE, LIMIT) for _ in range(2))
-    for number in range(4000):
+    first, second = (BlockStore(tmp_path, MINE, LIMIT // 4) for _ in range(2))
+    for number in range(1000):
         (first, second)[number % 2].write(key(number), block(number))
-        if number % 50 == 0:
-            assert sum(one.stat().st_size for one in files(tmp_path)) <= LIMIT
+        if number % 20 == 0:
+            assert sum(one.stat().st_size for one in files(tmp_path)) <= LIMIT // 4
     first.refresh()
     second.refresh()
-    newest = [read(store, number) for store in (first, second) for number in range(3990, 4000)]
-    assert newest == 2 * [content(number) for number in range(3990, 4000)]
-    check(first, 4000)
-    check(second, 4000)
+    newest = [read(store, number) for store in (first, second) for number in range(990, 1000)]
+    assert newest == 2 * [content(number) for number in range(990, 1000)]
+    check(first, 1000)
+    check(second, 1000)
 
 
 class FullDisk:

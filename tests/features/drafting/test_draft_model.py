@@ -80,11 +80,10 @@ KINDS = [
 
 
 @with_each
-@pytest.mark.parametrize("wrong", [0, 3])
 @pytest.mark.parametrize("asked", KINDS, ids=range(len(KINDS)))
 @pytest.mark.slow
-def test_answers_are_those_without_a_draft(asked, wrong, kind):
-    made, proposer = drafting(kind, wrong=wrong)
+def test_answers_are_those_without_a_draft(asked, kind):
+    made, proposer = drafting(kind, wrong=3)
     asked = Params(max_tokens=20, **asked, **LOOK)
     prompts = [prompt(length) for length in (1, 5, 33)]
     assert run(made, *(made.add(ids, asked) for ids in prompts)) == [alone(ids, asked) for ids in prompts]
@@ -115,11 +114,7 @@ def test_a_draft_that_is_always_right_saves_all_steps_that_it_can(kind):
 @pytest.mark.parametrize(
     ("happened", "then"),
     [
-        ([(5, 5)], [7]),
-        ([(5, 3)], [4]),
-        ([(5, 4)], [4]),
-        ([(5, 1)], [3]),
-        ([(5, 0)], [2]),
+        *(([(5, accepted)], [length]) for accepted, length in ((5, 7), (4, 4), (3, 4), (1, 3), (0, 2))),
         ([(5, 0), (2, 0)], [1]),
         ([(5, 0), (2, 0), (1, 0)], [0, 1]),
         ([(5, 0), (2, 0), (1, 0), (1, 0)], [0, 0, 1]),
@@ -295,20 +290,15 @@ def test_an_alternative_keeps_to_the_grammar(kind):
 
 
 @with_each
-@pytest.mark.parametrize("blocks", [200, 40])
 @pytest.mark.slow
-def test_many_texts_with_preemptions_cancellations_and_failed_steps(blocks, kind):
-    dice, base = random.Random(blocks), prompt(60, 9)
+def test_many_texts_with_preemptions_cancellations_and_failed_steps(kind):
+    dice, base, blocks, waiting = random.Random(40), prompt(60, 9), 40, []
     options = {"max_sequences": 6} if kind == "model" else {}
     made, proposer = drafting(kind, blocks, wrong=3, **options)
-    waiting = [
-        (
-            number,
-            base[: dice.randrange(60)] + prompt(dice.randrange(1, 20), number),
-            Params(**{"max_tokens": 20, **dice.choice(KINDS), "lookahead": dice.choice([0, 3, 6]), "seed": number}),
-        )
-        for number in range(20)
-    ]
+    for number in range(20):
+        ids = base[: dice.randrange(60)] + prompt(dice.randrange(1, 20), number)
+        asked = {"max_tokens": 20, **dice.choice(KINDS), "lookahead": dice.choice([0, 3, 6]), "seed": number}
+        waiting.append((number, ids, Params(**asked)))
     live, texts, wanted = [], {}, {}
     while waiting or made.busy():
         if waiting and dice.random() < 0.7:
@@ -317,6 +307,6 @@ def test_many_texts_with_preemptions_cancellations_and_failed_steps(blocks, kind
             texts[number], wanted[number] = [], alone(ids, asked)
         disturbed_step(made, dice, live, texts, wanted)
     assert {number: texts[number] for number in wanted} == wanted
-    assert made.scheduler.preemptions or blocks > 100
+    assert made.scheduler.preemptions
     assert made.blocks.available == blocks
     assert_empty(proposer)

@@ -2,6 +2,7 @@
 
 from array import array
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -188,9 +189,10 @@ ASKED = [
 ]
 
 
-@pytest.mark.parametrize("kind", [FakeNetwork, HybridNetwork])
-@pytest.mark.parametrize("blocks", [400, 60])
-@pytest.mark.parametrize("together", [1, len(ASKED) + 1])
+@pytest.mark.parametrize(
+    ("together", "blocks", "kind"),
+    [(1, 400, FakeNetwork), *product([len(ASKED) + 1], (400, 60), (FakeNetwork, HybridNetwork))],
+)
 @pytest.mark.slow
 def test_answers_are_those_without_drafts_in_any_batch(together, blocks, kind):
     """Greedy and sampled tokens, log probabilities, n, beams and a grammar, also with preemptions."""
