@@ -12,17 +12,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from tools.demo_model import (
-    cases,
-    checks,
-    corpus,
-    drills,
-    forms,
-    heldout,
-    heldout_fresh,
-    languages,
-    words,
-)
+from tools.demo_model import cases, checks, corpus, drills, forms, heldout, heldout_fresh, languages, words
 from tools.demo_model.checks import Check
 from tools.demo_model.heldout_tools import PARALLEL, RESULTS, SINGLE
 

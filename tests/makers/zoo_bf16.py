@@ -36,10 +36,7 @@ TEXT = [
 ]
 """A model for each of the ways in which networks compute angles from positions (by the operations in front of Cos and
 Sin), and for each kind of layers. Those of the other models of the zoos are the same."""
-NAMES = [
-    *TEXT,
-    *(f"{VISION}{name}" for name in zoo_vision.MODELS if name != "gemma4_unified"),
-]
+NAMES = [*TEXT, *(f"{VISION}{name}" for name in zoo_vision.MODELS if name != "gemma4_unified")]
 
 
 def text(name: str) -> list[int]:

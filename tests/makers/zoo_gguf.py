@@ -179,11 +179,7 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "gemma2": (
         "gemma2",
         {**GEMMA, "attn_logit_softcapping": 4.0, "final_logit_softcapping": 20.0, "num_hidden_layers": 4},
-        {
-            "attention.sliding_window": WINDOW,
-            "attn_logit_softcapping": 4.0,
-            "final_logit_softcapping": 20.0,
-        },
+        {"attention.sliding_window": WINDOW, "attn_logit_softcapping": 4.0, "final_logit_softcapping": 20.0},
     ),
     "gemma3_text": ("gemma3", {**GEMMA, "num_hidden_layers": 6}, {"attention.sliding_window": WINDOW}),
     "ernie4_5": ("ernie4_5", {"head_dim": 16}, {}),
@@ -214,12 +210,7 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     ),
     "gemma4_text-equal": (
         "gemma4",
-        {
-            **GEMMA4,
-            "hidden_size_per_layer_input": 0,
-            "attention_k_eq_v": True,
-            "num_global_key_value_heads": 1,
-        },
+        {**GEMMA4, "hidden_size_per_layer_input": 0, "attention_k_eq_v": True, "num_global_key_value_heads": 1},
         {**GEMMA4_SIZES, "attention.head_count_kv": [2, 1] * 3},
     ),
     "gemma4_text-moe": (
@@ -330,11 +321,7 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "qwen3_5_moe_text": ("qwen35moe", {**DELTAS, **SHARED_EXPERT}, DELTA_SIZES),
     "lfm2": (
         "lfm2",
-        {
-            "block_auto_adjust_ff_dim": False,
-            "num_hidden_layers": 3,
-            "layer_types": ["conv", "full_attention", "conv"],
-        },
+        {"block_auto_adjust_ff_dim": False, "num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"]},
         {"shortconv.l_cache": 3, "attention.head_count_kv": [0, 2, 0]},
     ),
     "gpt_oss": ("gpt-oss", {"head_dim": 32, **MIXTRAL, **MIXED, "rope_parameters": OSS}, {**WINDOWED, **scaled(OSS)}),

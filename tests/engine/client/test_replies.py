@@ -48,10 +48,7 @@ async def test_what_comes_while_the_sink_is_paused_is_merged_per_sequence(room):
     gate.open()
     await asyncio.sleep(0)
     assert gate.pieces == [
-        [
-            Tokens(reply.id, 0, [1, 2, 3], [-1.0, -2.0, -3.0], "length"),
-            Tokens(reply.id, 1, [5], [-5.0], None),
-        ]
+        [Tokens(reply.id, 0, [1, 2, 3], [-1.0, -2.0, -3.0], "length"), Tokens(reply.id, 1, [5], [-5.0], None)]
     ]
     assert not gate.task.done()
 

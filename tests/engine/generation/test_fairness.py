@@ -359,11 +359,7 @@ def prompts_fill_a_step(scheduler):
 @given(events, st.booleans(), st.booleans())
 def test_every_request_ends_once_and_no_slot_is_idle_while_something_waits(events, across, caching):
     rig = Rig(
-        limits=queue_limits(999),
-        running=3,
-        priority_across_clients=across,
-        step_tokens=64,
-        prefix_caching=caching,
+        limits=queue_limits(999), running=3, priority_across_clients=across, step_tokens=64, prefix_caching=caching
     )
     scheduler = rig.scheduler
     ids, cancelled = [], set()

@@ -127,8 +127,7 @@ def test_a_prompt_that_cannot_be_computed_is_refused(prompt, message):
 
 
 @pytest.mark.parametrize(
-    ("size", "words"),
-    [(41, "Number of prompt tokens: 41 exceeds model max length: 40"), (40, "leaves no room")],
+    ("size", "words"), [(41, "Number of prompt tokens: 41 exceeds model max length: 40"), (40, "leaves no room")]
 )
 def test_a_prompt_beyond_the_context_is_refused_with_the_numbers(size, words):
     answer = Rig(context=40).ask([1] * size)

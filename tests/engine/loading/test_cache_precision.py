@@ -6,14 +6,7 @@ from pathlib import Path
 import openvino as ov
 import pytest
 
-from lean_ovms.engine.loading.settings import (
-    BOTH,
-    GROUPS,
-    HINT,
-    KEYS,
-    VALUES,
-    cache_properties,
-)
+from lean_ovms.engine.loading.settings import BOTH, GROUPS, HINT, KEYS, VALUES, cache_properties
 from lean_ovms.engine.paged.ir_weights import open_weights
 from lean_ovms.engine.paged.model import PagedModel
 from lean_ovms.errors import StartError

@@ -9,12 +9,7 @@ MODEL = {"vocab_size": 100, "max_position_embeddings": 8192, "num_hidden_layers"
 
 @pytest.mark.parametrize(
     ("available", "chosen"),
-    [
-        (["CPU"], "CPU"),
-        (["CPU", "NPU"], "CPU"),
-        (["CPU", "GPU"], "GPU"),
-        (["CPU", "GPU.0", "GPU.1", "GPU.2"], "GPU.2"),
-    ],
+    [(["CPU"], "CPU"), (["CPU", "NPU"], "CPU"), (["CPU", "GPU"], "GPU"), (["CPU", "GPU.0", "GPU.1", "GPU.2"], "GPU.2")],
 )
 def test_auto_is_the_gpu_with_the_most_memory_of_its_own_or_else_the_cpu(available, chosen):
     memory = {"GPU": 0, "GPU.0": 0, "GPU.1": 8 << 30, "GPU.2": 16 << 30}
@@ -57,8 +52,7 @@ def test_a_device_that_is_not_there_is_named(asked, missing):
 
 
 @pytest.mark.parametrize(
-    ("name", "size"),
-    [("CPU", 32), ("HETERO:CPU", 32), ("AUTO:CPU", 32), ("GPU", 16), ("AUTO:GPU,CPU", 16)],
+    ("name", "size"), [("CPU", 32), ("HETERO:CPU", 32), ("AUTO:CPU", 32), ("GPU", 16), ("AUTO:GPU,CPU", 16)]
 )
 def test_blocks_are_large_only_where_nothing_but_a_cpu_computes(name, size):
     """A value that is too small is safe, one that is too large is not."""

@@ -233,12 +233,7 @@ def test_the_table_is_proven_against_the_engine(tmp_path):
 
 @pytest.mark.parametrize(
     "decoder",
-    [
-        Decoder(special=(0, 1)),
-        Decoder(special=()),
-        Decoder(strip=True),
-        Decoder(pieces=[*PLAIN[:5], b"?", *PLAIN[6:]]),
-    ],
+    [Decoder(special=(0, 1)), Decoder(special=()), Decoder(strip=True), Decoder(pieces=[*PLAIN[:5], b"?", *PLAIN[6:]])],
     ids=["hides more", "hides less", "strips a space", "one other token"],
 )
 def test_any_difference_makes_it_inexact(tmp_path, decoder):

@@ -20,17 +20,7 @@ import pytest
 from lean_ovms.config import Config
 from lean_ovms.engine.loading import vocabulary
 from lean_ovms.engine.paged.parts import NoGrammars
-from lean_ovms.engine.protocol import (
-    Accepted,
-    Decoder,
-    Load,
-    LoadFailed,
-    Prefilled,
-    Ready,
-    Submit,
-    Tokens,
-    encode,
-)
+from lean_ovms.engine.protocol import Accepted, Decoder, Load, LoadFailed, Prefilled, Ready, Submit, Tokens, encode
 from lean_ovms.engine.worker import __main__ as worker
 from lean_ovms.engine.worker.text_model import load_text_model
 from lean_ovms.errors import StartError

@@ -58,8 +58,7 @@ def test_template_arguments_reach_the_template():
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["messages", "tools", "bos_token", "eos_token", "chat_template", "tokenize", "conversation", "return_dict"],
+    "name", ["messages", "tools", "bos_token", "eos_token", "chat_template", "tokenize", "conversation", "return_dict"]
 )
 def test_reserved_arguments_are_refused(name):
     error = refusal(PLAIN, template_kwargs={name: "x", "fine": 1})
