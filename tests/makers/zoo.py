@@ -16,7 +16,7 @@ import os
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +158,31 @@ def pack(files: Iterable[Path], archive: Path, root: Path | None = None) -> None
             entry = tarfile.TarInfo(str(path.relative_to(root)) if root else path.name)
             entry.size = len(data)
             packed.addfile(entry, io.BytesIO(data))
+
+
+def record(file: Path, names: Iterable[str], entry: Callable[[str], Any], usage: str) -> int:
+    """Records the models of the command line, or all, in a JSON file. Other models keep their entries.
+
+    Args:
+        file: The file of the records.
+        names: The names of all models.
+        entry: Makes the record of a model.
+        usage: The message for wrong usage.
+
+    Returns:
+        The exit status: 2 for wrong usage.
+    """
+    argv, every = sys.argv[1:], [*names]
+    if not {*argv} <= {*every}:
+        print(usage, file=sys.stderr)
+        return 2
+    known = json.loads(file.read_text()) if file.is_file() else {}
+    for name in argv or every:
+        known[name] = entry(name)
+        print(name, flush=True)
+    lines = [f"{json.dumps(each)}: {json.dumps(known[each], separators=(',', ':'))}" for each in sorted(known)]
+    file.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    return 0
 
 
 def _finite(value: Any) -> Any:

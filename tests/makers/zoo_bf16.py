@@ -12,10 +12,8 @@ python -m tests.makers.zoo_bf16 [NAME...]   (needs torch and transformers, and t
 
 from __future__ import annotations
 
-import json
 import random
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -98,30 +96,5 @@ def record(name: str) -> dict[str, Any]:
     return entry if name in OTHERS else {**entry, "logprobs": [round(1000 * float(value)) for value in wanted[-LAST:]]}
 
 
-def write(file: Path, names: list[str], entry: Callable[[str], dict[str, Any]], usage: str) -> int:
-    """Records the models of the command line, or all. Other models keep their entries.
-
-    Args:
-        file: The file of the records.
-        names: The names of all models.
-        entry: Makes the record of a model, which has the difference as "torch".
-        usage: The message for wrong usage.
-
-    Returns:
-        The exit status: 2 for wrong usage.
-    """
-    argv = sys.argv[1:]
-    if not set(argv) <= set(names):
-        print(usage, file=sys.stderr)
-        return 2
-    known = json.loads(file.read_text()) if file.is_file() else {}
-    for name in argv or names:
-        known[name] = entry(name)
-        print(name, known[name]["torch"], flush=True)
-    lines = [f"{json.dumps(each)}: {json.dumps(known[each], separators=(',', ':'))}" for each in sorted(known)]
-    file.write_text("{\n" + ",\n".join(lines) + "\n}\n")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(write(FILE, NAMES, record, __doc__ or ""))
+    sys.exit(zoo.record(FILE, NAMES, record, __doc__ or ""))

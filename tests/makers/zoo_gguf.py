@@ -23,6 +23,7 @@ import gguf
 import numpy as np
 
 from lean_ovms.repository.model_file import parts
+from tests.makers import zoo
 from tests.makers.make_gguf import pack
 from tests.makers.zoo import COMMON, DELTA_NET, MAMBA, QWEN_EXPERTS, SHARED_EXPERT, attention
 from tests.makers.zoo_torch import TOKENS, Answer, prompts
@@ -345,17 +346,6 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
             "attention.layer_norm_rms_epsilon": 1e-5,
         },
     ),
-    "nomic_bert-moe": (
-        "nomic-bert-moe",
-        {**ENCODER, "num_experts": 4, "num_experts_per_tok": 2},
-        {**LAYER_NORM, "moe_every_n_layers": 2},
-    ),
-    "jina_bert": ("jina-bert-v2", ENCODER, LAYER_NORM),
-    "jina_bert-code": (
-        "jina-bert-v2",
-        {**ENCODER, "hidden_size": 96, "num_attention_heads": 6, "num_key_value_heads": 6},
-        LAYER_NORM,
-    ),
     "modernbert": (
         "modern-bert",
         {**ENCODER, "num_hidden_layers": 4, "local_attention": WINDOW},
@@ -380,7 +370,7 @@ FACTORS = {
 }
 """Tensors of files that are not parameters in torch."""
 OWN_CODE = ("jina_bert", "jina_bert-code", "nomic_bert-moe")
-"""Models that transformers does not have: tests/makers/encoders_torch.py has their formulas."""
+"""Models that transformers does not have. They were recorded once (README.md)."""
 EMBEDDING = ("bert", "gemma3_text-embedding", "modernbert", "modernbert-biased", "nomic_bert", *OWN_CODE)
 """Models that generate no text. The vectors of their last tokens are recorded."""
 POOLED = ("gemma2", "gemma3_text", "qwen3", *EMBEDDING)
@@ -470,13 +460,9 @@ def network(name: str) -> tuple[Any, dict[str, list[int]]]:
 
     architecture, changes, _ = MODELS[name]
     sizes: dict[str, Any] = {**COMMON, **HEADS, **changes}
-    if name in OWN_CODE:
-        model = own_code(name, sizes)
-        config = model.config
-    else:
-        config = AutoConfig.for_model(name.partition("-")[0], **sizes)
-        kind = AutoModel if name in EMBEDDING else AutoModelForCausalLM
-        model = kind.from_config(config, **attention(config)).float().eval()
+    config = AutoConfig.for_model(name.partition("-")[0], **sizes)
+    kind = AutoModel if name in EMBEDDING else AutoModelForCausalLM
+    model = kind.from_config(config, **attention(config)).float().eval()
     tensors: dict[str, list[int]] = {}
     if name == "deepseek_v2":  # transformers 5.5.4 reads this attribute, but does not set it
         model.model.layers[-1].mlp.num_experts = config.n_routed_experts
@@ -508,13 +494,6 @@ def network(name: str) -> tuple[Any, dict[str, list[int]]]:
     if not tied and "output.weight" not in tensors:
         raise ValueError(f"{name}: no output layer")
     return model, tensors
-
-
-def own_code(name: str, sizes: dict[str, Any]) -> Any:
-    """Returns a model in torch that transformers does not have. sizes: by transformers' names."""
-    from tests.makers.encoders_torch import JinaBert, NomicBert
-
-    return NomicBert(**sizes) if name == "nomic_bert-moe" else JinaBert(code=name.endswith("-code"), **sizes)
 
 
 def record(name: str) -> dict[str, Any]:
@@ -587,11 +566,6 @@ def from_gguf(
         return tensor(f"blk.{layer}.{ROUTERS[f'.router.{part}']}", shape)
     if ".experts.gate_up_proj" in torch_name and architecture == "gemma4":
         return tensor(f"blk.{torch_name.split('.')[2]}.ffn_gate_up_exps.weight", shape)
-    if torch_name.endswith((".experts.mlp.w1", ".experts.mlp.w2")):
-        part, count, (rows, width) = "up" if torch_name.endswith("1") else "down", config.num_experts, shape
-        size = [rows // count, width] if part == "up" else [width, rows // count]
-        data = tensor(f"blk.{torch_name.split('.')[2]}.ffn_{part}_exps.weight", [count, *size])
-        return (data if part == "up" else data.swapaxes(1, 2)).reshape(shape)
     if ".experts." in torch_name:
         return experts(torch_name, shape, architecture == "gpt-oss", tensor)
     if target is None:
@@ -742,19 +716,5 @@ def vectors(name: str, model: Any) -> list[list[float]]:
     return [[round(float(value), 4) for value in vector] for vector in found]
 
 
-def main(argv: list[str]) -> int:
-    """Runs the command line. Returns the exit status: 2 for wrong usage."""
-    if not set(argv) <= set(MODELS):
-        print(__doc__, file=sys.stderr)
-        return 2
-    known = json.loads(FILE.read_text()) if FILE.is_file() else {}
-    for name in argv or MODELS:
-        known[name] = record(name)
-        print(name, len(known[name]["tensors"]), "tensors", flush=True)
-    lines = [f"{json.dumps(each)}: {json.dumps(known[each], separators=(',', ':'))}" for each in sorted(known)]
-    FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(zoo.record(FILE, MODELS, record, __doc__ or ""))

@@ -4,17 +4,16 @@ The weights in torch are made again, as tests/makers/zoo.py made them. They are 
 the versions of torch and transformers that wrote these. Everything is computed in f32. The answers are written to
 tests/data/zoo/answers.json; tests/engine/paged/test_zoo.py compares the paged engine's.
 
-python -m tests.makers.zoo_torch NAME...   (needs torch and transformers beside the server's packages)
+python -m tests.makers.zoo_torch [NAME...]   (needs torch and transformers beside the server's packages)
 """
 
 from __future__ import annotations
 
-import json
 import random
 import sys
 from pathlib import Path
 
-from tests.makers.zoo import COMMON, MODELS, network
+from tests.makers.zoo import COMMON, MODELS, network, record
 
 ZOO = Path(__file__).parents[2] / "tests" / "data" / "zoo"
 ANSWERS = ZOO / "answers.json"
@@ -43,21 +42,10 @@ def in_torch(name: str) -> list[Answer]:
             for _ in range(TOKENS):
                 line = model(torch.tensor([text]), use_cache=False).logits[0, -1].double().log_softmax(-1)
                 text.append(int(line.argmax()))
-                logprobs.append(float(line.max()))
+                logprobs.append(round(float(line.max()), 4))
         answers.append((text[len(ids) :], logprobs))
     return answers
 
 
-def record(name: str, answers: list[Answer]) -> None:
-    """Writes the entry for the tests: [tokens, log probabilities] of each prompt."""
-    known = json.loads(ANSWERS.read_text()) if ANSWERS.is_file() else {}
-    known[name] = [[tokens, [round(value, 4) for value in logprobs]] for tokens, logprobs in answers]
-    lines = [f"{json.dumps(each)}: {json.dumps(known[each], separators=(',', ':'))}" for each in sorted(known)]
-    ANSWERS.write_text("{\n" + ",\n".join(lines) + "\n}\n")
-
-
 if __name__ == "__main__":
-    if not sys.argv[1:] or not {*sys.argv[1:]} <= {*MODELS}:
-        sys.exit(__doc__)
-    for each in sys.argv[1:]:
-        record(each, in_torch(each))
+    sys.exit(record(ANSWERS, MODELS, in_torch, __doc__ or ""))

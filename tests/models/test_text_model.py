@@ -155,25 +155,15 @@ async def test_a_prompt_too_long_for_the_context_is_refused_before_the_engine_se
     await (await start(model, ChatPrompt([user], template_kwargs={"unused": text}))).aclose()
 
 
-async def test_a_truncated_prompt_keeps_its_end() -> None:
+@pytest.mark.parametrize(("side", "asked"), [("left", -1), ("right", 9)])
+async def test_a_truncated_prompt_keeps_one_of_its_ends(side: str, asked: int) -> None:
     model, engine = await loaded()
     limit = INFO.context_length * engine.vocabulary.longest
-    await (await start(model, TextPrompt("x" * limit + "end"), truncate=-1)).aclose()
-    [(prompt, _)] = engine.submitted
-    assert len(prompt) == limit
-    assert prompt.endswith("end")
-    assert engine.truncated[0][1] == "left"
-
-
-async def test_a_prompt_whose_right_side_is_cut_keeps_its_beginning() -> None:
-    model, engine = await loaded()
-    limit = INFO.context_length * engine.vocabulary.longest
-    prompt = TextPrompt("start" + "x" * limit)
-    await (await start(model, prompt, truncate=9, truncation_side="right")).aclose()
+    prompt = TextPrompt("start" + "x" * limit + "end")
+    await (await start(model, prompt, truncate=asked, truncation_side=side)).aclose()
     [(sent, _)] = engine.submitted
-    assert len(sent) == limit
-    assert sent.startswith("start")
-    assert engine.truncated == [(9, "right")]
+    assert sent == (prompt.text[-limit:] if side == "left" else prompt.text[:limit])
+    assert engine.truncated[0][1] == side
 
 
 async def test_tokens_are_counted_also_those_of_images() -> None:

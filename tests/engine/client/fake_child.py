@@ -4,8 +4,8 @@ Parts: ok, die, die_talking (with an exception), hang, garbage, wrong, load_fail
 child keeps the pipe open), escapee (the same, in another session), deaf (ignores everything), stubborn (also ignores
 SIGTERM), vocabulary (a different one after each start), report (reports what it was given), FILE (the part that FILE
 contains). Prompts: "count N" sends N tokens, one frame each; "burst N" in one frame; "hang"; "die"; "garbage";
-"refuse"; "fail"; "half" (half a frame, then dies); "beams" (one frame with all finals); "slow" (one token per ping).
-The texts of an Encode may be "print" (they are printed to stderr) and "abort" (the same, then it dies by SIGABRT).
+"refuse"; "fail"; "half" (half a frame, then dies); "slow" (one token per ping).
+The first text of an Encode may be "abort" (the others are printed to stderr, then it dies by SIGABRT).
 """
 
 import json
@@ -110,10 +110,9 @@ class Actor:
                     os._exit(9)
                 if record.texts == ["hang"]:
                     return
-                if record.texts[0] in ("print", "abort"):
+                if record.texts[0] == "abort":
                     os.write(2, "".join(record.texts[1:]).encode())
-                    if record.texts[0] == "abort":
-                        os.abort()
+                    os.abort()
                 if record.texts == ["refuse"]:
                     self.send(protocol.Refused(record.id, BadRequest("no").to_wire()))
                     return

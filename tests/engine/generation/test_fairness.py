@@ -214,15 +214,6 @@ def test_one_that_lacks_blocks_is_passed_by_others_so_many_times():
 # --- prompts
 
 
-def test_many_long_prompts_of_one_client_do_not_keep_anothers_prompt_from_being_computed():
-    rig = make(slots=64, step_tokens=64)
-    for i in range(40):
-        rig.submit(f"{i}" + "long " * 60, client="hostile", group=10 + i, max_tokens=2)
-    rig.turn(3)
-    polite = rig.submit("hello", client="polite", max_tokens=2)
-    assert turns_until_first_token(rig, polite) <= 8  # the rest of one prompt of 300 tokens
-
-
 @pytest.mark.parametrize("length", [50, 20])
 def test_steps_are_as_full_as_without_the_limit_on_prompts(length: int):
     rig = make(slots=64, step_tokens=64)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-import shutil
 import struct
 from itertools import accumulate
 from pathlib import Path
@@ -371,39 +370,6 @@ def test_token_by_token_reads_as_the_engine_decodes(real, skip):
             detokenizer = Detokenizer(found, skip)
             shown = "".join([detokenizer.feed([token]) for token in row]) + detokenizer.flush()
             assert _collapsed(shown) == _collapsed(text), row
-
-
-@pytest.fixture(scope="module")
-def cleaning(tmp_path_factory):
-    """The demo model's tokenizer, converted with clean-up of spaces."""
-    transformers = pytest.importorskip("transformers")
-    import openvino
-    import openvino_genai
-    from openvino_tokenizers import convert_tokenizer
-
-    path = tmp_path_factory.mktemp("cleaning")
-    original = transformers.PreTrainedTokenizerFast.from_pretrained(DEMO_MODEL)
-    original.clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output = True
-    converted = convert_tokenizer(original, with_detokenizer=True, clean_up_tokenization_spaces=True)
-    for model, name in zip(converted, ("openvino_tokenizer.xml", "openvino_detokenizer.xml"), strict=True):
-        openvino.save_model(model, path / name)
-    for name in ("openvino_model.xml", "openvino_model.bin", "config.json"):
-        shutil.copy(DEMO_MODEL / name, path)
-    tokenizer = openvino_genai.Tokenizer(str(path))
-    return tokenizer, vocabulary.build(path, tokenizer)
-
-
-@pytest.mark.model
-def test_a_tokenizer_that_cleans_up_spaces_has_an_exact_table(cleaning):
-    tokenizer, found = cleaning
-    assert (found.clean_up, found.exact) == (True, True)
-    dice = random.Random(8)
-    pool = [i for i, piece in enumerate(found.pieces) if piece.strip(b"'.!?,\\nmsrvet ") == b""]
-    rows = [dice.choices(pool, k=24) for _ in range(2000)]
-    for row, text in zip(rows, texts(tokenizer, rows, True), strict=True):
-        detokenizer = Detokenizer(found, True)
-        shown = "".join([detokenizer.feed([token]) for token in row]) + detokenizer.flush()
-        assert shown == text, row
 
 
 def _is_text(piece: bytes) -> bool:

@@ -38,16 +38,6 @@ def test_every_block_is_given_once_and_then_there_is_none():
         manager.allocate()
 
 
-def test_a_released_block_is_available_again_when_its_last_holder_leaves():
-    manager = BlockManager(2, SIZE)
-    block = manager.allocate()
-    manager.share([block])
-    manager.release([block])
-    assert manager.available == 1
-    manager.release([block])
-    assert manager.available == 2
-
-
 def test_a_text_finds_the_whole_blocks_that_it_begins_with():
     manager = BlockManager(8, SIZE)
     manager.release(fill(manager, text(*range(12))))
@@ -63,15 +53,6 @@ def test_a_text_goes_on_from_a_block_that_it_has_already():
     fill(manager, tokens)
     ((_, first),) = manager.match(tokens, 0, SIZE, "")
     assert [block for block, _ in manager.match(tokens, SIZE, 12, first)] == [1, 2]
-
-
-def test_what_is_found_is_held():
-    manager = BlockManager(2, SIZE)
-    manager.release(fill(manager, text(*range(8))))
-    assert manager.available == 2
-    found = manager.match(text(*range(8)), 0, 8, "")
-    assert manager.available == 0
-    assert [manager._holders[block] for block, _ in found] == [1, 1]
 
 
 def test_texts_of_another_salt_find_nothing():
@@ -140,7 +121,7 @@ def test_forgetting_all_leaves_those_who_hold_blocks_alone():
     assert manager.available == 4
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 def test_whatever_is_done_a_block_belongs_to_one_text_and_none_gets_lost(seed):
     """The test records what was written to each block, and compares."""
     dice, manager = random.Random(seed), BlockManager(12, SIZE)

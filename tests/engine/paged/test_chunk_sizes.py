@@ -144,21 +144,6 @@ def test_quick_steps_have_more_tokens_and_slow_ones_the_least(token_s, tokens):
     assert sizes.step_tokens == 256
 
 
-def test_a_step_of_a_fixed_size_does_not_grow():
-    sizes = ChunkSizes(256, 32)
-    for _ in range(60):
-        sizes.learn(256, 0, 1e-6)
-    assert sizes.step_tokens == 256
-
-
-def test_what_is_forgotten_has_the_least_tokens_again():
-    sizes = ChunkSizes(256, 32, 1024)
-    sizes.learn(256, 0, 256e-6)
-    assert sizes.step_tokens == 1024
-    sizes.forget()
-    assert sizes.step_tokens == 256
-
-
 def test_prompts_that_wait_fill_a_step_that_is_quick():
     network = TimedNetwork(5000)
     engine = Driver(

@@ -173,28 +173,6 @@ def test_beams_are_the_same(paged, genai, penalty):
         assert both[0] == both[1]
 
 
-def test_a_model_that_drafts_for_itself_is_right_every_time(paged):
-    """It takes a quarter of the steps for the same tokens, greedy or sampled, and log probabilities. Beams have no
-    drafts."""
-    assisted = load(blocks=600, pipeline_type="PAGED", draft_model_path=str(Config().model_dir))
-    assert assisted.info.speculative == "draft"
-    found = []
-    for pipe in (paged, assisted):
-        rig, before = Rig(pipeline=pipe), pipe.scheduler.steps
-        numbers = []
-        for temperature, question in zip((0.0, 0.9), QUESTIONS, strict=False):
-            asked = {"temperature": temperature, "seeds": (7,), "logprobs": True, "num_assistant_tokens": 5}
-            numbers.append(rig.submit(chat(question), max_tokens=25, ignore_eos=True, **asked))
-        replies = [rig.run().answer(number) for number in numbers]
-        steps = pipe.scheduler.steps - before
-        beams = rig.ask(chat(QUESTIONS[2]), beams=4, n=4, max_tokens=12).tokens
-        logprobs = [value for reply in replies for value in reply.logprobs[0]]
-        found.append((([reply.tokens for reply in replies], beams), logprobs, steps))
-    assert found[0][0] == found[1][0]
-    assert found[0][1] == pytest.approx(found[1][1], abs=1e-3)
-    assert (found[0][2], found[1][2]) == (25, 6)
-
-
 def test_steps_without_adapters_have_none_of_their_operations(paged, tmp_path):
     """A text without an adapter that continues in both networks reads in each what the other has written to the
     cache."""

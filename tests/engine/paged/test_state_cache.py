@@ -108,7 +108,7 @@ def test_a_beginning_that_several_share_stays_longer_than_what_is_behind_it():
     assert {1, 11} <= {*kept(cache)}
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 def test_no_slot_is_lost_written_by_two_or_changed_behind_a_checkpoint(seed):
     """The test records what was written to each slot, and compares."""
     dice, cache, written, number = random.Random(seed), StateCache(7), {}, 0
@@ -257,15 +257,6 @@ def test_other_salts_and_requests_without_the_cache_find_no_states():
     made = hybrid(caching=False)
     assert [asked_of(made, ids)[1] for _ in range(3)] == [0, 0, 0]
     assert not made.states.checkpoints
-
-
-@pytest.mark.parametrize("caching", [True, False])
-def test_the_choices_of_a_request_compute_its_prompt_once(caching):
-    made = hybrid(caching=caching)
-    request = made.add(prompt(40), Params(max_tokens=5, n=3, temperature=1.0, seed=4))
-    while made.busy():
-        made.step()
-    assert [one.cached for one in request.sequences] == [0, 36, 36]
 
 
 def test_log_probabilities_of_a_prompt_are_complete_and_leave_a_state():
