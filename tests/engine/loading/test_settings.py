@@ -11,6 +11,7 @@ from lean_ovms.errors import StartError
 from lean_ovms.repository import model_config
 
 GB = 1 << 30
+F32 = {"INFERENCE_PRECISION_HINT": "f32"}
 CPU = {"ENABLE_CPU_PINNING": False, settings.SHAPES: quiet_imports.PREPARED}
 QWEN = {
     "vocab_size": 2048,
@@ -95,36 +96,52 @@ def test_a_context_that_is_no_count_is_passed_over(value):
 
 # --- plan
 
-
-def test_blocks_take_a_quarter_of_the_free_memory(model):
-    made = settings.resolve(model(QWEN), 800 * 32 * 1000)
-    assert made.blocks == 250
-
-
-def test_blocks_are_no_more_than_all_sequences_could_fill(model):
-    made = settings.resolve(model(QWEN, max_num_seqs=4), 100 * GB)
-    assert made.blocks == 4 * 257 + settings.SPARE_BLOCKS
+PINNED = '{"ENABLE_CPU_PINNING": true}'
+WHOLE = {"split_prompts": False, "step_tokens": 8192}
+"""A longer prompt than a step would fail in every step."""
+LOOKUP = {"speculative": "prompt_lookup", "split_prompts": True, "properties": CPU}
 
 
-def test_there_are_always_some_blocks(model):
-    assert settings.resolve(model(QWEN), 0).blocks == settings.SPARE_BLOCKS
+@pytest.mark.parametrize(
+    ("config", "options", "free", "expected"),
+    [
+        (QWEN, {}, 800 * 32 * 1000, {"blocks": 250}),  # a quarter of the free memory
+        (QWEN, {"max_num_seqs": 4}, 100 * GB, {"blocks": 4 * 257 + settings.SPARE_BLOCKS}),
+        (QWEN, {}, 0, {"blocks": settings.SPARE_BLOCKS}),
+        (QWEN, {"cache_size": 3}, 9 * GB, {"blocks": 0, "cache_gb": 3}),
+        ({}, {}, 9 * GB, {"blocks": 0, "cache_gb": 2, "context": settings.UNKNOWN_CONTEXT}),
+        ({}, {"max_model_len": 10**5}, GB, {"cache_gb": 1, "context": 10**5}),
+        (QWEN, {}, GB, {"context": 8192, "prefix_caching": True, "properties": CPU}),
+        (QWEN, {"max_model_len": 100}, GB, {"context": 100}),
+        (QWEN, {"max_model_len": 10**6}, GB, {"context": 8192}),
+        (QWEN, {"enable_prefix_caching": False}, GB, {"prefix_caching": False}),
+        (QWEN, {"max_num_batched_tokens": 99}, GB, {"split_prompts": True, "step_tokens": 99}),
+        (QWEN, {"dynamic_split_fuse": False}, GB, WHOLE),
+        # If a prompt is divided or partly cached next to other requests, GenAI gives other answers.
+        (QWEN, {"draft_model_path": "x"}, GB, {**WHOLE, "speculative": "draft", "prefix_caching": False}),
+        (QWEN, {"prompt_lookup": True}, GB, LOOKUP),
+        (QWEN, {"plugin_config": '{"prompt_lookup": true}'}, GB, LOOKUP),
+        (QWEN, {"target_device": "GPU"}, GB, {"properties": {}}),
+        (QWEN, {"plugin_config": PINNED}, GB, {"properties": {**CPU, "ENABLE_CPU_PINNING": True}}),
+        (QWEN, {"plugin_config": f'{{"{settings.SHAPES}": 9}}'}, GB, {"properties": {**CPU, settings.SHAPES: 9}}),
+        (QWEN, {"kv_cache_precision": "u8"}, GB, {"properties": {**CPU, "KV_CACHE_PRECISION": "u8"}}),
+        (QWEN, {"kv_cache_precision": "f32"}, GB, {"properties": {**CPU, "KV_CACHE_PRECISION": "f32", **F32}}),
+    ],
+)
+def test_the_plan_of_a_model(model, config, options, free, expected):
+    made = settings.resolve(model(config, **options), free)
+    assert {name: getattr(made, name) for name in expected} == expected
+
+
+def test_openvino_keeps_operations_for_few_shapes(model):
+    settings.resolve(model(QWEN), GB)
+    assert os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == str(quiet_imports.PREPARED)
 
 
 def test_the_draft_models_cache_counts(model, tmp_path):
     alone = settings.resolve(model(QWEN), GB // 64)
     both = settings.resolve(model(QWEN, draft_model_path=str(tmp_path)), GB // 64)
     assert both.blocks == alone.blocks // 2
-
-
-def test_a_model_without_geometry_gets_whole_gigabytes(model):
-    made = settings.resolve(model({}), 9 * GB)
-    assert (made.blocks, made.cache_gb) == (0, 2)
-    assert settings.resolve(model({}), GB).cache_gb == 1
-
-
-def test_cache_size_is_taken_at_its_word(model):
-    made = settings.resolve(model(QWEN, cache_size=3), 9 * GB)
-    assert (made.blocks, made.cache_gb) == (0, 3)
 
 
 def test_a_context_that_is_assumed_is_said(model, caplog):
@@ -138,59 +155,9 @@ def test_a_context_that_is_assumed_is_said(model, caplog):
     assert [record.message for record in caplog.records] == [f"the context length of {config.model_dir} {said}"]
 
 
-def test_the_context_is_the_models_lowered_by_the_option(model):
-    assert settings.resolve(model(QWEN), GB).context == 8192
-    assert settings.resolve(model(QWEN, max_model_len=100), GB).context == 100
-    assert settings.resolve(model(QWEN, max_model_len=10**6), GB).context == 8192
-    assert settings.resolve(model({}), GB).context == settings.UNKNOWN_CONTEXT
-    assert settings.resolve(model({}, max_model_len=10**5), GB).context == 10**5
-
-
-def test_prompts_are_split_unless_configured_otherwise(model):
-    made = settings.resolve(model(QWEN, max_num_batched_tokens=99), GB)
-    assert (made.split_prompts, made.step_tokens) == (True, 99)
-
-
-def test_unsplit_prompts_fit_a_step_whole(model):
-    """A longer prompt would fail in every step."""
-    made = settings.resolve(model(QWEN, dynamic_split_fuse=False), GB)
-    assert (made.split_prompts, made.step_tokens) == (False, 8192)
-
-
-def test_a_draft_model_never_gets_prompts_in_parts(model):
-    """If a prompt is divided or partly cached next to other requests, GenAI gives other answers."""
-    made = settings.resolve(model(QWEN, draft_model_path="x"), GB)
-    assert (made.speculative, made.split_prompts, made.step_tokens) == ("draft", False, 8192)
-    assert not made.prefix_caching
-    assert settings.resolve(model(QWEN), GB).prefix_caching
-    assert not settings.resolve(model(QWEN, enable_prefix_caching=False), GB).prefix_caching
-
-
-@pytest.mark.parametrize("options", [{"prompt_lookup": True}, {"plugin_config": '{"prompt_lookup": true}'}])
-def test_prompt_lookup_by_option_and_by_plugin_config(model, options):
-    made = settings.resolve(model(QWEN, **options), GB)
-    assert made.speculative == "prompt_lookup"
-    assert made.split_prompts
-    assert "prompt_lookup" not in made.properties
-
-
 def test_prompt_lookup_and_a_draft_model_exclude_each_other(model):
     with pytest.raises(StartError, match="cannot be used together"):
         settings.resolve(model(QWEN, plugin_config='{"prompt_lookup": true}', draft_model_path="x"), GB)
-
-
-def test_operations_are_kept_for_few_shapes_unless_asked(model):
-    assert settings.resolve(model(QWEN), GB).properties[settings.SHAPES] == quiet_imports.PREPARED
-    assert os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == str(quiet_imports.PREPARED)
-    asked = model(QWEN, plugin_config='{"CPU_RUNTIME_CACHE_CAPACITY": 9}')
-    assert settings.resolve(asked, GB).properties[settings.SHAPES] == 9
-
-
-def test_threads_are_not_pinned_on_cpus_unless_asked(model):
-    assert settings.resolve(model(QWEN), GB).properties == CPU
-    assert settings.resolve(model(QWEN, target_device="GPU"), GB).properties == {}
-    asked = model(QWEN, plugin_config='{"ENABLE_CPU_PINNING": true}')
-    assert settings.resolve(asked, GB).properties == {**CPU, "ENABLE_CPU_PINNING": True}
 
 
 def test_one_thread_computes_a_small_network_unless_asked(model, tmp_path):
@@ -204,13 +171,6 @@ def test_one_thread_computes_a_small_network_unless_asked(model, tmp_path):
     with weights.open("wb") as file:
         file.truncate(settings.SMALL_NETWORK)
     assert settings.resolve(model(QWEN), GB).properties == small
-
-
-def test_an_f32_cache_goes_with_f32_computing(model):
-    properties = settings.resolve(model(QWEN, kv_cache_precision="f32"), GB).properties
-    assert properties["INFERENCE_PRECISION_HINT"] == "f32"
-    properties = settings.resolve(model(QWEN, kv_cache_precision="u8"), GB).properties
-    assert properties == {**CPU, "KV_CACHE_PRECISION": "u8"}
 
 
 def test_an_answer_that_does_not_depend_on_the_batch_is_computed_in_f32_and_not_quantized(model):
