@@ -13,7 +13,6 @@ import pytest
 from lean_ovms.api.app import App
 from lean_ovms.errors import EngineFailure
 from lean_ovms.observability.logging import Access, JsonLines
-from lean_ovms.types import Request
 from tests.api.conftest import MakeApp, events, get, parts, post, whole
 from tests.fakes import say
 from tests.waiting import cancel
@@ -164,28 +163,3 @@ async def test_what_is_asked_for_all_the_time_is_written_where_it_fails(
         assert bool(lines) is (response.status != 200)
         assert (response.status == 200) is (enabled or path != "/metrics")
         lines.clear()
-
-
-async def test_nothing_is_written_with_the_access_log_off(make_app: MakeApp, lines: list[logging.LogRecord]) -> None:
-    app, _ = await make_app(say("a"))
-    await whole(await post(app, CHAT, HELLO))
-    assert lines == []
-
-
-@pytest.mark.parametrize(
-    ("trusted", "forwarded", "peer"),
-    [
-        ("unix", "203.0.113.9", "203.0.113.9"),
-        ("unix", "203.0.113.9:4711", "203.0.113.9"),
-        ("unix", "6.6.6.6, 2001:db8::1", "2001:db8::1"),
-        ("unix", "fe80::1%\x1b[2J", "fe80::1"),
-        ("unix", "nonsense", "unix"),
-        ("", "203.0.113.9", "unix"),
-    ],
-)
-async def test_the_client_that_a_trusted_proxy_names(
-    make_app: MakeApp, lines: list[logging.LogRecord], trusted: str, forwarded: str, peer: str
-) -> None:
-    app = await logged(make_app, "a", trusted_proxies=trusted)
-    await whole(await app.handle(Request("GET", "/version", headers={"x-forwarded-for": forwarded}, peer="unix")))
-    assert only(lines)["peer"] == peer

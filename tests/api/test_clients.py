@@ -100,19 +100,6 @@ async def test_prompts_of_one_request_belong_together(make_app: MakeApp) -> None
     assert origins[0][2] == 3
 
 
-async def test_responses_take_a_priority_too(make_app: MakeApp) -> None:
-    [(client, _, priority)] = await send(make_app, {"model": "m", "input": "hi", "priority": 4}, path="/v1/responses")
-    assert (client, priority) == ("1.2.3.4", 4)
-
-
-async def test_a_priority_out_of_range_is_named(make_app: MakeApp) -> None:
-    app, _ = await make_app(say("x"))
-    body = orjson.dumps({**HI, "priority": 1 << 40})
-    response = await app.handle(Request("POST", CHAT, headers={"content-type": "application/json"}, body=body))
-    assert response.status == 400
-    assert (await whole(response))["error"]["param"] == "priority"
-
-
 @pytest.mark.parametrize(
     ("fields", "param"), [({"n": 2}, "n"), ({"best_of": 2, "n": 1}, "best_of"), ({"prompt": ["x"] * 5}, "prompt")]
 )

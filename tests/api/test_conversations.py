@@ -114,10 +114,10 @@ LOOPS: dict[str, tuple[Json, Any]] = {
 
 @pytest.mark.parametrize("path", list(LOOPS))
 async def test_a_loop_of_tools_gets_to_its_second_turn(make_app: MakeApp, path: str) -> None:
-    """The tools have no description, and the ids are the server's own."""
+    """The tools have no description, and the ids are the server's own. The first template shows no tools."""
     body, following = LOOPS[path]
-    for name in ("mistral7b_v03", "gpt_oss", "onyx"):
-        app, engine = await make_app(lambda *_: say(CALL), **template(name))
+    for name in ("", "mistral7b_v03", "gpt_oss", "onyx"):
+        app, engine = await make_app(lambda *_: say(CALL), **(template(name) if name else {}))
         first = await whole(await post(app, path, {"model": "m", **body}))
         response = await post(app, path, {"model": "m", **body, **following(first)})
         assert response.status == 200, (name, response.body)
@@ -125,6 +125,13 @@ async def test_a_loop_of_tools_gets_to_its_second_turn(make_app: MakeApp, path: 
         prompt = engine.submitted[1][0]
         assert all(word in prompt for word in ("look_up", "7", "FOUND")), name
         assert ("GO ON" in prompt) == (path == MESSAGES)
+        if not name:
+            without = {field: value for field, value in body.items() if field != "tools"}
+            await (await post(app, path, {"model": "m", **without, **following(first)})).aclose()
+            for shown, offered in ((prompt, True), (engine.submitted[2][0], False)):
+                assert '<tool_call>\n{"name": "look_up", "arguments": {"a": 7}}\n</tool_call>' in shown
+                assert '<tool_response name="look_up">\nFOUND\n</tool_response>' in shown
+                assert ("# Tools" in shown) is offered
 
 
 @pytest.mark.parametrize(
@@ -161,11 +168,3 @@ async def test_an_unknown_role_is_refused_with_those_that_are_known(make_app: Ma
         assert response.status == 400
         text = bytes(response.body).decode()
         assert "must be one of: system, developer, user, assistant, tool, not 'robot'" in text
-
-
-async def test_a_call_needs_a_name(make_app: MakeApp) -> None:
-    app, _ = await make_app(say("x"))
-    said = {"role": "assistant", "content": "", "tool_calls": [{"id": "c", "type": "function", "function": {}}]}
-    response = await post(app, CHAT, {"model": "m", "messages": [said, message("user", "A")]})
-    assert response.status == 400
-    assert (await whole(response))["error"]["param"] == "messages[0].tool_calls"

@@ -16,7 +16,6 @@ FUNCTION: Json = {"name": "get_weather", "description": "The weather.", "paramet
 CHAT_TOOL: Json = {"type": "function", "function": FUNCTION}
 HI: Json = {"role": "user", "content": "hi"}
 CALL = ("<tool_", 'call>\n{"name": "get_wea', 'ther", "arguments": {"city"', ': "Oslo"}}\n</tool_call>')
-ARGUMENTS = '{"city": "Oslo"}'
 
 APIS: dict[str, tuple[str, Json, Json]] = {
     "chat": (
@@ -66,70 +65,6 @@ async def test_any_model_calls(make_app: MakeApp, api: str, stream: bool) -> Non
         assert "# Tools" in prompt
         form = json.loads(tag)["format"]
         assert form["type"] == ("tag" if choice else "triggered_tags")
-
-
-TALKS: dict[str, Json] = {
-    "chat": {
-        "messages": [
-            HI,
-            {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "type": "function",
-             "function": {"name": "get_weather", "arguments": ARGUMENTS}}]},
-            {"role": "tool", "tool_call_id": "c1", "content": "10 degrees"},
-        ],
-        "tools": [CHAT_TOOL],
-    },
-    "responses": {
-        "input": [
-            HI,
-            {"type": "function_call", "call_id": "c1", "name": "get_weather", "arguments": ARGUMENTS},
-            {"type": "function_call_output", "call_id": "c1", "output": "10 degrees"},
-        ],
-        "tools": [{"type": "function", **FUNCTION}],
-    },
-    "messages": {
-        "max_tokens": 99,
-        "messages": [
-            HI,
-            {"role": "assistant", "content": [
-                {"type": "tool_use", "id": "c1", "name": "get_weather", "input": {"city": "Oslo"}}]},
-            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "10 degrees"}]},
-        ],
-        "tools": [{"name": "get_weather", "input_schema": SCHEMA}],
-    },
-    "ollama": {
-        "messages": [
-            HI,
-            {"role": "assistant", "content": "", "tool_calls": [
-                {"function": {"name": "get_weather", "arguments": {"city": "Oslo"}}}]},
-            {"role": "tool", "tool_name": "get_weather", "content": "10 degrees"},
-        ],
-        "tools": [CHAT_TOOL],
-        "stream": False,
-    },
-    "cohere": {
-        "messages": [
-            HI,
-            {"role": "assistant", "tool_calls": [{"id": "c1", "type": "function",
-             "function": {"name": "get_weather", "arguments": ARGUMENTS}}]},
-            {"role": "tool", "tool_call_id": "c1", "content": "10 degrees"},
-        ],
-        "tools": [CHAT_TOOL],
-    },
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("api", TALKS)
-@pytest.mark.parametrize("offered", [True, False])
-async def test_the_second_turn_shows_the_call_and_its_result(make_app: MakeApp, api: str, offered: bool) -> None:
-    app, engine = await make_app(say("Mild."))
-    body = TALKS[api] if offered else {name: value for name, value in TALKS[api].items() if name != "tools"}
-    response = await post(app, APIS[api][0], {"model": "m", **body})
-    assert response.status == 200, response.body
-    assert "Mild." in json.dumps(await whole(response))
-    prompt = engine.submitted[0][0]
-    assert '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>' in prompt
-    assert '<tool_response name="get_weather">\n10 degrees\n</tool_response>' in prompt
-    assert ("# Tools" in prompt) is offered
 
 
 async def constraint(make_app: MakeApp, options: Json | None = None, **fields: Any) -> Any:

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
-import signal
-import socket
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -203,12 +199,6 @@ async def test_a_load_is_reported_from_its_begin_to_what_was_loaded(
     )
 
 
-async def test_a_model_takes_its_generation_config_path() -> None:
-    model = TextModel(Config(generation_config_path="no_such.json"), FakeEngine([]))  # type: ignore[arg-type]
-    with pytest.raises(StartError, match=r"no_such\.json"):
-        await model.load()
-
-
 # --- engine
 
 
@@ -224,40 +214,6 @@ def test_the_distribution_over_devices_is_a_property() -> None:
 
 
 # --- the process
-
-
-def run(*flags: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "lean_ovms", "--rest_bind_address", "127.0.0.1", "--rest_port", "0", *flags]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-
-
-@pytest.mark.slow
-def test_log_lines_have_the_form_and_level_asked_for() -> None:
-    done = run("--model_path", "/no/such", "--log_format", "json", "--log_level", "ERROR")
-    [line] = [json.loads(line) for line in done.stderr.splitlines()]
-    assert (line["level"], line["logger"]) == ("ERROR", "lean_ovms")
-
-
-@pytest.mark.slow
-def test_a_stop_waits_no_longer_than_asked(tmp_path: Path) -> None:
-    path = str(tmp_path / "s")
-    script = json.dumps({"step_s": 0.2, "answer": "x" * 5000})
-    flags = ("--fake_engine", "--plugin_config", script, "--unix_socket", path, "--drain_timeout_s", "0.1")
-    popen = subprocess.Popen([sys.executable, "-m", "lean_ovms", *flags], stderr=subprocess.PIPE, text=True)
-    assert popen.stderr is not None
-    with popen.stderr, socket.socket(socket.AF_UNIX) as client:
-        try:
-            assert any("ready:" in line for line in popen.stderr)
-            client.connect(path)
-            body = json.dumps({"model": "demo", "prompt": "x", "max_tokens": 4000, "stream": True}).encode()
-            head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
-            client.sendall(head.encode() + body)
-            assert client.recv(12) == b"HTTP/1.1 200"  # the request runs, and would take a quarter of an hour
-            popen.send_signal(signal.SIGTERM)
-            assert popen.wait(300) == 0
-        finally:
-            popen.kill()
-            popen.wait()
 
 
 @pytest.mark.slow

@@ -15,11 +15,10 @@ from typing import Any
 import pytest
 
 from lean_ovms.api import app as app_module
-from lean_ovms.features.docs_page import api as docs
 from lean_ovms.features.structured_output import constraint
 from lean_ovms.text.template.chat_template import ChatTemplate
 from lean_ovms.util.concurrency import INLINE_S, InlineTime, inline_left_s
-from tests.api.conftest import CODER, MakeApp, MakePooling, get, post, teach, whole
+from tests.api.conftest import CODER, MakeApp, MakePooling, post, teach, whole
 from tests.fakes import say
 
 HI = [{"role": "user", "content": "Hi"}]
@@ -222,21 +221,3 @@ async def test_a_score_template_is_not_rendered_to_the_end_for_texts_that_are_to
     assert response.status == 400
     assert "inputs together have" in body["error"]["message"]
     assert counted.inline + counted.threaded < MANY
-
-
-async def test_the_document_of_the_api_is_rendered_once(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
-    rendered: list[Any] = []
-    plain = docs.document
-
-    def document(*given: Any, **named: Any) -> Any:
-        rendered.append(given)
-        return plain(*given, **named)
-
-    monkeypatch.setattr(docs, "document", document)
-    docs._rendered.cache_clear()
-    app, _ = await make_app(say("x"))
-    bodies = [(await get(app, "/openapi.json")).body for _ in range(5)]
-    assert len(rendered) == 1
-    assert len({bytes(body) for body in bodies if isinstance(body, bytes)}) == 1
-    other, _ = await make_app(say("x"), model_name="other")
-    assert (await get(other, "/openapi.json")).body != bodies[0]

@@ -251,13 +251,6 @@ async def test_log_probabilities_of_prompts_are_limited(make_app: MakeApp, monke
     assert not engine.mail.busy
 
 
-async def test_many_log_probabilities_are_written_beside_the_loop(make_app: MakeApp) -> None:
-    app, _ = await make_app(script, capable=True)
-    body = asked(COMPLETIONS, prompt=[[97] * 600] * 2, prompt_logprobs=2, n=2)
-    choices = (await whole(await post(app, COMPLETIONS, body)))["choices"]
-    assert [len(choice["prompt_logprobs"]) for choice in choices] == [600] * 4
-
-
 async def test_a_choice_that_is_ahead_waits_for_the_scores_of_its_prompt(make_app: MakeApp) -> None:
     """The first choice computes the whole prompt to get them; other choices may find it in the prefix cache."""
     ahead: Script = [[(1, "x", None)] for _ in range(50)]
@@ -282,18 +275,9 @@ async def test_a_choice_that_is_ahead_waits_for_the_scores_of_its_prompt(make_ap
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("path", "fields"),
-    [
-        (CHAT, {"logprobs": True, "top_logprobs": 20}),
-        (COMPLETIONS, {"logprobs": 20, "max_tokens": 4000}),
-        (RESPONSES, {"top_logprobs": 20, "include": ["message.output_text.logprobs"]}),
-        ("/completion", {"prompt": "hi", "n_probs": 20}),
-    ],
-)
-async def test_a_large_answer_is_sent_in_pieces(path: str, fields: dict[str, Any], make_app: MakeApp) -> None:
+async def test_a_large_answer_is_sent_in_pieces(make_app: MakeApp) -> None:
     app, _ = await make_app(say(*"ab" * 2000), capable=True)
-    response = await post(app, path, BODIES.get(path, {}) | fields)
+    response = await post(app, CHAT, asked(CHAT, logprobs=True, top_logprobs=20))
     assert response.status == 200
     assert not isinstance(response.body, bytes)
     found = [piece async for piece in pieces(response.body)]

@@ -50,24 +50,6 @@ def test_what_is_pushed_is_sent_in_the_same_turn(loop: JumpLoop) -> None:
     assert body.closed == 1
 
 
-def test_the_head_goes_with_a_chunk_that_is_there_at_once(loop: JumpLoop) -> None:
-    class Eager(Pushed):
-        async def push_to(self, sink: Sink[bytes]) -> None:
-            sink.push(b"one")
-
-    it = Wire(loop, answering(Response(200, [], Eager())), Config())
-    it.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-    assert it.transport.writes == [HEAD + b"3\r\none\r\n", b"0\r\n\r\n"]
-
-
-def test_http_1_0_has_no_frames(loop: JumpLoop) -> None:
-    it, body, sink = opened(loop, b"GET / HTTP/1.0")
-    sink.push(b"one")
-    body.ended.set()
-    it.run()
-    assert it.received.endswith(b"\r\n\r\none")
-
-
 def test_the_sink_is_paused_while_the_client_does_not_read(loop: JumpLoop) -> None:
     it, body, sink = opened(loop)
     it.transport.room = 0
