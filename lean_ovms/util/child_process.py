@@ -103,8 +103,8 @@ def write_lines_at_once() -> None:
 def inherit_socket(module: str, argv: Sequence[str]) -> socket.socket | None:
     """Returns a child's end of a socket pair, and ties the child to its parent.
 
-    The child dies with its parent. It ignores SIGINT and SIGTERM, which are sent to a whole process group: the parent
-    ends the child when it ends itself.
+    The child dies with its parent. It ignores SIGINT, SIGTERM and SIGHUP, which are sent to a whole process group, the
+    last one when a terminal is closed: the parent ends the child when it ends itself.
 
     Args:
         module: The child's module, for the usage message.
@@ -117,7 +117,7 @@ def inherit_socket(module: str, argv: Sequence[str]) -> socket.socket | None:
         print(f"usage: python -m {module} <fd>   (the server starts this by itself)", file=sys.stderr)
         return None
     die_with_parent()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     return socket.socket(fileno=int(argv[0]))
 

@@ -71,11 +71,6 @@ def test_two_calls_in_one_answer_and_one_where_one_is_allowed(client: openai.Ope
     assert reason == "tool_calls"
 
 
-def test_no_call_where_tools_are_forbidden(client: openai.OpenAI) -> None:
-    message = ask(client, [QUESTION], tools=[WEATHER], tool_choice="none").choices[0].message
-    assert not message.tool_calls
-
-
 def test_reasoning_and_a_call_in_one_answer(client: openai.OpenAI) -> None:
     thinking = {"chat_template_kwargs": {"enable_thinking": True}}
     answer = ask(client, [QUESTION], tools=[WEATHER], tool_choice="required", extra_body=thinking)

@@ -15,7 +15,7 @@ import pytest
 
 from tests.e2e.conftest import PATIENT_S, Process, start_process
 
-LINES = 300
+LINES = 120
 POLL_S = 0.02
 
 

@@ -10,8 +10,6 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
 from lean_ovms.config import DEMO_MODEL
 from tests.e2e.conftest import PATIENT_S, Process
 
@@ -44,8 +42,7 @@ def test_run_starts_a_server_that_ends_with_it(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_run_and_its_server(number: signal.Signals, tmp_path: Path) -> None:
+def test_a_signal_ends_run_and_its_server(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "lean_ovms", "run", str(DEMO_MODEL)]
     env = os.environ | {"TMPDIR": str(tmp_path)}
     # Without a terminal at stdin, it would wait for a prompt before it starts the server.
@@ -54,27 +51,15 @@ def test_a_signal_ends_run_and_its_server(number: signal.Signals, tmp_path: Path
         while not list(tmp_path.glob("*/s")):  # until the server listens
             assert process.poll() is None
             time.sleep(0.01)
-        process.send_signal(number)
-        assert process.wait(PATIENT_S) == 128 + number
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENT_S) == 128 + signal.SIGTERM
     os.close(stdin)
     os.close(terminal)
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("argv", "status", "error"),
-    [
-        (("/none",), 1, "lean_ovms run: cannot start: there is no model at /none: no such directory;"),
-        ((str(DEMO_MODEL), "--max_model_len", "9999999"), 1, "lean_ovms run: cannot start: --max_model_len 9999999"),
-        (
-            (str(DEMO_MODEL), "--cache_sise", "1"),
-            2,
-            "lean_ovms run: unrecognized arguments: --cache_sise (did you mean",
-        ),
-    ],
-)
-def test_run_says_why_the_server_does_not_start(argv: tuple[str, ...], status: int, error: str) -> None:
-    done = command("run", argv[0], "Hello!", *argv[1:])
-    assert done.returncode == status
-    assert done.stderr.startswith(error)
+def test_run_says_why_the_server_does_not_start() -> None:
+    done = command("run", str(DEMO_MODEL), "Hello!", "--max_model_len", "9999999")
+    assert done.returncode == 1
+    assert done.stderr.startswith("lean_ovms run: cannot start: --max_model_len 9999999")
     assert done.stderr.count("\n") == 1

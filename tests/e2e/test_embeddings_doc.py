@@ -38,14 +38,6 @@ def ask(server: Process, path: str, body: Any) -> Any:
     return answer.json()
 
 
-def test_the_first_request(server: Process) -> None:
-    [(path, body), (rerank, query)] = curls(TEXT)
-    found = ask(server, path, body)
-    assert [len(item["embedding"]) for item in found["data"]] == [64, 64]
-    [best] = ask(server, rerank, query)["results"]
-    assert best["document"]["text"] == "Paris is the capital of France."
-
-
 def test_the_readmes_second_curl_is_an_embedding(server: Process) -> None:
     readme = (ROOT / "README.md").read_text("utf-8")
     (chat, _), (path, body) = islice(curls(readme), 2)

@@ -36,12 +36,12 @@ async def stream(client: openai.AsyncOpenAI, cut_after: int | None = None, **fie
     return text, reason
 
 
-async def test_sixty_four_streams_a_third_of_them_cut_off() -> None:
+async def test_thirty_two_streams_a_third_of_them_cut_off() -> None:
     rng = random.Random(7)
     asks = [
-        {"prompt": f"Item {i}: {'word ' * rng.randrange(1, 60)}", "max_tokens": rng.randrange(4, 80)} for i in range(64)
+        {"prompt": f"Item {i}: {'word ' * rng.randrange(1, 60)}", "max_tokens": rng.randrange(4, 80)} for i in range(32)
     ]
-    cuts = [rng.randrange(1, 6) if i % 3 == 0 else None for i in range(64)]
+    cuts = [rng.randrange(1, 6) if i % 3 == 0 else None for i in range(32)]
     async with local_server(plugin_config=EXACT, **ANY_MODEL) as local, local.client() as client:
         ignore = {"extra_body": {"ignore_eos": True}}
         quiet = [await stream(client, **ask, **ignore) for ask in asks]
@@ -60,50 +60,6 @@ async def test_sixty_four_streams_a_third_of_them_cut_off() -> None:
             return stats.running == stats.queued == stats.kv_blocks_used == 0
 
         await until(idle)
-
-
-async def test_a_killed_engine_fails_its_streams_honestly_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with local_server(**ANY_MODEL) as local, local.client() as client:
-        fields = {"model": "demo", "prompt": "x", "max_tokens": 2000, "stream": True}
-        streams = [await client.completions.create(**fields, extra_body={"ignore_eos": True}) for _ in range(8)]
-        for chunks in streams:
-            await chunks.__anext__()
-        engine = local.model.engine
-        begin, launch = asyncio.Event(), engine._launch
-
-        async def when_told() -> None:
-            await begin.wait()
-            await launch()
-
-        monkeypatch.setattr(engine, "_launch", when_told)
-        assert engine.pid
-        os.kill(engine.pid, signal.SIGKILL)
-        for chunks in streams:
-            with pytest.raises(openai.APIError) as caught:
-                async for _ in chunks:
-                    pass
-            assert caught.value.code == "engine_restarted"
-        with pytest.raises(openai.InternalServerError) as refused:
-            await client.completions.create(model="demo", prompt="x", max_tokens=2)
-        assert refused.value.status_code == 503
-        assert int(refused.value.response.headers["Retry-After"]) >= 1
-        begin.set()
-        await until(lambda: local.model.ready)
-        answer = await client.completions.create(model="demo", prompt="x", max_tokens=2)
-        assert answer.usage
-
-
-async def test_a_full_queue_refuses_with_retry_after() -> None:
-    async with local_server(max_num_seqs=1, max_queued_requests=2, **ANY_MODEL) as local, local.client() as client:
-        long = {"model": "demo", "prompt": "x", "max_tokens": 600, "extra_body": {"ignore_eos": True}}
-        work = [asyncio.create_task(client.completions.create(**long)) for _ in range(8)]
-        results = await asyncio.gather(*work, return_exceptions=True)
-        refused = [r for r in results if isinstance(r, openai.RateLimitError)]
-        served = [r for r in results if not isinstance(r, BaseException)]
-        assert len(refused) + len(served) == 8
-        assert len(served) >= 3
-        assert refused
-        assert refused[0].response.headers["Retry-After"] == "1"
 
 
 def cpu_seconds(pid: int) -> float:
@@ -125,7 +81,8 @@ def idle_for(duration_s: float, pids: list[int]) -> bool:
 
 
 def test_an_idle_server_uses_no_cpu_and_stops_on_a_signal() -> None:
-    with start_process(*ANY_FLAGS) as process:
+    """The variable would take the docstrings away that openvino needs."""
+    with start_process(*ANY_FLAGS, env={"PYTHONOPTIMIZE": "2"}) as process:
         process.wait_for("ready: ")
         with openai.OpenAI(base_url=process.url + "/v1", api_key="none", max_retries=0) as client:
             client.completions.create(model="demo", prompt="x", max_tokens=4)
@@ -136,8 +93,7 @@ def test_an_idle_server_uses_no_cpu_and_stops_on_a_signal() -> None:
         assert not os.path.exists(f"/proc/{pids[1]}")
 
 
-@pytest.mark.parametrize("to_every_process", [False, True])
-def test_a_stop_lets_streams_finish(to_every_process: bool) -> None:
+def test_a_stop_that_every_process_is_told_lets_streams_finish() -> None:
     with start_process(*ANY_FLAGS) as process:
         process.wait_for("ready: ")
         with openai.OpenAI(base_url=process.url + "/v1", api_key="none", max_retries=0) as client:
@@ -145,8 +101,8 @@ def test_a_stop_lets_streams_finish(to_every_process: bool) -> None:
                 model="demo", prompt="x", max_tokens=2000, stream=True, extra_body={"ignore_eos": True}
             )
             first = next(chunks)
-            for pid in [process.popen.pid, *(children(process.popen.pid) if to_every_process else ())]:
-                os.kill(pid, signal.SIGTERM)
+            for pid in (process.popen.pid, *children(process.popen.pid)):
+                os.kill(pid, signal.SIGHUP)
             last = [first, *chunks][-1]
         assert last.choices[0].finish_reason == "length"
         assert process.popen.wait(PATIENT_S) == 0
@@ -155,8 +111,7 @@ def test_a_stop_lets_streams_finish(to_every_process: bool) -> None:
 LONG = '{"step_s": 0.02, "answer": "' + 2000 * "x" + '"}'
 
 
-@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGHUP])
-def test_a_second_ctrl_c_waits_no_longer_one_that_came_twice_is_one(first: signal.Signals) -> None:
+def test_a_second_ctrl_c_waits_no_longer_one_that_came_twice_is_one() -> None:
     with start_process("--fake_engine", "true", "--plugin_config", LONG) as process:
         process.wait_for("ready: ")
         with httpx.Client(base_url=process.url, timeout=PATIENT_S) as client:
@@ -165,7 +120,7 @@ def test_a_second_ctrl_c_waits_no_longer_one_that_came_twice_is_one(first: signa
                 lines = answer.iter_lines()
                 next(lines)
                 for _ in range(2):
-                    process.popen.send_signal(first)
+                    process.popen.send_signal(signal.SIGINT)
                 process.wait_for("stopping: ")
                 time.sleep(0.6)
                 assert process.popen.poll() is None
@@ -173,23 +128,6 @@ def test_a_second_ctrl_c_waits_no_longer_one_that_came_twice_is_one(first: signa
                 last = [line for line in lines if line][-2:]
                 assert "shutting_down" in last[0], "the client can tell"
         assert process.popen.wait(PATIENT_S) == 0
-
-
-def test_a_log_that_nobody_reads_holds_nobody() -> None:
-    with start_process("--fake_engine", "true") as process:  # its stderr is a pipe with room for 64 KiB
-        process.wait_for("ready: ")
-        with httpx.Client(base_url=process.url, timeout=PATIENT_S) as client:
-            for i in range(1000):
-                assert client.get("/v1/models", headers={"X-Request-Id": f"{i:0100}"}).status_code == 200
-        for i in (0, 500, 999):
-            process.wait_for(f"id={i:0100}")
-        assert process.stop() == 0
-
-
-def test_an_environment_that_takes_docstrings_away_does_not_reach_openvino() -> None:
-    with start_process(*ANY_FLAGS, env={"PYTHONOPTIMIZE": "2"}) as process:
-        process.wait_for("ready: demo")
-        assert process.stop() == 0
 
 
 def descendants(pid: int) -> list[int]:

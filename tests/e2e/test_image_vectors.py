@@ -91,18 +91,6 @@ async def test_openais_client_gets_what_torch_computes(url: str, folder: Path, n
         assert alike([spoken.data[0].embedding], vectors[0])  # with special tokens and without a template
 
 
-async def test_conversations_in_one_request(client: httpx.AsyncClient, folder: Path) -> None:
-    texts, images, vectors = expected(folder, "clip")
-    several = [[user(part(images[0]))], [user(texts[1])], [user(part(images[1]))]]
-    body = await ask(client, "/v3/embeddings", model="clip", input=several)
-    wanted = vectors[[len(texts), 1, len(texts) + 1]]
-    assert alike([item["embedding"] for item in body["data"]], wanted)
-    packed = await ask(client, "/pooling", model="clip", messages=several[0], encoding_format="base64")
-    assert alike([np.frombuffer(base64.b64decode(packed["data"][0]["data"]), "<f4")], wanted[0])
-    raw = await ask(client, "/v1/embeddings", model="clip", messages=several[0], use_activation=False)
-    assert alike([raw["data"][0]["embedding"]], wanted[0])
-
-
 async def test_coheres_client_embeds_images(url: str, folder: Path) -> None:
     texts, images, vectors = expected(folder, "siglip")
     async with cohere.AsyncClientV2(api_key="none", base_url=url) as client:
@@ -161,9 +149,3 @@ async def test_a_language_model_embeds_texts_with_images(client: httpx.AsyncClie
     assert embedded["meta"]["billed_units"]["image_tokens"] > 4
     error = await vector(400, messages=[user(red, "<|image_pad|>")])
     assert error["message"] == "Message contains <|image_pad|>, the placeholder of an image"
-
-
-async def test_models_say_what_they_read(client: httpx.AsyncClient) -> None:
-    listed = {item["id"]: item["input_modalities"] for item in (await client.get("/v1/models")).json()["data"]}
-    assert listed["clip"] == listed["qwen-embed"] == ["text", "image"]
-    assert listed["bert_mean"] == ["text"]

@@ -1,4 +1,4 @@
-"""LLM with the demo models: its tokens are those of the server and of openvino_genai, and it leaves nothing behind."""
+"""LLM with the demo models: its tokens are those of the server, and it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ from lean_ovms import LLM, SamplingParams
 from lean_ovms.config import DEMO_MODEL
 from lean_ovms.features.pooling.model import DEMO as DEMO_EMBED
 from tests.e2e.conftest import EXACT, PATIENT_S
-from tests.e2e.test_direct import PROMPTS, direct, generate
+from tests.e2e.test_direct import PROMPTS
 from tests.e2e.test_embedding_examples import run
 
 pytestmark = pytest.mark.model
-__all__ = ["direct"]
 GREEDY = SamplingParams(temperature=0, max_tokens=24)
 
 
@@ -36,13 +35,13 @@ def llm() -> Iterator[LLM]:
         yield llm
 
 
-def test_greedy_text_is_that_of_the_server_and_of_openvino_genai(llm: LLM, client: openai.OpenAI, direct: Any) -> None:
+def test_greedy_text_is_that_of_the_server(llm: LLM, client: openai.OpenAI) -> None:
     for prompt, output in zip(PROMPTS, llm.generate(PROMPTS, GREEDY), strict=True):
         answer = client.completions.create(
             model="demo", prompt=prompt, temperature=0, max_tokens=24, extra_body={"return_token_ids": True}
         )
         [choice] = answer.choices
-        assert [output.outputs[0].text] == [choice.text] == generate(direct, prompt, do_sample=False)
+        assert output.outputs[0].text == choice.text
         assert output.outputs[0].token_ids == choice.token_ids  # type: ignore[attr-defined]
         assert output.prompt_token_ids == choice.prompt_token_ids  # type: ignore[attr-defined]
         assert output.outputs[0].finish_reason == choice.finish_reason
@@ -64,10 +63,10 @@ def test_a_conversation_is_answered_as_by_the_server(llm: LLM, client: openai.Op
         assert len(mine.prompt_token_ids) == theirs.usage.prompt_tokens
 
 
-def test_a_thousand_prompts_have_the_answers_that_each_has_alone(llm: LLM) -> None:
+def test_two_hundred_prompts_have_the_answers_that_each_has_alone(llm: LLM) -> None:
     alone = {prompt: llm.generate(prompt, GREEDY)[0].outputs[0].token_ids for prompt in PROMPTS}
-    outputs = llm.generate(PROMPTS * 250, GREEDY)
-    assert [output.outputs[0].token_ids for output in outputs] == [alone[prompt] for prompt in PROMPTS] * 250
+    outputs = llm.generate(PROMPTS * 50, GREEDY)
+    assert [output.outputs[0].token_ids for output in outputs] == [alone[prompt] for prompt in PROMPTS] * 50
 
 
 def test_scored_prompts_have_a_likelihood_for_every_token(llm: LLM) -> None:

@@ -4,54 +4,43 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 
 import httpx
 import openai
 import pytest
-
-from tests.e2e.conftest import EXACT, start_process
 
 pytestmark = pytest.mark.model
 
 COUNT = [{"role": "user", "content": "Count from 1 to 9."}]
 
 
-@pytest.fixture(scope="module")
-def paged() -> Iterator[openai.OpenAI]:
-    with start_process("--pipeline_type", "PAGED", "--plugin_config", EXACT) as process:
-        process.wait_for("ready: demo")
-        with openai.OpenAI(base_url=process.url + "/v1", api_key="none", max_retries=0, timeout=300) as client:
-            yield client
-
-
-def test_the_clients_fields_have_an_effect_and_no_warning(paged: openai.OpenAI) -> None:
+def test_the_clients_fields_have_an_effect_and_no_warning(client: openai.OpenAI) -> None:
     ask = {"model": "demo", "messages": COUNT, "temperature": 0, "max_tokens": 8, "logprobs": True, "top_logprobs": 3}
-    raw = paged.chat.completions.with_raw_response.create(**ask)
+    raw = client.chat.completions.with_raw_response.create(**ask)
     assert "warning" not in raw.headers
     unary = raw.parse().choices[0].logprobs.content
     for token in unary:
         assert [one.logprob for one in token.top_logprobs] == sorted([t.logprob for t in token.top_logprobs])[::-1]
         assert (token.top_logprobs[0].token, token.top_logprobs[0].logprob) == (token.token, token.logprob)
         assert len(token.top_logprobs) == 3
-    stream = paged.chat.completions.create(**ask, stream=True)
+    stream = client.chat.completions.create(**ask, stream=True)
     chunks = [choice.logprobs.content for chunk in stream for choice in chunk.choices if choice.logprobs]
     assert [token for content in chunks for token in content] == unary
-    biased = paged.chat.completions.create(**ask, logit_bias={"44": 100})
+    biased = client.chat.completions.create(**ask, logit_bias={"44": 100})
     assert len({token.token for token in biased.choices[0].logprobs.content}) == 1
-    said = paged.responses.create(model="demo", input="Count from 1 to 9.", temperature=0, top_logprobs=3, store=False)
+    said = client.responses.create(model="demo", input="Count from 1 to 9.", temperature=0, top_logprobs=3, store=False)
     first = said.output[0].content[0].logprobs[0]
     assert [(t.token, t.logprob) for t in first.top_logprobs] == [(t.token, t.logprob) for t in unary[0].top_logprobs]
 
 
-def test_multiple_choice_as_lm_eval_asks_for_it(paged: openai.OpenAI) -> None:
+def test_multiple_choice_as_lm_eval_asks_for_it(client: openai.OpenAI) -> None:
     """Prompts as token ids, echo, one token. The client removes the part of the context, and the generated token."""
-    with httpx.Client(base_url=str(paged.base_url), timeout=300) as client:
+    with httpx.Client(base_url=str(client.base_url), timeout=300) as http:
         body = {"prompt": "<|im_start|>user\nCount from 1 to 9.<|im_end|>\n<|im_start|>assistant\n"}
-        context = client.post("tokenize", json=body).json()["tokens"]
+        context = http.post("tokenize", json=body).json()["tokens"]
         texts = ["1, 2, 3", "1, 2, 4", "9, 8, 7"]
-        ends = [client.post("tokenize", json={"prompt": text}).json()["tokens"] for text in texts]
-    answer = paged.completions.create(
+        ends = [http.post("tokenize", json={"prompt": text}).json()["tokens"] for text in texts]
+    answer = client.completions.create(
         model="demo",
         prompt=[context + end for end in ends],
         max_tokens=1,
@@ -68,7 +57,7 @@ def test_multiple_choice_as_lm_eval_asks_for_it(paged: openai.OpenAI) -> None:
         found.append((sum(scores), is_greedy))
     assert [greedy for _, greedy in found] == [True, False, False]
     assert found[0][0] == max(score for score, _ in found)
-    prompt_only = paged.completions.create(
+    prompt_only = client.completions.create(
         model="demo", prompt=context, max_tokens=0, echo=True, logprobs=1, extra_body={"prompt_logprobs": 1}
     )
     [choice] = prompt_only.choices
@@ -80,14 +69,14 @@ def test_multiple_choice_as_lm_eval_asks_for_it(paged: openai.OpenAI) -> None:
         assert min(one["rank"] for one in entry.values()) == 1
 
 
-def test_generative_scores_are_the_probabilities_of_the_next_token(paged: openai.OpenAI) -> None:
+def test_generative_scores_are_the_probabilities_of_the_next_token(client: openai.OpenAI) -> None:
     prompt = "<|im_start|>user\nCount from 1 to 9.<|im_end|>\n<|im_start|>assistant\n"
-    answer = paged.completions.create(model="demo", prompt=prompt, max_tokens=1, logprobs=3, temperature=0)
-    with httpx.Client(base_url=str(paged.base_url), timeout=300) as client:
-        ids = [client.post("tokenize", json={"prompt": text}).json()["tokens"][0] for text in ("1", "9")]
+    answer = client.completions.create(model="demo", prompt=prompt, max_tokens=1, logprobs=3, temperature=0)
+    with httpx.Client(base_url=str(client.base_url), timeout=300) as http:
+        ids = [http.post("tokenize", json={"prompt": text}).json()["tokens"][0] for text in ("1", "9")]
         body = {"query": prompt, "items": [""], "label_token_ids": ids}
-        softmax = client.post("generative_scoring", json=body).json()
-        absolute = client.post("generative_scoring", json=body | {"apply_softmax": False}).json()
+        softmax = http.post("generative_scoring", json=body).json()
+        absolute = http.post("generative_scoring", json=body | {"apply_softmax": False}).json()
     wanted = math.exp(answer.choices[0].logprobs.top_logprobs[0]["1"])
     assert absolute["data"][0]["score"] == pytest.approx(wanted, rel=1e-4)
     assert wanted < softmax["data"][0]["score"] <= 1
@@ -98,45 +87,38 @@ def _said(answer: openai.types.chat.ChatCompletion) -> list[str]:
     return [choice.message.content or "" for choice in answer.choices]
 
 
-def test_beams_keep_to_what_the_request_allows(paged: openai.OpenAI) -> None:
+def test_beams_keep_to_what_the_request_allows(client: openai.OpenAI) -> None:
     """If few texts are left, there are fewer choices than requested."""
     ask = {"model": "demo", "messages": COUNT, "max_tokens": 24, "temperature": 0}
     one_of = {"structured_outputs": {"choice": ["yes", "no"]}}
-    [said] = _said(paged.chat.completions.create(**ask, extra_body={"best_of": 3, **one_of}))
+    [said] = _said(client.chat.completions.create(**ask, extra_body={"best_of": 3, **one_of}))
     assert said in ("yes", "no")
-    three = _said(paged.chat.completions.create(**ask, n=3, extra_body={"best_of": 3, **one_of}))
+    three = _said(client.chat.completions.create(**ask, n=3, extra_body={"best_of": 3, **one_of}))
     assert 1 <= len(three) <= 3
     assert set(three) <= {"yes", "no"}
-    token = paged.post("/tokenize", body={"prompt": "7", "add_special_tokens": False}, cast_to=httpx.Response)
+    token = client.post("/tokenize", body={"prompt": "7", "add_special_tokens": False}, cast_to=httpx.Response)
     [seven] = token.json()["tokens"]
     only = {"best_of": 3, "allowed_token_ids": [seven]}
-    answer = paged.chat.completions.create(**ask, n=3, extra_body=only)
+    answer = client.chat.completions.create(**ask, n=3, extra_body=only)
     assert _said(answer) == ["7" * 24]
     assert answer.usage.completion_tokens == 24
-    chunks = list(paged.chat.completions.create(**ask, n=3, extra_body=only, stream=True))
+    chunks = list(client.chat.completions.create(**ask, n=3, extra_body=only, stream=True))
     assert {choice.index for chunk in chunks for choice in chunk.choices} == {0}
-    texts = paged.completions.create(model="demo", prompt=["1", "2"], max_tokens=4, n=3, extra_body=only).choices
+    texts = client.completions.create(model="demo", prompt=["1", "2"], max_tokens=4, n=3, extra_body=only).choices
     assert [(choice.index, choice.text) for choice in texts] == [(0, "7777"), (3, "7777")]
 
 
-def test_beams_go_with_schemas_and_tool_calls(paged: openai.OpenAI) -> None:
+def test_beams_go_with_schemas_and_tool_calls(client: openai.OpenAI) -> None:
     schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"], "additionalProperties": False}
     form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema, "strict": True}}
     ask = {"model": "demo", "messages": COUNT, "max_tokens": 64, "temperature": 0, "extra_body": {"best_of": 3}}
-    [said] = _said(paged.chat.completions.create(**ask, response_format=form))
+    [said] = _said(client.chat.completions.create(**ask, response_format=form))
     assert json.loads(said)["a"] in (1, 2)
     tool = {"type": "function", "function": {"name": "pick", "parameters": schema, "strict": True}}
     for choice in ("required", {"type": "function", "function": {"name": "pick"}}):
-        message = paged.chat.completions.create(**ask, tools=[tool], tool_choice=choice).choices[0].message
+        message = client.chat.completions.create(**ask, tools=[tool], tool_choice=choice).choices[0].message
         assert message.tool_calls[0].function.name == "pick"
         assert json.loads(message.tool_calls[0].function.arguments)["a"] in (1, 2)
     text = {"format": {"type": "json_schema", "name": "x", "schema": schema, "strict": True}}
-    said = paged.responses.create(model="demo", input="Hi", text=text, store=False, extra_body={"best_of": 3})
+    said = client.responses.create(model="demo", input="Hi", text=text, store=False, extra_body={"best_of": 3})
     assert json.loads(said.output_text)["a"] in (1, 2)
-
-
-def test_beams_that_are_left_no_token_refuse_the_request(paged: openai.OpenAI) -> None:
-    ids = paged.post("/tokenize", body={"prompt": "7", "add_special_tokens": False}, cast_to=httpx.Response).json()
-    body = {"best_of": 3, "allowed_token_ids": ids["tokens"], "bad_words": ["7"]}
-    with pytest.raises(openai.BadRequestError, match="the request allows no further token"):
-        paged.chat.completions.create(model="demo", messages=COUNT, extra_body=body)

@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import openai
-import pydantic
 import pytest
 
-from lean_ovms.config import DEMO_MODEL
 from tests.e2e.conftest import ANY_FLAGS, Process, start_process
 
 pytestmark = pytest.mark.model
@@ -101,31 +99,6 @@ def test_a_call_and_its_output_by_hand_and_by_id(client: openai.OpenAI) -> None:
     assert kinds == ["message", "function_call", "function_call_output"]
 
 
-class Event(pydantic.BaseModel):
-    name: str
-    day: int
-
-
-def test_an_answer_is_parsed_into_the_clients_own_type(client: openai.OpenAI) -> None:
-    made = client.responses.parse(input="Give me JSON with name Saskia and day 5", text_format=Event, **ASK)
-    assert isinstance(made.output_parsed, Event)
-    with client.responses.stream(input="Give me JSON with name Saskia and day 5", text_format=Event, **ASK) as stream:
-        assert stream.get_final_response().output_parsed == made.output_parsed
-
-
-def test_a_conversation_is_compacted_and_gone_on_with(client: openai.OpenAI) -> None:
-    first = client.responses.create(model="demo", input="What is the weather in Paris?", max_output_tokens=20)
-    compacted = client.responses.compact(
-        model="demo", previous_response_id=first.id, extra_body={"max_output_tokens": 20}
-    )
-    assert [item.type for item in compacted.output] == ["message", "compaction"]
-    given: Any = [item.to_dict(warnings=False) for item in compacted.output]
-    again = client.responses.create(
-        model="demo", input=[*given, {"role": "user", "content": "Hello!"}], max_output_tokens=20
-    )
-    assert again.output_text
-
-
 ENDS = ("response.completed", "response.incomplete", "error")
 
 
@@ -145,18 +118,6 @@ def test_responses_over_one_websocket(client: openai.OpenAI) -> None:
             assert last.type != "error"
             assert last.response.output_text
             previous = last.response.id
-
-
-def test_decisions_have_probabilities(client: openai.OpenAI) -> None:
-    questions: Any = [
-        {"type": "predicate", "instructions": "Is it a question?", "name": "q"},
-        {"type": "choice", "instructions": "What is it about?", "choices": [{"value": "rain"}, {"value": "wind"}]},
-    ]
-    decision: Any = client.decisions.create(model="demo", input="Does it rain?", questions=questions)
-    yes, about = decision.answers
-    assert yes.name == "q"
-    assert 0 <= yes.probability <= 1
-    assert sum(one.probability for one in about.probabilities) == pytest.approx(1)
 
 
 def test_a_conversation_is_kept_and_gone_on_with(client: openai.OpenAI) -> None:
@@ -200,51 +161,31 @@ curl -s http://localhost/v3/responses \\
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
-def test_the_products_examples_work_as_they_are_printed() -> None:
-    with start_process("--model_path", str(DEMO_MODEL), "--model_name", "llama3") as process:
-        process.wait_for("ready: llama3")
-        command = CURL.replace("http://localhost", process.url)
-        done = subprocess.run(["bash", "-c", command], capture_output=True, check=True, timeout=300)
-        answer = json.loads(done.stdout)
-        assert answer["status"] == "completed"
-        assert answer["output"][0]["content"][0]["text"]
-        with openai.OpenAI(base_url=process.url + "/v3", api_key="unused", max_retries=0, timeout=300) as client:
-            response = client.responses.create(
-                model="llama3",
-                input="What is OpenVINO?",
-                max_output_tokens=100,
-                extra_body={"top_k": 1},
-                stream=False,
-            )
-        assert response.output_text
+def test_the_products_example_works_as_it_is_printed(server: Process) -> None:
+    command = CURL.replace("http://localhost", server.url).replace("llama3", "demo")
+    done = subprocess.run(["bash", "-c", command], capture_output=True, check=True, timeout=300)
+    answer = json.loads(done.stdout)
+    assert answer["status"] == "completed"
+    assert answer["output"][0]["content"][0]["text"]
 
 
-def test_a_conversation_goes_on_after_a_restart(tmp_path: Path) -> None:
-    ids: list[str] = []
-    for question in ("Hello!", "Thank you."):
-        with start_process("--response_store", str(tmp_path / "store.sqlite")) as process:
-            process.wait_for("ready: demo")
-            with openai.OpenAI(base_url=process.url + "/v1", api_key="none", max_retries=0, timeout=300) as client:
-                previous = ids[-1] if ids else openai.omit
-                ids.append(client.responses.create(input=question, previous_response_id=previous, **ASK).id)
-                assert client.responses.retrieve(ids[0]).status == "completed"
-                items = list(client.responses.input_items.list(ids[-1], order="asc"))
-        # The server was killed, not stopped, but everything it had answered is on disk.
-    assert [item.role for item in items if item.type == "message"] == ["user", "assistant", "user"]
-
-
-def test_a_stop_lets_background_responses_finish(tmp_path: Path) -> None:
+def test_a_stop_lets_background_responses_finish_and_a_conversation_goes_on_after_it(tmp_path: Path) -> None:
     store = ("--response_store", str(tmp_path / "store.sqlite"))
     with start_process(*ANY_FLAGS, *store) as process:
         process.wait_for("ready: demo")
         with openai.OpenAI(base_url=process.url + "/v1", api_key="none", max_retries=0, timeout=300) as client:
             made = client.responses.create(input="Hello!", background=True, extra_body={"ignore_eos": True}, **ASK)
         assert process.stop() == 0
-    with start_process(*ANY_FLAGS, *store) as process:
-        with openai.OpenAI(base_url=process.url + "/v1", api_key="none", max_retries=0, timeout=300) as client:
-            found = client.responses.retrieve(made.id)
+    with (
+        start_process(*ANY_FLAGS, *store) as process,
+        openai.OpenAI(base_url=process.url + "/v1", api_key="none", max_retries=0, timeout=300) as client,
+    ):
+        found = client.responses.retrieve(made.id)
         assert found.usage
         assert found.usage.output_tokens == ASK["max_output_tokens"]
+        next_one = client.responses.create(input="Thank you.", previous_response_id=made.id, **ASK)
+        items = list(client.responses.input_items.list(next_one.id, order="asc"))
+    assert [item.role for item in items if item.type == "message"] == ["user", "assistant", "user"]
 
 
 async def test_the_agents_sdk_runs_a_tool_loop_to_its_end(server: Process) -> None:

@@ -1,13 +1,10 @@
-"""Clients that transcribe, with a server process of the fake engine: OpenAI's own, and requests like those of vLLM's
-and OVMS's examples and tests. The fake engine says a word for each half second, by its loudness."""
+"""OpenAI's client transcribes with a server process of the fake engine, which says a word for each half second, by its
+loudness. tests/features/speech/api has every field and format, and the forms of other servers."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from typing import Any
 
-import httpx
 import numpy as np
 import openai
 import pytest
@@ -35,19 +32,10 @@ def server() -> Iterator[Process]:
         yield process
 
 
-@pytest.fixture(params=["/v1", "/v3"])
-def client(server: Process, request: pytest.FixtureRequest) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=server.url + request.param, api_key="none", max_retries=0, timeout=300) as client:
-        yield client
-
-
 @pytest.fixture
-def http(server: Process) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server.url, timeout=300) as client:
+def client(server: Process) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=300) as client:
         yield client
-
-
-# --- OpenAI's client
 
 
 def test_openais_client_transcribes(client: openai.OpenAI) -> None:
@@ -56,20 +44,6 @@ def test_openais_client_transcribes(client: openai.OpenAI) -> None:
     assert found.usage is not None
     assert found.usage.type == "duration"
     assert found.usage.seconds == 2
-
-
-def test_every_response_format(client: openai.OpenAI) -> None:
-    create = client.audio.transcriptions.create
-    verbose = create(model="w", file=WAV, response_format="verbose_json", timestamp_granularities=["word", "segment"])
-    assert (verbose.text, verbose.language, verbose.duration) == (TEXT, "en", 1.5)
-    assert verbose.segments is not None
-    assert verbose.words is not None
-    assert [word.word for word in verbose.words] == TEXT.split()
-    assert [word.end - word.start for word in verbose.words] == [0.5] * 3
-    assert verbose.segments[0].id == 0
-    assert create(model="w", file=WAV, response_format="text") == TEXT
-    assert create(model="w", file=WAV, response_format="srt").startswith("1\n00:00:00,000 --> 00:00:01,500\nthree one")
-    assert create(model="w", file=WAV, response_format="vtt").startswith("WEBVTT\n\n00:00:00.000 --> ")
 
 
 def test_openais_client_streams_a_transcription(client: openai.OpenAI) -> None:
@@ -102,52 +76,4 @@ def test_a_long_file_streams_before_it_is_read(client: openai.OpenAI) -> None:
     assert "".join(one.delta for one in events if one.type == "transcript.text.delta") == found.text
 
 
-# --- vLLM's
-
-
-def chunks(http: httpx.Client, path: str, data: dict[str, Any]) -> list[dict[str, Any]]:
-    """Reads a stream like vLLM's example client: lines after "data: ", up to [DONE]."""
-    found: list[dict[str, Any]] = []
-    with http.stream("POST", path, data=data, files={"file": ("a.wav", WAV)}) as response:
-        assert response.status_code == 200
-        for line in response.iter_lines():
-            if line.startswith("data: "):
-                if line == "data: [DONE]":
-                    return found
-                found.append(json.loads(line.removeprefix("data: ")))
-    raise AssertionError("no [DONE]")
-
-
-@pytest.mark.parametrize("name", ["transcriptions", "translations"])
-def test_vllms_example_of_a_stream(http: httpx.Client, name: str) -> None:
-    data = {"model": "w", "language": "en", "response_format": "json", "stream": True, "temperature": 0.0}
-    found = chunks(http, f"/v1/audio/{name}", data)
-    text = "".join(one["choices"][0]["delta"].get("content") or "" for one in found)
-    assert text == (TEXT if name == "transcriptions" else TEXT.replace(" ", "-en ") + "-en")
-    assert [one["choices"][0].get("finish_reason") for one in found].count("stop") == 1
-    assert {one["object"] for one in found} == {f"{name.removesuffix('s')}.chunk"}
-
-
 # --- OVMS's
-
-
-def test_ovmss_requests(http: httpx.Client) -> None:
-    path = "/v3/audio/transcriptions"
-    plain = http.post(path, files={"file": ("speech.wav", WAV, "audio/wav"), "model": (None, "w")})
-    assert plain.json()["text"] == TEXT
-    timed = http.post(
-        path,
-        files=[
-            ("file", ("speech.wav", WAV)),
-            ("model", (None, "w")),
-            ("timestamp_granularities[]", (None, "segment")),
-            ("timestamp_granularities[]", (None, "word")),
-        ],
-    ).json()
-    assert timed["segments"][0]["text"].strip() == TEXT
-    assert timed["words"][0] == {"word": "three", "start": 0.0, "end": 0.5}
-    wrong = http.post(path, files={"file": ("a.wav", WAV), "timestamp_granularities[]": (None, "line")})
-    assert wrong.json()["error"]["message"].startswith("Invalid timestamp_granularities type.")
-    streamed = http.post(path, files={"file": ("a.wav", WAV), "stream": (None, "true"), "model": (None, "w")})
-    assert streamed.text.startswith('data: {"type":"transcript.text.delta","delta":"three"')
-    assert '"type":"transcript.text.done"' in streamed.text

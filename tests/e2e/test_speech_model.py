@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,33 @@ async def test_a_long_file_is_cut_between_words(client: openai.AsyncOpenAI, fold
     assert abs(len(events[-1].text.split()) - len(right)) <= len(right) // 5
 
 
-async def test_silence_has_no_text(client: openai.AsyncOpenAI) -> None:
-    assert (await transcribed(client, wav(bytes(3 * 32_000)))).text == ""
-    assert await transcribed(client, wav(bytes(3 * 32_000)), response_format="vtt") == "WEBVTT\n"
+COMPLETED = "conversation.item.input_audio_transcription.completed"
+
+
+async def test_a_live_transcription_has_an_item_for_each_utterance(client: openai.AsyncOpenAI, folder: Path) -> None:
+    names = ("on-on-three-six-on", "four-yes", "no-off")
+    quiet = np.zeros((24_000, 1), np.float32)
+    audio = pcm(np.concatenate([part for name in names for part in (quiet, spoken(folder, 24_000, name), quiet)]))
+    events: list[Any] = []
+    async with client.realtime.connect(extra_query={"intent": "transcription"}) as connection:
+        assert (await connection.recv()).type == "session.created"
+        given: Any = {"transcription": {"language": "en"}, "turn_detection": {"type": "server_vad"}}
+        await connection.session.update(session={"type": "transcription", "audio": {"input": given}})
+        for at in range(0, len(audio), 4800):
+            await connection.input_audio_buffer.append(audio=base64.b64encode(audio[at : at + 4800]).decode())
+        async for event in connection:
+            events.append(event)
+            if sum(one.type == COMPLETED for one in events) == len(names):
+                break
+    heard: list[str] = []
+    for done in (event for event in events if event.type == COMPLETED):
+        mine = [event for event in events if getattr(event, "item_id", None) == done.item_id]
+        kinds = [event.type.rpartition(".")[2] for event in mine if not event.type.endswith(".delta")]
+        assert kinds == ["speech_started", "speech_stopped", "committed", "completed"]
+        assert "".join(event.delta for event in mine if event.type.endswith(".delta")) == done.transcript
+        stopped = next(event for event in mine if event.type.endswith("stopped"))
+        assert abs(stopped.audio_end_ms - mine[0].audio_start_ms - 1000 * done.usage.seconds) < 2
+        heard += done.transcript.split()
+    expected = " ".join(names).replace("-", " ").split()
+    assert len(heard) == pytest.approx(len(expected), abs=2)
+    assert len(set(heard) & set(expected)) >= len(set(expected)) - 1

@@ -85,10 +85,3 @@ async def test_sentences_are_streamed(local: LocalServer) -> None:
         assert answer.headers["content-type"] == "audio/pcm"
         data = b"".join([part async for part in answer.iter_bytes()])
     assert len(data) / 2 * 16_000 / 24_000 / SAMPLES_PER_STEP == pytest.approx(len(text) + 3, abs=2)
-
-
-async def test_the_model_says_what_it_can(local: LocalServer) -> None:
-    async with local.client() as client:
-        model = await client.models.retrieve("speecht5_tiny")
-    assert model.model_extra is not None
-    assert model.model_extra["voices"]["voices"] == ["default", "ada", "ben", "cleo"]

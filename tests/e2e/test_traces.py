@@ -11,28 +11,12 @@ import grpc
 import httpx
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 
-from tests.collector import attributes, collecting
 from tests.e2e.conftest import PATIENT_S, start_process
 
 FAKE = ("--fake_engine", "true", "--model_name", "m")
 SOON = {"OTEL_BSP_SCHEDULE_DELAY": "10", "NO_PROXY": "127.0.0.1"}
 HTTP = {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf", **SOON}
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 3}
-
-
-def test_a_span_and_the_access_line_have_the_same_trace() -> None:
-    with (
-        collecting() as collector,
-        start_process(*FAKE, "--otlp-traces-endpoint", collector.url, env=HTTP) as process,
-    ):
-        process.wait_for("ready: m")
-        answer = httpx.post(f"{process.url}/v1/chat/completions", json=HELLO, timeout=PATIENT_S)
-        assert answer.status_code == 200
-        line = process.wait_for(f"id={answer.headers['x-request-id']}")
-        [span] = collector.received()
-        assert process.stop() == 0
-    assert attributes(span)["gen_ai.request.id"] == answer.headers["x-request-id"]
-    assert f"trace={span.trace_id.hex()}" in line
 
 
 def test_a_server_without_its_collector_serves_and_ends_with_one_line() -> None:

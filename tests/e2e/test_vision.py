@@ -31,13 +31,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module", params=["PAGED", "VLM_CB"])
-def seeing(folder: Path, request: pytest.FixtureRequest) -> Iterator[Process]:
+@pytest.fixture(scope="module")
+def seeing(folder: Path) -> Iterator[Process]:
     """A server whose model names colours, and which may read files of the folder and from web servers on this
     machine."""
     with start_process(
         *("--model_path", str(MODEL), "--plugin_config", EXACT, "--metrics_enable", "true"),
-        *("--pipeline_type", request.param),
         *("--allowed_local_media_path", str(folder), "--allowed_media_domains", "localhost,127.0.0.0/8,::1"),
     ) as process:
         process.wait_for("ready: colours")
@@ -90,11 +89,6 @@ async def test_images_in_the_order_of_the_message_and_in_several_turns(client: o
     assert await says(client, *talk, user(part(red), "What do you see?")) == "The images are green and red."
 
 
-async def test_text_alone(client: openai.AsyncOpenAI) -> None:
-    assert await says(client, {"role": "user", "content": "Hello!"}) == "Hello!"
-    assert await says(client, {"role": "user", "content": "describe"}) == "I see no image."
-
-
 async def test_a_stream_says_the_same_and_counts_the_same(client: openai.AsyncOpenAI) -> None:
     asked = user("describe", part(data_url("yellow")))
     whole = await chat(client, asked)
@@ -104,15 +98,6 @@ async def test_a_stream_says_the_same_and_counts_the_same(client: openai.AsyncOp
     assert text == whole.choices[0].message.content == "The image is yellow."
     assert chunks[-1].usage == whole.usage
     assert whole.choices[0].finish_reason == "stop"
-
-
-async def test_usage_counts_the_tokens_of_images(client: openai.AsyncOpenAI) -> None:
-    """A picture has 16 tokens and a line break, whatever its size."""
-    none = (await chat(client, user("describe"))).usage.prompt_tokens
-    for count in (1, 2, 3):
-        parts = [part(data_url("red", (20 * count, 30))) for _ in range(count)]
-        answer = await chat(client, {"role": "user", "content": [*parts, {"type": "text", "text": "describe"}]})
-        assert answer.usage.prompt_tokens == none + 17 * count
 
 
 async def test_a_schema_and_a_stop_string_hold_for_images_too(client: openai.AsyncOpenAI) -> None:
@@ -156,8 +141,3 @@ async def test_a_client_that_leaves_while_its_image_is_fetched(client: openai.As
             await asyncio.sleep(0.01)
         await cancel(task)
     assert await says(client, user("describe", part(data_url("red")))) == "The image is red."
-
-
-async def test_the_model_says_what_it_reads(client: openai.AsyncOpenAI) -> None:
-    model = await client.models.retrieve("colours")
-    assert model.model_dump()["input_modalities"] == ["text", "image"]
