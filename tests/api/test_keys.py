@@ -30,7 +30,7 @@ async def test_it_opens_everything_and_no_other_does(make_app: MakeApp, without:
     assert [client for client, *_ in engine.origins] == ["", ""]
 
 
-def test_it_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_t14_it_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
     keys, compared = ApiKeys(Config(fake_engine=True, api_key="sécret")), list[tuple[bytes, bytes]]()
     monkeypatch.setattr(hmac, "compare_digest", lambda *pair: compared.append(pair) or pair[0] == pair[1])
     sent = "sécret".encode().decode("latin-1")  # as in a header

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import hmac
 import json
 import re
 import socket
-import time
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lean_ovms.api.app import App
 from lean_ovms.api.generation.sampling import SAMPLING
-from lean_ovms.config import Config
 from lean_ovms.errors import TOO_LONG
-from lean_ovms.models.text_model import TextModel
 from lean_ovms.text.template.chat_template import RESERVED
-from lean_ovms.types import Request
-from tests.fakes import FakeEngine, say
-from tests.threats.target import CHAT, HI, PATIENT_S, Bystander, Target, read_all, request, start_target, until
+from tests.threats.target import CHAT, HI, Bystander, Target, read_all, request, start_target, until
 
 HUGE = 10**30
 
@@ -35,13 +28,12 @@ def big(value: Any) -> bytes:
 # --- amounts ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("field", ["n", "best_of"])
-@pytest.mark.parametrize("value", [10**6, 2**31, 2**63, HUGE])
-def test_t01_a_million_answers_are_refused_before_anything_is_made(target: Target, field: str, value: int) -> None:
+def test_t01_a_million_answers_are_refused_before_anything_is_made(target: Target) -> None:
     before_mb = target.resident_mb()
-    answer = target.post(CHAT, {"model": "m", "messages": HI, field: value})
-    assert answer.status == 400
-    assert answer.error["param"] in (field, None)  # an integer of more than 64 bits is not valid JSON here
+    for field, value in product(("n", "best_of"), (10**6, 2**31, 2**63, HUGE)):
+        answer = target.post(CHAT, {"model": "m", "messages": HI, field: value})
+        assert answer.status == 400
+        assert answer.error["param"] in (field, None)  # an integer of more than 64 bits is not valid JSON here
     assert target.resident_mb() < before_mb + 32
 
 
@@ -57,12 +49,12 @@ PARTS: dict[str, dict[str, Any]] = {
 """Bodies of 0.3 to 4 MB whose parts, multiplied or together, have too many tokens or bytes."""
 
 
-@pytest.mark.parametrize("path", PARTS)
-def test_t41_parts_that_multiply_are_refused_before_they_are_made(target: Target, path: str) -> None:
-    before_mb = target.resident_mb()
-    statuses = {target.post(path, {"model": "m", "max_tokens": 1, **PARTS[path]}).status for _ in range(3)}
-    assert statuses == {400}
-    assert target.resident_mb() < before_mb + 64
+def test_t41_parts_that_multiply_are_refused_before_they_are_made(target: Target) -> None:
+    for path, fields in PARTS.items():
+        before_mb = target.resident_mb()
+        statuses = {target.post(path, {"model": "m", "max_tokens": 1, **fields}).status for _ in range(3)}
+        assert statuses == {400}, path
+        assert target.resident_mb() < before_mb + 64, path
 
 
 def test_t41_a_query_is_not_repeated_for_items_that_are_too_many_tokens_with_it(tmp_path: Path) -> None:
@@ -87,49 +79,40 @@ def test_t02_empty_prompts_are_refused_or_answered(target: Target) -> None:
         assert target.chat(messages=[{"role": "user", "content": content}]).status in (200, 400), content
 
 
-@pytest.mark.parametrize("token", [-1, 2**20, 2**31, 2**32 - 1, 2**32, 2**63, True, 1.5, "1", None])
-def test_t03_tokens_outside_the_vocabulary_are_named(target: Target, token: Any) -> None:
-    for path, field in (("/v1/completions", "prompt"), ("/v1/completions", "stop_token_ids"), ("/tokenize", "")):
-        body = {"model": "m", "prompt": "x", "max_tokens": 2, field: [65, token]}
-        if field:
-            answer = target.post(path, body)
-        else:
-            field, answer = "tokens", target.post("/detokenize", {"model": "m", "tokens": [65, token]})
-        assert answer.status == 400, (field, answer.body)
-        message = answer.error["message"]
-        assert f"{field}[1]" in message or message.startswith(f"{field}: {token} is not a token id")
-
-
-@pytest.mark.parametrize("bias", [{"999999999": 5}, {"-1": 1}, {"x": 1}, "x"])
-def test_t03_a_bias_for_any_token_never_reaches_the_engine(target: Target, bias: Any) -> None:
-    answer = target.chat(logit_bias=bias)
-    assert answer.status in (200, 400)
-    assert answer.status == 400 or "logit_bias" in answer.headers["warning"]
+def test_t03_tokens_outside_the_vocabulary_are_named(target: Target) -> None:
+    for token in (-1, 2**20, 2**31, 2**32 - 1, 2**32, 2**63, True, 1.5, "1", None):
+        for path, field in (
+            ("/v1/completions", "prompt"),
+            ("/v1/completions", "stop_token_ids"),
+            ("/detokenize", "tokens"),
+        ):
+            answer = target.post(path, {"model": "m", "prompt": "x", "max_tokens": 2, field: [65, token]})
+            assert answer.status == 400, (field, answer.body)
+            message = answer.error["message"]
+            assert f"{field}[1]" in message or message.startswith(f"{field}: {token} is not a token id")
+    for bias in ({"999999999": 5}, {"-1": 1}, {"x": 1}, "x"):
+        answer = target.chat(logit_bias=bias)
+        assert answer.status == 400 or "logit_bias" in answer.headers["warning"]
 
 
 EXTREMES = (b"-1", b"-2147483649", b"2147483648", b"4294967296", b"9223372036854775808", b"18446744073709551616",
             b"1e308", b"-1e308", b"1e999", b"1" + b"0" * 400, b"NaN", b"-0.0", b"1e-320")  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "row", [row for row in SAMPLING if row.kind in ("number", "int", "uint")], ids=lambda r: r.name
-)
-def test_t20_every_number_has_a_range_before_the_engine_sees_it(target: Target, row: Any) -> None:
-    for value in EXTREMES:
+def test_t20_every_number_has_a_range_before_the_engine_sees_it(target: Target) -> None:
+    rows = [row for row in SAMPLING if row.kind in ("number", "int", "uint")]
+    for row, value in product(rows, EXTREMES):
         answer = target.post(CHAT, big(f'"{row.name}": '.encode() + value))
-        assert answer.status in (200, 400), (value, answer.body)
+        assert answer.status in (200, 400), (row.name, value, answer.body)
         if answer.status == 400:
             assert answer.error["param"] in (row.name, None) or "JSON" in answer.error["message"]
 
 
-@pytest.mark.parametrize(
-    ("stop", "param"), [("", "stop"), (["a", ""], "stop"), (["x"] * 17, "stop"), ("x" * 2**20, "stop"), ([5], "stop"),
-                        ([str(i) for i in range(10_000)], "stop"), (["a" * 4096] * 5, "stop")],
-)  # fmt: skip
-def test_t30_stop_strings_are_few_short_and_not_empty(target: Target, stop: Any, param: str) -> None:
-    answer = target.chat(stop=stop)
-    assert answer.status == 400
-    assert answer.error["param"] == param
+def test_t30_stop_strings_are_few_short_and_not_empty(target: Target) -> None:
+    many = [str(i) for i in range(10_000)]
+    for stop in ("", ["a", ""], ["x"] * 17, "x" * 2**20, [5], many, ["a" * 4096] * 5):
+        answer = target.chat(stop=stop)
+        assert (answer.status, answer.error["param"]) == (400, "stop")
 
 
 def test_t30_the_costliest_stop_strings_cost_little(target: Target) -> None:
@@ -137,20 +120,18 @@ def test_t30_the_costliest_stop_strings_cost_little(target: Target) -> None:
     assert target.chat(stop=stops, messages=[{"role": "user", "content": "a" * 200}], max_tokens=200).status == 200
 
 
-@pytest.mark.parametrize("value", [2**31 - 1, 2**31, 2**32 - 1])
-def test_t31_a_budget_beyond_the_context_ends_with_what_fits(target: Target, value: int) -> None:
-    for field in ("max_tokens", "max_completion_tokens"):
+def test_t31_a_budget_beyond_the_context_ends_with_what_fits_and_one_that_overflows_is_refused(target: Target) -> None:
+    for field, value in product(("max_tokens", "max_completion_tokens"), (2**31 - 1, 2**31, 2**32 - 1)):
         answer = target.chat(**{field: value})
         assert answer.status == 200
         assert answer.json["usage"]["completion_tokens"] < 100
-
-
-@pytest.mark.parametrize("value", [b"4294967296", b"9223372036854775807", b"18446744073709551616", b"1e308", b"-1"])
-def test_t31_a_budget_that_overflows_is_refused(target: Target, value: bytes) -> None:
-    for field in (b"max_tokens", b"max_completion_tokens", b"min_tokens", b"truncate_prompt_tokens"):
-        answer = target.post(CHAT, big(b'"' + field + b'": ' + value))
-        if not (field == b"truncate_prompt_tokens" and value == b"-1"):
-            assert answer.status == 400, (field, answer.body)
+    wrong = (b"4294967296", b"9223372036854775807", b"18446744073709551616", b"1e308", b"-1")
+    for name, text in product(
+        (b"max_tokens", b"max_completion_tokens", b"min_tokens", b"truncate_prompt_tokens"), wrong
+    ):
+        if (name, text) != (b"truncate_prompt_tokens", b"-1"):
+            answer = target.post(CHAT, big(b'"' + name + b'": ' + text))
+            assert answer.status == 400, (name, answer.body)
 
 
 def test_t31_filling_up_beyond_memory_is_refused(target: Target) -> None:
@@ -186,16 +167,15 @@ NOT_JSON = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("path", [CHAT, "/v1/completions", "/v1/responses", "/tokenize", "/v1/conversations"])
-@pytest.mark.parametrize("name", NOT_JSON)
-def test_t26_json_that_is_none_is_a_400(target: Target, name: str, path: str) -> None:
-    answer = target.post(path, NOT_JSON[name])
-    expected = (400, 404) if name == "NUL byte" else (400,)
-    if name == "empty" and path == "/v1/conversations":
-        expected = (200,)  # an empty conversation is valid
-    assert answer.status in expected, answer.body
-    if answer.status != 200:
-        assert "Traceback" not in answer.error["message"]
+def test_t26_json_that_is_none_is_a_400(target: Target) -> None:
+    for path in (CHAT, "/v1/completions", "/v1/responses", "/tokenize", "/v1/conversations"):
+        for name, data in NOT_JSON.items():
+            answer = target.post(path, data)
+            if name == "empty" and path == "/v1/conversations":
+                assert answer.status == 200  # an empty conversation is valid
+                continue
+            assert answer.status in ((400, 404) if name == "NUL byte" else (400,)), (path, name, answer.body)
+            assert "Traceback" not in answer.error["message"]
 
 
 def test_t26_a_lone_surrogate_is_a_replacement_character(target: Target) -> None:
@@ -219,13 +199,11 @@ def test_t26_control_characters_and_any_text_are_answered(target: Target) -> Non
 LOOPS = "{% set m = n|default(0)|int %}{% for i in range(m) %}{% for j in range(m) %}x{% endfor %}{% endfor %}"
 
 
-@pytest.mark.parametrize("name", sorted(RESERVED))
-def test_t08_a_request_cannot_set_reserved_template_arguments(target: Target, name: str) -> None:
-    for path in (CHAT, "/v1/responses", "/tokenize"):
+def test_t08_a_request_cannot_set_reserved_template_arguments(target: Target) -> None:
+    for name, path in product(sorted(RESERVED), (CHAT, "/v1/responses", "/tokenize")):
         said = {"input": "hi"} if path.endswith("responses") else {"messages": HI}
         answer = target.post(path, {"model": "m", **said, "chat_template_kwargs": {name: "{{ 7 * 7 }}"}})
-        assert answer.status == 400, path
-        assert answer.error["param"] == "chat_template_kwargs"
+        assert (answer.status, answer.error["param"]) == (400, "chat_template_kwargs"), path
 
 
 def test_t08_a_template_in_a_request_is_refused(target: Target) -> None:
@@ -267,95 +245,37 @@ def test_t10_the_loop_serves_others_while_a_template_renders(tmp_path: Any) -> N
 # --- keys, names, logs, headers --------------------------------------------------------------------------------------
 
 
-async def test_t14_keys_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    compared = []
-
-    def compare(given: bytes, key: bytes) -> bool:
-        compared.append((given, key))
-        return given == key
-
-    monkeypatch.setattr(hmac, "compare_digest", compare)
-    config = Config(fake_engine=True, model_name="m", api_key="s3cret", access_log=False)
-    model = TextModel(config, FakeEngine(say("a")))  # type: ignore[arg-type]
-    app = App(config, [model])
-    await model.load()
-    for given, status in (("Bearer s3cre", 401), ("Bearer s3cret", 400), ("Bearer ", 401)):
-        answer = await app.handle(Request("POST", CHAT, headers={"authorization": given}, body=b"{}"))
-        assert answer.status == status
-    hashes = [hashlib.sha256(given).digest() for given in (b"s3cre", b"s3cret", b"")]
-    assert compared == [(given, hashes[1]) for given in hashes]
-    compared.clear()
-    for given, status in (("s3cre", 401), ("s3cret", 400), ("", 401)):
-        answer = await app.handle(Request("POST", CHAT, headers={"x-api-key": given}, body=b"{}"))
-        assert answer.status == status
-    assert compared == [(given, hashes[1]) for given in hashes]
-
-
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
+def test_t15_a_head_of_a_megabyte_is_431(target: Target) -> None:
+    before_mb = target.resident_mb()
+    for data in (
         HEAD + b"X: " + b"y" * 2**20 + b"\r\n\r\n",
         b"GET /" + b"y" * 2**20 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
         b"G" * 2**20,
         HEAD + b"X: y\r\n" * 20_000 + b"\r\n",
         HEAD + b"y" * 2**20 + b": x\r\n\r\n",
-    ],
-    ids=["value", "target", "method", "lines", "name"],
-)
-def test_t15_a_head_of_a_megabyte_is_431(target: Target, data: bytes) -> None:
-    before_mb = target.resident_mb()
-    assert target.raw(data).status == 431
+    ):
+        assert target.raw(data).status == 431, data[:20]
     assert target.resident_mb() < before_mb + 16
 
 
-SMUGGLED = b"GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
+PATHS = ["/v1/models/..%2f..%2fetc%2fpasswd", "/v1/models/%2e%2e", "/../etc/passwd", "/v1/models/m%00", "/docs/../../x",
+         "/v1/models/m/../../../etc/passwd", "/%c0%ae%c0%ae/etc/passwd", "/v1/responses/..%2f..%2fx",
+         "//etc/passwd"]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "head",
-    [
-        b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-        b"Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n",
-        b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
-        b"Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
-        b"Content-Length: 0\r\nContent-Length: 36\r\n\r\n",
-        b"Transfer-Encoding: chunked\r\n\r\n0;\nx\r\n\r\n",
-        b"Transfer-Encoding: chunked\r\n\r\n1\r\nZZ\r\n0\r\n\r\n",
-        b"Transfer-Encoding: chunked\r\n\r\n-1\r\n\r\n0\r\n\r\n",
-    ],
-)
-def test_t16_nothing_is_smuggled_behind_doubtful_framing(target: Target, head: bytes) -> None:
-    with target.connect() as sock:
-        sock.sendall(HEAD + head + SMUGGLED)
-        answers = read_all(sock)
-    assert answers.startswith((b"HTTP/1.1 400", b"HTTP/1.1 501"))
-    assert answers.count(b"HTTP/1.1 ") == 1
-    assert "/smuggled" not in target.log
-
-
-@pytest.mark.parametrize(
-    "name", ["../../etc/passwd", "..", "m/../m", "m\x00", "/etc/passwd", "m\n", "%2e%2e", "~", "M"]
-)
-def test_t32_a_model_name_is_a_name_and_no_path(target: Target, name: str) -> None:
-    answer = target.post(CHAT, {"model": name, "messages": HI})
-    assert answer.status == 404
-    assert answer.error["code"] == "model_not_found"
-    assert "root:" not in answer.error["message"]
-
-
-@pytest.mark.parametrize(
-    "path",
-    ["/v1/models/..%2f..%2fetc%2fpasswd", "/v1/models/%2e%2e", "/../etc/passwd", "/v1/models/m%00", "//etc/passwd",
-     "/v1/models/m/../../../etc/passwd", "/%c0%ae%c0%ae/etc/passwd", "/v1/responses/..%2f..%2fx", "/docs/../../x"],
-)  # fmt: skip
-def test_t32_a_path_leads_to_no_file(target: Target, path: str) -> None:
-    answer = target.get(path)
-    assert answer.status in (400, 404)
-    assert answer.error
-    assert b"root:" not in answer.body
+def test_t32_neither_a_models_name_nor_a_path_leads_to_a_file(target: Target) -> None:
+    for name in ("../../etc/passwd", "..", "m/../m", "m\x00", "/etc/passwd", "m\n", "%2e%2e", "~", "M"):
+        answer = target.post(CHAT, {"model": name, "messages": HI})
+        assert (answer.status, answer.error["code"]) == (404, "model_not_found")
+        assert "root:" not in answer.error["message"]
+    for path in PATHS:
+        answer = target.get(path)
+        assert answer.status in (400, 404)
+        assert answer.error
+        assert b"root:" not in answer.body
 
 
 def test_t33_no_line_of_the_log_can_be_forged(target: Target) -> None:
@@ -372,22 +292,14 @@ def test_t33_no_line_of_the_log_can_be_forged(target: Target) -> None:
     assert "\u2028" not in log
 
 
-@pytest.mark.parametrize("value", [b"x" * 200, b"\xff\xfe", b"a\tb", b"\x80", b""])
-def test_t34_a_request_id_that_cannot_be_echoed_is_replaced(target: Target, value: bytes) -> None:
-    answer = target.raw(HEAD + b"X-Request-Id: " + value + b"\r\nContent-Length: 2\r\n\r\n{}")
-    assert answer.status == 400
-    assert len(answer.headers["x-request-id"]) == 32
-
-
-@pytest.mark.parametrize("value", [b"a\rInjected: 1", b"a\nInjected: 1", b"a\r\n\tInjected: 1", b"a\x00b"])
-def test_t34_no_header_can_be_injected(target: Target, value: bytes) -> None:
-    answer = target.raw(HEAD + b"X-Request-Id: " + value + b"\r\nContent-Length: 2\r\n\r\n{}")
-    assert answer.status == 400
-    assert "injected" not in answer.headers
-    assert answer.headers["content-length"] == str(len(answer.body))
-
-
-def test_t34_texts_of_a_request_in_a_header_are_escaped(target: Target) -> None:
+def test_t34_no_header_can_be_injected_and_a_request_id_that_cannot_be_echoed_is_replaced(target: Target) -> None:
+    replaced = (b"x" * 200, b"\xff\xfe", b"a\tb", b"\x80", b"")
+    for value in (*replaced, b"a\rInjected: 1", b"a\nInjected: 1", b"a\r\n\tInjected: 1", b"a\x00b"):
+        answer = target.raw(HEAD + b"X-Request-Id: " + value + b"\r\nContent-Length: 2\r\n\r\n{}")
+        assert answer.status == 400
+        assert value not in replaced or len(answer.headers["x-request-id"]) == 32
+        assert "injected" not in answer.headers
+        assert answer.headers["content-length"] == str(len(answer.body))
     answer = target.chat(response_format={"type": 'x\r\nInjected: 1"\u2028' + "y" * 9999})
     assert "injected" not in answer.headers
     assert len(answer.headers["warning"]) < 1000
@@ -398,17 +310,14 @@ def test_t34_texts_of_a_request_in_a_header_are_escaped(target: Target) -> None:
 PART = b'--b\r\nContent-Disposition: form-data; name="x"; filename="y"\r\n\r\nz\r\n'
 
 
-@pytest.mark.parametrize(
-    "data",
-    [PART * 50_000 + b"--b--\r\n", PART, b"--b\r\n" + b"X: " * 500_000, b"--" * 500_000, b"\r\n" * 500_000],
-    ids=["thousands of parts", "no last boundary", "endless part header", "dashes", "blank lines"],
-)
-def test_t35_multipart_bodies_are_refused_unread(target: Target, data: bytes) -> None:
-    for path in (CHAT, "/v1/completions", "/v1/responses", "/v1/conversations"):
-        answer = target.post(path, data, content_type="multipart/form-data; boundary=b")
-        assert answer.status == 415
-        assert answer.error["code"] == "unsupported_media_type"
-    assert target.post("/v1/audio/transcriptions", data, content_type="multipart/form-data; boundary=b").status == 400
+def test_t35_multipart_bodies_are_refused_unread(target: Target) -> None:
+    form = "multipart/form-data; boundary=b"
+    endless = b"--b\r\n" + b"X: " * 500_000
+    for data in (PART * 50_000 + b"--b--\r\n", PART, endless, b"--" * 500_000, b"\r\n" * 500_000):
+        for path in (CHAT, "/v1/completions", "/v1/responses", "/v1/conversations"):
+            answer = target.post(path, data, content_type=form)
+            assert (answer.status, answer.error["code"]) == (415, "unsupported_media_type")
+        assert target.post("/v1/audio/transcriptions", data, content_type=form).status == 400
 
 
 def test_t35_a_file_larger_than_declared_is_another_request_and_refused(target: Target) -> None:
@@ -426,41 +335,29 @@ UPGRADE = (
 )
 
 
-@pytest.mark.parametrize("path", [b"/v1/chat/completions", b"/v1/realtime", b"/", b"/v1/responses"])
-def test_t36_an_upgrade_is_answered_as_plain_http(target: Target, path: bytes) -> None:
-    began = time.monotonic()
-    with target.connect() as sock:
-        sock.sendall(
-            b"GET " + path + b" HTTP/1.1\r\nHost: x\r\n" + UPGRADE + b"\r\n" + b"\x81\x85abcdhello" * 100 + b"\r\n\r\n"
-        )
-        answers = read_all(sock)
-    refused = (b"HTTP/1.1 400", b"HTTP/1.1 404", b"HTTP/1.1 405")  # 400, because its key does not have 16 bytes
-    plain = (b"HTTP/1.1 200",) if path == b"/" else refused
-    assert answers.startswith(plain)
-    assert b" 101 " not in answers
-    assert (
-        len(re.findall(rb"HTTP/1\.1 \d", answers)) <= 2
-    )  # the frames after it are not a request: an error 400, and the end
-    assert time.monotonic() - began < PATIENT_S
+NONCE = b"dGhlIHNhbXBsZSBub25jZQ=="
 
 
-def test_t36_frames_behind_a_handshake_that_is_refused_are_no_messages(target: Target) -> None:
-    """The handshake is valid, but no model here transcribes."""
-    head = UPGRADE.replace(b"dGhlIHNhbXBsZQ==", b"dGhlIHNhbXBsZSBub25jZQ==")
-    with target.connect() as sock:
-        sock.sendall(
-            b"GET /v1/realtime HTTP/1.1\r\nHost: x\r\n" + head + b"\r\n" + b"\x81\x85abcdhello" * 100 + b"\r\n\r\n"
-        )
-        answers = read_all(sock)
-    assert answers.startswith((b"HTTP/1.1 400", b"HTTP/1.1 404"))
-    assert b"speech" in answers
-    assert b" 101 " not in answers
-    assert len(re.findall(rb"HTTP/1\.1 \d", answers)) <= 2
+def test_t36_an_upgrade_that_is_refused_is_plain_http_and_frames_behind_it_are_no_messages(target: Target) -> None:
+    """The key of the first ones does not have 16 bytes. The last handshake is valid, but no model here transcribes."""
+    valid = UPGRADE.replace(b"dGhlIHNhbXBsZQ==", NONCE)
+    paths = (b"/v1/chat/completions", b"/v1/realtime", b"/", b"/v1/responses")
+    for path, upgrade in (*((path, UPGRADE) for path in paths), (b"/v1/realtime", valid)):
+        with target.connect() as sock:
+            head = b"GET " + path + b" HTTP/1.1\r\nHost: x\r\n" + upgrade
+            sock.sendall(head + b"\r\n" + b"\x81\x85abcdhello" * 100 + b"\r\n\r\n")
+            answers = read_all(sock)
+        refused = (b"HTTP/1.1 400", b"HTTP/1.1 404", b"HTTP/1.1 405")
+        assert answers.startswith((b"HTTP/1.1 200",) if path == b"/" else refused)
+        assert b" 101 " not in answers
+        assert upgrade is UPGRADE or b"speech" in answers
+        # The frames after it are not a request: an error 400, and the end.
+        assert len(re.findall(rb"HTTP/1\.1 \d", answers)) <= 2
 
 
 def opened_websocket(target: Target) -> socket.socket:
     sock = target.connect()
-    head = UPGRADE.replace(b"dGhlIHNhbXBsZQ==", b"dGhlIHNhbXBsZSBub25jZQ==")
+    head = UPGRADE.replace(b"dGhlIHNhbXBsZQ==", NONCE)
     sock.sendall(b"GET /v1/responses HTTP/1.1\r\nHost: x\r\n" + head + b"\r\n")
     answer = b""
     while b"\r\n\r\n" not in answer:
@@ -553,9 +450,9 @@ def test_t19_special_tokens_in_messages_are_special_unless_configured_otherwise(
         assert other.chat(messages=ask["messages"], max_tokens=40).status == 200
 
 
-@pytest.mark.parametrize("tag", ["<ov_genai_image_0>", "<ov_genai_video_1>", "<ov_genai_image_99>"])
-def test_t19_placeholders_of_images_in_a_text_are_text_for_a_text_model(target: Target, tag: str) -> None:
-    assert target.chat(messages=[{"role": "user", "content": tag}]).status in (200, 400)
+def test_t19_placeholders_of_images_in_a_text_are_text_for_a_text_model(target: Target) -> None:
+    for tag in ("<ov_genai_image_0>", "<ov_genai_video_1>", "<ov_genai_image_99>"):
+        assert target.chat(messages=[{"role": "user", "content": tag}]).status in (200, 400)
 
 
 def test_t27_a_cache_salt_is_honoured(target: Target, tmp_path: Path) -> None:

@@ -17,11 +17,9 @@ import pytest
 from tests.threats.target import (
     CHAT,
     HI,
-    PATIENT_S,
     Bystander,
     CompletedChoice,
     Target,
-    read_all,
     read_answer,
     read_arrived,
     request,
@@ -36,7 +34,7 @@ LONG = {"model": "m", "messages": HI, "max_tokens": 5000, "ignore_eos": True, "t
 def slow_target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     """A server with one answer at a time, a token every 10 ms, a queue of six requests, and short timeouts."""
     flags = ["--plugin_config", '{"step_s": 0.01, "step_tokens": 64}', "--max_num_seqs", "1"]
-    flags += ["--max_queued_requests", "6", "--header_timeout_s", "4", "--body_timeout_s", "4"]
+    flags += ["--max_queued_requests", "6", "--header_timeout_s", "2", "--body_timeout_s", "2"]
     flags += ["--stream_stall_timeout_s", "0.5", "--max_connections", "40"]
     with start_target(tmp_path_factory.mktemp("slow"), *flags) as target:
         target.settle()
@@ -77,13 +75,13 @@ def test_t24_a_reader_that_takes_nothing_is_cut_and_holds_nobody_up(tmp_path: Pa
         target.settle()
         before_mb = target.resident_mb()
         ask = {**LONG, "max_tokens": 200_000, "stream": True, "logprobs": True}
-        socks = [target.connect() for _ in range(4)]
+        socks = [target.connect() for _ in range(2)]
         for sock in socks:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)  # is soon full
             sock.sendall(request(CHAT, ask))
             assert sock.recv(12) == b"HTTP/1.1 200"
         with Bystander(target) as bystander:
-            target.settle()  # all four are ended although their sockets are open
+            target.settle()  # both are ended although their sockets are open
         assert set(bystander.statuses) == {200}
         assert target.resident_mb() < before_mb + 64
         for sock in socks:
@@ -102,20 +100,6 @@ def test_t25_slow_senders_get_408_and_keep_nobody_out(slow_target: Target) -> No
                 time.sleep(0.01)
             assert [read_answer(sock).status for sock in socks] == [408] * 10
     assert set(bystander.statuses) == {200}
-    slow_target.settle()
-
-
-def test_t25_connections_have_a_limit_and_those_within_it_work(slow_target: Target) -> None:
-    kept = [slow_target.connect() for _ in range(30)]
-    kept[0].sendall(request(CHAT, {"model": "m", "messages": HI, "max_tokens": 1}))
-    assert read_answer(kept[0]).status == 200
-    surplus = [slow_target.connect() for _ in range(20)]
-    for sock in surplus:
-        sock.settimeout(PATIENT_S)
-    answers = [read_all(sock) for sock in surplus[10:]]
-    assert all(answer.startswith(b"HTTP/1.1 503") for answer in answers)
-    for sock in kept + surplus:
-        sock.close()
     slow_target.settle()
 
 

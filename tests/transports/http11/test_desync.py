@@ -157,7 +157,7 @@ def serve(pieces: list[bytes]) -> tuple[list[Request], list[int], Phase]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_stream_of_bytes_has_one_reading(name: str) -> None:
+def test_t16_a_stream_of_bytes_has_one_reading(name: str) -> None:
     case = CASES[name]
     whole = serve([case.data])
     requests, refusals, phase = whole
