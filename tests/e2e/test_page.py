@@ -11,7 +11,8 @@ import subprocess
 import sys
 import wave
 from base64 import b64decode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,28 +55,77 @@ def browser() -> Iterator[Any]:
         chromium.close()
 
 
-@pytest.fixture
-def page(browser: Any, server: Process) -> Iterator[Any]:
-    """The page with its models loaded. After the test, there must be no error in the console and no request to
-    another host."""
-    context = browser.new_context()
+@contextmanager
+def watched(browser: Any, url: str = "", **options: Any) -> Iterator[Any]:
+    """Yields a page of a new context. There must be no error in its console, except refused requests and frames, and,
+    with a URL, no request to another host."""
+    context = browser.new_context(**options)
     opened, problems = context.new_page(), []
     opened.on("console", lambda line: problems.append(line.text) if line.type == "error" else None)
     opened.on("pageerror", lambda error: problems.append(str(error)))
-    inside = (server.url, "data:", "blob:")
-    opened.on("request", lambda asked: None if asked.url.startswith(inside) else problems.append(asked.url))
-    opened.goto(server.url + "/")
-    opened.locator("#model option").first.wait_for(state="attached")
-    opened.select_option("#model", "demo")
+    if url:
+        inside = (url, "data:", "blob:")
+        opened.on("request", lambda asked: None if asked.url.startswith(inside) else problems.append(asked.url))
+        opened.goto(url + "/")
     yield opened
     context.close()
-    assert [text for text in problems if "status of 4" not in text] == []
+    assert [text for text in problems if "status of 4" not in text and "frame-ancestors" not in text] == []
+
+
+@pytest.fixture
+def page(browser: Any, server: Process) -> Iterator[Any]:
+    """The page with its models loaded."""
+    with watched(browser, server.url) as opened:
+        opened.locator("#model option").first.wait_for(state="attached")
+        opened.select_option("#model", "demo")
+        yield opened
+
+
+CHATS = "**/v1/chat/completions"
 
 
 def ask(page: Any, text: str) -> None:
     page.click("#text")
     page.keyboard.type(text)
     page.keyboard.press("Enter")
+
+
+def sent(page: Any, act: Callable[[], Any]) -> dict[str, Any]:
+    """Returns the chat request that an act sends."""
+    with page.expect_request(CHATS) as asked:
+        act()
+    body: dict[str, Any] = asked.value.post_data_json
+    return body
+
+
+def texts(body: dict[str, Any]) -> list[str]:
+    """Returns the texts of a chat request."""
+    return [one["content"] for one in body["messages"]]
+
+
+def answer_with(
+    page: Any, *deltas: dict[str, Any], usage: dict[str, Any] | None = None, finish: str | None = None
+) -> None:
+    """Answers every chat request from now on with these deltas in place of the model. `finish` is the finish reason."""
+    chunks: list[Any] = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+    chunks += [{"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]}] * bool(finish)
+    chunks += [{"choices": [], "usage": usage}] * bool(usage)
+    body = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
+    page.unroute(CHATS)
+    page.route(CHATS, lambda route: route.fulfill(content_type="text/event-stream", body=body))
+
+
+def answered(page: Any, question: str, *deltas: dict[str, Any], **more: Any) -> None:
+    """Asks something, and waits for the end of this answer."""
+    answer_with(page, *deltas, **more)
+    ask(page, question)
+    page.locator("#send:enabled").wait_for()
+
+
+def serve(page: Any, *models: dict[str, Any]) -> None:
+    """Opens the page of a server with these models."""
+    page.route("**/v1/models", lambda route: route.fulfill(json={"data": models, "object": "list"}))
+    page.reload()
 
 
 def set_option(page: Any, name: str, value: str | bool) -> None:
@@ -158,18 +208,14 @@ def test_the_field_for_a_message_has_the_focus(browser: Any, page: Any, server: 
     assert page.evaluate("document.activeElement.id") == "text"
     page.keyboard.type("Hello")
     assert page.input_value("#text") == "Hello"
-    phone = browser.new_page(viewport={"width": 390, "height": 800})
-    phone.goto(server.url + "/")
-    phone.get_by_role("button", name="Tell me a joke.").wait_for()
-    assert phone.evaluate("document.activeElement.id") == ""
-    phone.close()
+    with watched(browser, server.url, viewport={"width": 390, "height": 800}) as phone:
+        phone.get_by_role("button", name="Tell me a joke.").wait_for()
+        assert phone.evaluate("document.activeElement.id") == ""
 
 
 @pytest.mark.parametrize("key", ["Enter", "Control+Enter"])
 def test_a_message_is_edited_with_the_keyboard(page: Any, key: str) -> None:
-    answer_with(page, {"content": "Yes."})
-    ask(page, "first")
-    page.get_by_text("Yes.").wait_for()
+    answered(page, "first", {"content": "Yes."})
     edit = page.get_by_role("button", name="Edit")
     edit.press("Enter")
     page.keyboard.type("!")
@@ -180,19 +226,15 @@ def test_a_message_is_edited_with_the_keyboard(page: Any, key: str) -> None:
     page.keyboard.press("End")
     page.keyboard.press("Shift+Enter")
     page.keyboard.type("second")
-    with page.expect_request("**/v1/chat/completions") as asked:
-        page.keyboard.press(key)
-    assert [one["content"] for one in asked.value.post_data_json["messages"]] == ["first\nsecond"]
+    assert texts(sent(page, lambda: page.keyboard.press(key))) == ["first\nsecond"]
     assert page.evaluate("document.activeElement.id") == "text"
 
 
 def test_escape_and_enter_in_a_field_are_of_the_field_alone(page: Any) -> None:
     """Both keys end the action of the field; Escape does not also stop an answer that is arriving."""
-    answer_with(page, {"content": "Yes."})
-    ask(page, "x")
-    page.get_by_text("Yes.").wait_for()
-    page.unroute("**/v1/chat/completions")
-    page.route("**/v1/chat/completions", lambda route: None)
+    answered(page, "x", {"content": "Yes."})
+    page.unroute(CHATS)
+    page.route(CHATS, lambda route: None)
     ask(page, "y")
     page.get_by_text("Waiting for the first token…").wait_for()
     rename = page.get_by_role("button", name="Rename x")
@@ -226,13 +268,9 @@ def test_a_key_that_composes_a_character_sends_nothing(page: Any) -> None:
 
 
 def test_answers_name_their_model_where_several_chat(page: Any) -> None:
-    answer_with(page, {"content": "Yes."})
-    ask(page, "x")
-    page.get_by_text("Yes.").wait_for()
+    answered(page, "x", {"content": "Yes."})
     assert page.locator(".message.assistant .who").count() == 0
-    models = [{"id": name, "task": "text_generation"} for name in ("one", "two")]
-    page.route("**/v1/models", lambda route: route.fulfill(json={"data": models, "object": "list"}))
-    page.reload()
+    serve(page, *({"id": name, "task": "text_generation"} for name in ("one", "two")))
     page.locator(".message.assistant .who", has_text="demo").wait_for()
     page.select_option("#model", "two")
     ask(page, "y")
@@ -243,13 +281,12 @@ def test_a_rate_needs_some_tokens(page: Any) -> None:
     page.evaluate("{ let now = 0; performance.now = () => (now += 10); }")  # the whole answer arrives at once
     for tokens in (31, 32):
         usage = {"prompt_tokens": 9, "completion_tokens": tokens}
-        answer_with(page, {"content": "A"}, {"content": "b."}, usage=usage)
-        ask(page, "x")
+        answered(page, "x", {"content": "A"}, {"content": "b."}, usage=usage)
         line = page.locator(".message.assistant .cost", has_text=f"{tokens} completion tokens").inner_text()
         assert ("tokens/s" in line) == (tokens == 32)
 
 
-def test_a_conversation_streams_and_survives_a_reload(page: Any) -> None:
+def test_a_conversation_streams_survives_a_reload_and_is_stopped_and_made_again(page: Any) -> None:
     ask(page, "Hello!")
     page.locator(".message.assistant .cost").wait_for()
     before = page.inner_text(".message.assistant .body")
@@ -258,11 +295,10 @@ def test_a_conversation_streams_and_survives_a_reload(page: Any) -> None:
     page.locator(".message.assistant .cost").wait_for()
     assert page.inner_text(".message.assistant .body") == before
 
-
-def test_an_answer_can_be_stopped_and_made_again(page: Any) -> None:
     def never_ends(route: Any) -> None:
         route.continue_(post_data=json.dumps(route.request.post_data_json | {"ignore_eos": True}))
 
+    page.click("#new")
     set_option(page, "max_tokens", "100000")
     page.route("**/chat/completions", never_ends)
     ask(page, "Count from 1 to 100.")
@@ -272,28 +308,19 @@ def test_an_answer_can_be_stopped_and_made_again(page: Any) -> None:
     set_option(page, "max_tokens", "5")
     page.get_by_role("button", name="Regenerate").click()
     page.get_by_text("Cut off at the limit of tokens.").wait_for()
-
-
-def test_an_error_names_its_field(page: Any) -> None:
     set_option(page, "temperature", "7")
     ask(page, "x")
-    page.locator(".failed").wait_for()
-    assert "(field: temperature)" in page.inner_text(".failed")
+    page.locator(".failed", has_text="(field: temperature)").wait_for()
 
 
-@pytest.mark.parametrize(
-    ("status", "message", "wait"), [(400, "It is wrong.", 0), (401, "No key.", 0), (429, "The queue is full.", 2)]
-)
+@pytest.mark.parametrize(("status", "message", "wait"), [(400, "It is wrong.", 0), (429, "The queue is full.", 2)])
 def test_a_failed_answer_is_no_message_and_can_be_tried_again(page: Any, status: int, message: str, wait: int) -> None:
     def refuse(route: Any) -> None:
         headers = {"Retry-After": str(wait)} if wait else {}
         route.fulfill(status=status, headers=headers, json={"error": {"message": message}})
 
-    def sent() -> list[str]:
-        return [said["content"] for said in asked.value.post_data_json["messages"]]
-
     page.clock.install()
-    page.route("**/v1/chat/completions", refuse)
+    page.route(CHATS, refuse)
     ask(page, "one")
     page.locator(".failed", has_text=message).wait_for()
     assert page.locator(".message").count() == 1
@@ -305,16 +332,12 @@ def test_a_failed_answer_is_no_message_and_can_be_tried_again(page: Any, status:
     assert (again.inner_text(), again.is_disabled()) == ("Try again", False)
     page.reload()
     page.locator(".failed", has_text=message).wait_for()
-    with page.expect_request("**/v1/chat/completions") as asked:
-        ask(page, "two")
-    assert sent() == ["one", "two"]
+    assert texts(sent(page, lambda: ask(page, "two"))) == ["one", "two"]
     page.locator("#send:enabled").wait_for()
     assert page.locator(".failed").count() == 1
     answer_with(page, {"content": "Both."})
     page.clock.run_for(1000 * wait + 1000)
-    with page.expect_request("**/v1/chat/completions") as asked:
-        page.get_by_role("button", name="Try again").click()
-    assert sent() == ["one", "two"]
+    assert texts(sent(page, page.get_by_role("button", name="Try again").click)) == ["one", "two"]
     page.get_by_text("Both.").wait_for()
     assert (page.locator(".failed").count(), page.locator(".message").count()) == (0, 3)
 
@@ -327,6 +350,8 @@ def test_the_server_view_shows_models_and_load(page: Any) -> None:
     assert cells[:4] == ["demo", "loaded", "Chat", "131,072"]
     assert re.fullmatch(r"[\d,]+ MiB", cells[4])
     assert cells[5:] == ["CPU", "PAGED", "Unload"]
+    page.locator("#options tr").first.wait_for()
+    assert "--metrics_enable\ttrue" in page.inner_text("#options").splitlines()
     assert page.locator("#charts svg").count() == 10
     assert set(page.locator("#charts .times span:first-child").all_inner_texts()) == {"1 min ago"}
     asked: list[str] = []
@@ -337,6 +362,13 @@ def test_the_server_view_shows_models_and_load(page: Any) -> None:
         pass
     assert set(asked) == {first.value.url, second.value.url}
     assert len(second.value.body()) < 2000
+    load, unload = (page.get_by_role("button", name=f"{act} demo-embed", exact=True) for act in ("Load", "Unload"))
+    load.or_(unload).wait_for()
+    if unload.count():
+        unload.click()
+    load.click()
+    unload.click()
+    load.wait_for()
 
 
 def test_the_server_view_without_metrics(speech_page: Any) -> None:
@@ -356,8 +388,7 @@ def test_tabs_are_what_is_served_and_each_has_its_own_model(page: Any) -> None:
         {"id": f"{task}-{place}", "task": task, "output_modalities": ["audio" if task == "text2speech" else "text"]}
         for place, task in enumerate(tasks)
     ]
-    page.route("**/v1/models", lambda route: route.fulfill(json={"data": models, "object": "list"}))
-    page.reload()
+    serve(page, *models)
     page.locator("#tab-speech:visible").wait_for()
 
     def offered(view: str) -> list[str]:
@@ -395,21 +426,8 @@ def test_texts_are_compared_beside_a_chat_model(page: Any) -> None:
     page.locator("#embed-result table").wait_for()
 
 
-def answer_with(
-    page: Any, *deltas: dict[str, Any], usage: dict[str, Any] | None = None, finish: str | None = None
-) -> None:
-    """Answers every chat request with these deltas in place of the model. `finish` is the finish reason."""
-    chunks: list[Any] = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
-    chunks += [{"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]}] * bool(finish)
-    chunks += [{"choices": [], "usage": usage}] * bool(usage)
-    body = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
-    page.route("**/v1/chat/completions", lambda route: route.fulfill(content_type="text/event-stream", body=body))
-
-
 def test_what_a_model_writes_stays_text(page: Any) -> None:
-    answer_with(page, {"content": HOSTILE})
-    ask(page, "x")
-    page.locator("#send:enabled").wait_for()
+    answered(page, "x", {"content": HOSTILE})
     box = page.locator(".message.assistant .body")
     assert "<script>document.title" in box.inner_text()
     assert box.locator("img, script, p > svg, b").count() == 0
@@ -423,12 +441,10 @@ def test_no_known_payload_becomes_markup(page: Any) -> None:
     assert len(payloads) > 200
     before = page.evaluate(FINGERPRINT)
     found = page.evaluate(RENDER_EACH, payloads)
-    assert set(found["tags"]) <= ALLOWED_TAGS
-    assert set(found["attributes"]) <= ALLOWED_ATTRIBUTES
+    assert set(found["tags"]) <= {*TAGS.split()}
+    assert set(found["attributes"]) <= {*ATTRIBUTES.split()}
     assert [address for address in found["addresses"] if not re.match(r"https?://|mailto:", address)] == []
-    answer_with(page, {"content": "\n\n".join(payloads)})
-    ask(page, "x")
-    page.locator("#send:enabled").wait_for()
+    answered(page, "x", {"content": "\n\n".join(payloads)})
     page.wait_for_timeout(200)
     assert (page.evaluate(FINGERPRINT), page.title()) == (before, "lean_ovms")
 
@@ -453,85 +469,15 @@ RENDER_EACH = r"""async (payloads) => {
   box.remove();
   return { tags: [...tags], attributes: [...attributes], addresses: [...addresses] };
 }"""
-ALLOWED_TAGS = {
-    "a",
-    "blockquote",
-    "br",
-    "button",
-    "code",
-    "del",
-    "div",
-    "em",
-    "h2",
-    "h3",
-    "h4",
-    "h5",
-    "h6",
-    "hr",
-    "input",
-    "li",
-    "ol",
-    "p",
-    "pre",
-    "span",
-    "strong",
-    "svg",
-    "table",
-    "tbody",
-    "td",
-    "th",
-    "thead",
-    "tr",
-    "ul",
-    "use",
-    "annotation",
-    "math",
-    "merror",
-    "menclose",
-    "mi",
-    "mn",
-    "mo",
-    "mover",
-    "mpadded",
-    "mrow",
-    "mspace",
-    "mstyle",
-    "msub",
-    "msubsup",
-    "msup",
-    "mtext",
-    "munder",
-    "munderover",
-    "semantics",
-}
-ALLOWED_ATTRIBUTES = {
-    "aria-hidden",
-    "aria-label",
-    "checked",
-    "class",
-    "disabled",
-    "display",
-    "encoding",
-    "fence",
-    "form",
-    "height",
-    "href",
-    "lspace",
-    "mathcolor",
-    "mathvariant",
-    "rel",
-    "rspace",
-    "separator",
-    "start",
-    "stretchy",
-    "style",
-    "tabindex",
-    "target",
-    "title",
-    "type",
-    "width",
-    "xmlns",
-}
+TAGS = """
+a annotation blockquote br button code del div em h2 h3 h4 h5 h6 hr input li math menclose merror mi mn mo mover
+mpadded mrow mspace mstyle msub msubsup msup mtext munder munderover ol p pre semantics span strong svg table tbody td
+th thead tr ul use
+"""
+ATTRIBUTES = """
+aria-hidden aria-label checked class disabled display encoding fence form height href lspace mathcolor mathvariant rel
+rspace separator start stretchy style tabindex target title type width xmlns
+"""
 
 
 def test_code_is_coloured_and_formulas_are_set(page: Any) -> None:
@@ -544,26 +490,18 @@ def test_code_is_coloured_and_formulas_are_set(page: Any) -> None:
 
 
 def test_an_answer_that_is_made_again_and_an_edited_question_keep_what_was_there(page: Any) -> None:
-    def say(text: str) -> None:
-        page.unroute("**/v1/chat/completions")
-        answer_with(page, {"content": text})
-
-    say("One.")
-    ask(page, "first")
-    page.get_by_text("One.").wait_for()
-    say("Two.")
+    answered(page, "first", {"content": "One."})
+    answer_with(page, {"content": "Two."})
     page.get_by_role("button", name="Regenerate").click()
     page.locator(".assistant .pager", has_text="2/2").wait_for()
     assert page.inner_text(".message.assistant .body") == "Two."
     page.get_by_role("button", name="Previous version").click()
     page.get_by_text("One.").wait_for()
-    say("Three.")
+    answer_with(page, {"content": "Three."})
     page.locator(".message.user").hover()
     page.get_by_role("button", name="Edit").click()
     write(page.get_by_label("Edited message"), "second")
-    with page.expect_request("**/v1/chat/completions") as asked:
-        page.locator(".editor").get_by_role("button", name="Send").click()
-    assert [one["content"] for one in asked.value.post_data_json["messages"]] == ["second"]
+    assert texts(sent(page, page.locator(".editor").get_by_role("button", name="Send").click)) == ["second"]
     page.locator(".user .pager", has_text="2/2").wait_for()
     page.get_by_text("Three.").wait_for()
     page.reload()
@@ -575,11 +513,9 @@ def test_an_answer_that_is_made_again_and_an_edited_question_keep_what_was_there
 
 
 def test_conversations_are_found_renamed_deleted_and_brought_back(page: Any) -> None:
-    answer_with(page, {"content": "Whales sing."})
     for question in ("about the sea", "about the sky"):
         page.click("#new")
-        ask(page, question)
-        page.locator("#send:enabled").wait_for()
+        answered(page, question, {"content": "Whales sing."})
     titles = page.locator("#conversations .title")
     assert titles.all_inner_texts() == ["about the sky", "about the sea"]
     write(page.locator("#search"), "SEA")
@@ -604,8 +540,7 @@ def test_conversations_are_found_renamed_deleted_and_brought_back(page: Any) -> 
 
 
 def test_exported_conversations_are_imported_with_their_branches(page: Any, tmp_path: Path) -> None:
-    answer_with(page, {"content": "Whales sing."})
-    ask(page, "about the sea")
+    answered(page, "about the sea", {"content": "Whales sing."})
     page.get_by_role("button", name="Regenerate").click()
     page.locator(".assistant .pager").wait_for()
     page.get_by_text("Appearance and files").click()
@@ -627,40 +562,23 @@ def test_exported_conversations_are_imported_with_their_branches(page: Any, tmp_
 
 
 def test_settings_are_closed_and_of_one_conversation(page: Any) -> None:
-    answer_with(page, {"content": "Yes."})
-
-    def sent(text: str) -> Any:
-        with page.expect_request("**/v1/chat/completions") as asked:
-            ask(page, text)
-        page.locator("#send:enabled").wait_for()
-        return asked.value.post_data_json
-
     assert page.locator("#settings").is_hidden()
     set_option(page, "temperature", "0.5")
     set_option(page, "thinking", "off")
     assert page.get_attribute("#settings [name=top_p]", "placeholder") == "1"
-    body = sent("x")
+    body = sent(page, lambda: answered(page, "x", {"content": "Yes."}))
     assert (body["temperature"], body["chat_template_kwargs"]) == (0.5, {"enable_thinking": False})
     page.click("#new")
-    assert {"temperature", "chat_template_kwargs"} & sent("y").keys() == set()
+    body = sent(page, lambda: answered(page, "y", {"content": "Yes."}))
+    assert {"temperature", "chat_template_kwargs"} & body.keys() == set()
     page.get_by_role("button", name="x", exact=True).click()
     assert page.input_value("#settings [name=temperature]") == "0.5"
 
 
-def test_escape_stops_and_the_page_says_what_it_waits_for(page: Any) -> None:
-    page.route("**/v1/chat/completions", lambda route: None)
-    ask(page, "x")
-    page.get_by_text("Waiting for the first token…").wait_for()
-    page.keyboard.press("Escape")
-    page.locator(".failed", has_text="Stopped.").wait_for()
-
-
 def test_a_model_that_is_not_in_memory_is_said_to_load(page: Any) -> None:
-    model = {"id": "late", "task": "text_generation", "status": {"value": "unloaded"}}
-    page.route("**/v1/models", lambda route: route.fulfill(json={"data": [model], "object": "list"}))
-    page.reload()
+    serve(page, {"id": "late", "task": "text_generation", "status": {"value": "unloaded"}})
     page.get_by_text("loads with the first message").wait_for()
-    page.route("**/v1/chat/completions", lambda route: None)
+    page.route(CHATS, lambda route: None)
     page.locator(".try").first.click()
     page.get_by_text("Loading the model…").wait_for()
     page.click("#stop")
@@ -687,18 +605,14 @@ def test_a_text_file_is_attached_and_sent(page: Any) -> None:
     answer_with(page, {"content": "I see."})
     page.set_input_files("#file-input", {"name": "a.py", "mimeType": "text/x-python", "buffer": b"print(1)"})
     page.locator("#attached", has_text="a.py").wait_for()
-    with page.expect_request("**/v1/chat/completions") as asked:
-        ask(page, "What is this?")
-    assert asked.value.post_data_json["messages"][0]["content"] == "a.py:\n```\nprint(1)\n```\n\nWhat is this?"
+    assert texts(sent(page, lambda: ask(page, "What is this?")))[0] == "a.py:\n```\nprint(1)\n```\n\nWhat is this?"
     page.locator(".message.user .file").wait_for()
     page.set_input_files("#file-input", {"name": "b.bin", "mimeType": "", "buffer": b"\0\1"})
     page.get_by_text("b.bin is not a text file.").wait_for()
 
 
 def test_speech_becomes_text_of_the_message(page: Any) -> None:
-    models = [{"id": "m", "task": "text_generation"}, {"id": "ears", "task": "speech2text"}]
-    page.route("**/v1/models", lambda route: route.fulfill(json={"data": models, "object": "list"}))
-    page.reload()
+    serve(page, {"id": "m", "task": "text_generation"}, {"id": "ears", "task": "speech2text"})
     page.locator("#dictate:visible").wait_for()
     event = {"type": "transcript.text.done", "text": "three one"}
     body = f"data: {json.dumps(event)}\n\n"
@@ -708,26 +622,12 @@ def test_speech_becomes_text_of_the_message(page: Any) -> None:
     page.wait_for_function("document.querySelector('#text').value === 'Say: three one'")
 
 
-def test_a_model_is_unloaded_and_loaded_by_hand(page: Any) -> None:
-    page.click("#tab-server")
-    page.get_by_role("button", name="Load demo-embed", exact=True).or_(
-        page.get_by_role("button", name="Unload demo-embed", exact=True)
-    ).wait_for()
-    if page.get_by_role("button", name="Unload demo-embed", exact=True).count():
-        page.get_by_role("button", name="Unload demo-embed", exact=True).click()
-    page.get_by_role("button", name="Load demo-embed", exact=True).click()
-    page.get_by_role("button", name="Unload demo-embed", exact=True).click()
-    page.get_by_role("button", name="Load demo-embed", exact=True).wait_for()
-
-
 @pytest.mark.parametrize(("language", "placeholder"), [("de-AT", "Nachricht"), ("zh-CN", "消息"), ("fr", "Message")])
 def test_the_page_speaks_the_readers_language(browser: Any, server: Process, language: str, placeholder: str) -> None:
-    page = browser.new_page(locale=language)
-    page.goto(server.url + "/")
-    page.locator("#model option").first.wait_for(state="attached")
-    assert page.get_attribute("#text", "placeholder") == placeholder
-    assert page.evaluate("document.documentElement.lang") == (language[:2] if language != "fr" else "en")
-    page.close()
+    with watched(browser, server.url, locale=language) as page:
+        page.locator("#model option").first.wait_for(state="attached")
+        assert page.get_attribute("#text", "placeholder") == placeholder
+        assert page.evaluate("document.documentElement.lang") == (language[:2] if language != "fr" else "en")
 
 
 def test_the_theme_is_kept(page: Any) -> None:
@@ -753,7 +653,7 @@ def test_probabilities_are_a_heat_map_with_alternatives(page: Any) -> None:
     entry = {"token": "Yes", "logprob": -0.1, "top_logprobs": top}
     chunk = {"choices": [{"index": 0, "delta": {"content": "Yes"}, "logprobs": {"content": [entry]}}]}
     body = f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n"
-    page.route("**/v1/chat/completions", lambda route: route.fulfill(content_type="text/event-stream", body=body))
+    page.route(CHATS, lambda route: route.fulfill(content_type="text/event-stream", body=body))
     set_option(page, "logprobs", True)
     ask(page, "x")
     page.locator("#send:enabled").wait_for()
@@ -764,20 +664,13 @@ def test_probabilities_are_a_heat_map_with_alternatives(page: Any) -> None:
 
 
 def test_an_image_is_attached_and_sent(page: Any) -> None:
-    models = {
-        "data": [{"id": "eyes", "task": "text_generation", "input_modalities": ["text", "image"]}],
-        "object": "list",
-    }
-    page.route("**/v1/models", lambda route: route.fulfill(json=models))
-    page.reload()
+    serve(page, {"id": "eyes", "task": "text_generation", "input_modalities": ["text", "image"]})
     page.get_by_role("button", name="Describe an image").wait_for()
     answer_with(page, {"content": "A dot."})
     png = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
     page.set_input_files("#file-input", {"name": "dot.png", "mimeType": "image/png", "buffer": png})
     page.locator("#attached img").wait_for()
-    with page.expect_request("**/v1/chat/completions") as asked:
-        ask(page, "What is this?")
-    text, image = asked.value.post_data_json["messages"][0]["content"]
+    text, image = sent(page, lambda: ask(page, "What is this?"))["messages"][0]["content"]
     assert text == {"type": "text", "text": "What is this?"}
     assert b64decode(image["image_url"]["url"].removeprefix("data:image/png;base64,")) == png
     page.get_by_text("A dot.").wait_for()
@@ -786,9 +679,8 @@ def test_an_image_is_attached_and_sent(page: Any) -> None:
 
 def test_a_narrow_screen_needs_no_scrolling_sideways(page: Any) -> None:
     page.set_viewport_size({"width": 340, "height": 640})
-    answer_with(page, {"content": "a" * 300 + "\n\n```\n" + "b" * 300 + "\n```\n\n|x|y|\n|-|-|\n|" + "c" * 80 + "|d|"})
-    ask(page, "x")
-    page.locator("#send:enabled").wait_for()
+    wide = "a" * 300 + "\n\n```\n" + "b" * 300 + "\n```\n\n|x|y|\n|-|-|\n|" + "c" * 80 + "|d|"
+    answered(page, "x", {"content": wide})
     for view in ("chat", "server"):
         page.click("#open-drawer")
         page.click(f"#tab-{view}")
@@ -798,9 +690,7 @@ def test_a_narrow_screen_needs_no_scrolling_sideways(page: Any) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= 340
 
 
-@pytest.mark.parametrize(
-    ("width", "colors"), [(390, "light"), (390, "dark"), (800, "light"), (1400, "light"), (1400, "dark")]
-)
+@pytest.mark.parametrize(("width", "colors"), [(390, "light"), (800, "dark"), (1400, "light"), (1400, "dark")])
 def test_the_page_is_accessible(browser: Any, server: Process, width: int, colors: str) -> None:
     """axe checks each view with the drawer and the settings open."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
@@ -841,12 +731,6 @@ def test_the_page_is_accessible(browser: Any, server: Process, width: int, color
     assert {what: found for what, found in problems.items() if found} == {}
 
 
-def test_options_that_are_not_defaults_are_shown(page: Any) -> None:
-    page.click("#tab-server")
-    page.locator("#options tr").first.wait_for()
-    assert "--metrics_enable\ttrue" in page.inner_text("#options").splitlines()
-
-
 @pytest.fixture(scope="module")
 def painter() -> Iterator[Process]:
     with start_process("--fake_engine", "--task", "image_generation", "--model_name", "painter") as process:
@@ -854,50 +738,39 @@ def painter() -> Iterator[Process]:
         yield process
 
 
-def test_images_are_shown_while_they_are_made_and_saved(browser: Any, painter: Process, tmp_path: Path) -> None:
-    page, problems = browser.new_page(), []
-    page.on("console", lambda line: problems.append(line.text) if line.type == "error" else None)
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.goto(painter.url + "/")
-    page.locator("#view-images:visible").wait_for()
-    assert page.locator("#tab-chat:visible").count() == 0
-    write(page.locator("#image-prompt"), "a red cat")
-    for name, value in (("size", "24x16"), ("n", "2"), ("seed", "7")):
-        write(page.locator(f"#image-{name}"), value)
-    with page.expect_request("**/v1/images/generations") as asked:
+def test_images_are_shown_while_they_are_made_saved_and_stopped(browser: Any, painter: Process, tmp_path: Path) -> None:
+    with watched(browser, painter.url, accept_downloads=True) as page:
+        page.locator("#view-images:visible").wait_for()
+        assert page.locator("#tab-chat:visible").count() == 0
+        write(page.locator("#image-prompt"), "a red cat")
+        for name, value in (("size", "24x16"), ("n", "2"), ("seed", "7")):
+            write(page.locator(f"#image-{name}"), value)
+        with page.expect_request("**/v1/images/generations") as asked:
+            page.click("#draw")
+        fields = {"size": "24x16", "n": 2, "seed": 7, "stream": True, "partial_images": 3}
+        assert asked.value.post_data_json == {"model": "painter", "prompt": "a red cat", **fields}
+        page.locator("#images figcaption").nth(1).wait_for()
+        assert page.locator("#images img[alt='a red cat']").count() == 2
+        captions = [" ".join(text.split()) for text in page.locator("#images figcaption").all_inner_texts()]
+        assert captions == ["24x16, Seed 7 Save", "24x16, Seed 8 Save"]
+        with page.expect_download() as saved:
+            page.locator("#images a").first.click()
+        assert saved.value.suggested_filename == "7.png"
+        saved.value.save_as(tmp_path / "7.png")
+        assert (tmp_path / "7.png").read_bytes().startswith(b"\x89PNG")
+        axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+        assert axe.run(page).response["violations"] == []
+        write(page.locator("#image-size"), "25x16")
         page.click("#draw")
-    fields = {"size": "24x16", "n": 2, "seed": 7, "stream": True, "partial_images": 3}
-    assert asked.value.post_data_json == {"model": "painter", "prompt": "a red cat", **fields}
-    page.locator("#images figcaption").nth(1).wait_for()
-    assert page.locator("#images img[alt='a red cat']").count() == 2
-    captions = [" ".join(text.split()) for text in page.locator("#images figcaption").all_inner_texts()]
-    assert captions == ["24x16, Seed 7 Save", "24x16, Seed 8 Save"]
-    with page.expect_download() as saved:
-        page.locator("#images a").first.click()
-    assert saved.value.suggested_filename == "7.png"
-    saved.value.save_as(tmp_path / "7.png")
-    assert (tmp_path / "7.png").read_bytes().startswith(b"\x89PNG")
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    assert axe.run(page).response["violations"] == []
-    assert problems == []
-    write(page.locator("#image-size"), "25x16")
-    page.click("#draw")
-    page.get_by_text("must be divisible by 8").wait_for()
-    page.close()
-
-
-def test_an_image_is_stopped(browser: Any, painter: Process) -> None:
-    page = browser.new_page()
-    page.goto(painter.url + "/")
-    page.locator("#view-images:visible").wait_for()
-    page.route("**/v1/images/generations", lambda route: None)  # never answered
-    write(page.locator("#image-prompt"), "x")
-    page.click("#draw")
-    page.locator("#draw-stop:enabled").click()
-    page.locator("#draw-stop:disabled").wait_for()
-    assert page.locator("#image-state").inner_text() == ""
-    assert page.locator("#problem:visible").count() == 0
-    page.close()
+        page.get_by_text("must be divisible by 8").wait_for()
+        page.reload()
+        page.route("**/v1/images/generations", lambda route: None)  # never answered
+        write(page.locator("#image-prompt"), "x")
+        page.click("#draw")
+        page.locator("#draw-stop:enabled").click()
+        page.locator("#draw-stop:disabled").wait_for()
+        assert page.locator("#image-state").inner_text() == ""
+        assert page.locator("#problem:visible").count() == 0
 
 
 @pytest.fixture(scope="module")
@@ -909,13 +782,8 @@ def speaker() -> Iterator[Process]:
 
 @pytest.fixture
 def speech_page(browser: Any, speaker: Process) -> Iterator[Any]:
-    page, problems = browser.new_page(), []
-    page.on("console", lambda line: problems.append(line.text) if line.type == "error" else None)
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.goto(speaker.url + "/")
-    yield page
-    page.close()
-    assert problems == []
+    with watched(browser, speaker.url) as page:
+        yield page
 
 
 def test_a_text_is_spoken(speech_page: Any) -> None:
@@ -956,21 +824,17 @@ def test_a_model_that_is_not_loaded_yet_speaks_and_then_shows_its_voices(speech_
 
 def hears(page: Any) -> list[str]:
     """Makes the page believe that the model reads audio. Returns the list of bodies that it sends."""
-    model = {"id": "ears", "task": "speech2text", "input_modalities": ["audio"], "output_modalities": ["text"]}
-    page.route("**/v1/models", lambda route: route.fulfill(json={"data": [model], "object": "list"}))
     asked: list[str] = []
 
     def answer(route: Any) -> None:
         asked.append(route.request.post_data_buffer.decode("latin-1"))
-        events = [
-            {"type": "transcript.text.delta", "delta": "three "},
-            {"type": "transcript.text.delta", "delta": "one"},
-        ]
+        events = [{"type": "transcript.text.delta", "delta": text} for text in ("three ", "one")]
         events.append({"type": "transcript.text.done", "text": "three one"})
         route.fulfill(content_type="text/event-stream", body="".join(f"data: {json.dumps(e)}\n\n" for e in events))
 
     page.route("**/v1/audio/transcriptions", answer)
-    page.reload()
+    modalities = {"input_modalities": ["audio"], "output_modalities": ["text"]}
+    serve(page, {"id": "ears", "task": "speech2text", **modalities})
     page.locator("[data-feature=speech]:visible").wait_for()
     return asked
 
@@ -1004,19 +868,17 @@ def test_the_key_is_asked_for_and_nothing_is_shown_without_it(browser: Any) -> N
         "--fake_engine", "--model_name", "private-one", "--protect_models", env={"API_KEY": "secret"}
     ) as process:
         process.wait_for("ready: private-one")
-        page = browser.new_page()
-        page.goto(process.url + "/")
-        page.get_by_text("The server needs an API key.").wait_for()
-        assert "private-one" not in page.content()
-        write(page.locator("#key"), "guess")
-        page.press("#key", "Enter")
-        page.get_by_text("The server refused this key.").wait_for()
-        write(page.locator("#key"), "secret")
-        page.press("#key", "Enter")
-        page.locator("#model option").first.wait_for(state="attached")
-        assert page.input_value("#model") == "private-one"
-        assert page.locator("#key").is_hidden()
-        page.close()
+        with watched(browser, process.url) as page:
+            page.get_by_text("The server needs an API key.").wait_for()
+            assert "private-one" not in page.content()
+            for key in ("guess", "secret"):
+                write(page.locator("#key"), key)
+                page.press("#key", "Enter")
+                if key == "guess":
+                    page.get_by_text("The server refused this key.").wait_for()
+            page.locator("#model option").first.wait_for(state="attached")
+            assert page.input_value("#model") == "private-one"
+            assert page.locator("#key").is_hidden()
 
 
 @pytest.fixture(scope="module")
@@ -1030,12 +892,9 @@ def listener() -> Iterator[Process]:
 
 @pytest.fixture
 def tab(browser: Any) -> Iterator[Any]:
-    """An empty tab. After the test, there must be no exception in it."""
-    page, problems = browser.new_page(), []
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    yield page
-    page.close()
-    assert problems == []
+    """An empty tab, which may use the clipboard."""
+    with watched(browser, permissions=["clipboard-read", "clipboard-write"]) as page:
+        yield page
 
 
 def open_docs(page: Any, url: str) -> dict[str, Any]:
@@ -1102,19 +961,16 @@ def test_operations_are_linked_found_and_take_models_that_fit(tab: Any, server: 
     assert "/v1/chat/completions" not in tab.locator("details:visible .path").all_inner_texts()
 
 
-def test_a_request_is_copied_as_code_that_runs(browser: Any, server: Process) -> None:
-    context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
-    page = context.new_page()
-    open_docs(page, server.url + "/docs")
-    operation = open_operation(page, "POST", "/v1/embeddings")
+def test_a_request_is_copied_as_code_that_runs(tab: Any, server: Process) -> None:
+    open_docs(tab, server.url + "/docs")
+    operation = open_operation(tab, "POST", "/v1/embeddings")
     for name, command in (("curl", ["sh", "-c"]), ("Python", [sys.executable, "-c"])):
         operation.get_by_role("button", name=f"Copy as {name}").click()
         operation.get_by_text("Copied").wait_for()
-        code = page.evaluate("navigator.clipboard.readText()")
+        code = tab.evaluate("navigator.clipboard.readText()")
         done = subprocess.run([*command, code], capture_output=True, text=True, check=True)
         assert len(json.loads(done.stdout)["data"]) == 2
         operation.get_by_text("Copied").wait_for(state="detached")
-    context.close()
 
 
 def test_a_form_with_a_file_is_sent_from_the_description_below_a_prefix(tab: Any, listener: Process) -> None:

@@ -11,13 +11,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import Process
-from tests.e2e.test_page import answer_with, ask, browser, page, pytestmark, server  # noqa: F401
-
-
-def finish(page: Any, text: str, reason: str, **more: Any) -> None:
-    """Answers every chat request with this text and finish reason from now on."""
-    page.unroute("**/v1/chat/completions")
-    answer_with(page, {"content": text}, finish=reason, **more)
+from tests.e2e.test_page import answer_with, answered, ask, browser, page, pytestmark, sent, server, texts  # noqa: F401
 
 
 def test_the_meter_of_the_context_shows_what_is_used(page: Any) -> None:
@@ -36,23 +30,20 @@ def test_the_meter_of_the_context_shows_what_is_used(page: Any) -> None:
 
 
 def test_an_answer_that_was_cut_off_is_continued(page: Any) -> None:
-    finish(page, "One, two,", "length", usage={"prompt_tokens": 10, "completion_tokens": 4})
+    answer_with(page, {"content": "One, two,"}, finish="length", usage={"prompt_tokens": 10, "completion_tokens": 4})
     ask(page, "Count.")
     going_on = page.get_by_role("button", name="Continue", exact=True)
     going_on.wait_for()
-    finish(page, " three.", "stop", usage={"prompt_tokens": 14, "completion_tokens": 2})
-    with page.expect_request("**/v1/chat/completions") as asked:
-        going_on.press("Enter")
-    body = asked.value.post_data_json
+    answer_with(page, {"content": " three."}, finish="stop", usage={"prompt_tokens": 14, "completion_tokens": 2})
+    body = sent(page, lambda: going_on.press("Enter"))
     assert body["messages"][-1] == {"role": "assistant", "content": "One, two,"}
     assert (body["continue_final_message"], body["add_generation_prompt"]) == (True, False)
     page.get_by_text("One, two, three.").wait_for()
     page.get_by_text("6 completion tokens").wait_for()
     assert (page.locator(".message").count(), going_on.count(), page.inner_text("#context-text")[:2]) == (2, 0, "16")
-    with page.expect_request("**/v1/chat/completions") as asked:
-        ask(page, "Go on.")
-    assert "continue_final_message" not in asked.value.post_data_json
-    assert [one["content"] for one in asked.value.post_data_json["messages"]][1] == "One, two, three."
+    body = sent(page, lambda: ask(page, "Go on."))
+    assert "continue_final_message" not in body
+    assert texts(body)[1] == "One, two, three."
 
 
 def test_the_model_continues_what_it_said(page: Any) -> None:
@@ -80,9 +71,8 @@ def test_a_pdf_file_is_attached_as_text(page: Any) -> None:
         page.set_input_files("#file-input", pdf)
     assert b'name="file"; filename="a.pdf"' in read.value.post_data_buffer
     page.locator("#attached", has_text="a.pdf").wait_for()
-    with page.expect_request("**/v1/chat/completions") as asked:
-        ask(page, "What is this?")
-    assert asked.value.post_data_json["messages"][0]["content"] == "a.pdf:\n```\nHello\n```\n\nWhat is this?"
+    body = sent(page, lambda: ask(page, "What is this?"))
+    assert texts(body)[0] == "a.pdf:\n```\nHello\n```\n\nWhat is this?"
     page.unroute("**/v1/pdf/text")
     failed = {"error": {"message": "the PDF file needs a password"}}
     page.route("**/v1/pdf/text", lambda route: route.fulfill(status=400, json=failed))
@@ -96,9 +86,7 @@ def titles(page: Any) -> list[str]:
 
 
 def test_what_is_imported_again_makes_no_doubles(page: Any, tmp_path: Path) -> None:
-    answer_with(page, {"content": "Whales sing."})
-    ask(page, "about the sea")
-    page.locator("#send:enabled").wait_for()
+    answered(page, "about the sea", {"content": "Whales sing."})
     page.get_by_text("Appearance and files").press("Enter")
 
     def export(name: str) -> list[Any]:
@@ -169,9 +157,7 @@ def test_a_conversation_is_shared(browser: Any, server: Process, tmp_path: Path)
     page.locator("#open-settings").press("Enter")
     for name in ("#copy-link", "#save-file", "#save-text"):
         assert page.locator(name).is_disabled()
-    answer_with(page, {"content": "I **see**."})
-    ask(page, "Why is it? 1/2")
-    page.locator("#send:enabled").wait_for()
+    answered(page, "Why is it? 1/2", {"content": "I **see**."})
     page.locator("#copy-link").press("Enter")
     page.get_by_text("Copied.").wait_for()
     assert page.evaluate("navigator.clipboard.readText()") == page.url

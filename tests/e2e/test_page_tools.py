@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import Process
-from tests.e2e.test_page import answer_with, ask, browser, page, pytestmark, server, write  # noqa: F401
+from tests.e2e.test_page import answer_with, ask, browser, page, pytestmark, sent, server, texts, write  # noqa: F401
 
 TOOL = {"name": "add", "description": "Adds.", "input_schema": {"type": "object"}, "annotations": None}
 SERVERS = {
@@ -24,12 +24,6 @@ ACTIONS = {"tool_servers": "v1/tool_servers", "call_tool": "v1/tool_servers/call
 
 def call(name: str, place: int = 0, **arguments: Any) -> dict[str, Any]:
     return {"index": place, "id": f"c{place}", "function": {"name": name, "arguments": json.dumps(arguments)}}
-
-
-def say(page: Any, *deltas: dict[str, Any]) -> None:
-    """Answers every chat request with these deltas from now on."""
-    page.unroute("**/v1/chat/completions")
-    answer_with(page, *deltas)
 
 
 def offer(page: Any, actions: dict[str, str]) -> None:
@@ -53,19 +47,17 @@ def results(body: dict[str, Any]) -> list[str]:
 
 def test_a_tool_of_the_page_runs_after_it_is_allowed(page: Any) -> None:
     allow(page, "Tools of this page")
-    say(page, {"tool_calls": [call("calculate", expression="2 * (3 + sqrt(16)) ^ 2")]})
-    with page.expect_request("**/v1/chat/completions") as asked:
-        ask(page, "How much is it?")
-    names = [one["function"]["name"] for one in asked.value.post_data_json["tools"]]
+    answer_with(page, {"tool_calls": [call("calculate", expression="2 * (3 + sqrt(16)) ^ 2")]})
+    body = sent(page, lambda: ask(page, "How much is it?"))
+    names = [one["function"]["name"] for one in body["tools"]]
     assert names == ["calculate", "current_time"]
     box = page.locator("details.call")
     run = box.get_by_role("button", name="Run")
     run.wait_for()
     assert box.evaluate("box => box.open")
-    say(page, {"content": "It is 98."})
-    with page.expect_request("**/v1/chat/completions") as asked:
-        run.press("Enter")
-    assert results(asked.value.post_data_json) == ["98"]
+    answer_with(page, {"content": "It is 98."})
+    body = sent(page, lambda: run.press("Enter"))
+    assert results(body) == ["98"]
     page.get_by_text("It is 98.").wait_for()
     assert (box.evaluate("box => box.open"), box.locator(".call-state").inner_text()) == (False, "Done")
     assert page.locator(".message").count() == 3  # the result is shown within its call
@@ -78,16 +70,15 @@ def test_a_tool_of_the_page_runs_after_it_is_allowed(page: Any) -> None:
 
 def test_calls_are_declined_and_mistakes_are_told_to_the_model(page: Any) -> None:
     allow(page, "Tools of this page")
-    say(page, {"tool_calls": [call("current_time"), call("calculate", 1, expression="2 +"), call("other", 2)]})
+    answer_with(page, {"tool_calls": [call("current_time"), call("calculate", 1, expression="2 +"), call("other", 2)]})
     ask(page, "x")
     page.get_by_role("group", name="May current_time be called?").get_by_role("button", name="Decline").press("Enter")
     page.get_by_text("Declined", exact=True).wait_for()
     page.get_by_role("group", name="May calculate be called?").get_by_role("button", name="Run").press("Enter")
-    say(page, {"content": "Sorry."})
+    answer_with(page, {"content": "Sorry."})
     write(page.get_by_label("Result of other"), "7")
-    with page.expect_request("**/v1/chat/completions") as asked:
-        page.get_by_role("button", name="Send the result").press("Enter")
-    assert results(asked.value.post_data_json) == [
+    body = sent(page, lambda: page.get_by_role("button", name="Send the result").press("Enter"))
+    assert results(body) == [
         "The user declined this call.",
         "Error: the end is no number",
         "7",
@@ -108,19 +99,17 @@ def test_tools_of_servers_run_in_turns_up_to_a_limit(page: Any) -> None:
     page.locator("#open-settings").press("Enter")
     page.get_by_text("broken: no answer").wait_for()
     allow(page, "calc")
-    say(page, {"tool_calls": [call("calc__add", a=1)]})
-    with page.expect_request("**/v1/chat/completions") as asked:
-        ask(page, "x")
+    answer_with(page, {"tool_calls": [call("calc__add", a=1)]})
+    body = sent(page, lambda: ask(page, "x"))
     function = {"name": "calc__add", "description": "Adds.", "parameters": {"type": "object"}}
-    assert asked.value.post_data_json["tools"] == [{"type": "function", "function": function}]
+    assert body["tools"] == [{"type": "function", "function": function}]
     for place in range(10):
-        with page.expect_request("**/v1/chat/completions") as asked:
-            page.get_by_role("button", name="Run").press("Enter")
+        body = sent(page, lambda: page.get_by_role("button", name="Run").press("Enter"))
         assert len(calls) == place + 1
-        assert asked.value.post_data_json.get("tool_choice") == (None if place < 9 else "none")
+        assert body.get("tool_choice") == (None if place < 9 else "none")
         page.locator("#send:enabled").wait_for()
     assert calls[0] == {"server": "calc", "name": "add", "arguments": {"a": 1}}
-    assert results(asked.value.post_data_json) == [str(place + 1) for place in range(10)]
+    assert results(body) == [str(place + 1) for place in range(10)]
     page.get_by_text("The limit of calls was reached.").wait_for()
 
 
@@ -129,7 +118,7 @@ def test_a_call_that_takes_long_is_stopped(page: Any) -> None:
     page.route("**/v1/tool_servers", lambda route: route.fulfill(json=SERVERS))
     page.route("**/v1/tool_servers/call", lambda route: None)  # never answered
     allow(page, "calc")
-    say(page, {"tool_calls": [call("calc__add", a=1)]})
+    answer_with(page, {"tool_calls": [call("calc__add", a=1)]})
     ask(page, "x")
     page.get_by_role("button", name="Run").press("Enter")
     page.locator("#stop:enabled").wait_for()
@@ -179,10 +168,9 @@ def test_prompts_and_resources_get_into_the_message(page: Any) -> None:
     page.get_by_role("button", name="greet").wait_for()
     page.keyboard.press("Escape")
     page.locator("#offers-dialog").wait_for(state="hidden")
-    say(page, {"content": "Yes."})
-    with page.expect_request("**/v1/chat/completions") as asked:
-        page.locator("#text").press("Enter")
-    assert asked.value.post_data_json["messages"][0]["content"] == "today:\n```\nFeed the cat.\n```\n\nExplain cats."
+    answer_with(page, {"content": "Yes."})
+    body = sent(page, lambda: page.locator("#text").press("Enter"))
+    assert texts(body)[0] == "today:\n```\nFeed the cat.\n```\n\nExplain cats."
 
 
 def test_expressions_are_computed_and_not_run(page: Any) -> None:
