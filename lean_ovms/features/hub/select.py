@@ -21,8 +21,8 @@ OTHER_WEIGHTS = (
 TORCH = re.compile(r"pytorch_model.*\.bin|[^/]+\.pth")
 """Weights as torch saves them, of transformers and of libraries whose models optimum-cli knows, too."""
 SENTENCE_FILES = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json")
-SENTENCE_MODULE = re.compile(r"\d+_[A-Za-z]+/config\.json")
-MAX_SENTENCE_BYTES = 1 << 20
+SENTENCE_MODULE = re.compile(r"\d+_[A-Za-z]+[^/]*/config\.json|\d+_Dense[^/]*/model\.safetensors")
+MAX_SENTENCE_BYTES = 1 << 26
 SHOWN = 24
 """The most file names that a message shows."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ....repository import model_config, model_file
 from ....types import Json
@@ -26,6 +26,23 @@ POOLING_MODES = (
 boolean of older ones."""
 NO_LIMIT = 1_000_000
 """A model_max_length above it means that there is none."""
+AFTER_NETWORK = ("Pooling", "Dense", "Normalize")
+"""The modules of sentence-transformers after the network that are supported, in the order in which they must be."""
+NO_CHANGE = "Dropout"
+"""The module that changes nothing after training."""
+
+
+class DenseModule(NamedTuple):
+    """A module of sentence-transformers with a linear layer, which exported networks lack."""
+
+    folder: Path
+    """The folder of its files."""
+    outputs: int
+    """The number of its outputs by its config.json; 0 if that file is missing."""
+    activation: str
+    """The name of the class of its activation function."""
+    residual: bool
+    """Whether the input is added to the output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,13 +69,32 @@ class PoolingFiles:
     """The texts that can be put before an input, by their names, such as "query"."""
     tokenizer_config: Json = field(default_factory=dict)
     """The members of tokenizer_config.json."""
-    projection: Path | None = None
-    """The file with the weights of a final projection, which exported networks lack; None if there is no such file."""
+    dense: list[DenseModule] = field(default_factory=list)
+    """The modules with linear layers in modules.json, in their order."""
 
     @property
     def normalizes(self) -> bool | None:
         """Whether the last module in modules.json is a normalization; None if the file is missing."""
         return None if self.modules is None else "Normalize" in self.modules
+
+    @property
+    def unsupported(self) -> str:
+        """The first module after the network that is not supported, or not at its place; "" if there is none."""
+        left: tuple[str, ...] = AFTER_NETWORK
+        for name in (self.modules or [])[1:]:
+            if name not in left and name != NO_CHANGE:
+                return name
+            left = left[left.index(name) :] if name in left else left
+        return ""
+
+    def dense_after(self, output: str, *, each_token: bool) -> list[DenseModule]:
+        """Returns the Dense modules that an output of an exported network lacks.
+
+        Args:
+            output: The name of the output.
+            each_token: Whether the modules apply to the vectors of tokens, not to pooled ones.
+        """
+        return [] if each_token and output == "token_embeddings" else self.dense
 
     @property
     def labels(self) -> list[str]:
@@ -91,7 +127,7 @@ def read(path: Path) -> PoolingFiles:
         lower_case=bert.get("do_lower_case") is True,
         prompts=_texts(config.get("task_instructions")) | _texts(ours.get("prompts")),
         tokenizer_config=tokenizer,
-        projection=_projection(path, modules or []),
+        dense=[_dense(path, place) for kind, place in modules or [] if kind.endswith("Dense")],
     )
 
 
@@ -114,20 +150,22 @@ def _modules(path: Path) -> list[tuple[str, str]] | None:
     return [(str(entry.get("type", "")), str(entry.get("path", ""))) for entry in entries if isinstance(entry, dict)]
 
 
-def _place(path: Path, modules: list[tuple[str, str]], kind: str) -> Path | None:
-    """Returns the folder, below the model directory, of the first module of a kind; None if there is none."""
-    place = Path(next((where for name, where in modules if name.endswith(kind)), f"1_{kind}"))
-    return None if place.is_absolute() or ".." in place.parts else path / place
+def _folder(path: Path, place: str) -> Path | None:
+    """Returns a folder that modules.json names; None if it is not below the model directory."""
+    relative = Path(place)
+    return None if relative.is_absolute() or ".." in relative.parts else path / relative
 
 
-def _projection(path: Path, modules: list[tuple[str, str]]) -> Path | None:
-    folders = (_place(path, modules, "Dense"), path)
-    files = (folder / "model.safetensors" for folder in folders if folder is not None)
-    return next((file for file in files if file.is_file()), None)
+def _dense(path: Path, place: str) -> DenseModule:
+    folder = _folder(path, place) or path / "Dense"
+    found = files.read_object(folder / "config.json")
+    activation = str(found.get("activation_function", "torch.nn.modules.activation.Tanh"))
+    residual = found.get("use_residual") is True
+    return DenseModule(folder, _count(found.get("out_features")), activation.rpartition(".")[2], residual)
 
 
 def _pooling(path: Path, modules: list[tuple[str, str]]) -> list[str]:
-    place = _place(path, modules, "Pooling")
+    place = _folder(path, next((where for name, where in modules if name.endswith("Pooling")), "1_Pooling"))
     found = files.read_object(place / "config.json") if place is not None else {}
     named = [mode for mode, name, _ in POOLING_MODES if name == found.get("pooling_mode")]
     return named or [mode for mode, _, flag in POOLING_MODES if found.get(flag) is True]

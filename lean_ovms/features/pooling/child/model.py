@@ -16,19 +16,19 @@ import openvino as ov
 
 from ....config import EngineConfig
 from ....engine.generation.image_prompts import image_tokens
-from ....engine.loading.weights import floats
 from ....errors import StartError
 from ....manifest import IMAGES_IN_TEXTS
 from ....media.pixels import SquareProcessor
-from ....repository import model_config, model_file, safetensors
+from ....repository import model_config, model_file
 from ....types.engine import ModelInfo
 from ..feature import PoolingOptions
-from ..types import EMBED, IMAGES_ALONE, SCORE, TOKEN_CLASSIFY, TOKEN_EMBED, VECTORS, PoolingInfo
+from ..types import EMBED, IMAGES_ALONE, SCORE, TOKEN_CLASSIFY, VECTORS, PoolingInfo
+from . import dense
 from . import files as pooling_files
 from .files import PoolingFiles
 from .model_kind import NO_YES, Shape, lost_limit, recognize
 from .network import SHORT, PoolingNetwork
-from .pooler import Array, Batch, PoolingVision, Prompt
+from .pooler import Batch, PoolingVision, Prompt
 from .tokenizer import FilePoolingTokenizer, PoolingTokenizer
 from .vision import TRIAL, ImagesAlone
 
@@ -42,8 +42,6 @@ QWEN_SUFFIX = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
 QWEN_BODY = "<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}"
 QWEN_INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
 """Qwen3-Reranker's own prompt (its model card)."""
-PROJECTIONS = ("linear.weight", "colbert_linear.weight")
-"""Names of a ColBERT model's last layer in sentence-transformers' Dense module and in the whole model."""
 WARM_SHAPES = ((1, 16), (1, 32), (8, 32), (32, 32))
 """Batches computed before the model is ready: code for a shape is generated at its first use."""
 
@@ -81,7 +79,8 @@ class OpenVinoPooler:
         if found.causal:
             self._network.compare_tokens(*self._no_and_yes(files, shape))
         else:
-            self._network.pool(shape.output, found.info.pooling, self._projection(files, found.info, shape))
+            after = dense.layers(files, found.info, shape.output, shape.width)
+            self._network.pool(shape.output, found.info.pooling, after)
         self._warm_up()
         _report(config, found.info, lost_limit(files))
 
@@ -110,32 +109,6 @@ class OpenVinoPooler:
         self._network.start(batch, batch.per_token and self.pooling.kind == EMBED, alone)
 
     # --- loading
-
-    @staticmethod
-    def _projection(files: PoolingFiles, info: PoolingInfo, shape: Shape) -> Array | None:
-        """Returns the final projection of a model with a vector per token, float32 [dimensions, width], or None if the
-        exported network already contains it. Raises StartError if its file is missing or wrong."""
-        if info.kind != TOKEN_EMBED or info.dimensions == shape.width:
-            return None
-        file = files.projection
-        if file is None:
-            raise StartError(
-                f"config.json says that a vector has {info.dimensions} numbers, but the network's vectors have "
-                f"{shape.width}: the "
-                "export has left out the last layer; put the original model's model.safetensors, or its folder "
-                "1_Dense, in the folder of openvino_model.xml"
-            )
-        try:
-            name = next((name for name in PROJECTIONS if name in safetensors.header(file)), None)
-            if name is None:
-                raise StartError(f"{file} has no tensor {' or '.join(PROJECTIONS)}: the model's last layer")
-            found = safetensors.tensor(file, name)
-        except (OSError, ValueError) as error:
-            raise StartError(f"{file} cannot be read: {error}") from None
-        if found.shape != (info.dimensions, shape.width):
-            wanted = [info.dimensions, shape.width]
-            raise StartError(f"{file}: {name} has the shape {list(found.shape)}, not {wanted} as config.json says")
-        return floats(found)
 
     def _filling(self, files: PoolingFiles) -> int | None:
         """Returns the token with which every text is padded to the whole window, as SigLIP was trained, or None for

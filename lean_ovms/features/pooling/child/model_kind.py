@@ -112,8 +112,12 @@ def recognize(config: EngineConfig, files: PoolingFiles, shape: Shape) -> Recogn
     mode, source, assumed = _pooling(config, files, shape)
     if mode == ALL and shape.rank != 3:
         raise StartError(f"--pooling {ALL}: the network's output {shape.output} is not one vector for each token")
+    if mode != MODEL and files.unsupported:
+        raise StartError(f"modules.json has the module {files.unsupported}, which is not supported here")
     dimensions = shape.width or _count(files.config, "hidden_size") or _count(files.config, "d_model")
-    if mode == ALL:
+    if dense := files.dense_after(shape.output, each_token=mode == ALL) if mode != MODEL else []:
+        dimensions = dense[-1].outputs
+    elif mode == ALL:
         dimensions = next((count for key in PROJECTED if (count := _count(files.config, key))), dimensions)
     alone, any_size = shape.images == IMAGES_ALONE, config.of(PoolingOptions).matryoshka
     listed = files.config.get("matryoshka_dimensions")

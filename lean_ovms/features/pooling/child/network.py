@@ -3,7 +3,7 @@ out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import openvino as ov
@@ -20,9 +20,10 @@ from ....errors import StartError
 from ....repository.weights import LANGUAGE_MODEL
 from ..types import IMAGES_ALONE, IMAGES_IN_TEXT
 from . import pooling_graph
+from .dense import DenseLayer
 from .infer_runner import InferRequestPool, InferRunner, LazyCompiledModel
 from .model_kind import ALL, MODEL, Shape
-from .pooler import Array, Batch
+from .pooler import Batch
 
 TEXT, IMAGE = "text_embeds", "image_embeds"
 """Outputs of a network of two towers, such as CLIP's."""
@@ -156,25 +157,25 @@ class PoolingNetwork:
 
     # --- what it computes
 
-    def pool(self, output: str, mode: str, projection: Array | None = None) -> None:
+    def pool(self, output: str, mode: str, layers: Sequence[DenseLayer] = ()) -> None:
         """Adds pooling to the network, so that it returns one row for each input or each token, and compiles it.
 
         Args:
             output: The name of the output from which the rows are computed.
             mode: The pooling mode. "" or MODEL: the output is pooled already; ALL: each token keeps its row.
-            projection: The weights [outputs, inputs] of a final layer, which is applied to the output instead of
-                pooling;
-            None if there is none.
+            layers: The layers that the rows go through.
 
         Raises:
             StartError: The network cannot be compiled.
         """
-        if projection is not None:
-            self._compile(lambda model: pooling_graph.projected(model.output(output), projection))
-        elif mode in ("", MODEL, ALL):
-            self._compile(lambda model: model.output(output))
-        else:
-            self._compile(lambda model: pooling_graph.pooled(model, model.output(output), mode))
+
+        def rows(model: ov.Model) -> ov.Output:
+            found = model.output(output)
+            if mode not in ("", MODEL, ALL):
+                found = pooling_graph.pooled(model, found, mode)
+            return pooling_graph.projected(found, layers) if layers else found
+
+        self._compile(rows)
 
     def compare_tokens(self, no: int, yes: int) -> None:
         """Makes the network return the logit of yes minus that of no at the last token of each input, and compiles it.

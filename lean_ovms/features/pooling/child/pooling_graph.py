@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import openvino as ov
 from openvino import opset13 as ops
 
-from .pooler import Array
+from .dense import DenseLayer
 
 MOST_DISTANCE = 4096
 """Distances between two tokens that a table of buckets has; those further away are in the bucket of the last one."""
+ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
+    "Identity": lambda x: x,
+    "Tanh": ops.tanh,
+    "ReLU": ops.relu,
+    "GELU": lambda x: ops.gelu(x, "erf"),
+    "Sigmoid": ops.sigmoid,
+    "SiLU": ops.swish,
+}
+"""The activation functions of dense.ACTIVATIONS."""
 ELEMENTWISE = {"Add", "Convert", "Divide", "Log", "Multiply", "Subtract"}
 """The operations, by openvino's names, with which the bucket of a distance is computed."""
 
@@ -105,8 +115,15 @@ def fit(model: ov.Model, window: int, pad_token: int | None) -> None:
             user.replace_source_output(values.output(0))
 
 
-def projected(output: ov.Output, weights: Array) -> ov.Output:
-    return ops.matmul(_as_float(output), ops.constant(weights), False, True).output(0)
+def projected(output: ov.Output, layers: Sequence[DenseLayer]) -> ov.Output:
+    """Returns the rows [..., width] of an output after linear layers with activation functions."""
+    found: Any = _as_float(output)
+    for layer in layers:
+        found = ops.matmul(found, ops.constant(layer.weights), False, True)
+        if layer.bias is not None:
+            found = ops.add(found, ops.constant(layer.bias))
+        found = ACTIVATIONS[layer.activation](found)
+    return found.output(0)
 
 
 def pooled(model: ov.Model, output: ov.Output, mode: str) -> ov.Output:

@@ -178,6 +178,28 @@ def test_normalization(tmp_path: Path, files: dict[str, Any], options: dict[str,
 
 
 @pytest.mark.parametrize(
+    ("after", "refused"),
+    [
+        (["Pooling", "Dropout", "Dense", "Dense", "Normalize"], ""),
+        (["Dense"], ""),
+        (["WeightedLayerPooling", "Pooling"], "WeightedLayerPooling"),
+        (["Pooling", "LayerNorm"], "LayerNorm"),
+        (["Dense", "Pooling"], "Pooling"),
+        (["Pooling", "Normalize", "Dense"], "Dense"),
+    ],
+)
+def test_modules_that_change_vectors_are_not_ignored(tmp_path: Path, after: list[str], refused: str) -> None:
+    modules = [{"path": str(number), "type": f"x.{name}"} for number, name in enumerate(["Transformer", *after])]
+    path = directory(tmp_path, modules=modules, **{f"{number}/config": {"out_features": 8} for number in range(6)})
+    if refused:
+        with pytest.raises(StartError, match=f"modules.json has the module {refused}, which is not supported here"):
+            info(path)
+    else:
+        assert info(path).dimensions == 8
+    assert info(path, SENTENCE).dimensions == 32  # the network contains its modules
+
+
+@pytest.mark.parametrize(
     ("files", "options", "window"),
     [
         ({}, {}, 1024),

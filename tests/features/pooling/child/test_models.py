@@ -168,7 +168,7 @@ def test_vectors_of_tokens_go_through_the_models_own_last_layer(folder: Path, tm
     with pytest.raises(StartError, match="the export has left out the last layer; put the original"):
         OpenVinoPooler(options)
     weights = np.random.default_rng(1).integers(-8, 8, (8, config["hidden_size"])).astype(np.float32)
-    write_tensor(path / "model.safetensors", "linear.weight", kind, weights)
+    write_tensors(path / "model.safetensors", kind, {"linear.weight": weights})
     rig, plain = (
         Rig(pooler=OpenVinoPooler(one)) for one in (options, replace(options, model_path=str(folder / "bert_mean")))
     )
@@ -177,20 +177,58 @@ def test_vectors_of_tokens_go_through_the_models_own_last_layer(folder: Path, tm
         expected = hidden @ weights.T
         expected /= np.linalg.norm(expected, axis=1, keepdims=True)
         assert np.abs(rows - expected).max() < 1e-5
-    write_tensor(path / "model.safetensors", "linear.weight", kind, weights[:4])
+    write_tensors(path / "model.safetensors", kind, {"linear.weight": weights[:4]})
     with pytest.raises(StartError, match=r"linear.weight has the shape \[4, \d+\], not \[8, \d+\] as config.json says"):
         OpenVinoPooler(options)
 
 
-def write_tensor(file: Path, name: str, kind: str, values: Any) -> None:
-    """Writes a safetensors file with one tensor."""
-    if kind == "BF16":
-        data = (values.view(np.uint32) >> 16).astype("<u2").tobytes()
-    else:
-        data = values.astype("<f4" if kind == "F32" else "<f2").tobytes()
-    row = {"dtype": kind, "shape": values.shape, "data_offsets": [0, len(data)]}
-    head = json.dumps({name: row}).encode()
-    file.write_bytes(len(head).to_bytes(8, "little") + head + data)
+DENSE = [("Tanh", True), ("Identity", False)]
+"""The activation functions of the layers of the next test, and whether they have a bias."""
+
+
+def test_pooled_vectors_go_through_the_dense_modules_that_exports_leave_out(folder: Path, tmp_path: Path) -> None:
+    """As in LaBSE and EmbeddingGemma: modules.json alone says that there are such layers."""
+    path = shutil.copytree(folder / "bert_mean", tmp_path / "m")
+    options = Config(model_path=str(path), task="embeddings", plugin_config=EXACT, normalize="false")
+    plain = Rig(pooler=OpenVinoPooler(options))
+    dice, width, layers = np.random.default_rng(1), plain.pooler.pooling.dimensions, []
+    modules = [
+        {"path": where, "type": f"x.{where[2:] or 'Transformer'}"} for where in ("", "1_Pooling", "2_Dense", "3_Dense")
+    ]
+    (path / "modules.json").write_text(json.dumps(modules))
+    for (kind, biased), size, where in zip(DENSE, (12, 6), ("2_Dense", "3_Dense"), strict=True):
+        (path / where).mkdir()
+        found = {"out_features": size, "activation_function": f"torch.nn.{kind}"}
+        (path / where / "config.json").write_text(json.dumps(found))
+        with pytest.raises(StartError, match=f"{where}/model.safetensors is missing"):
+            OpenVinoPooler(options)
+        weights, bias = dice.standard_normal((size, width), np.float32), dice.standard_normal(size, np.float32)
+        tensors = {"linear.weight": weights, "linear.bias": bias} if biased else {"linear.weight": weights}
+        write_tensors(path / where / "model.safetensors", "F32", tensors)
+        width = size
+        layers.append((kind, weights, bias * biased))
+    rig = Rig(pooler=OpenVinoPooler(options))
+    assert rig.pooler.pooling.dimensions == 6
+    for [found], [vector] in zip(rig.ask("the cat", "a dog runs"), plain.ask("the cat", "a dog runs"), strict=True):
+        for kind, weights, bias in layers:
+            vector = weights @ vector + bias
+            vector = np.tanh(vector) if kind == "Tanh" else vector
+        assert np.abs(found - vector).max() < 1e-5
+
+
+def write_tensors(file: Path, kind: str, tensors: dict[str, Any]) -> None:
+    """Writes a safetensors file."""
+    rows, parts, at = {}, [], 0
+    for name, values in tensors.items():
+        if kind == "BF16":
+            data = (values.view(np.uint32) >> 16).astype("<u2").tobytes()
+        else:
+            data = values.astype("<f4" if kind == "F32" else "<f2").tobytes()
+        rows[name] = {"dtype": kind, "shape": values.shape, "data_offsets": [at, at + len(data)]}
+        parts.append(data)
+        at += len(data)
+    head = json.dumps(rows).encode()
+    file.write_bytes(len(head).to_bytes(8, "little") + head + b"".join(parts))
 
 
 def test_many_texts_are_computed_by_several_passes_at_once(
