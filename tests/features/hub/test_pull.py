@@ -404,7 +404,12 @@ def test_a_checkpoint_is_converted_when_optimum_is_installed(hub: Hub, optimum: 
 
 def test_a_converted_embedder_keeps_the_files_that_say_how_it_pools(hub: Hub, optimum: Callable[..., Path]) -> None:
     log = optimum()
-    files = {"modules.json": b"[]", "1_Pooling/config.json": b"{}", "config_sentence_transformers.json": b"{} "}
+    files = {
+        "modules.json": b"[]",
+        "1_Pooling/config.json": b"{}",
+        "2_Dense/model.safetensors": b"x",
+        "config_sentence_transformers.json": b"{} ",
+    }
     hub.repos["org/torch"] = Repo({"model.safetensors": b"x", "onnx/config.json": b"1", **files})
     hub.pull("org/torch", task="embeddings")
     target = hub.order("org/torch").target
