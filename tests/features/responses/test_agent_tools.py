@@ -8,9 +8,6 @@ import orjson
 import pytest
 from openai.types.responses import Response as OpenAIResponse
 
-from lean_ovms.errors import BadRequest
-from lean_ovms.features.responses.agent_tools import read_agent_tools
-from lean_ovms.features.responses.tool_forms import ToolOrigin
 from tests.api.conftest import MakeApp, post, whole
 from tests.fakes import say
 from tests.features.responses.rules import PATH, ask, refused, respond, streamed
@@ -23,7 +20,6 @@ SPACE = {
     "tools": [{**FUNCTION, "name": "close"}, {"type": "custom", "name": "note"}],
 }
 PATCH = {"type": "custom", "name": "patch", "format": {"type": "grammar", "syntax": "lark", "definition": "start: x"}}
-SEARCH = {"type": "web_search", "external_web_access": True}
 TEMPLATE = "{% for t in tools %}{{ t.function.name }},{% endfor %}{% for m in messages %}{{ m.role }}:{{ m.content }}"
 TEMPLATE += "{% for c in m.tool_calls or [] %}{{ c.function.name }}{{ c.function.arguments }}{% endfor %};{% endfor %}"
 
@@ -83,7 +79,7 @@ async def test_a_custom_call_that_is_cut_off_has_no_input(make_app: MakeApp) -> 
     assert all(item.get("input", "") == "" for item in answer["output"])
 
 
-@pytest.mark.parametrize("kind", ["web_search", "web_search_2026_01_01", "local_shell", "apply_patch"])
+@pytest.mark.parametrize("kind", ["web_search_2026_01_01", "local_shell"])
 async def test_what_is_not_run_here_is_left_out_where_other_tools_remain(make_app: MakeApp, kind: str) -> None:
     app, engine = await make_app(say("x"), chat_template=TEMPLATE)
     response = await post(app, PATH, ask(tools=[{"type": kind}, FUNCTION]))
@@ -104,35 +100,6 @@ async def test_a_choice_may_name_a_tool_of_a_namespace(make_app: MakeApp) -> Non
     choice = {"type": "allowed_tools", "mode": "auto", "tools": [choice]}
     await respond(app, tools=[SPACE], tool_choice=choice)
     assert engine.submitted[1][0].startswith("agents__close,user:")
-
-
-def no_server(tool: Any, param: str) -> Any:
-    raise AssertionError("there is no tool of type mcp")
-
-
-@pytest.mark.parametrize(
-    ("tool", "param"),
-    [
-        ({"type": "namespace", "tools": []}, "tools[0]"),
-        ({"type": "namespace", "name": "n", "tools": {}}, "tools[0]"),
-        ({"type": "namespace", "name": "n", "tools": [SEARCH]}, "tools[0].tools[0]"),
-        ({"type": "custom"}, "tools[0].name"),
-    ],
-)
-def test_wrong_tools_are_named(tool: Any, param: str) -> None:
-    with pytest.raises(BadRequest) as caught:
-        read_agent_tools([tool], None, no_server)
-    assert caught.value.param == param
-
-
-def test_what_the_model_is_offered_leads_back_to_the_tool() -> None:
-    found = read_agent_tools([FUNCTION, SPACE, PATCH], "auto", no_server)
-    assert found.origins == {
-        "agents__close": ToolOrigin("close", "agents"),
-        "agents__note": ToolOrigin("note", "agents", custom=True),
-        "patch": ToolOrigin("patch", custom=True),
-    }
-    assert "start: x" in found.functions[-1]["description"]
 
 
 async def test_the_grammar_of_a_custom_tool_is_imposed_or_shown(make_app: MakeApp) -> None:

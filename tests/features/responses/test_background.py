@@ -72,8 +72,8 @@ class Slow:
 
 
 @pytest.fixture
-async def slow(make_app: MakeApp, kept_in: str) -> Slow:
-    app, engine = await make_app([], response_store=kept_in)
+async def slow(make_app: MakeApp) -> Slow:
+    app, engine = await make_app([])
     return Slow(app, engine)
 
 

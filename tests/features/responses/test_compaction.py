@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from openai.types.responses import CompactedResponse
 
-from lean_ovms.errors import BadRequest
 from lean_ovms.features.responses import compaction
 from lean_ovms.features.responses.api.compact import MAX_TOKENS
 from lean_ovms.features.responses.items import read_input, to_messages
@@ -48,14 +46,6 @@ async def test_a_conversation_becomes_the_users_messages_and_a_summary(make_app:
     )
 
 
-async def test_a_stored_response_is_compacted_by_its_id(make_app: MakeApp) -> None:
-    app, engine = await make_app(say("Hello"))
-    first = await whole(await post(app, PATH, {"model": "m", "input": "hi"}))
-    body = await whole(await post(app, COMPACT, {"model": "m", "previous_response_id": first["id"]}))
-    assert [one["type"] for one in body["output"]] == ["message", "compaction"]
-    assert engine.submitted[1][0].startswith("user:hi;assistant:Hello;user:Write a summary")
-
-
 async def test_a_conversation_that_is_too_long_is_summarized_without_its_beginning(make_app: MakeApp) -> None:
     app, engine = await make_app(say("x"))
     talk = [{"role": role, "content": f"{n}" * 1500} for n in (1, 2, 3) for role in ("user", "assistant")]
@@ -77,13 +67,6 @@ async def test_a_model_that_writes_nothing_gives_no_summary(make_app: MakeApp) -
     response = await post(app, COMPACT, {"model": "m", "input": "hi"})
     assert response.status == 500
     assert "did not write a summary" in (await whole(response))["error"]["message"]
-
-
-@pytest.mark.parametrize("content", [None, 3])
-def test_a_summary_without_content_is_refused(content: Any) -> None:
-    with pytest.raises(BadRequest) as caught:
-        read_input([{"type": "compaction", "encrypted_content": content}])
-    assert caught.value.param == "input[0].encrypted_content"
 
 
 async def test_a_summary_of_another_server_is_left_out_with_a_warning(make_app: MakeApp) -> None:

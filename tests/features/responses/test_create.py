@@ -173,14 +173,6 @@ async def test_a_refusal_of_the_engine_is_an_http_error_in_both_modes(make_app: 
         assert ("Retry-After", "1") in response.headers
 
 
-async def test_several_choices_are_items_one_after_the_other(make_app: MakeApp) -> None:
-    app, _ = await make_app(lambda *_: [[(1, "x", None), (0, "a", None)], [(0, "b", "stop"), (1, "y", "stop")]])
-    body = await respond(app, n=2)
-    assert [item["content"][0]["text"] for item in body["output"]] == ["ab", "xy"]
-    events = await streamed(await post(app, PATH, ask(n=2, stream=True)))
-    assert {item["content"][0]["text"] for item in events[-1]["response"]["output"]} == {"ab", "xy"}
-
-
 async def test_log_probabilities_are_included_when_asked_for(make_app: MakeApp) -> None:
     app, _ = await make_app(lambda *_: say("ab", "c"))
     for fields in ({"include": ["message.output_text.logprobs"]}, {"logprobs": True}, {"top_logprobs": 2}):
@@ -229,19 +221,6 @@ async def test_tool_choice_decides_which_tools_the_model_sees(
     check_response(body)
 
 
-async def test_without_parallel_calls_the_first_call_is_the_last_thing(make_app: MakeApp) -> None:
-    script = [[(0, piece, None)] for piece in (CALL_F, CALL_G, "never", " seen")]
-    app, engine = await parsing(make_app, lambda *_: list(script))
-    fields = {"tools": [TOOL, OTHER], "parallel_tool_calls": False}
-    body = await respond(app, **fields)
-    assert [item["name"] for item in body["output"]] == ["f"]
-    assert (body["status"], body["parallel_tool_calls"]) == ("completed", False)
-    events = await streamed(await post(app, PATH, ask(**fields, stream=True)))
-    assert [item["name"] for item in events[-1]["response"]["output"]] == ["f"]
-    assert len(engine.cancelled) == 2
-    assert not engine.mail.busy
-
-
 async def test_effort_reaches_the_template(make_app: MakeApp) -> None:
     template = "{{ enable_thinking }}|{{ reasoning_effort }}|{{ verbosity }}"
     app, engine = await make_app(lambda *_: say("x"), chat_template=template)
@@ -269,6 +248,10 @@ REFUSED: list[tuple[Any, ...]] = [
     ({"include": ["everything"]}, "include", "must be one of"),
     ({"include": [{}]}, "include", "must be one of"),
     ({"tools": [{"type": "web_search"}]}, "tools[0]", "Only function tools are supported"),
+    ({"tools": [{"type": "namespace", "tools": []}]}, "tools[0]", ""),
+    ({"tools": [{"type": "namespace", "name": "n", "tools": {}}]}, "tools[0]", ""),
+    ({"tools": [{"type": "namespace", "name": "n", "tools": [{"type": "web_search"}]}]}, "tools[0].tools[0]", ""),
+    ({"tools": [{"type": "custom"}]}, "tools[0].name", ""),
     ({"tools": [TOOL], "tool_choice": {"type": "function", "name": "h"}}, "tool_choice", "is not in tools"),
     ({"tool_choice": "required"}, "tool_choice", "no tools are given"),
     ({"stream_options": {}}, "stream_options", "stream not set to true"),
@@ -304,24 +287,6 @@ async def test_input_tokens_are_counted_as_the_response_would_count_them(make_ap
     assert engine.submitted == []
     answer = await whole(await post(app, PATH, body))
     assert counted == {"object": "response.input_tokens", "input_tokens": answer["usage"]["input_tokens"]}
-
-
-@pytest.mark.parametrize(
-    ("template", "role"),
-    [
-        ("{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}", "developer"),
-        ("{% for m in messages %}{% if m.role != 'developer' %}{{ m.role }}:{{ m.content }};{% endif %}{% endfor %}",
-         "system"),
-        ("{% for m in messages %}{% if m.role == 'developer' %}{{ raise_exception('who?') }}{% endif %}"
-         "{{ m.role }}:{{ m.content }};{% endfor %}", "system"),
-    ],
-)  # fmt: skip
-async def test_what_a_developer_says_is_never_lost(make_app: MakeApp, template: str, role: str) -> None:
-    app, engine = await make_app(lambda *_: say("x"), chat_template=template)
-    items = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "hi"}]
-    for _ in range(2):
-        assert (await post(app, PATH, ask(input=items))).status == 200
-        assert engine.submitted[-1][0] == f"{role}:Be brief.;user:hi;"
 
 
 SCHEMA: Json = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}

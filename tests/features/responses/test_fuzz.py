@@ -152,7 +152,7 @@ def test_any_body_and_any_query_is_answered() -> None:
     loop.run_until_complete(loaded.open())
     answered: list[int] = []
 
-    @settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
     @given(RESPONSES, CONVERSATIONS, QUERY, st.sampled_from(["", "/input_items"]))
     def check(body: dict[str, Any], conversation: dict[str, Any], query: dict[str, str], tail: str) -> None:
         async def talk() -> None:

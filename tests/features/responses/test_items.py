@@ -146,6 +146,7 @@ def test_no_content_and_no_arguments_come_back_from_clients() -> None:
         ({**OUT, "output": None}, "output must be a string or an array"),
         ({**OUT, "output": {"a": 1}}, "output must be a string or an array"),
         ({**THOUGHT, "summary": "hm"}, "reasoning.summary must be an array"),
+        ({"type": "compaction", "encrypted_content": None}, "encrypted_content"),
         ({"type": "compaction_trigger"}, "input item type 'compaction_trigger' is not supported"),
         ({"type": "web_search_call", "id": 1}, "web_search_call.id is not a string"),
         ({"type": 7}, "input item type '7' is not supported"),

@@ -34,17 +34,23 @@ OpenApp = Callable[..., Awaitable[tuple[App, FakeEngine]]]
 
 
 @pytest.fixture
-def open_app(make_app: MakeApp, kept_in: str) -> OpenApp:
-    """Returns an app like make_app, with a script and a store of each kind."""
+def open_app(make_app: MakeApp) -> OpenApp:
+    """Returns an app like make_app, with a script."""
 
     async def opened(script: Any = None, **options: Any) -> tuple[App, FakeEngine]:
-        return await make_app(script or (lambda *_: say("Hi.")), **{"response_store": kept_in, **options})
+        return await make_app(script or (lambda *_: say("Hi.")), **options)
 
     return opened
 
 
 async def delete(app: App, path: str) -> Response:
     return await app.handle(Request("DELETE", path))
+
+
+async def conversation(app: App, *texts: str) -> str:
+    """Returns the id of a new conversation with these messages of a user."""
+    items = [{"role": "user", "content": text} for text in texts]
+    return str((await whole(await post(app, "/v1/conversations", {"items": items})))["id"])
 
 
 async def test_a_response_is_there_until_it_is_deleted(open_app: OpenApp) -> None:
@@ -92,40 +98,6 @@ async def test_a_turn_follows_another_without_its_instructions(open_app: OpenApp
     ]
 
 
-async def test_a_conversation_branches_at_any_turn_and_outlives_its_beginning(open_app: OpenApp) -> None:
-    app, engine = await open_app()
-    first = await respond(app, "one")
-    second = await respond(app, "two", previous_response_id=first["id"])
-    await respond(app, "other", previous_response_id=first["id"])
-    assert engine.submitted[-1][0] == "user:one;assistant:Hi.;user:other;"
-    await delete(app, f"{PATH}/{first['id']}")
-    await respond(app, "three", previous_response_id=second["id"])
-    assert engine.submitted[-1][0] == "user:one;assistant:Hi.;user:two;assistant:Hi.;user:three;"
-
-
-async def test_calls_and_their_outputs_are_remembered(open_app: OpenApp) -> None:
-    call = '<tool_call>\n{"name": "f", "arguments": {"x": 1}}\n</tool_call>'
-    answers = iter([say(call), say("Done.")])
-    template = "{% for m in messages %}{{ m.role }}:{{ m.content }}{{ m.tool_calls or '' }};{% endfor %}"
-    app, engine = await open_app(lambda *_: next(answers), tool_parser="hermes3", chat_template=template)
-    tools = [{"type": "function", "name": "f", "parameters": {"type": "object"}}]
-    first = await respond(app, tools=tools)
-    item = first["output"][0]
-    output = {"type": "function_call_output", "call_id": item["call_id"], "output": "42"}
-    await respond(app, [output], previous_response_id=first["id"], tools=tools)
-    assert f"'id': '{item['call_id']}'" in engine.submitted[-1][0]
-    assert engine.submitted[-1][0].endswith("tool:42;")
-
-
-async def test_a_call_that_was_cut_is_not_carried_on(open_app: OpenApp) -> None:
-    answers = iter([say("Well.", '<tool_call>\n{"name": "f", "arguments": {"x"', reason="length"), say("Done.")])
-    app, engine = await open_app(lambda *_: next(answers), tool_parser="hermes3")
-    first = await respond(app, tools=[{"type": "function", "name": "f"}])
-    assert [item["status"] for item in first["output"]] == ["completed", "incomplete"]
-    await respond(app, "go on", previous_response_id=first["id"])
-    assert engine.submitted[-1][0] == "user:hi;assistant:Well.;user:go on;"
-
-
 async def test_a_previous_response_must_be_there(open_app: OpenApp) -> None:
     app, engine = await open_app()
     error = await refused(app, previous_response_id="resp_no")
@@ -143,8 +115,8 @@ async def test_items_are_referred_to_by_their_ids(open_app: OpenApp) -> None:
     assert "msg_no" in (await refused(app, [{"id": "msg_no"}], 404))["message"]
 
 
-async def test_input_items_come_in_pages(open_app: OpenApp) -> None:
-    app, _ = await open_app()
+async def test_input_items_come_in_pages(open_app: OpenApp, kept_in: str) -> None:
+    app, _ = await open_app(response_store=kept_in)
     first = await respond(app, [{"role": "user", "content": str(i)} for i in range(4)])
     second = await respond(app, "last", previous_response_id=first["id"])
     url = f"{PATH}/{second['id']}/input_items"
@@ -210,53 +182,32 @@ async def test_an_input_that_is_too_long_loses_its_oldest_turns_only_when_asked(
 # --- conversations ---
 
 
-async def test_a_conversation_gathers_its_turns(open_app: OpenApp) -> None:
-    app, engine = await open_app()
-    created = await whole(await post(app, "/v1/conversations", {"metadata": {"a": "b"}}))
-    assert created["object"] == "conversation"
-    assert await whole(await get(app, f"/v1/conversations/{created['id']}")) == created
-    await respond(app, "one", conversation=created["id"])
-    body = await respond(app, "two", conversation={"id": created["id"]}, instructions="Be brief.")
-    assert body["conversation"] == {"id": created["id"]}
-    assert engine.submitted[-1][0] == "system:Be brief.;user:one;assistant:Hi.;user:two;"
-    listed = await whole(await get(app, f"/v1/conversations/{created['id']}/items"))
-    assert [item["content"][0]["text"] for item in listed["data"]] == ["Hi.", "two", "Hi.", "one"]
-
-
-async def test_a_conversation_can_begin_with_items_be_added_to_and_changed(open_app: OpenApp) -> None:
-    app, engine = await open_app()
-    item = {"role": "user", "content": "one"}
-    url = "/v1/conversations/" + (await whole(await post(app, "/v1/conversations", {"items": [item]})))["id"]
+async def test_a_conversation_gathers_its_turns_and_can_be_added_to_and_changed(
+    open_app: OpenApp, kept_in: str
+) -> None:
+    app, engine = await open_app(response_store=kept_in)
+    url = "/v1/conversations/" + (talk := await conversation(app, "one"))
     added = await whole(await post(app, url + "/items", {"items": [{"role": "assistant", "content": "two"}]}))
     ResponseItemList.model_validate(added)
-    await respond(app, "three", conversation=url.rpartition("/")[2])
-    assert engine.submitted[-1][0] == "user:one;assistant:two;user:three;"
+    body = await respond(app, "three", conversation={"id": talk}, instructions="Be brief.")
+    assert body["conversation"] == {"id": talk}
+    assert engine.submitted[-1][0] == "system:Be brief.;user:one;assistant:two;user:three;"
+    listed = (await whole(await get(app, url + "/items")))["data"]
+    assert [item["content"][0]["text"] for item in listed] == ["Hi.", "three", "two", "one"]
+    single = f"{url}/items/{listed[1]['id']}"
+    assert await whole(await get(app, single)) == listed[1]
+    assert (await whole(await delete(app, single)))["id"] == talk
+    assert (await get(app, single)).status == (await delete(app, single)).status == 404
+    await respond(app, "four", conversation=talk)
+    assert engine.submitted[-1][0] == "user:one;assistant:two;assistant:Hi.;user:four;"
     changed = await whole(await post(app, url, {"metadata": {"x": "y"}}))
-    assert changed["metadata"] == {"x": "y"}
+    assert (changed["object"], changed["metadata"]) == ("conversation", {"x": "y"})
     assert await whole(await get(app, url)) == changed
     assert (await whole(await delete(app, url)))["deleted"] is True
-    for response in (
-        await get(app, url),
-        await delete(app, url),
-        await post(app, url, {}),
-        await get(app, url + "/items"),
-    ):
-        assert response.status == 404
-    assert (await post(app, PATH, ask("x", conversation=url.rpartition("/")[2]))).status == 404
-
-
-async def test_single_items_of_a_conversation_can_be_read_and_taken_out(open_app: OpenApp) -> None:
-    app, engine = await open_app()
-    items = [{"role": "user", "content": text} for text in ("one", "two")]
-    conversation = await whole(await post(app, "/v1/conversations", {"items": items}))
-    url = f"/v1/conversations/{conversation['id']}/items"
-    listed = (await whole(await get(app, url)))["data"]
-    assert await whole(await get(app, f"{url}/{listed[0]['id']}")) == listed[0]
-    assert await whole(await delete(app, f"{url}/{listed[0]['id']}")) == conversation
-    for response in (await get(app, f"{url}/{listed[0]['id']}"), await delete(app, f"{url}/{listed[0]['id']}")):
-        assert response.status == 404
-    await respond(app, "three", conversation=conversation["id"])
-    assert engine.submitted[-1][0] == "user:one;user:three;"
+    for path in (url, url + "/items"):
+        assert (await get(app, path)).status == 404
+    assert (await delete(app, url)).status == (await post(app, url, {})).status == 404
+    assert (await post(app, PATH, ask("x", conversation=talk))).status == 404
 
 
 # --- bounds ---
@@ -299,8 +250,8 @@ async def open_store(kept_in: str) -> AsyncIterator[Callable[..., tuple[Store, C
         await store.close()
 
 
-async def test_a_name_that_a_client_gave_its_item_reaches_no_other_clients_item(open_app: OpenApp) -> None:
-    app, engine = await open_app()
+async def test_a_name_of_an_item_reaches_no_other_clients_item(open_app: OpenApp, kept_in: str) -> None:
+    app, engine = await open_app(response_store=kept_in)
     reference = {"type": "item_reference", "id": "msg_1"}
 
     def named(text: str) -> list[Any]:
@@ -321,7 +272,7 @@ async def test_a_name_that_a_client_gave_its_item_reaches_no_other_clients_item(
     assert engine.submitted[-1][0].endswith("user:talk;")
 
 
-async def test_what_is_too_old_is_forgotten(open_store: Callable[..., tuple[Store, Clock]]) -> None:
+async def test_what_is_too_old_or_too_much_is_forgotten(open_store: Callable[..., tuple[Store, Clock]]) -> None:
     store, clock = open_store(response_store_max_age_s=100)
     for number in range(4):
         await store.finish(body_of(number, clock), Context())
@@ -331,14 +282,11 @@ async def test_what_is_too_old_is_forgotten(open_store: Callable[..., tuple[Stor
     assert await kept(store, 4) == []
     with pytest.raises(NotFound):
         await store.context(None, None, [{"type": "item_reference", "id": "msg_3"}])
-
-
-async def test_what_is_too_much_is_forgotten_oldest_first(open_store: Callable[..., tuple[Store, Clock]]) -> None:
     store, clock = open_store(response_store_max_count=3)
-    for number in range(5):
+    for number in range(10, 15):
         await store.finish(body_of(number, clock), Context())
         clock.now += 1
-    assert await kept(store, 5) == [2, 3, 4]
+    assert await kept(store, 15) == [12, 13, 14]
 
 
 async def test_what_is_too_big_is_forgotten_oldest_first(open_store: Callable[..., tuple[Store, Clock]]) -> None:
@@ -362,35 +310,18 @@ async def test_a_turn_that_goes_while_the_next_one_is_generated_is_stored_again(
     assert engine.submitted[-1][0] == "user:one;assistant:Hi.;user:two;assistant:Hi.;user:three;"
 
 
-async def test_an_item_taken_out_of_a_conversation_stays_with_its_responses(open_app: OpenApp) -> None:
-    app, engine = await open_app()
-    conversation = (await whole(await post(app, "/v1/conversations", {})))["id"]
-    url = f"/v1/conversations/{conversation}/items"
-    first = await respond(app, "one", conversation=conversation)
-    second = await respond(app, "two", conversation=conversation)
-    listed = (await whole(await get(app, url)))["data"]
-    assert (await delete(app, f"{url}/{listed[-1]['id']}")).status == 200
-    await respond(app, "three", conversation=conversation)
-    assert engine.submitted[-1][0] == "assistant:Hi.;user:two;assistant:Hi.;user:three;"
-    await respond(app, "other", previous_response_id=second["id"])
-    assert engine.submitted[-1][0] == "user:one;assistant:Hi.;user:two;assistant:Hi.;user:other;"
-    for response in (first, second):
-        await delete(app, f"{PATH}/{response['id']}")
-    assert len((await whole(await get(app, url)))["data"]) == 5
-
-
 # --- files ---
 
 
 async def test_a_restart_loses_nothing(open_app: OpenApp, kept_in: str) -> None:
-    app, _ = await open_app()
-    conversation = (await whole(await post(app, "/v1/conversations", {})))["id"]
-    first = await respond(app, "one", conversation=conversation)
+    app, _ = await open_app(response_store=kept_in)
+    talk = await conversation(app)
+    first = await respond(app, "one", conversation=talk)
     await app.close()
-    app, engine = await open_app()
+    app, engine = await open_app(response_store=kept_in)
     assert await whole(await get(app, f"{PATH}/{first['id']}")) == first
     await respond(app, "two", previous_response_id=first["id"])
-    await respond(app, "three", conversation=conversation)
+    await respond(app, "three", conversation=talk)
     assert [prompt for prompt, _ in engine.submitted] == [
         "user:one;assistant:Hi.;user:two;",
         "user:one;assistant:Hi.;user:three;",
