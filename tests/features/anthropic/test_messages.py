@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
 import pytest
 
 from lean_ovms.api.app import App
-from lean_ovms.composition import compose
 from lean_ovms.config import Config
 from lean_ovms.errors import (
     EngineFailure,
@@ -24,6 +22,8 @@ from lean_ovms.types import Request
 from tests.api.conftest import MakeApp, get, parts, post, whole
 from tests.fakes import FakeEngine, say
 from tests.features.anthropic.conftest import FULL, HELLO, PARSERS, PATH, WEATHER, stream
+
+VERSION = {"anthropic_version": "2023-06-01"}
 
 
 def ask(**fields: Any) -> dict[str, Any]:
@@ -41,7 +41,7 @@ async def error(response: Any) -> tuple[int, str, str]:
 
 async def test_a_whole_message_has_anthropics_shape(make_app: MakeApp) -> None:
     app, engine = await make_app(say("Hel", "lo"))
-    body = await whole(await post(app, PATH, HELLO))
+    body = await whole(await post(app, PATH, ask(temperature=0.5, top_p=0.25, top_k=7, seed=3, max_tokens=9)))
     assert body.pop("id").startswith("msg_")
     assert body == {
         "type": "message",
@@ -57,7 +57,10 @@ async def test_a_whole_message_has_anthropics_shape(make_app: MakeApp) -> None:
             "output_tokens": 6,
         },
     }
-    assert engine.submitted[0][0] == "user:hi;"
+    [(prompt, sampling)] = engine.submitted
+    assert prompt == "user:hi;"
+    assert (sampling.temperature, sampling.top_p, sampling.top_k, sampling.max_tokens) == (0.5, 0.25, 7, 9)
+    assert sampling.seeds == (3,)
 
 
 async def test_the_events_of_a_stream_come_in_anthropics_order(make_app: MakeApp) -> None:
@@ -97,14 +100,6 @@ async def test_the_events_of_a_stream_come_in_anthropics_order(make_app: MakeApp
     assert found[-2][1]["usage"]["output_tokens"] > 20
 
 
-async def test_the_first_event_does_not_wait_for_a_token(make_app: MakeApp) -> None:
-    app, _ = await make_app([])
-    response = await post(app, PATH, ask(stream=True))
-    async for part in parts(response):
-        assert part.startswith(b"event: message_start\n")
-        break
-
-
 async def test_silence_is_filled_with_ping_events(make_app: MakeApp) -> None:
     app, _ = await make_app([], sse_ping_s=0.001)
     response = await post(app, PATH, ask(stream=True))
@@ -113,6 +108,7 @@ async def test_silence_is_filled_with_ping_events(make_app: MakeApp) -> None:
         found.append(part)
         if len(found) == 2:
             break
+    assert found[0].startswith(b"event: message_start\n"), "before the first token"
     assert found[1] == b'event: ping\ndata: {"type": "ping"}\n\n'
 
 
@@ -129,28 +125,23 @@ async def test_an_error_in_a_stream_is_its_last_event(make_app: MakeApp) -> None
 @pytest.mark.parametrize(
     ("text", "reason", "fields", "expected"),
     [
-        ("yes", "stop", {}, ("end_turn", None)),
         ("yes", "length", {}, ("max_tokens", None)),
         ("one END two", "stop", {"stop_sequences": ["END", "x9"]}, ("stop_sequence", "END")),
         ("one END two", "stop", {}, ("end_turn", None)),
+        ("the model's own STOP", "stop", {}, ("end_turn", None)),
     ],
 )
 async def test_stop_reasons(
-    make_app: MakeApp, text: str, reason: str, fields: Any, expected: tuple[str, str | None]
+    make_app: MakeApp, text: str, reason: str, fields: Any, expected: tuple[str, str | None], tmp_path: Any
 ) -> None:
-    app, _ = await make_app(say(text, reason=reason))
+    (tmp_path / "config.json").write_text('{"stop_strings": ["STOP"]}')
+    app, _ = await make_app(say(text, reason=reason), generation_config_path=str(tmp_path / "config.json"))
     body = await whole(await post(app, PATH, ask(**fields)))
     assert (body["stop_reason"], body["stop_sequence"]) == expected
     if "stop_sequences" in fields:
         assert body["content"] == [{"type": "text", "text": "one "}]
     events = await stream(await post(app, PATH, ask(stream=True, **fields)))
     assert events[-2][1]["delta"] == {"stop_reason": expected[0], "stop_sequence": expected[1]}
-
-
-async def test_the_models_own_stop_strings_are_no_stop_sequence(make_app: MakeApp, tmp_path: Any) -> None:
-    (tmp_path / "config.json").write_text('{"stop_strings": ["END"]}')
-    app, _ = await make_app(say("one END"), generation_config_path=str(tmp_path / "config.json"))
-    assert (await whole(await post(app, PATH, HELLO)))["stop_reason"] == "end_turn"
 
 
 @pytest.mark.parametrize(
@@ -215,7 +206,13 @@ async def test_a_late_system_message_is_a_users_where_the_template_refuses_it(ma
 
 
 async def test_the_tool_fields_reach_the_grammar(make_app: MakeApp) -> None:
-    app, engine = await make_app(say("x"), **PARSERS)
+    app, engine = await make_app(lambda *_: say(*FULL, *FULL), **PARSERS)
+    for alone, calls in ((False, 2), (True, 1)):
+        choice: dict[str, Any] = {"type": "auto", "disable_parallel_tool_use": alone}
+        body = await whole(await post(app, PATH, ask(tools=[WEATHER], tool_choice=choice)))
+        assert [block["type"] for block in body["content"]].count("tool_use") == calls
+        assert body["stop_reason"] == "tool_use"
+    engine.constraints.clear()
     for choice in ({"type": "auto"}, {"type": "any"}, {"type": "tool", "name": "get_weather"}):
         await whole(await post(app, PATH, ask(tools=[WEATHER], tool_choice=choice)))
     await whole(await post(app, PATH, ask(tools=[{**WEATHER, "strict": True}])))
@@ -223,24 +220,6 @@ async def test_the_tool_fields_reach_the_grammar(make_app: MakeApp) -> None:
     await whole(await post(app, PATH, ask(output_config={"format": form})))
     await whole(await post(app, PATH, ask(output_format=form)))
     assert [bool(constraint) for constraint in engine.constraints] == [False, True, True, True, True, True]
-
-
-async def test_one_call_where_parallel_use_is_disabled(make_app: MakeApp) -> None:
-    call = '<tool_call>{"name":"get_weather","arguments":{"city":"%s"}}</tool_call>'
-    app, _ = await make_app(say(call % "Oslo", call % "Rome"), **PARSERS)
-    for alone, cities in ((False, ["Oslo", "Rome"]), (True, ["Oslo"])):
-        choice = {"type": "auto", "disable_parallel_tool_use": alone}
-        body = await whole(await post(app, PATH, ask(tools=[WEATHER], tool_choice=choice)))
-        assert [block["input"]["city"] for block in body["content"]] == cities
-        assert body["stop_reason"] == "tool_use"
-
-
-async def test_sampling_fields_reach_the_engine(make_app: MakeApp) -> None:
-    app, engine = await make_app(say("x"))
-    await whole(await post(app, PATH, ask(temperature=0.5, top_p=0.25, top_k=7, seed=3, max_tokens=9)))
-    sampling = engine.submitted[0][1]
-    assert (sampling.temperature, sampling.top_p, sampling.top_k, sampling.max_tokens) == (0.5, 0.25, 7, 9)
-    assert sampling.seeds == (3,)
 
 
 async def test_what_has_no_effect_is_warned_of(make_app: MakeApp) -> None:
@@ -288,7 +267,9 @@ async def test_wrong_fields_are_named(make_app: MakeApp) -> None:
         assert message in text, fields
 
 
-async def test_every_failure_under_the_path_has_anthropics_form(make_app: MakeApp) -> None:
+async def test_every_failure_under_the_path_has_anthropics_form(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
     app, engine = await make_app(say("x"), api_key="secret")
     key = {"x_api_key": "secret"}
     assert (await error(await post(app, PATH, HELLO)))[:2] == (401, "authentication_error")
@@ -303,25 +284,26 @@ async def test_every_failure_under_the_path_has_anthropics_form(make_app: MakeAp
     assert ("Retry-After", "1") in response.headers
     assert (await error(response))[:2] == (429, "rate_limit_error")
     engine.refusal = Unavailable("loading")
-    assert (await error(await post(app, PATH, HELLO, **key)))[:2] == (529, "overloaded_error")
+    response = await post(app, PATH, HELLO, **key)
+    assert ("Retry-After", "2") in response.headers
+    assert (await whole(response))["error"] == {
+        "type": "overloaded_error", "message": "loading", "details": {"error_code": "model_unavailable"},
+    }  # fmt: skip
+    assert response.status == 529
     engine.refusal = EngineFailure("broken")
     assert (await error(await post(app, PATH, HELLO, **key)))[:2] == (500, "api_error")
-    assert (await error(await get(app, "/v1/nothing", anthropic_version="2023-06-01")))[:2] == (404, "not_found_error")
-    openai = await whole(await get(app, "/v1/nothing"))
-    assert set(openai["error"]) == {"message", "type", "param", "code"}
-
-
-@pytest.mark.parametrize("header", [{"x_api_key": "secret"}, {"authorization": "Bearer secret"}])
-async def test_both_headers_carry_the_key(make_app: MakeApp, header: dict[str, str]) -> None:
-    app, _ = await make_app(say("x"), api_key="secret")
-    assert (await post(app, PATH, HELLO, **header)).status == 200
-    assert (await post(app, PATH, HELLO, **header, anthropic_version="2099-01-01")).status == 200
-
-
-async def test_a_bug_is_an_api_error_without_details(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
-    app, engine = await make_app(say("x"))
     monkeypatch.setattr(engine, "submit", None)
-    assert await error(await post(app, PATH, HELLO)) == (500, "api_error", "internal error")
+    assert await error(await post(app, PATH, HELLO, authorization="Bearer secret")) == (
+        500,
+        "api_error",
+        "internal error",
+    )
+    assert (await error(await get(app, "/v1/nothing", **VERSION)))[:2] == (404, "not_found_error")
+    for path in ("/v3/messages/count_tokens", "/v3/v1/messages/batches"):
+        assert (await error(await post(app, path, {})))[:2] == (401, "authentication_error")
+    for path in ("/v1/nothing", "/v1/models/x", "/v1/chat/completions"):
+        openai = await whole(await get(app, path, **key))
+        assert set(openai["error"]) == {"message", "type", "param", "code"}
 
 
 async def test_counting_needs_no_max_tokens_and_no_model(make_app: MakeApp) -> None:
@@ -333,9 +315,6 @@ async def test_counting_needs_no_max_tokens_and_no_model(make_app: MakeApp) -> N
 
 
 # --- GET …/models for the two kinds of clients
-
-
-VERSION = {"anthropic_version": "2023-06-01"}
 
 
 async def test_the_header_chooses_the_form(make_app: MakeApp) -> None:
@@ -374,33 +353,6 @@ async def test_pages() -> None:
 
 
 # --- Anthropic's form of errors, and the requests whose errors have it
-
-
-@pytest.mark.parametrize(
-    ("path", "headers", "anthropics"),
-    [
-        ("/v1/messages", {}, True),
-        ("/v3/messages/count_tokens", {}, True),
-        ("/v3/v1/messages/batches", {}, True),
-        ("/v1/models", {"anthropic-version": "2023-06-01"}, True),
-        ("/v1/models", {}, False),
-        ("/v1/chat/completions", {}, False),
-    ],
-)
-def test_an_error_has_the_form_that_the_client_reads(path: str, headers: dict[str, str], anthropics: bool) -> None:
-    request = Request("POST", path, headers=headers)
-    response = compose().error_forms.response(Unavailable("later"), request=request, request_id="r")
-    assert ("Retry-After", "2") in response.headers
-    assert isinstance(response.body, bytes)
-    body = orjson.loads(response.body)
-    if anthropics:
-        assert response.status == 529
-        details = {"error_code": "model_unavailable"}
-        error = {"type": "overloaded_error", "message": "later", "details": details}
-        assert body == {"type": "error", "error": error, "request_id": "r"}
-    else:
-        assert response.status == 503
-        assert set(body) == {"error"}
 
 
 @pytest.mark.parametrize(

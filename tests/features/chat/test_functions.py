@@ -22,7 +22,8 @@ def ask(**fields: Any) -> dict[str, Any]:
 
 
 async def test_a_call_is_the_messages_function_call(make_app: MakeApp) -> None:
-    app, engine = await make_app(say(CALL, CALL), tool_parser="hermes3", chat_template=TEMPLATE)
+    script = [[(0, piece, None)] for piece in (CALL, CALL, "never", " seen")]
+    app, engine = await make_app(script, tool_parser="hermes3", chat_template=TEMPLATE)
     [choice] = (await whole(await post(app, PATH, ask(functions=[F, G]))))["choices"]
     assert choice["message"] == {
         "content": "",
@@ -31,6 +32,7 @@ async def test_a_call_is_the_messages_function_call(make_app: MakeApp) -> None:
         "function_call": {"name": "f", "arguments": '{"x": 1}'},
     }
     assert choice["finish_reason"] == "function_call"
+    assert len(engine.cancelled) == 1, "the answer ends with its first call"
     assert json.loads(engine.submitted[0][0]) == [{"type": "function", "function": tool} for tool in (F, G)]
 
 
@@ -46,32 +48,19 @@ async def test_a_call_is_streamed_as_function_call(make_app: MakeApp) -> None:
     assert not any("tool_calls" in choice["delta"] for choice in choices)
 
 
-async def test_the_answer_ends_with_its_first_call(make_app: MakeApp) -> None:
-    script = [[(0, piece, None)] for piece in (CALL, CALL, "never", " seen")]
-    app, engine = await make_app(script, tool_parser="hermes3", chat_template=TEMPLATE)
-    [choice] = (await whole(await post(app, PATH, ask(functions=[F, G]))))["choices"]
-    assert choice["message"]["function_call"]["name"] == "f"
-    assert len(engine.cancelled) == 1
-
-
-async def test_an_answer_without_a_call_is_as_ever(make_app: MakeApp) -> None:
-    app, _ = await make_app(say("Hello"), tool_parser="hermes3")
-    [choice] = (await whole(await post(app, PATH, ask(functions=[F], function_call="auto"))))["choices"]
-    assert choice["message"] == {"content": "Hello", "role": "assistant", "tool_calls": []}
-    assert choice["finish_reason"] == "stop"
-
-
 @pytest.mark.parametrize(
     ("call", "offered", "forced"),
     [(None, ["f", "g"], False), ("auto", ["f", "g"], False), ("none", [], False), ({"name": "g"}, ["g"], True)],
 )
 async def test_function_call_is_tool_choice(make_app: MakeApp, call: Any, offered: list[str], forced: bool) -> None:
     app, engine = await make_app(say("x"), tool_parser="hermes3", chat_template=TEMPLATE)
-    assert (await post(app, PATH, ask(functions=[F, G], function_call=call))).status == 200
+    answer = await whole(await post(app, PATH, ask(functions=[F, G], function_call=call)))
     prompt = engine.submitted[0][0]
     tools = [] if prompt == "no tools" else json.loads(prompt)
     assert [tool["function"]["name"] for tool in tools] == offered
     assert bool(engine.constraints[0]) is forced
+    [choice] = answer["choices"]
+    assert choice["message"] == {"content": "x", "role": "assistant", "tool_calls": []}
 
 
 async def test_tools_win_over_functions(make_app: MakeApp) -> None:
@@ -84,23 +73,21 @@ async def test_tools_win_over_functions(make_app: MakeApp) -> None:
     assert choice["message"]["reasoning"] is None
 
 
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({"functions": {}}, "functions"),
-        ({"functions": [5]}, "functions[0]"),
-        ({"functions": [F, {"name": ""}]}, "functions[1]"),
-        ({"functions": [{"name": "f", "parameters": []}]}, "functions[0].parameters"),
-        ({"functions": [F], "function_call": "required"}, "function_call"),
-        ({"functions": [F], "function_call": {}}, "function_call"),
-        ({"functions": [F], "function_call": {"name": "g"}}, "function_call"),
-    ],
-)
-async def test_wrong_fields_are_named(make_app: MakeApp, fields: dict[str, Any], param: str) -> None:
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"functions": [5]}, "functions[0]"),
+    ({"functions": [F, {"name": ""}]}, "functions[1]"),
+    ({"functions": [{"name": "f", "parameters": []}]}, "functions[0].parameters"),
+    ({"functions": [F], "function_call": "required"}, "function_call"),
+    ({"functions": [F], "function_call": {}}, "function_call"),
+    ({"functions": [F], "function_call": {"name": "g"}}, "function_call"),
+]
+
+
+async def test_wrong_fields_are_named(make_app: MakeApp) -> None:
     app, _ = await make_app(say("x"))
-    response = await post(app, PATH, ask(**fields))
-    assert response.status == 400
-    assert (await whole(response))["error"]["param"] == param
+    for fields, param in WRONG:
+        response = await post(app, PATH, ask(**fields))
+        assert (response.status, (await whole(response))["error"]["param"]) == (400, param)
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ async def test_embeddings_by_type(make_pooling: MakePooling, path: str) -> None:
 @pytest.mark.parametrize("path", ["/v1/embed", "/v3/embed", "/v3/v1/embed"])
 async def test_the_first_version_has_plain_floats_unless_asked(make_pooling: MakePooling, path: str) -> None:
     app, _ = await make_pooling()
+    assert list((await ask(app, PATH, texts=["a"], embedding_types=None))["embeddings"]) == ["float"]
     plain = await ask(app, path, texts=["a", "b"])
     assert plain["response_type"] == "embeddings_floats"
     assert plain["meta"]["api_version"] == {"version": "1"}
@@ -47,12 +48,6 @@ async def test_whole_numbers_and_bits(make_pooling: MakePooling) -> None:
     assert found["uint8"] == (np.rint(vector * 127) + 128).tolist()
     assert found["ubinary"] == [int("".join("1" if v >= 0 else "0" for v in part), 2) for part in vector.reshape(2, 8)]
     assert found["binary"] == [byte - 128 for byte in found["ubinary"]]
-
-
-async def test_float_is_the_default(make_pooling: MakePooling) -> None:
-    app, _ = await make_pooling()
-    assert list((await ask(app, PATH, texts=["a"]))["embeddings"]) == ["float"]
-    assert list((await ask(app, PATH, texts=["a"], embedding_types=None))["embeddings"]) == ["float"]
 
 
 async def test_inputs_with_content(make_pooling: MakePooling) -> None:

@@ -39,6 +39,7 @@ async def test_a_whole_answer_has_the_contracts_shape(make_app: MakeApp) -> None
         (PATH, {"max_tokens": 50}, {}, 50),
         (PATH, {"n_predict": -1}, {}, None),
         (PATH, {}, {"max_tokens_limit": 100}, 100),
+        (PATH, {}, {"override_generation_config": '{"max_new_tokens": 30}', "generation_config_path": "none"}, 30),
         ("/v3/completions", {}, {}, None),
         ("/v3/v1/completions", {}, {}, None),
         ("/invocations", {}, {}, 16),
@@ -47,46 +48,24 @@ async def test_a_whole_answer_has_the_contracts_shape(make_app: MakeApp) -> None
 async def test_the_default_of_max_tokens_is_openais_and_under_v3_the_end_of_the_text(
     make_app: MakeApp, path: str, fields: dict[str, Any], options: dict[str, Any], sent: int | None
 ) -> None:
-    app, engine = await make_app(say("Hi"), **options)
+    app, engine = await make_app(say("Hi"), **{"fake_engine": "override_generation_config" not in options, **options})
     await whole(await post(app, path, ask(**fields)))
     assert [sampling.max_tokens for _, sampling in engine.submitted] == [sent]
 
 
-async def test_the_models_own_default_of_max_tokens_comes_before_openais(make_app: MakeApp) -> None:
-    options = {"override_generation_config": '{"max_new_tokens": 30}', "generation_config_path": "none"}
-    app, engine = await make_app(say("Hi"), fake_engine=False, **options)
-    await whole(await post(app, PATH, ask()))
-    assert engine.submitted[0][1].max_tokens == 30
-
-
 @pytest.mark.parametrize(
     ("prompt", "sent"),
-    [
-        ("ab", ["ab"]),
-        (["ab", "c"], ["ab", "c"]),
-        ([1, 2], [[1, 2]]),
-        ([[1], [2, 3]], [[1], [2, 3]]),
-    ],
+    [("ab", ["ab"]), (["ab", "c"], ["ab", "c"]), ([1, 2], [[1, 2]]), ([[1], [2, 3]], [[1], [2, 3]])],
 )
 async def test_every_form_of_prompt(make_app: MakeApp, prompt: Any, sent: list[Any]) -> None:
-    app, engine = await make_app(lambda *_: say("x"))
-    body = await whole(await post(app, PATH, ask(prompt)))
+    app, engine = await make_app(lambda prompt, s: say(str(prompt), "!", sequences=s.n))
+    body = await whole(await post(app, PATH, ask(prompt, n=2)))
     assert [p for p, _ in engine.submitted] == sent
-    assert [c["index"] for c in body["choices"]] == list(range(len(sent)))
-
-
-async def test_choices_of_several_prompts_are_in_the_order_of_the_prompts(make_app: MakeApp) -> None:
-    app, _ = await make_app(lambda prompt, s: say(prompt, sequences=s.n))
-    body = await whole(await post(app, PATH, ask(["a", "b"], n=2)))
-    assert [(c["index"], c["text"]) for c in body["choices"]] == [(0, "a"), (1, "a"), (2, "b"), (3, "b")]
-    assert body["usage"]["prompt_tokens"] == 2
-
-
-async def test_several_prompts_stream_together(make_app: MakeApp) -> None:
-    app, engine = await make_app(lambda prompt, s: say(prompt, "!"))
-    found = await events(await post(app, PATH, ask(["a", "b"], stream=True)))
-    texts = ["".join(c["text"] for e in found[:-1] for c in e["choices"] if c["index"] == i) for i in (0, 1)]
-    assert texts == ["a!", "b!"]
+    texts = [f"{one}!" for one in sent for _ in range(2)]
+    assert [(c["index"], c["text"]) for c in body["choices"]] == list(enumerate(texts))
+    found = await events(await post(app, PATH, ask(prompt, n=2, stream=True)))
+    choices = [c for e in found[:-1] for c in e["choices"]]
+    assert ["".join(c["text"] for c in choices if c["index"] == i) for i in range(len(texts))] == texts
     assert {e["object"] for e in found[:-1]} == {"text_completion"}
     assert not engine.mail.busy
 
@@ -112,10 +91,7 @@ async def test_echo_puts_the_prompt_first_in_both_modes(make_app: MakeApp) -> No
     assert "".join(c["text"] for e in found[:-1] for c in e["choices"]) == "abHi"
     body = await whole(await post(app, PATH, ask([97, 98], echo=True)))
     assert body["choices"][0]["text"] == "abHi"
-
-
-async def test_echo_alone_generates_nothing(make_app: MakeApp) -> None:
-    app, _ = await make_app(lambda *_: say("Hi", reason="length"))
+    app, _ = await make_app(say("Hi", reason="length"))
     body = await whole(await post(app, PATH, ask(echo=True, max_tokens=0)))
     assert (body["choices"][0]["text"], body["choices"][0]["finish_reason"]) == ("ab", "length")
     assert body["usage"] == {"prompt_tokens": 2, "completion_tokens": 0, "total_tokens": 2}
@@ -134,6 +110,11 @@ async def test_logprobs_are_four_parallel_lists(make_app: MakeApp) -> None:
     chunks = [c["logprobs"] for e in found[:-1] for c in e["choices"] if c["logprobs"]]
     assert [t for c in chunks for t in c["tokens"]] == ["H", "i", "<eos>"]
     assert [t for c in chunks for t in c["text_offset"]] == [0, 1, 2]
+    body = await whole(await post(app, PATH, ask(logprobs=0, return_tokens_as_token_ids=True, request_id="mine")))
+    logprobs = body["choices"][0]["logprobs"]
+    assert logprobs["tokens"] == ["token_id:72", "token_id:105", f"token_id:{EOS}"]
+    assert (logprobs["top_logprobs"][0], logprobs["text_offset"]) == ({"token_id:72": -0.5}, [0, 1, 2])
+    assert body["id"] == "cmpl-mine"
 
 
 async def test_echo_with_logprobs_scores_the_prompt(make_app: MakeApp) -> None:
@@ -179,17 +160,6 @@ async def test_alternatives_that_are_not_known_get_a_warning(
     assert response.status == 200
     warned = ["only contains the generated tokens" in text for name, text in response.headers if name == "Warning"]
     assert warned == [True] * warns
-
-
-async def test_logprobs_name_tokens_by_their_ids_on_request(make_app: MakeApp) -> None:
-    app, _ = await make_app(lambda *_: say("H"))
-    fields = {"logprobs": 0, "return_tokens_as_token_ids": True, "request_id": "mine"}
-    body = await whole(await post(app, PATH, ask(**fields)))
-    logprobs = body["choices"][0]["logprobs"]
-    assert logprobs["tokens"] == ["token_id:72", f"token_id:{EOS}"]
-    assert logprobs["top_logprobs"] == [{"token_id:72": -0.5}, {f"token_id:{EOS}": -0.5}]
-    assert logprobs["text_offset"] == [0, 1]
-    assert body["id"] == "cmpl-mine"
 
 
 async def test_token_ids_are_returned_per_choice(make_app: MakeApp) -> None:

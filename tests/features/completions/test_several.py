@@ -184,13 +184,6 @@ async def test_one_generation_needs_no_group_and_no_task() -> None:
     await generations[0].aclose()
 
 
-async def test_several_generations_are_a_group() -> None:
-    generations = await start_all([TextPrompt("ab"), TextPrompt("cd")], _started, 10)
-    both = joined(generations, 1)
-    assert [choice.text for choice in await collect(both, 2)] == ["ab", "cd"]
-    await both.aclose()
-
-
 async def _started(prompt: TextPrompt) -> Generation:
     """Returns a generation that answers with its prompt."""
     return (await started(say(prompt.text)))[0]

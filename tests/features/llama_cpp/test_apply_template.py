@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
-
 from tests.api.conftest import MakeApp, post, whole
 from tests.fakes import say
 
@@ -28,16 +24,5 @@ async def test_without_the_start_of_an_answer(make_app: MakeApp) -> None:
     body = await whole(await post(app, "/apply-template", {"messages": MESSAGES, "add_generation_prompt": False}))
     assert body["prompt"].endswith("u\n")
 
-
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({}, "messages"),
-        ({"messages": "a"}, "messages"),
-        ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),
-    ],
-)
-async def test_a_wrong_conversation(make_app: MakeApp, fields: dict[str, Any], param: str) -> None:
-    app, _ = await make_app(chat_template=TEMPLATE)
-    response = await post(app, "/apply-template", fields)
-    assert (response.status, (await whole(response))["error"]["param"]) == (400, param)
+    response = await post(app, "/apply-template", {"messages": [{"role": "user", "content": 5}]})
+    assert (response.status, (await whole(response))["error"]["param"]) == (400, "messages[0].content")

@@ -77,19 +77,16 @@ async def test_fields_are_those_of_completions(
         assert getattr(sampling, name) == value
 
 
-async def test_of_two_limits_the_one_without_effect_is_named(make_app: MakeApp) -> None:
-    app, engine = await make_app(lambda *_: say("x"))
-    response = await post(app, "/completion", {"prompt": "a", "max_tokens": 5, "n_predict": 6})
-    assert "max_tokens has no effect: n_predict has precedence" in dict(response.headers)["Warning"]
-    assert engine.submitted[0][1].max_tokens == 6
-
-
-async def test_a_random_seed_is_minus_one(make_app: MakeApp) -> None:
+async def test_a_seed_of_minus_one_is_random_and_of_two_limits_the_one_without_effect_is_named(
+    make_app: MakeApp,
+) -> None:
     app, engine = await make_app(lambda *_: say("x"))
     for _ in range(2):
-        await whole(await post(app, "/completion", {"prompt": "a", "temperature": 1, "seed": -1}))
+        body = {"prompt": "a", "temperature": 1, "seed": -1, "max_tokens": 5, "n_predict": 6}
+        response = await post(app, "/completion", body)
+        assert "max_tokens has no effect: n_predict has precedence" in dict(response.headers)["Warning"]
     [(_, one), (_, other)] = engine.submitted
-    assert one.seeds != other.seeds
+    assert (one.max_tokens, one.seeds != other.seeds) == (6, True)
 
 
 @pytest.mark.parametrize(
@@ -104,15 +101,12 @@ async def test_a_random_seed_is_minus_one(make_app: MakeApp) -> None:
 async def test_how_it_ended(make_app: MakeApp, fields: Any, script: Any, wanted: Any) -> None:
     body = await complete(make_app, script, **fields)
     assert {name: body[name] for name in wanted} == wanted
-
-
-async def test_only_the_fields_asked_for(make_app: MakeApp) -> None:
     body = await complete(make_app, response_fields=["content", "timings/prompt_n", "nothing", "content/x"])
     assert body == {"content": "Hi\nyou", "timings/prompt_n": 2}
 
 
 async def test_a_stream(make_app: MakeApp) -> None:
-    app, engine = await make_app(say("Hi", "\nyou"))
+    app, engine = await make_app(lambda *_: say("Hi", "\nyou"))
     found = await events(await post(app, "/completion", {"prompt": "ab", "stream": True}))
     assert [event["content"] for event in found] == ["Hi", "\nyou", ""]
     assert [event["stop"] for event in found] == [False, False, True]
@@ -120,10 +114,6 @@ async def test_a_stream(make_app: MakeApp) -> None:
     assert (found[0]["tokens_predicted"], found[0]["tokens_evaluated"]) == (2, 2)
     assert (found[-1]["stop_type"], found[-1]["has_new_line"], found[-1]["tokens_predicted"]) == ("eos", True, 7)
     assert not engine.mail.busy
-
-
-async def test_a_stream_of_nothing_has_its_last_event(make_app: MakeApp) -> None:
-    app, _ = await make_app(say("x", reason="length"))
     [last] = await events(await post(app, "/completion", {"prompt": "ab", "stream": True, "n_predict": 0}))
     assert (last["stop"], last["content"], last["tokens_predicted"]) == (True, "", 0)
 
@@ -141,41 +131,24 @@ async def test_no_longer_than_asked_for_once_a_line_is_complete(
     assert engine.cancelled
 
 
-@pytest.mark.parametrize("path", ["/completion", "/infill"])
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({"n_predict": -2}, "n_predict"),
-        ({"temperature": "hot"}, "temperature"),
-        ({"response_fields": [1]}, "response_fields"),
-        ({"stop": [1]}, "stop"),
-        ({"grammar": 1}, "grammar"),
-        ({"logit_bias": [["", 1]]}, "logit_bias"),
-        ({"logit_bias": [["a" * 257, 1]]}, "logit_bias"),
-        ({"logit_bias": {"a": "b"}}, "logit_bias"),
-        ({"logit_bias": {"9" * 5000: 1}}, "logit_bias"),
-        ({"n_probs": -1}, "n_probs"),
-        ({"logit_bias": [[1, 1, 1]]}, "logit_bias"),
-        ({"logit_bias": [[1, True]]}, "logit_bias"),
-    ],
-)
-async def test_a_wrong_field_is_named(make_app: MakeApp, path: str, fields: Any, param: str) -> None:
-    app, _ = await make_app(say("x"))
-    response = await post(app, path, {"prompt": "a", **PLACE, **fields})
-    assert (response.status, (await whole(response))["error"]["param"]) == (400, param)
-
-
-A_WRONG_PROMPT: list[tuple[Any, ...]] = [
-    *((prompt, "prompt") for prompt in (None, "", [], {"a": 1}, [1, -1], [1, {}], ["a"] * 5, ["a", 1] * 2049)),
-    *(([prompt], "prompt[0]") for prompt in ("", [], None, {"multimodal_data": ["x"], "prompt_string": "a"})),
+BIASES: list[Any] = [
+    [["", 1]], [["a" * 257, 1]], {"a": "b"}, {"9" * 5000: 1}, [[1, 1, 1]], [[1, True]],
+]  # fmt: skip
+WRONG: list[tuple[str, Any, str]] = [
+    ("response_fields", [1], "response_fields"),
+    ("stop", [1], "stop"),
+    *(("logit_bias", bias, "logit_bias") for bias in BIASES),
+    *(("prompt", prompt, "prompt") for prompt in ("", [], {"a": 1}, [1, -1], [1, {}], ["a"] * 5, ["a", 1] * 2049)),
+    *(("prompt", [one], "prompt[0]") for one in ("", [], None, {"multimodal_data": ["x"], "prompt_string": "a"})),
 ]
 
 
-async def test_a_wrong_prompt(make_app: MakeApp) -> None:
+async def test_a_wrong_field_is_named(make_app: MakeApp) -> None:
     app, _ = await make_app(say("x"), max_prompts=4)
-    for prompt, param in A_WRONG_PROMPT:
-        response = await post(app, "/completion", {"prompt": prompt})
-        assert (response.status, (await whole(response))["error"]["param"]) == (400, param), prompt
+    for name, value, param in WRONG:
+        for path in ("/completion", "/infill") if name != "prompt" else ("/completion",):
+            response = await post(app, path, {"prompt": "a", **PLACE, name: value})
+            assert (response.status, (await whole(response))["error"]["param"]) == (400, param), value
 
 
 @pytest.mark.parametrize(
@@ -274,19 +247,18 @@ async def test_a_model_without_the_tokens_for_it(
     assert (error["status"], error["param"], error["code"]) == (404, "model", "not_supported")
 
 
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({"input_prefix": "a"}, "input_suffix"),
-        ({"input_suffix": "a"}, "input_prefix"),
-        ({**PLACE, "prompt": [1]}, "prompt"),
-        ({**PLACE, "input_extra": {}}, "input_extra"),
-        ({**PLACE, "input_extra": ["x"]}, "input_extra[0]"),
-        ({**PLACE, "input_extra": [{"filename": "a"}]}, "input_extra[0]"),
-        ({**PLACE, "input_extra": [{"text": ""}, {"filename": 1, "text": ""}]}, "input_extra[1]"),
-        ({**PLACE, "input_extra": [{"text": ""}] * 257}, "input_extra"),
-    ],
-)
-async def test_a_wrong_place(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, fields: Any, param: str) -> None:
-    error = await refused(make_app, monkeypatch, CODER, **fields)
-    assert (error["status"], error["param"]) == (400, param)
+WRONG_PLACES: list[tuple[Any, str]] = [
+    ({"input_prefix": "a"}, "input_suffix"),
+    ({"input_suffix": "a"}, "input_prefix"),
+    ({**PLACE, "prompt": [1]}, "prompt"),
+    ({**PLACE, "input_extra": ["x"]}, "input_extra[0]"),
+    ({**PLACE, "input_extra": [{"filename": "a"}]}, "input_extra[0]"),
+    ({**PLACE, "input_extra": [{"text": ""}, {"filename": 1, "text": ""}]}, "input_extra[1]"),
+    ({**PLACE, "input_extra": [{"text": ""}] * 257}, "input_extra"),
+]
+
+
+async def test_a_wrong_place(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    for fields, param in WRONG_PLACES:
+        error = await refused(make_app, monkeypatch, CODER, **fields)
+        assert (error["status"], error["param"]) == (400, param)

@@ -39,17 +39,15 @@ async def test_props(make_app: MakeApp) -> None:
         "eos_token": "<eos>",
         "is_sleeping": False,
     }
-
-
-async def test_props_without_slots(make_app: MakeApp) -> None:
     app, _ = await make_app(without="slots")
     assert (await whole(await get(app, "/props")))["endpoint_slots"] is False
 
 
 async def test_no_path_is_in_them(make_app: MakeApp, tmp_path: Path) -> None:
-    app, _ = await make_app(model_path=str(tmp_path))
+    app, _ = await make_app(model_path=str(tmp_path), api_key="secret")
     for path in PATHS:
-        response = await get(app, path)
+        assert (await get(app, path)).status == 401
+        response = await get(app, path, authorization="Bearer secret")
         assert response.status == 200
         assert isinstance(response.body, bytes)
         assert str(tmp_path).encode() not in response.body
@@ -91,13 +89,6 @@ async def test_slots(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, running
     assert [slot.pop("is_processing") for slot in slots] == [i < running for i in range(3)]
     assert slots == [{"id": i, "n_ctx": 1000, "speculative": False} for i in range(3)]
     assert (await query(app, "/slots", "fail_on_no_slot=1"))[0] == status
-
-
-async def test_they_need_the_key(make_app: MakeApp) -> None:
-    app, _ = await make_app(api_key="secret")
-    for path in PATHS:
-        assert (await get(app, path)).status == 401
-        assert (await get(app, path, authorization="Bearer secret")).status == 200
 
 
 @pytest.mark.parametrize("path", ["/chat/completions", "/responses", "/chat/completions/input_tokens"])

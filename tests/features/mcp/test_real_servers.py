@@ -88,15 +88,6 @@ async def test_a_client_that_leaves_ends_the_server(make_app: MakeApp) -> None:
     await ended(app)
 
 
-async def test_a_server_that_stops_ends_its_connections(make_app: MakeApp) -> None:
-    app = await made(make_app, wanted("wait"))
-    answer = asyncio.ensure_future(answered(app, background=True))
-    await asyncio.wait_for(answer, DEADLINE_S)
-    await app.drain(0)
-    await app.close()
-    await ended(app)
-
-
 @pytest.mark.parametrize("command", ["no-such-command-here", f"{sys.executable} -c pass", "http://127.0.0.1:9/mcp"])
 async def test_a_server_that_cannot_be_used(make_app: MakeApp, command: str) -> None:
     app = await made(make_app, tool_server=f"calc={command}")

@@ -106,7 +106,7 @@ def types(found: Json) -> list[str]:
 
 
 async def test_calls_are_made_until_the_model_answers(make_app: MakeApp, sessions: type[Sessions]) -> None:
-    app, engine = await made(make_app, wanted(a=1), wanted("calc__drop", a=2), "done")
+    app, engine = await made(make_app, wanted(a=1), wanted("calc__drop", a=2), "done", metrics_enable=True)
     found = await answered(app)
     assert types(found) == ["mcp_list_tools", "mcp_call", "mcp_call", "message"]
     listing, add, drop, _ = found["output"]
@@ -127,11 +127,6 @@ async def test_calls_are_made_until_the_model_answers(make_app: MakeApp, session
     texts = (wanted(a=1), wanted("calc__drop", a=2), "done")
     assert found["usage"]["output_tokens"] == sum(len(text) + 1 for text in texts)
     assert found["tools"] == [CALC]
-
-
-async def test_each_generation_is_counted(make_app: MakeApp, sessions: type[Sessions]) -> None:
-    app, _ = await made(make_app, wanted(a=1), "done", metrics_enable=True)
-    found = await answered(app)
     metrics = (await app.handle(Request("GET", "/metrics"))).body
     assert isinstance(metrics, bytes)
     [line] = [line for line in metrics.decode().splitlines() if line.startswith("vllm:generation_tokens_total")]
@@ -158,19 +153,13 @@ async def test_the_events_are_openais(make_app: MakeApp, sessions: type[Sessions
     assert {event["item_id"] for event in deltas} == {final["output"][2]["id"]}
 
 
-async def test_calls_of_one_turn_are_made_together(make_app: MakeApp, sessions: type[Sessions]) -> None:
-    app, engine = await made(make_app, wanted(a=1) + wanted(a=2), "done")
-    found = await answered(app)
-    assert [item["arguments"] for item in found["output"][1:3]] == ['{"a":1}', '{"a":2}']
-    assert len(engine.submitted) == 2
-
-
 async def test_functions_of_the_client_end_the_response(make_app: MakeApp, sessions: type[Sessions]) -> None:
-    app, engine = await made(make_app, wanted(a=1) + wanted("f"))
+    app, engine = await made(make_app, wanted(a=1) + wanted(a=2), wanted(a=1) + wanted("f"))
     found = await answered(app, tools=[CALC, FUNCTION])
-    assert types(found) == ["mcp_list_tools", "mcp_call", "function_call"]
-    assert found["output"][1]["output"] == "3"
-    assert len(engine.submitted) == 1
+    assert types(found) == ["mcp_list_tools", *["mcp_call"] * 3, "function_call"]
+    assert [item["arguments"] for item in found["output"][1:3]] == ['{"a":1}', '{"a":2}'], "of one turn"
+    assert found["output"][3]["output"] == "3"
+    assert len(engine.submitted) == 2
 
 
 async def test_a_next_response_knows_the_tools_and_the_results(make_app: MakeApp, sessions: type[Sessions]) -> None:
@@ -226,39 +215,32 @@ async def test_a_call_waits_for_approval(make_app: MakeApp, sessions: type[Sessi
     assert "is not in tools" in gone["error"]["message"]
 
 
-@pytest.mark.parametrize(
-    ("approval", "waits"),
-    [
-        ("always", ["add", "drop"]),
-        ("never", []),
-        ({"never": {"tool_names": ["add"]}}, ["drop"]),
-        ({"never": {"read_only": True}}, ["drop"]),
-        ({"always": {"tool_names": ["drop"]}}, ["add", "drop"]),
-    ],
-)
-async def test_which_calls_wait_for_approval(
-    make_app: MakeApp, sessions: type[Sessions], approval: Any, waits: list[str]
-) -> None:
-    app, _ = await made(make_app, wanted() + wanted("calc__drop"), "done")
-    found = await answered(app, tools=[{**CALC, "require_approval": approval}])
-    assert [item["name"] for item in found["output"] if item["type"] == "mcp_approval_request"] == waits
+APPROVALS: list[tuple[Any, list[str]]] = [
+    ("always", ["add", "drop"]),
+    ("never", []),
+    ({"never": {"tool_names": ["add"]}}, ["drop"]),
+    ({"never": {"read_only": True}}, ["drop"]),
+    ({"always": {"tool_names": ["drop"]}}, ["add", "drop"]),
+]
+ALLOWED: list[tuple[Any, str]] = [
+    (["drop"], "calc__drop,"),
+    ({"read_only": True}, "calc__add,"),
+    ({"tool_names": []}, ""),
+    (None, "calc__add,calc__drop,"),
+]
 
 
-@pytest.mark.parametrize(
-    ("allowed", "names"),
-    [
-        (["drop"], "calc__drop,"),
-        ({"read_only": True}, "calc__add,"),
-        ({"tool_names": []}, ""),
-        (None, "calc__add,calc__drop,"),
-    ],
-)
-async def test_only_allowed_tools_are_offered(
-    make_app: MakeApp, sessions: type[Sessions], allowed: Any, names: str
+async def test_which_calls_wait_for_approval_and_which_tools_are_offered(
+    make_app: MakeApp, sessions: type[Sessions]
 ) -> None:
-    app, engine = await made(make_app, "done")
-    await answered(app, tools=[{**CALC, "allowed_tools": allowed}])
-    assert engine.submitted[0][0].startswith(names + "|")
+    for approval, waits in APPROVALS:
+        app, _ = await made(make_app, wanted() + wanted("calc__drop"), "done")
+        found = await answered(app, tools=[{**CALC, "require_approval": approval}])
+        assert [item["name"] for item in found["output"] if item["type"] == "mcp_approval_request"] == waits
+    for allowed, names in ALLOWED:
+        app, engine = await made(make_app, "done")
+        await answered(app, tools=[{**CALC, "allowed_tools": allowed}])
+        assert engine.submitted[0][0].startswith(names + "|")
 
 
 async def test_more_calls_than_allowed_end_the_tools(make_app: MakeApp, sessions: type[Sessions]) -> None:
@@ -307,31 +289,29 @@ async def test_secrets_are_for_the_server_alone(make_app: MakeApp, sessions: typ
         assert not any(word in text for word in ("s3cret", "t0ken", URL))
 
 
-@pytest.mark.parametrize(
-    ("changes", "param"),
-    [
-        ({"server_label": "other"}, "server_label"),
-        ({"server_label": None}, "server_label"),
-        ({"server_label": "a b"}, "server_label"),
-        ({"server_url": "http://169.254.169.254/"}, "server_url"),
-        ({"server_url": URL + "/"}, "server_url"),
-        ({"server_url": ""}, "server_url"),
-        ({"connector_id": "connector_gmail"}, "connector_id"),
-        ({"headers": {"Host": "internal"}}, "headers"),
-        ({"headers": {"X": "a\r\nb"}}, "headers"),
-        ({"headers": {"a:b": "c"}}, "headers"),
-        ({"authorization": "a\nb"}, "headers"),
-        ({"require_approval": "maybe"}, "require_approval"),
-        ({"require_approval": {"never": 3}}, "require_approval.never"),
-        ({"allowed_tools": [3]}, "allowed_tools"),
-    ],
-)
-async def test_what_may_not_be_used_is_refused(
-    make_app: MakeApp, sessions: type[Sessions], changes: Json, param: str
-) -> None:
+REFUSED: list[tuple[Json, str]] = [
+    ({"server_label": "other"}, "server_label"),
+    ({"server_label": None}, "server_label"),
+    ({"server_label": "a b"}, "server_label"),
+    ({"server_url": "http://169.254.169.254/"}, "server_url"),
+    ({"server_url": URL + "/"}, "server_url"),
+    ({"server_url": ""}, "server_url"),
+    ({"connector_id": "connector_gmail"}, "connector_id"),
+    ({"headers": {"Host": "internal"}}, "headers"),
+    ({"headers": {"X": "a\r\nb"}}, "headers"),
+    ({"headers": {"a:b": "c"}}, "headers"),
+    ({"authorization": "a\nb"}, "headers"),
+    ({"require_approval": "maybe"}, "require_approval"),
+    ({"require_approval": {"never": 3}}, "require_approval.never"),
+    ({"allowed_tools": [3]}, "allowed_tools"),
+]
+
+
+async def test_what_may_not_be_used_is_refused(make_app: MakeApp, sessions: type[Sessions]) -> None:
     app, engine = await made(make_app)
-    error = (await answered(app, 400, tools=[{**CALC, **changes}]))["error"]
-    assert error["param"] == f"tools[0].{param}"
+    for changes, param in REFUSED:
+        error = (await answered(app, 400, tools=[{**CALC, **changes}]))["error"]
+        assert error["param"] == f"tools[0].{param}"
     assert sessions.log == engine.submitted == []
 
 

@@ -45,19 +45,15 @@ async def test_fewer_dimensions(make_pooling: MakePooling) -> None:
     assert (status, "Matryoshka" in message) == (400, True)
 
 
-async def test_long_texts_are_cut_unless_refused(make_pooling: MakePooling) -> None:
+async def test_wrong_inputs_are_refused_and_long_texts_cut_unless_refused(make_pooling: MakePooling) -> None:
     app, engine = await make_pooling()
+    for given in (5, {"a": 1}, ["a", 1], [["a"]]):
+        refusal = await error(await post(app, "/api/embed", {"model": "e", "input": given}))
+        assert refusal == (400, "input must be a string or an array of strings")
     text = "a" * 2 * engine.task.info.window
     body = await whole(await post(app, "/api/embed", {"model": "e", "input": text}))
     assert body["prompt_eval_count"] == engine.task.info.window
     assert (await error(await post(app, "/api/embed", {"model": "e", "input": text, "truncate": False})))[0] == 400
-
-
-@pytest.mark.parametrize("given", [5, {"a": 1}, ["a", 1], [["a"]]])
-async def test_wrong_inputs(make_pooling: MakePooling, given: Any) -> None:
-    app, _ = await make_pooling()
-    refusal = await error(await post(app, "/api/embed", {"model": "e", "input": given}))
-    assert refusal == (400, "input must be a string or an array of strings")
 
 
 async def test_models_of_another_task(make_pooling: MakePooling) -> None:

@@ -48,15 +48,13 @@ async def test_a_raw_prompt(make_app: MakeApp) -> None:
     assert engine.submitted[0][0] == "hi"
     assert body["response"] == "<think>a</think>b"
     assert "context" not in body
+    body = await whole(await post(app, PATH, ask(think=True, stream=False)))
+    assert (body["thinking"], body["response"]) == ("a", "b")
+    refusal = await error(await post(app, PATH, ask(template="{{ .Prompt }}")))
+    assert refusal == (400, "template is not supported; the model's chat template is used")
     for more in ({"system": "x"}, {"context": [1]}):
         refusal = await error(await post(app, PATH, ask(raw=True, **more)))
         assert refusal == (400, "raw mode does not support template, system, or context")
-
-
-async def test_thinking_is_told_apart(make_app: MakeApp) -> None:
-    app, _ = await make_app(lambda *_: say("<think>a</think>b"), **PARSING)
-    body = await whole(await post(app, PATH, ask(think=True, stream=False)))
-    assert (body["thinking"], body["response"]) == ("a", "b")
 
 
 async def test_a_model_without_a_chat_template_continues_the_prompt(
@@ -79,12 +77,6 @@ async def test_a_suffix(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> N
     [(prompt, sampling)] = engine.submitted
     assert prompt == "<|fim_prefix|>hi<|fim_suffix|>end<|fim_middle|>"
     assert set(sampling.stop_token_ids) >= {4, 5}
-
-
-async def test_a_template_is_refused(make_app: MakeApp) -> None:
-    app, _ = await make_app(say("x"))
-    refusal = await error(await post(app, PATH, ask(template="{{ .Prompt }}")))
-    assert refusal == (400, "template is not supported; the model's chat template is used")
 
 
 async def test_images(make_app: MakeApp, png: str) -> None:

@@ -60,11 +60,6 @@ def answer(
     return shown(json.loads(built.tag)["format"])
 
 
-@pytest.mark.parametrize("family", registry().tool_names)
-def test_every_tool_parser_has_a_form_to_write_calls_in(family: str) -> None:
-    assert registry().output_form(family, None).calls is not None
-
-
 CALLS = {
     'apertus': '<|tools_prefix|>[{"f": ‹json›}]<|tools_suffix|>',
     'cohere_command': (

@@ -87,13 +87,6 @@ async def test_a_schema_is_imposed_however_it_is_written(make_app: MakeApp, path
     assert found == [schema_format(**POINT, additionalProperties=False)] * len(JSON_FORMS)
 
 
-@pytest.mark.parametrize("fields", [{"response_format": {"type": "json_object"}},
-                                    {"structured_outputs": {"json_object": True}}])  # fmt: skip
-async def test_json_object_is_any_object(make_app: MakeApp, fields: dict[str, Any]) -> None:
-    found = await constraint(make_app, **fields)
-    assert found == schema_format(type="object", additionalProperties=True)
-
-
 FREE = [{}, {"grammar": ""}, {"response_format": None}, {"response_format": {"type": "text"}},
         {"structured_outputs": None},
         {"tools": [TOOL]}, {"tools": [TOOL], "tool_choice": "auto"}, {"tools": [TOOL], "tool_choice": "none"},
@@ -114,6 +107,10 @@ AS_IT_COMES = [
     ({"response_format": {"type": "const_string", "value": "a"}}, {"type": "const_string", "value": "a"}),
     ({"response_format": TAGGED}, TAGGED),
     ({"response_format": {"type": "structural_tag", "format": TAGGED}}, TAGGED),
+    ({"response_format": {"type": "sequence", "elements": [REGEX, schema_format(**POINT)]}},
+     {"type": "sequence", "elements": [REGEX, schema_format(**POINT, additionalProperties=False)]}),
+    ({"response_format": {"type": "json_object"}}, schema_format(type="object", additionalProperties=True)),
+    ({"structured_outputs": {"json_object": True}}, schema_format(type="object", additionalProperties=True)),
     ({"structured_outputs": {"structural_tag": json.dumps({"type": "structural_tag", "format": TAGGED})}}, TAGGED),
     ({"structured_outputs": {"regex": "a+"}}, REGEX),
     ({"structured_outputs": {"grammar": "root ::= a"}}, {"type": "grammar", "grammar": "root ::= a"}),
@@ -125,20 +122,13 @@ AS_IT_COMES = [
     ({"guided_grammar": 'start: "a"+'}, LARK),
     ({"structured_outputs": {"grammar": 'start: "a"+'}, "guided_grammar": 'start: "a"+'}, LARK),
     ({"structured_outputs": {"regex": "a+"}, "guided_regex": "a+", "response_format": None}, REGEX),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("path", [CHAT, TEXT])
 async def test_formats_pass_as_they_are(make_app: MakeApp, path: str) -> None:
     found = await constraints(make_app, [fields for fields, _ in AS_IT_COMES], path)
     assert found == [expected for _, expected in AS_IT_COMES]
-
-
-async def test_schemas_inside_formats_are_closed(make_app: MakeApp) -> None:
-    inner = {"type": "sequence", "elements": [{"type": "const_string", "value": "="}, schema_format(**POINT)]}
-    found = await constraint(make_app, response_format=inner)
-    assert found["elements"][0] == inner["elements"][0]
-    assert found["elements"][1] == schema_format(**POINT, additionalProperties=False)
 
 
 async def test_vllms_older_structural_tag_becomes_triggered_tags(make_app: MakeApp) -> None:
@@ -170,45 +160,28 @@ async def test_a_response_format_that_cannot_be_imposed_is_dropped_with_a_warnin
 
 
 NO_SCHEMA = {"type": "object", "properties": {"a": {"type": "objct"}}}
-ENDLESS = {"type": "object", "properties": {"next": {"$ref": "#"}}, "required": ["next"]}
+NO_SCHEMAS: list[tuple[str, Any]] = [
+    ("response_format", schema_format(name="x", schema=NO_SCHEMA)),
+    ("response_format", {"type": "json_object", "schema": NO_SCHEMA}),
+    ("response_format", {"type": "sequence", "elements": [schema_format(**NO_SCHEMA)]}),
+    ("structured_outputs", {"json": NO_SCHEMA}),
+    ("guided_json", NO_SCHEMA),
+    ("json_schema", NO_SCHEMA),
+    ("tools", [{"type": "function", "function": {"name": "f", "parameters": NO_SCHEMA, "strict": True}}]),
+]
 
 
-@pytest.mark.parametrize(
-    ("param", "fields"),
-    [
-        ("response_format", {"response_format": schema_format(name="x", schema=NO_SCHEMA)}),
-        ("response_format", {"response_format": {"type": "json_object", "schema": NO_SCHEMA}}),
-        ("response_format", {"response_format": {"type": "sequence", "elements": [schema_format(**NO_SCHEMA)]}}),
-        ("structured_outputs", {"structured_outputs": {"json": NO_SCHEMA}}),
-        ("guided_json", {"guided_json": NO_SCHEMA}),
-        ("json_schema", {"json_schema": NO_SCHEMA}),
-        (
-            "tools",
-            {"tools": [{"type": "function", "function": {"name": "f", "parameters": NO_SCHEMA, "strict": True}}]},
-        ),
-    ],
-)
-async def test_a_schema_that_is_none_is_refused_with_its_place(
-    make_app: MakeApp, param: str, fields: dict[str, Any]
-) -> None:
-    app, _ = await make_app(say("x"))
-    found = await error(await ask(app, **fields))
-    assert (found["param"], found["code"]) == (param, "grammar_invalid")
-    assert "'objct' at #/properties/a/type is not a type" in found["message"]
-
-
-async def test_a_schema_without_a_value_that_ends_is_refused(make_app: MakeApp) -> None:
-    app, _ = await make_app(say("x"))
-    found = await error(await ask(app, response_format=schema_format(name="x", schema=ENDLESS)))
-    assert "no finite value satisfies" in found["message"]
-
-
-async def test_schemas_of_tools_that_are_not_strict_are_loosened(make_app: MakeApp) -> None:
-    app, _ = await make_app(say("x"))
-    tool = {"type": "function", "function": {"name": "f", "parameters": NO_SCHEMA}}
-    assert (await ask(app, tools=[tool])).status == 200
-    strict = {"type": "function", "function": {**tool["function"], "strict": True}}
-    assert (await post(app, "/v3/chat/completions", {"model": "m", "messages": HELLO, "tools": [strict]})).status == 200
+async def test_a_schema_that_is_none_is_refused_with_its_place(make_app: MakeApp) -> None:
+    app, _ = await make_app(lambda *_: say("x"))
+    for param, value in NO_SCHEMAS:
+        found = await error(await ask(app, **{param: value}))
+        assert (found["param"], found["code"]) == (param, "grammar_invalid")
+        assert "'objct' at #/properties/a/type is not a type" in found["message"]
+    _, strict = NO_SCHEMAS[-1]
+    loose = {"type": "function", "function": {"name": "f", "parameters": NO_SCHEMA}}
+    assert (await ask(app, tools=[loose])).status == 200
+    body = {"model": "m", "messages": HELLO, "tools": strict}
+    assert (await post(app, "/v3/chat/completions", body)).status == 200, "OVMS ignores what is strict"
 
 
 EXPECTED = r"""299 lean_ovms "response_format was not enforced: a 'quote'\r\nX-Evil: 1 \u017e" """.strip()
@@ -252,35 +225,25 @@ async def test_strict_response_format_counts_keywords_that_are_not_imposed(make_
     assert engine.constraints != [""]
 
 
-async def test_what_is_too_complex_is_always_an_error(make_app: MakeApp) -> None:
-    app, engine = await make_app(say("x"))
-    engine.bad_grammar = GrammarTooComplex("much")
-    found = await error(await ask(app, response_format={"type": "regex", "pattern": "a"}))
-    assert (found["code"], found["param"]) == ("grammar_too_complex", "response_format")
+DEEP: Any = {}
+for _ in range(100):
+    DEEP = {"items": DEEP}
+IMPOSSIBLE: list[tuple[dict[str, Any], GrammarInvalid | GrammarTooComplex | None, str, str]] = [
+    ({"response_format": REGEX}, GrammarTooComplex("much"), "grammar_too_complex", "response_format"),
+    ({"response_format": schema_format(name="x", schema=DEEP)}, None, "grammar_too_complex", "response_format"),
+    ({"response_format": schema_format(enum=["y" * 1000])}, None, "grammar_too_complex", "response_format"),
+    ({"guided_regex": "("}, GrammarInvalid("no"), "grammar_invalid", "guided_regex"),
+    ({"tools": [TOOL], "tool_choice": "required"}, GrammarTooComplex("much"), "grammar_too_complex", "tool_choice"),
+]
 
 
-async def test_a_schema_beyond_the_size_limit_is_an_error(make_app: MakeApp) -> None:
-    app, engine = await make_app(say("x"), grammar_max_bytes=1000)
-    form = schema_format(name="x", schema={"enum": ["y" * 1000]})
-    assert (await error(await ask(app, response_format=form)))["code"] == "grammar_too_complex"
-    assert engine.submitted == []
-
-
-async def test_a_schema_nested_without_end_is_an_error(make_app: MakeApp) -> None:
-    schema: Any = {}
-    for _ in range(100):
-        schema = {"items": schema}
-    app, _ = await make_app(say("x"))
-    found = await error(await ask(app, response_format=schema_format(name="x", schema=schema)))
-    assert found["code"] == "grammar_too_complex"
-
-
-async def test_vllms_fields_are_errors_when_they_cannot_be_imposed(make_app: MakeApp) -> None:
-    app, engine = await make_app(say("x"))
-    engine.bad_grammar = GrammarInvalid("no")
-    found = await error(await ask(app, guided_regex="("))
-    assert (found["code"], found["param"]) == ("grammar_invalid", "guided_regex")
-    assert engine.submitted == []
+async def test_what_is_too_complex_and_what_must_be_imposed_are_errors(make_app: MakeApp) -> None:
+    app, engine = await make_app(say("x"), tool_parser="hermes3", grammar_max_bytes=1000)
+    for fields, reason, code, param in IMPOSSIBLE:
+        engine.bad_grammar = reason
+        found = await error(await ask(app, **fields))
+        assert (found["code"], found["param"]) == (code, param)
+        assert engine.submitted == []
 
 
 WRONG = [
@@ -299,7 +262,11 @@ WRONG = [
     ({"grammar": "root ::= (", "json_schema": {}}, "grammar"),
     ({"guided_json": {}, "guided_regex": "a"}, "guided_regex"),
     ({"response_format": {"type": "json_object"}, "guided_json": {}}, "guided_json"),
-]
+    *(({"tools": [TOOL], "tool_choice": {"type": "allowed_tools", "allowed_tools": allowed}}, "tool_choice")
+      for allowed in ({}, {"mode": "none", "tools": []}, {"mode": "auto", "tools": []},
+                      {"mode": "auto", "tools": [{"type": "function"}]},
+                      {"mode": "auto", "tools": [{"type": "function", "function": {"name": "nope"}}]})),
+]  # fmt: skip
 
 
 async def test_wrong_fields_are_named(make_app: MakeApp) -> None:
@@ -315,49 +282,27 @@ def named(form: dict[str, Any]) -> list[str]:
     return re.findall(r'"name": "(\w+)"', "".join(call["begin"] for call in form.get("tags", [form])))
 
 
-async def test_required_forces_a_call(make_app: MakeApp) -> None:
-    found = await constraint(make_app, tools=[TOOL, OTHER], tool_choice="required")
-    assert named(found) == ["f", "g"]
-    assert (found["at_least_one"], found["most"]) == (True, 32)
+def chosen(mode: str, *tools: Any) -> dict[str, Any]:
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [*tools]}}
 
 
-@pytest.mark.parametrize("choice", [{"type": "function", "function": {"name": "g"}}, {"type": "function", "name": "g"}])
-async def test_a_named_function_is_forced_once(make_app: MakeApp, choice: dict[str, Any]) -> None:
-    found = await constraint(make_app, tools=[TOOL, OTHER], tool_choice=choice)
-    assert named(found) == ["g"]
-    assert found["type"] == "tag"
-
-
-@pytest.mark.parametrize("mode", ["auto", "required"])
-async def test_allowed_tools_leave_only_those(make_app: MakeApp, mode: str) -> None:
-    listed = [{"type": "function", "function": {"name": "g"}}]
-    choice = {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": listed}}
-    found = await constraint(make_app, tools=[TOOL, OTHER], tool_choice=choice)
-    if mode == "auto":
-        assert found is None
-    else:
-        assert named(found) == ["g"]
-
-
-BAD_ALLOWED = [
-    {},
-    {"mode": "none", "tools": []},
-    {"mode": "auto", "tools": [{"type": "function", "function": {"name": "nope"}}]},
-    {"mode": "auto", "tools": []},
-    {"mode": "auto", "tools": [{"type": "function"}]},
+NAMED_G: Any = {"type": "function", "function": {"name": "g"}}
+CHOICES: list[tuple[Any, list[str], str]] = [
+    ("required", ["f", "g"], "tags_with_separator"),
+    (NAMED_G, ["g"], "tag"),
+    ({"type": "function", "name": "g"}, ["g"], "tag"),
+    (chosen("required", NAMED_G), ["g"], "tags_with_separator"),
 ]
 
 
-@pytest.mark.parametrize("allowed", BAD_ALLOWED)
-async def test_allowed_tools_that_make_no_sense_are_refused(make_app: MakeApp, allowed: dict[str, Any]) -> None:
-    app, _ = await make_app(say("x"))
-    choice = {"type": "allowed_tools", "allowed_tools": allowed}
-    assert (await error(await ask(app, tools=[TOOL], tool_choice=choice)))["param"] == "tool_choice"
-
-
-async def test_parallel_tool_calls_false_allows_one_call_only(make_app: MakeApp) -> None:
-    found = await constraint(make_app, tools=[TOOL], tool_choice="required", parallel_tool_calls=False)
-    assert found["type"] == "tag"
+async def test_a_choice_forces_calls_of_its_tools(make_app: MakeApp) -> None:
+    both = {"tools": [TOOL, OTHER], "response_format": {"type": "json_object"}}
+    found = await constraints(make_app, [{**both, "tool_choice": choice} for choice, _, _ in CHOICES])
+    assert [(named(form), form["type"]) for form in found] == [(names, kind) for _, names, kind in CHOICES]
+    assert (found[0]["at_least_one"], found[0]["most"]) == (True, 32)
+    assert await constraint(make_app, tools=[TOOL, OTHER], tool_choice=chosen("auto", NAMED_G)) is None
+    one = await constraint(make_app, tools=[TOOL], tool_choice="required", parallel_tool_calls=False)
+    assert one["type"] == "tag"
 
 
 TWO_CALLS = (
@@ -403,48 +348,32 @@ async def test_a_call_or_an_answer_in_the_format_when_both_are_asked_for(make_ap
     assert found["elements"][1] == REGEX
 
 
-async def test_a_forced_call_wins_over_a_format(make_app: MakeApp) -> None:
-    found = await constraint(make_app, tools=[TOOL], tool_choice="required", response_format={"type": "json_object"})
-    assert named(found) == ["f"]
+FORMS: list[tuple[str, Any]] = [
+    ("structured_outputs", {"regex": "a"}),
+    ("guided_choice", ["a"]),
+    ("json_schema", {}),
+    ("grammar", 'root ::= "a"'),
+]
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"structured_outputs": {"regex": "a"}},
-        {"guided_choice": ["a"]},
-        {"json_schema": {}},
-        {"grammar": 'root ::= "a"'},
-    ],
-)
-@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "f"}}])
-async def test_a_grammar_of_the_answer_is_refused_where_a_call_is_required(
-    make_app: MakeApp, fields: dict[str, Any], choice: Any
-) -> None:
+async def test_a_grammar_of_the_answer_is_refused_where_a_call_is_required(make_app: MakeApp) -> None:
     app, engine = await make_app(say("x"), tool_parser="hermes3")
-    (name,) = fields
-    assert (await error(await ask(app, tools=[TOOL], tool_choice=choice, **fields)))["param"] == name
-    assert engine.submitted == []
+    for choice in ("required", {"type": "function", "function": {"name": "f"}}):
+        for name, value in FORMS:
+            found = await error(await ask(app, tools=[TOOL], tool_choice=choice, **{name: value}))
+            assert (found["param"], engine.submitted) == (name, [])
 
 
 @pytest.mark.parametrize("without", [{"tool_parser": "none"}, {"without": "model_families"}])
-@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "f"}}])
-async def test_a_model_whose_calls_are_not_read_cannot_be_forced(
-    make_app: MakeApp, choice: Any, without: dict[str, Any]
-) -> None:
-    app, engine = await make_app(say("x"), **without)
-    found = await error(await ask(app, tools=[TOOL], tool_choice=choice))
-    assert (found["param"], "--tool_parser none" in found["message"]) == ("tool_choice", "tool_parser" in without)
-    assert found["message"].startswith("tool_choice requires a call, but no tool parser is set for this model")
-    assert engine.submitted == []
-
-
-@pytest.mark.parametrize("without", [{"tool_parser": "none"}, {"without": "model_families"}])
-async def test_calls_that_are_not_read_are_text(make_app: MakeApp, without: dict[str, Any]) -> None:
+async def test_a_model_whose_calls_are_not_read_cannot_be_forced(make_app: MakeApp, without: dict[str, Any]) -> None:
     text = '<tool_call>{"name": "f", "arguments": {}}</tool_call>'
-    app, _ = await make_app(say(text), **without)
-    body = await whole(await ask(app, tools=[TOOL]))
-    assert text in str(body)
+    app, engine = await make_app(say(text), **without)
+    for choice in ("required", {"type": "function", "function": {"name": "f"}}):
+        found = await error(await ask(app, tools=[TOOL], tool_choice=choice))
+        assert (found["param"], "--tool_parser none" in found["message"]) == ("tool_choice", "tool_parser" in without)
+        assert found["message"].startswith("tool_choice requires a call, but no tool parser is set for this model")
+    assert engine.submitted == []
+    assert text in str(await whole(await ask(app, tools=[TOOL])))
 
 
 async def test_a_request_that_turns_its_parser_off_is_told_so(make_app: MakeApp) -> None:
@@ -455,13 +384,6 @@ async def test_a_request_that_turns_its_parser_off_is_told_so(make_app: MakeApp)
         '299 lean_ovms "tool calls are not enforced: skip_special_tokens is false, so reasoning and tool calls are '
         'not parsed"'
     ]
-
-
-async def test_schemas_of_tools_that_are_too_much_are_loosened_before_the_call_is_given_up(make_app: MakeApp) -> None:
-    app, engine = await make_app(say("x"), tool_parser="hermes3")
-    engine.bad_grammar = GrammarTooComplex("much")
-    found = await error(await ask(app, tools=[TOOL], tool_choice="required"))
-    assert (found["code"], found["param"]) == ("grammar_too_complex", "tool_choice")
 
 
 async def test_what_is_not_imposed_is_counted(make_app: MakeApp) -> None:

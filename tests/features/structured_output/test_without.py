@@ -32,13 +32,21 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"tools": [TOOL, OTHER], "tool_choice": NAMED}, "tool_choice", CALL),
     ({"tools": [STRICT]}, "tools", f"a strict tool {ASKED}"),
 ]
+HELLO: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
+OLLAMAS: list[tuple[str, dict[str, Any]]] = [("/api/chat", HELLO), ("/api/generate", {"prompt": "hi"})]
 
 
-async def test_what_asks_for_a_form_is_refused(make_app: MakeApp) -> None:
+async def test_what_asks_for_a_form_is_refused_by_the_name_of_each_api(make_app: MakeApp) -> None:
     app, engine = await make_app(say("x"), **WITHOUT)
     for fields, param, message in REFUSED:
         found = await error(await ask(app, **fields))
         assert (found["param"], found["message"]) == (param, message)
+    form = {"type": "json_schema", "name": "p", "schema": SCHEMA}
+    found = await error(await post(app, "/v1/responses", {"model": "m", "input": "hi", "text": {"format": form}}))
+    assert (found["param"], found["message"]) == ("text.format", f"text.format {ASKED}")
+    for path, prompt in OLLAMAS:
+        response = await post(app, path, {"model": "m", "format": SCHEMA, **prompt})
+        assert (response.status, json.loads(response.body)) == (400, {"error": f"format {ASKED}"})
     assert engine.constraints == []
 
 
@@ -55,23 +63,6 @@ FREE: list[dict[str, Any]] = [
 async def test_what_asks_for_none_is_answered(make_app: MakeApp, parser: str) -> None:
     options = {"without": "structured_output", "tool_parser": parser}
     assert await constraints(make_app, FREE, **options) == [None] * len(FREE)
-
-
-async def test_the_responses_api_names_its_own_field(make_app: MakeApp) -> None:
-    app, _ = await make_app(say("x"), **WITHOUT)
-    form = {"type": "json_schema", "name": "p", "schema": SCHEMA}
-    found = await error(await post(app, "/v1/responses", {"model": "m", "input": "hi", "text": {"format": form}}))
-    assert (found["param"], found["message"]) == ("text.format", f"text.format {ASKED}")
-
-
-async def test_ollamas_api_names_its_own_field(make_app: MakeApp) -> None:
-    app, _ = await make_app(say("x"), **WITHOUT)
-    for path, prompt in (
-        ("/api/chat", {"messages": [{"role": "user", "content": "hi"}]}),
-        ("/api/generate", {"prompt": "hi"}),
-    ):
-        response = await post(app, path, {"model": "m", "format": SCHEMA, **prompt})
-        assert (response.status, json.loads(response.body)) == (400, {"error": f"format {ASKED}"})
 
 
 async def test_the_grammar_of_a_custom_tool_is_shown_to_the_model(make_app: MakeApp) -> None:

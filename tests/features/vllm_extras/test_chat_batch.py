@@ -38,11 +38,6 @@ async def test_ids_and_log_probabilities_are_in_the_choices(make_app: MakeApp) -
     assert "timings" in body
 
 
-async def test_metrics_are_of_one_generation_so_a_batch_has_none(make_app: MakeApp) -> None:
-    app, _ = await make_app(repeat, enable_per_request_metrics=True)
-    assert "metrics" not in await whole(await post(app, PATH, {"messages": TWO}))
-
-
 WHAT_IS_REFUSED: list[tuple[Any, ...]] = [
     ({"messages": None}, "messages"),
     ({"messages": []}, "messages"),

@@ -25,39 +25,21 @@ async def test_ids_in_and_ids_out(make_app: MakeApp) -> None:
     assert (prompt, sampling.max_tokens, engine.origins[0][2]) == ([1, 2, 3], 7, 4)
 
 
-async def test_without_max_tokens_as_many_as_fit(make_app: MakeApp) -> None:
-    app, engine = await make_app(say("a"))
-    body = await whole(await post(app, PATH, {"token_ids": [1], "sampling_params": {}}))
-    assert body["request_id"].startswith("generate-tokens-")
-    assert engine.submitted[0][1].max_tokens is None
-
-
 async def test_a_stream_has_the_new_ids_in_each_chunk(make_app: MakeApp) -> None:
-    app, _ = await make_app(say("ab", "c", reason="length"))
+    app, engine = await make_app(lambda *_: say("ab", "\u00e9", reason="length"))
     fields = {"token_ids": [1], "sampling_params": {}, "stream": True, "stream_options": {"include_usage": True}}
     *chunks, last, done = await events(await post(app, PATH, fields))
     assert done == "[DONE]"
-    assert [token for chunk in chunks for token in chunk["choices"][0]["token_ids"]] == list(b"abc")
+    assert chunks[0]["request_id"].startswith("generate-tokens-")
+    assert engine.submitted[0][1].max_tokens is None, "as many as fit"
+    assert [token for chunk in chunks for token in chunk["choices"][0]["token_ids"]] == [*b"ab", 0xC3, 0xA9]
     assert [chunk["choices"][0]["finish_reason"] for chunk in chunks] == [None, "length"]
     assert all(chunk["usage"] is None for chunk in chunks)
     assert last["choices"] == []
-    assert last["usage"]["total_tokens"] == 4
+    assert last["usage"]["total_tokens"] == 5
     assert len({chunk["request_id"] for chunk in (*chunks, last)}) == 1
-
-
-async def test_a_part_of_a_character_is_sent_at_once(make_app: MakeApp) -> None:
-    app, _ = await make_app(say("\u00e9"))  # two tokens, in one step
-    fields = {"token_ids": [1], "sampling_params": {}, "stream": True}
-    *chunks, _ = await events(await post(app, PATH, fields))
-    assert [token for chunk in chunks for token in chunk["choices"][0]["token_ids"]] == [0xC3, 0xA9, EOS]
-
-
-async def test_counts_come_with_each_chunk_if_wanted(make_app: MakeApp) -> None:
-    app, _ = await make_app(say("a", "b"))
-    options = {"continuous_usage_stats": True}
-    fields = {"token_ids": [1], "sampling_params": {}, "stream": True, "stream_options": options}
-    *chunks, _ = await events(await post(app, PATH, fields))
-    assert [chunk["usage"]["completion_tokens"] for chunk in chunks] == [1, 3, 3]
+    *chunks, _ = await events(await post(app, PATH, fields | {"stream_options": {"continuous_usage_stats": True}}))
+    assert [chunk["usage"]["completion_tokens"] for chunk in chunks] == [2, 4, 4]
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -53,44 +53,33 @@ async def test_prompts_are_joined_as_ids(make_app: MakeApp) -> None:
     assert len(engine.submitted[-1][0]) == engine.info.context_length - 1
 
 
-@pytest.mark.parametrize(
-    ("fields", "message", "param"),
-    [
-        ({"items": []}, "items must contain at least one item.", "items"),
-        (
-            {"items": ["x"] * 129},
-            "items has 129 entries, more than this server's limit of 128 (--max_prompts)",
-            "items",
-        ),
-        ({"items": ["x", 5]}, "items[1] must be a string or an array of token ids", "items[1]"),
-        ({"items": [[-1]]}, "items[0][0] is not a token id", "items[0]"),
-        ({"items": None}, "items is missing", "items"),
-        ({"query": None}, "query must be a string or an array of token ids", "query"),
-        ({"query": [], "items": [[1], []]}, "query and items[1] are empty", "items[1]"),
-        ({"label_token_ids": []}, "label_token_ids must contain at least one token ID.", "label_token_ids"),
-        ({"label_token_ids": None}, "label_token_ids is missing", "label_token_ids"),
-        ({"label_token_ids": [1] * 129}, "label_token_ids must have no more than 128 token ids", "label_token_ids"),
-        (
-            {"label_token_ids": [1, 257]},
-            "label_token_id 257 is out of vocabulary range [0, 257). Please provide valid token IDs.",
-            "label_token_ids",
-        ),
-    ],
-)
-async def test_what_is_wrong_is_said(make_app: MakeApp, fields: dict[str, Any], message: str, param: str) -> None:
+OUTSIDE = "label_token_id 257 is out of vocabulary range [0, 257). Please provide valid token IDs."
+WRONG: list[tuple[dict[str, Any], str, str]] = [
+    ({"items": []}, "items must contain at least one item.", "items"),
+    ({"items": ["x"] * 129}, "items has 129 entries, more than this server's limit of 128 (--max_prompts)", "items"),
+    ({"items": ["x", 5]}, "items[1] must be a string or an array of token ids", "items[1]"),
+    ({"items": [[-1]]}, "items[0][0] is not a token id", "items[0]"),
+    ({"items": None}, "items is missing", "items"),
+    ({"query": None}, "query must be a string or an array of token ids", "query"),
+    ({"query": [], "items": [[1], []]}, "query and items[1] are empty", "items[1]"),
+    ({"label_token_ids": []}, "label_token_ids must contain at least one token ID.", "label_token_ids"),
+    ({"label_token_ids": None}, "label_token_ids is missing", "label_token_ids"),
+    ({"label_token_ids": [1] * 129}, "label_token_ids must have no more than 128 token ids", "label_token_ids"),
+    ({"label_token_ids": [1, 257]}, OUTSIDE, "label_token_ids"),
+]
+
+
+async def test_what_is_wrong_is_said(make_app: MakeApp) -> None:
     app, engine = await make_app(capable=True)
-    response = await post(app, PATH, ask(**fields))
-    error = (await whole(response))["error"]
-    assert (response.status, error["message"], error["param"]) == (400, message, param)
+    for fields, message, param in WRONG:
+        response = await post(app, PATH, ask(**fields))
+        error = (await whole(response))["error"]
+        assert (response.status, error["message"], error["param"]) == (400, message, param)
     assert engine.submitted == []
-
-
-async def test_an_engine_that_does_not_know_them_says_so(make_app: MakeApp) -> None:
-    app, _ = await make_app()
+    app, _ = await make_app()  # an engine that does not know them
     response = await post(app, PATH, ask())
     error = (await whole(response))["error"]
-    assert (response.status, error["code"]) == (400, "not_supported")
-    assert "--pipeline_type PAGED" in error["message"]
+    assert (response.status, error["code"], "--pipeline_type PAGED" in error["message"]) == (400, "not_supported", True)
 
 
 async def test_one_refusal_closes_the_others(make_app: MakeApp) -> None:
