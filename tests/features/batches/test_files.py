@@ -10,7 +10,7 @@ import pytest
 from lean_ovms.features.batches import storage
 from lean_ovms.types import Request
 from tests.api.conftest import MakeApp
-from tests.features.batches.conftest import HELLO, Client, MakeClient, jsonl, line
+from tests.features.batches.conftest import HELLO, Client, MakeClient
 from tests.forms import form_request
 
 
@@ -81,17 +81,6 @@ async def test_files_expire(make_client: MakeClient, monkeypatch: pytest.MonkeyP
     assert [one["id"] for one in (await client.call("GET", "/v1/files"))["data"]] == [batch["id"]]
     await client.upload(b"y")
     assert not (tmp_path / "files" / f"{short['id']}.data").exists()
-
-
-async def test_the_input_of_a_batch_that_runs_stays(make_client: MakeClient) -> None:
-    client, _ = await make_client(lambda *_: [])
-    file = await client.upload(jsonl(line("a")))
-    batch = await client.create(file["id"])
-    refused = await client.call("DELETE", f"/v1/files/{file['id']}", status=400)
-    assert batch["id"] in refused["error"]["message"]
-    await client.call("POST", f"/v1/batches/{batch['id']}/cancel")
-    await client.finished(batch)
-    await client.call("DELETE", f"/v1/files/{file['id']}")
 
 
 async def test_without_a_directory_there_are_none(make_app: MakeApp) -> None:

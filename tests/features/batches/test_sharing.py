@@ -51,6 +51,9 @@ async def test_a_key_at_its_limit_delays_no_other_keys_batch(
     for _ in range(9):  # whatever the limit is, a batch's own client may retrieve and cancel it
         found = await alice.call("GET", f"/v1/batches/{large['id']}")
     assert found["status"] == "in_progress"
+    alice.headers = ALICE
+    refused = await alice.call("DELETE", f"/v1/files/{file['id']}", status=400)  # the input of a batch that runs stays
+    assert large["id"] in refused["error"]["message"]
     await alice.call("POST", f"/v1/batches/{large['id']}/cancel")
     assert (await alice.finished(large))["status"] == "cancelled"
     await alice.call("DELETE", f"/v1/files/{file['id']}")

@@ -23,8 +23,12 @@ def tag_of(family):
     return build(OutputConstraint(tool_calls="required"), context).tag
 
 
+ALIKE = {"deepseek_v4", "deepseek_v41", "dots", "hy_v4", "seed_oss"}
+"""Families whose forms differ from those of another one only in the names of their tags."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", sorted({*FAMILIES} - ALIKE))
 def test_a_value_that_may_be_written_is_read_as_it_is(library, family):
     tag, reader = tag_of(family), syntax(family)
     assert fits(library, tag, written(family, "a", "b"))

@@ -2,7 +2,6 @@
 
 import json
 import random
-import re
 import time
 from types import SimpleNamespace
 
@@ -232,7 +231,7 @@ def constraint(form):
     return build(OutputConstraint(format=form), context(None, None)).tag
 
 
-@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("seed", range(8))
 def test_whatever_is_generated_fits_the_schema(library, seed):
     import jsonschema
 
@@ -242,32 +241,21 @@ def test_whatever_is_generated_fits_the_schema(library, seed):
         jsonschema.validate(json.loads(text, strict=strict), PERSON)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_any_object_is_json(library, seed):
     form = constraint({"type": "json_schema", "json_schema": {"type": "object"}})
     text = written(library, form, seed)
     assert text is None or isinstance(json.loads(text, strict=isinstance(library, Guidance)), dict)
 
 
-def test_nested_values_fit_to_a_depth(library):
-    form = constraint({"type": "json_schema", "json_schema": {"type": "object"}})
-    deep = '{"a":' * 15 + "1" + "}" * 15
-    assert fits(library, form, deep)
-    assert not fits(library, form, deep[:-1])
-
-
-@pytest.mark.parametrize("schema", [{}, {"type": ["object", "array"]}, {"minLength": 2, "minimum": 3, "minItems": 1}])
+@pytest.mark.parametrize(
+    "schema", [{}, {"type": "object"}, {"type": ["object", "array"]}, {"minLength": 2, "minimum": 3, "minItems": 1}]
+)
 def test_any_value_of_whatever_type(library, schema):
     form = constraint({"type": "json_schema", "json_schema": schema})
-    deep = '[{"a":' * 3 + '[12,"bcd"]' + "}]" * 3
+    deep = ('[{"a":' * 3 + '[12,"bcd"]' + "}]" * 3) if schema != {"type": "object"} else '{"a":' * 15 + "1" + "}" * 15
     assert fits(library, form, deep)
     assert not fits(library, form, deep[:-1])
-
-
-def test_a_pattern_is_matched_whole(library):
-    form = constraint({"type": "regex", "pattern": "[a-z]{3}-\\d{4}"})
-    for seed in range(5):
-        assert re.fullmatch(r"[a-z]{3}-\d{4}", written(library, form, seed))
 
 
 NOTICES = [
@@ -361,12 +349,9 @@ def test_a_stop_of_the_request_may_end_where_the_grammar_may(library):
     assert not matcher.consume(tokens("a")[0])
     assert {stop, EOS, 0} <= allowed(matcher)
     assert matcher.consume(stop)
-
-
-def test_when_nothing_may_follow_only_the_end_is_allowed(library):
     matcher = begin(library, grammar('root ::= "a"'))
     matcher.consume(tokens("a")[0])
-    assert allowed(matcher) == {EOS, 0}
+    assert allowed(matcher) == {EOS, 0}, "where nothing else may follow"
 
 
 def test_a_fork_goes_its_own_way(library):
@@ -444,15 +429,8 @@ def test_what_would_take_long_is_refused_at_once(guidance, source):
         guidance.check(grammar(source), GrammarBounds())
 
 
-def test_a_state_that_is_too_complex_leaves_no_token(guidance):
-    matcher = guidance.matcher(grammar('root ::= "a"'), frozenset({EOS}))
-    matcher.state.consume_token(tokens("b")[0])  # not allowed by the mask, so the state becomes invalid
-    with pytest.raises(NoToken):
-        matcher.apply(np.zeros(WIDTH, np.float32))
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(("least", "most"), [(0, 101), (99, 201), (150, 200), (3, None), (3000, 3001)])
+@pytest.mark.parametrize(("least", "most"), [(0, 101), (99, 201), (3, None), (1000, 1001)])
 def test_a_string_has_as_many_characters_as_its_schema_allows(guidance, least, most):
     library = guidance
     schema = {"type": "string", "minLength": least} | ({} if most is None else {"maxLength": most})

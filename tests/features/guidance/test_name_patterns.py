@@ -16,8 +16,10 @@ INT = {"type": "integer"}
 TEN = {"type": "integer", "minimum": 10, "maximum": 99}
 K = {"k": INT}
 AT_K = {"^k$": TEN}
+DECLARED = {"properties": K, "required": ["k"], "patternProperties": AT_K}
+OBJECT = {"type": "object", **DECLARED}
 SCHEMAS = {
-    "the declared name": {"properties": K, "required": ["k"], "patternProperties": AT_K},
+    "the declared name": DECLARED,
     "optional": {"properties": {**K, "n": {"type": "null"}}, "patternProperties": AT_K},
     "several names": {"properties": {"k": INT, "v": INT}, "required": ["k"], "patternProperties": {"^(k|v)$": TEN}},
     "several patterns": {
@@ -28,37 +30,16 @@ SCHEMAS = {
     "without a schema": {"properties": {"k": {}}, "required": ["k"], "patternProperties": AT_K},
     "others, too": {"properties": K, "required": ["k"], "patternProperties": {"^k[0-9]?$": TEN}},
     "one of each": {"properties": K, "required": ["k"], "patternProperties": {**AT_K, "^v$": {"type": "boolean"}}},
-    "additional": {
-        "properties": K,
-        "required": ["k"],
-        "patternProperties": AT_K,
-        "additionalProperties": {"type": "boolean"},
-    },
-    "nested": {
-        "properties": {"o": {"type": "object", "properties": K, "required": ["k"], "patternProperties": AT_K}},
-        "required": ["o"],
-    },
+    "additional": {**DECLARED, "additionalProperties": {"type": "boolean"}},
+    "nested": {"properties": {"o": OBJECT}, "required": ["o"]},
     "in a list": {
-        "properties": {
-            "l": {
-                "type": "array",
-                "minItems": 1,
-                "maxItems": 2,
-                "items": {"type": "object", "properties": K, "required": ["k"], "patternProperties": AT_K},
-            }
-        },
+        "properties": {"l": {"type": "array", "minItems": 1, "maxItems": 2, "items": OBJECT}},
         "required": ["l"],
     },
-    "defined": {
-        "properties": {"o": {"$ref": "#/$defs/o"}},
-        "required": ["o"],
-        "$defs": {"o": {"type": "object", "properties": K, "required": ["k"], "patternProperties": AT_K}},
-    },
+    "defined": {"properties": {"o": {"$ref": "#/$defs/o"}}, "required": ["o"], "$defs": {"o": OBJECT}},
     "all of": {"allOf": [{"properties": K, "required": ["k"]}, {"patternProperties": AT_K}]},
-    "all of, in each": {
-        "allOf": [{"properties": K, "required": ["k"], "patternProperties": AT_K}, {"properties": {"n": INT}}]
-    },
-    "any of": {"anyOf": [{"type": "object", "properties": K, "required": ["k"], "patternProperties": AT_K}]},
+    "all of, in each": {"allOf": [DECLARED, {"properties": {"n": INT}}]},
+    "any of": {"anyOf": [OBJECT]},
     "not at all": {"properties": K, "required": ["k"], "patternProperties": {"^x$": False}},
     "required only": {"required": ["k"], "patternProperties": AT_K},
     "quoted": {"properties": {'k"ä\n': INT}, "required": ['k"ä\n'], "patternProperties": {'^k"ä\\n$': TEN}},

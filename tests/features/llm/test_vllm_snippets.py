@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-import lean_ovms
 from lean_ovms import LLM, AsyncLLM, BeamSearchParams, EngineArgs, LoRARequest, SamplingParams, StructuredOutputsParams
 from lean_ovms.cli.keywords import of_keywords
 from lean_ovms.config import DEMO_MODEL
@@ -41,28 +40,6 @@ def test_a_script_reads_the_options_of_a_model_from_its_command_line() -> None:
     }  # fmt: skip
     config = of_keywords(**{**given, "model": str(DEMO_MODEL), "runner": "generate"})
     assert (config.max_model_len, config.model_name) == (99, "m")
-
-
-def test_the_package_has_vllms_names() -> None:
-    for name in lean_ovms.__all__:
-        assert getattr(lean_ovms, name) is not None
-
-
-@pytest.mark.parametrize(
-    ("given", "field"),
-    [
-        ({"json": {"type": "object"}}, {"json": {"type": "object"}}),
-        ({"json": '{"type": "object"}'}, {"json": '{"type": "object"}'}),
-        ({"regex": "a+"}, {"regex": "a+"}),
-        ({"choice": ["yes", "no"]}, {"choice": ["yes", "no"]}),
-        ({"grammar": 'start: "a"'}, {"grammar": 'start: "a"'}),
-        ({"json_object": True}, {"json_object": True}),
-        ({"structural_tag": "{}"}, {"structural_tag": "{}"}),
-    ],
-)
-def test_structured_outputs_are_the_field_of_a_request(given: dict[str, Any], field: dict[str, Any]) -> None:
-    params = SamplingParams(structured_outputs=StructuredOutputsParams(**given))
-    assert params == SamplingParams(structured_outputs=field)
 
 
 def test_structured_outputs_have_one_constraint() -> None:

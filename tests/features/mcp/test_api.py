@@ -6,13 +6,18 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx2
 import mcp
+import openai
 import pytest
 
 from lean_ovms.features.mcp import sessions
 from lean_ovms.types import Json
 from tests.api.conftest import MakeApp, get, post, whole
-from tests.features.mcp.test_real_servers import ended
+from tests.fakes import say
+from tests.features.anthropic.conftest import AppTransport
+from tests.features.mcp.test_real_servers import ended, made, wanted
+from tests.features.mcp.test_responses import CALC
 from tests.features.mcp.tool_server import server
 
 pytestmark = pytest.mark.slow
@@ -69,3 +74,21 @@ async def test_a_server_may_have_no_tool_servers(make_app: MakeApp) -> None:
     assert (await whole(await get(app, "/v1/tool_servers")))["data"] == []
     assert (await post(app, "/v1/tool_servers/call", {"server": "calc", "name": "add"})).status == 404
     assert (await whole(await get(app, "/web/actions"))).keys() & {"tool_servers", "call_tool"} == set()
+
+
+async def test_with_openais_client(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "_connected", connected)
+    app = await made(make_app, wanted("add", a=1, b=2), say("three"), say("bye"))
+    async with openai.AsyncOpenAI(
+        base_url="http://app/v1", api_key="none", http_client=httpx2.AsyncClient(transport=AppTransport(app))
+    ) as client:
+        tools: Any = [CALC]
+        async with client.responses.stream(model="m", input="hi", tools=tools) as stream:
+            kinds = [event.type async for event in stream]
+            final = await stream.get_final_response()
+        assert {"response.mcp_list_tools.completed", "response.mcp_call.completed"} <= set(kinds)
+        assert [item.type for item in final.output] == ["mcp_list_tools", "mcp_call", "message"]
+        assert final.output_text == "three"
+        again = await client.responses.create(model="m", input="bye", previous_response_id=final.id, tools=tools)
+        assert [item.type for item in again.output] == ["message"]
+    await ended(app)

@@ -9,8 +9,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import httpx2
-import openai
 import orjson
 import pytest
 import uvicorn
@@ -19,7 +17,6 @@ from lean_ovms.api.app import App
 from lean_ovms.features.mcp.sessions import ToolServers
 from tests.api.conftest import MakeApp, parts, post
 from tests.fakes import say
-from tests.features.anthropic.conftest import AppTransport
 from tests.features.mcp.test_responses import CALC, answered
 from tests.features.mcp.tool_server import server
 
@@ -146,20 +143,3 @@ async def test_a_server_at_a_url(make_app: MakeApp) -> None:
         )
         assert (found["output"][0]["status"], found["output"][0]["error"]["code"]) == ("failed", 504)
         await ended(limited)
-
-
-async def test_with_openais_client(make_app: MakeApp) -> None:
-    app = await made(make_app, wanted("add", a=1, b=2), say("three"), say("bye"))
-    async with openai.AsyncOpenAI(
-        base_url="http://app/v1", api_key="none", http_client=httpx2.AsyncClient(transport=AppTransport(app))
-    ) as client:
-        tools: Any = [CALC]
-        async with client.responses.stream(model="m", input="hi", tools=tools) as stream:
-            kinds = [event.type async for event in stream]
-            final = await stream.get_final_response()
-        assert {"response.mcp_list_tools.completed", "response.mcp_call.completed"} <= set(kinds)
-        assert [item.type for item in final.output] == ["mcp_list_tools", "mcp_call", "message"]
-        assert final.output_text == "three"
-        again = await client.responses.create(model="m", input="bye", previous_response_id=final.id, tools=tools)
-        assert [item.type for item in again.output] == ["message"]
-    await ended(app)

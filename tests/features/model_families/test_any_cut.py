@@ -9,6 +9,7 @@ that the tests of cost repeat; one case of each family has it.
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from dataclasses import dataclass, field
@@ -132,7 +133,7 @@ def test_any_cut_gives_the_same_answer(family: str, thorough: bool) -> None:
     """The text is cut into pieces of every size, and into two pieces at some or all positions."""
     for case in read_cases(family):
         whole = parse(case.parser(), [case.text])
-        for size in (1, 2, 3, 5, 8, 13, 21):
+        for size in (1, 2, 3, 7, 13):
             pieces = [case.text[at : at + size] for at in range(0, len(case.text), size)]
             assert parse(case.parser(), pieces) == whole, (case.name, size)
         for at in places(case, thorough):
@@ -174,17 +175,8 @@ def tags_and_like(family: str) -> list[str]:
 
 def soup(family: str, rng: random.Random) -> str:
     tags = tags_and_like(family)
-    bits = [
-        *"{}[]()\",:'\\ \n=<>|a1é",
-        "name",
-        '"name"',
-        '"arguments"',
-        "f",
-        "null",
-        "😀",
-        '{"name": "f", "arguments": {',
-        "\\u12",
-    ]
+    texts = ("name", '"name"', '"arguments"', "f", "null", "😀", '{"name": "f", "arguments": {', "\\u12")
+    bits = [*"{}[]()\",:'\\ \n=<>|a1é", *texts]
     return "".join(rng.choice(tags if tags and rng.random() < 0.3 else bits) for _ in range(rng.randint(1, 40)))
 
 
@@ -206,11 +198,8 @@ def shreds(cases: list[Case], rng: random.Random) -> str:
     for n in range(rng.randint(1, 8)):
         text = rng.choice(cases).text
         start = rng.randint(0, len(text))
-        bits += [
-            text[start : start + rng.randint(1, 60)],
-            soup(cases[0].family, rng)[:20] if rng.random() < 0.4 else "",
-        ]
-        bits += [f"ж{n}ж"]
+        piece = text[start : start + rng.randint(1, 60)]
+        bits += [piece, soup(cases[0].family, rng)[:20] if rng.random() < 0.4 else "", f"ж{n}ж"]
     return "".join(bits)
 
 
@@ -244,23 +233,7 @@ def test_plain_text_passes_unchanged_and_undelayed(family: str) -> None:
     """At any moment the parser holds back at most the beginning of one of its tags."""
     parser = family_parser(family)
     fed, answer = "", CompletedChoice()
-    for chunk in [
-        "It",
-        " is",
-        " 20",
-        " °C",
-        ".\n",
-        "\n",
-        "*",
-        " So ",
-        "😀",
-        "; x < y",
-        " [",
-        "1]",
-        " to be",
-        " `f`.",
-        "\n",
-    ]:
+    for chunk in ("It", " is 20", " °C", ".\n", "\n", "*", " So ", "😀", "; x < y", " [", "1]", " `f`.", "\n"):
         fed += chunk
         answer.add(parser.feed(chunk))
         seen = answer.content + answer.reasoning
@@ -293,21 +266,7 @@ def test_work_is_linear_in_a_long_value(case: Case) -> None:
     assert work[1] < 2.1 * work[0]
 
 
-HOSTILE = [
-    "<",
-    "[",
-    "{",
-    "(",
-    '"',
-    "'",
-    "\\",
-    "', ",
-    "f(a='",
-    '{"a":',
-    '{"name": "f", "arguments": {',
-    "to=",
-    "<![CDATA[",
-]
+HOSTILE = [*"<[{(\"'\\", "', ", "f(a='", '{"a":', '{"name": "f", "arguments": {', "to=", "<![CDATA["]
 
 
 @pytest.mark.slow
@@ -315,14 +274,16 @@ HOSTILE = [
 def test_work_is_linear_in_hostile_text(family: str) -> None:
     """Any repeated text in one chunk, after any tag of the family, costs no more than its length."""
     tags = family_parser(family).tags
-    for unit in [*HOSTILE, *tags, "".join(tags), *(tag + '{"' for tag in tags)]:
-        for before in ("", *tags[:1], tags[0] + '[f(a="', tags[0] + '{"name": "f", "arguments": {"a": "'):
-            work = []
-            for size in (1000, 2000):
-                parser = family_parser(family)
-                work.append(work_of(parser, [before + unit * (size // len(unit))]))
-                parser.finish()
-            assert work[1] < 2.2 * work[0] + 200, (before, unit)
+    units = [*HOSTILE, "".join(tags)]
+    texts = [("", unit) for unit in (*units, *tags, *(tag + '{"' for tag in tags))]
+    inside = (tags[0], tags[0] + '[f(a="', tags[0] + '{"name": "f", "arguments": {"a": "')
+    for before, unit in (*texts, *itertools.product(inside, units)):
+        work = []
+        for size in (1000, 2000):
+            parser = family_parser(family)
+            work.append(work_of(parser, [before + unit * (size // len(unit))]))
+            parser.finish()
+        assert work[1] < 2.2 * work[0] + 200, (before, unit)
 
 
 @pytest.mark.slow

@@ -154,43 +154,27 @@ REFUSAL = [{"type": "refusal", "refusal": "Refused1."}]
 TEXTS = [{"type": "text", "text": "Text1."}, {"type": "text", "text": "Text2."}]
 ARGUMENTS = (None, "", "null", "absent", {}, "{}", "[\"Oslo1\"]", '"{\\"a\\": \\"Oslo1\\"}"', '"Oslo1"', '{"a": "Oslo1',
              "Oslo1", ["Oslo1"], {"a": "Oslo1"}, '{"a": {"b": ["Oslo1"]}}')  # fmt: skip
-IDS = (
-    "c",
-    "call_1",
-    "toolu_01A09q90qw90lq917835lq9",
-    "functions.lookup:0",
-    "abc123XYZ",
-    "a-c-e-g-i",
-    "x" * 300,
-    7,
-    None,
-)
+IDS = ("c", "toolu_01A09q90qw90lq917835lq9", "functions.lookup:0", "abc123XYZ", "a-c-e-g-i", "x" * 300, 7, None)
+TEXT = {"type": "string"}
+
+
+def having(**properties: Any) -> Json:
+    """Returns the schema of an object with these properties."""
+    return {"type": "object", "properties": properties}
+
+
 FUNCTIONS = {
     "nothing": {},
     "no description": {"parameters": {"type": "object", "properties": {}}},
-    "null description": {
-        "description": None,
-        "parameters": {"type": "object", "properties": {"a": {"type": "string"}}},
-    },
+    "null description": {"description": None, "parameters": having(a=TEXT)},
     "no parameters": {"description": "Does1"},
     "null parameters": {"description": "Does1", "parameters": None},
     "empty parameters": {"description": "Does1", "parameters": {}},
     "parameters without properties": {"description": "Does1", "parameters": {"type": "object"}},
-    "nulls within": {
-        "description": "Does1",
-        "parameters": {
-            "type": "object",
-            "properties": {"a": {"type": "string", "description": None, "enum": None}},
-            "required": None,
-        },
-    },
-    "parameters without a type or description": {
-        "description": "Does1",
-        "parameters": {"type": "object", "properties": {"a": {"type": "string"}, "b": {"description": "x"}, "c": {}}},
-    },
-    "a default beside values": {
-        "parameters": {"type": "object", "properties": {"a": {"type": "integer", "enum": [1], "default": 1}}}
-    },
+    "nulls within": {"description": "Does1", "parameters": having(a={**TEXT, "description": None, "enum": None})},
+    "a null of required names": {"description": "Does1", "parameters": {**having(a=TEXT), "required": None}},
+    "parameters without a type or description": {"parameters": having(a=TEXT, b={"description": "x"}, c={})},
+    "a default beside values": {"parameters": having(a={"type": "integer", "enum": [1], "default": 1})},
 }
 
 
@@ -358,14 +342,9 @@ def test_results_without_ids_answer_the_calls_in_turn() -> None:
     [first, second, third], answers = short_ids_of([assistant("", tool_calls=functions), *results])
     assert answers[:3] == [second, first, third]
     assert answers[3] == third  # no call is left, and the result does not name one
-
-
-def test_ids_stay_where_the_template_does_not_ask() -> None:
-    call_id = CALLING["tool_calls"][0]["id"]
     source = "{% for m in messages %}{{ m.tool_calls | default([]) }}{{ m.tool_call_id }}{{ m.content }}{% endfor %}"
     text = ChatTemplate(source).render(ChatPrompt(messages=[ASK, CALLING, RESULT]))
-    assert text.count(call_id) == 2
-    assert call_id not in rendered("mistral7b_v03", SHAPES["a call"])
+    assert text.count(CALLING["tool_calls"][0]["id"]) == 2, "ids stay where the template does not ask"
 
 
 # --- marks of reasoning --------------------------------------------------------------------------------------------
@@ -394,12 +373,9 @@ def test_marks_that_the_template_refuses_are_taken_apart(name: str, content: str
     assert all(word in rendered(name, Shape([ASK, call, RESULT], ())) for word in CALLED)
 
 
-def test_marks_in_the_reasoning_are_taken_out() -> None:
+def test_marks_in_the_reasoning_are_taken_out_and_those_that_the_template_reads_stay() -> None:
     thought = {**CALLING, "reasoning_content": "<|channel|>analysis<|message|>Why1."}
     assert "<|channel|>analysis<|message|>Why1.<|end|>" in rendered("gpt_oss", Shape([ASK, thought, RESULT], ()))
-
-
-def test_marks_that_the_template_reads_stay() -> None:
     text = rendered("lfm2", Shape([ASK, assistant("<think>Why1.</think>So1.")], ()), add_generation_prompt=False)
     assert "<think>Why1.</think>So1." in text
 
@@ -408,11 +384,11 @@ def test_marks_that_the_template_reads_stay() -> None:
 
 
 @pytest.mark.parametrize("name", list(SOURCES))
-@pytest.mark.parametrize("role", ["robot", "usr", "System", "", None, 5, "user\n"])
-def test_an_unknown_role_is_refused_with_those_that_are_known(name: str, role: Any) -> None:
-    with pytest.raises(BadRequest, match="must be one of: system, developer, user, assistant, tool") as error:
-        rendered(name, Shape([ASK, {"role": role, "content": "x"}], ()))
-    assert error.value.param == "messages[1].role"
+def test_an_unknown_role_is_refused_with_those_that_are_known(name: str) -> None:
+    for role in ("robot", "usr", "System", "", None, 5, "user\n"):
+        with pytest.raises(BadRequest, match="must be one of: system, developer, user, assistant, tool") as error:
+            rendered(name, Shape([ASK, {"role": role, "content": "x"}], ()))
+        assert error.value.param == "messages[1].role"
 
 
 def test_a_role_that_the_template_names_and_shows_is_known() -> None:

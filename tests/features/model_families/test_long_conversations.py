@@ -137,14 +137,14 @@ def texts_behind_calls_slowly(messages: list[Json]) -> list[Json]:
     return found
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(conversations(TEXTS) | conversations(PARTS))
 def test_joined_turns_are_those_that_are_joined_two_by_two(messages: list[Json]) -> None:
     assert _turns_joined(messages) == turns_joined_slowly(messages)
     assert _texts_behind_calls(messages) == texts_behind_calls_slowly(messages)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(conversations(TEXTS))
 def test_results_in_a_row_are_those_that_are_joined_two_by_two(messages: list[Json]) -> None:
     alone: list[Json] = []

@@ -9,7 +9,7 @@ from lean_ovms.errors import StartError
 from lean_ovms.features.model_families.json_calls import JsonCalls
 from lean_ovms.features.model_families.registry import ParserRegistry, registry
 from lean_ovms.manifest import ParserRow
-from lean_ovms.types import Event, Reasoning, Text, ToolCallDelta, ToolCallStart
+from lean_ovms.types import Reasoning, Text, ToolCallDelta, ToolCallStart
 
 TOOLS = [{"type": "function", "function": {"name": "f"}}]
 PARSERS = registry()
@@ -35,28 +35,6 @@ def test_a_family_reads_what_its_row_says_and_has_a_form_of_calls(name: str) -> 
 def test_no_two_families_have_the_same_place_in_the_order() -> None:
     ranks = [row.rank for row in PARSERS.rules]
     assert ranks == sorted(set(ranks))
-
-
-@pytest.mark.parametrize(
-    ("source", "found"),
-    [
-        ("<tool_call></tool_call>", ("hermes3", None)),
-        ("<tool_call></tool_call><think>", ("hermes3", "qwen3")),
-        ("<tool_call></tool_call>content.split('</think>')", ("hermes3", "qwen3")),
-        ("<tool_call></tool_call><tool_response></tool_response>", ("hermes3", None)),
-        ("<think>", (None, "qwen3")),
-        ("content.split('</think>')", (None, "qwen3")),
-        ("plain", (None, None)),
-    ],
-)
-def test_detection_by_the_template(source: str, found: tuple[str | None, str | None]) -> None:
-    assert PARSERS.detect(source) == found
-
-
-def test_a_row_makes_a_syntax_of_its_own() -> None:
-    made = JsonCalls.variant(tags=("<x>",), one_call=True)
-    assert (made.tags, made.one_call) == (("<x>",), True)
-    assert (JsonCalls.tags, JsonCalls.one_call) == ((), False)
 
 
 @pytest.mark.parametrize("wrong", [{"noize": ("</s>",)}, {"noise": "</s>"}, {"one_call": 1}, {"start_bracket": None}])
@@ -89,43 +67,16 @@ def test_a_name_goes_out_before_the_arguments_and_arguments_as_they_come() -> No
     assert parser.feed(" c") == [ToolCallDelta(0, " c")]
     assert parser.feed('"}}\n</tool_call>') == [ToolCallDelta(0, '"}')]
     assert parser.finish() == []
-
-
-def test_ids_are_unique_and_look_like_openais() -> None:
-    events = PARSERS.make("hermes3", None, tools=TOOLS).feed('<tool_call>{"name": "f"}</tool_call>' * 50)
-    ids = [event.id for event in events if isinstance(event, ToolCallStart)]
-    assert len(set(ids)) == 50
+    text, ending = '<tool_call>{"name": "f"}</tool_call>' * 50 + "a<tool_", Text("<tool_")
+    *calls, after = (parser := PARSERS.make("hermes3", None, tools=TOOLS)).feed(text)
+    ids = {event.id for event in calls if isinstance(event, ToolCallStart)}
+    assert (len(ids), after) == (50, Text("a"))
     assert all(len(i) == 29 and i.startswith("call_") and i[5:].isalnum() for i in ids)
-
-
-def test_what_came_with_one_chunk_leaves_as_one_event_per_kind() -> None:
+    assert (parser.finish(), parser.finish()) == ([ending], [])
     parser = PARSERS.make("hermes3", "qwen3", tools=TOOLS)
-    assert parser.feed("<think>a < b</think>c < d") == [Reasoning("a < b"), Text("c < d")]
-
-
-def test_blanks_alone_are_an_answer_when_no_call_came() -> None:
-    parser = PARSERS.make("hermes3", None, tools=TOOLS)
     assert parser.feed(" \n") == []
-    assert parser.finish() == [Text(" \n")]
-
-
-def test_finish_twice_says_nothing_twice() -> None:
-    parser = PARSERS.make("hermes3", None, tools=TOOLS)
-    parser.feed("a<tool_")
-    assert parser.finish() == [Text("<tool_")]
-    assert parser.finish() == []
-
-
-def test_choices_share_no_state() -> None:
-    text = '<think>a</think><tool_call>{"name": "f", "arguments": {"b": "c"}}</tool_call>'
-    first, second = (PARSERS.make("hermes3", "qwen3", tools=TOOLS) for _ in range(2))
-    events = [(first.feed(char), second.feed(char)) for char in text]
-    assert [kinds(a) for a, _ in events] == [kinds(b) for _, b in events]
-    assert any(isinstance(event, ToolCallStart) and event.index == 0 for _, b in events for event in b)
-
-
-def kinds(events: list[Event]) -> list[tuple[type, str]]:
-    return [(type(event), event.name if isinstance(event, ToolCallStart) else event.text) for event in events]
+    assert parser.finish() == [Text(" \n")], "where no call came"
+    assert PARSERS.make("hermes3", "qwen3").feed("<think>a < b</think>c < d") == [Reasoning("a < b"), Text("c < d")]
 
 
 @pytest.mark.parametrize("quote", ["`", '"', "'"])

@@ -91,12 +91,11 @@ def test_python_literals_become_json(literal: str, value: object) -> None:
     assert json.loads(text) == value
 
 
-@pytest.mark.parametrize(
-    "literal",
-    ["", "[", "[1", "{1", "{1: 2", "'a", "[1 2]", "f(1)", "[1]]", "1 + 1", "{'a' 1}", "{'a': }", "[,]", "[" * 5000],
-)
-def test_what_is_no_literal_is_refused(literal: str) -> None:
-    assert literal_to_json(literal) is None
+BROKEN = ("", "[", "[1", "{1", "{1: 2", "'a", "[1 2]", "f(1)", "[1]]", "1 + 1", "{'a' 1}", "{'a': }", "[,]", "[" * 5000)
+
+
+def test_what_is_no_literal_is_refused() -> None:
+    assert [literal for literal in BROKEN if literal_to_json(literal) is not None] == []
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,6 @@ from typing import Any
 
 import pytest
 
-from lean_ovms.config import Config
-from lean_ovms.errors import WrongOptions
-from lean_ovms.features.named_keys.file import read_keys
 from lean_ovms.observability.records import scoped_salt
 from tests.api.conftest import MakeApp, post, whole
 from tests.fakes import say
@@ -98,9 +95,3 @@ async def test_what_is_computed_ahead_is_there_for_each_scope_that_may_use_the_m
     assert {sampling.cache_salt for _, sampling in engine.submitted} == expected
     assert len(engine.submitted) == len(expected) == 3
     assert json.loads(file.read_text())[0]["cache_salt"] == "s"
-
-
-@pytest.mark.parametrize("scope", ["", "a\nb", 3, ["x"], "x" * 65])
-def test_a_scope_is_a_name(tmp_path: Path, scope: Any) -> None:
-    with pytest.raises(WrongOptions, match=r"a\.cache_scope must be a name"):
-        read_keys(Config(model_name="m", api_key_file=written(tmp_path, {"a": {"cache_scope": scope}})))

@@ -121,7 +121,7 @@ def test_the_same_in_ebnf(text, places):
 @pytest.mark.slow
 def test_the_look_is_linear():
     began = time.process_time()
-    for text in ("(" * 60000, "{" * 60000, "[" * 60000, "\\" * 60001, "a{9" * 20000, '"' * 60001):
+    for text in ("(" * 20000, "{" * 20000, "[" * 20000, "\\" * 20001, "a{9" * 7000, '"' * 20001):
         expression_size(text, quotes=True)
         expression_size(text, quotes=False)
-    assert time.process_time() - began < 5
+    assert time.process_time() - began < 3

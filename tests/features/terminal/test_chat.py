@@ -188,18 +188,15 @@ def test_a_retried_question_gets_another_answer(script: ScriptedServer, conversa
     commanded(conversation, "/retry")
     assert [body["messages"] for body in script.bodies] == [asked] * 3
     assert conversation.request()["messages"] == [*asked, {"role": "assistant", "content": "Blue"}]
-
-
-def test_a_question_without_an_answer_is_retried(script: ScriptedServer, conversation: Conversation) -> None:
+    commanded(conversation, "/clear")
+    with pytest.raises(CommandFailed, match="nothing has been asked yet"):
+        commanded(conversation, "/retry")
     script.answers[CHAT] = deque([(503, {"error": {"message": "busy"}})])
     script.stream(CHAT, {"content": "Red"})
     with pytest.raises(CommandFailed, match="busy"):
         conversation.ask("A colour?")
-    commanded(conversation, "/retry")
+    commanded(conversation, "/retry")  # of a question that got no answer
     assert [message["content"] for message in conversation.request()["messages"]] == ["Be short.", "A colour?", "Red"]
-    commanded(conversation, "/clear")
-    with pytest.raises(CommandFailed, match="nothing has been asked yet"):
-        commanded(conversation, "/retry")
 
 
 def test_another_model_answers_and_the_conversation_is_saved(
