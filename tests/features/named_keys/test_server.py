@@ -1,10 +1,10 @@
-"""Several API keys in a server process, with the official client."""
+"""Several API keys in a server process: with the official client, and the cached prompts of each over a restart."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import httpx
 import openai
@@ -15,58 +15,18 @@ from tests.features.named_keys.files import written
 
 pytestmark = pytest.mark.model
 
-HELLO = [{"role": "user", "content": "Hello!"}]
-RULES = {"alice": {"models": ["demo"], "rpm_limit": 1}, "ops": {"roles": ["inference", "admin"]}}
-
-
-def write(path: Path, *names: str) -> None:
-    """Replaces the file atomically, as an operator should."""
-    new = path.with_suffix(".new")
-    hashes = {name: {"sha256": hashlib.sha256(f"sk-{name}".encode()).hexdigest()} for name in names}
-    new.write_text(json.dumps({name: hashes[name] | RULES[name] for name in names}))
-    new.chmod(0o600)
-    new.replace(path)
-
-
-def test_keys_with_roles_models_and_limits(tmp_path: Path) -> None:
-    path = tmp_path / "keys.json"
-    write(path, "alice", "ops")
-    with start_process("--api_key_file", str(path), "--file_system_poll_wait_seconds", "0.05") as process:
-        process.wait_for("ready: demo")
-
-        def client(name: str) -> openai.OpenAI:
-            return openai.OpenAI(base_url=process.url + "/v1", api_key=f"sk-{name}", max_retries=0, timeout=PATIENT_S)
-
-        with client("alice") as alice, client("ops") as ops, client("eve") as eve:
-            with pytest.raises(openai.AuthenticationError):
-                eve.models.list()
-            assert [model.id for model in alice.models.list()] == ["demo"]
-            assert len(ops.models.list().data) == 2
-            with pytest.raises(openai.NotFoundError):
-                alice.models.retrieve("demo-embed")
-            with pytest.raises(openai.PermissionDeniedError):
-                alice.get("/usage", cast_to=object)
-            answer = alice.chat.completions.with_raw_response.create(model="demo", messages=HELLO, max_tokens=4)
-            assert answer.headers["x-ratelimit-limit-requests"] == "1"
-            usage = answer.parse().usage
-            shown = ops.get("/usage", cast_to=object)
-            assert isinstance(shown, dict)
-            [one] = [row for row in shown["data"][0]["results"] if row["api_key_id"] == "alice"]
-            assert usage
-            assert one["num_model_requests"] == 1
-            assert (one["input_tokens"], one["output_tokens"]) == (usage.prompt_tokens, usage.completion_tokens)
-            write(path, "ops")
-            process.wait_for("API keys: ops")
-            with pytest.raises(openai.AuthenticationError):
-                alice.chat.completions.create(model="demo", messages=HELLO, max_tokens=4)
-            assert ops.chat.completions.create(model="demo", messages=HELLO, max_tokens=4).usage
-        assert not any("sk-" in line for line in process.lines)
-
-
-# --- the cached prompts of named keys: in memory, on disk over a restart, and computed ahead
-
-
+HELLO: Any = [{"role": "user", "content": "Hello!"}]
+TEAM = {"cache_scope": "t"}
+ADMIN = {"roles": ["inference", "admin"]}
+KEYS: dict[str, Any] = {"alice": {}, "bob": {}, "carol": TEAM, "dave": TEAM, "ops": ADMIN}
+LIMITED = {"eva": {"models": ["m"], "rpm_limit": 1}}
 PROMPTS = [[prompt * 100 + token for token in range(100)] for prompt in range(1, 4)]
+
+
+def replace(path: str, keys: dict[str, Any], directory: Path) -> None:
+    """Replaces the file atomically, as an operator should."""
+    directory.mkdir()
+    Path(written(directory, keys)).replace(path)
 
 
 def cached(process: Process, key: str, prompt: list[int], **fields: str) -> bool:
@@ -78,16 +38,47 @@ def cached(process: Process, key: str, prompt: list[int], **fields: str) -> bool
     return found > 0
 
 
-def test_a_key_finds_its_own_prompts_and_those_of_its_scope(tmp_path: Path) -> None:
+def check_roles_models_and_limits(process: Process, path: str, directory: Path) -> None:
+    """Does with OpenAI's client what the keys allow, and revokes one of them."""
+
+    def client(name: str) -> openai.OpenAI:
+        return openai.OpenAI(base_url=process.url + "/v1", api_key=f"sk-{name}", max_retries=0, timeout=PATIENT_S)
+
+    with client("eva") as eva, client("ops") as ops, client("nobody") as nobody:
+        with pytest.raises(openai.AuthenticationError):
+            nobody.models.list()
+        assert [model.id for model in eva.models.list()] == ["m"]
+        assert len(ops.models.list().data) == 2
+        with pytest.raises(openai.NotFoundError):
+            eva.models.retrieve("other")
+        with pytest.raises(openai.PermissionDeniedError):
+            eva.get("/usage", cast_to=object)
+        answer = eva.chat.completions.with_raw_response.create(model="m", messages=HELLO, max_tokens=4)
+        assert answer.headers["x-ratelimit-limit-requests"] == "1"
+        usage = answer.parse().usage
+        shown: Any = ops.get("/usage", cast_to=object)
+        [one] = [row for row in shown["data"][0]["results"] if row["api_key_id"] == "eva"]
+        assert usage
+        assert one["num_model_requests"] == 1
+        assert (one["input_tokens"], one["output_tokens"]) == (usage.prompt_tokens, usage.completion_tokens)
+        replace(path, KEYS, directory)
+        process.wait_for("API keys: alice")
+        with pytest.raises(openai.AuthenticationError):
+            eva.chat.completions.create(model="m", messages=HELLO, max_tokens=4)
+        assert ops.chat.completions.create(model="m", messages=HELLO, max_tokens=4).usage
+
+
+def test_each_key_has_its_rights_and_finds_its_own_prompts_and_those_of_its_scope(tmp_path: Path) -> None:
     ahead, known, again = PROMPTS
     prewarm = tmp_path / "prewarm.json"
     prewarm.write_text(json.dumps([{"prompt": ahead}]))
-    keys = written(tmp_path, {"alice": {}, "bob": {}, "carol": {"cache_scope": "t"}, "dave": {"cache_scope": "t"}})
-    flags = ["--model_name", "m", "--model_path", ANY_MODEL["model_path"]]
-    flags += ["--api_key_file", keys, "--prewarm", str(prewarm)]
+    keys = written(tmp_path, LIMITED | KEYS)
+    flags = ["--model_name", "m", "--model_path", ANY_MODEL["model_path"], "--model_aliases", "other"]
+    flags += ["--api_key_file", keys, "--prewarm", str(prewarm), "--file_system_poll_wait_seconds", "0.05"]
     flags += ["--prefix_cache_path", str(tmp_path / "cache"), "--prefix_cache_disk_gb", "0.05"]
     with start_process(*flags) as process:
         process.wait_for("ready: m")
+        check_roles_models_and_limits(process, keys, tmp_path / "new")
         assert [cached(process, key, ahead) for key in ("alice", "bob", "carol")] == [True] * 3
         assert [cached(process, "alice", known) for _ in range(2)] == [False, True]
         assert [cached(process, key, known) for key in ("bob", "carol", "dave")] == [False, False, True]
@@ -95,6 +86,7 @@ def test_a_key_finds_its_own_prompts_and_those_of_its_scope(tmp_path: Path) -> N
         assert not cached(process, "bob", known, cache_salt="key:alice\n")
         assert not cached(process, "alice", again)
         assert process.stop() == 0
+        assert not any("sk-" in line for line in process.lines)
     with start_process(*flags) as process:
         process.wait_for("ready: m")
         assert [cached(process, key, again) for key in ("bob", "alice")] == [False, True]
