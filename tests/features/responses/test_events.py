@@ -163,11 +163,7 @@ def test_an_object_is_whole_with_its_last_brace_however_it_is_cut(arguments: str
         balance = JsonDepth()
         pieces = [arguments[i : i + cut] for i in range(0, len(arguments), cut)]
         assert [balance.feed(piece) for piece in pieces] == [False] * (len(pieces) - 1) + [True], cut
-
-
-@pytest.mark.parametrize("arguments", ["12", '"{}"', "[]", "null", ""])
-def test_what_is_no_object_is_never_whole(arguments: str) -> None:
-    assert not JsonDepth().feed(arguments)
+    assert not any(JsonDepth().feed(other) for other in ("12", '"{}"', "[]", "null", ""))
 
 
 def test_log_probabilities_go_out_with_their_text_and_all_of_them_with_its_end() -> None:

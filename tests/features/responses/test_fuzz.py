@@ -43,12 +43,8 @@ ITEM = mostly(
     st.fixed_dictionaries(
         {"type": mostly(st.sampled_from(KINDS)), "role": mostly(st.sampled_from(["user", "system", "assistant"]))},
         optional={
-            "content": mostly(TEXT | st.lists(PART, max_size=3)),
-            "id": mostly(TEXT),
-            "call_id": mostly(TEXT),
-            "name": mostly(TEXT),
-            "arguments": mostly(TEXT),
-            "output": mostly(TEXT | st.lists(PART, max_size=2)),
+            **dict.fromkeys(("id", "call_id", "name", "arguments"), mostly(TEXT)),
+            **dict.fromkeys(("content", "output"), mostly(TEXT | st.lists(PART, max_size=3))),
             "summary": mostly(st.lists(st.fixed_dictionaries({"text": mostly(TEXT)}), max_size=2)),
         },
     )

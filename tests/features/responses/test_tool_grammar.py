@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
@@ -55,44 +56,36 @@ def test_the_texts_that_fit(definition: str, fit: list[str], others: list[str]) 
     assert [text for text in others if re.fullmatch(found, text)] == []
 
 
-@pytest.mark.parametrize("name", COMMON)
-def test_the_common_terminals_are_regular_expressions(name: str) -> None:
-    assert re.compile(pattern("lark", f"start: {name}\n%import common.{name}"))
+def test_the_common_terminals_are_regular_expressions() -> None:
+    assert all(re.compile(pattern("lark", f"start: {name}\n%import common.{name}")) for name in COMMON)
 
 
-@pytest.mark.parametrize(
-    ("definition", "reason"),
-    [
-        ('start: "(" start? ")"', "start is recursive"),
-        ('a: "x"', "no rule start"),
-        ("start: b", "no rule b"),
-        ('start: "a"\n%ignore " "', "%ignore"),
-        ('start: "a"\n%import python.NAME', "%import python"),
-        ("start: X\n%import common.NOTHING", "common.NOTHING"),
-        ("start: /a/i", "flags"),
-        ('start: list{"a"}\nlist: "x"', "cannot be parsed"),
-        ('start: ("a"', "not closed"),
-        ('start: "a" ) ', "not closed"),
-        ('start: "a".."bc"', "single"),
-        ('start: "b".."a"', "not a regular expression"),
-        ('start: "a"..', "single"),
-        ('start: "a" ~ x', "cannot be parsed"),
-        ('start: "a', "cannot be parsed"),
-        ("start: /(/", "not a regular expression"),
-        ("start", "not a rule"),
-        ("start: a0\n" + "\n".join(f"a{n}: a{n + 1} a{n + 1}" for n in range(25)) + '\na25: "x"', "too long"),
-        ("start: a0\n" + "\n".join(f"a{n}: a{n + 1}" for n in range(3000)) + '\na3000: "x"', "deep"),
-        ("start: " + "(" * 3000 + '"a"' + ")" * 3000, "deep"),
-    ],
-)
-def test_what_is_no_regular_expression_is_refused(definition: str, reason: str) -> None:
-    with pytest.raises(GrammarInvalid, match=re.escape(reason)):
-        pattern("lark", definition)
+REFUSED: list[tuple[str, str]] = [
+    ('start: "(" start? ")"', "start is recursive"),
+    ('a: "x"', "no rule start"),
+    ("start: b", "no rule b"),
+    ('start: "a"\n%ignore " "', "%ignore"),
+    ('start: "a"\n%import python.NAME', "%import python"),
+    ("start: X\n%import common.NOTHING", "common.NOTHING"),
+    ("start: /a/i", "flags"),
+    ('start: list{"a"}\nlist: "x"', "cannot be parsed"),
+    ('start: ("a"', "not closed"),
+    ('start: "a" ) ', "not closed"),
+    ('start: "a".."bc"', "single"),
+    ('start: "b".."a"', "not a regular expression"),
+    ('start: "a"..', "single"),
+    ('start: "a" ~ x', "cannot be parsed"),
+    ('start: "a', "cannot be parsed"),
+    ("start: /(/", "not a regular expression"),
+    ("start", "not a rule"),
+    ("start: a0\n" + "\n".join(f"a{n}: a{n + 1} a{n + 1}" for n in range(25)) + '\na25: "x"', "too long"),
+    ("start: a0\n" + "\n".join(f"a{n}: a{n + 1}" for n in range(3000)) + '\na3000: "x"', "deep"),
+    ("start: " + "(" * 3000 + '"a"' + ")" * 3000, "deep"),
+]
+OTHERS: list[tuple[Any, Any, str]] = [("ebnf", "x", "syntax"), ("regex", 5, "definition"), ("regex", "(", "regular")]
 
 
-@pytest.mark.parametrize(
-    ("syntax", "definition", "reason"), [("ebnf", "x", "syntax"), ("regex", 5, "definition"), ("regex", "(", "regular")]
-)
-def test_other_syntaxes_and_wrong_patterns_are_refused(syntax: object, definition: object, reason: str) -> None:
-    with pytest.raises(GrammarInvalid, match=reason):
-        pattern(syntax, definition)
+def test_what_is_no_regular_expression_is_refused() -> None:
+    for syntax, definition, reason in (*(("lark", *one) for one in REFUSED), *OTHERS):
+        with pytest.raises(GrammarInvalid, match=re.escape(reason)):
+            pattern(syntax, definition)
