@@ -97,110 +97,81 @@ def written(library, form, seed, most=300):
     return None
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "",
-        'other ::= "a"',
-        "root ::= missing",
-        'root ::= "a',
-        'root ::= ("a"',
-        'root ::= "a" )',
-        "root ::= [z-a]",
-        'root ::= "a"{3,1}',
-        'root ::= (="a") "b"',
-        'root ::= Macro("a")',
-        'root ::= "a" $',
-        "start: a",
-        "start: (",
-        'start: %json {"type": "nope"}',
-        "root ::= " + "(" * 500 + '"a"' + ")" * 500,
-        'root ::= other\nother ::=\nmore ::= "a"',
-    ],
-)
-def test_what_is_no_grammar_is_refused(library, source):
-    with pytest.raises((GrammarInvalid, GrammarTooComplex)):
-        library.compile(grammar(source))
+NO_GRAMMARS = [
+    "",
+    'other ::= "a"',
+    "root ::= missing",
+    'root ::= "a',
+    'root ::= ("a"',
+    'root ::= "a" )',
+    "root ::= [z-a]",
+    'root ::= "a"{3,1}',
+    'root ::= (="a") "b"',
+    'root ::= Macro("a")',
+    'root ::= "a" $',
+    "start: a",
+    "start: (",
+    'start: %json {"type": "nope"}',
+    "root ::= " + "(" * 500 + '"a"' + ")" * 500,
+    'root ::= other\nother ::=\nmore ::= "a"',
+]
+NO_TAGS = ["", "[]", "{}", '{"format": 1}', tag(type="x"), tag(type="_grammar"), tag(type=None)]
 
 
-@pytest.mark.parametrize("form", ["", "[]", "{}", '{"format": 1}', tag(type="x"), tag(type="_grammar"), tag(type=None)])
-def test_what_is_no_structural_tag_is_refused(library, form):
-    with pytest.raises(GrammarInvalid):
-        library.compile(form)
+def test_what_is_no_grammar_is_refused(library):
+    for source in NO_GRAMMARS:
+        with pytest.raises((GrammarInvalid, GrammarTooComplex)):
+            library.compile(grammar(source))
+    for form in NO_TAGS:
+        with pytest.raises(GrammarInvalid):
+            library.compile(form)
 
 
+def const(value):
+    return {"type": "const_string", "value": value}
+
+
+def regular(pattern):
+    return {"type": "regex", "pattern": pattern}
+
+
+NULL = {"type": "json_schema", "json_schema": {"type": "null"}}
+ANY_TEXT = {"type": "any_text"}
+NUMBERED = {"type": "tag", "begin": "<f>", "content": regular("[0-9]+"), "end": "</f>"}
+DIGIT = {"type": "tag", "begin": "<", "content": regular("[0-9]"), "end": ">"}
+CHAIN = "\n".join(f'r{i} ::= "a" r{i + 1}' for i in range(300))
 MATCHES = [
     (grammar('root ::= "a" | [c] {0,2}'), ["a", "c", "cc", ""], ["b", "bx", "ccc"]),
-    (
-        tag(type="tag", begin="<a>", content={"type": "any_text"}, end="\n</a>\n"),
-        ["<a>x\n</a>\n", "<a>\n\n</a>\n", "<a>\n</a>.\n</a>\n"],
-        ["<a>x", "<a>\n</a>"],
-    ),
+    (tag(type="tag", begin="<a>", content=ANY_TEXT, end="\n</a>\n"),
+     ["<a>x\n</a>\n", "<a>\n\n</a>\n", "<a>\n</a>.\n</a>\n"], ["<a>x", "<a>\n</a>"]),
     (grammar('root ::= "a" [b-d]{2} | "xyz"'), ["abc", "add", "xyz"], ["a", "ab", "abcd", "xy", "abe", ""]),
-    (tag(type="regex", pattern="true|[a-z]*"), ["true", "trap", "t", ""], ["True", "a1"]),
-    (tag(type="regex", pattern="[a-z]*x"), ["x", "ax", "xx", "xax"], ["", "xa"]),
-    (
-        tag(type="sequence", elements=[{"type": "regex", "pattern": "[a-z]*"}, {"type": "const_string", "value": "x"}]),
-        ["x", "ax", "xx", "xax"],  # the longest lexeme would include the x
-        ["", "xa"],
-    ),
-    (tag(type="plus", content={"type": "const_string", "value": "ab"}), ["ab", "abab"], ["", "aba"]),
-    (tag(type="star", content={"type": "json_schema", "json_schema": {"type": "null"}}), ["", "nullnull"], ["nul"]),
-    (
-        tag(type="optional", content={"type": "json_schema", "json_schema": {"type": "null"}}),
-        ["", "null"],
-        ["nullnull"],
-    ),
-    (tag(type="repeat", min=1, max=2, content={"type": "const_string", "value": "ab"}), ["ab", "abab"], ["", "ababab"]),
-    (tag(type="repeat", min=2, max=-1, content={"type": "const_string", "value": "a"}), ["aa", "aaa"], ["a"]),
+    (tag(**regular("true|[a-z]*")), ["true", "trap", "t", ""], ["True", "a1"]),
+    (tag(**regular("[a-z]*x")), ["x", "ax", "xx", "xax"], ["", "xa"]),
+    # The longest lexeme would include the x.
+    (tag(type="sequence", elements=[regular("[a-z]*"), const("x")]), ["x", "ax", "xx", "xax"], ["", "xa"]),
+    (tag(type="plus", content=const("ab")), ["ab", "abab"], ["", "aba"]),
+    (tag(type="star", content=NULL), ["", "nullnull"], ["nul"]),
+    (tag(type="optional", content=NULL), ["", "null"], ["nullnull"]),
+    (tag(type="repeat", min=1, max=2, content=const("ab")), ["ab", "abab"], ["", "ababab"]),
+    (tag(type="repeat", min=2, max=-1, content=const("a")), ["aa", "aaa"], ["a"]),
     (grammar('root ::= "(" root ")" | ""'), ["", "()", "((()))", "(" * 30 + ")" * 30], ["(", ")", "(()"]),
     (grammar('root ::= a\na ::= "a" b | "."\nb ::= "b" a | "!"'), [".", "a!", "ab.", "aba!"], ["ab!", "a.", "b"]),
     (grammar("root ::= " + "(" * 20 + '"a" [b]' + ')? "c"' * 20), ["abc" + "c" * 19, "c"], ["ab"]),
-    (
-        grammar("root ::= r0\n" + "\n".join(f'r{i} ::= "a" r{i + 1}' for i in range(300)) + '\nr300 ::= "b"'),
-        ["a" * 300 + "b"],
-        ["a" * 299 + "b"],
-    ),
+    (grammar(f'root ::= r0\n{CHAIN}\nr300 ::= "b"'), ["a" * 300 + "b"], ["a" * 299 + "b"]),
     (grammar('root ::= [^"\\\\]'), ["x", "é", "\n", "/"], ['"', "\\", "xx"]),
-    (tag(type="const_string", value='say "é"\n\u0001'), ['say "é"\n\u0001'], ["say"]),
-    (tag(type="regex", pattern="[a-z]+/\\d{2}"), ["abc/12"], ["abc/1", "ABC/12"]),
-    (tag(type="any_text"), ["", "anything\nat all"], []),
-    (tag(type="any_text", excludes=["no"]), ["n o"], ["I know"]),
-    (
-        tag(type="tag", begin="<a>", content={"type": "any_text"}, end="</a>"),
-        ["<a></a>", "<a>x < y </</a>"],
-        ["<a>", "<a></a>x", "<a></a></a>"],
-    ),
-    (
-        tag(type="sequence", elements=[{"type": "const_string", "value": "1"}, {"type": "regex", "pattern": "a|b"}]),
-        ["1a", "1b"],
-        ["1", "1c"],
-    ),
-    (
-        tag(type="or", elements=[{"type": "const_string", "value": "no"}, {"type": "const_string", "value": "now"}]),
-        ["no", "now"],
-        ["n", "nowno"],
-    ),
-    (
-        tag(
-            type="triggered_tags",
-            triggers=["<f"],
-            tags=[{"type": "tag", "begin": "<f>", "content": {"type": "regex", "pattern": "[0-9]+"}, "end": "</f>"}],
-        ),
-        ["hello", "", "a <f>12</f> b <f>3</f>", "<x> < f"],
-        ["<f", "<f>x</f>", "<f>1</f><f"],
-    ),
-    (
-        tag(
-            type="tags_with_separator",
-            separator=",",
-            at_least_one=True,
-            tags=[{"type": "tag", "begin": "<", "content": {"type": "regex", "pattern": "[0-9]"}, "end": ">"}],
-        ),
-        ["<1>", "<1>,<2>,<3>"],
-        ["", "<1><2>", "<1>,"],
-    ),
-]
+    (tag(**const('say "é"\n\u0001')), ['say "é"\n\u0001'], ["say"]),
+    (tag(**regular("[a-z]+/\\d{2}")), ["abc/12"], ["abc/1", "ABC/12"]),
+    (tag(**ANY_TEXT), ["", "anything\nat all"], []),
+    (tag(**ANY_TEXT, excludes=["no"]), ["n o"], ["I know"]),
+    (tag(type="tag", begin="<a>", content=ANY_TEXT, end="</a>"),
+     ["<a></a>", "<a>x < y </</a>"], ["<a>", "<a></a>x", "<a></a></a>"]),
+    (tag(type="sequence", elements=[const("1"), regular("a|b")]), ["1a", "1b"], ["1", "1c"]),
+    (tag(type="or", elements=[const("no"), const("now")]), ["no", "now"], ["n", "nowno"]),
+    (tag(type="triggered_tags", triggers=["<f"], tags=[NUMBERED]),
+     ["hello", "", "a <f>12</f> b <f>3</f>", "<x> < f"], ["<f", "<f>x</f>", "<f>1</f><f"]),
+    (tag(type="tags_with_separator", separator=",", at_least_one=True, tags=[DIGIT]),
+     ["<1>", "<1>,<2>,<3>"], ["", "<1><2>", "<1>,"]),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("form", "good", "bad"), MATCHES, ids=range(len(MATCHES)))
