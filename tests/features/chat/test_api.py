@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import orjson
 import pytest
 
-from lean_ovms.api import sse
-from lean_ovms.errors import EngineFailure, RequestError, TooManyRequests
-from lean_ovms.types import Delta, Usage
-from lean_ovms.types.push import Sink
+from lean_ovms.errors import EngineFailure, TooManyRequests
 from tests.api.conftest import MakeApp, events, get, parts, post, whole
-from tests.fakes import EOS, say
-from tests.streams import pieces
+from tests.fakes import EOS, Script, say
 
 PATH = "/v3/chat/completions"
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
@@ -129,17 +124,13 @@ async def test_logprobs_and_ids_come_with_their_text_in_both_modes(make_app: Mak
     assert [t for e in found[:-1] for c in e["choices"] for t in c["token_ids"]] == [*b"abc", EOS]
 
 
-async def test_a_stop_string_over_token_borders_is_hidden_and_ends_the_work(make_app: MakeApp) -> None:
-    app, engine = await make_app([[(0, p, None)] for p in ("Hello ", "EN", "D mo", "re")])
+async def test_a_stop_string_over_token_borders_ends_the_work_and_is_shown_in_streams_alone(make_app: MakeApp) -> None:
+    app, engine = await make_app(lambda *_: [[(0, p, None)] for p in ("Hello ", "EN", "D mo", "re")])
     body = await whole(await post(app, PATH, ask(stop=["END"])))
     choice = body["choices"][0]
     assert (choice["message"]["content"], choice["finish_reason"], choice["stop_reason"]) == ("Hello ", "stop", "END")
     assert len(engine.cancelled) == 1
     assert not engine.mail.busy
-
-
-async def test_a_stop_string_stays_in_a_stream_unless_refused(make_app: MakeApp) -> None:
-    app, _ = await make_app(lambda *_: [[(0, p, None)] for p in ("Hello ", "EN", "D mo", "re")])
     for extra, text in (({}, "Hello END"), ({"include_stop_str_in_output": False}, "Hello ")):
         found = await events(await post(app, PATH, ask(stop="END", stream=True, **extra)))
         assert "".join(c["delta"].get("content") or "" for e in found[:-1] for c in e["choices"]) == text
@@ -293,44 +284,20 @@ async def test_a_deadline_ends_a_generation_with_an_error(make_app: MakeApp) -> 
     assert len(engine.cancelled) == 1
 
 
-async def test_a_silent_stream_pings(make_app: MakeApp) -> None:
-    app, _ = await make_app([[(0, "x", None)]], sse_ping_s=0.01)
-    response = await post(app, PATH, ask(stream=True))
+HIDDEN: Script = [[(0, "<think>", None)], *[[(0, "x", None)]] * 100_000]
+"""Reasoning that does not end."""
+
+
+@pytest.mark.parametrize("script", [[[(0, "x", None)]], HIDDEN], ids=["nothing", "reasoning"])
+async def test_a_stream_pings_while_nothing_or_nothing_visible_is_generated(make_app: MakeApp, script: Script) -> None:
+    app, _ = await make_app(script, sse_ping_s=0.01, reasoning_parser="qwen3")
+    response = await post(app, PATH, ask(stream=True, include_reasoning=False))
     pings = 0
     async for part in parts(response):
         pings += part == b": ping\n\n"
         if pings == 2:
             break
     assert pings == 2
-
-
-async def test_a_stream_pings_too_while_what_is_generated_says_nothing() -> None:
-    class Thinking:
-        usage = Usage()
-
-        async def push_to(self, sink: Sink[list[Delta]]) -> None:
-            while True:
-                await asyncio.sleep(0.001)
-                sink.push([Delta(0)])
-
-        async def aclose(self) -> None:
-            self.closed = True
-
-    class Mute:
-        def deltas(self, deltas: list[Delta]) -> bytes:
-            return b""
-
-        def end(self, usage: Usage) -> bytes:
-            raise AssertionError
-
-        def failed(self, error: RequestError) -> bytes:
-            raise AssertionError(error)
-
-    stream = sse.EventStream(Thinking(), Mute(), 0.02)
-    found = pieces(stream)
-    assert [await anext(found) for _ in range(2)] == [sse.PING, sse.PING]
-    await found.aclose()
-    await stream.aclose()
 
 
 async def test_effort_and_verbosity_reach_the_template(make_app: MakeApp) -> None:

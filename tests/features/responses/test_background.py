@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from lean_ovms.api.app import App
-from lean_ovms.errors import EngineFailure, TooManyRequests
-from lean_ovms.features.responses.service import ResponseService
+from lean_ovms.errors import EngineFailure
 from lean_ovms.types import Request
 from tests.api.conftest import MakeApp, get, parts, post, whole
 from tests.fakes import FakeEngine, say
@@ -90,6 +89,9 @@ async def test_a_background_response_is_answered_at_once_and_goes_on_alone(slow:
     assert final["status"] == "completed"
     assert final["output"][0]["content"][0]["text"] == "Hello"
     assert not slow.engine.mail.busy
+    assert await slow.cancel(body["id"]) == final, "which is over"
+    for response_id, status in (("resp_no", 404), (await _plain(slow), 400)):
+        assert (await post(slow.app, f"{PATH}/{response_id}/cancel", b"")).status == status
 
 
 async def test_its_events_are_sent_from_any_number_while_it_runs_and_after(slow: Slow) -> None:
@@ -127,15 +129,6 @@ async def test_a_cancelled_response_keeps_what_it_said(slow: Slow) -> None:
     assert check(events) == cancelled
     assert events[-1]["type"] == "response.incomplete"
     assert await slow.cancel(body["id"]) == cancelled == await slow.get(body["id"])
-
-
-async def test_cancelling_what_is_over_changes_nothing(slow: Slow) -> None:
-    body = await slow.start()
-    await slow.say("Hello", "stop")
-    final = await slow.until_over(body["id"])
-    assert await slow.cancel(body["id"]) == final
-    for response_id, status in (("resp_no", 404), (await _plain(slow), 400)):
-        assert (await post(slow.app, f"{PATH}/{response_id}/cancel", b"")).status == status
 
 
 async def _plain(slow: Slow) -> str:
@@ -185,12 +178,6 @@ async def test_nothing_follows_from_a_response_that_is_not_finished_or_failed(ma
     assert "failed" in (await refused(app, previous_response_id=body["id"]))["message"]
 
 
-async def test_a_refusal_is_an_http_error_and_leaves_nothing(slow: Slow) -> None:
-    slow.engine.refusal = TooManyRequests("the queue is full")
-    assert (await post(slow.app, PATH, ask(background=True))).status == 429
-    assert slow.app.services.get(ResponseService)._background == {}
-
-
 async def test_a_stop_ends_what_runs_and_says_so(make_app: MakeApp, tmp_path: Path) -> None:
     path = str(tmp_path / "store.sqlite")
     app, engine = await make_app([], response_store=path)
@@ -205,14 +192,6 @@ async def test_a_stop_ends_what_runs_and_says_so(make_app: MakeApp, tmp_path: Pa
     kept = await whole(await get(again, f"{PATH}/{body['id']}"))
     assert (kept["status"], kept["output"][0]["content"][0]["text"]) == ("failed", "Hel")
     assert not engine.mail.busy
-
-
-async def test_settling_waits_for_what_runs(slow: Slow) -> None:
-    body = await slow.start()
-    settling = asyncio.ensure_future(slow.app.drain(30))
-    await slow.say("Hello", "stop")
-    await settling
-    assert (await slow.get(body["id"]))["status"] == "completed"
 
 
 async def test_pings_fill_a_silent_stream(make_app: MakeApp) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from lean_ovms.api.app import App
 from lean_ovms.errors import EngineFailure, TooManyRequests
+from lean_ovms.features.responses.service import ResponseService
 from tests.api.conftest import MakeApp, parts, post, whole
 from tests.fakes import FakeEngine, Script, say
 from tests.features.responses.rules import PATH, Json, ask, check_response, refused, respond, streamed
@@ -164,13 +165,14 @@ async def test_a_failure_in_a_stream_is_an_event_of_the_stream(make_app: MakeApp
     assert (await refused(app, status=500))["message"] == "it broke"
 
 
-async def test_a_refusal_of_the_engine_is_an_http_error_in_both_modes(make_app: MakeApp) -> None:
+async def test_a_refusal_of_the_engine_is_an_http_error_in_every_mode(make_app: MakeApp) -> None:
     app, engine = await make_app(say("x"))
     engine.refusal = TooManyRequests("the queue is full")
-    for stream in (False, True):
-        response = await post(app, PATH, ask(stream=stream))
+    for how in ({}, {"stream": True}, {"background": True}):
+        response = await post(app, PATH, ask(**how))
         assert response.status == 429
         assert ("Retry-After", "1") in response.headers
+    assert app.services.get(ResponseService)._background == {}
 
 
 async def test_log_probabilities_are_included_when_asked_for(make_app: MakeApp) -> None:

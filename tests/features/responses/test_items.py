@@ -200,7 +200,4 @@ def test_many_items_take_little_time(role: str) -> None:
     start = time.process_time()
     to_messages(items[::-1] if role != "user" else items)
     assert time.process_time() - start < SECONDS
-
-
-def test_reasoning_of_several_items_is_one_text() -> None:
     assert to_messages([reasoning(text) for text in "abc"])[0]["reasoning_content"] == "a\nb\nc"

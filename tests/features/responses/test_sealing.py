@@ -59,18 +59,11 @@ async def test_the_model_gets_its_reasoning_back_from_sealed_items_alone(make_ap
     bare = {"type": "reasoning", "summary": [], "encrypted_content": sealed}
     await respond(app, [USER, bare, message, USER], **ASK)
     assert engine.submitted[-1][0] == "user::hi;assistant:hm, ä:Yes.;user::hi;"
-    again = (await respond(app, **ASK))["output"][0]["encrypted_content"]
-    assert sealed != again, "equal thoughts do not look equal"
-
-
-async def test_a_stream_has_it_in_the_finished_item_and_others_have_none(make_app: MakeApp) -> None:
-    app, engine = await thinking(make_app)
     events = await streamed(await post(app, PATH, ask(**ASK, stream=True)))
-    final = events[-1]["response"]
-    [added] = [e["item"] for e in events if e["type"] == "response.output_item.added" and e["output_index"] == 0]
-    [done] = [e["item"] for e in events if e["type"] == "response.output_item.done" and e["output_index"] == 0]
+    added, done, *_ = [e["item"] for e in events if e.get("item") and e["output_index"] == 0]
     assert "encrypted_content" not in added
-    assert final["output"][0] == done
+    assert events[-1]["response"]["output"][0] == done
+    assert sealed != done["encrypted_content"], "equal thoughts do not look equal"
     await respond(app, [USER, done, USER], **ASK)
     assert engine.submitted[-1][0].count("hm, ä") == 1
     assert "encrypted_content" not in (await respond(app, store=False))["output"][0]

@@ -55,7 +55,7 @@ async def test_an_id_with_a_nul_is_not_found(opened: Open) -> None:
         assert (await post(server.app, PATH, ask("x", **fields))).status in (400, 404)
 
 
-async def test_what_one_server_keeps_the_other_reads_continues_and_deletes(opened: Open) -> None:
+async def test_what_one_server_keeps_the_other_reads_continues_and_deletes(opened: Open, kept_in: str) -> None:
     a, b = await opened(lambda *_: say("A.")), await opened(lambda *_: say("B."))
     first = await respond(a.app, "one")
     assert await b.get(first["id"]) == first
@@ -64,6 +64,10 @@ async def test_what_one_server_keeps_the_other_reads_continues_and_deletes(opene
     assert a.engine.submitted[-1][0] == "user:one;assistant:A.;user:two;assistant:B.;user:three;"
     listed = await whole(await get(a.app, f"{PATH}/{second['id']}/input_items"))
     assert len(listed["data"]) == 3
+    await a.app.close()
+    a = await opened(lambda *_: say("A."))  # a restart loses nothing
+    assert await a.get(second["id"]) == second
+    assert postgres.is_url(kept_in) or Path(kept_in).stat().st_mode & 0o777 == 0o600
     assert (await b.app.handle(Request("DELETE", f"{PATH}/{first['id']}"))).status == 200
     for app in (a.app, b.app):
         assert (await get(app, f"{PATH}/{first['id']}")).status == 404
