@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import os
 import threading
 import time
@@ -20,7 +19,7 @@ from hypothesis import strategies as st
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
 from lean_ovms.errors import BadRequest, EngineFailure, RequestError, TooManyRequests
-from lean_ovms.features.batches import lines, results
+from lean_ovms.features.batches import lines
 from lean_ovms.features.batches.results import Results
 from lean_ovms.features.batches.service import BatchService
 from lean_ovms.features.batches.storage import Storage
@@ -286,36 +285,6 @@ async def test_a_full_directory_fails_the_batch_and_keeps_what_is_done(
     assert done["status"] == "failed"
     assert done["errors"]["data"][0]["code"] == "storage_full"
     assert 0 < len(await client.rows(done["output_file_id"])) < 9
-
-
-async def test_a_disk_that_fails_ends_the_batch(make_client: MakeClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    client, _ = await make_client()
-    file = await client.upload(jsonl(line("a"), line("b")))
-
-    def full(descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, "no space")
-
-    monkeypatch.setattr(results.os, "fsync", full)
-    refused = await client.upload(b"x", status=507)
-    assert refused["error"]["code"] == "storage_full"
-    assert "disk" in refused["error"]["message"]
-    batch = await client.create(file["id"], status=507)
-    assert batch["error"]["code"] == "storage_full"
-    monkeypatch.undo()
-    written = results.Results._write
-    monkeypatch.setattr(results.Results, "_write", lambda self, rows: _failing(monkeypatch, full, written, self, rows))
-    done = await client.finished(await client.create(file["id"]))
-    assert done["status"] == "failed"
-    assert done["errors"]["data"][0]["code"] == "storage_full"
-    assert (done["output_file_id"], done["request_counts"]["completed"]) == (None, 0)
-    assert len((await client.call("GET", "/v1/files"))["data"]) == 1
-
-
-def _failing(monkeypatch: pytest.MonkeyPatch, full: Any, written: Any, *args: Any) -> None:
-    """Writes results while the disk is full."""
-    with monkeypatch.context() as patch:
-        patch.setattr(results.os, "fsync", full)
-        written(*args)
 
 
 async def test_the_body_of_a_batch_is_checked(make_client: MakeClient) -> None:

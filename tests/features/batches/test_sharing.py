@@ -133,6 +133,10 @@ async def test_a_full_disk_keeps_no_batch_from_its_end(
 
     client, _ = await make_client(script, batch_concurrency=1)
     file = await client.upload(jsonl(line("a"), line("b"), line("c", "last"), line("d")))
+    disk.full = True
+    for refused in (await client.upload(b"x", status=507), await client.create(file["id"], status=507)):
+        assert (refused["error"]["code"], "disk" in refused["error"]["message"]) == ("storage_full", True)
+    disk.full = False
     if filled == "before its end":
         finish = BatchService._finish
 

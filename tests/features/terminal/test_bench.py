@@ -86,20 +86,3 @@ def test_failed_requests_are_counted(script: ScriptedServer, capsys: pytest.Capt
     )
     assert run_command(commands()["bench"], [script.url], {}) == 1
     assert capsys.readouterr() == ("", "lean_ovms bench: 503 Service Unavailable: busy\n")
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["--num_prompts", "0"], "--num_prompts must be at least 1"),
-        (["--num_promts", "3"], "unrecognized arguments: --num_promts (did you mean --num_prompts?)"),
-        (["URL", "somewhere"], "somewhere is not the address of a server"),
-        (["--num_prompts", "x"], "argument --num_prompts: invalid int value: 'x'"),
-    ],
-)
-def test_what_is_typed_wrong_is_said(
-    argv: list[str], message: str, script: ScriptedServer, capsys: pytest.CaptureFixture[str]
-) -> None:
-    script.answers[COMPLETIONS] = deque([[{"choices": [{"text": "a"}]}]])
-    assert run_command(commands()["bench"], [word.replace("URL", script.url) for word in argv], {}) == 2
-    assert message in capsys.readouterr().err

@@ -106,31 +106,6 @@ def test_text_at_stdin_goes_behind_the_prompt(
     assert capsys.readouterr().out == "\x1b[2J line\n"  # output to a file is unchanged
 
 
-@pytest.mark.parametrize(
-    ("argv", "status", "message"),
-    [
-        (["URL", "--model", "x", "hi"], 1, "URL has no model x; its models are: embedder, m"),
-        (["URL", "hi"], 1, "400 Bad Request: too long"),
-        (["http://127.0.0.1:1", "hi"], 1, "no answer from http://127.0.0.1:1: Connection refused"),
-        (["http://", "hi"], 2, "http:// is not the address of a server"),
-        (["URL", "--sytem", "x"], 2, "unrecognized arguments: --sytem (did you mean --system?)"),
-    ],
-)
-def test_what_went_wrong_is_one_line(
-    argv: list[str],
-    status: int,
-    message: str,
-    script: ScriptedServer,
-    chat: Callable[..., int],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    script.answers[CHAT] = deque([(400, {"error": {"message": "too long"}})])
-    assert chat(*(word.replace("URL", script.url) for word in argv), terminal=True) == status
-    error = capsys.readouterr().err
-    assert error.startswith(f"lean_ovms chat: {message.replace('URL', script.url)}")
-    assert error.count("\n") == 1
-
-
 @pytest.fixture
 def conversation(script: ScriptedServer) -> Conversation:
     return Conversation(ServerClient(script.url), "m", "Be short.", {"seed": 1})

@@ -89,28 +89,6 @@ def test_the_agent_takes_the_place_of_the_command(script: ScriptedServer, path: 
     )
 
 
-@pytest.mark.parametrize(
-    ("argv", "status", "message"),
-    [
-        (["claude", "URL"], 1, "claude is not installed; to install it: npm install -g @anthropic-ai/claude-code"),
-        (["claud", "URL"], 2, "there is no agent claud (did you mean claude?)"),
-        (["vim", "URL"], 2, "there is no agent vim (there are claude, codex, opencode, aider, qwen)"),
-        (
-            ["aider", "URL", "--print", "file.py"],
-            2,
-            "unrecognized arguments: file.py (arguments for aider must follow --)",
-        ),
-        (["aider", "unix:/s", "--print"], 2, "an agent cannot use a Unix socket; start the server with a port"),
-        (["aider", "URL", "--print", "--model", "x"], 1, "URL has no model x; its models are: org/m"),
-    ],
-)
-def test_what_went_wrong_is_one_line(
-    argv: list[str], status: int, message: str, script: ScriptedServer, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert launch(*(word.replace("URL", script.url) for word in argv)) == status
-    assert capsys.readouterr().err == f"lean_ovms launch: {message.replace('URL', script.url)}\n"
-
-
 def test_without_an_agent_all_are_listed(path: str, capsys: pytest.CaptureFixture[str]) -> None:
     (Path(path) / "aider").unlink()
     assert launch(path=path) == 0
