@@ -14,14 +14,10 @@ import openvino as ov
 DEMO = Path(__file__).parents[1] / "lean_ovms" / "demo_model"
 LAYERS = r"(?:self|__module)\.model\.layers\.(\d+)\."
 MATRICES = {
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
+    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
-}
+}  # fmt: skip
 NORMS = {
     "input_layernorm": "attn_norm",
     "post_attention_layernorm": "ffn_norm",

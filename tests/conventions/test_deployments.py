@@ -45,14 +45,7 @@ COMMANDS = {
 LABELS = {"app.kubernetes.io/name": "lean-ovms"}
 BLOCK_SIZE = 32
 """The number of tokens in a KV block on a CPU."""
-OURS = (
-    "Deployment",
-    "Service",
-    "PodDisruptionBudget",
-    "HorizontalPodAutoscaler",
-    "PersistentVolumeClaim",
-    "Ingress",
-)
+OURS = ("Deployment", "Service", "PodDisruptionBudget", "HorizontalPodAutoscaler", "PersistentVolumeClaim", "Ingress")
 """Kinds that are part of Kubernetes. The schemas of all others belong to their projects."""
 
 

@@ -17,13 +17,7 @@ from lean_ovms.composition import compose
 from tests.conventions.source import ROOT, Source, parsed, source
 from tools.import_rules import ALLOWED, EVERYTHING, FOREIGN, rule_of
 
-NO_ASYNCIO = (
-    "engine.generation",
-    "engine.paged",
-    "engine.worker",
-    "engine.protocol",
-    "text",
-)
+NO_ASYNCIO = ("engine.generation", "engine.paged", "engine.worker", "engine.protocol", "text")
 """Packages without an event loop: the engine process has one main thread, and `text` is pure functions."""
 IN_CHILD = re.compile(r"features\.\w+\.child\.")
 """The packages of features that run in the engine process, which have no event loop either."""

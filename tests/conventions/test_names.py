@@ -107,19 +107,9 @@ def test_docstrings_say_in_words_what_a_value_means() -> None:
 
 
 NOUNS = {
-    "Arguments",
-    "As",
-    "Bytes",
-    "Characters",
-    "Errors",
-    "Headers",
-    "Ids",
-    "Its",
-    "Lines",
-    "Pass",
-    "Seconds",
+    "Arguments", "As", "Bytes", "Characters", "Errors", "Headers", "Ids", "Its", "Lines", "Pass", "Seconds",
     "This",
-}
+}  # fmt: skip
 """Words that end like a verb in the third person but are nouns."""
 
 

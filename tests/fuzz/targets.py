@@ -217,13 +217,9 @@ def masked(opcode: int, data: bytes, *, fin: bool = True, mask: bytes = b"abcd")
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
-    "session": session,
-    "frames": frames,
-    "scanner": scanner,
-    "form": form,
-    "audio": audio,
+    "session": session, "frames": frames, "scanner": scanner, "form": form, "audio": audio,
     "websocket": websocket,
-}
+}  # fmt: skip
 
 
 def seeds(target: str) -> list[bytes]:

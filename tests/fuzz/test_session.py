@@ -22,39 +22,20 @@ TARGETS = st.sampled_from([b"/", b"/a%20b", b"/%", b"/%ff", b"*", b"http://h/x?y
 VERSIONS = st.sampled_from([b"HTTP/1.1", b"HTTP/1.0", b"HTTP/1.9", b"HTTP/2.0", b"HTTP/1.", b"http/1.1", b""])
 FIELDS = st.sampled_from(
     [
-        b"Host: x",
-        b"Host:",
-        b"Content-Length: 5",
-        b"Content-Length: 0",
-        b"Content-Length: 2000",
-        b"Content-Length: -1",
-        b"Content-Length: 5,5",
-        b"Transfer-Encoding: chunked",
-        b"Transfer-Encoding: gzip",
-        b"Expect: 100-continue",
-        b"Connection: close",
-        b"Connection: keep-alive, Upgrade",
-        b"Upgrade: h2c",
-        b" folded",
-        b"X: \xff\x01",
-        b"X : y",
-        b"\x00",
+        b"Host: x", b"Host:", b"Content-Length: 5", b"Content-Length: 0", b"Content-Length: 2000",
+        b"Content-Length: -1", b"Content-Length: 5,5", b"Transfer-Encoding: chunked",
+        b"Transfer-Encoding: gzip", b"Expect: 100-continue", b"Connection: close",
+        b"Connection: keep-alive, Upgrade", b"Upgrade: h2c", b" folded", b"X: \xff\x01", b"X : y", b"\x00",
         b"X:" + b"y" * 400,
     ]
-)
+)  # fmt: skip
 LINE_ENDS = st.sampled_from([b"\r\n", b"\r\n", b"\r\n", b"\n", b"\r"])
 BODIES = st.sampled_from(
     [
-        b"",
-        b"hello",
-        b"5\r\nhello\r\n0\r\n\r\n",
-        b"0\r\n\r\n",
-        b"5\r\nhelloXX",
-        b"0\r\nA: b\r\n\r\n",
-        b"401\r\n",
-        b"\r\n",
+        b"", b"hello", b"5\r\nhello\r\n0\r\n\r\n", b"0\r\n\r\n", b"5\r\nhelloXX", b"0\r\nA: b\r\n\r\n",
+        b"401\r\n", b"\r\n",
     ]
-)
+)  # fmt: skip
 
 
 @st.composite

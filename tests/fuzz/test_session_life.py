@@ -18,11 +18,7 @@ from tests.fuzz import examples
 from tests.transports.http11.fakes import Body, Wire, jump_loop
 
 CONFIG = Config(
-    header_timeout_s=10,
-    body_timeout_s=20,
-    keep_alive_timeout_s=30,
-    stream_stall_timeout_s=40,
-    max_body_bytes=100_000,
+    header_timeout_s=10, body_timeout_s=20, keep_alive_timeout_s=30, stream_stall_timeout_s=40, max_body_bytes=100_000
 )
 REQUEST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello"
 CHUNKED = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"

@@ -33,20 +33,10 @@ MIX = {"tool": 0.26, "parallel": 0.11, "unneeded": 0.08, "chat": 0.25}
 MIX |= {"drill": 0.07, "memory": 0.07, "persona": 0.08, "foreign": 0.08}
 # exchange -> weight among the exchanges of a chat
 CHAT: tuple[tuple[Any, float], ...] = (
-    (smalltalk.greet, 5),
-    (smalltalk.small_talk, 6),
-    (smalltalk.introduce, 6),
-    (ask_server, 10),
-    (tasks.repeat, 5),
-    (drills.spell, 8),
-    (drills.count, 5),
-    (drills.add, 8),
-    (tasks.json_object, 6),
-    (ask_capital, 4),
-    (ask_colour, 4),
-    (ask_unknown, 5),
-    (tool_dialogs.refuse, 1),
-)
+    (smalltalk.greet, 5), (smalltalk.small_talk, 6), (smalltalk.introduce, 6), (ask_server, 10),
+    (tasks.repeat, 5), (drills.spell, 8), (drills.count, 5), (drills.add, 8), (tasks.json_object, 6),
+    (ask_capital, 4), (ask_colour, 4), (ask_unknown, 5), (tool_dialogs.refuse, 1),
+)  # fmt: skip
 
 
 def lexicon() -> list[str]:

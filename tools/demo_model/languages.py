@@ -18,10 +18,7 @@ Entry = tuple[tuple[str, ...], str]
 english = each("France Germany Italy Spain England Austria Portugal Norway Greece Poland")
 german = each("Frankreich Deutschland Italien Spanien England Österreich Portugal Norwegen Griechenland Polen")
 spanish = each("Francia Alemania Italia España Inglaterra Austria Portugal Noruega Grecia Polonia")
-LANDS = {
-    "de": dict(zip(english, german, strict=True)),
-    "es": dict(zip(english, spanish, strict=True)),
-}
+LANDS = {"de": dict(zip(english, german, strict=True)), "es": dict(zip(english, spanish, strict=True))}
 CAPITAL_ANSWER = {"de": "Die Hauptstadt von {} ist {}.", "es": "La capital de {} es {}."}
 TABLES = {"de": GERMAN, "es": SPANISH}
 THOUGHT = {"de": "The user writes German. I answer in German.", "es": "The user writes Spanish. I answer in Spanish."}

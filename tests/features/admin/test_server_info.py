@@ -66,9 +66,6 @@ def test_paths_are_cut_to_their_last_part() -> None:
         allowed_origins="https://example.org/a",
     )
     assert changed_options(config) == {
-        "model_path": "…/m",
-        "source_model": "org/name",
-        "lora_modules": "a=…/a b=relative/b",
-        "plugin_config": '{"CACHE_DIR": "…/x"}',
-        "allowed_origins": "https://example.org/a",
-    }
+        "model_path": "…/m", "source_model": "org/name", "lora_modules": "a=…/a b=relative/b",
+        "plugin_config": '{"CACHE_DIR": "…/x"}', "allowed_origins": "https://example.org/a",
+    }  # fmt: skip

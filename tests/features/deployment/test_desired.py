@@ -28,11 +28,7 @@ def test_without_anything_the_demo_models_are_served_with_one_warning(caplog: py
     chat, embed = desired_state(config).models
     assert (chat.config, embed.name) == (config, "demo-embed")
     assert embed.config == Config(
-        rest_port=1,
-        model_path=str(DEMO_EMBED),
-        model_name="demo-embed",
-        task="embeddings",
-        model_idle_timeout_s=300.0,
+        rest_port=1, model_path=str(DEMO_EMBED), model_name="demo-embed", task="embeddings", model_idle_timeout_s=300.0
     )
     assert (chat.on_demand, chat.permanent, embed.on_demand, embed.permanent) == (False, True, True, False)
     [line] = caplog.records

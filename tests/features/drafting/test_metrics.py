@@ -36,10 +36,7 @@ def test_guesses_are_shown_as_by_vllm_where_there_is_speculative_decoding() -> N
     assert guesses(speculative) == {"drafts_total": 0, "accepted_tokens_total": 0}
     counted = replace(speculative, drafts=5, drafted=20, accepted=7, accepted_by_position=[4, 2, 1])
     assert guesses(counted) == {
-        "drafts_total": 5,
-        "draft_tokens_total": 20,
-        "accepted_tokens_total": 7,
-        "accepted_tokens_per_pos_total0": 4,
-        "accepted_tokens_per_pos_total1": 2,
+        "drafts_total": 5, "draft_tokens_total": 20, "accepted_tokens_total": 7,
+        "accepted_tokens_per_pos_total0": 4, "accepted_tokens_per_pos_total1": 2,
         "accepted_tokens_per_pos_total2": 1,
-    }
+    }  # fmt: skip

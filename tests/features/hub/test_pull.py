@@ -252,14 +252,10 @@ def test_it_comes_unless_an_option_says_otherwise(options: dict[str, str], wante
 @pytest.mark.parametrize(
     ("wanted", "name"),
     [
-        ("q4_k_m", "a-Q4_K_M.gguf"),
-        ("Q4_K", ""),
-        ("UD-Q4_K_XL", "a-UD-Q4_K_XL.gguf"),
-        ("Q8_0", "Q8_0/a-00001-of-00002.gguf"),
-        ("F16", "a.F16.gguf"),
-        ("Q5", ""),
+        ("q4_k_m", "a-Q4_K_M.gguf"), ("Q4_K", ""), ("UD-Q4_K_XL", "a-UD-Q4_K_XL.gguf"),
+        ("Q8_0", "Q8_0/a-00001-of-00002.gguf"), ("F16", "a.F16.gguf"), ("Q5", ""),
     ],
-)
+)  # fmt: skip
 def test_a_quantization_names_a_file(wanted: str, name: str) -> None:
     names = ["a-Q4_K_M.gguf", "a-UD-Q4_K_M.gguf", "a-UD-Q4_K_XL.gguf", "mmproj-F16.gguf", "a.F16.gguf"]
     names += ["Q8_0/a-00001-of-00002.gguf", "Q8_0/a-00002-of-00002.gguf", "b-IQ5.gguf"]
@@ -420,18 +416,11 @@ def test_a_converted_embedder_keeps_the_files_that_say_how_it_pools(hub: Hub, op
 
 @pytest.mark.parametrize(
     ("files", "tokenizers"),
-    [
-        (("openvino_model.xml", "config.json"), True),
-        (("openvino_model.xml", "config.json", "voices/a.bin"), False),
-    ],
+    [(("openvino_model.xml", "config.json"), True), (("openvino_model.xml", "config.json", "voices/a.bin"), False)],
     ids=["a language model", "Kokoro"],
 )
 def test_tokenizers_are_made_of_models_that_have_any(
-    files: tuple[str, ...],
-    tokenizers: bool,
-    hub: Hub,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    files: tuple[str, ...], tokenizers: bool, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run(name: str, arguments: list[str]) -> None:
         asked.append(name)

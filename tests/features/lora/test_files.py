@@ -41,8 +41,7 @@ def test_both_ways_to_write_adapters_are_read(text, modules):
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["a", "=x", "a=", "a=x a=y", "{", '{"name": "a"}', "[1]", '{"name": "a", "path": "x", "alpha": "z"}', "{}"],
+    "text", ["a", "=x", "a=", "a=x a=y", "{", '{"name": "a"}', "[1]", '{"name": "a", "path": "x", "alpha": "z"}', "{}"]
 )
 def test_what_is_no_adapter_stops_the_start(text):
     with pytest.raises(StartError, match="--lora_modules: "):
@@ -64,11 +63,7 @@ def adapter(tmp_path):
 
 @pytest.mark.parametrize(
     ("settings", "scale"),
-    [
-        ({}, 1.0),
-        ({"r": 4, "lora_alpha": 8}, 2.0),
-        ({"r": 16, "lora_alpha": 8, "use_rslora": True}, 2.0),
-    ],
+    [({}, 1.0), ({"r": 4, "lora_alpha": 8}, 2.0), ({"r": 16, "lora_alpha": 8, "use_rslora": True}, 2.0)],
 )
 def test_an_adapter_is_as_strong_as_its_settings_say(adapter, settings, scale):
     path = adapter(**settings)

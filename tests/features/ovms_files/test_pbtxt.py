@@ -44,18 +44,14 @@ def test_every_option_of_the_node_is_read() -> None:
         "reasoning_parser": "qwen3",
         "enable_tool_guided_generation": True,
         "sparse_attention_config": {
-            "mode": "XATTENTION",
-            "num_last_dense_tokens_in_prefill": 100,
-            "num_retained_start_tokens_in_cache": 128,
-            "num_retained_recent_tokens_in_cache": 1920,
-            "xattention_threshold": 0.5,
-            "xattention_block_size": 64,
-            "xattention_stride": 8,
+            "mode": "XATTENTION", "num_last_dense_tokens_in_prefill": 100,
+            "num_retained_start_tokens_in_cache": 128, "num_retained_recent_tokens_in_cache": 1920,
+            "xattention_threshold": 0.5, "xattention_block_size": 64, "xattention_stride": 8,
         },
         "cache_interval_multiplier": 4,
         "chat_template_mode": "JINJA",
         "generation_config_path": "other.json",
-    }
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

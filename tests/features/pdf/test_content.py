@@ -87,12 +87,7 @@ async def test_a_file_that_is_sent_again_is_not_read_again(make_app: MakeApp, fi
 
 
 WRONG = [
-    (
-        CHAT,
-        chat({"file_id": "f"}),
-        "file does not have file_data field",
-        "messages[0].content[0].file",
-    ),
+    (CHAT, chat({"file_id": "f"}), "file does not have file_data field", "messages[0].content[0].file"),
     (CHAT, chat({"file_data": "@@"}), "not a PDF file in base64", "messages[0].content[0]"),
     (CHAT, chat({"file_data": "aGVsbG8="}), "Invalid PDF file", "messages[0].content[0]"),
     (

@@ -113,9 +113,7 @@ async def test_a_process_that_ends_or_hangs_is_a_400(program: str, error: str, m
     await readers.close()
 
 
-async def test_more_files_than_may_wait_are_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_more_files_than_may_wait_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lean_ovms.features.pdf.reader.WAITING_FILES", 1)
     readers = PdfReaders(Config(fake_engine=True), [sys.executable, "-c", "import time; time.sleep(600)"])
     held = [asyncio.create_task(readers.read(memoryview(b"x"))) for _ in range(3)]

@@ -247,10 +247,7 @@ def test_every_text_is_translated(language: str, begin: str) -> None:
 
 @pytest.mark.parametrize(
     "file",
-    [
-        *(FILES[name] for name in shipped(".js", ".html")),
-        ROOT / "lean_ovms/features/docs_page/docs.html",
-    ],
+    [*(FILES[name] for name in shipped(".js", ".html")), ROOT / "lean_ovms/features/docs_page/docs.html"],
     ids=lambda path: f"{path.parent.parent.name}-{path.name}",
 )
 def test_what_a_handler_returns_has_no_effect(file: Path) -> None:
