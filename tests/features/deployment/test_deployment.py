@@ -142,16 +142,6 @@ async def test_a_model_that_a_request_began_to_load_must_load_at_the_start_too(d
         await request
 
 
-async def test_one_that_does_not_load_leaves_the_others_and_says_so_to_its_clients(deployment: Deployment) -> None:
-    deployment.want("a", "b")
-    deployment.faults = {"b": "no such file /secret"}
-    await deployment.manager().load()
-    assert deployment.states() == {"a": "ready", "b": "failed"}
-    with pytest.raises(Unavailable, match=r"could not be loaded. It is broken\.") as caught:
-        await begin(deployment.app.registry.models["b"])
-    assert "/secret" not in caught.value.message
-
-
 async def test_one_that_is_configured_wrongly_is_not_even_tried(deployment: Deployment) -> None:
     deployment.want("a", "b")
     deployment.specs[1] = replace(
@@ -162,13 +152,6 @@ async def test_one_that_is_configured_wrongly_is_not_even_tried(deployment: Depl
     assert deployment.made[1].engine.state == "loading"
     with pytest.raises(Unavailable, match="Its graph is not valid"):
         await begin(deployment.app.registry.models["b"])
-
-
-async def test_the_model_of_the_command_line_must_load(deployment: Deployment) -> None:
-    deployment.want("a")
-    deployment.faults, deployment.required = {"a": "broken"}, True
-    with pytest.raises(StartError, match="broken"):
-        await deployment.manager().load()
 
 
 @pytest.mark.parametrize("announced", [True, False])

@@ -304,21 +304,15 @@ async def test_an_idle_model_is_unloaded_after_its_time_and_a_busy_one_is_not(me
     assert a.loads == 2
 
 
-async def test_a_model_that_was_never_used_is_unloaded_too(memory: Memory) -> None:
+async def test_a_model_that_was_never_used_is_unloaded_after_its_time_and_not_before(memory: Memory) -> None:
     model_cache = ModelCache()
-    a = FakeModel("a", memory)
-    model_cache.add(a, idle_timeout_s=0.01)
-    await model_cache.load(a)
-    await until(lambda: not a.loaded)
-
-
-async def test_a_model_that_is_added_loaded_is_unloaded_after_its_time_and_not_before(memory: Memory) -> None:
-    model_cache = ModelCache()
-    stays, goes = FakeModel("a", memory), FakeModel("b", memory)
+    stays, goes, later = (FakeModel(name, memory) for name in "abc")
     for model, seconds in ((stays, 60.0), (goes, 0.01)):
         await model.load()
         model_cache.add(model, idle_timeout_s=seconds)
-    await until(lambda: not goes.loaded)
+    model_cache.add(later, idle_timeout_s=0.01)
+    await model_cache.load(later)
+    await until(lambda: not (goes.loaded or later.loaded))
     assert stays.loaded
     await model_cache.stop()
 
@@ -471,7 +465,7 @@ async def test_a_model_whose_load_ended_before_it_began_can_leave(memory: Memory
     assert (a.phase, a.member.group) == (UNLOADED, None)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.slow
 async def test_whatever_the_order_each_request_has_one_outcome(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Mixes requests, cancellations, failures, idle times, sleep and configuration changes, with limits and groups."""
@@ -548,9 +542,7 @@ async def test_whatever_the_order_each_request_has_one_outcome(seed: int, monkey
         if chance.random() < 0.3:
             await asyncio.sleep(chance.choice([0, 0.0005]))
     results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 500)
-    assert not [
-        one for one in results if isinstance(one, BaseException) and not isinstance(one, asyncio.CancelledError)
-    ]
+    assert all(one is None or isinstance(one, asyncio.CancelledError) for one in results)
     assert groups_seen <= limit
     assert sum(outcomes.values()) == asked
     assert outcomes["served"] > 0

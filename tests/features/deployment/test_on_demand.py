@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import time
-from collections import Counter
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
@@ -237,33 +235,6 @@ async def test_a_stream_is_read_to_its_end_before_its_model_goes(home: Home) -> 
     assert (home.running, home.cut) == (["b"], [])
 
 
-async def test_groups_and_permanent_models(home: Home) -> None:
-    home.max_loaded = 1
-    await home.open("p", "a", "b", "c", groups={"p": "permanent", "a": "g", "b": "g", "c": "h"})
-    assert home.running == ["p"]
-    await home.chat("a")
-    assert sorted(home.running) == ["a", "b", "p"]
-    await home.chat("c")
-    assert sorted(home.running) == ["c", "p"]
-
-
-async def test_a_model_that_was_served_and_does_not_load_again_is_tried_again(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cache_module, "RETRY_S", 0.0)
-    home.max_loaded = 1
-    await home.open("a", "b")
-    await home.chat("a")
-    await home.chat("b")
-    home.broken = {"a"}
-    for path, fields in (("/v1/responses", {"input": "x"}), ("/v1/completions", {"prompt": "x"})):
-        status, body, _ = await home.ask("POST", path, {"model": "a", **fields})
-        assert (status, body["error"]["code"]) == (503, "model_not_loaded")
-    assert (await home.ask("GET", "/v2/models/a/ready"))[0] == 503
-    home.broken = set()
-    assert (await home.chat("a"))[0] == 200
-
-
 async def test_a_model_that_does_not_load_is_said_so_and_leaves_the_others(home: Home) -> None:
     home.broken = {"b"}
     await home.open("a", "b")
@@ -400,56 +371,6 @@ async def test_a_request_goes_on_with_the_model_that_it_uses(home: Home, *, repl
     current_record.reset(token)
     assert home.cut == []
     assert (await home.chat("a"))[0] == (200 if replaced else 404)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(6))
-async def test_every_request_has_one_outcome_whatever_is_loaded_and_unloaded(
-    home: Home, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cache_module, "RETRY_S", 0.002)
-    chance = random.Random(seed)
-    names = "abcd"
-    home.max_loaded = chance.choice([1, 2])
-    await home.open(*names, model_idle_timeout_s=0.004)
-    outcomes: Counter[Any] = Counter()
-
-    async def ask() -> None:
-        name, stream = chance.choice(names), chance.random() < 0.5
-        path, fields = chance.choice(
-            [
-                ("/v1/completions", {"prompt": ["x", "y"]}),
-                ("/v1/responses", {"input": "x"}),
-                ("/v3/tokenize", {"text": "x"}),
-            ]
-        )
-        if path != "/v3/tokenize":
-            fields = {**fields, "stream": stream}
-        status, body, _ = await home.ask("POST", path, {"model": name, **fields})
-        if isinstance(body, bytes):
-            assert b'"error":{' not in body, body
-        outcomes[status if status != 503 else body["error"]["code"]] += 1
-
-    tasks = []
-    for number in range(150):
-        tasks.append(asyncio.create_task(ask()))
-        if number % 30 == 7:
-            home.broken = {chance.choice(names)} if chance.random() < 0.5 else set()
-        if number % 50 == 33:
-            home.want(*names, model_idle_timeout_s=0.004, max_num_seqs=number)
-            await home.ask("POST", "/v1/config/reload")
-        if number == 100:
-            asleep = asyncio.create_task(home.ask("POST", "/sleep"))
-            await asyncio.sleep(0.005)
-            await home.ask("POST", "/wake_up")
-            await asleep
-        if chance.random() < 0.4:
-            await asyncio.sleep(chance.choice([0, 0.001]))
-    await asyncio.wait_for(asyncio.gather(*tasks), 500)
-    assert sum(outcomes.values()) == 150
-    assert set(outcomes) <= {200, "model_not_loaded", "sleeping"}
-    assert outcomes[200] > 0
-    assert (home.cut, home.most <= home.max_loaded) == ([], True)
 
 
 async def test_models_are_loaded_and_unloaded_by_hand(home: Home) -> None:
