@@ -490,28 +490,6 @@ def subscribe(events, endpoint):
 
 
 @pytest.mark.model
-def test_each_replica_of_a_server_publishes_under_its_number(context, tmp_path):
-    from tests.e2e.conftest import ANY_MODEL, start_process
-
-    settings = {"enable_kv_cache_events": True, "endpoint": f"ipc://{tmp_path}/events", "topic": "kv@m"}
-    flags = ("--model_path", ANY_MODEL["model_path"], "--model_name", "m", "--kv_events_config", json.dumps(settings))
-    with (
-        context.socket(zmq.SUB) as first,
-        context.socket(zmq.SUB) as second,
-        start_process(*flags, "--engine_replicas", "2") as process,
-    ):
-        subscribe(first, settings["endpoint"])
-        subscribe(second, settings["endpoint"] + "_dp1")
-        process.wait_for("ready: m")
-        for rank, events in enumerate((first, second)):
-            while not events.poll(10):
-                httpx.post(process.url + "/reset_prefix_cache", timeout=300).raise_for_status()
-            topic, _, payload = events.recv_multipart()
-            assert (topic, DECODER.decode(payload).data_parallel_rank) == (b"kv@m", rank)
-        assert process.stop() == 0
-
-
-@pytest.mark.model
 def test_a_server_publishes(context, tmp_path):
     """A router recognizes the blocks of a prompt by the ids that the render endpoint returns."""
     from tests.e2e.conftest import ANY_MODEL, start_process  # imports clients, which would delay fast tests
