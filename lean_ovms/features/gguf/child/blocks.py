@@ -52,7 +52,7 @@ class BlockType:
 
 def _float(data: Bytes, at: int) -> Floats:
     """Reads the 16-bit float at a byte offset of each block [blocks, 1]."""
-    return np.ascontiguousarray(data[:, at : at + 2]).view(np.float16).astype(np.float32)
+    return data[:, at : at + 2].view(np.float16).astype(np.float32)
 
 
 def _nibbles(data: Bytes) -> Bytes:
@@ -78,7 +78,12 @@ def _in_pairs(values: NDArray[np.int8]) -> NDArray[np.int8]:
 
 def apart(pairs: NDArray[np.int8]) -> NDArray[np.int8]:
     """Unpacks numbers of 4 bits, of which two are in a byte, to one number each."""
-    return np.stack([pairs << 4, pairs], -1).reshape(*pairs.shape[:-1], -1) >> 4
+    halves = pairs.view(np.uint8).astype("<u2")
+    halves = halves & 15 | (halves & 0xF0) << 4
+    found = halves.view(np.int8)
+    found ^= 8  # and less 8, this gives the lower half of a byte its sign
+    found -= 8
+    return found
 
 
 def in_eight_bits(parts: Parts, blocks: BlockType, group: int) -> tuple[NDArray[np.int8], Floats]:
@@ -138,10 +143,16 @@ def _fitting_steps(scale: Floats, offset: Floats, most: Floats) -> Floats:
     """
     counts = np.floor(np.divide(126.5 * scale, most, out=np.zeros_like(most), where=most > 0))
     ratio = np.divide(offset, scale, out=np.zeros_like(scale), where=scale > 0)
-    tried = np.maximum(counts - np.arange(TRIED, dtype=np.float32).reshape(-1, *[1] * scale.ndim), 1)
-    places = tried * ratio
-    best = (np.abs(places - np.rint(places)) / tried).argmin(0)
-    return np.where(counts > TRIED, scale / np.take_along_axis(tried, best[None], 0)[0], most / 127)
+    best, least = np.maximum(counts, 1), np.full_like(scale, np.inf)
+    for fewer in range(TRIED):
+        tried = np.maximum(counts - fewer, 1)
+        places = tried * ratio
+        places -= np.rint(places)
+        error = np.abs(places, out=places)
+        error /= tried
+        np.putmask(best, error < least, tried)
+        least = np.minimum(error, least)
+    return np.where(counts > TRIED, scale / best, most / 127)
 
 
 def _fifth_bits(data: Bytes, at: int) -> Bytes:

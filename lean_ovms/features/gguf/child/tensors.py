@@ -9,10 +9,12 @@ import logging
 import math
 import mmap
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 import numpy as np
 import openvino as ov
@@ -25,6 +27,7 @@ from ....engine.loading.weights import of_bf16
 from ....errors import StartError
 from ....repository import model_file
 from ....util.files import open_regular
+from ....util.resources import cores
 from ....util.sizes import human_size
 from ..header import BLOCK_SIZES, EXPORT, PULL_AGAIN, Header
 from .blocks import BLOCKS, GROUP, Floats, apart, in_eight_bits, row_error
@@ -36,8 +39,10 @@ Order = NDArray[np.int64]
 F32, BF16 = 0, 30
 PLAIN = {F32: ov.Type.f32, 1: ov.Type.f16, BF16: ov.Type.bf16}
 """The types of tensors that have no blocks, by their numbers in the file."""
-PIECE = 1 << 18
+PIECE = 1 << 17
 """Elements that are read at once: what is computed of them stays in the processor's cache."""
+AHEAD = 2
+"""Pieces that each thread may convert before they are written."""
 ROUNDED = range(1 << 18, (1 << 21) + 1)
 """The elements of a matrix of 4 bits with offsets that is rounded to 8 bits: there is no second product then, and a
 token of SmolLM2-135M takes 0.86 of the time. Larger ones take more time and memory: with twice the limit a token of
@@ -50,6 +55,8 @@ ROW_ERROR = 0.5
 """The most error that one scale for each row may make, in parts of the error that the type of the file has made."""
 PROGRESS_S = 5.0
 """Seconds between two lines of the log about a file that is being read."""
+
+T = TypeVar("T")
 
 
 class TensorRows(NamedTuple):
@@ -119,6 +126,8 @@ class Tensors:
         self._read: set[str] = set()
         self._began = self._told = time.monotonic()
         self._maps: list[mmap.mmap] = []
+        self._threads = cores()
+        self._pool = ThreadPoolExecutor(self._threads, "gguf")
         self._constants = ConstantFile(sum(map(self._constant_bytes, header.tensors)))
         self._files: list[BinaryIO] = []
         for file in model_file.parts(path):
@@ -132,6 +141,7 @@ class Tensors:
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         if error is None and self._told > self._began:
             log.info("%s was read in %.0f s; OpenVINO is compiling it", self._name, time.monotonic() - self._began)
+        self._pool.shutdown(cancel_futures=True)
         self._constants.close()
         for file in self._files:
             file.close()
@@ -183,9 +193,9 @@ class Tensors:
         if (kind := self.kind(parts[0].tensor)) not in BLOCKS:
             return Matrix(self._plain(parts, [rows, columns]))
         if group := self._rounded_group(parts, rows * columns, kind):
-            node, offsets = _rounded(self._constants, self._pieces(parts), [rows, columns], kind, group), None
+            node, offsets = self._rounded(self._pieces(parts), [rows, columns], kind, group), None
         else:
-            node, offsets = _compressed(self._constants, self._pieces(parts), [rows, columns], kind)
+            node, offsets = self._compressed(self._pieces(parts), [rows, columns], kind)
         node.set_friendly_name(parts[0].tensor)
         return Matrix(node.output(0), offsets)
 
@@ -208,9 +218,80 @@ class Tensors:
             parts, shape = [TensorRows(names[0], order=order)], [count, rows // 2, columns]
         if kind not in BLOCKS:
             return self._plain(parts, shape)
-        node, _ = _compressed(self._constants, self._pieces(parts, turns=half is None), shape, kind, inside=True)
+        node, _ = self._compressed(self._pieces(parts, turns=half is None), shape, kind, inside=True)
         node.set_friendly_name(names[0])
         return node.output(0)
+
+    def _compressed(
+        self, pieces: Iterable[NDArray[np.uint8]], shape: list[int], kind: int, *, inside: bool = False
+    ) -> tuple[Any, Any]:
+        """Returns a quantized matrix as an output of 32-bit floats, and its offsets, or None.
+
+        OpenVINO converts the integers to floats within its matrix products.
+
+        Args:
+            pieces: All rows in their order, as bytes of the GGUF file.
+            shape: The shape of the matrix, rows and columns last.
+            kind: The number of the quantization type.
+            inside: Whether offsets become zero points of the matrix, and are not returned.
+        """
+        file, blocks, (_, size) = self._constants, BLOCKS[kind], BLOCK_SIZES[kind]
+        rows, groups = shape[:-1], shape[-1] // blocks.group
+        zeroed = inside and blocks.offsets
+        floats = ov.Type.f16 if blocks.exact and not zeroed else ov.Type.f32
+        numbers = NewConstant(file, ov.Type.i8 if blocks.bits == 8 else ov.Type.i4, [*rows, groups, blocks.group])
+        scales = NewConstant(file, floats, [*rows, groups, 1])
+        places = [*rows, groups, 1] if inside else [*rows, groups]
+        offsets = NewConstant(file, ov.Type.f32, places) if blocks.offsets else None
+
+        def convert(data: NDArray[np.uint8]) -> tuple[NDArray[np.int8], NDArray[Any], Floats | None]:
+            found, scale, offset = blocks.read(data.reshape(-1, size))
+            if inside and offset is not None:
+                found, scale, offset = _with_zeros(found, scale, offset)
+            return found, scale.astype(floats.to_dtype(), copy=False), offset
+
+        for found, scale, offset in self._converted(pieces, convert):
+            numbers.append(found)
+            scales.append(scale)
+            if offsets is not None and offset is not None:
+                offsets.append(offset)
+        node, lifts = ops.convert(numbers.node(), floats.to_string()), None if offsets is None else offsets.node()
+        node = ops.multiply(ops.subtract(node, lifts) if zeroed else node, scales.node())
+        node = ops.reshape(node, np.array(shape), False)
+        return ops.convert(node, "f32") if floats == ov.Type.f16 else node, None if inside else lifts
+
+    def _rounded(self, pieces: Iterable[NDArray[np.uint8]], shape: list[int], kind: int, group: int) -> Any:
+        """Returns a matrix that is requantized to 8 bits as an output of 32-bit floats.
+
+        Args:
+            pieces: All rows in their order, as bytes of the GGUF file.
+            shape: The shape of the matrix.
+            kind: The number of the quantization type in the file.
+            group: The number of elements that share a scale.
+        """
+        blocks, (_, size), (rows, columns) = BLOCKS[kind], BLOCK_SIZES[kind], shape
+        groups = [] if group == columns else [columns // group]
+        numbers = NewConstant(self._constants, ov.Type.i8, [rows, *groups, group])
+        scales = NewConstant(self._constants, ov.Type.f32, [rows, *groups, 1])
+
+        def convert(data: NDArray[np.uint8]) -> tuple[NDArray[np.int8], Floats]:
+            return in_eight_bits(blocks.read(data.reshape(-1, size)), blocks, group)
+
+        for found, scale in self._converted(pieces, convert):
+            numbers.append(found)
+            scales.append(scale)
+        node = ops.multiply(ops.convert(numbers.node(), "f32"), scales.node())
+        return ops.reshape(node, np.array(shape), False) if groups else node
+
+    def _converted(self, pieces: Iterable[NDArray[np.uint8]], convert: Callable[[NDArray[np.uint8]], T]) -> Iterator[T]:
+        """Yields converted pieces in their order, while other threads convert the next ones."""
+        waiting: deque[Future[T]] = deque()
+        for piece in pieces:
+            waiting.append(self._pool.submit(convert, piece))
+            if len(waiting) > AHEAD * self._threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
     def _rounded_group(self, parts: Sequence[TensorRows], elements: int, kind: int) -> int:
         """Decides whether a matrix is requantized to 8 bits.
@@ -282,65 +363,6 @@ class Tensors:
         part, offset = self._header.places[name]
         self._maps[part].madvise(mmap.MADV_DONTNEED)
         return np.frombuffer(self._maps[part], np.uint8, self._header.size(name), offset)
-
-
-def _compressed(
-    file: ConstantFile, pieces: Iterable[NDArray[np.uint8]], shape: list[int], kind: int, *, inside: bool = False
-) -> tuple[Any, Any]:
-    """Returns a quantized matrix as an output of 32-bit floats, and its offsets, or None.
-
-    OpenVINO converts the integers to floats within its matrix products.
-
-    Args:
-        file: The file for the constants.
-        pieces: All rows in their order, as bytes of the GGUF file.
-        shape: The shape of the matrix, rows and columns last.
-        kind: The number of the quantization type.
-        inside: Whether offsets become zero points of the matrix, and are not returned.
-    """
-    blocks, (_, size) = BLOCKS[kind], BLOCK_SIZES[kind]
-    rows, groups = shape[:-1], shape[-1] // blocks.group
-    zeroed = inside and blocks.offsets
-    floats = ov.Type.f16 if blocks.exact and not zeroed else ov.Type.f32
-    numbers = NewConstant(file, ov.Type.i8 if blocks.bits == 8 else ov.Type.i4, [*rows, groups, blocks.group])
-    scales = NewConstant(file, floats, [*rows, groups, 1])
-    offsets = (
-        NewConstant(file, ov.Type.f32, [*rows, groups, 1] if inside else [*rows, groups]) if blocks.offsets else None
-    )
-    for data in pieces:
-        found, scale, offset = blocks.read(data.reshape(-1, size))
-        if offsets is not None and offset is not None:
-            if inside:
-                found, scale, offset = _with_zeros(found, scale, offset)
-            offsets.append(offset)
-        numbers.append(found)
-        scales.append(scale.astype(floats.to_dtype(), copy=False))
-    node, lifts = ops.convert(numbers.node(), floats.to_string()), None if offsets is None else offsets.node()
-    node = ops.multiply(ops.subtract(node, lifts) if zeroed else node, scales.node())
-    node = ops.reshape(node, np.array(shape), False)
-    return ops.convert(node, "f32") if floats == ov.Type.f16 else node, None if inside else lifts
-
-
-def _rounded(file: ConstantFile, pieces: Iterable[NDArray[np.uint8]], shape: list[int], kind: int, group: int) -> Any:
-    """Returns a matrix that is requantized to 8 bits as an output of 32-bit floats.
-
-    Args:
-        file: The file for the constants.
-        pieces: All rows in their order, as bytes of the GGUF file.
-        shape: The shape of the matrix.
-        kind: The number of the quantization type in the file.
-        group: The number of elements that share a scale.
-    """
-    blocks, (_, size), (rows, columns) = BLOCKS[kind], BLOCK_SIZES[kind], shape
-    groups = [] if group == columns else [columns // group]
-    numbers = NewConstant(file, ov.Type.i8, [rows, *groups, group])
-    scales = NewConstant(file, ov.Type.f32, [rows, *groups, 1])
-    for data in pieces:
-        found, scale = in_eight_bits(blocks.read(data.reshape(-1, size)), blocks, group)
-        numbers.append(found)
-        scales.append(scale)
-    node = ops.multiply(ops.convert(numbers.node(), "f32"), scales.node())
-    return ops.reshape(node, np.array(shape), False) if groups else node
 
 
 def _with_zeros(numbers: NDArray[np.int8], scale: Floats, offset: Floats) -> tuple[NDArray[np.int8], Floats, Floats]:
