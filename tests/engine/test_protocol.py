@@ -74,20 +74,17 @@ SOME = [
 ]
 
 
+def fed(data, cuts):
+    """Returns the records that come of data in pieces."""
+    edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    decoder = Decoder()
+    return [record for start, end in itertools.pairwise(edges) for record in decoder.feed(data[start:end])]
+
+
 @pytest.mark.slow
 @given(st.lists(records, max_size=4))
 def test_every_record_comes_out_as_it_went_in(sent):
     assert Decoder().feed(protocol.encode(sent)) == sent
-
-
-@given(st.lists(st.lists(st.sampled_from(SOME), max_size=3), max_size=4), st.lists(st.integers(0, 400), max_size=6))
-@pytest.mark.slow
-def test_any_cut_gives_the_same_records(frames, cuts):
-    data = b"".join(map(protocol.encode, frames))
-    edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
-    decoder = Decoder()
-    seen = [r for start, end in itertools.pairwise(edges) for r in decoder.feed(data[start:end])]
-    assert seen == [record for frame in frames for record in frame]
 
 
 def test_an_oversized_frame_is_refused_before_its_body_comes():
@@ -141,34 +138,36 @@ def test_every_kind_has_a_name_of_its_own():
 SUBMIT = protocol.Submit(7, "x", False, None, False, {}, images=[[1, 2], [1, 1]])
 PIXELS = [b"\0\x80\xff" * 2, b"abc"]
 WITH_PIXELS = dataclasses.replace(SUBMIT, pixels=PIXELS)
+TEXTS = ["caf\u00e9\n".encode(), "\U0001f600".encode()]
+ATTACHED = [
+    SOME[0],
+    dataclasses.replace(WITH_PIXELS, prompt="", parts=2, texts=TEXTS),
+    protocol.Encode(8, [], True, "a", 2, TEXTS),
+    Pooled(1, [0], [3], [1], 2, bytes([1]) * 8),
+    SOME[1],
+    Pooled(2, [0], [3], [1], 2, bytes([2]) * 8),
+    WITH_PIXELS,
+]
+"""Records of which most have attachments: the parts of long prompts, pixels, and vectors."""
 
 
-@given(st.lists(st.integers(0, 400), max_size=6))
-def test_pixels_come_with_the_submit_after_them_in_any_cut(cuts):
-    data = protocol.encode(SOME) + b"".join(protocol.attachments([WITH_PIXELS])) + protocol.encode([SUBMIT])
-    data += protocol.encode(SOME)
-    edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
-    decoder = Decoder()
-    seen = [r for start, end in itertools.pairwise(edges) for r in decoder.feed(data[start:end])]
-    assert seen == [*SOME, WITH_PIXELS, *SOME]
+def assert_attached(cuts):
+    data = protocol.encode(SOME) + b"".join(protocol.attachments(ATTACHED)) + protocol.encode(ATTACHED)
+    found = fed(data + protocol.encode([]) + protocol.encode([SUBMIT]), cuts)
+    text = b"".join(TEXTS).decode()
+    assert (found[5].prompt, found[5].pixels, found[6].texts) == (text, PIXELS, [text])
+    assert [*found[:5], *found[7:]] == [*SOME, SOME[0], *ATTACHED[3:], SUBMIT]
 
 
-@given(st.lists(st.integers(0, 400), max_size=6))
-def test_a_long_prompt_comes_with_its_submit_and_before_its_pixels(cuts):
-    texts = ["caf\u00e9\n".encode(), "\U0001f600".encode()]
-    long = dataclasses.replace(WITH_PIXELS, prompt="", parts=2, texts=texts)
-    encode = protocol.Encode(8, [], True, "a", 2, texts)
-    sent = [long, SOME[0], encode]
-    data = b"".join(protocol.attachments(sent)) + protocol.encode(sent)
-    edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
-    decoder = Decoder()
-    read = [r for start, end in itertools.pairwise(edges) for r in decoder.feed(data[start:end])]
-    assert [read[0].prompt, read[0].pixels, read[1], read[2].texts] == [
-        "caf\u00e9\n\U0001f600",
-        PIXELS,
-        SOME[0],
-        ["caf\u00e9\n\U0001f600"],
-    ]
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_records_come_with_their_attachments(size):
+    assert_attached(range(0, 2000, size))
+
+
+@pytest.mark.slow
+@given(st.lists(st.integers(0, 900), max_size=9))
+def test_records_come_with_their_attachments_in_any_cut(cuts):
+    assert_attached(cuts)
 
 
 @pytest.mark.parametrize(("texts", "why"), [([b"a"], "submit without its"), ([b"a", b"\xff"], "not text")])
@@ -181,17 +180,6 @@ def test_a_long_prompt_without_its_parts_is_refused(texts, why):
 def test_pixels_that_belong_to_nothing_are_refused():
     with pytest.raises(protocol.FrameError, match="attachment without"):
         Decoder().feed(b"".join(protocol.attachments([WITH_PIXELS])) + protocol.encode(SOME))
-
-
-@given(st.lists(st.integers(0, 400), max_size=6))
-@pytest.mark.slow
-def test_vectors_come_with_the_records_after_them_in_any_cut(cuts):
-    pooled = [Pooled(n, [0], [3], [1], 2, bytes([n]) * 8) for n in (1, 2)]
-    sent = [SOME[0], pooled[0], SOME[1], pooled[1]]
-    data = (b"".join(protocol.attachments(sent)) + protocol.encode(sent)) * 2
-    edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
-    decoder = Decoder()
-    assert [r for start, end in itertools.pairwise(edges) for r in decoder.feed(data[start:end])] == sent * 2
 
 
 def test_a_record_without_its_attachment_is_refused():

@@ -47,7 +47,7 @@ def in_bytes(text: str, size: int) -> Any:
     return script
 
 
-@pytest.mark.parametrize("size", range(1, 12))
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 11])
 async def test_any_cut_of_the_tokens_gives_the_same_answer(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.fakes.encode", lambda text: list(text.encode("latin-1")))
     whole = await answer(in_bytes(TEXT, size))

@@ -98,7 +98,6 @@ async def test_a_child_that_does_not_get_ready_says_why(part):
     assert life.lost == 0
 
 
-@pytest.mark.slow
 def test_a_child_that_loads_too_long_is_killed():
     async def main():
         life = Life()

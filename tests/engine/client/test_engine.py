@@ -18,6 +18,9 @@ from tests.engine.client.harness import command, read, run_fast, running, submit
 from tests.streams import pieces
 from tests.waiting import cancel
 
+pytestmark = pytest.mark.slow
+"""Each test starts a process."""
+
 
 async def lost(awaitable):
     """Awaits something that must end with the engine's death."""
@@ -87,7 +90,6 @@ async def test_a_reply_has_what_was_asked_for():
         plain.cancel()
 
 
-@pytest.mark.slow
 async def test_a_long_prompt_is_not_json(monkeypatch):
     """A million line breaks in JSON would block the event loop for 16 ms."""
     async with running() as engine:
@@ -168,7 +170,6 @@ async def test_an_engine_that_never_served_is_a_start_error(part, words):
     return await engine.stop()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
 def test_a_child_that_is_killed_while_it_loads_is_replaced(number, tmp_path, caplog):
     part = tmp_path / "part"
@@ -230,7 +231,6 @@ async def test_a_death_answers_everybody_at_once(how):
         assert not engine.busy
 
 
-@pytest.mark.slow
 async def test_a_child_that_dies_is_replaced_and_serves_again():
     async with running() as engine:
         first, pid = (await submit(engine, "count 1")).id, engine.pid
@@ -249,7 +249,6 @@ async def test_a_child_that_dies_is_replaced_and_serves_again():
         assert await read(again) == {0: ([0, 1], [], "stop")}
 
 
-@pytest.mark.slow
 def test_restarts_back_off_and_go_on_for_ever(tmp_path, caplog):
     part = tmp_path / "part"
     part.write_text("ok")
@@ -280,7 +279,6 @@ def test_restarts_back_off_and_go_on_for_ever(tmp_path, caplog):
     assert "no such model: /x" in caplog.text
 
 
-@pytest.mark.slow
 def test_the_model_is_told_of_a_restart_before_requests_are_and_refuses_what_it_cannot_serve():
     async def main():
         calls = []
@@ -306,7 +304,6 @@ def test_the_model_is_told_of_a_restart_before_requests_are_and_refuses_what_it_
     run_fast(main)
 
 
-@pytest.mark.slow
 def test_a_healthy_life_makes_the_next_death_a_first_one(monkeypatch):
     """The test sets after what time a life is healthy, because a minute on the fast loop is only a moment on a busy
     machine."""
@@ -329,7 +326,6 @@ def test_a_healthy_life_makes_the_next_death_a_first_one(monkeypatch):
 
 
 @pytest.mark.parametrize(("part", "same"), [("ok", True), ("vocabulary", False)])
-@pytest.mark.slow
 def test_a_new_vocabulary_is_taken_and_an_equal_one_keeps_its_object(part, same):
     async def main():
         async with running(part) as engine:
@@ -345,7 +341,6 @@ def test_a_new_vocabulary_is_taken_and_an_equal_one_keeps_its_object(part, same)
 # --- silence ---
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("prompt", ["stop", "mute"])
 def test_a_child_that_stands_still_is_killed_and_replaced(prompt):
     """A mute child answers only pings, so it is alive; a stopped child sends nothing at all."""
@@ -367,7 +362,6 @@ def test_a_child_that_stands_still_is_killed_and_replaced(prompt):
     run_fast(main, 200.0)
 
 
-@pytest.mark.slow
 def test_a_child_is_asked_before_it_is_killed():
     async def main():
         async with running(engine_watchdog_s=20.0) as engine:
@@ -378,7 +372,6 @@ def test_a_child_is_asked_before_it_is_killed():
     run_fast(main, 200.0)
 
 
-@pytest.mark.slow
 async def test_an_idle_engine_has_no_timer():
     async with running(engine_watchdog_s=1.0) as engine:
         assert await read(await submit(engine, "count 1")) == {0: ([0], [], "stop")}
@@ -456,7 +449,6 @@ async def test_an_engine_that_was_stopped_does_not_start():
 # --- with the real child, on the fake pipeline ---
 
 
-@pytest.mark.slow
 async def test_the_real_child_serves_dies_and_is_replaced():
     engine = EngineClient(Config(fake_engine=True))
     await engine.start()

@@ -11,6 +11,8 @@ import pytest
 from lean_ovms.engine.client import prestart
 from lean_ovms.engine.client.prestart import Spawned
 
+pytestmark = pytest.mark.slow
+"""Each test starts processes."""
 UNTIL_CLOSED = "import socket, sys; socket.socket(fileno=int(sys.argv[-1])).recv(1)"
 
 

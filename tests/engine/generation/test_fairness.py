@@ -76,9 +76,9 @@ def test_a_batch_that_has_just_started_gives_way_after_its_least_run():
     assert MIN_RUN_STEPS <= turns_until_first_token(rig, polite) <= MIN_RUN_STEPS + 3
 
 
-def test_256_single_requests_do_not_keep_another_client_waiting_either():
+def test_many_single_requests_do_not_keep_another_client_waiting_either():
     rig = make()
-    for i in range(256):
+    for i in range(64):
         rig.submit(f"number {i}", client="hostile", group=10 + i, **LONG)
     rig.turn(MIN_RUN_STEPS + 2)
     polite = rig.submit("hello", client="polite", max_tokens=5)
@@ -224,17 +224,6 @@ def test_steps_are_as_full_as_without_the_limit_on_prompts(length: int):
         rig.turn()
         turns += 1
     assert turns == -(-12 * length // 64)
-
-
-def test_a_short_prompt_is_computed_together_with_a_long_one_of_its_client():
-    """Only the paged engine does so; openvino_genai's pipelines compute prompts in order."""
-    rig = make(slots=64, step_tokens=64)
-    for i in range(3):
-        rig.submit(f"{i}" + "long " * 600, group=10 + i, max_tokens=2)
-    rig.turn(3)
-    for i in range(4):
-        assert turns_until_first_token(rig, rig.submit(f"hello {i}", group=20 + i, max_tokens=2)) <= 2
-    assert len(rig.scheduler.batch.prefilling) == 1  # the other long prompts wait for the first
 
 
 def test_prompts_wait_for_what_is_really_left_of_one_whose_parts_shrink():

@@ -97,17 +97,6 @@ def test_min_tokens_puts_off_every_stop():
 # --- several sequences
 
 
-def test_n_sequences_stream_side_by_side_with_seeds_of_their_own():
-    rig = Rig()
-    answer = rig.ask("abcdefgh", n=3, temperature=1.0, seeds=(1, 2, 3))
-    assert set(answer.reasons) == {0, 1, 2}
-    assert len({answer.text(i) for i in range(3)}) > 1
-    assert [rig.ask("abcdefgh", temperature=1.0, seeds=(s,)).text() for s in (1, 2, 3)] == [
-        answer.text(i) for i in range(3)
-    ]
-    assert idle(rig)
-
-
 @pytest.mark.parametrize(
     ("prompt", "message"),
     [

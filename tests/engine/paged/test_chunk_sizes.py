@@ -7,7 +7,7 @@ import pytest
 from lean_ovms.engine.paged.scheduler import FIRST_REACH, ChunkSizes
 from tests.engine.paged.harness import Driver, Params
 from tests.engine.paged.network import FakeNetwork
-from tests.engine.paged.test_engine import alone, prompt
+from tests.engine.paged.test_engine import prompt
 
 BLOCK, STEP = 4, 64
 LINEAR = 1e-3
@@ -73,20 +73,6 @@ def test_steps_beside_others_do_not_grow_with_the_context_of_a_prompt(reach):
     assert long.status == "finished"
     assert beside.status == "running"
     assert len(took) <= 1.5 * sum((1 + at / reach) * STEP for at in range(0, 960, STEP)) / STEP + 5
-
-
-def test_texts_whose_prompts_shrink_are_what_each_is_alone():
-    engine, _ = timed(30)
-    asked = [Params(max_tokens=20, temperature=1.0, seed=seed) for seed in range(5)]
-    texts = [prompt(length, length) for length in (500, 3, 70, 33, 280)]
-    requests = [engine.add(*pair) for pair in zip(texts, asked, strict=True)]
-    found = [[] for _ in texts]
-    while engine.busy():
-        engine.step()
-        for ids, request in zip(found, requests, strict=True):
-            if request.can_read():
-                ids += request.read()[0].generated_ids
-    assert found == [alone(*pair) for pair in zip(texts, asked, strict=True)]
 
 
 def test_a_short_prompt_has_its_part_beside_a_chunk_that_takes_more_than_a_step():

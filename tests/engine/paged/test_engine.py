@@ -144,34 +144,6 @@ def test_many_texts_together_are_what_each_is_alone(seed, blocks, step_tokens, c
         assert made.scheduler.preemptions
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("seed", "blocks"), [(0, 400), (1, 48)])
-def test_texts_with_states_are_what_each_is_alone(seed, blocks):
-    """Some requests have n or beams. Rows are reused after cancellations, preemptions and failed steps."""
-    dice, made = random.Random(seed), engine(blocks, kind=HybridNetwork)
-    kinds = [*KINDS, Params(max_tokens=15, n=3, temperature=1.0), Params(max_tokens=15, beams=3)]
-    live, texts, wanted = [], {}, {}
-    for number in range(16):
-        own, asked = prompt(dice.randrange(1, 70), number), replace(kinds[number % len(kinds)], seed=number)
-        live.append((number, made.add(own, asked)))
-        texts[number] = []
-        wanted[number] = best(own, asked) if asked.beams > 1 else alone(own, asked)
-        for _ in range(dice.randrange(4)):
-            disturbed_step(made, dice, live, texts, wanted)
-    while made.busy():
-        disturbed_step(made, dice, live, texts, wanted)
-    assert {number: texts[number] for number in wanted} == wanted
-    assert made.scheduler.tables.available == made.scheduler.tables.total
-    assert bool(made.scheduler.preemptions) is (blocks < 100)
-    assert made.states.available == made.states.total
-
-
-def best(ids, asked):
-    """Returns the best beam, of a network that has only blocks, without other requests."""
-    made = engine()
-    return run(made, made.add(ids, asked))[0][: asked.max_tokens]
-
-
 def test_texts_wait_for_the_memory_of_states():
     """No text is ended, and no running one is preempted."""
     made = engine(kind=HybridNetwork, states=3)
@@ -308,18 +280,6 @@ def test_the_texts_of_a_request_in_a_small_cache_are_what_each_is_alone():
     texts = texts_of(made, made.add(prompt(30), asked))
     assert texts == [alone(prompt(30), replace(asked, seed=i)) for i in range(4)]
     assert made.scheduler.preemptions
-
-
-def test_more_texts_than_fit_a_step_wait_for_each_other():
-    made = engine(step_tokens=8)  # two tokens are reserved for prompts, so there are six texts at once
-    asked = Params(max_tokens=6, temperature=1.0, n=4)
-    requests = [made.add(prompt(5, i), asked) for i in range(5)] + [made.add(prompt(5, 9), Params(max_tokens=6))]
-    most = 0
-    while made.busy():
-        made.step()
-        most = max(most, made.scheduled)
-    assert most <= 6
-    assert all(request.status == "finished" for request in requests)
 
 
 def beams_by_definition(ids, asked):
@@ -603,18 +563,3 @@ def test_a_short_prompt_is_computed_beside_a_long_one_which_keeps_half_of_each_s
         steps += 1
     assert steps <= 1 + -(-168 // 16)
     run(made, long, short, *others)
-
-
-def test_the_computed_part_of_a_prompt_is_known_after_each_step():
-    made = engine(step_tokens=8)
-    prompt = list(range(1, 30))
-    seen = []
-    request = made.add(prompt, Params(max_tokens=1))
-    while made.busy():
-        made.step()
-        seen.append(request.computed)
-    assert seen == [8, 16, 24, 29]
-    again = made.add(prompt, Params(max_tokens=1))
-    made.step()
-    assert (again.cached, again.computed) == (28, 29)
-    run(made, again)

@@ -3,7 +3,7 @@
 import pytest
 
 from lean_ovms.engine.paged import assemble
-from tests.engine.real import QUESTIONS, assert_empty, chat, load, quiet
+from tests.engine.real import QUESTIONS, assert_empty, chat, load
 from tests.engine.rig import Rig
 
 pytestmark = pytest.mark.model
@@ -29,44 +29,9 @@ def test_outputs_are_sent_while_the_next_step_computes(paged, monkeypatch):
     assert_empty(rig)
 
 
-def test_arrivals_and_cancellations_while_a_step_computes_change_no_answer(paged):
-    wanted = quiet(paged, [chat(question) for question in QUESTIONS], **ASKED)
-    rig = Rig(pipeline=paged)
-    numbers = []
-    for question in QUESTIONS:
-        numbers.append(rig.submit(chat(question), **ASKED))
-        gone = rig.submit(chat(question + " Now."), **ASKED)
-        rig.turn(3)  # an odd number, so that there is a step under way every second time
-        rig.cancel(gone)
-    rig.run()
-    found = [rig.answer(number) for number in numbers]
-    assert [(answer.tokens, answer.reasons, answer.failed) for answer in found] == wanted
-    assert_empty(rig)
-
-
 @pytest.mark.parametrize(("cores", "overlapping"), [(2, False), (3, True)])
 def test_steps_overlap_where_the_network_leaves_two_cores(monkeypatch, cores, overlapping):
     monkeypatch.setattr(assemble, "allowed_cores", lambda: cores)
     rig = Rig(pipeline=load(blocks=60, pipeline_type="PAGED"))  # so small a network is computed in one thread
     monkeypatch.setattr(rig.pipeline._model, "start" if not overlapping else "infer", lambda: pytest.fail("used"))
     assert len(rig.ask(chat("Hello!"), **ASKED).tokens[0]) == 20
-
-
-def test_a_step_that_fails_while_it_computes_is_repeated_for_everybody(paged, monkeypatch):
-    wanted = quiet(paged, [chat(question) for question in QUESTIONS[:4]], **ASKED)
-    rig, wait, calls = Rig(pipeline=paged), paged._model.wait, []
-
-    def brittle():
-        lines = wait()
-        calls.append(1)
-        if len(calls) == 9:
-            raise RuntimeError("the network failed")
-        return lines
-
-    monkeypatch.setattr(paged._model, "wait", brittle)
-    numbers = [rig.submit(chat(question), **ASKED) for question in QUESTIONS[:4]]
-    rig.run()
-    found = [rig.answer(number) for number in numbers]
-    assert [(answer.tokens, answer.reasons, answer.failed) for answer in found] == wanted
-    assert rig.stats().recoveries == 1
-    assert_empty(rig)

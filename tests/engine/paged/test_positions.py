@@ -7,6 +7,8 @@ from openvino import opset13 as ops
 
 from lean_ovms.engine.paged import ir_weights
 
+pytestmark = pytest.mark.model
+
 
 def angles(rows, *, given):
     """Returns a network with the cosines of counted positions.

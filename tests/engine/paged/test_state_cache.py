@@ -12,7 +12,7 @@ from lean_ovms.engine.paged.state_checkpoints import StateCache
 from lean_ovms.features.lora.child.adapters import Adapter, AdapterTable
 from tests.engine.paged.harness import Params
 from tests.engine.paged.network import VOCAB, HybridNetwork
-from tests.engine.paged.test_engine import KINDS, SIZE, Verse, alone, best, disturbed_step, engine, prompt, run
+from tests.engine.paged.test_engine import KINDS, SIZE, Verse, alone, disturbed_step, engine, prompt, run
 from tests.features.drafting.test_draft_model import draft
 
 
@@ -321,6 +321,12 @@ def test_what_a_grammar_leaves_no_choice_about_saves_steps_and_changes_nothing(w
         steps.append(made.steps)
     assert answers[0] == answers[1]
     assert steps[0] < steps[1]
+
+
+def best(ids, asked):
+    """Returns the best beam, of a network that has only blocks, without other requests."""
+    made = engine()
+    return run(made, made.add(ids, asked))[0][: asked.max_tokens]
 
 
 def assert_counted(made):

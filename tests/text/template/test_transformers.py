@@ -9,6 +9,7 @@ import pytest
 from lean_ovms.errors import BadRequest
 from lean_ovms.text.template import sandbox
 from lean_ovms.types import ChatPrompt
+from tests.cases import few_fast
 from tests.text.template.template_cases import (
     CASES,
     STRING_ARGUMENTS,
@@ -77,7 +78,7 @@ def test_renders_what_transformers_recorded(family):
         check(family, name, case, ours(compiled(family), case))
 
 
-@pytest.mark.parametrize("family", TEMPLATES)
+@pytest.mark.parametrize("family", few_fast(TEMPLATES))
 def test_arguments_in_the_other_form_render_the_same(family):
     """OpenAI's clients send JSON text; users of transformers pass what the template needs."""
     needs_text = family in STRING_ARGUMENTS
