@@ -37,12 +37,34 @@ def test_every_proven_architecture_is_in_the_zoo():
     assert {name.partition("-")[0] for name in NAMES} == PROVEN  # variants are named NAME-VARIANT
 
 
+def prompts():
+    dice = random.Random(5)
+    return [[dice.randrange(3, VOCAB) for _ in range(length)] for length in (3, 40, 100)]
+
+
+def known_texts(name):
+    """Returns the prompts with torch's answers."""
+    return [ids + answer for ids, (answer, _) in zip(prompts(), RECORDED[name], strict=True)]
+
+
+def in_f32(name, directory, **options):
+    """Returns the paged engine with a model of the zoo, which computes in f32."""
+    config = {**json.loads(EXACT["plugin_config"]), "INFERENCE_PRECISION_HINT": "f32"}
+    fixed = {"pipeline_type": "PAGED", "max_num_batched_tokens": 64, "plugin_config": json.dumps(config)}
+    return load(60, model_path=unpacked(name, directory), **fixed, **options)
+
+
+def assert_same(found, wanted, error):
+    """Checks that tokens are equal, and that log probabilities differ by at most this."""
+    assert [ids for ids, _ in found] == [ids for ids, _ in wanted]
+    for (_, ours), (_, theirs) in zip(found, wanted, strict=True):
+        assert ours == pytest.approx(theirs, abs=error)
+
+
 def answers(pipe, **options):
     """Returns tokens and log probabilities of prompts that arrive one after the other."""
-    dice = random.Random(5)
     rig, numbers = Rig(pipeline=pipe), []
-    for length in (3, 40, 100):
-        tokens = [dice.randrange(3, VOCAB) for _ in range(length)]
+    for tokens in prompts():
         numbers.append(rig.submit(tokens, max_tokens=20, ignore_eos=True, logprobs=True, **options))
         rig.turn()
     rig.run()
@@ -67,9 +89,7 @@ def test_a_draft_of_another_architecture_changes_nothing(tmp_path):
     plain, assisted = (
         answers(load(pipeline_type="PAGED", **options, **more)) for more in ({}, {"draft_model_path": draft})
     )
-    assert [ids for ids, _ in plain] == [ids for ids, _ in assisted]
-    for (_, wanted), (_, found) in zip(plain, assisted, strict=True):
-        assert found == pytest.approx(wanted, abs=1e-3)
+    assert_same(assisted, plain, 1e-3)
 
 
 def test_a_hybrid_is_no_draft_model(tmp_path):
@@ -106,15 +126,9 @@ def test_auto_finds_out_whether_an_unknown_architecture_counts_its_positions(nam
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(RECORDED))
 def test_tokens_and_log_probabilities_are_those_of_torch(name, tmp_path):
-    config = {**json.loads(EXACT["plugin_config"]), "INFERENCE_PRECISION_HINT": "f32"}
-    options = {"pipeline_type": "PAGED", "max_num_batched_tokens": 64, "plugin_config": json.dumps(config)}
-    twice = name in HYBRIDS or name == "llama"
-    pipe = load(60, compiled_twice=twice, model_path=unpacked(name, tmp_path), **options)
-    found = answers(pipe)
+    pipe = in_f32(name, tmp_path, compiled_twice=name in HYBRIDS)
+    assert_same(answers(pipe), RECORDED[name], 5e-3)
     assert (pipe.info.state_bytes > 0) is (pipe.info.max_sequences > 0) is (name in HYBRIDS)
-    assert [ids for ids, _ in found] == [ids for ids, _ in RECORDED[name]]
-    for (_, ours), (_, theirs) in zip(found, RECORDED[name], strict=True):
-        assert ours == pytest.approx(theirs, abs=5e-3)
 
 
 @pytest.mark.slow
@@ -125,9 +139,7 @@ def test_tokens_and_log_probabilities_are_openvino_genais(name, tmp_path):
         answers(load(60, compiled_twice=False, model_path=path, pipeline_type=kind, max_num_batched_tokens=64))
         for kind in ("LM_CB", "PAGED")
     )
-    assert [ids for ids, _ in found] == [ids for ids, _ in wanted]
-    for (_, ours), (_, theirs) in zip(found, wanted, strict=True):
-        assert ours == pytest.approx(theirs, abs=1e-3)
+    assert_same(found, wanted, 1e-3)
     assert len({token for ids, _ in found for token in ids}) > 3  # the answers differ between prompts
 
 
@@ -164,23 +176,15 @@ class Oracle:
 def test_alternatives_to_draft_tokens_change_nothing(name, tmp_path):
     """The tokens and log probabilities are torch's, and some of the alternatives are right. Three of four draft tokens
     have alternatives, with every second architecture all of them."""
-    config = {**json.loads(EXACT["plugin_config"]), "INFERENCE_PRECISION_HINT": "f32"}
-    path = unpacked(name, tmp_path)
-    options = {"draft_model_path": path, "max_num_batched_tokens": 64, "plugin_config": json.dumps(config)}
-    pipe = load(60, compiled_twice=False, model_path=path, pipeline_type="PAGED", **options)
+    pipe = in_f32(name, tmp_path, compiled_twice=False, draft_model_path=str(tmp_path))
     assert TREE_MASK in pipe._model.inputs
-    dice = random.Random(5)
-    prompts = [[dice.randrange(3, VOCAB) for _ in range(length)] for length in (3, 40, 100)]
-    texts = [ids + answer for ids, (answer, _) in zip(prompts, RECORDED[name], strict=True)]
     accepted = []
     for number in (0, 3 + len(name) % 2):
         before = pipe.stats().accepted
-        pipe.scheduler.speculation.source = BudgetedDrafts(Oracle(texts, number))
+        pipe.scheduler.speculation.source = BudgetedDrafts(Oracle(known_texts(name), number))
         found = answers(pipe, num_assistant_tokens=4)
         accepted.append(pipe.stats().accepted - before)
-        assert [ids for ids, _ in found] == [ids for ids, _ in RECORDED[name]]
-        for (_, ours), (_, theirs) in zip(found, RECORDED[name], strict=True):
-            assert ours == pytest.approx(theirs, abs=5e-3)
+        assert_same(found, RECORDED[name], 5e-3)
     assert accepted[1] > accepted[0]
     assert pipe.blocks.available == pipe.blocks.total
 
@@ -190,10 +194,8 @@ def test_alternatives_to_draft_tokens_change_nothing(name, tmp_path):
 def test_hybrids_and_soft_caps_with_a_prefix_cache_have_torchs_tokens_in_any_order(name, tmp_path):
     """Sequences are preempted, with and without draft tokens, and blocks are not adjacent. A prompt may end anywhere in
     one of torch's answers, because its continuation is known."""
-    config = {**json.loads(EXACT["plugin_config"]), "INFERENCE_PRECISION_HINT": "f32"}
-    options = {"pipeline_type": "PAGED", "max_num_batched_tokens": 64, "plugin_config": json.dumps(config)}
-    options |= {"enable_prefix_caching": True, "cache_interval_multiplier": 1, "prompt_lookup": True}
-    pipe = load(60, compiled_twice=False, model_path=unpacked(name, tmp_path), **options)
+    options = {"enable_prefix_caching": True, "cache_interval_multiplier": 1, "prompt_lookup": True}
+    pipe = in_f32(name, tmp_path, compiled_twice=False, **options)
     for drafts in (False, True):
         assert_torchs_in_any_order(name, pipe, drafts=drafts)
         assert pipe.scheduler.checkpoints.interval == 32 or name not in HYBRIDS
@@ -203,10 +205,9 @@ def test_hybrids_and_soft_caps_with_a_prefix_cache_have_torchs_tokens_in_any_ord
 def assert_torchs_in_any_order(name, pipe, *, drafts):
     """Checks what the tests above claim, starting with an empty prefix cache and no accepted draft tokens."""
     preemptions, dice = pipe.scheduler.preemptions, random.Random(5)
-    prompts = [[dice.randrange(3, VOCAB) for _ in range(length)] for length in (3, 40, 100)]
-    texts = [ids + answer for ids, (answer, _) in zip(prompts, RECORDED[name], strict=True)]
+    texts = known_texts(name)
     pipe.scheduler.speculation.source = BudgetedDrafts(Oracle(texts if drafts else []))
-    asked = [(which, len(prompts[which]) + more) for which in range(3) for more in (0, 5, 12, 19)]
+    asked = [(which, len(prompts()[which]) + more) for which in range(3) for more in (0, 5, 12, 19)]
     cached = 0
     for _ in range(3):
         dice.shuffle(asked)
