@@ -16,10 +16,10 @@ from lean_ovms.composition import compose
 from lean_ovms.config import Config
 from lean_ovms.engine import protocol
 from lean_ovms.engine.client.replies import ReplyRouter
-from lean_ovms.errors import BadRequest, EngineFailure, RequestError, RequestTimeout
+from lean_ovms.errors import EngineFailure, RequestTimeout
 from lean_ovms.features.metrics.counts import PrometheusMetrics
 from lean_ovms.features.speech import records
-from lean_ovms.features.speech.child.fake_recognizer import DIE, DIE_TIMED
+from lean_ovms.features.speech.child.fake_recognizer import DIE
 from lean_ovms.features.speech.model import SpeechModel
 from lean_ovms.features.speech.params import (
     SpeechEvent,
@@ -92,17 +92,6 @@ async def test_a_request_is_recorded_and_counted(model: SpeechModel) -> None:
     shown = metrics.expose()
     assert b'lean_ovms_audio_seconds_total{model_name="w"} 11.0' in shown
     assert b'lean_ovms_audio_window_seconds_count{model_name="w"} 2' in shown
-
-
-async def test_what_the_audio_raises_goes_through(model: SpeechModel) -> None:
-    async def broken() -> AsyncIterator[bytes]:
-        yield sound((0.3, 1))
-        raise BadRequest("not audio", param="file")
-
-    with pytest.raises(BadRequest, match="not audio"):
-        async for _ in model.transcribe(broken(), PARAMS):
-            pass
-    assert not model.engine.busy
 
 
 async def test_a_closed_transcription_is_cancelled_and_its_audio_is_closed(model: SpeechModel) -> None:
@@ -188,15 +177,6 @@ async def test_a_window_that_kills_the_engine_is_tried_once_more_and_fails_alone
     assert text(await good).split() == ["three"] * 80
     # There may be a third restart, if the engine's last record is lost with its pipe: that the window has begun.
     assert restarts + 2 <= model.engine.restarts <= restarts + MAX_RESTARTS
-
-
-@pytest.mark.slow
-async def test_a_window_that_kills_the_engine_with_times_has_none(model: SpeechModel, at_once: None) -> None:
-    await until_ready(model)
-    events = await listen(model, sound((0.35, 2)), hotwords=DIE_TIMED, segments=True)
-    assert text(events).split() == ["three"] * 4
-    assert isinstance(events[-1], WindowDone)
-    assert events[-1].segments == []
 
 
 # --- replies
@@ -287,16 +267,6 @@ async def test_a_window_is_tried_again_with_more_care(timed: bool, cares: list[i
     await engine.reply.aclose()
 
 
-async def test_one_that_only_waits_is_given_up_after_some_engines() -> None:
-    engine = Engine()
-    engine.reply.begin(endless())
-    results = [engine.reply.lost() for _ in range(5)]
-    assert results[:4] == [None] * 4
-    assert isinstance(results[4], RequestError)
-    await engine.reply.aclose()
-
-
-@pytest.mark.slow
 async def test_records_that_do_not_fit_are_errors_of_the_frame() -> None:
     engine = Engine()
     with pytest.raises(protocol.FrameError):

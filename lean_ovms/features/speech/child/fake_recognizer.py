@@ -27,7 +27,7 @@ RATE = SAMPLE_RATE // 2
 WINDOW = 30 * SAMPLE_RATE
 LEFT = 3
 """Seconds that a window of more than half the longest leaves to the next one, if timestamps are requested."""
-FAIL, HANG, DIE, DIE_TIMED = "<|raise|>", "<|hang|>", "<|die|>", "<|die_timed|>"
+FAIL, HANG, DIE = "<|raise|>", "<|hang|>", "<|die|>"
 
 
 class FakeRecognizer:
@@ -83,7 +83,7 @@ class FakeRecognizer:
 def _work(job: Job) -> Iterator[None]:
     """Fills the result of a job, and yields after each word."""
     hotwords = job.params.hotwords
-    dies = DIE in hotwords or (DIE_TIMED in hotwords and job.times)
+    dies = DIE in hotwords
     tokenizer.fail(raises=FAIL in hotwords, hangs=HANG in hotwords, dies=dies)
     words: list[Word] = []
     stopped = "stop"

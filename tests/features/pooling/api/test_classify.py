@@ -19,6 +19,10 @@ async def test_labels_with_their_probabilities(make_pooling: MakePooling, path: 
         assert sum(item["probs"]) == pytest.approx(1)
         assert item["label"] == ["negative", "neutral", "positive"][int(np.argmax(item["probs"]))]
     assert body["usage"]["prompt_tokens"] == 10
+    app, engine = await make_pooling("classify", max_model_len=8)
+    engine.describe(labels=[])
+    assert (await ask(app, path, input="abc"))["data"][0]["label"] is None
+    assert (await refused(app, path, input="123456789"))[1] == "input"
 
 
 async def test_logits_and_sigmoid(make_pooling: MakePooling) -> None:
@@ -32,12 +36,6 @@ async def test_logits_and_sigmoid(make_pooling: MakePooling) -> None:
     )
 
 
-async def test_a_model_without_names_of_labels(make_pooling: MakePooling) -> None:
-    app, engine = await make_pooling("classify")
-    engine.describe(labels=[])
-    assert (await ask(app, "/classify", input="abc"))["data"][0]["label"] is None
-
-
 async def test_one_label(make_pooling: MakePooling) -> None:
     app, engine = await make_pooling("rerank")
     engine.describe(labels=["fits"])
@@ -45,11 +43,3 @@ async def test_one_label(make_pooling: MakePooling) -> None:
     assert item == {"index": 0, "label": "fits", "probs": [0.5], "num_classes": 1}
     engine.describe(outputs=2)
     assert (await refused(app, "/classify", input="abc"))[1] == "model"
-
-
-async def test_messages_and_refusals(make_pooling: MakePooling) -> None:
-    app, engine = await make_pooling("classify", max_model_len=8)
-    assert (await refused(app, "/classify"))[0] == "input field is required"
-    assert (await refused(app, "/classify", input="123456789"))[1] == "input"
-    await ask(app, "/classify", messages=[{"role": "user", "content": "x"}], truncate_prompt_tokens=4)
-    assert engine.asked[-1][0] == ["<|user|>x<|end|>"]

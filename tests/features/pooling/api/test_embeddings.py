@@ -10,7 +10,6 @@ import numpy as np
 import orjson
 import pytest
 
-from lean_ovms.errors import EngineFailure
 from tests.api.conftest import MakePooling, ask, post, refused, whole
 from tests.features.pooling.fakes import BOS, EOS
 
@@ -94,7 +93,7 @@ async def test_wrong_input_has_the_text_of_ovms(make_pooling: MakePooling) -> No
 
 
 async def test_vectors_as_base64_and_bytes(make_pooling: MakePooling) -> None:
-    app, engine = await make_pooling()
+    app, _ = await make_pooling()
     floats = [item["embedding"] for item in (await ask(app, PATH, input=["a", "b"]))["data"]]
     coded = [item["embedding"] for item in (await ask(app, PATH, input=["a", "b"], encoding_format="base64"))["data"]]
     assert [np.frombuffer(base64.b64decode(text), "<f4").tolist() for text in coded] == [
@@ -114,20 +113,14 @@ async def test_vectors_as_base64_and_bytes(make_pooling: MakePooling) -> None:
     only = await post(app, PATH, {"model": "e", "input": ["a", "b"], "encoding_format": "bytes_only"})
     assert only.body == response.body
     assert "metadata" not in dict(only.headers)
-    assert len(engine.asked) == 4
+    message, param = await refused(app, PATH, input=["a"] * 1000, encoding_format="bytes")
+    assert "bytes_only" in message  # the header would be too long
+    assert param == "encoding_format"
     half = {"encoding_format": "base64", "embed_dtype": "float16", "endianness": "big"}
     coded = base64.b64decode((await ask(app, PATH, input="a", **half))["data"][0]["embedding"])
     assert np.frombuffer(coded, ">f2") == pytest.approx(floats[0], abs=1e-3)
     # Not allowed with lists of numbers.
     assert (await refused(app, PATH, input="a", embed_dtype="float16"))[1] == "embed_dtype"
-
-
-async def test_a_header_that_would_be_too_long(make_pooling: MakePooling) -> None:
-    app, _ = await make_pooling()
-    message, param = await refused(app, PATH, input=["a"] * 1000, encoding_format="bytes")
-    assert "bytes_only" in message
-    assert param == "encoding_format"
-    assert (await post(app, PATH, {"input": ["a"] * 1000, "encoding_format": "bytes_only"})).status == 200
 
 
 async def test_dimensions_are_cut_before_normalizing(make_pooling: MakePooling) -> None:
@@ -186,9 +179,6 @@ async def test_inputs_longer_than_the_window(make_pooling: MakePooling) -> None:
     for wrong in (0, -2):
         assert (await refused(app, PATH, input="a", truncate_prompt_tokens=wrong))[1] == "truncate_prompt_tokens"
     assert (await refused(app, PATH, input="a", truncation_side="middle"))[1] == "truncation_side"
-
-
-async def test_a_model_that_truncates_by_its_options(make_pooling: MakePooling) -> None:
     app, _ = await make_pooling(max_model_len=8, truncate=True)
     assert (await ask(app, PATH, input="123456789"))["usage"]["prompt_tokens"] == 8
 
@@ -272,21 +262,6 @@ async def test_fields_without_an_effect(make_pooling: MakePooling) -> None:
     warnings = [text for name, text in response.headers if name == "Warning"]
     assert "padding" in warnings[0]
     assert "did you mean dimensions?" in warnings[1]
-
-
-async def test_the_only_model_need_not_be_named(make_pooling: MakePooling) -> None:
-    app, _ = await make_pooling()
-    assert (await whole(await post(app, PATH, {"input": "a"})))["model"] == "e"
-    response = await post(app, PATH, {"input": "a", "model": "other"})
-    assert response.status == 404
-
-
-async def test_a_failure_of_the_engine(make_pooling: MakePooling) -> None:
-    app, engine = await make_pooling()
-    engine.refusal = EngineFailure("The engine could not process this request.")
-    response = await post(app, PATH, {"model": "e", "input": "a"})
-    assert response.status == 500
-    assert (await whole(response))["error"]["type"] == "server_error"
 
 
 async def test_large_results_are_written_beside_the_loop(make_pooling: MakePooling) -> None:

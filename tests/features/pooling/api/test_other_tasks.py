@@ -16,14 +16,6 @@ from tests.api.conftest import MakePooling, ask, get, post, refused, whole
 from tests.fakes import FakeEngine, say
 from tests.features.pooling.fakes import BOS, EOS, fake_model
 
-HELLO = [{"role": "user", "content": "hi"}]
-CHAT = "/v1/chat/completions and"
-CASES = [
-    ("/v1/chat/completions", {"messages": HELLO}),
-    ("/v3/chat/completions", {"messages": HELLO}),
-    ("/v1/completions", {"prompt": "a"}),
-    ("/v1/responses", {"input": "a"}),
-]
 POOLING = [
     ("/v1/embeddings", {"input": "a"}),
     ("/v2/embed", {"texts": ["a"]}),
@@ -41,60 +33,39 @@ async def two_models() -> App:
     return App(text.config, [text, embed])
 
 
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
-        *(case for case in POOLING if case[0] != "/classify"),
-        ("/v1/embeddings", {"input": "a", "encoding_format": "bytes"}),
-        ("/v1/embed", {"texts": ["a"]}),
-        ("/embed", {"inputs": "a"}),
-        ("/api/embed", {"input": "a"}),
-        ("/api/embeddings", {"prompt": "a"}),
-        ("/embedding", {"content": "a"}),
-    ],
-)
-async def test_a_pooling_that_is_assumed_is_told_with_every_answer(path: str, body: dict[str, Any]) -> None:
+async def test_a_pooling_that_is_assumed_is_told_with_every_answer() -> None:
     text = "the model's files do not say how vectors are pooled; the server assumes CLS, which may be wrong (--pooling)"
     for assumed in (True, False):
         model, engine = await fake_model()
         engine.describe(pooling="CLS", pooling_assumed=assumed)
         await model.load()
         app = App(model.config, [model])
-        response = await post(app, path, {"model": "e", **body})
-        assert response.status == 200
-        warnings = [value for name, value in response.headers if name == "Warning"]
-        assert any(text in value for value in warnings) is assumed
+        for path, body in (
+            *(case for case in POOLING if case[0] != "/classify"),
+            ("/v1/embeddings", {"input": "a", "encoding_format": "bytes"}),
+            ("/v1/embed", {"texts": ["a"]}),
+            ("/embed", {"inputs": "a"}),
+            ("/api/embed", {"input": "a"}),
+            ("/api/embeddings", {"prompt": "a"}),
+            ("/embedding", {"content": "a"}),
+        ):
+            response = await post(app, path, {"model": "e", **body})
+            assert response.status == 200
+            warnings = [value for name, value in response.headers if name == "Warning"]
+            assert any(text in value for value in warnings) is assumed, path
         await close(app)
-
-
-@pytest.mark.parametrize(("path", "body"), CASES)
-async def test_an_embedding_model_does_not_chat(path: str, body: dict[str, Any]) -> None:
-    app = await two_models()
-    response = await post(app, path, {"model": "e", **body})
-    error = (await whole(response))["error"]
-    assert (response.status, error["code"], error["param"]) == (400, "wrong_task", "model")
-    assert error["message"] == (
-        "The model 'e' is for embeddings, not for text generation; "
-        "use it at /v1/embeddings, /v2/embed, /pooling, /rerank and /score"
-    )
-    await close(app)
-
-
-@pytest.mark.parametrize(("path", "body"), POOLING)
-async def test_a_chat_model_does_not_embed(path: str, body: dict[str, Any]) -> None:
-    app = await two_models()
-    response = await post(app, path, {"model": "chat", **body})
-    error = (await whole(response))["error"]
-    assert (response.status, error["code"], error["param"]) == (400, "wrong_task", "model")
-    assert "is for text generation, not" in error["message"]
-    assert "/v1/chat/completions" in error["message"]
-    if path not in ("/classify",):
-        assert (await post(app, path, body)).status == 200  # the only model for an endpoint need not be named
-    await close(app)
 
 
 async def test_which_model_is_the_default() -> None:
     app = await two_models()
+    for path, model, body, message in (
+        ("/v3/chat/completions", "e", {"messages": [{"role": "user", "content": "hi"}]},
+         "The model 'e' is for embeddings, not for text generation; "
+         "use it at /v1/embeddings, /v2/embed, /pooling, /rerank and /score"),
+        ("/v1/embeddings", "chat", {"input": "a"}, "The model 'chat' is for text generation, not "),
+    ):  # fmt: skip
+        text, param = await refused(app, path, **{"model": model, **body})
+        assert (text.startswith(message), param) == (True, "model")
     assert (await whole(await post(app, "/tokenize", {"prompt": "a"})))["max_model_len"] == 1000
     assert (await whole(await post(app, "/v1/embeddings", {"input": "a"})))["model"] == "e"
     other, _ = await fake_model(model_name="f")
@@ -104,9 +75,9 @@ async def test_which_model_is_the_default() -> None:
     await close(app)
 
 
-@pytest.mark.parametrize("path", ["/tokenize", "/v1/tokenize", "/v3/tokenize"])
-async def test_tokens_of_an_embedding_model(make_pooling: MakePooling, path: str) -> None:
+async def test_tokens_of_an_embedding_model(make_pooling: MakePooling) -> None:
     app, _ = await make_pooling()
+    path = "/v3/tokenize"
     assert await ask(app, path, text="ab") == {"tokens": [BOS, 97, 98, EOS]}
     assert await ask(app, path, text="ab", add_special_tokens=False) == {"tokens": [97, 98]}
     assert await ask(app, path, text=["abcdef", "a"], max_length=4) == {
@@ -128,10 +99,9 @@ async def test_tokens_of_a_reranker_have_no_special_ones_for_ovms(make_pooling: 
 
 async def test_tokens_back_to_text(make_pooling: MakePooling) -> None:
     app, _ = await make_pooling()
-    for path in ("/detokenize", "/v1/detokenize"):
-        assert (await ask(app, path, tokens=[BOS, 97, EOS]))["prompt"] == "<bos>a<eos>"
-        assert (await ask(app, path, tokens=[BOS, 97, EOS], skip_special_tokens=True))["prompt"] == "a"
-        assert (await refused(app, path, tokens=[10**6]))[1] == "tokens"
+    assert (await ask(app, "/detokenize", tokens=[BOS, 97, EOS]))["prompt"] == "<bos>a<eos>"
+    assert (await ask(app, "/detokenize", tokens=[BOS, 97, EOS], skip_special_tokens=True))["prompt"] == "a"
+    assert (await refused(app, "/detokenize", tokens=[10**6]))[1] == "tokens"
 
 
 async def test_the_list_of_models_says_what_they_compute(make_pooling: MakePooling) -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import base64
-
 import numpy as np
-import orjson
 import pytest
 
-from tests.api.conftest import MakePooling, ask, post, refused
+from tests.api.conftest import MakePooling, ask, refused
 
 
 async def test_the_task_of_the_model_is_the_default(make_pooling: MakePooling) -> None:
@@ -33,17 +30,6 @@ async def test_a_vector_for_each_token(make_pooling: MakePooling) -> None:
     assert (first.shape, second.shape) == ((5, 16), (3, 16))
     mean = first.mean(axis=0)
     assert mean / np.linalg.norm(mean) == pytest.approx(one, abs=1e-5)
-
-
-async def test_matrices_as_base64_and_bytes(make_pooling: MakePooling) -> None:
-    app, _ = await make_pooling("token_classify")
-    rows = np.array((await ask(app, "/pooling", input="abc"))["data"][0]["data"], np.float32)
-    assert rows.sum(axis=1) == pytest.approx(1)
-    text = (await ask(app, "/pooling", input="abc", encoding_format="base64"))["data"][0]["data"]
-    assert np.frombuffer(base64.b64decode(text), "<f4").reshape(5, 3).tolist() == rows.tolist()
-    response = await post(app, "/pooling", {"model": "e", "input": "abc", "encoding_format": "bytes"})
-    assert response.body == base64.b64decode(text)
-    assert orjson.loads(dict(response.headers)["metadata"])["data"][0]["shape"] == [5, 3]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import pytest
 from tests.api.conftest import MakePooling, ask, refused
 
 VLLM, OVMS = "/rerank", "/v3/rerank"
-PATHS = ["/rerank", "/v1/rerank", "/v2/rerank", "/v3/rerank", "/v3/v1/rerank", "/v3/v2/rerank"]
 DOCUMENTS = ["xyz", "abc", "abx"]
 
 
@@ -18,7 +17,7 @@ def sigmoid(value: float) -> float:
     return 1 / (1 + math.exp(-value))
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", [VLLM, OVMS])
 async def test_the_best_document_comes_first(make_pooling: MakePooling, path: str) -> None:
     app, _ = await make_pooling("rerank")
     body = await ask(app, path, query="abc", documents=DOCUMENTS)
@@ -29,6 +28,11 @@ async def test_the_best_document_comes_first(make_pooling: MakePooling, path: st
     assert body["model"] == "e"
     assert body["usage"] == {"prompt_tokens": 27, "total_tokens": 27}
     assert body["meta"]["billed_units"] == {"search_units": 1}
+    for top_n, order in ((0, [1, 3, 0, 2]), (1, [1]), (100, [1, 3, 0, 2])):  # equal scores keep the order
+        body = await ask(app, path, query="a", documents=["x", "a", "x", "a"], top_n=top_n)
+        assert [result["index"] for result in body["results"]] == order
+    body = await ask(app, path, query="abc", documents=["abc"], use_activation=False)
+    assert body["results"][0]["relevance_score"] == pytest.approx(6)
 
 
 async def test_documents_are_shown_as_the_path_has_it(make_pooling: MakePooling) -> None:
@@ -39,18 +43,6 @@ async def test_documents_are_shown_as_the_path_has_it(make_pooling: MakePooling)
             assert ("document" in body["results"][0]) is shown
             if shown:
                 assert body["results"][0]["document"] == {"text": "b"}
-
-
-async def test_equal_scores_keep_the_order_of_the_documents(make_pooling: MakePooling) -> None:
-    app, _ = await make_pooling("rerank")
-    body = await ask(app, VLLM, query="a", documents=["x", "a", "x", "a"])
-    assert [result["index"] for result in body["results"]] == [1, 3, 0, 2]
-
-
-async def test_top_n(make_pooling: MakePooling) -> None:
-    app, _ = await make_pooling("rerank")
-    for top_n, count in ((None, 3), (0, 3), (1, 1), (2, 2), (3, 3), (100, 3)):
-        assert len((await ask(app, VLLM, query="abc", documents=DOCUMENTS, top_n=top_n))["results"]) == count
 
 
 async def test_forms_of_documents(make_pooling: MakePooling) -> None:
@@ -183,16 +175,6 @@ async def test_a_window_without_space_for_documents(make_pooling: MakePooling) -
     assert engine.asked[-1][0] == [(list(b"abc"), [piece]) for piece in b"xyz"]
 
 
-@pytest.mark.parametrize("path", [VLLM, OVMS])
-@pytest.mark.slow
-async def test_as_many_documents_as_the_options_say(make_pooling: MakePooling, path: str) -> None:
-    app, _ = await make_pooling("rerank")
-    documents = ["a"] * 10_000
-    assert len((await ask(app, path, query="a", documents=documents))["results"]) == 10_000
-    answer = await refused(app, path, query="a", documents=[*documents, "a"])
-    assert answer == ("Number of documents exceeds max_allowed_chunks", "documents")
-
-
 async def test_vllm_refuses_or_cuts_what_is_too_long(make_pooling: MakePooling) -> None:
     app, engine = await make_pooling("rerank", max_model_len=16)
     message, param = await refused(app, VLLM, query="abc", documents=["ok", "x" * 20])
@@ -247,22 +229,7 @@ async def test_long_lists_are_tokenized_in_several_calls(make_pooling: MakePooli
     assert len(engine.encoded) == 2  # only the query and the first call were tokenized
 
 
-async def test_a_document_that_is_too_long_to_be_tokenized(make_pooling: MakePooling) -> None:
-    app, engine = await make_pooling("rerank")
-    message, param = await refused(app, OVMS, query="x", documents=["y", "x" * 1_100_000])
-    assert "the texts to tokenize have more than" in message
-    assert param == "documents"
-    assert engine.asked == []
-
-
 # --- models
-
-
-async def test_raw_logits(make_pooling: MakePooling) -> None:
-    app, _ = await make_pooling("rerank")
-    for path in (VLLM, OVMS):
-        body = await ask(app, path, query="abc", documents=["abc"], use_activation=False)
-        assert body["results"][0]["relevance_score"] == pytest.approx(6)
 
 
 async def test_ovms_always_has_a_sigmoid(make_pooling: MakePooling) -> None:

@@ -15,21 +15,6 @@ from tests.features.pooling.fakes import BOS, EOS
 NAMES = [("queries", "documents"), ("queries", "items"), ("text_1", "text_2"), ("data_1", "data_2")]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("path", ["/score", "/v1/score"])
-@pytest.mark.parametrize("names", NAMES)
-async def test_every_pair_of_names(make_pooling: MakePooling, path: str, names: tuple[str, str]) -> None:
-    app, _ = await make_pooling("rerank")
-    body = await ask(app, path, **{names[0]: "abc", names[1]: ["xyz", "abc"]})
-    assert body["object"] == "list"
-    assert body["id"].startswith("score-")
-    assert [item["index"] for item in body["data"]] == [0, 1]
-    assert {item["object"] for item in body["data"]} == {"score"}
-    assert [item["score"] for item in body["data"]] == pytest.approx([0.002472623, 0.9975274])
-    assert body["usage"]["prompt_tokens"] == 18
-    assert body["usage"]["completion_tokens"] == 0
-
-
 async def test_one_to_one_one_to_many_many_to_many(make_pooling: MakePooling) -> None:
     app, engine = await make_pooling("rerank")
     part = {"content": [{"type": "text", "text": "p"}]}
@@ -43,14 +28,16 @@ async def test_one_to_one_one_to_many_many_to_many(make_pooling: MakePooling) ->
     for first, second, pairs in forms:
         await ask(app, "/score", text_1=first, text_2=second)
         assert engine.asked[-1][0] == pairs
-
-
-async def test_an_embedding_model_scores_by_the_angle(make_pooling: MakePooling) -> None:
-    app, engine = await make_pooling()
-    body = await ask(app, "/score", text_1=["abc", "x"], text_2=["cab", "y"])
-    assert body["data"][0]["score"] == pytest.approx(1)
-    assert body["data"][1]["score"] < 0.99
-    assert [inputs for inputs, _ in engine.asked] == [["abc", "x"], ["cab", "y"]]
+    for names in NAMES:
+        body = await ask(app, "/v1/score", **{names[0]: "abc", names[1]: ["xyz", "abc"]})
+        assert body["id"].startswith("score-")
+        assert [(item["index"], item["object"]) for item in body["data"]] == [(0, "score"), (1, "score")]
+        assert [item["score"] for item in body["data"]] == pytest.approx([0.002472623, 0.9975274])
+        assert (body["usage"]["prompt_tokens"], body["usage"]["completion_tokens"]) == (18, 0)
+    for fields in ({}, {"queries": "a"}, {"documents": "a"}, {"text_1": "a", "data_2": "b"}):
+        message, param = await refused(app, "/score", **fields)
+        assert "text_1 and text_2" in message
+        assert param == next(iter(fields), "queries")
 
 
 def vectors_of(text: str, *, normalize: bool = True) -> Any:
@@ -130,11 +117,3 @@ async def test_wrong_sides(make_pooling: MakePooling) -> None:
     for fields, message, param in WRONG_SIDES:
         assert await refused(app, "/score", **fields) == (message, param), fields
         assert engine.asked == [], fields
-
-
-@pytest.mark.parametrize("fields", [{}, {"queries": "a"}, {"documents": "a"}, {"text_1": "a", "data_2": "b"}])
-async def test_two_sides_are_needed(make_pooling: MakePooling, fields: dict[str, Any]) -> None:
-    app, _ = await make_pooling("rerank")
-    message, param = await refused(app, "/score", **fields)
-    assert "text_1 and text_2" in message
-    assert param == next(iter(fields), "queries")

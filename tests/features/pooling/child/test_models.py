@@ -19,7 +19,6 @@ import pytest
 from lean_ovms.config import Config
 from lean_ovms.engine.loading.quiet_imports import PREPARED
 from lean_ovms.engine.loading.settings import SHAPES
-from lean_ovms.engine.protocol import Refused
 from lean_ovms.errors import StartError
 from lean_ovms.features.pooling.child import network
 from lean_ovms.features.pooling.child.model import OpenVinoPooler
@@ -118,25 +117,6 @@ def test_texts_and_images_have_vectors_in_one_space(load: Load, folder: Path, na
     assert rig.tokens(number) == [1, *map(len, expected["ids"]), 1, 1]  # as vLLM counts
 
 
-def test_an_image_is_an_input_of_its_own(load: Load) -> None:
-    rig, _, _ = load("clip")
-    image = Image(4, 4, bytes(48), "messages[0].content[1].image_url.url")
-    wrong = {
-        "a text or an image for each vector, not both": TextWithImages("a <ov_genai_image_0>", (image,)),
-        "one image for each vector": TextWithImages("<ov_genai_image_0>\n<ov_genai_image_1>", (image, image)),
-    }
-    for why, one in wrong.items():
-        number = rig.submit(one)
-        rig.run()
-        assert why in rig.error(number)
-        [refused] = rig.records(Refused, number)
-        assert image.param in refused.error
-    rig, _, _ = load("bert_mean")
-    number = rig.submit(TextWithImages("<ov_genai_image_0>", (image,)))
-    rig.run()
-    assert rig.error(number) == "This model reads text only"
-
-
 @pytest.mark.parametrize("mode", ["MAX", "MEAN_SQRT_LEN", "WEIGHTED_MEAN", "LAST", "CLS"])
 def test_each_way_of_pooling_is_what_its_name_says(load: Load, mode: str) -> None:
     rig, _, expected = load("bert_mean")
@@ -157,8 +137,7 @@ def test_each_way_of_pooling_is_what_its_name_says(load: Load, mode: str) -> Non
     assert np.abs(found - pooled[mode]).max() < 1e-5
 
 
-@pytest.mark.parametrize("kind", ["F32", "F16", "BF16"])
-def test_vectors_of_tokens_go_through_the_models_own_last_layer(folder: Path, tmp_path: Path, kind: str) -> None:
+def test_vectors_of_tokens_go_through_the_models_own_last_layer(folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "colbert"
     shutil.copytree(folder / "bert_mean", path)
     shutil.rmtree(path / "1_Pooling")
@@ -168,7 +147,7 @@ def test_vectors_of_tokens_go_through_the_models_own_last_layer(folder: Path, tm
     with pytest.raises(StartError, match="the export has left out the last layer; put the original"):
         OpenVinoPooler(options)
     weights = np.random.default_rng(1).integers(-8, 8, (8, config["hidden_size"])).astype(np.float32)
-    write_tensors(path / "model.safetensors", kind, {"linear.weight": weights})
+    write_tensors(path / "model.safetensors", "BF16", {"linear.weight": weights})
     rig, plain = (
         Rig(pooler=OpenVinoPooler(one)) for one in (options, replace(options, model_path=str(folder / "bert_mean")))
     )
@@ -177,7 +156,7 @@ def test_vectors_of_tokens_go_through_the_models_own_last_layer(folder: Path, tm
         expected = hidden @ weights.T
         expected /= np.linalg.norm(expected, axis=1, keepdims=True)
         assert np.abs(rows - expected).max() < 1e-5
-    write_tensors(path / "model.safetensors", kind, {"linear.weight": weights[:4]})
+    write_tensors(path / "model.safetensors", "F16", {"linear.weight": weights[:4]})
     with pytest.raises(StartError, match=r"linear.weight has the shape \[4, \d+\], not \[8, \d+\] as config.json says"):
         OpenVinoPooler(options)
 
@@ -244,7 +223,7 @@ def test_many_texts_are_computed_by_several_passes_at_once(
     if streamed is not None:
         assert streamed.get(60).count == min(allowed_cores(), 8) == pooler.slots
     alone, _, _ = load("bert_mean")
-    for _ in range(3):
+    for _ in range(2):
         second, pairs = rig.ask(*texts), rig.ask(*texts[:9], output=PER_TOKEN)
         for place, text in enumerate(texts):
             assert np.allclose(second[place], first[place], atol=1e-5)
@@ -252,23 +231,13 @@ def test_many_texts_are_computed_by_several_passes_at_once(
         assert len(pairs) == 9
 
 
-def test_operations_are_kept_for_few_shapes_unless_asked(folder: Path) -> None:
-    """If they were kept for every length of a text, MiniLM would take 0.7 MB more for each."""
-    for asked, kept in (("{}", PREPARED), ('{"CPU_RUNTIME_CACHE_CAPACITY": 9}', 9)):
-        config = Config(model_path=str(folder / "bert_mean"), task="embeddings", plugin_config=asked)
-        assert OpenVinoPooler(config)._network._properties[SHAPES] == kept
-
-
-@pytest.mark.parametrize(
-    "options", [{"num_streams": 1}, {"plugin_config": '{"NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": "f32"}'}]
-)
-def test_one_stream_that_was_asked_for_stays_one(
-    folder: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_stream_that_was_asked_for_stays_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(network, "SMALL_BYTES", (0, 1 << 40))
-    rig = Rig(pooler=OpenVinoPooler(Config(model_path=str(folder / "bert_mean"), task="embeddings", **options)))
-    rig.ask(*["text"] * 20)
-    assert rig.pooler._network._streamed is None
+    asked = '{"NUM_STREAMS": 1, "CPU_RUNTIME_CACHE_CAPACITY": 9}'
+    pooler = OpenVinoPooler(Config(model_path=str(folder / "bert_mean"), task="embeddings", plugin_config=asked))
+    Rig(pooler=pooler).ask(*["text"] * 20)
+    assert pooler._network._streamed is None
+    assert pooler._network._properties[SHAPES] == 9
 
 
 def test_without_memory_for_several_passes_texts_are_computed_as_before(
@@ -330,8 +299,6 @@ def test_text_and_tokens_are_the_tokenizers(load: Load) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("bert_mean", {"task": "embeddings", "target_device": "TPU"}, "this machine has no such device"),
-        ("bert_mean", {"task": "embeddings", "plugin_config": "["}, "--plugin_config is not valid JSON"),
         ("bert_mean", {"task": "embeddings", "plugin_config": '{"NONSENSE": 1}'}, "--plugin_config: .*NONSENSE"),
         ("bert_mean", {"task": "embeddings", "plugin_config": '{"NUM_STREAMS": "x"}'}, "NUM_STREAMS"),
         ("nothing", {"task": "embeddings"}, "does not load"),
@@ -352,6 +319,7 @@ def test_what_is_known_of_demo_embed_is_what_its_engine_reports() -> None:
     pooler = OpenVinoPooler(config)
     assert replace(pooler.info, versions={}) == PoolingModel(config).known_info
     rig = Rig(pooler=pooler)
+    assert pooler._network._properties[SHAPES] == PREPARED  # kept for every length, MiniLM would take 0.7 MB for each
     france, seat, soup = (
         rows[0] for rows in rig.ask("capital of France", "seat of the French government", "a recipe for soup")
     )

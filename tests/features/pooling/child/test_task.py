@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.engine.protocol import Decode, Decoded, Encode, Encoded, Ping, Pong, Refused
+from lean_ovms.engine.protocol import Decode, Decoded, Encode, Encoded, Ping, Pong
 from lean_ovms.features.pooling.child import task as task_module
 from lean_ovms.features.pooling.child.fake_pooler import FakePooler, _info
 from lean_ovms.features.pooling.child.network import PaddedLength
 from lean_ovms.features.pooling.child.vision import ImagesAlone
-from lean_ovms.features.pooling.feature import PADDED_TOKENS, TOKENS, PoolingOptions
-from lean_ovms.features.pooling.records import Pool
+from lean_ovms.features.pooling.feature import PoolingOptions
 from lean_ovms.features.pooling.types import PER_TOKEN, PoolingParams, TextWithImages
 from lean_ovms.media.pixels import SquareProcessor
 from lean_ovms.types import Image
@@ -75,16 +74,6 @@ def test_lower_priorities_go_first_and_nobody_starves(rig: Rig) -> None:
     assert any(patient in batch for batch in order[:4])
 
 
-def test_a_batch_has_texts_of_about_one_length_and_a_bounded_size(rig: Rig) -> None:
-    rig.ask(*texts(100, 10), *texts(5, 400), *texts(40, 100))
-    for rows, size in rig.shapes:
-        assert rows * size <= 1024 or rows == 1
-        assert size % 16 == 0
-    stats = rig.stats()
-    assert stats.of_features[TOKENS] == 100 * 12 + 5 * 402 + 40 * 102
-    assert stats.of_features[PADDED_TOKENS] < 1.5 * stats.of_features[TOKENS]
-
-
 def test_a_short_text_goes_along_with_longer_ones_of_other_small_requests(rig: Rig) -> None:
     urgent = rig.submit("short", priority=-1)
     for text in texts(15, 25):
@@ -103,20 +92,6 @@ def test_an_urgent_short_text_does_not_wait_for_long_documents_of_a_list(rig: Ri
     batch = next(number for number, requests in enumerate(rig.batches) if short in requests)
     assert batch <= before + 1
     assert rig.shapes[batch] == (1, 16)
-
-
-def test_a_text_longer_than_a_batch_goes_alone() -> None:
-    rig = Rig(limits=Config(max_queued_requests=9, max_pooling_tokens=9999, pooling_batch_tokens=64))
-    rig.ask("x" * 200, "y" * 200)
-    assert rig.shapes == [(1, 208), (1, 208)]
-
-
-def test_batches_that_are_computed_at_once_share_what_waits() -> None:
-    rig = Rig(num_streams=2)
-    for _ in range(6):
-        rig.submit("x" * 20)
-    rig.run()
-    assert rig.shapes == [(3, 32), (3, 32)]
 
 
 def test_batches_that_are_computed_at_once_are_half_as_large_at_most() -> None:
@@ -226,13 +201,6 @@ def test_a_request_has_a_limit_of_tokens_and_the_queue_one_of_requests() -> None
     assert [len(rig.rows(number)) for number in numbers] == [1, 1, 0]
 
 
-def test_a_broken_record_is_refused_and_the_loop_goes_on(rig: Rig) -> None:
-    rig.put(Pool(101, ["a"], [], {"no_such": 1}))
-    rig.run()
-    assert len(rig.records(Refused)) == 1
-    assert len(rig.ask("fine")) == 1
-
-
 # --- failures
 
 
@@ -244,8 +212,10 @@ def test_a_batch_that_fails_is_computed_again_request_by_request(rig: Rig) -> No
     assert rig.stats().recoveries == 2
 
 
-@pytest.mark.parametrize("task", ["embeddings", "rerank", "classify", "token_classify"])
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize(
+    ("task", "value"),
+    [("embeddings", math.nan), ("rerank", math.inf), ("classify", -math.inf), ("token_classify", math.nan)],
+)
 def test_what_is_not_a_number_is_an_error_and_never_sent(task: str, value: float) -> None:
     pooler = FakePooler(Config(fake_engine=True, task=task))
     wait = pooler.wait
@@ -312,13 +282,6 @@ def test_of_a_pair_the_longer_text_is_cut_and_beyond_half_both(
     rig = Rig("rerank")
     rig.ask((query, document), **options)
     assert rig.first_ids == [[257, *kept[0], 262, *kept[1], 256]]
-
-
-def test_the_special_tokens_of_a_pair_are_never_cut() -> None:
-    rig = Rig("rerank")
-    number = rig.submit(("abc", "x"), truncate=3)
-    rig.run()
-    assert "3 tokens that cannot be cut" in rig.error(number)
 
 
 def test_two_outputs_make_one_score() -> None:

@@ -42,7 +42,3 @@ def test_pairs_are_joined_as_tokenizer_json_says(tmp_path: Path, processor: Any,
         tokenizer.post_processor = processor
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     assert template(json_tokenizer.read(tmp_path), SINGLE) == expected
-
-
-def test_pairs_without_tokenizer_json_are_joined_as_berts(tmp_path: Path) -> None:
-    assert template(json_tokenizer.read(tmp_path), SINGLE) == BERT

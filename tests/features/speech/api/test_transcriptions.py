@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from typing import Any
 
 import pytest
 
 from lean_ovms.api.app import App
-from lean_ovms.errors import EngineFailure, TooManyRequests, Unavailable
 from lean_ovms.features.media_files.audio.decoder import AudioDecoder
 from lean_ovms.features.speech.api.subtitles import srt, vtt
 from lean_ovms.features.speech.params import Segment, TextDelta, TurnDetection, TurnStarted, TurnStopped, WindowDone
@@ -57,12 +55,6 @@ async def test_verbose_json(make_speech: MakeSpeech) -> None:
     }
     assert engine.asked[0][0].segments
     assert not engine.asked[0][0].words
-
-
-async def test_translations_are_called_so(make_speech: MakeSpeech) -> None:
-    app, _ = await make_speech()
-    found = await said(app, ("response_format", "verbose_json"), ("to_language", "English"), path=TRANSLATE)
-    assert found["task"] == "translate"
 
 
 async def test_times_of_words_and_segments_are_given_if_asked_for(make_speech: MakeSpeech) -> None:
@@ -157,23 +149,12 @@ async def test_every_field_reaches_the_engine(make_speech: MakeSpeech) -> None:
     assert params.turns == TurnDetection(threshold=0.25, prefix_padding_ms=300, silence_duration_ms=200)
     assert params.vad
     assert not params.live
-
-
-@pytest.mark.parametrize(
-    ("text", "code"),
-    [("en", "en"), ("EN", "en"), ("english", "en"), ("<|de|>", "de"), ("fr-CA", "fr"), ("", ""), (" German ", "de")],
-)
-async def test_spellings_of_a_language(make_speech: MakeSpeech, text: str, code: str) -> None:
-    app, engine = await make_speech()
-    await said(app, ("language", text))
-    assert engine.asked[0][0].language == code
-
-
-async def test_chunking_strategy(make_speech: MakeSpeech) -> None:
-    app, engine = await make_speech()
     for value in ("auto", '{"type": "server_vad", "threshold": 0.75}', ""):
         await said(app, ("chunking_strategy", value))
-    assert [p.turns for p, _ in engine.asked] == [None, TurnDetection(threshold=0.75), None]
+    assert [p.turns for p, _ in engine.asked[1:]] == [None, TurnDetection(threshold=0.75), None]
+    for text, code in (("EN", "en"), ("<|de|>", "de"), ("fr-CA", "fr"), ("", ""), (" German ", "de")):
+        await said(app, ("language", text))
+        assert engine.asked[-1][0].language == code
 
 
 WRONG: list[tuple[list[Part], str, str]] = [
@@ -211,8 +192,9 @@ async def test_wrong_fields(make_speech: MakeSpeech) -> None:
 
 async def test_translations_have_fewer_fields(make_speech: MakeSpeech) -> None:
     app, engine = await make_speech()
-    response = await send(app, ("timestamp_granularities[]", "nonsense"), ("language", "de"), path=TRANSLATE)
-    assert response.status == 200
+    parts: list[Part] = [("timestamp_granularities[]", "nonsense"), ("language", "de")]
+    found = await said(app, *parts, ("response_format", "verbose_json"), path=TRANSLATE)
+    assert found["task"] == "translate"
     assert engine.asked[0][0].language == "de"
     message, param = await refused(app, ("to_language", "de"), path=TRANSLATE)
     assert (param, "must be en" in message) == ("to_language", True)
@@ -240,27 +222,15 @@ async def test_what_has_no_effect_is_said(make_speech: MakeSpeech) -> None:
     assert response.status == 200
     assert len(warnings) == 4
     assert "did you mean temperature?" in warnings[3]
-
-
-@pytest.mark.parametrize(
-    ("path", "field", "text"),
-    [
-        (TRANSCRIBE, ("to_language", "zz"), "to_language has no effect: a transcription is in the spoken language"),
-        (TRANSCRIBE, ("length_penalty", "2"), "length_penalty has no effect without use_beam_search"),
-        (TRANSLATE, ("include[]", "logprobs"), "include is not supported for translations"),
-        (TRANSLATE, ("timestamp_granularities[]", "word"), "timestamp_granularities is not supported for translations"),
-        (TRANSLATE, ("chunking_strategy", "auto"), "chunking_strategy is not supported for translations"),
-        (TRANSLATE, ("keywords[]", "x"), "keywords is not supported for translations"),
-    ],
-)
-async def test_fields_of_the_other_task_are_said(
-    make_speech: MakeSpeech, path: str, field: tuple[str, str], text: str
-) -> None:
-    app, _ = await make_speech()
-    response = await send(app, field, path=path)
-    assert response.status == 200, response.body
-    assert [text in value for name, value in response.headers if name == "Warning"] == [True]
-    await response.aclose()
+    for path, name, value, text in (
+        (TRANSCRIBE, "to_language", "zz", "to_language has no effect: a transcription is in the spoken language"),
+        (TRANSCRIBE, "length_penalty", "2", "length_penalty has no effect without use_beam_search"),
+        (TRANSLATE, "include[]", "logprobs", "include is not supported for translations"),
+        (TRANSLATE, "chunking_strategy", "auto", "chunking_strategy is not supported for translations"),
+    ):
+        response = await send(app, (name, value), path=path)
+        assert [text in value for name, value in response.headers if name == "Warning"] == [True]
+        await response.aclose()
 
 
 # --- models
@@ -289,32 +259,12 @@ async def test_a_model_of_another_kind_is_a_404_that_says_what_it_is_for(
     assert "/v1/chat/completions" in message
     assert (await refused(chat, status=404))[1] == "model"
     app, _ = await make_speech()
-    for path, body in (
-        ("/v1/chat/completions", {"model": "w", "messages": [{"role": "user", "content": "hi"}]}),
-        ("/v1/completions", {"model": "w", "prompt": "hi"}),
-        ("/v1/embeddings", {"model": "w", "input": "hi"}),
-    ):
-        response = await post(app, path, body)
-        assert response.status == 404
-        assert "/v1/audio/transcriptions" in (await whole(response))["error"]["message"]
-
-
-async def test_the_list_of_models_says_what_it_can_do(make_speech: MakeSpeech) -> None:
-    app, _ = await make_speech()
+    response = await post(app, "/v1/embeddings", {"model": "w", "input": "hi"})
+    assert response.status == 404
+    assert "/v1/audio/transcriptions" in (await whole(response))["error"]["message"]
     found = await whole(await get(app, "/v1/models/w"))
     assert found["input_modalities"] == ["audio"]
     assert found["speech"]["languages"] == ["en", "de", "fr"]
-    assert found["speech"]["capabilities"]
-
-
-async def test_a_full_queue_is_a_429_and_a_stopped_engine_a_503(make_speech: MakeSpeech) -> None:
-    app, engine = await make_speech()
-    engine.refusal = TooManyRequests("full", retry_after_s=1)
-    response = await send(app)
-    assert response.status == 429
-    assert ("Retry-After", "1") in response.headers
-    engine.refusal = Unavailable("The engine is being restarted.", retry_after_s=2)
-    assert (await send(app)).status == 503
 
 
 # --- bodies and files
@@ -332,11 +282,8 @@ async def test_a_request_without_a_file_is_refused(make_speech: MakeSpeech) -> N
     ("data", "status", "why"),
     [
         (b"this is a text, not a recording", 400, "Invalid or unsupported audio file. This server reads wav, flac"),
-        (wav(b""), 400, "audio is empty"),
         (plain_wav(3.1), 400, "Audio exceeds maximum allowed duration of 3 s (the file has 3.1 s)"),
         (plain_wav(4.0), 413, "Maximum file size exceeded"),
-        (wav(bytes(64), rate=1), 400, "1 Hz is not supported"),
-        (sound(tone(1.0), "AU"), 400, "Invalid or unsupported audio file."),
     ],
 )
 async def test_files_that_are_refused(make_speech: MakeSpeech, data: bytes, status: int, why: str) -> None:
@@ -353,11 +300,9 @@ async def test_rates_and_channels_are_limited(make_speech: MakeSpeech) -> None:
     app, _ = await make_speech(max_audio_channels=1, min_audio_rate=8000, max_audio_rate=16_000)
     for data, why in (
         (wav(bytes(64), rate=7999), "7999 Hz is not supported, only 8000 to 16000 Hz"),
-        (wav(bytes(64), rate=16_001), "16001 Hz is not supported"),
         (wav(bytes(64), channels=2), "2 channels are not supported, only 1 to 1"),
     ):
         assert why in (await refused(app, file=data))[0]
-    assert (await said(app, file=wav(bytes(6400), rate=8000)))["text"]
 
 
 async def test_a_file_that_breaks_off_in_the_middle(make_speech: MakeSpeech) -> None:
@@ -371,12 +316,6 @@ async def test_a_file_that_breaks_off_in_the_middle(make_speech: MakeSpeech) -> 
     assert engine.closed == 1
     decoder = app.services.get(AudioDecoder)
     assert decoder._slots.used == 0
-
-
-async def test_an_engine_that_fails(make_speech: MakeSpeech) -> None:
-    app, engine = await make_speech([TextDelta(" Three"), EngineFailure("the engine gave up")])
-    assert await refused(app, status=500) == ("the engine gave up", None)
-    assert engine.closed == 1
 
 
 @pytest.mark.parametrize("in_file", [False, True])
@@ -428,12 +367,11 @@ async def test_a_client_that_leaves_ends_everything(make_speech: MakeSpeech) -> 
     assert engine.closed == 2
 
 
-@pytest.mark.parametrize("seconds", [0.001, 0.1, 0.999, 1.0, 1.001, 2.0])
-async def test_usage_is_in_whole_seconds(make_speech: MakeSpeech, seconds: float) -> None:
+async def test_usage_is_in_whole_seconds(make_speech: MakeSpeech) -> None:
     app, _ = await make_speech()
-    found = await said(app, ("response_format", "verbose_json"), file=plain_wav(seconds))
-    assert found["usage"]["seconds"] == max(1, math.ceil(seconds))
-    assert found["duration"] == max(0.1, seconds)
+    for seconds, duration, used in ((0.001, 0.1, 1), (1.0, 1.0, 1), (1.001, 1.001, 2)):
+        found = await said(app, ("response_format", "verbose_json"), file=plain_wav(seconds))
+        assert (found["duration"], found["usage"]["seconds"]) == (duration, used)
 
 
 # --- subtitles
@@ -464,7 +402,3 @@ def test_text_that_looks_like_markup() -> None:
     text = " <b>a & b</b>\n\n00:00 --> 00:01 "
     assert srt(cue(0, 1, text)).splitlines()[2] == "<b>a & b</b> 00:00 -> 00:01"
     assert vtt(cue(0, 1, text)).splitlines()[3] == "&lt;b>a &amp; b&lt;/b> 00:00 -> 00:01"
-
-
-def test_subtitles_of_no_segments_are_empty() -> None:
-    assert (srt([]), vtt([])) == ("", "WEBVTT\n")

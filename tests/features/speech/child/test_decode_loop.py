@@ -64,10 +64,9 @@ def run(loop: DecodeLoop, work: list[Job], at_once: int = 8) -> list[WindowDone]
     return [job.result for job in work if job.result is not None]
 
 
-@pytest.mark.parametrize("at_once", [1, 8])
-def test_texts_and_languages_are_the_pipelines(loop: DecodeLoop, oracle: Any, at_once: int) -> None:
+def test_texts_and_languages_are_the_pipelines(loop: DecodeLoop, oracle: Any) -> None:
     expected = [oracle.generate(samples(data).tolist()) for data in recordings().values()]
-    found = run(loop, jobs(PLAIN), at_once)
+    found = run(loop, jobs(PLAIN))
     assert [one.text for one in found] == [one.texts[0] for one in expected]
     assert [one.language for one in found] == [one.language.strip("<|>") for one in expected]
     assert [one.text.strip() for one in found][:3] == list(recordings())[:3]
@@ -88,12 +87,11 @@ def test_segments_are_the_pipelines(loop: DecodeLoop, oracle: Any) -> None:
         assert all(one.no_speech_prob is not None and 0 <= one.no_speech_prob <= 1 for one in found.segments)
 
 
-@pytest.mark.parametrize("width", [2, 4])
-def test_beams_find_the_pipelines_texts(loop: DecodeLoop, oracle: Any, width: int) -> None:
-    params = TranscribeParams(fallback=False, beams=width, logprobs=True)
+def test_beams_find_the_pipelines_texts(loop: DecodeLoop, oracle: Any) -> None:
+    params = TranscribeParams(fallback=False, beams=3, logprobs=True)
     work = jobs(params, stream=True)
     for job, result, data in zip(work, run(loop, work), recordings().values(), strict=True):
-        expected = oracle.generate(samples(data).tolist(), num_beams=width)
+        expected = oracle.generate(samples(data).tolist(), num_beams=3)
         assert (result.text, result.stopped) == (expected.texts[0], "stop")
         assert "".join(piece.text for piece in job.pieces) == result.text
         assert all(-10 < logprob <= 0 for piece in job.pieces for _, logprob in piece.logprobs or ())
@@ -106,13 +104,6 @@ def test_prompts_and_tasks_are_the_pipelines(loop: DecodeLoop, oracle: Any) -> N
     params = TranscribeParams(fallback=False, task=TRANSLATE)
     expected = oracle.generate(data.tolist(), language="<|de|>", task="translate").texts[0]
     assert run(loop, [Job(data, 0.0, params, language="de")])[0].text == expected
-
-
-def test_texts_become_tokens_and_back(loop: DecodeLoop) -> None:
-    [ids, with_special] = [loop.encode([" leise hoch"], special)[0] for special in (False, True)]
-    assert all(type(token) is int for token in ids)
-    assert loop.decode(ids, True) == " leise hoch"
-    assert len(with_special) >= len(ids)
 
 
 def test_text_streams_as_it_is_decoded_also_with_times(loop: DecodeLoop) -> None:
@@ -167,34 +158,16 @@ def test_a_window_in_work_does_not_change_by_others_that_come_and_go(loop: Decod
     assert rest[0].result is None
 
 
-def test_a_limit_of_tokens_ends_a_window_with_times_too(loop: DecodeLoop) -> None:
-    """WhisperPipeline does not return in this case."""
-    for limit in (1, 2, 3):
-        for result in run(loop, jobs(TIMED, max_tokens=limit)):
-            assert (result.tokens, result.stopped) in [(limit, "length"), (result.tokens, "stop")]
-
-
-@pytest.mark.parametrize(
-    "audio",
-    [
-        np.zeros(1, np.float32),
-        np.zeros(80000, np.float32),
-        np.ones(80000, np.float32),
-        np.random.default_rng(0).standard_normal(80000).astype(np.float32),
-        np.sin(np.arange(32000) * 0.2).astype(np.float32),
-    ],
-)
-def test_any_audio_has_a_result(loop: DecodeLoop, audio: Any) -> None:
+def test_any_audio_has_a_result_also_within_a_limit_of_tokens(loop: DecodeLoop) -> None:
+    """With a limit, WhisperPipeline does not return."""
     params = TranscribeParams(segments=True, words=True, temperature=0.8, fallback=False, seed=1, top_p=0.9, top_k=50)
-    [result] = run(loop, [Job(audio, 3.0, params, times=True)])
-    end = 3 + len(audio) / 16000
-    assert all(3 <= one.start <= one.end <= end + 0.001 for one in (*result.segments, *result.words))
-    result.text.encode()
-
-
-def test_sampling_is_repeatable(loop: DecodeLoop) -> None:
-    params = TranscribeParams(temperature=1.0, seed=5)
-    assert [one.text for one in run(loop, jobs(params))] == [one.text for one in run(loop, jobs(params))]
+    for audio in (np.zeros(1), np.ones(80000), np.random.default_rng(0).standard_normal(80000)):
+        first, second = run(loop, [Job(audio.astype(np.float32), 3.0, params, times=True) for _ in range(2)])
+        assert first == second  # the seed is the same
+        end = 3 + len(audio) / 16000
+        assert all(3 <= one.start <= one.end <= end + 0.001 for one in (*first.segments, *first.words))
+    for result in run(loop, jobs(TIMED, max_tokens=2)):
+        assert (result.tokens, result.stopped) in [(2, "length"), (result.tokens, "stop")]
 
 
 def test_a_text_that_is_not_credible_is_decoded_again_hotter(loop: DecodeLoop) -> None:

@@ -29,6 +29,7 @@ from lean_ovms.types.engine import Vocabulary
 from tests.features.speech.child import words
 from tests.makers import asr_sounds as sounds
 
+pytestmark = pytest.mark.slow
 PLAIN = TranscribeParams(fallback=False, vad=False)
 ONE_S = np.full(16000, 0.1, np.float32)
 
@@ -162,10 +163,6 @@ def test_the_task_serves_others_after_an_error_and_a_cancel_and_ends_with_a_lost
     pipeline.gate.set()
 
 
-def test_texts_become_tokens() -> None:
-    assert recognizer(None).encode(["ab", "c"], True) == [[97, 98], [99]]
-
-
 def test_texts_beside_the_audio_are_cut_and_hold_no_special_tokens() -> None:
     pipeline = Scripted("up")
     kind = Kind(["en"])
@@ -199,7 +196,6 @@ def qwen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PipelineRecognize
     return found
 
 
-@pytest.mark.model
 def test_qwen3_asr_recognizes_words_and_languages(qwen: PipelineRecognizer) -> None:
     assert (qwen.info.of_task["languages"], qwen.info.of_task["backend"]) == (["en", "de"], "asr_pipeline")
     for name, language in sounds.SOUNDS.items():
@@ -215,7 +211,6 @@ def test_qwen3_asr_recognizes_words_and_languages(qwen: PipelineRecognizer) -> N
     assert [(one.start, one.end) for one in result.segments] == [(1.0, 1.9)]
 
 
-@pytest.mark.model
 def test_fun_asr_computes(tmp_path: Path) -> None:
     path = sounds.unpacked(tmp_path, "fun_asr")
     loaded = loading.load(Config(model_path=str(path), task="speech2text"))[0]
@@ -224,8 +219,6 @@ def test_fun_asr_computes(tmp_path: Path) -> None:
     assert result.text
 
 
-@pytest.mark.model
-@pytest.mark.slow
 def test_whispers_pipeline_is_an_option(tmp_path: Path) -> None:
     path = words.unpacked(tmp_path)
     options: dict[str, Any] = {"model_path": str(path), "task": "speech2text", "plugin_config": words.EXACT}
