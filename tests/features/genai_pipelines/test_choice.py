@@ -39,12 +39,24 @@ def test_auto_is_continuous_batching_but_on_an_npu(config, device, vision, kind)
     assert choose(config(vision, target_device=device), ("CPU", "GPU", "NPU")).pipeline == kind
 
 
+def test_auto_takes_the_paged_engine_with_assistants_and_for_every_proven_architecture(config, tmp_path):
+    (tmp_path / VISION_FILES[0]).touch()  # half the files are no vision
+    draft = {"draft_model_path": str(DRAFT)}
+    for options in ({"prompt_lookup": True}, draft, {**draft, "draft_eagle3_mode": True}, {"allow_runtime_lora": True}):
+        assert choose(config(**options), ("CPU",)).pipeline == "PAGED"
+    for model_type in PROVEN:
+        assert choose(config(model_type=model_type), ("CPU",)).pipeline == "PAGED"
+
+
 @pytest.mark.parametrize(
     ("asked", "vision"),
     [("LM", False), ("LM_CB", False), ("PAGED", False), ("PAGED", True), ("VLM", True), ("VLM_CB", True)],
 )
 def test_a_type_that_fits_the_model_is_taken(config, asked, vision):
-    assert choose(config(vision, pipeline_type=asked), ("CPU",)) == (asked, "as --pipeline_type says")
+    made = config(vision, pipeline_type=asked)
+    choice = choose(made, ("CPU",))
+    assert choice == (asked, "as --pipeline_type says")
+    assert "logit_bias" not in GenAiPipelines(made, ()).lost_fields(choice, ["progress"])
 
 
 def test_a_model_that_speaks_is_an_omni_model(config):
@@ -76,11 +88,6 @@ def test_auto_takes_the_paged_engine_for_families_whose_images_it_reads(config, 
     assert reason in choice.reason
 
 
-def test_half_the_vision_files_are_no_vision(config, tmp_path):
-    (tmp_path / VISION_FILES[0]).touch()
-    assert choose(config(), ("CPU",)).pipeline == "PAGED"
-
-
 OBSTACLES = [
     ({"draft_model_path": "x", "draft_device": "GPU"}, "does not support --draft_device GPU"),
     ({"draft_model_path": "x"}, "not tested with models of the type None"),
@@ -94,42 +101,13 @@ OBSTACLES = [
 
 @pytest.mark.parametrize(("options", "reason"), OBSTACLES)
 def test_auto_says_what_keeps_it_from_the_paged_engine(config, options, reason):
-    found = choose(config(**options), ("CPU", "GPU"))
+    made = config(**options)
+    found = choose(made, ("CPU", "GPU"))
     assert found.pipeline == "LM_CB"
     assert reason in found.reason
-
-
-@pytest.mark.parametrize(
-    ("options", "lost"),
-    [
-        ({"model_type": "rwkv"}, True),
-        ({"target_device": "GPU"}, True),
-        ({"pipeline_type": "LM_CB"}, False),
-    ],
-)
-def test_what_is_lost_without_the_paged_engine_is_known_unless_that_was_asked_for(config, options, lost):
-    made = config(**options)
-    found = GenAiPipelines(made, ()).lost_fields(choose(made, ("CPU", "GPU")), ["progress"])
-    assert ("logit_bias" in found) is lost
-    assert not {"report_progress", "speaker"}.intersection(found)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"prompt_lookup": True},
-        {"draft_model_path": str(DRAFT)},
-        {"draft_model_path": str(DRAFT), "draft_eagle3_mode": True},
-        {"allow_runtime_lora": True},
-    ],
-)
-def test_auto_takes_the_paged_engine_with_these_too(config, options):
-    assert choose(config(**options), ("CPU",)).pipeline == "PAGED"
-
-
-@pytest.mark.parametrize("model_type", sorted(PROVEN))
-def test_every_proven_architecture_is_paged(config, model_type):
-    assert choose(config(model_type=model_type), ("CPU",)).pipeline == "PAGED"
+    lost = GenAiPipelines(made, ()).lost_fields(found, ["progress"])
+    assert "logit_bias" in lost
+    assert not {"report_progress", "speaker"}.intersection(lost)
 
 
 @pytest.mark.parametrize("model_type", sorted(MISCOMPUTED))

@@ -49,31 +49,10 @@ def test_beam_searches_with_a_small_cache_all_finish(engine, small):
     assert_empty(rig)
 
 
-@pytest.mark.parametrize("steps", [1, 2])
-def test_a_prompt_that_is_cancelled_half_way_does_not_spoil_the_prefix_cache(engine, caching, steps):
-    """Other sequences decode, so that chunks do not end at the end of a block. GenAI takes the last block for a full
-    one."""
-    prompt = [random.Random(steps).randrange(300, 1900) for _ in range(600)]
-    asked = {"max_tokens": 3, "ignore_eos": True, "logprobs": True}
-    alone = Rig(pipeline=engine).ask(prompt, **asked)
-    rig = Rig(pipeline=caching)
-    for question in QUESTIONS[:3]:
-        rig.submit(chat(question), max_tokens=40, ignore_eos=True)
-    rig.turn(3)
-    request = rig.submit(prompt, **asked)
-    rig.turn(steps)
-    rig.cancel(request)
-    rig.turn()
-    again = rig.submit(prompt, **asked)
-    rig.run()
-    assert rig.answer(again).tokens == alone.tokens
-    assert rig.answer(again).logprobs[0] == pytest.approx(alone.logprobs[0], abs=1e-3)
-    assert not rig.answer(request).tokens
-
-
-@pytest.mark.parametrize("steps", [1, 2, 4])
+@pytest.mark.parametrize("steps", [1, 4])
 def test_many_prompts_that_are_cancelled_at_once_do_not_spoil_the_prefix_cache(engine, caching, steps):
-    """Only the first unfinished prompt has begun. If another had, its prompt would be wrong from now on."""
+    """Other sequences decode, so that chunks do not end at the end of a block. GenAI takes the last block for a full
+    one. Only the first unfinished prompt has begun. If another had, its prompt would be wrong from now on."""
     dice = random.Random(f"many {steps}")
     prompts = [[dice.randrange(300, 1900) for _ in range(dice.choice([90, 150, 400]))] for _ in range(6)]
     asked = {"max_tokens": 3, "ignore_eos": True, "logprobs": True}
@@ -92,12 +71,9 @@ def test_many_prompts_that_are_cancelled_at_once_do_not_spoil_the_prefix_cache(e
         assert again.logprobs[0] == pytest.approx(alone.logprobs[0], abs=1e-3)
 
 
-@pytest.mark.parametrize("steps", [1, 2])
-def test_a_step_that_fails_half_way_through_a_prompt_does_not_spoil_the_prefix_cache(
-    engine, caching, monkeypatch, steps
-):
+def test_a_step_that_fails_half_way_through_a_prompt_does_not_spoil_the_prefix_cache(engine, caching, monkeypatch):
     """The step fails while it samples, after it has computed tokens in the block in which the last chunk ended."""
-    prompt = [random.Random(10 + steps).randrange(300, 1900) for _ in range(600)]
+    prompt = [random.Random(11).randrange(300, 1900) for _ in range(600)]
     asked = {"max_tokens": 3, "ignore_eos": True, "logprobs": True}
     alone = Rig(pipeline=engine).ask(prompt, **asked)
     rig = Rig(pipeline=caching)
@@ -106,7 +82,7 @@ def test_a_step_that_fails_half_way_through_a_prompt_does_not_spoil_the_prefix_c
         rig.submit(chat(question), max_tokens=40, ignore_eos=True)
     rig.turn(3)
     rig.submit(prompt, **asked)
-    rig.turn(steps)
+    rig.turn(1)
     rig.submit([5, 6, 10**6], repetition_penalty=1.5)
     rig.run()
     later = rig.submit(prompt, **asked)
@@ -121,15 +97,15 @@ def test_a_step_that_fails_half_way_through_a_prompt_does_not_spoil_the_prefix_c
 
 def test_a_crowd_of_which_a_third_leaves_is_served_exactly_and_leaves_nothing(engine):
     dice = random.Random(5)
-    prompts = [chat(dice.choice(QUESTIONS)) * dice.randrange(1, 6) for _ in range(64)]
+    prompts = [chat(dice.choice(QUESTIONS)) * dice.randrange(1, 6) for _ in range(32)]
     limits = [dice.randrange(1, 40) for _ in prompts]
-    leaves = {i: dice.randrange(1, 20) for i in dice.sample(range(64), 21)}
+    leaves = {i: dice.randrange(1, 20) for i in dice.sample(range(32), 11)}
     alone = {
         (prompt, limit): Rig(pipeline=engine).ask(prompt, max_tokens=limit, ignore_eos=True).tokens[0]
         for i, (prompt, limit) in enumerate(zip(prompts, limits, strict=True))
         if i not in leaves
     }
-    rig = Rig(pipeline=engine, limits=queue_limits(99), running=24)
+    rig = Rig(pipeline=engine, limits=queue_limits(99), running=12)
     requests = []
     for prompt, limit in zip(prompts, limits, strict=True):
         requests.append(rig.submit(prompt, max_tokens=limit, ignore_eos=True))
@@ -178,9 +154,7 @@ def test_a_draft_pipeline_that_failed_is_given_up_and_all_get_the_error():
     "options",
     [
         {"max_num_batched_tokens": 1, "max_num_seqs": 1},
-        {"max_num_batched_tokens": 3},
         {"max_model_len": 12},
-        {"dynamic_split_fuse": False, "max_num_batched_tokens": 1},
         {"cache_size": 1},
     ],
 )

@@ -147,7 +147,13 @@ def test_cancel_before_the_first_step_and_after_the_end_does_no_harm(each):
     late = each.add(work(max_tokens=1))
     assert len(finish(each, late)[0]) == 1
     late.cancel()
+    each.step()  # an idle step does nothing
     assert not each.busy()
+    eos = each.info.eos_token_ids[-1]
+    assert (each.decode([eos], True), each.decode([eos], False)) == ("", each.info.eos_token)
+    assert each.encode("", False) == []
+    with pytest.raises(BadRequest):
+        each.encode("a\ud800b", False)
 
 
 def test_whoever_does_not_fit_the_cache_is_lost_without_a_word_and_takes_others_along(pipeline):
@@ -196,23 +202,6 @@ def test_what_cannot_be_added_is_a_bad_request_and_harms_nobody(each):
     with pytest.raises(BadRequest):
         each.check(work(max_tokens=0))
     assert len(got + finish(each, other)[0]) == 4
-
-
-def test_an_idle_step_does_nothing(each):
-    each.step()
-    assert not each.busy()
-
-
-def test_encode_takes_the_empty_text_and_refuses_lone_surrogates(each):
-    assert each.encode("", False) == []
-    with pytest.raises(BadRequest):
-        each.encode("a\ud800b", False)
-
-
-def test_special_tokens_are_decoded_only_when_asked(each):
-    eos = each.info.eos_token_ids[-1]
-    assert each.decode([eos], True) == ""
-    assert each.decode([eos], False) == each.info.eos_token
 
 
 @pytest.mark.model

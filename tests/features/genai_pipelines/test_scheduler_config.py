@@ -43,18 +43,9 @@ def sparse(**fields):
 )
 def test_an_option_reaches_the_field_of_its_name(option, value):
     assert getattr(made(**{option: value}), option) == value
-
-
-def test_without_a_size_the_number_of_blocks_is_fixed():
-    made_so = made()
-    assert made_so.num_kv_blocks > 100
-    assert made_so.cache_size == 0
-    assert made(cache_size=1).num_kv_blocks == 0
-
-
-def test_eviction_and_sparse_attention_are_off_until_asked_for():
-    assert not made().use_cache_eviction
-    assert not made().use_sparse_attention
+    plain = made()
+    assert (plain.cache_size, plain.use_cache_eviction, plain.use_sparse_attention) == (0, False, False)
+    assert (plain.num_kv_blocks > 100, made(cache_size=1).num_kv_blocks) == (True, 0)
 
 
 def test_cache_eviction_reaches_its_config_with_ovms_defaults():
@@ -63,6 +54,7 @@ def test_cache_eviction_reaches_its_config_with_ovms_defaults():
     assert (config.get_start_size(), config.get_recent_size(), config.get_max_cache_size()) == (32, 64, 256)
     assert config.aggregation_mode == genai.AggregationMode.NORM_SUM
     assert (config.apply_rotation, config.kvcrush_config.budget) == (False, 0)
+    assert evicting(snapkv_window_size=8).cache_eviction_config.snapkv_window_size == 0  # short prompts fail with it
 
 
 def test_every_field_of_cache_eviction_is_taken():
@@ -73,11 +65,6 @@ def test_every_field_of_cache_eviction_is_taken():
     crushed = config.kvcrush_config
     assert (crushed.budget, crushed.rng_seed) == (2, 7)
     assert crushed.anchor_point_mode == genai.KVCrushAnchorPointMode.MEAN
-
-
-@pytest.mark.parametrize("window", [{}, {"snapkv_window_size": 8}])
-def test_the_snapkv_window_is_closed_because_short_prompts_fail_with_it(window):
-    assert evicting(**window).cache_eviction_config.snapkv_window_size == 0
 
 
 def test_every_field_of_sparse_attention_is_taken():
@@ -125,9 +112,6 @@ def test_a_draft_has_the_main_models_settings_but_for_its_own():
     own = made(draft_scheduler, draft_cache_size=2, draft_max_num_seqs=3, draft_max_num_batched_tokens=150_000, **DRAFT)
     assert (own.cache_size, own.num_kv_blocks, own.max_num_seqs, own.max_num_batched_tokens) == (2, 0, 3, 150_000)
     assert not own.dynamic_split_fuse
-
-
-def test_a_draft_gets_prompts_whole_whatever_its_options_say():
     assert made(draft_scheduler, draft_max_num_batched_tokens=9, **DRAFT).max_num_batched_tokens >= 8192
 
 
@@ -141,19 +125,11 @@ def test_a_draft_with_a_cache_of_its_own_limits_the_blocks(tmp_path):
     assert settings.resolve(Config(draft_model_path=str(tmp_path)), GB).draft_blocks == 0
 
 
-@pytest.mark.parametrize(
-    "option",
-    [
-        {"draft_device": "CPU"},
-        {"draft_cache_size": 1},
-        {"draft_max_num_seqs": 1},
-        {"draft_max_num_batched_tokens": 1},
-        {"draft_eagle3_mode": True},
-    ],
-)
-def test_a_draft_option_without_a_draft_stops_the_start(option):
-    with pytest.raises(StartError, match=f"--{next(iter(option))} needs --draft_model_path"):
-        Config(**option)
+def test_a_draft_option_without_a_draft_stops_the_start():
+    values = {"device": "CPU", "cache_size": 1, "max_num_seqs": 1, "max_num_batched_tokens": 1, "eagle3_mode": True}
+    for name, value in values.items():
+        with pytest.raises(StartError, match=f"--draft_{name} needs --draft_model_path"):
+            Config(**{f"draft_{name}": value})
 
 
 # --- on the engine
@@ -187,52 +163,31 @@ def test_what_the_engine_does_not_take_is_an_error_with_its_option(options, mess
         {"cache_eviction_config": json.dumps(EVICTION), "max_num_batched_tokens": 64},
         {"sparse_attention_config": '{"num_last_dense_tokens_in_prefill": 32}'},
         {"sparse_attention_config": '{"mode": "XATTENTION"}', "cache_interval_multiplier": 2},
-        {"kv_cache_precision": "f16", "cache_size": 1, "plugin_config": '{"INFERENCE_NUM_THREADS": 1}'},
     ],
 )
 def test_settings_of_the_cache_are_computed_with(options):
     from tests.engine.rig import Rig
 
     rig = Rig(pipeline=load_text_model(Config(**options)))
-    answer = rig.ask([40 + i % 90 for i in range(600)], max_tokens=40, ignore_eos=True)
-    assert answer.reasons == {0: "length"}
-    assert rig.stats().recoveries == 0
-
-
-@pytest.mark.model
-def test_prompts_of_any_length_live_with_cache_eviction():
-    from tests.engine.rig import Rig
-
-    config = Config(cache_eviction_config=json.dumps(EVICTION), max_num_batched_tokens=64)
-    rig = Rig(pipeline=load_text_model(config))
-    requests = [rig.submit([40 + n % 90] * n, max_tokens=9, ignore_eos=True) for n in (1, 8, 31, 32, 33, 34, 65, 300)]
+    lengths = (1, 31, 32, 33, 65, 300)
+    requests = [rig.submit([40 + n % 90] * n, max_tokens=9, ignore_eos=True) for n in lengths]
     rig.run()
     assert {rig.answer(r).reasons[0] for r in requests} == {"length"}
     assert rig.stats().recoveries == 0
 
 
 @pytest.mark.model
-def test_compiled_models_are_kept_in_the_given_directory(tmp_path):
-    load_text_model(Config(pipeline_type="LM_CB", cache_dir=str(tmp_path / "cache")))
-    assert any((tmp_path / "cache").iterdir())
-
-
-@pytest.mark.model
-def test_a_prefix_cache_on_disk_that_the_pipeline_does_not_have_is_logged(tmp_path, caplog):
-    load_text_model(Config(pipeline_type="LM_CB", prefix_cache_path=str(tmp_path)))
-    assert (
-        "--prefix_cache_path has no effect: it needs the prefix cache of PAGED, but the pipeline is LM_CB"
-        in caplog.text
-    )
-
-
-@pytest.mark.model
 @pytest.mark.parametrize("cap", [None, 50.0])
-def test_a_soft_cap_that_the_pipeline_does_not_have_is_logged(cap, tmp_path, caplog):
+def test_what_the_pipeline_does_not_have_is_logged_and_compiled_models_are_kept(cap, tmp_path, caplog):
     for file in Config().model_dir.iterdir():
         (tmp_path / file.name).symlink_to(file)
     known = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").unlink()
     (tmp_path / "config.json").write_text(json.dumps({**known, "attn_logit_softcapping": cap}))
-    load_text_model(Config(model_path=str(tmp_path), pipeline_type="LM_CB"))
+    kept, cache = str(tmp_path / "kept"), tmp_path / "cache"
+    options = {"pipeline_type": "LM_CB", "prefix_cache_path": kept, "cache_dir": str(cache)}
+    load_text_model(Config(model_path=str(tmp_path), **options))
+    assert any(cache.iterdir())
     assert ("exports for LM_CB lack the soft cap of its attention" in caplog.text) is (cap is not None)
+    said = "--prefix_cache_path has no effect: it needs the prefix cache of PAGED, but the pipeline is LM_CB"
+    assert said in caplog.text

@@ -51,7 +51,7 @@ def direct(engine, prompt, *colours, size=SIZE, **fields):
     return ids, handle.get_perf_metrics().get_num_input_tokens()
 
 
-@pytest.mark.parametrize("colours", [(), ("red",), ("blue", "green"), ("yellow", "red", "blue")])
+@pytest.mark.parametrize("colours", [(), ("yellow", "red", "blue")])
 def test_answers_and_counts_are_those_of_openvino_genai(vlm_pipeline, colours):
     prompt = turn(tags(len(colours)) + "describe")
     rig = Rig(pipeline=vlm_pipeline)
@@ -65,21 +65,16 @@ def test_answers_and_counts_are_those_of_openvino_genai(vlm_pipeline, colours):
     assert_empty(rig)
 
 
-def test_seeded_sampling_is_that_of_openvino_genai(vlm_pipeline):
-    prompt = turn(tags(1) + "describe")
-    rig = Rig(pipeline=vlm_pipeline)
-    request = see(rig, prompt, "red", temperature=1.6, seeds=[5], top_p=0.95)
-    rig.run()
-    fields = {"do_sample": True, "temperature": 1.6, "rng_seed": 5, "top_p": 0.95}
-    assert rig.answer(request).tokens[0] == direct(vlm_pipeline, prompt, "red", **fields)[0]
-
-
 def test_requests_with_and_without_images_run_together(vlm_pipeline):
     rig = Rig(pipeline=vlm_pipeline)
     one = see(rig, turn(tags(1) + "describe"), "red")
+    gone = see(rig, turn(tags(1) + "describe"), "red", size=(1, 1), ignore_eos=True, max_tokens=200)
     two = see(rig, turn("What color is it?\n" + tags(2)), "green", "blue", size=(20, 300))
     none = see(rig, turn("Hello!"))
+    rig.turn(3)
+    rig.put(Cancel(gone))
     rig.run()
+    assert rig.answer(gone).reasons == {}
     assert [words(rig, r) for r in (one, two, none)] == [said("red"), said("green", "blue"), "Hello!"]
     assert_empty(rig)
 
@@ -90,13 +85,6 @@ def test_the_prefix_cache_does_not_take_one_image_for_another(vlm_pipeline):
         request = see(rig, turn(tags(1) + "describe"), colour)
         rig.run()
         assert words(rig, request) == said(colour)
-
-
-def test_several_answers_to_one_image(vlm_pipeline):
-    rig = Rig(pipeline=vlm_pipeline)
-    request = see(rig, turn(tags(1) + "describe"), "red", n=3, temperature=0.01, seeds=[1, 2, 3])
-    rig.run()
-    assert [words(rig, request, i) for i in range(3)] == [said("red")] * 3
 
 
 def test_a_grammar_holds_an_answer_to_an_image(vlm_pipeline):
@@ -131,27 +119,7 @@ def test_the_models_own_notation_is_an_error_of_its_request_alone(vlm_pipeline):
     assert words(rig, good) == said("red")
 
 
-@pytest.mark.parametrize("size", [(2, 2), (2, 200), (200, 2), (1, 1), (3, 1000)])
-def test_extreme_sizes_do_no_harm(vlm_pipeline, size):
-    rig = Rig(pipeline=vlm_pipeline)
-    request = see(rig, turn(tags(1) + "describe"), "red", size=size)
-    rig.run()
-    assert rig.answer(request).reasons == {0: "stop"}
-
-
 # --- life in the batch
-
-
-def test_a_request_is_cancelled_while_it_runs_and_before(vlm_pipeline):
-    rig = Rig(pipeline=vlm_pipeline)
-    gone = see(rig, turn(tags(1) + "describe"), "red", ignore_eos=True, max_tokens=200)
-    stays = see(rig, turn(tags(1) + "describe"), "blue")
-    rig.turn(3)
-    rig.put(Cancel(gone))
-    rig.run()
-    assert words(rig, stays) == said("blue")
-    assert rig.answer(gone).reasons == {}
-    assert_empty(rig)
 
 
 def test_what_does_not_fit_the_cache_together_runs_one_after_the_other(tight):
@@ -196,8 +164,3 @@ def test_the_true_count_is_sent_before_the_end(vlm_pipeline):
     assert [type(r) for r in told[-2:]] == [Counted, Tokens]
     assert told[-1].reason == "stop"
     assert told[-2].prompt_tokens == direct(vlm_pipeline, turn(tags(2) + "describe"), "red", "blue")[1]
-
-
-def test_the_models_own_chat_template_is_reported(vlm_pipeline):
-    assert "im_start" in vlm_pipeline.info.chat_template
-    assert vlm_pipeline.info.image_tokens == ["<image>"]

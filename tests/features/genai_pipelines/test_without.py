@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from lean_ovms.cli.arguments import parse
-from lean_ovms.composition import compose
 from lean_ovms.config import Config
 from lean_ovms.engine.loading import settings
 from lean_ovms.engine.paged import assemble
 from lean_ovms.engine.worker.text_model import choose, load_text_model
 from lean_ovms.errors import StartError
-
-
-def test_every_pipeline_but_the_paged_engine_is_one_of_a_feature() -> None:
-    [choices] = [row.metadata["choices"] for row in fields(Config) if row.name == "pipeline_type"]
-    row = compose().backend
-    assert row is not None
-    assert sorted(row.pipelines) == sorted({*choices} - {"AUTO", "PAGED", "ASR"})
-    assert compose("genai_pipelines").backend is None
 
 
 @pytest.mark.model

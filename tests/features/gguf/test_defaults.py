@@ -42,17 +42,6 @@ def test_options_win_over_the_file(read, tmp_path):
     assert read({"temp": 0.2}, generation_config="other.json") == {"top_k": 3}
 
 
-def test_a_file_that_cannot_be_read_is_left_to_the_engine(tmp_path):
-    (tmp_path / "x.gguf").write_bytes(b"GGUF")
-    assert model_dir.read(tmp_path / "x.gguf").generation_config == LLAMA_CPP_DEFAULTS
-
-
-def test_a_file_is_a_model(tmp_path):
-    file = tmp_path / "m.gguf"
-    file.write_bytes(b"GGUF")
-    assert model_dir.read(file) == model_dir.ModelDir(path=file, generation_config=LLAMA_CPP_DEFAULTS)
-
-
 PLAIN, OF_TOOLS = "{{ messages }}", "{{ tools }}"
 
 

@@ -14,7 +14,6 @@ from lean_ovms.engine.worker.text_model import choose, load_text_model, other_pi
 from lean_ovms.errors import StartError
 from lean_ovms.features.genai_pipelines.child.cut_text import MOST_TOKENS
 from lean_ovms.features.gguf import header as gguf
-from lean_ovms.features.gguf.feature import GgufOptions
 from lean_ovms.features.gguf.model_file import GgufFile, header_of
 from lean_ovms.features.structured_output.child.limits import GrammarBounds
 from lean_ovms.repository import model_config, model_dir, model_file, weights
@@ -102,20 +101,10 @@ def test_the_header_has_what_a_config_has(read, tmp_path):
     assert model_config.kv_bytes_per_token(config, "f32", "f32") == 2 * 2 * 16 * 8
 
 
-def test_an_output_layer_of_its_own_gives_the_width(read):
-    wide = ("output.weight", [64, 8], 8, 64 * 3 * 2)
-    assert read(file(tensors=(EMBEDDING, wide), data=64 * 3 * 2 + 8 * 64 // 32 * 34)).logits_width == 8
-
-
 @pytest.mark.parametrize("size", [0, 3, 4, 10, 23, 24, 30, 100, 400])
 def test_a_file_that_ends_in_its_header_is_refused(read, size):
     with pytest.raises(StartError, match=r"x\.gguf"):
         read(file()[:size])
-
-
-def test_a_file_that_ends_before_its_tensors_is_refused(read):
-    with pytest.raises(StartError, match=r"token_embd.weight.*pull it with --source_model, --gguf_filename"):
-        read(file()[:-1])
 
 
 @pytest.mark.parametrize(("number", "name"), [(15, "Q4_K_M"), (32, "BF16"), (9999, ""), (None, ""), ("list", "")])
@@ -123,7 +112,7 @@ def test_a_file_says_how_many_weights_it_has_and_of_what_type(read, tmp_path, nu
     value = (9, struct.pack("<IQI", 4, 1, 15)) if number == "list" else (4, struct.pack("<I", number or 0))
     entries = {} if number is None else {"general.file_type": value}
     wide = ("output.weight", [64, 8], 8, 64 * 3 * 2)
-    read(file(entries, tensors=(EMBEDDING, wide), data=64 * 3 * 2 + 8 * 64 // 32 * 34))
+    assert read(file(entries, tensors=(EMBEDDING, wide), data=64 * 3 * 2 + 8 * 64 // 32 * 34)).logits_width == 8
     assert GgufFile(tmp_path / "x.gguf").weights() == model_file.FileWeights(parameters=64 * 11, precision=name)
 
 
@@ -178,6 +167,7 @@ def test_what_is_no_regular_file_is_not_waited_for(tmp_path, kind):
 @pytest.mark.parametrize(
     ("data", "word"),
     [
+        (file()[:-1], r"token_embd.weight.*pull it with --source_model, --gguf_filename"),
         (b"GGML" + file()[4:], "begin"),
         (file(version=1), "version 1"),
         (file(version=99), "version 99"),
@@ -194,22 +184,13 @@ def test_what_is_no_regular_file_is_not_waited_for(tmp_path, kind):
         (file(tensors=[("t", [1 << 40, 1 << 40], 0, 0)]), "larger than any file"),
         (file(tensors=[("token_embd.weight", [64, 3], 1, 1 << 60)]), "ends within the tensor"),
         (file(tensors=[("output.weight", [64, 3], 1, 0)]), "it has no token_embd"),
-        (
-            file({"general.architecture": (8, text("rwkv7"))}),
-            "rwkv7 are not supported",
-        ),
+        (file({"general.architecture": (8, text("rwkv7"))}), "rwkv7 are not supported"),
         (file({"general.architecture": None}), "architecture none are not supported"),
         (file({"split.count": (2, struct.pack("<H", 3))}), "one part of several; name the first one"),
         (file(tensors=[EMBEDDING, ("output.weight", [64, 3], 19, 0)]), "output.weight has the type 19"),
         (file({"llama.block_count": None}), "block_count is missing"),
-        (
-            file({"llama.attention.head_count_kv": (4, struct.pack("<I", 8))}),
-            "the number of its heads is not a multiple of llama",
-        ),
-        (
-            file({"llama.attention.head_count_kv": (4, struct.pack("<I", 0))}),
-            "the number of its heads is not a multiple of llama",
-        ),
+        *((file({"llama.attention.head_count_kv": (4, struct.pack("<I", count))}), "heads is not a multiple of llama")
+          for count in (0, 8)),
         (
             file({"tokenizer.ggml.model": (8, text("rwkv"))}),
             "kind rwkv, which is not supported, only bert or gemma4 or gpt2 or llama or t5",
@@ -224,7 +205,7 @@ def test_what_is_no_regular_file_is_not_waited_for(tmp_path, kind):
         (file({"tokenizer.ggml.eos_token_id": (4, struct.pack("<I", 3))}), "eos token"),
         (file({"tokenizer.ggml.bos_token_id": (5, struct.pack("<i", -1))}), "bos token"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_loaded_is_explained_in_a_sentence(read, data, word):
     with pytest.raises(StartError, match=word):
         read(data)
@@ -273,13 +254,9 @@ def test_all_parts_of_a_split_file_are_read(tmp_path, second, word):
         StartError, match=r"x-00002-of-00002\.gguf cannot be served: it is one part of several; name the first"
     ):
         gguf.read(tmp_path / "x-00002-of-00002.gguf")
-
-
-def test_a_split_file_has_as_many_tensors_as_it_says(tmp_path):
-    for number, (entries, tensor) in enumerate([(ENTRIES, EMBEDDING), ({}, OUTPUT)]):
-        (tmp_path / f"x-0000{number + 1}-of-00002.gguf").write_bytes(part(number, entries, tensor, tensors=3))
+    path.write_bytes(part(0, ENTRIES, EMBEDDING, tensors=3))
     with pytest.raises(StartError, match="its parts have 2 tensors"):
-        gguf.read(tmp_path / "x-00001-of-00002.gguf")
+        gguf.read(path)
 
 
 @pytest.mark.parametrize(
@@ -291,6 +268,8 @@ def test_the_task_follows_from_the_pooling(tmp_path, kind, name):
     assert model_dir.detect_task(path) == name
     path.write_bytes(path.read_bytes()[:40])
     assert model_dir.detect_task(path) == ""
+    path.write_bytes(file({"general.architecture": (8, text("nomic-bert-moe"))}))
+    assert model_dir.detect_task(path) == "embeddings"
 
 
 @pytest.mark.parametrize(("classes", "name"), [(1, "rerank"), (3, "classify")])
@@ -302,20 +281,10 @@ def test_a_classifier_scores_or_names_classes(tmp_path, classes, name):
     labels = {"bert.classifier.output_labels": (9, strings("a", "b", "c"))}
     path.write_bytes(encoder(*layers, ("token_types.weight", [64, 1], 1, 0), **labels))
     assert [*header_of(path).config()["id2label"].values()] == ["a", "b", "c"][:classes]
-
-
-def test_one_row_of_a_classifier_has_one_dimension_in_files_that_were_quantized(tmp_path):
-    path = tmp_path / "x.gguf"
-    shapes = {"cls.weight": [64, 64], "cls.output.weight": [64], "token_types.weight": [64]}
-    path.write_bytes(encoder(*((name, shape, 1, 0) for name, shape in shapes.items())))
-    assert (model_dir.detect_task(path), header_of(path).classes) == ("rerank", 1)
-
-
-@pytest.mark.parametrize("architecture", ["bert", "gemma-embedding", "jina-bert-v2", "modern-bert", "nomic-bert-moe"])
-def test_some_architectures_are_of_embedding_models(tmp_path, architecture):
-    path = tmp_path / "x.gguf"
-    path.write_bytes(file({"general.architecture": (8, text(architecture))}))
-    assert model_dir.detect_task(path) == "embeddings"
+    if classes == 1:  # one row of a classifier has one dimension in files that were quantized
+        shapes = {"cls.weight": [64, 64], "cls.output.weight": [64], "token_types.weight": [64]}
+        path.write_bytes(encoder(*((name, shape, 1, 0) for name, shape in shapes.items())))
+        assert (model_dir.detect_task(path), header_of(path).classes) == ("rerank", 1)
 
 
 def test_a_header_is_read_once_while_a_model_is_loaded(tmp_path):
@@ -389,33 +358,20 @@ def pipeline(path, request):
 
 
 @pytest.mark.model
-@pytest.mark.parametrize("question", QUESTIONS)
-def test_it_answers_what_the_models_own_files_answer(pipeline, engine, question):
-    prompt = chat(question)
-    assert pipeline.encode(prompt, False) == engine.encode(prompt, False)
-    mine, theirs = (Rig(pipeline=p).ask(prompt, max_tokens=30) for p in (pipeline, engine))
-    assert mine.reasons == theirs.reasons
-    assert pipeline.decode(mine.tokens[0], True) == engine.decode(theirs.tokens[0], True)
-
-
-@pytest.mark.model
-def test_everything_about_the_model_comes_from_the_file(pipeline, engine):
+def test_it_answers_what_the_models_own_files_answer(pipeline, engine):
+    """<think> and <tool_call> are visible too, which GenAI's decode hides for a GGUF file."""
+    for question in QUESTIONS[:3]:
+        prompt = chat(question)
+        mine, theirs = (Rig(pipeline=p).ask(prompt, max_tokens=30) for p in (pipeline, engine))
+        assert mine.reasons == theirs.reasons
+        assert pipeline.decode(mine.tokens[0], True) == engine.decode(theirs.tokens[0], True)
     ours, theirs = pipeline.info, engine.info
     assert ours.chat_template == theirs.chat_template
     assert (ours.context_length, ours.vocab_size, ours.eos_token) == (8192, 2048, theirs.eos_token)
     assert 2 in ours.eos_token_ids
-
-
-@pytest.mark.model
-def test_its_table_of_tokens_is_that_of_the_models_own_files(pipeline, engine):
-    """<think> and <tool_call> are visible too, which GenAI's decode hides for a GGUF file."""
     assert pipeline.vocabulary.exact
     assert pipeline.vocabulary.pieces == engine.vocabulary.pieces
     assert pipeline.vocabulary.special == engine.vocabulary.special
-
-
-@pytest.mark.model
-def test_prompts_beyond_its_tokenizers_limit_are_whole(pipeline, engine):
     lines = "".join(f"{n} ways to count, and none too many.\n" for n in range(3000))
     ids = pipeline.encode(lines, True)
     assert len(ids) > 3 * MOST_TOKENS
@@ -442,25 +398,9 @@ def test_a_grammar_works_with_it(pipeline):
     assert answer[3:] == " Grüße"
 
 
-@pytest.mark.model
-def test_a_stateful_pipeline_takes_it_too(pipeline, path):
-
-    stateful = load_text_model(Config(model_path=str(path), pipeline_type="LM", **EXACT))
-    mine, theirs = (Rig(pipeline=p).ask(chat("Hello!"), max_tokens=20) for p in (stateful, pipeline))
-    assert mine.tokens == theirs.tokens
-
-
 def test_the_vocabulary_shows_user_defined_tokens(monkeypatch, tmp_path):
     words = vocabulary.Vocabulary(pieces=[b"a", b"<think>", b"<eos>"], special=frozenset({1, 2}))
     monkeypatch.setattr(vocabulary, "from_tokens", lambda _: words)
     path = tmp_path / "x.gguf"
     path.write_bytes(file({"tokenizer.ggml.token_type": (9, numbers("i", 5, 1, 4, 3))}))
     assert vocabulary.from_file(GgufFile(path), None).special == {2}
-
-
-@pytest.mark.parametrize(
-    ("file", "found"), [("Q4/a.gguf", "Q4/a.gguf"), ("openvino_model.xml", ""), ("a.ggufx", ""), ("", "")]
-)
-def test_only_a_file_of_the_form_is_named_by_its_option(file: str, found: str) -> None:
-    before = Config(gguf_filename="b.gguf", source_model="org/quants")
-    assert before.with_model_file(file).of(GgufOptions).gguf_filename == found

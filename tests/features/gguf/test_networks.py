@@ -30,6 +30,8 @@ from tests.makers.zoo_torch import prompts
 
 RECORDED = json.loads(zoo_gguf.FILE.read_text())
 TYPES = sorted(gguf.GGMLQuantizationType(kind).name for kind, (elements, _) in BLOCK_SIZES.items() if elements > 1)
+ANSWERED = ("MXFP4", "Q4_0", "Q4_1", "Q6_K", "Q8_0")
+"""A type for each form in which OpenVINO computes with weights."""
 SCALES = {
     "Q2_K": (80, 0.05, 1.5),
     "Q3_K": (108, 0.004, 0),
@@ -71,16 +73,15 @@ def test_tokens_and_log_probabilities_are_those_of_torch(name, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["qwen3", "qwen3_moe"])
-def test_a_split_file_answers_what_it_answers_whole(name, tmp_path):
+def test_a_split_file_answers_what_it_answers_whole(tmp_path):
     path = tmp_path / "x-00001-of-00003.gguf"
-    zoo_gguf.write_parts(path, name)
+    zoo_gguf.write_parts(path, "qwen3_moe")
     pipe = load(blocks=60, model_path=str(path), **OPTIONS | {"compiled_twice": True})
-    assert [ids for ids, _ in answers(pipe)] == [ids for ids, _ in RECORDED[name]["answers"]]
+    assert [ids for ids, _ in answers(pipe)] == [ids for ids, _ in RECORDED["qwen3_moe"]["answers"]]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["granitemoehybrid", "lfm2", "nemotron_h", "nemotron_h-moe", "qwen3_5_text"])
+@pytest.mark.parametrize("name", ["lfm2", "nemotron_h-moe", "qwen3_5_text"])
 def test_a_hybrid_goes_on_from_cached_states(name, tmp_path):
     path = str(zoo_gguf.write(tmp_path / "x.gguf", name))
     options = {**OPTIONS, "compiled_twice": True, "enable_prefix_caching": True, "cache_interval_multiplier": 1}
@@ -158,17 +159,15 @@ def numbers(outputs):
 @pytest.mark.parametrize("kind", TYPES)
 def test_weights_of_every_type_are_what_they_stand_for(kind, tmp_path, monkeypatch):
     monkeypatch.setattr("lean_ovms.features.gguf.child.tensors.PIECE", 1 << 10)  # a matrix has many
-    found, wanted = map(built, tiny(tmp_path, kind))
+    paths = tiny(tmp_path, kind)
+    found, wanted = map(built, paths)
     assert len(wanted) == 16
     for name, values in wanted.items():
         error = np.square(found[name] - values).mean() / np.square(values).mean()
         assert error < 1e-12, name
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", TYPES)
-def test_weights_of_every_type_answer_what_they_stand_for(kind, tmp_path):
-    found, wanted = (answers(load(blocks=60, model_path=str(path), **OPTIONS)) for path in tiny(tmp_path, kind))
+    if kind not in ANSWERED:
+        return
+    found, wanted = (answers(load(blocks=60, model_path=str(path), **OPTIONS)) for path in paths)
     for (ours, our_logprobs), (theirs, their_logprobs) in zip(found, wanted, strict=True):
         same = [one == other for one, other in zip(ours, theirs, strict=True)]
         until = (*same, False).index(False)  # a tie may be decided differently, and the texts differ from there
@@ -199,10 +198,9 @@ sys.exit(refused == 0)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["glm4", "llama", "qwen3_5_moe_text"])
-def test_hostile_headers_crash_nothing(name, tmp_path):
+def test_hostile_headers_crash_nothing(tmp_path):
     """The test runs in a process of its own, because openvino could crash on a false number."""
-    path = zoo_gguf.write(tmp_path / "x.gguf", name)
+    path = zoo_gguf.write(tmp_path / "x.gguf", "qwen3_5_moe_text")
     header = min(int(tensor.data_offset) for tensor in gguf.GGUFReader(path).tensors)
     subprocess.run([sys.executable, "-W", "ignore", "-c", HOSTILE, path, str(header)], check=True, timeout=500)
 
@@ -221,7 +219,7 @@ def one_head(path, name, times):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["gemma3_text", "gpt_oss", "llama", "qwen3_5_text"])
+@pytest.mark.parametrize("name", ["gpt_oss", "qwen3_5_text"])
 def test_one_head_of_keys_is_as_two_that_are_alike(name, tmp_path):
     single, double = (
         answers(load(blocks=60, model_path=str(one_head(tmp_path / f"{times}.gguf", name, times)), **OPTIONS))
@@ -230,16 +228,6 @@ def test_one_head_of_keys_is_as_two_that_are_alike(name, tmp_path):
     for (ours, our_logprobs), (theirs, their_logprobs) in zip(single, double, strict=True):
         assert ours == theirs
         assert our_logprobs == pytest.approx(their_logprobs, abs=1e-3)
-
-
-def test_what_the_network_lacks_is_named(tmp_path):
-    known = RECORDED["llama"]
-    tensors = {name: zoo_gguf.values(name, shape) for name, shape in known["tensors"].items()}
-    del tensors["blk.0.ffn_up.weight"]
-    metadata = {**known["metadata"], **zoo_gguf.WORDS}
-    path = make_gguf.pack(tmp_path / "x.gguf", "llama", metadata, tensors.items(), "F16")
-    with pytest.raises(StartError, match=r"blk\.0\.ffn_up\.weight"):
-        network.read(path)
 
 
 @pytest.mark.parametrize("missing", ["blk.1.attn_kv_a_norm.weight", "blk.2.ffn_norm.weight", "blk.2.exp_probs_b.bias"])

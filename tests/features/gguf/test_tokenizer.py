@@ -3,7 +3,6 @@ yields."""
 
 import base64
 import json
-import os
 import random
 import unicodedata
 from itertools import pairwise
@@ -69,7 +68,7 @@ def test_hostile_texts_have_the_ids_of_tokenizer_json(made, name):
     theirs.model.ignore_merges = name == "llama-bpe"
     if name in COMPOSED:
         theirs.normalizer = normalizers.NFC()
-    for text in hostile():
+    for text in hostile(300):
         ids = theirs.encode(text, add_special_tokens=False).ids
         assert ours.encode(text, False) == ids, text
         assert ours.decode(ids, False) == theirs.decode(ids, skip_special_tokens=False)
@@ -173,20 +172,13 @@ def test_all_tokens_that_end_an_answer_are_known(made, tokens, changes, ends):
     assert made({"tokenizer.ggml.tokens": tokens, **kinds, **specials, **changes}).ends == ends
 
 
-@pytest.mark.parametrize("metadata", [words(), PIECES])
-def test_one_thread_tokenizes(made, monkeypatch, metadata):
-    monkeypatch.delenv("TOKENIZERS_PARALLELISM", raising=False)
-    made(metadata)
-    assert os.environ["TOKENIZERS_PARALLELISM"] == "false"
-
-
-@pytest.mark.parametrize("name", sorted(PRE_TOKENIZERS))
 @pytest.mark.slow
-def test_every_pre_tokenizer_keeps_every_character(made, name):
-    tokenizer = made({**words(), "tokenizer.ggml.pre": name})
-    for text in hostile(50):
-        kept = unicodedata.normalize("NFC", text) if name in COMPOSED else text
-        assert tokenizer.decode(tokenizer.encode(text, False), False) == kept
+def test_every_pre_tokenizer_keeps_every_character(made):
+    for name in PRE_TOKENIZERS:
+        tokenizer = made({**words(), "tokenizer.ggml.pre": name})
+        for text in hostile(20):
+            kept = unicodedata.normalize("NFC", text) if name in COMPOSED else text
+            assert tokenizer.decode(tokenizer.encode(text, False), False) == kept
 
 
 def test_a_mask_takes_the_spaces_before_it(made):
@@ -199,13 +191,9 @@ def test_a_mask_takes_the_spaces_before_it(made):
     assert made(words).encode(text, False) == [5, 3, 5, 3, 2, 4, 5]
     words |= {"tokenizer.ggml.mask_token_id": 2, "tokenizer.ggml.pre": "granite-embed-multi-97m"}
     assert made(words).encode(text, False) == [5, 3, 5, 3, 2, 4, 5]
-
-
-@pytest.mark.parametrize(("lowercase", "ids"), [(True, [4, 4]), (False, [3, 4]), (None, [3, 4])])
-def test_texts_are_lowercased_if_the_file_says_so(made, lowercase, ids):
     words = {"tokenizer.ggml.tokens": ["<s>", "</s>", "<pad>", "A", "a"], "tokenizer.ggml.token_type": None}
-    words |= {"tokenizer.ggml.merges": None, "tokenizer.ggml.normalizer.lowercase": lowercase}
-    assert made(words).encode("Aa", False) == ids
+    words |= {"tokenizer.ggml.merges": None, "tokenizer.ggml.normalizer.lowercase": True}
+    assert made(words).encode("Aa", False) == [4, 4]
 
 
 @pytest.mark.parametrize(

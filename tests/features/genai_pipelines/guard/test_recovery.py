@@ -28,22 +28,6 @@ def test_a_request_of_several_sequences_fails_as_a_whole_and_once():
     assert not rig.backend.requests
 
 
-def test_failures_that_nobody_in_particular_causes_end_too():
-    rig = Rig()
-    step = rig.pipeline.step
-
-    def moody():
-        step()
-        if rig.pipeline.live and rig.pipeline.steps % 3 == 0:
-            raise RuntimeError("bad mood")
-
-    rig.pipeline.step = moody
-    ids = [rig.submit("hello"), rig.submit("world")]
-    rig.run()
-    outcomes = [rig.answer(i) for i in ids]
-    assert all(a.failed or a.reasons == {0: "stop"} for a in outcomes)
-
-
 def test_a_drain_that_does_not_end_fails_everybody_and_gives_the_process_up():
     rig = Rig(limits=queue_limits(9), running=2)
     ids = [rig.submit("hello"), rig.submit("world"), rig.submit("queued")]
@@ -74,16 +58,3 @@ def test_a_pipeline_that_stays_busy_is_given_up_after_a_few_steps():
     with pytest.raises(EngineLost):
         rig.worker.run()
     assert len(steps) == 1 + DRAIN_STEPS
-
-
-def test_a_handle_that_raises_when_it_is_read_does_not_stop_the_recovery(monkeypatch):
-    rig = Rig()
-    request = rig.submit("hello")
-    rig.turn(2)
-    handle = rig.pipeline.live[0]
-    monkeypatch.setattr(type(handle), "can_read", lambda self: True)
-    rig.turn()
-    monkeypatch.undo()
-    rig.run()
-    answer = rig.answer(request)
-    assert answer.failed or answer.text() == "hello"

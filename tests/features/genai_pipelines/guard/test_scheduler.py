@@ -1,7 +1,5 @@
 """The guard of openvino_genai's pipelines: which requests start, partially computed prompts, lost sequences."""
 
-from lean_ovms.engine.generation import fake_tokenizer as words
-from lean_ovms.engine.protocol import Tokens
 from lean_ovms.features.genai_pipelines.child.guard import backend
 from tests.engine.rig import Rig
 from tests.features.genai_pipelines.guard.fake_pipeline import LOSE, STALL
@@ -47,18 +45,6 @@ def test_a_beam_search_starts_when_the_lives_of_all_fit_and_then_nobody_starts_w
     rig.run()
     assert rig.answer(search).reasons == {0: "length"}
     assert rig.answer(later).text() == "later"
-
-
-def test_behind_one_that_has_to_wait_none_starts():
-    rig = Rig(blocks=20)
-    first = rig.submit("ab" * 20, ignore_eos=True, max_tokens=300)
-    rig.turn()
-    search, behind = rig.submit("hello" * 10, beams=4, n=1, max_tokens=32), rig.submit("hi", max_tokens=9)
-    rig.turn(2)
-    assert running(rig) == [first]
-    rig.run()
-    ends = [r.id for f in rig.transport.frames for r in f if isinstance(r, Tokens) and r.reason]
-    assert ends == [first, search, behind]
 
 
 def constrained(rig, request_id):
@@ -126,19 +112,6 @@ def test_of_many_prompts_that_nobody_wants_only_the_one_in_work_is_computed():
     assert (rig.stats().running, rig.stats().kv_blocks_used) == (0, 0)
 
 
-def test_a_step_that_fails_ends_those_whom_nobody_wants():
-    rig = Rig(prefix_caching=True, step_tokens=16)
-    request = rig.submit(PREFIX)
-    rig.turn(2)
-    rig.cancel(request)
-    rig.turn()
-    rig.submit([words.RAISE])
-    rig.run()
-    assert not rig.answer(request).tokens
-    assert rig.answer(request).failed is None
-    assert rig.ask("other").text() == "other"
-
-
 # --- the pipeline gives up on somebody
 
 
@@ -160,16 +133,6 @@ def test_the_lost_is_found_while_others_keep_the_pipeline_talking():
     assert "KV cache" in rig.answer(request).failed[1]
     rig.run()
     assert len(rig.answer(other).tokens[0]) == 100
-
-
-def test_an_end_that_the_pipeline_does_not_tell_is_an_end():
-    rig = Rig()
-    request = rig.submit("hello")
-    rig.turn(2)
-    rig.pipeline.live[0].state = "finished"
-    rig.run()
-    answer = rig.answer(request)
-    assert (answer.text(), answer.reasons) == ("he", {0: "stop"})
 
 
 def test_a_stuck_pipeline_costs_the_stuck_request_only():

@@ -5,13 +5,12 @@ from dataclasses import replace
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.engine.errors import EngineLost
 from lean_ovms.engine.generation.fake_tokenizer import EOS
 from lean_ovms.engine.protocol import (
     Tokens,
 )
 from lean_ovms.features.genai_pipelines.child.guard.backend import GuardedPipeline
-from tests.engine.rig import Rig, queue_limits
+from tests.engine.rig import Rig
 from tests.features.genai_pipelines.guard.fake_pipeline import FakePipeline
 
 
@@ -21,11 +20,6 @@ def idle(rig):
 
 
 # --- one request
-
-
-def test_min_tokens_puts_off_a_clients_stop_id_with_ignore_eos_too():
-    answer = Rig().ask("ab", ignore_eos=True, min_tokens=4, max_tokens=9, stop_token_ids=(ord("a"),))
-    assert answer.text() == "ababa"
 
 
 def test_beams_come_at_the_end_best_first_and_cut_to_n():
@@ -63,27 +57,6 @@ def test_no_more_run_than_have_memory_for_their_states():
     rig.run()
     assert all(rig.answer(i).reasons for i in ids)
     assert rig.stats().state_bytes == 0
-
-
-def test_the_cancelled_of_a_busy_pipeline_is_gone_with_the_next_step():
-    rig = Rig()
-    a, b = rig.submit("hello" * 30), rig.submit("world" * 30)
-    rig.turn(2)
-    rig.cancel(a)
-    rig.turn()
-    assert len(rig.pipeline.live) == 1
-    assert rig.stats().running == 1
-    rig.cancel(b)
-    rig.run()
-    assert idle(rig)
-
-
-def test_several_tokens_of_a_step_are_one_record_cut_at_the_end():
-    rig = Rig(speculative="draft", tokens_per_step=4)
-    answer = rig.ask("hello")
-    assert answer.text() == "hello"
-    assert answer.tokens[0][-1] == EOS
-    assert Rig(speculative="draft", tokens_per_step=4).ask("hello", max_tokens=2, logprobs=True).text() == "he"
 
 
 def test_a_pipeline_that_overshoots_is_cut_and_cancelled():
@@ -128,11 +101,3 @@ def test_every_request_gets_the_assistants_fields_that_its_pipeline_needs(specul
 
 
 # --- the end
-
-
-def test_a_pipeline_that_cannot_recover_fails_everybody_honestly_and_ends_the_worker():
-    rig = Rig(recoverable=False, limits=queue_limits(9), running=2)
-    ids = [rig.submit("hello"), rig.submit("<|raise|>"), rig.submit("waiting")]
-    with pytest.raises(EngineLost):
-        rig.worker.run()
-    assert [rig.answer(i).failed[0] for i in ids] == ["EngineFailure"] * 3
