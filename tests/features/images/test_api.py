@@ -58,10 +58,9 @@ def warnings(response: Response) -> str:
     return " ".join(value for key, value in response.headers if key == "Warning")
 
 
-@pytest.mark.parametrize("path", [PATH, "/v3/images/generations", "/v3/v1/images/generations"])
-async def test_a_png_file_under_every_path(make_images: MakeImages, path: str) -> None:
+async def test_a_png_file(make_images: MakeImages) -> None:
     app, engine = await make_images()
-    response = await post(app, path, {"model": "e", "prompt": "a cat", "n": None})
+    response = await post(app, PATH, {"model": "e", "prompt": "a cat", "n": None})
     found = await whole(response)
     [entry] = found["data"]
     with opened(entry) as file:
@@ -71,6 +70,7 @@ async def test_a_png_file_under_every_path(make_images: MakeImages, path: str) -
     [(prompt, params, begun)] = engine.asked
     assert (prompt, params.steps, params.seed, params.more, begun) == ("a cat", 4, entry["seed"], {}, False)
     assert warnings(response) == ""
+    assert len({(await answered(app))["data"][0]["seed"] for _ in range(4)}) > 1
 
 
 WEBP: dict[str, Any] = {"output_format": "webp", "output_compression": 40}
@@ -100,12 +100,6 @@ async def test_each_image_has_the_next_seed(make_images: MakeImages, name: str) 
     assert [begun for *_, begun in engine.asked] == [False, True, True]
     alone = await answered(app, seed=0)
     assert alone["data"][0]["b64_json"] == found["data"][2]["b64_json"] != found["data"][1]["b64_json"]
-
-
-async def test_without_a_seed_images_differ(make_images: MakeImages) -> None:
-    app, _ = await make_images()
-    seeds = {(await answered(app))["data"][0]["seed"] for _ in range(4)}
-    assert len(seeds) > 1
 
 
 REFUSED: list[tuple[Any, ...]] = [
@@ -139,11 +133,7 @@ async def test_what_is_refused_says_what_is_allowed_before_any_work(make_images:
         assert named == param, body
         assert text in message, body
         assert engine.asked == [], body
-
-
-async def test_what_only_the_model_knows_is_its_refusal(make_images: MakeImages) -> None:
-    app, _ = await make_images()
-    message, param = await refused(app, PATH, prompt="a cat", size="65x64")
+    message, param = await refused(app, PATH, prompt="a cat", size="65x64")  # what only the model knows
     assert ("must be divisible by 8" in message, param) == (True, "size")
     message, _ = await refused(app, PATH, status=500, prompt=RAISE)
     assert message == "The engine could not process this request."
@@ -166,20 +156,13 @@ async def test_options_set_sizes_and_limits(make_images: MakeImages) -> None:
     assert (await refused(app, PATH, prompt="x", size="64x72"))[1] == "size"
     assert (await refused(app, PATH, prompt="x", n=3))[1] == "n"
     assert (await refused(app, PATH, prompt="x", num_inference_steps=4))[1] == "num_inference_steps"
-
-
-async def test_resolution_lists_what_is_allowed(make_images: MakeImages) -> None:
     app, _ = await make_images(resolution="32x16 16x16")
-    assert (await answered(app))["size"] == "32x16"
-    assert (await answered(app, size="16x16"))["size"] == "16x16"
+    assert [(await answered(app, **asked))["size"] for asked in ({}, {"size": "16x16"})] == ["32x16", "16x16"]
     message, _ = await refused(app, PATH, prompt="x", size="16x32")
     assert message == "size must be one of: 32x16 16x16, the limit of this server, not 16x32"
-
-
-@pytest.mark.parametrize("name", ["resolution", "default_resolution", "max_resolution"])
-def test_a_size_that_is_none_is_refused_at_the_start(name: str) -> None:
-    with pytest.raises(StartError, match="must be WIDTHxHEIGHT in pixels, such as 512x512, not 'big'"):
-        Config(**{name: "big"})  # type: ignore[arg-type]
+    for name in ("resolution", "default_resolution", "max_resolution"):
+        with pytest.raises(StartError, match="must be WIDTHxHEIGHT in pixels, such as 512x512, not 'big'"):
+            Config(**{name: "big"})  # type: ignore[arg-type]
 
 
 async def test_models_of_other_tasks(make_images: MakeImages) -> None:
@@ -198,17 +181,6 @@ async def test_models_of_other_tasks(make_images: MakeImages) -> None:
     assert (model["output_modalities"], model["images"]) == (["image"], known)
 
 
-async def test_a_client_that_leaves_cancels_the_image_and_those_after_it(make_images: MakeImages) -> None:
-    app, engine = await make_images()
-    engine.gate = asyncio.Event()
-    request = asyncio.create_task(post(app, PATH, {"prompt": "a cat", "n": 3}))
-    await until(lambda: engine.asked)
-    request.cancel()
-    await asyncio.wait([request])
-    assert (engine.cancelled, len(engine.asked)) == (1, 1)
-    assert app.registry.models["e"].in_flight._count == 0
-
-
 async def test_images_are_counted_and_timed(make_images: MakeImages) -> None:
     app, _ = await make_images(metrics_enable=True)
     await answered(app, n=2, num_inference_steps=3)
@@ -224,14 +196,6 @@ async def test_images_are_counted_and_timed(make_images: MakeImages) -> None:
         'vllm:num_requests_running{model_name="e"} 0',
     ):
         assert f"\n{line}\n" in shown
-
-
-async def test_a_request_has_a_time_limit(make_images: MakeImages) -> None:
-    app, engine = await make_images(request_timeout_s=0.05)
-    engine.gate = asyncio.Event()
-    message, _ = await refused(app, PATH, status=408, prompt="a cat")
-    assert "exceeded this server's time limit" in message
-    assert engine.cancelled == len(engine.asked)
 
 
 # --- streams
@@ -354,15 +318,14 @@ async def test_an_edit_depends_on_its_image_and_mask(make_images: MakeImages) ->
     ]  # fmt: skip
     found = {(await edited(app, *parts))[0]["b64_json"] for parts in forms}
     assert len(found) == 4  # the last two masks are both white
-
-
-@in_process
-async def test_edits_are_streamed_with_their_own_events(make_images: MakeImages) -> None:
-    app, _ = await make_images()
     parts: list[Part] = [*EDIT, ("stream", "true"), ("partial_images", "1")]
     first, last, done = await events(await app.handle(form_request(EDITS, parts)))
     assert (first["type"], last["type"], done) == ("image_edit.partial_image", "image_edit.completed", "[DONE]")
     assert app.services.get(ImageLoader)._pixels.used == 0
+    app, engine = await make_images()
+    [entry] = await edited(app, EDIT[0], ("response_format", "b64_json"), path=VARIATIONS)
+    assert (engine.asked[0][0], engine.sources) == ("", [[[70, 130]]])
+    assert entry["seed"] == engine.asked[0][1].seed
 
 
 @in_process
@@ -376,14 +339,6 @@ async def test_the_size_of_an_edit_is_that_of_its_image(make_images: MakeImages)
     app, engine = await make_images(default_resolution="96x32")
     await edited(app, *EDIT)
     assert (engine.asked[0][1].width, engine.asked[0][1].height) == (96, 32)
-
-
-@in_process
-async def test_a_variation_has_no_prompt(make_images: MakeImages) -> None:
-    app, engine = await make_images()
-    [entry] = await edited(app, EDIT[0], ("response_format", "b64_json"), path=VARIATIONS)
-    assert (engine.asked[0][0], engine.sources) == ("", [[[70, 130]]])
-    assert entry["seed"] == engine.asked[0][1].seed
 
 
 @in_process
@@ -410,25 +365,28 @@ async def test_what_is_refused_of_an_edit_names_its_field(
 
 
 @in_process
-async def test_limits_of_images_hold_for_edits(make_images: MakeImages) -> None:
-    app, _ = await make_images(max_image_pixels=9000, max_image_bytes=400)
+async def test_a_client_that_leaves_or_waits_too_long_cancels_the_image_and_those_after_it(
+    make_images: MakeImages,
+) -> None:
+    app, engine = await make_images()
+    engine.gate = asyncio.Event()
+    request = asyncio.create_task(app.handle(form_request(EDITS, [*EDIT, ("mask", png(8, 8)), ("n", "3")])))
+    await until(lambda: engine.asked)
+    loader = app.services.get(ImageLoader)
+    assert (loader._pixels.used, app.services.bodies.used) == (130 * 70 + 64, 0)
+    request.cancel()
+    await asyncio.wait([request])
+    assert (engine.cancelled, len(engine.asked)) == (1, 1)
+    assert (app.registry.models["e"].in_flight._count, loader._pixels.used) == (0, 0)
+    app, engine = await make_images(request_timeout_s=0.05, max_image_pixels=9000, max_image_bytes=400)
+    engine.gate = asyncio.Event()
+    message, _ = await refused(app, PATH, status=408, prompt="a cat")
+    assert "exceeded this server's time limit" in message
+    assert engine.cancelled == len(engine.asked)
     message, param = await edited(app, ("image", png(100, 100)), EDIT[1], status=400)
     assert (message.startswith("an image of 100 x 100 pixels is larger than"), param) == (True, "image")
     message, param = await edited(app, ("image", ("a.png", bytes(401))), EDIT[1], status=400)
     assert (message, param) == ("the image is larger than this server's limit of 400 bytes", "image")
-
-
-@in_process
-async def test_images_count_in_the_pixels_in_work_until_the_answer(make_images: MakeImages) -> None:
-    app, engine = await make_images()
-    engine.gate = asyncio.Event()
-    request = asyncio.create_task(app.handle(form_request(EDITS, [*EDIT, ("mask", png(8, 8))])))
-    await until(lambda: engine.asked)
-    assert (app.services.get(ImageLoader)._pixels.used, app.services.bodies.used) == (130 * 70 + 64, 0)
-    engine.gate.set()
-    response = await request
-    await response.aclose()
-    assert (response.status, app.services.get(ImageLoader)._pixels.used) == (200, 0)
 
 
 @in_process

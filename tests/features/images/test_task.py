@@ -133,6 +133,10 @@ def test_a_cancelled_image_ends_after_the_step_that_is_computed(rig: Rig) -> Non
     rig.put(Cancel(1), Cancel(2), Cancel(99))
     assert ids(rig.finish()) == [3]
     assert rig.ended == ["one", "three"]
+    rig.put(image(4, "four"))
+    rig.turn()
+    rig.task.close()
+    assert (rig.ended[2:], rig.task.idle) == (["four"], True)
 
 
 def test_clients_take_turns_by_the_work_done_for_them(rig: Rig) -> None:
@@ -162,20 +166,17 @@ def test_a_request_that_sends_its_images_one_by_one_keeps_its_share(rig: Rig) ->
 
 
 def test_what_waits_is_limited_but_a_request_that_has_begun_goes_on() -> None:
-    rig = Rig(queued=1)
-    rig.put(image(1), image(2), image(3, begun=True))
-    refused, *rest = rig.finish()
-    assert isinstance(refused, Refused)
-    assert (refused.id, refused.error[0]) == (2, "TooManyRequests")
-    assert ids(rest) == [1, 3]
-
-
-def test_what_waits_of_one_client_is_limited() -> None:
     rig = Rig(per_client=1)
     rig.put(image(1, client="a"), image(2, client="a"), image(3, client="b"))
     refused, *rest = rig.finish()
     assert isinstance(refused, Refused)
     assert "of this client" in refused.error[1]  # type: ignore[operator]
+    assert ids(rest) == [1, 3]
+    rig = Rig(queued=1)
+    rig.put(image(1), image(2), image(3, begun=True))
+    refused, *rest = rig.finish()
+    assert isinstance(refused, Refused)
+    assert (refused.id, refused.error[0]) == (2, "TooManyRequests")
     assert ids(rest) == [1, 3]
 
 
@@ -188,13 +189,6 @@ def test_what_cannot_be_made_is_refused_and_the_next_image_is_made(command: Reco
     assert isinstance(refused, Refused)
     assert refused.error[0] == kind
     assert isinstance(done, GeneratedImage)
-
-
-def test_the_end_of_the_connection_ends_the_image(rig: Rig) -> None:
-    rig.put(image(1, "one"))
-    rig.turn()
-    rig.task.close()
-    assert (rig.ended, rig.task.idle) == (["one"], True)
 
 
 def test_the_fake_engine_is_loaded_by_its_option_and_needs_pillow(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,27 +101,18 @@ def test_other_formats_and_rates(name: str) -> None:
     assert 0.2 < middle.std() < 0.5
 
 
-def test_channels_are_averaged() -> None:
+def test_channels_are_averaged_loud_values_clipped_and_what_is_no_number_refused() -> None:
     both = np.concatenate([tone(1.0), -tone(1.0)], axis=1)
     assert np.abs(samples(wav(pcm(both), channels=2))).max() < 1e-4
-
-
-def test_values_beyond_the_scale_are_clipped() -> None:
     loud = wav((SECOND * 1e6).astype("<f4").tobytes(), tag=3, bits=32)
     assert np.abs(samples(loud)).max() <= 1
-
-
-def test_doubles_that_no_float_holds_are_refused() -> None:
     assert "not numbers" in refusal(wav((SECOND.astype("<f8") * 1e300).tobytes(), tag=3, bits=64))
-    loud = (np.sign(np.repeat(SECOND, 2, axis=1)) * 3e38).astype("<f4")
-    assert refusal(wav(loud.tobytes(), tag=3, bits=32, channels=2))
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_samples_that_are_no_numbers_are_refused(value: float) -> None:
-    data = SECOND.copy()
-    data[5000] = value
-    assert "not numbers" in refusal(wav(data.astype("<f4").tobytes(), tag=3, bits=32))
+    stereo = (np.sign(np.repeat(SECOND, 2, axis=1)) * 3e38).astype("<f4")
+    assert refusal(wav(stereo.tobytes(), tag=3, bits=32, channels=2))
+    for value in (np.nan, -np.inf):
+        data = SECOND.copy()
+        data[5000] = value
+        assert "not numbers" in refusal(wav(data.astype("<f4").tobytes(), tag=3, bits=32))
 
 
 def test_a_short_file_is_filled_with_silence_and_an_empty_one_refused() -> None:
@@ -167,13 +158,6 @@ def test_rates_and_channels_are_checked_in_every_format() -> None:
     for make in ("flac", "aiff", "mp3", "ogg vorbis", "m4a", "webm"):
         assert "is not supported" in refusal(OTHERS[make](), narrow)
     assert "2 channels" in refusal(sound(tone(1.0, channels=2), "FLAC"), narrow)
-
-
-def test_a_forged_length_is_no_reason_to_wait() -> None:
-    data = bytearray(sound(SECOND, "FLAC"))
-    data[21] |= 0x0F  # sets the upper bits of the number of samples
-    data[22:26] = b"\xff\xff\xff\xff"
-    assert refusal(bytes(data))
 
 
 @pytest.mark.parametrize("name", ["wav", "flac", "m4a", "mp3"])
@@ -227,13 +211,7 @@ JUNK = {
 @pytest.mark.parametrize("name", JUNK)
 def test_what_is_not_on_the_list_is_not_decoded(name: str) -> None:
     assert recognise(JUNK[name]) is None
-
-
-def test_a_format_is_recognised_by_its_first_bytes() -> None:
-    assert recognise(b"fLaC") == Found("flac")
     assert recognise(b"ID3\4\0\0\0\0\0\2xxfLaC") == Found("flac", 12)
-    assert recognise(b"\0\0\0\x18ftypM4A ") == Found("mp4")
-    assert recognise(b"\xff\xf1\x50\x80") == Found("aac")
 
 
 BEGINNINGS = {
@@ -249,6 +227,9 @@ BEGINNINGS = {
 
 @pytest.mark.parametrize("name", BEGINNINGS)
 def test_a_right_beginning_with_junk_behind_it(name: str) -> None:
+    found = recognise(BEGINNINGS[name])
+    assert found is not None
+    assert found.format == name
     assert refusal(BEGINNINGS[name])
 
 

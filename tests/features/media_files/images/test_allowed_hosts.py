@@ -7,78 +7,33 @@ import pytest
 from lean_ovms.errors import StartError
 from lean_ovms.features.media_files.images.allowed_hosts import AllowedHosts, is_public, parse_address
 
-PUBLIC = ["8.8.8.8", "93.184.216.34", "2606:4700::1111", "2a00:1450:4001::200e", "64:ff9b::8.8.8.8"]
-NOT_PUBLIC = [
-    "127.0.0.1",
-    "127.255.255.254",
-    "0.0.0.0",
-    "10.1.2.3",
-    "172.16.0.1",
-    "192.168.1.1",
-    "169.254.169.254",
-    "100.64.0.1",
-    "100.100.100.200",
-    "192.0.0.192",
-    "198.18.0.1",
-    "203.0.113.5",
-    "224.0.0.1",
-    "239.255.255.250",
-    "240.0.0.1",
-    "255.255.255.255",
-    "::",
-    "::1",
-    "::127.0.0.1",
-    "::ffff:127.0.0.1",
-    "::ffff:169.254.169.254",
-    "64:ff9b::127.0.0.1",
-    "64:ff9b::a9fe:a9fe",
-    "64:ff9b:1::1",
-    "2002:7f00:1::1",
-    "2002:808:808::1",
-    "2001:0:4136:e378:8000:63bf:3fff:fdd2",
-    "2001:db8::1",
-    "fc00::1",
-    "fd00:ec2::254",
-    "fe80::1",
-    "fec0::1",
-    "ff02::1",
-]
+PUBLIC = "8.8.8.8 93.184.216.34 2606:4700::1111 2a00:1450:4001::200e 64:ff9b::8.8.8.8 ::ffff:8.8.8.8"
+NOT_PUBLIC = """
+    127.0.0.1 127.255.255.254 0.0.0.0 10.1.2.3 172.16.0.1 192.168.1.1 169.254.169.254 100.64.0.1 100.100.100.200
+    192.0.0.192 198.18.0.1 203.0.113.5 224.0.0.1 239.255.255.250 240.0.0.1 255.255.255.255 :: ::1 ::127.0.0.1
+    ::ffff:127.0.0.1 ::ffff:169.254.169.254 64:ff9b::127.0.0.1 64:ff9b::a9fe:a9fe 64:ff9b:1::1 2002:7f00:1::1
+    2002:808:808::1 2001:0:4136:e378:8000:63bf:3fff:fdd2 2001:db8::1 fc00::1 fd00:ec2::254 fe80::1 fec0::1 ff02::1
+"""
 
 
-@pytest.mark.parametrize("text", PUBLIC)
-def test_the_public_internet(text):
-    assert is_public(ipaddress.ip_address(text))
-
-
-@pytest.mark.parametrize("text", NOT_PUBLIC)
-def test_what_is_not_the_public_internet(text):
-    assert not is_public(ipaddress.ip_address(text))
-
-
-def test_a_mapped_address_is_what_it_stands_for():
-    assert is_public(ipaddress.ip_address("::ffff:8.8.8.8"))
-
-
-def test_nothing_is_allowed_without_a_list():
-    hosts = AllowedHosts("")
-    assert not hosts
-    assert not hosts.allows_host("example.com")
+def test_the_public_internet_and_what_is_not():
+    for text in PUBLIC.split():
+        assert is_public(ipaddress.ip_address(text)), text
+    for text in NOT_PUBLIC.split():
+        assert not is_public(ipaddress.ip_address(text)), text
 
 
 def test_a_name_is_matched_whole():
+    assert not AllowedHosts("")
+    assert not AllowedHosts("").allows_host("example.com")
+    stars = AllowedHosts("*.example.com")
+    hosts = ("a.example.com", "a.b.example.com", "example.com", "evilexample.com")
+    assert [stars.allows_host(host) for host in hosts] == [True, True, False, False]
     hosts = AllowedHosts("Example.com, images.example.org")
     assert hosts.allows_host("example.com")
     assert hosts.allows_host("images.example.org")
     for other in ("www.example.com", "example.com.evil.example", "notexample.com", "example.co", "8.8.8.8"):
         assert not hosts.allows_host(other)
-
-
-def test_a_star_stands_for_subdomains_and_not_for_the_name_itself():
-    hosts = AllowedHosts("*.example.com")
-    assert hosts.allows_host("a.example.com")
-    assert hosts.allows_host("a.b.example.com")
-    assert not hosts.allows_host("example.com")
-    assert not hosts.allows_host("evilexample.com")
 
 
 def test_all_is_every_name_and_still_no_private_address():

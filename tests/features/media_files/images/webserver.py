@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-CompletedChoice = Callable[[asyncio.StreamWriter], object]
 
 
 def ok(body: bytes, *headers: str, length: int | None = None, status: str = "200 OK") -> bytes:
