@@ -14,7 +14,6 @@ import pytest
 from lean_ovms.api.app import App
 from lean_ovms.errors import EngineFailure
 from lean_ovms.features.media_files.audio import decoder
-from lean_ovms.observability.records import RequestRecord
 from lean_ovms.types import Response
 from tests.api.conftest import MakeApp, events, get, post, whole
 from tests.fakes import INFO, FakeEngine, say
@@ -91,6 +90,7 @@ async def test_transcripts_take_the_place_of_their_parts(make_hearing: MakeHeari
         for place, seconds in ((1, 1.5), (3, 0.5), (4, 1.5))
     ]
     assert (len(speech.asked), speech.closed) == (3, 3)
+    assert app.registry.get("m").input_modalities == ("text", "audio")
 
 
 async def test_streams_and_responses_and_counts(make_hearing: MakeHearing) -> None:
@@ -122,14 +122,6 @@ async def test_messages(make_hearing: MakeHearing) -> None:
     assert "input_audio does not have data field" in (await whole(refused))["error"]["message"]
 
 
-async def test_a_batch_of_conversations(make_hearing: MakeHearing) -> None:
-    app, engine, _ = await make_hearing()
-    conversations = [[{"role": "user", "content": [heard(data)]}] for data in (SHORT, LONG)]
-    response = await post(app, "/v1/chat/completions/batch", {"model": "m", "messages": conversations})
-    assert response.status == 200
-    assert sorted(prompt for prompt, *_ in engine.submitted) == ["user:Long one.;", "user:Short.;"]
-
-
 async def test_without_the_option_the_part_and_the_option_are_named(make_hearing: MakeHearing) -> None:
     app, engine, _ = await make_hearing(audio_input_model="")
     status, message, param = await refusal(await chat(app, text("a"), heard(SHORT)))
@@ -143,7 +135,6 @@ async def test_without_the_option_the_part_and_the_option_are_named(make_hearing
 
 WRONG: dict[str, tuple[Any, str, str]] = {
     "no data": ({"type": "input_audio", "input_audio": {}}, "input_audio does not have data field", ".input_audio"),
-    "no object": ({"type": "input_audio"}, "input_audio does not have data field", ".input_audio"),
     "no url": ({"type": "audio_url", "audio_url": {"url": 3}}, "audio_url does not have url field", ".audio_url"),
     "an address": ({"type": "audio_url", "audio_url": "https://a.example/a.wav"}, "audio is not fetched", ""),
     "no base64": ({"type": "input_audio", "input_audio": {"data": "@@@"}}, "Invalid base64", ""),
@@ -189,9 +180,6 @@ async def test_errors_of_the_speech_model_are_those_of_the_request(make_hearing:
     status, message, _ = await refusal(await chat(app, heard(SHORT)))
     assert (status, message) == (404, "--audio_input_model: The model 'w' does not exist; served models: m")
     assert engine.submitted == []
-
-
-async def test_another_task_is_refused(make_hearing: MakeHearing) -> None:
     app, _, _ = await make_hearing(audio_input_model="m")
     status, message, _ = await refusal(await chat(app, heard(SHORT)))
     assert status == 404
@@ -230,22 +218,6 @@ async def test_where_nothing_is_generated_audio_is_refused(make_hearing: MakeHea
         assert (status, param) == (400, "messages[0].content[0]"), path
         assert "does not read audio" in message
     assert speech.asked == []
-
-
-async def test_the_record_keeps_the_model_of_the_request(
-    make_hearing: MakeHearing, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    app, _, _ = await make_hearing()
-    records: list[RequestRecord] = []
-    observe = app.services.records.observe
-    monkeypatch.setattr(app.services.records, "observe", lambda *given: (records.append(given[2]), observe(*given))[1])
-    await whole(await chat(app, heard(SHORT)))
-    assert [(record.model, len(record.generations)) for record in records] == [("m", 1)]
-
-
-async def test_the_model_list_says_what_is_heard(make_hearing: MakeHearing) -> None:
-    app, _, _ = await make_hearing()
-    assert app.registry.get("m").input_modalities == ("text", "audio")
 
 
 async def test_a_key_for_the_text_model_is_heard_and_its_tokens_count(

@@ -127,15 +127,6 @@ async def test_reasoning_and_calls_are_not_spoken(make_speaking: MakeSpeaking) -
     assert [text for text, _, _ in voice.asked] == ["Well."]
 
 
-async def test_an_answer_without_text_has_no_audio(make_speaking: MakeSpeaking) -> None:
-    app, _, voice = await make_speaking(say(""))
-    [choice] = (await whole(await chat(app)))["choices"]
-    assert "audio" not in choice["message"]
-    chunks = await events(await chat(app, "pcm16", stream=True))
-    assert not any("audio" in chunk["choices"][0]["delta"] for chunk in chunks[:-1])
-    assert voice.asked == []
-
-
 async def test_the_voice_and_its_limit(make_speaking: MakeSpeaking) -> None:
     app, _, voice = await make_speaking(voice={"max_speech_characters": 30})
     voice.describe(voices=["ada", "loud"])
@@ -172,11 +163,7 @@ async def test_sentences_are_those_of_the_client_and_the_record_is_the_texts(
 REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "no audio": ({"audio": None}, "Missing required parameter: 'audio'.", "audio"),
     "no format": ({"audio": {"voice": "ada"}}, "Missing required parameter: 'audio.format'.", "audio.format"),
-    "a format": (
-        {"audio": {"format": "aac"}},
-        "audio.format must be one of: wav, mp3, flac, opus, pcm16",
-        "audio.format",
-    ),
+    "aac": ({"audio": {"format": "aac"}}, "audio.format must be one of: wav, mp3, flac, opus, pcm16", "audio.format"),
     "a format in a stream": (
         {"stream": True},
         "Unsupported value: 'audio.format' does not support 'wav' when stream=true. Supported values are: 'pcm16'.",
@@ -184,22 +171,16 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "two choices": ({"n": 2}, "n must be 1 for a spoken answer", "n"),
     "a modality": ({"modalities": ["text", "image"]}, 'modalities must be ["text"] or ["text", "audio"]', "modalities"),
-    "a voice": (
-        {"audio": {"format": "wav", "voice": "x"}},
-        "Requested voice 'x' not found in available voices: ada",
-        "audio.voice",
-    ),
-    "no voice": (
-        {"audio": {"format": "wav", "voice": 3}},
-        "voice is not a string or an object with an id",
-        "audio.voice",
-    ),
+    "a voice": ({"audio": {"format": "wav", "voice": "x"}}, "Requested voice 'x' not found in available voices: ada",
+                "audio.voice"),
+    "no voice": ({"audio": {"format": "wav", "voice": 3}}, "voice is not a string or an object with an id",
+                 "audio.voice"),
     "an earlier answer": (
         {"messages": [{"role": "assistant", "audio": {"id": "audio_1"}}]},
         "spoken answers are not stored; send the transcript as content",
         "messages[0].audio",
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -211,7 +192,7 @@ async def test_refusals(make_speaking: MakeSpeaking, case: str) -> None:
     assert engine.submitted == []
 
 
-async def test_without_the_option_it_is_named(make_speaking: MakeSpeaking) -> None:
+async def test_without_the_option_it_is_named_and_a_batch_or_no_text_is_not_spoken(make_speaking: MakeSpeaking) -> None:
     app, _, _ = await make_speaking(audio_output_model="")
     status, message, param = await refusal(await chat(app))
     assert (status, param) == (400, "modalities")
@@ -219,16 +200,15 @@ async def test_without_the_option_it_is_named(make_speaking: MakeSpeaking) -> No
     app, _, _ = await make_speaking(audio_output_model="nobody")
     status, message, _ = await refusal(await chat(app))
     assert (status, message.partition(";")[0]) == (404, "--audio_output_model: The model 'nobody' does not exist")
-
-
-async def test_a_batch_is_not_spoken(make_speaking: MakeSpeaking) -> None:
-    app, _, _ = await make_speaking()
-    body = {
-        "messages": [[{"role": "user", "content": "x"}]],
-        "modalities": ["text", "audio"],
-        "audio": {"format": "wav"},
-    }
+    app, _, voice = await make_speaking(say(""))
+    batch = [[{"role": "user", "content": "x"}]]
+    body = {"messages": batch, "modalities": ["text", "audio"], "audio": {"format": "wav"}}
     assert (await refusal(await post(app, "/v1/chat/completions/batch", body)))[2] == "modalities"
+    [choice] = (await whole(await chat(app)))["choices"]
+    assert "audio" not in choice["message"]
+    chunks = await events(await chat(app, "pcm16", stream=True))
+    assert not any("audio" in chunk["choices"][0]["delta"] for chunk in chunks[:-1])
+    assert voice.asked == []
 
 
 async def test_an_error_of_the_voice_is_the_requests_and_stops_the_text(make_speaking: MakeSpeaking) -> None:

@@ -64,6 +64,11 @@ async def test_a_video_becomes_a_tag_and_its_frames(video_app: tuple[App, FakeEn
     assert jobs[0].video is not None
     assert (jobs[0].video.num_frames, jobs[0].video.fps, jobs[0].video.images) == (32, 0.0, False)
     assert jobs[1].video is None
+    for listed in (False, True):
+        url = "data:video/jpeg;base64,AAAA,BBBB" if listed else FILM
+        assert (await chat(app, {"type": "video_url", "video_url": url})).status == 200
+        assert jobs[-1].video is not None
+        assert jobs[-1].video.images is listed
 
 
 async def test_options_of_videos(make_app: MakeApp, jobs: list[DecodeJob], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,17 +87,6 @@ async def test_options_of_videos(make_app: MakeApp, jobs: list[DecodeJob], monke
     assert jobs[0].video is not None
     assert (jobs[0].video.max_s, jobs[0].video.total_pixels, jobs[0].video.num_frames) == (9.0, 5000, 3)
     assert 7.0 in limits
-
-
-async def test_an_address_alone_is_taken(video_app: tuple[App, FakeEngine], jobs: list[DecodeJob]) -> None:
-    assert (await chat(video_app[0], {"type": "video_url", "video_url": FILM})).status == 200
-    assert len(jobs) == 1
-
-
-async def test_a_list_of_images_is_told_from_a_file(video_app: tuple[App, FakeEngine], jobs: list[DecodeJob]) -> None:
-    assert (await chat(video_app[0], part("data:video/jpeg;base64,AAAA,BBBB"))).status == 200
-    assert jobs[0].video is not None
-    assert jobs[0].video.images
 
 
 @pytest.mark.parametrize(
@@ -144,18 +138,11 @@ async def test_models_without_videos_refuse_them(make_app: MakeApp) -> None:
     assert await refusal(app, "see", part(FILM)) == (NO_VIDEO, "messages[0].content[1]")
 
 
-@pytest.mark.parametrize(
-    ("content", "param"),
-    [({"type": "video_url"}, ".video_url"), ({"type": "video_url", "video_url": {"uri": FILM}}, ".video_url.url")],
-)
-async def test_parts_without_an_address(content: Any, param: str, video_app: tuple[App, FakeEngine]) -> None:
-    message, field = await refusal(video_app[0], content)
-    assert "video_url" in message
-    assert field == f"messages[0].content[0]{param}"
-
-
 async def test_errors_speak_of_the_video_and_name_its_part(video_app: tuple[App, FakeEngine]) -> None:
     field = "messages[0].content[0].video_url.url"
+    for content, param in (({}, field.removesuffix(".url")), ({"video_url": {"uri": FILM}}, field)):
+        message, named = await refusal(video_app[0], {"type": "video_url", **content})
+        assert ("video_url" in message, named) == (True, param)
     assert await refusal(video_app[0], part("data:video/mp4;base64," + "A" * 2000)) == (
         "the video is larger than this server's limit of 1000 bytes",
         field,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import struct
-import sys
 import wave
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -47,10 +46,12 @@ def header(response: Response, name: str) -> list[str]:
     return [value for key, value in response.headers if key == name]
 
 
-@pytest.mark.parametrize("path", ["/v1/audio/speech", "/v3/audio/speech", "/v3/v1/audio/speech"])
-async def test_a_wav_file_under_every_path(make_voice: MakeVoice, path: str) -> None:
+async def test_a_wav_file(make_voice: MakeVoice) -> None:
     app, engine = await make_voice()
-    response = await post(app, path, {"model": "v", "input": ONE})
+    await (await post(app, PATH, {"input": TWO})).aclose()  # unread
+    assert app.registry.models["v"].in_flight._count == 0
+    engine.asked.clear()
+    response = await post(app, PATH, {"model": "v", "input": ONE})
     assert header(response, "Content-Type") == ["audio/wav"]
     with wave.open(io.BytesIO(await data(response))) as file:
         assert (file.getnchannels(), file.getsampwidth(), file.getframerate()) == (1, 2, 16_000)
@@ -88,14 +89,9 @@ async def test_every_format(make_voice: MakeVoice, name: str, media: str, start:
     for text in (ONE, TWO):
         response = await post(app, PATH, {"input": text, "response_format": name})
         assert header(response, "Content-Type") == [media]
-        assert (await data(response)).startswith(start)
-
-
-async def test_pcm_has_24000_samples_a_second_whatever_the_model(make_voice: MakeVoice) -> None:
-    app, engine = await make_voice()
-    pcm = await data(await post(app, PATH, {"input": ONE, "response_format": "pcm"}))
-    assert len(pcm) == len(ONE) * 240 * 2
-    assert engine.asked[0][1].sample_rate == 24_000
+        file = await data(response)
+        assert file.startswith(start)
+        assert name != "pcm" or text != ONE or len(file) == len(ONE) * 240 * 2  # 24,000 samples/s, whatever the model
 
 
 async def test_events(make_voice: MakeVoice, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,50 +113,39 @@ async def test_events(make_voice: MakeVoice, monkeypatch: pytest.MonkeyPatch) ->
 
 async def test_fields_reach_the_engine(make_voice: MakeVoice) -> None:
     app, engine = await make_voice()
-    given = {
-        "input": ONE,
-        "voice": {"id": "loud"},
-        "speed": 2,
-        "language": "DE",
-        "instructions": "whisper",
-        "user": "u",
-    }
-    response = await post(app, PATH, given)
+    given = {"voice": {"id": "loud"}, "speed": 2, "language": "DE", "instructions": "whisper", "user": "u"}
+    response = await post(app, PATH, {"input": ONE, **given})
     await data(response)
     params = engine.asked[0][1]
     assert (params.voice, params.speed, params.language) == ("loud", 2.0, "de")
     assert header(response, "Warning") == ['299 lean_ovms "instructions are not supported and were ignored"']
-
-
-async def test_what_a_model_does_not_have_is_ignored_with_a_warning(make_voice: MakeVoice) -> None:
-    app, engine = await make_voice()
-    engine.describe(voices=[], languages=[], speed=[1.0, 1.0])
+    engine.describe(voices=[], languages=[], speed=[1.0, 1.0])  # what a model does not have is ignored with a warning
     response = await post(app, PATH, {"input": ONE, "voice": "alloy", "speed": 1.5, "language": "en-us"})
     await data(response)
-    params = engine.asked[0][1]
+    params = engine.asked[1][1]
     assert (params.voice, params.speed, params.language) == ("", 1.0, "")
     assert len(header(response, "Warning")) == 3
+
+
+async def test_options_are_limits(make_voice: MakeVoice) -> None:
+    app, engine = await make_voice(max_speech_characters=5, speed_min=0.5, speed_max=1.5)
+    for body in ({"input": "123456"}, {"input": "1", "speed": 1.6}, {"input": "1", "speed": 0.4}):
+        assert (await post(app, PATH, body)).status == 400
+    assert engine.asked == []
 
 
 @pytest.mark.parametrize(
     ("body", "param", "message"),
     [
         ({}, "input", "input field is missing in JSON body"),
-        ({"input": None}, "input", "input field is missing in JSON body"),
-        ({"input": ""}, "input", "input is empty"),
         ({"input": " \n"}, "input", "input is empty"),
         ({"input": "\u200b\ufeff"}, "", ""),
         ({"input": "x" * 4097}, "input", "input has 4097 characters, more than this server's limit of 4096"),
         ({"input": ONE, "voice": "alloy"}, "voice", "Requested voice 'alloy' not found in available voices: low, loud"),
         ({"input": ONE, "voice": 5}, "voice", "voice is not a string or an object with an id"),
-        ({"input": ONE, "voice": {}}, "voice", "voice is not a string or an object with an id"),
         ({"input": ONE, "speed": 0.2}, "speed", "speed must be between speed_min (0.25) and speed_max (4)"),
         ({"input": ONE, "response_format": "aac"}, "response_format", "aac is not supported; it must be one of: wav,"),
-        (
-            {"input": ONE, "response_format": "x"},
-            "response_format",
-            "response_format 'x' is unknown; it must be one of:",
-        ),
+        ({"input": ONE, "response_format": "x"}, "response_format", "response_format 'x' is unknown; it must be one"),
         ({"input": ONE, "stream_format": "x"}, "stream_format", "stream_format must be audio or sse"),
         ({"input": ONE, "language": "xx"}, "language", "language must be one of: en-us, de"),
     ],
@@ -174,25 +159,6 @@ async def test_refusals(make_voice: MakeVoice, body: dict[str, Any], param: str,
     error = (await whole(response))["error"]
     assert (response.status, error["param"], error["type"]) == (400, param, "invalid_request_error")
     assert error["message"].startswith(message)
-
-
-async def test_options_are_limits(make_voice: MakeVoice) -> None:
-    app, engine = await make_voice(max_speech_characters=5, speed_min=0.5, speed_max=1.5)
-    for body in ({"input": "123456"}, {"input": "1", "speed": 1.6}, {"input": "1", "speed": 0.4}):
-        assert (await post(app, PATH, body)).status == 400
-    assert engine.asked == []
-    await data(await post(app, PATH, {"input": "12345", "speed": 1.5}))
-
-
-async def test_without_soundfile_a_compressed_format_is_a_400(
-    make_voice: MakeVoice, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    app, engine = await make_voice()
-    monkeypatch.setitem(sys.modules, "soundfile", None)
-    response = await post(app, PATH, {"input": ONE, "response_format": "mp3"})
-    error = (await whole(response))["error"]
-    assert (response.status, error["param"], error["code"]) == (400, "response_format", "format_not_available")
-    assert engine.asked == []
 
 
 async def test_models_of_other_tasks(make_voice: MakeVoice) -> None:
@@ -227,12 +193,6 @@ async def test_a_failure_after_the_first_sound(make_voice: MakeVoice) -> None:
     with pytest.raises(EngineFailure):
         await data(response)
     assert len(engine.asked) == 6
-
-
-async def test_an_unread_answer_is_closed(make_voice: MakeVoice) -> None:
-    app, _ = await make_voice()
-    await (await post(app, PATH, {"input": TWO})).aclose()
-    assert app.registry.models["v"].in_flight._count == 0
 
 
 async def test_voices_are_listed(make_voice: MakeVoice) -> None:

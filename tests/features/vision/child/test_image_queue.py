@@ -102,12 +102,6 @@ def test_cancelled_images_are_not_encoded(rig):
     assert rig.family.encoded == [10, 13]
 
 
-def test_one_choice_can_be_cancelled(rig):
-    rig.add(1, 10)
-    assert rig.queue.cancel(1, 0)
-    assert rig.encode() == {1: 2}
-
-
 def test_an_image_whose_request_was_cancelled_serves_another(rig):
     rig.add(1, 10)
     rig.add(2, 11, client="a")

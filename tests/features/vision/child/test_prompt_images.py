@@ -30,6 +30,7 @@ def test_positions_with_rows_and_columns():
     assert images.shift == -3
     assert images.positions(8, 3).tolist() == [[5, 6, 7]] * 3  # also after the prompt
     assert images.positions(20, 1).tolist() == [[17]] * 3
+    assert prompt([(1, known(1, Layout(6, 2, 3)))], 7).positions(7, 2).tolist() == [[4, 5]] * 3  # behind it at the end
 
 
 def test_positions_of_frames_in_time():
@@ -47,11 +48,6 @@ def test_positions_of_frames_in_time():
 def test_positions_of_two_videos_one_behind_the_other():
     frames = [known(number, Layout(1, 1, 1, time=time)) for number, time in enumerate((None, 0, None, 1))]
     assert prompt(list(enumerate(frames)), 5).positions(0, 5)[0].tolist() == [0, 0, 1, 2, 3]
-
-
-def test_positions_behind_an_image_at_the_end():
-    images = prompt([(1, known(1, Layout(6, 2, 3)))], 7)
-    assert images.positions(7, 2).tolist() == [[4, 5]] * 3
 
 
 def test_images_without_rows_and_columns_count_as_words_do():
@@ -100,15 +96,12 @@ def test_embeddings_stay_with_the_prompt_when_the_cache_drops_them():
     one.rows, two.rows = None, np.ones((3, 2), np.float32)
     assert images.missing() == []
     assert [int(places[0]) for places, _ in images.rows(0, 8)] == [0, 5]
-
-
-def test_embeddings_are_in_the_order_of_the_prompt_whichever_was_encoded_first():
-    one, two = known(1, Layout(5), encoded=False), known(2, Layout(3))
-    images = prompt([(0, one), (5, two)], 8)
+    one = known(1, Layout(5), encoded=False)
+    images = prompt([(0, one), (5, known(2, Layout(3)))], 8)
     images.missing()
     one.rows = np.ones((5, 2), np.float32)
     images.missing()
-    assert [int(places[0]) for places, _ in images.rows(0, 8)] == [0, 5]
+    assert [int(places[0]) for places, _ in images.rows(0, 8)] == [0, 5]  # whichever was encoded first
 
 
 def test_text_between_the_tokens_of_an_image():

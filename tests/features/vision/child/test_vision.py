@@ -45,19 +45,14 @@ def test_requests_with_and_without_images_run_together(rig):
         ask(rig, "What color is it?\n" + tags(2), "green", "blue", size=(20, 300)),
         ask(rig, "Hello!"),
         ask(rig, tags(3) + "describe", "blue", "red", "green"),
+        ask(rig, "<ov_genai_image_1>\n<ov_genai_image_0>\ndescribe", "red", "blue"),
     ]
     rig.run()
     found = [words(rig, number) for number in numbers]
-    assert found == [said("red"), said("green", "blue"), "Hello!", said("blue", "red", "green")]
+    assert found == [said("red"), said("green", "blue"), "Hello!", said("blue", "red", "green"), said("blue", "red")]
     counts = [rig.answer(number).accepted.prompt_tokens for number in numbers]
     assert counts[3] - counts[0] == 2 * 17 + 2  # 16 and a line break, and that of `tags`
     assert_empty(rig)
-
-
-def test_tags_in_another_order(rig):
-    number = ask(rig, "<ov_genai_image_1>\n<ov_genai_image_0>\ndescribe", "red", "blue")
-    rig.run()
-    assert words(rig, number) == said("blue", "red")
 
 
 def test_the_prefix_cache_tells_images_apart_and_knows_them_again(rig):
@@ -194,22 +189,6 @@ def test_several_answers_beams_and_penalties(rig):
     assert words(rig, penalised) == said("red")
 
 
-def test_log_probabilities_of_prompts_with_images_are_refused(rig):
-    number = ask(rig, tags(1) + "describe", "red", prompt_logprobs=True)
-    rig.run()
-    error = from_wire(rig.answer(number).refused)
-    assert error.param == "prompt_logprobs"
-
-
-def test_a_prompt_without_images_may_be_ids_and_may_be_truncated(rig):
-    ids = rig.backend.encode(turn("Hello!"), False)
-    number = rig.submit([0] * 5 + ids, max_tokens=30, truncate=len(ids), want_tokens=True, prompt_logprobs=True)
-    rig.run()
-    assert words(rig, number) == "Hello!"
-    assert rig.answer(number).accepted.tokens == ids
-    assert len(rig.answer(number).prompt_logprobs) == len(ids)
-
-
 def test_an_image_that_cannot_be_read_is_refused_by_its_number(rig, monkeypatch):
     from lean_ovms.errors import BadRequest
 
@@ -225,10 +204,17 @@ def test_an_image_that_cannot_be_read_is_refused_by_its_number(rig, monkeypatch)
     assert (str(error), error.param) == ("image 2: too low", "image 2")
 
 
-def test_text_that_stands_for_an_image_is_refused(rig):
-    number = ask(rig, tags(1) + "<image> describe", "red")
+def test_what_images_do_not_allow_is_refused_and_texts_have_all_of_it(rig):
+    ids = rig.backend.encode(turn("Hello!"), False)
+    probed = ask(rig, tags(1) + "describe", "red", prompt_logprobs=True)
+    named = ask(rig, tags(1) + "<image> describe", "red")
+    text = rig.submit([0] * 5 + ids, max_tokens=30, truncate=len(ids), want_tokens=True, prompt_logprobs=True)
     rig.run()
-    assert "image placeholder" in str(from_wire(rig.answer(number).refused))
+    assert from_wire(rig.answer(probed).refused).param == "prompt_logprobs"
+    assert "image placeholder" in str(from_wire(rig.answer(named).refused))
+    assert words(rig, text) == "Hello!"
+    assert rig.answer(text).accepted.tokens == ids
+    assert len(rig.answer(text).prompt_logprobs) == len(ids)
 
 
 def test_preempted_requests_have_their_images_again(rig):
@@ -242,15 +228,6 @@ def test_preempted_requests_have_their_images_again(rig):
     assert found[0] == found[1]
     assert tight.stats().preemptions
     assert_empty(tight)
-
-
-def test_prompt_lookup_with_images():
-    rig = load(MODEL, prompt_lookup=True)
-    before = turn(tags(2) + "describe") + said("red", "blue") + "<|im_end|>\n"
-    number = rig.see(before + turn("What do you see?"), picture("red"), picture("blue"), max_tokens=30)
-    rig.run()
-    assert words(rig, number) == said("red", "blue")
-    assert rig.stats().accepted
 
 
 def test_without_the_feature_the_same_model_answers_texts(rig):

@@ -13,12 +13,10 @@ import pytest
 from lean_ovms.config import Config
 from lean_ovms.engine.protocol import Cancel, Encode, Record, Refused
 from lean_ovms.errors import BadRequest
-from lean_ovms.features.voice.child import task as voice
 from lean_ovms.features.voice.child.fake_synthesizer import BROKEN, RAISE, RATE, FakeSynthesizer
 from lean_ovms.features.voice.child.task import VoiceTask, check_rate, resampled, to_bytes
 from lean_ovms.features.voice.records import Speak, Spoken
 from lean_ovms.types.audio import SpeakParams
-from lean_ovms.types.engine import ModelInfo
 from tests.engine.rig import WorkerRig
 
 
@@ -98,18 +96,6 @@ def test_speed_voice_and_rate_change_the_samples() -> None:
     assert len(other) == len(plain) * 3 // 2
 
 
-def test_the_front_end_learns_what_the_model_can_do() -> None:
-    rig = Rig(speed_min=0.5)
-    info = ModelInfo.from_json(rig.task.ready().info)
-    assert info.voices is not None
-    assert (info.voices.voices, info.voices.speed) == (["low", "loud"], [0.5, 4.0])
-
-
-def test_the_fake_engine_is_loaded_by_its_option() -> None:
-    made = voice.load(Config(fake_engine=True, task="text2speech", max_queued_requests=3), lambda: None)
-    assert (made.max_queued, type(made.synthesizer)) == (3, FakeSynthesizer)
-
-
 # --- samples at another rate, and as bytes
 
 
@@ -118,7 +104,7 @@ def tone(rate: int, hertz: float, seconds: float = 0.5) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("rate", "wanted"), [(16_000, 24_000), (24_000, 16_000), (22_050, 24_000), (16_000, 48_000)])
-@pytest.mark.parametrize("hertz", [100, 440, 3_000])
+@pytest.mark.parametrize("hertz", [100, 3_000])
 def test_a_tone_stays_the_same_tone(rate: int, wanted: int, hertz: float) -> None:
     made = resampled(tone(rate, hertz), rate, wanted)
     right = tone(wanted, hertz)
@@ -127,21 +113,13 @@ def test_a_tone_stays_the_same_tone(rate: int, wanted: int, hertz: float) -> Non
     assert np.abs(made[middle] - right[middle]).max() < 0.01
 
 
-def test_what_the_lower_rate_cannot_hold_is_filtered_out() -> None:
-    made = resampled(tone(24_000, 11_000), 24_000, 16_000)
-    assert np.abs(made[200:-200]).max() < 0.02
-
-
-def test_nothing_to_do() -> None:
+def test_samples_of_the_right_rate_stay_and_loud_ones_are_clipped() -> None:
     samples = tone(16_000, 440)
     assert resampled(samples, 16_000, 16_000) is samples
     assert resampled(np.zeros(0, np.float32), 16_000, 24_000).size == 0
-
-
-def test_loud_samples_are_clipped() -> None:
-    assert np.frombuffer(to_bytes(np.array([0.0, 1.0, -1.0, 2.0, -9.0], np.float32)), "<i2").tolist() == [
-        0, 32767, -32767, 32767, -32767
-    ]  # fmt: skip
+    assert np.abs(resampled(tone(24_000, 11_000), 24_000, 16_000)[200:-200]).max() < 0.02  # beyond the lower rate
+    clipped = np.frombuffer(to_bytes(np.array([0.0, 1.0, -1.0, 2.0, -9.0], np.float32)), "<i2")
+    assert clipped.tolist() == [0, 32767, -32767, 32767, -32767]
 
 
 def test_without_soxr_another_rate_is_refused_and_the_install_named(monkeypatch: pytest.MonkeyPatch) -> None:
