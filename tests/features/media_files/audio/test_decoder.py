@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.errors import BadRequest, PayloadTooLarge, Unavailable
+from lean_ovms.errors import BadRequest, PayloadTooLarge, RequestError, Unavailable
 from lean_ovms.features.media_files.audio import decoder
 from lean_ovms.features.media_files.audio.decoder import AudioDecoder
 from lean_ovms.features.media_files.audio.wav import block_frames
@@ -150,6 +150,16 @@ async def test_one_that_dies_takes_only_its_file_with_it(body: str) -> None:
     audio._command = decoder.COMMAND
     assert await all_of(audio, SECOND) == pcm(tone())
     await audio.close()
+
+
+async def test_one_that_dies_in_the_middle_fails_there() -> None:
+    audio = fake("stream.write(b'\\2\\0\\0\\0ab'); stream.flush(); os.kill(os.getpid(), 11)")
+    stream = await audio.decode(memoryview(SECOND))
+    assert await anext(stream) == b"ab"
+    with pytest.raises(RequestError):
+        await anext(stream)
+    await stream.aclose()
+    assert audio._slots.used == 0
 
 
 async def test_one_that_does_not_start_is_no_files_fault() -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-
 
 
 def ok(body: bytes, *headers: str, length: int | None = None, status: str = "200 OK") -> bytes:
