@@ -27,19 +27,16 @@ FILE = DATA / "zoo" / "networks_bf16.json"
 FAR, LAST, HEAD = 4200, 1000, 16
 """The number of tokens of a long text, of its last ones that are compared, and of numbers of the last row that are
 recorded."""
-POOLING = {
-    "bert_mean": (16, 60), "mpnet": (16, 60), "modernbert": (1, FAR), "qwen3_embed": (1, FAR), "bert_cross": (64, 60),
-    "roberta_cross": (64, 60), "modernbert_cross": (64, 250), "qwen3_rerank": (64, 1200), "bert_classes": (64, 60),
-    "bert_tokens": (16, 60)
-}  # fmt: skip
-"""The number of texts, and of tokens in each, for the models of tests/data/pooling_models.zip."""
+POOLING = {"bert_mean": (16, 60), "mpnet": (16, 60), "modernbert": (1, FAR), "qwen3_embed": (1, FAR)}
+"""The number of texts, and of tokens in each, for one model of tests/data/pooling_models.zip of each kind of
+positions."""
 WINDOWS = {"gemma3_text": (4500, 5200)}
 """The window in tokens of some layers, and the number of tokens in the text."""
-GGUF = {name: (1, 1200 if name == "bert" else FAR) for name in zoo_gguf.EMBEDDING}
+GGUF = dict.fromkeys(("gemma3_text-embedding", "modernbert", "jina_bert", "nomic_bert-moe"), (1, FAR))
 TOWERS = [f"{name}-{part}" for name in ("clip", "siglip") for part in ("text", "image")]
 """Networks of texts and of images in the same file, whose vectors are compared."""
-SAME = ("gemma4_unified", "gemma4-moe", "qwen3_5_moe", "smolvlm")
-"""Models whose encoder is that of another model, and one with a projection in its place."""
+SAME = ("gemma4_unified", "gemma4-moe", "idefics3", "llava_next", "qwen2_vl", "qwen3_5", "qwen3_5_moe", "smolvlm")
+"""Models whose encoder has the layers and angles of another model, and one with a projection in its place."""
 VISION = [name for name in zoo_vision.MODELS if name not in SAME]
 BASE = "base-encoder"
 """The encoder of the real Whisper base with all its 1,500 positions."""

@@ -23,7 +23,7 @@ FILE = Path(__file__).parents[1] / "data" / "zoo" / "bf16.json"
 LENGTH, LAST = 1200, 150
 GGUF, VISION = ".gguf", "vision/"
 """The suffix and the prefix of such models' names."""
-OTHERS = {"gpt_oss", "qwen3_next", *(f"{VISION}{name}" for name in ("qwen2_vl", "qwen2_5_vl", "qwen3_vl"))}
+OTHERS = {"gpt_oss", "qwen3_next", *(f"{VISION}{name}" for name in ("qwen2_vl", "qwen3_vl"))}
 """Models whose files have other weights than torch makes now."""
 TEXT = [
     *("afmoe", "cohere", "exaone4", "gemma2", "gemma3_text", "gpt_oss", "granitemoehybrid", "granitemoehybrid-rope"),
@@ -34,7 +34,7 @@ TEXT = [
 ]
 """A model for each of the ways in which networks compute angles from positions (by the operations in front of Cos and
 Sin), and for each kind of layers. Those of the other models of the zoos are the same."""
-NAMES = [*TEXT, *(f"{VISION}{name}" for name in zoo_vision.MODELS if name != "gemma4_unified")]
+NAMES = [*TEXT, *(f"{VISION}{name}" for name in ("gemma3", "gemma4", "qwen2_vl", "qwen3_vl", "qwen3_5"))]
 
 
 def text(name: str) -> list[int]:
