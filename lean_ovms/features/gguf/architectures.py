@@ -126,6 +126,8 @@ class Architecture:
     """Whether the network has several streams of hidden states (AltUp), and learned residual layers (LAuReL)."""
     causal: bool = True
     """Whether attention is causal if the file does not say it."""
+    projected: bool = False
+    """Whether vectors go through final projections (dense_2, dense_3), which some files lack."""
     forward_norm: str = "ffn_norm"
     """The name of the norm before the feed-forward network in the file."""
     last_norm: str = "output_norm"
@@ -181,7 +183,7 @@ ARCHITECTURES = {
     "exaone4": Architecture(window_period=4, unrotated=4, windowed=True),
     "gemma": Architecture(activation="gelu", scaled_embeddings=True),
     "gemma-embedding": Architecture(
-        activation="gelu", scaled_embeddings=True, window_period=6, local_base=10000.0, causal=False
+        activation="gelu", scaled_embeddings=True, window_period=6, local_base=10000.0, causal=False, projected=True
     ),
     "gemma2": Architecture(
         activation="gelu",

@@ -172,6 +172,18 @@ def test_a_single_row_has_one_dimension_in_files_that_were_quantized(tmp_path: P
         assert np.abs(one - other).max() < 5e-3
 
 
+def test_a_file_without_the_projections_of_its_model_is_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = "gemma3_text-embedding"
+    tensors = {tensor: shape for tensor, shape in RECORDED[name]["tensors"].items() if not tensor.startswith("dense")}
+    load(packed(tmp_path, name, tensors))
+    assert "x.gguf lacks the model's final projections" in caplog.text
+    caplog.clear()
+    load(packed(tmp_path, name, RECORDED[name]["tensors"]))
+    assert "final projections" not in caplog.text
+
+
 def packed(folder: Path, name: str, tensors: dict[str, list[int]], **changes: Any) -> Path:
     """Writes the file of a recorded model with other tensors."""
     made = {tensor: zoo_gguf.values(tensor, shape) for tensor, shape in tensors.items()}

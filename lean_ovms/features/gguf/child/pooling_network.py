@@ -6,6 +6,7 @@ right, so that a causal model does not see it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -25,6 +26,8 @@ from .attention import Projected, masked
 from .decoder import FileDecoder
 from .encoder import FileEncoder
 from .tensors import opened
+
+log = logging.getLogger("lean_ovms.gguf")
 
 
 def read(path: Path, output: str) -> ov.Model:
@@ -56,6 +59,12 @@ def read(path: Path, output: str) -> ov.Model:
         seen = _seen(positions, mask, causal, window)
         return _sloped(seen, positions, slopes) if slopes else seen
 
+    if not encoder and ARCHITECTURES[header.architecture].projected and "dense_2.weight" not in header.tensors:
+        log.warning(
+            "%s lacks the model's final projections, so its vectors are not those of the original model: llama.cpp's "
+            "converter writes them with --sentence-transformers-dense-modules",
+            path.name,
+        )
     texts = _Texts(path, shape, attended)
     tokens, places = (ops.reshape(each, np.array([-1]), False) for each in (ids, ops.broadcast(positions, shape)))
     with opened(path, header) as tensors:

@@ -92,9 +92,10 @@ class PoolingFiles:
 
         Args:
             output: The name of the output.
-            each_token: Whether the modules apply to the vectors of tokens, not to pooled ones.
+            each_token: Whether the model has a vector for each token. Modules after pooling do not change these.
         """
-        return [] if each_token and output == "token_embeddings" else self.dense
+        lacks = not each_token or (output != "token_embeddings" and "Pooling" not in (self.modules or ()))
+        return self.dense if lacks else []
 
     @property
     def labels(self) -> list[str]:

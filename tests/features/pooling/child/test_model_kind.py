@@ -196,6 +196,7 @@ def test_modules_that_change_vectors_are_not_ignored(tmp_path: Path, after: list
             info(path)
     else:
         assert info(path).dimensions == 8
+        assert info(path, pooling="ALL").dimensions == (32 if "Pooling" in after else 8)
     assert info(path, SENTENCE).dimensions == 32  # the network contains its modules
 
 
