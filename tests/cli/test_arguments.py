@@ -20,19 +20,6 @@ from lean_ovms.errors import StartError
 from lean_ovms.features import NAMES
 
 
-def test_without_anything_the_defaults_hold() -> None:
-    assert parse([], {}) == Config()
-
-
-def test_hyphens_and_underscores_are_the_same() -> None:
-    assert parse(["--rest-port", "1"], {}) == parse(["--rest_port=1"], {}) == Config(rest_port=1)
-
-
-def test_a_value_keeps_its_hyphens() -> None:
-    assert parse(["--model-name", "my-model"], {}).model_name == "my-model"
-    assert parse(["--model-name=my-model"], {}).model_name == "my-model"
-
-
 def test_flag_wins_over_environment_wins_over_default() -> None:
     environ = {"LEAN_OVMS_REST_PORT": "7", "LEAN_OVMS_PROMPT_LOOKUP": "true"}
     assert parse([], environ).rest_port == 7
@@ -176,11 +163,6 @@ def test_an_options_file_is_behind_flags_and_environment(tmp_path: Path) -> None
 def test_what_is_wrong_with_an_options_file_is_said(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(StartError, match=re.escape(message)):
         parse(["--options_file", options_file(tmp_path, text)], {})
-
-
-def test_a_missing_options_file_is_said() -> None:
-    with pytest.raises(StartError, match="--options_file /no/such: No such file"):
-        parse(["--options_file", "/no/such"], {})
 
 
 def test_an_empty_variable_says_nothing() -> None:
@@ -328,11 +310,10 @@ def test_an_option_that_is_an_object_is_checked_at_once(text: str, message: str)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("argv", [["--help=all"], ["help"], ["version"]])
-def test_output_that_nobody_reads_is_no_traceback(argv: list[str]) -> None:
+def test_output_that_nobody_reads_is_no_traceback() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "w") as stdout:
-        command = [sys.executable, "-m", "lean_ovms", *argv]
+        command = [sys.executable, "-m", "lean_ovms", "--help=all"]
         done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")

@@ -1,6 +1,6 @@
-"""Agent frameworks over HTTP with the demo model: a tool loop with pydantic-ai and LangChain, on both APIs.
+"""An agent framework over HTTP with the demo model: a tool loop with pydantic-ai, on three APIs.
 
-They build requests in their own way, and parse answers strictly. Only the address is configured. Skipped without the
+It builds requests in its own way, and parses answers strictly. Only the address is configured. Skipped without the
 extra `frameworks`.
 """
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.model, pytest.mark.filterwarnings("default")]
 pytest.importorskip("pydantic_ai")
-pytest.importorskip("langchain_anthropic")
-pytest.importorskip("langchain_openai")
 
 QUESTION = "What is the weather in Oslo?"
 ANSWER = '{"weather": "sunny"}'
@@ -79,42 +77,3 @@ async def test_pydantic_ai_runs_a_tool_and_answers(server: Process, make: Callab
     assert [(part.tool_name, part.args_as_dict()) for part in called] == [("get_weather", {"city": "Oslo"})]
     usage = result.usage
     assert (usage.requests, usage.input_tokens > 0, usage.output_tokens > 0) == (2, True, True)
-
-
-def langchain_openai(url: str) -> Any:
-    from langchain_openai import ChatOpenAI
-
-    return ChatOpenAI(
-        model="demo", base_url=f"{url}/v1", api_key="none", temperature=0, max_tokens=200, stream_usage=True
-    )
-
-
-def langchain_anthropic(url: str) -> Any:
-    from langchain_anthropic import ChatAnthropic
-
-    return ChatAnthropic(model_name="demo", base_url=url, api_key="none", temperature=0, max_tokens=200)
-
-
-@pytest.mark.parametrize("make", [langchain_openai, langchain_anthropic])
-@pytest.mark.parametrize("stream", [False, True])
-def test_langchain_runs_a_tool_and_answers(server: Process, make: Callable[[str], Any], stream: bool) -> None:
-    from langchain_core.messages import HumanMessage, ToolMessage
-
-    chat = make(server.url).bind_tools([get_weather])
-
-    def ask(messages: list[Any]) -> Any:
-        if not stream:
-            return chat.invoke(messages)
-        first, *rest = chat.stream(messages)
-        for chunk in rest:
-            first = first + chunk
-        return first
-
-    history: list[Any] = [HumanMessage(QUESTION)]
-    history.append(first := ask(history))
-    [call] = first.tool_calls
-    assert (call["name"], call["args"]) == ("get_weather", {"city": "Oslo"})
-    history.append(ToolMessage(ANSWER, tool_call_id=call["id"]))
-    second = ask(history)
-    assert "sunny" in second.text
-    assert second.usage_metadata["output_tokens"] > 0

@@ -106,31 +106,6 @@ async def test_coheres_client_embeds_images(url: str, folder: Path) -> None:
         assert body["meta"]["billed_units"]["image_tokens"] == 1
 
 
-async def test_wrong_images_are_named(client: httpx.AsyncClient) -> None:
-    good, place = part(data_url()), "messages[0].content[1].image_url.url"
-    wrong: list[tuple[str, str, dict[str, Any]]] = [
-        ("not both", "messages[0].content[0].image_url.url", {"messages": [user(good, "a text")]}),
-        ("one image for each vector", place, {"messages": [user(good, part(data_url("blue")))]}),
-        ("parsing failed", place, {"messages": [user("a", part("data:image/png;base64,AAAA"))]}),
-        ("not", place, {"messages": [user("a", part("https://example.com/a.png"))]}),
-        ("restricted", "messages", {"messages": [user("<ov_genai_image_0>")]}),
-        ("limit of 4", "input[4][0].content[0].image_url.url", {"input": [[user(good)]] * 5}),
-        ("100 times", "messages[0].content[0].image_url.url", {"messages": [user(part(data_url(size=(1, 300))))]}),
-    ]
-    for text, param, body in wrong:
-        error = (await ask(client, "/v1/embeddings", 400, model="clip", **body))["error"]
-        assert (text in error["message"], error["param"]) == (True, param), error
-    for model in ("clip", "bert_mean"):
-        body = {"images": ["data:image/png;base64,AAAA"]} if model == "clip" else {"images": [data_url()]}
-        answer = await client.post("/v2/embed", json={"model": model, "input_type": "image", **body})
-        assert (answer.status_code, "images[0]" in answer.text or "text only" in answer.text) == (400, True), (
-            answer.text
-        )
-    error = (await ask(client, "/v1/embeddings", 400, model="bert_mean", messages=[user(good)]))["error"]
-    assert "reads text only" in error["message"]
-    await ask(client, "/v1/embeddings", model="clip", input="<ov_genai_image_0>")  # this is only text
-
-
 async def test_a_language_model_embeds_texts_with_images(client: httpx.AsyncClient) -> None:
     """tests/features/pooling/child/test_images_in_text.py compares the numbers."""
 

@@ -69,16 +69,6 @@ def test_two_hundred_prompts_have_the_answers_that_each_has_alone(llm: LLM) -> N
     assert [output.outputs[0].token_ids for output in outputs] == [alone[prompt] for prompt in PROMPTS] * 50
 
 
-def test_scored_prompts_have_a_likelihood_for_every_token(llm: LLM) -> None:
-    [output] = llm.generate(PROMPTS[1], SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=0))
-    assert output.prompt_logprobs is not None
-    first, *others = output.prompt_logprobs
-    assert first is None
-    for token, place in zip(output.prompt_token_ids[1:], others, strict=True):
-        assert place is not None
-        assert place[token].logprob <= 0
-
-
 def test_vectors_are_those_of_the_server(client: openai.OpenAI) -> None:
     theirs = client.embeddings.create(model="demo-embed", input=["one", "two"], encoding_format="float")
     with LLM(DEMO_EMBED, plugin_config=EXACT) as llm:

@@ -38,15 +38,6 @@ def get_weather(city: str) -> str:
     return f"sunny in {city}"
 
 
-def test_the_server_and_its_models(api: Any) -> None:
-    names = [model.model for model in api.list().models]
-    assert "demo:latest" in names
-    assert "demo:latest" in [model.model for model in api.ps().models]
-    shown = api.show("demo")
-    assert shown.capabilities == ["completion", "tools", "thinking"]
-    assert shown.modelinfo["qwen3.context_length"] == 131072
-
-
 def test_a_message_whole_and_streamed(api: Any) -> None:
     whole = api.chat("demo", [QUESTION], options=GREEDY)
     assert "Paris" in whole.message.content
@@ -82,15 +73,6 @@ def test_thinking_formats_and_vectors(api: Any) -> None:
     assert shaped.message.content.startswith("{")
     assert '"age":' in shaped.message.content
     assert len(api.embed("demo-embed", ["a", "b"]).embeddings) == 2
-
-
-def test_errors(api: Any) -> None:
-    with pytest.raises(ollama.ResponseError, match="model 'none' not found") as caught:
-        api.chat("none", [QUESTION])
-    assert caught.value.status_code == 404
-    with pytest.raises(ollama.ResponseError, match="--allow_runtime_pull") as caught:
-        api.pull("org/demo")
-    assert caught.value.status_code == 403
 
 
 def test_a_model_is_pulled_asked_and_deleted_on_ollamas_port(tmp_path: Path) -> None:

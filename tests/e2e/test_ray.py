@@ -178,28 +178,6 @@ def test_responses_and_conversations_are_found_by_every_replica(url: str) -> Non
             assert ok(client.delete(f"/v1/responses/{response_id}"))["deleted"]
 
 
-def test_a_session_stays_on_its_replica(url: str) -> None:
-    """Each replica counts its own requests, so those of one session are all counted by the same replica."""
-
-    for session in ("one", "two", "three"):
-        before = served(url, session)
-        for number in range(8):
-            headers = {"X-Session-Id": session}
-            answer = httpx.post(f"{url}/v1/chat/completions", json=chat(str(number)), headers=headers, timeout=300)
-            assert answer.status_code == 200
-        assert served(url, session) == before + 8
-
-
-def test_a_change_reaches_every_replica(url: str) -> None:
-    first, second = Conversation(url, 100), Conversation(url, 101)
-    for one in (first, second):
-        one.turn()
-        assert one.turn()[0] > 0
-    answer = httpx.post(f"{url}/reset_prefix_cache", timeout=300)
-    assert (answer.status_code, answer.headers["X-Replicas"]) == (200, "2")
-    assert [one.turn()[0] for one in (first, second)] == [0, 0]
-
-
 def test_rays_metrics_have_those_of_both_replicas(cluster: Cluster) -> None:
     address = cluster.line("metrics at")
     deadline = time.monotonic() + 120

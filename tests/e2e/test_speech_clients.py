@@ -64,16 +64,4 @@ def test_openais_client_translates(client: openai.OpenAI) -> None:
     assert verbose.duration == 1.5
 
 
-def test_a_long_file_streams_before_it_is_read(client: openai.OpenAI) -> None:
-    data = sound(speech(repeated=60), "FLAC")
-    found = client.audio.transcriptions.create(model="w", file=("long.flac", data), response_format="verbose_json")
-    assert found.text.split() == TEXT.split() * 60
-    assert found.segments is not None
-    assert len(found.segments) >= 3
-    assert [one.id for one in found.segments] == list(range(len(found.segments)))
-    assert found.segments[-1].seek > 2900
-    events = client.audio.transcriptions.create(model="w", file=("long.flac", data), stream=True)
-    assert "".join(one.delta for one in events if one.type == "transcript.text.delta") == found.text
-
-
 # --- OVMS's

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shutil
 from collections.abc import AsyncIterator, Iterator
@@ -16,7 +15,6 @@ from tests.e2e.conftest import EXACT, Process, start_process
 from tests.e2e.test_doc_commands import BLOCKS, run
 from tests.features.media_files.images.webserver import ok, serving
 from tests.pictures import data_url, file, part, picture, user
-from tests.waiting import cancel
 
 pytestmark = [pytest.mark.model]
 
@@ -107,37 +105,3 @@ async def test_a_schema_and_a_stop_string_hold_for_images_too(client: openai.Asy
     assert stopped.choices[0].message.content == "The image is"
     whole = await chat(client, asked)
     assert stopped.usage.prompt_tokens == whole.usage.prompt_tokens
-
-
-async def test_many_at_once(client: openai.AsyncOpenAI) -> None:
-    colours = ["red", "blue", "green", "yellow"] * 3
-    answers = await asyncio.gather(*(says(client, user("describe", part(data_url(c)))) for c in colours))
-    assert answers == [f"The image is {c}." for c in colours]
-
-
-@pytest.mark.parametrize(
-    ("content", "param"),
-    [
-        (["<image>"], "messages"),
-        (["<ov_genai_image_0>"], "messages"),
-        ([part("data:image/png;base64,AAAA")], "messages[0].content[0].image_url.url"),
-        ([part("http://10.0.0.1/")], "messages[0].content[0].image_url.url"),
-        ([part("/etc/passwd")], "messages[0].content[0].image_url.url"),
-    ],
-)
-async def test_what_is_refused_leaves_the_server_well(
-    client: openai.AsyncOpenAI, content: list[Any], param: str
-) -> None:
-    with pytest.raises(openai.BadRequestError) as caught:
-        await chat(client, user(*content))
-    assert caught.value.param == param
-    assert await says(client, user("describe", part(data_url("red")))) == "The image is red."
-
-
-async def test_a_client_that_leaves_while_its_image_is_fetched(client: openai.AsyncOpenAI) -> None:
-    async with serving(never=None) as web:
-        task = asyncio.create_task(chat(client, user("x", part(web.url("/never")))))
-        while not web.asked:
-            await asyncio.sleep(0.01)
-        await cancel(task)
-    assert await says(client, user("describe", part(data_url("red")))) == "The image is red."

@@ -42,20 +42,6 @@ def test_the_form_is_chosen_at_the_start(form: str, logger: logging.Logger, caps
         assert shown["time"].endswith("Z")
 
 
-def test_a_log_file_gets_the_lines_too_also_after_it_was_moved(
-    tmp_path: Path, logger: logging.Logger, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "server.log"
-    log.setup("INFO", path=str(path))
-    logger.info("first")
-    path.rename(tmp_path / "old.log")
-    logger.info("second")
-    log.setup("INFO")
-    assert "first" in (tmp_path / "old.log").read_text()
-    assert "second" in path.read_text()
-    assert "second" in capsys.readouterr().err
-
-
 def test_a_trace_is_one_line_of_json(logger: logging.Logger) -> None:
     try:
         raise ValueError("with\nbreaks")

@@ -53,11 +53,6 @@ def test_a_network_without_its_end_is_named(tmp_path: Path) -> None:
     assert "other.bin is truncated, with 10 of 60 bytes" in weights.short_file(tmp_path)
 
 
-def test_the_demo_model_is_whole() -> None:
-    assert weights.short_file(DEMO) == ""
-    assert weights.precision(DEMO)
-
-
 def test_what_is_needed_and_free_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     network(tmp_path, [], 2_000_000)
     for name in ("openvino_tokenizer", "openvino_detokenizer"):

@@ -114,6 +114,7 @@ async def test_signs_of_life_go_on_while_requests_are_finished(
     finished = asyncio.Event()
 
     async def settle(timeout_s: float) -> None:
+        assert timeout_s == 5
         await finished.wait()
 
     app.drain = settle  # type: ignore[method-assign]
