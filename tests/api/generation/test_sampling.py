@@ -67,6 +67,10 @@ def test_top_k_can_be_switched_off(unlimited: int) -> None:
     assert sampling({"top_k": unlimited}).top_k == 0
 
 
+def test_a_budget_of_no_reasoning_is_one_and_a_negative_one_is_none() -> None:
+    assert [sampling({"thinking_token_budget": budget}).thinking_token_budget for budget in (0, -1)] == [0, None]
+
+
 def test_seeds_differ_per_sequence_and_begin_with_the_one_given() -> None:
     assert sampling({"seed": 5, "n": 3}).seeds == (5, 6, 7)
     assert sampling({"seed": 4294967295, "n": 2}).seeds == (4294967295, 0)
