@@ -93,13 +93,13 @@ BROKEN_FORMS = {
 }
 
 
-@pytest.mark.parametrize("name", BROKEN_FORMS)
-async def test_t35_a_form_that_costs_too_much_is_a_400(app: App, name: str) -> None:
-    response = await app.handle(form_request(PATH, body=BROKEN_FORMS[name]))
-    await response.aclose()
-    assert response.status == 400
-    assert isinstance(response.body, bytes)
-    assert orjson.loads(response.body)["error"]["message"]
+async def test_t35_a_form_that_costs_too_much_is_a_400(app: App) -> None:
+    for name, body in BROKEN_FORMS.items():
+        response = await app.handle(form_request(PATH, body=body))
+        await response.aclose()
+        assert response.status == 400, name
+        assert isinstance(response.body, bytes)
+        assert orjson.loads(response.body)["error"]["message"]
     assert (await ask(app, GOOD))[0] == 200
 
 

@@ -16,51 +16,14 @@ from typing import Any
 import pytest
 
 import lean_ovms
-from lean_ovms.errors import BadRequest
 from lean_ovms.features.model_families.registry import registry
-from lean_ovms.text.template.chat_template import ChatTemplate
-from lean_ovms.types import ChatPrompt, Event, ToolCallDelta, ToolCallStart
+from lean_ovms.types import Event
 from tests.threats.target import Target
 
 PACKAGE = Path(lean_ovms.__file__).parent
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
 VECTORS = Path(__file__).parents[1] / "vectors"
 each_family = pytest.mark.parametrize("family", sorted(registry().tool_names))
-
-
-# --- templates of models ---------------------------------------------------------------------------------------------
-
-ESCAPES = [  # CVE-2024-34359 (llama-cpp-python), CVE-2026-5760 (SGLang), and similar ones
-    "{% for c in ().__class__.__base__.__subclasses__() %}{% if 'Popen' in c.__name__ %}{{ c('touch F', shell=True) }}"
-    "{% endif %}{% endfor %}",
-    "{{ cycler.__init__.__globals__.os.system('touch F') }}",
-    "{{ self.__init__.__globals__.__builtins__.open('F', 'w') }}",
-    "{{ (messages|attr('__class__')).__mro__[1].__subclasses__() }}",
-    "{{ ''['__cla' ~ 'ss__']['__ba' ~ 'se__'] }}",
-    "{{ '{0.__class__.__init__.__globals__}'.format(messages) }}",
-    "{{ raise_exception.__globals__['__builtins__']['eval']('1') }}",
-    "{{ namespace.__init__['__glob' + 'als__'] }}",
-    "{% set x = messages.append %}{{ x({}) }}",
-    "{% import 'os' as os %}{{ os.system('touch F') }}",
-    "{% include '/etc/passwd' %}",
-]
-
-
-@pytest.mark.parametrize("source", ESCAPES)
-def test_t09_a_models_template_runs_no_code(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    template = ChatTemplate(source, directory=tmp_path)
-    messages: list[dict[str, Any]] = [{"role": "user", "content": "hi"}]
-    try:
-        text = template.render(ChatPrompt(messages=messages))
-    except BadRequest as error:
-        text = error.message
-        assert str(tmp_path) not in text
-    assert "root:" not in text
-    assert "<class" not in text
-    assert "object at" not in text
-    assert list(tmp_path.iterdir()) == []
-    assert messages == [{"role": "user", "content": "hi"}]
 
 
 # --- output of models ------------------------------------------------------------------------------------------------
@@ -102,18 +65,6 @@ def long_case(family: str) -> dict[str, Any]:
     cases = json.loads((VECTORS / f"{family}.json").read_text())["cases"]
     found: dict[str, Any] = next(case for case in cases if "long" in case)
     return found
-
-
-@each_family
-def test_t12_long_crafted_output_comes_to_an_end(family: str) -> None:
-    """With backtracking it would not end. test_any_cut.py tests that the work is linear."""
-    tags = registry().make(family, None, tools=TOOLS, prompt_tail="").tags
-    for text in (
-        "".join(tags) * 9999,
-        tags[0] + '{"name": "f", "arguments": {"a": "' + "\\" * 400_000,
-        tags[0] + "f(" * 400_000,
-    ):
-        parse(family, text[:400_000])
 
 
 @each_family

@@ -271,7 +271,7 @@ HOSTILE = [*"<[{(\"'\\", "', ", "f(a='", '{"a":', '{"name": "f", "arguments": {'
 
 @pytest.mark.slow
 @each_family
-def test_work_is_linear_in_hostile_text(family: str) -> None:
+def test_t12_work_is_linear_in_hostile_text(family: str) -> None:
     """Any repeated text in one chunk, after any tag of the family, costs no more than its length."""
     tags = family_parser(family).tags
     units = [*HOSTILE, "".join(tags)]

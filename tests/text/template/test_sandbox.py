@@ -111,7 +111,7 @@ def test_raise_exception_carries_the_templates_words():
         "tojson.__globals__",
     ],
 )
-def test_known_escapes_fail(expression):
+def test_t09_known_escapes_fail(expression):
     messages = [{"role": "user"}]
     try:
         text = render(f"{{{{ {expression} }}}}", messages=messages)
