@@ -64,14 +64,6 @@ def check(counted: Counted, pieces: int) -> None:
     assert counted.inline + counted.threaded == pieces
 
 
-async def test_of_a_batch_of_chats_few_templates_are_rendered_on_the_loop(make_app: MakeApp, counted: Counted) -> None:
-    app, engine = await make_app(say("x"))
-    counted.inline = counted.threaded = 0
-    assert (await post(app, BATCH, {"messages": [HI] * MANY})).status == 200
-    assert len(engine.submitted) == MANY
-    check(counted, MANY)
-
-
 async def test_templates_and_grammars_have_one_budget(make_app: MakeApp, counted: Counted) -> None:
     app, engine = await make_app(say("{}"))
     counted.inline = counted.threaded = 0

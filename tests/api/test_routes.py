@@ -12,12 +12,7 @@ from lean_ovms.api.router import Route
 from lean_ovms.composition import compose
 from lean_ovms.config import Config, listed
 from lean_ovms.errors import Unavailable
-from lean_ovms.features.images.model import ImageModel
-from lean_ovms.features.pooling.model import PoolingModel
-from lean_ovms.features.speech.model import SpeechModel
-from lean_ovms.features.voice.model import VoiceModel
 from lean_ovms.manifest import named
-from lean_ovms.models.text_model import TextModel
 from tests.api.conftest import MakeApp, get
 
 BROKEN = Route("GET", "/broken", "no_such_module:handle", auth="open", package="lean_ovms.api")
@@ -33,13 +28,6 @@ def test_every_row_names_a_handler_with_a_description() -> None:
 def test_every_handler_with_a_description_has_a_row() -> None:
     handlers = {router.imported(route) for route in compose().routes}
     assert {handler.__qualname__ for handler in fields._docs.keys() - handlers} == set()
-
-
-def test_a_module_may_be_needed_early() -> None:
-    early = {(route.module, route.model) for route in compose().routes if route.model}
-    assert ("lean_ovms.features.chat.api", "TextModel") in early
-    kinds = (TextModel, PoolingModel, SpeechModel, VoiceModel, ImageModel)
-    assert {model for _, model in early} <= {kind.__name__ for kind in kinds}
 
 
 def test_features_name_what_they_do_at_the_start() -> None:

@@ -52,13 +52,6 @@ async def test_chat_has_the_likeliest_tokens_in_both_modes(make_app: MakeApp) ->
     assert engine.submitted[0][1].top_logprobs == 2
 
 
-async def test_names_by_id_reach_the_alternatives(make_app: MakeApp) -> None:
-    app, _ = await make_app(script, capable=True)
-    body = asked(CHAT, logprobs=True, top_logprobs=1, return_tokens_as_token_ids=True)
-    entry = (await whole(await post(app, CHAT, body)))["choices"][0]["logprobs"]["content"][0]
-    assert entry["top_logprobs"] == [{"token": "token_id:65", "logprob": -0.25, "bytes": [65]}]
-
-
 async def test_completions_have_the_likeliest_tokens_and_the_chosen_one(make_app: MakeApp) -> None:
     app, _ = await make_app(script, capable=True)
     body = asked(COMPLETIONS, logprobs=2)
@@ -160,14 +153,6 @@ async def test_alternatives_without_log_probabilities_are_refused(make_app: Make
     response = await post(app, CHAT, asked(CHAT, top_logprobs=2))
     assert (response.status, (await whole(response))["error"]["param"]) == (400, "top_logprobs")
     assert (await post(app, CHAT, asked(CHAT, top_logprobs=0))).status == 200
-
-
-async def test_beams_have_alternatives(make_app: MakeApp) -> None:
-    app, engine = await make_app(script, capable=True)
-    response = await post(app, COMPLETIONS, asked(COMPLETIONS, logprobs=2, best_of=2))
-    assert not any(name == "Warning" for name, _ in response.headers)
-    assert engine.submitted[0][1].top_logprobs == 2
-    assert all(len(top) >= 2 for top in (await whole(response))["choices"][0]["logprobs"]["top_logprobs"])
 
 
 @pytest.mark.parametrize("path", BODIES)

@@ -12,17 +12,21 @@ from lean_ovms.engine.protocol import Drafted, Prefilled, Progress
 from lean_ovms.types import SamplingParams
 from tests.api.conftest import MakeApp, events, parts, post, whole
 from tests.fakes import Script, say
-from tests.features.anthropic.conftest import stream as named_events
 
-PATHS = {
-    "/v1/chat/completions": {"messages": [{"role": "user", "content": "hi"}]},
-    "/v1/completions": {"prompt": "user:hi;"},
+CHAT, COMPLETIONS, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"
+HI = {"messages": [{"role": "user", "content": "hi"}]}
+BODIES: dict[str, dict[str, Any]] = {
+    CHAT: HI,
+    COMPLETIONS: {"prompt": "user:hi;"},
+    RESPONSES: {"input": "hi", "store": False},
+    MESSAGES: {"max_tokens": 20, **HI},
 }
-MESSAGES = {"max_tokens": 20, "messages": [{"role": "user", "content": "hi"}]}
-NAMED = {"/v1/responses": {"input": "hi", "store": False}, "/v1/messages": MESSAGES}
-"""Endpoints whose events have names."""
+PATHS = (CHAT, COMPLETIONS)
+"""Endpoints whose events have no names."""
 PROMPT = 8
-"""The number of prompt tokens in both tests."""
+"""The number of prompt tokens of each body."""
+each_path = pytest.mark.parametrize("path", PATHS)
+every_path = pytest.mark.parametrize("path", BODIES)
 
 
 def later(script: Script) -> Any:
@@ -37,6 +41,19 @@ def later(script: Script) -> Any:
     return made
 
 
+async def streamed(app: App, path: str, **fields: Any) -> list[Any]:
+    """Returns the events of a stream without the last [DONE], and checks that there is no Warning header."""
+    response = await post(app, path, {**BODIES[path], "stream": True, **fields})
+    assert not [header for header in response.headers if header[0] == "Warning"]
+    blocks = b"".join([part async for part in parts(response)]).removesuffix(b"data: [DONE]\n\n").split(b"\n\n")[:-1]
+    return [orjson.loads(block.partition(b"data: ")[2]) for block in blocks]
+
+
+def timings_of(event: dict[str, Any]) -> Any:
+    """Returns the timings of an event or of the response in it, None if it has none."""
+    return event.get("response", event).get("timings")
+
+
 def check(timings: dict[str, Any], predicted: int) -> None:
     assert (timings["cache_n"], timings["prompt_n"], timings["predicted_n"]) == (2, PROMPT - 2, predicted)
     assert (timings["prompt_ms"], timings["prompt_per_second"]) == (10.0, 600.0)
@@ -46,143 +63,104 @@ def check(timings: dict[str, Any], predicted: int) -> None:
         assert timings["predicted_per_second"] == pytest.approx(expected, rel=0.5)
 
 
-@pytest.mark.parametrize("path", PATHS | NAMED)
+@every_path
 @pytest.mark.parametrize("field", ["timings", "timings_per_token"])
 async def test_timings_of_a_whole_response(make_app: MakeApp, path: str, field: str) -> None:
     app, _ = await make_app(later(say("abc", "de")))
-    asked = (PATHS | NAMED)[path]
-    body = await whole(await post(app, path, {**asked, field: True}))
+    body = await whole(await post(app, path, {**BODIES[path], field: True}))
     check(body["timings"], 6)
-    assert path in NAMED or body["usage"]["prompt_tokens_details"] == {"cached_tokens": 2}
-    assert "timings" not in await whole(await post(app, path, asked))
+    assert path not in PATHS or body["usage"]["prompt_tokens_details"] == {"cached_tokens": 2}
+    assert "timings" not in await whole(await post(app, path, BODIES[path]))
 
 
-@pytest.mark.parametrize("path", PATHS)
+@each_path
 async def test_timings_tell_of_draft_tokens_where_there_were_some(make_app: MakeApp, path: str) -> None:
-    app, _ = await make_app(later([Drafted(0, [5], [1]), Drafted(0, [4], [3]), *say("abc", "de")]))
-    timings = (await whole(await post(app, path, {**PATHS[path], "timings": True})))["timings"]
-    assert (timings["draft_n"], timings["draft_n_accepted"]) == (9, 4)
+    for drafted, expected in (([Drafted(0, [5], [1]), Drafted(0, [4], [3])], (9, 4)), ([], (None, None))):
+        app, _ = await make_app(later([*drafted, *say("abc", "de")]))
+        timings = (await whole(await post(app, path, {**BODIES[path], "timings": True})))["timings"]
+        assert (timings.get("draft_n"), timings.get("draft_n_accepted")) == expected
+
+
+@every_path
+async def test_timings_at_the_end_of_a_stream(make_app: MakeApp, path: str) -> None:
     app, _ = await make_app(later(say("abc", "de")))
-    assert "draft_n" not in (await whole(await post(app, path, {**PATHS[path], "timings": True})))["timings"]
+    for usage in (False, True) if path in PATHS else (False,):
+        options = {"stream_options": {"include_usage": usage}} if path in PATHS else {}
+        found = await streamed(app, path, timings=True, **options)
+        timed = [event for event in found if timings_of(event)]
+        check(timings_of(timed[-1]), 6)
+        if path in PATHS:
+            assert timed == found[-2 if usage else -1 :]
+        else:
+            assert [event["type"] for event in timed] == [
+                {RESPONSES: "response.completed", MESSAGES: "message_delta"}[path]
+            ]
 
 
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("usage", [False, True])
-async def test_timings_at_the_end_of_a_stream(make_app: MakeApp, path: str, usage: bool) -> None:
+@every_path
+async def test_timings_in_every_chunk_of_text(make_app: MakeApp, path: str) -> None:
     app, _ = await make_app(later(say("abc", "de")))
-    options = {"stream": True, "stream_options": {"include_usage": usage}}
-    found = (await events(await post(app, path, {**PATHS[path], **options, "timings": True})))[:-1]
-    timed = [event for event in found if "timings" in event]
-    check(timed[-1]["timings"], 6)
-    assert timed == found[-2:] if usage else timed == found[-1:]
-
-
-@pytest.mark.parametrize("path", PATHS)
-async def test_timings_in_every_chunk(make_app: MakeApp, path: str) -> None:
-    app, _ = await make_app(later(say("abc", "de")))
-    body = {**PATHS[path], "stream": True, "timings_per_token": True}
-    found = (await events(await post(app, path, body)))[:-1]
-    counts = [event["timings"]["predicted_n"] for event in found]
+    found = await streamed(app, path, timings_per_token=True)
+    counts = [event["timings"]["predicted_n"] for event in found if path in PATHS or "timings" in event]
     assert counts == sorted(counts)
-    assert (len(counts) >= 2, counts[0] > 0, counts[-1]) == (True, True, 6)
+    assert {3, 6} <= {*counts}
 
 
 async def test_timings_of_several_prompts_are_of_all(make_app: MakeApp) -> None:
     app, _ = await make_app(later(say("abc")))
-    body = await whole(await post(app, "/v1/completions", {"prompt": ["12345678", "12345678"], "timings": True}))
-    timings = body["timings"]
+    timings = (await whole(await post(app, COMPLETIONS, {"prompt": ["12345678"] * 2, "timings": True})))["timings"]
     assert (timings["prompt_n"], timings["prompt_ms"], timings["predicted_n"]) == (2 * (PROMPT - 2), 10.0, 8)
 
 
 async def test_a_prompt_without_a_report_has_no_rate(make_app: MakeApp) -> None:
     app, _ = await make_app(say("abc"))
-    timings = (await whole(await post(app, "/v1/completions", {"prompt": "12345678", "timings": True})))["timings"]
+    timings = (await whole(await post(app, COMPLETIONS, {"prompt": "12345678", "timings": True})))["timings"]
     assert (timings["cache_n"], timings["prompt_n"], timings["prompt_ms"]) == (0, PROMPT, 0.0)
     assert timings["prompt_per_second"] == 0.0
 
 
-@pytest.mark.parametrize("path", PATHS)
+@every_path
 async def test_progress_of_the_prompt_in_a_stream(make_app: MakeApp, path: str) -> None:
     app, engine = await make_app(later(say("abc", "de")), capable=True)
-    response = await post(app, path, {**PATHS[path], "stream": True, "return_progress": True})
-    assert not [header for header in response.headers if header[0] == "Warning"]
-    found = (await events(response))[:-1]
+    found = await streamed(app, path, return_progress=True)
     assert engine.submitted[0][1].report_progress
-    assert [event.get("prompt_progress") for event in found[:3]] == [
+    shown = [event for event in found if "prompt_progress" in event]
+    assert [event["prompt_progress"] for event in shown] == [
         {"total": PROMPT, "cache": 2, "processed": PROMPT // 2, "time_ms": 5},
         {"total": PROMPT, "cache": 2, "processed": PROMPT, "time_ms": 10},
-        None,
     ]
-    if "chat" in path:
-        assert [event["choices"][0]["delta"] for event in found[:3]] == [
-            {"role": "assistant", "content": None},
-            {"role": "assistant", "content": None},
-            {"content": "abc"},
-        ]
+    if path == CHAT:
+        assert [event["choices"][0]["delta"] for event in shown] == [{"role": "assistant", "content": None}] * 2
+    elif path == COMPLETIONS:
+        assert [event["choices"][0]["text"] for event in shown] == [""] * 2
     else:
-        assert [event["choices"][0]["text"] for event in found[:3]] == ["", "", ""]
-    assert all(set(event) >= {"id", "object", "created", "model"} for event in found)
+        assert [event["type"] for event in shown] == ["ping" if path == MESSAGES else "response.in_progress"] * 2
+        assert not any("prompt_progress" in event for event in await streamed(app, path))
+    if path in PATHS:
+        assert found[: len(shown)] == shown
+        assert all(set(event) >= {"id", "object", "created", "model"} for event in found)
 
 
 async def test_progress_that_came_with_the_first_token_is_sent_before_it(make_app: MakeApp) -> None:
     app, _ = await make_app([Progress(0, PROMPT, 0, 1.0), *say("abc")], capable=True)
-    body = {**PATHS["/v1/chat/completions"], "stream": True, "return_progress": True}
-    found = (await events(await post(app, "/v1/chat/completions", body)))[:-1]
+    found = await streamed(app, CHAT, return_progress=True)
     assert [event.get("prompt_progress", {}).get("processed") for event in found] == [PROMPT, None, None]
 
 
-@pytest.mark.parametrize("path", PATHS)
+@each_path
 async def test_an_engine_that_does_not_know_the_progress_is_said_to(make_app: MakeApp, path: str) -> None:
     app, engine = await make_app(later(say("abc")))
-    response = await post(app, path, {**PATHS[path], "stream": True, "return_progress": True})
+    response = await post(app, path, {**BODIES[path], "stream": True, "return_progress": True})
     [warning] = [value for name, value in response.headers if name == "Warning"]
     assert "return_progress is not supported and was ignored" in warning
     assert not any("prompt_progress" in event for event in await events(response) if event != "[DONE]")
     assert not engine.submitted[0][1].report_progress
 
 
-async def named(app: App, path: str, **fields: Any) -> list[tuple[str, Any]]:
-    """Returns the events of a stream with their names, without the final [DONE] of responses."""
-    response = await post(app, path, {**NAMED[path], "stream": True, **fields})
-    assert not [header for header in response.headers if header[0] == "Warning"]
-    if path == "/v1/messages":
-        return await named_events(response)
-    blocks = b"".join([part async for part in parts(response)]).split(b"\n\n")[:-2]
-    return [(data["type"], data) for data in (orjson.loads(block.partition(b"data: ")[2]) for block in blocks)]
-
-
-@pytest.mark.parametrize("path", NAMED)
-async def test_timings_at_the_end_of_a_stream_of_named_events(make_app: MakeApp, path: str) -> None:
-    app, _ = await make_app(later(say("abc", "de")))
-    [(name, data)] = [event for event in await named(app, path, timings=True) if "timings" in repr(event[1])]
-    assert name == {"/v1/responses": "response.completed", "/v1/messages": "message_delta"}[path]
-    check(data.get("response", data)["timings"], 6)
-
-
-@pytest.mark.parametrize("path", NAMED)
-async def test_timings_in_the_named_events_of_text(make_app: MakeApp, path: str) -> None:
-    app, _ = await make_app(later(say("abc", "de")))
-    found = await named(app, path, timings_per_token=True)
-    counts = [data["timings"]["predicted_n"] for _, data in found if "timings" in data]
-    assert counts == sorted(counts)
-    assert {3, 6} <= {*counts}
-
-
-@pytest.mark.parametrize("path", NAMED)
-async def test_progress_of_the_prompt_in_a_stream_of_named_events(make_app: MakeApp, path: str) -> None:
-    app, _ = await make_app(later(say("abc", "de")), capable=True)
-    found = await named(app, path, return_progress=True)
-    names = [name for name, data in found if "prompt_progress" in data]
-    assert names == (["ping"] if path == "/v1/messages" else ["response.in_progress"]) * 2
-    assert [data["prompt_progress"]["processed"] for _, data in found if "prompt_progress" in data] == [4, 8]
-    without = [data for _, data in await named(app, path) if "prompt_progress" in data]
-    assert without == []
-
-
-@pytest.mark.parametrize("path", PATHS)
+@each_path
 async def test_vllms_metrics_of_a_request(make_app: MakeApp, path: str) -> None:
     app, _ = await make_app(later(say("abc", "de")), enable_per_request_metrics=True)
-    found = (await whole(await post(app, path, PATHS[path])))["metrics"]
+    found = (await whole(await post(app, path, BODIES[path])))["metrics"]
     assert found.keys() == {
         "generation_time_ms", "mean_itl_ms", "time_to_first_token_ms", "queue_time_ms", "tokens_per_second"
     }  # fmt: skip
@@ -191,16 +169,15 @@ async def test_vllms_metrics_of_a_request(make_app: MakeApp, path: str) -> None:
     assert found["queue_time_ms"] >= 0
     seconds = (10 + found["generation_time_ms"]) / 1000
     assert found["tokens_per_second"] == pytest.approx(6 / seconds, rel=0.01)
-    body = {**PATHS[path], "stream": True, "stream_options": {"include_usage": True}}
-    chunks = (await events(await post(app, path, body)))[:-1]
+    chunks = await streamed(app, path, stream_options={"include_usage": True})
     assert [chunk for chunk in chunks if "metrics" in chunk] == chunks[-1:]
     assert chunks[-1]["metrics"]["time_to_first_token_ms"] == 10.0
     app, _ = await make_app(say("abc", sequences=2), enable_per_request_metrics=True)
-    assert "metrics" not in await whole(await post(app, path, {**PATHS[path], "n": 2}))
+    assert "metrics" not in await whole(await post(app, path, {**BODIES[path], "n": 2}))
 
 
 async def test_metrics_have_no_times_that_the_engine_does_not_report(make_app: MakeApp) -> None:
     app, _ = await make_app(say("a"), enable_per_request_metrics=True)
-    body = await whole(await post(app, "/v1/completions", {"prompt": "a"}))
+    body = await whole(await post(app, COMPLETIONS, {"prompt": "a"}))
     assert body["metrics"].keys() == {"generation_time_ms", "mean_itl_ms"}
-    assert "metrics" not in await whole(await post(app, "/v1/completions", {"prompt": ["a", "b"]}))
+    assert "metrics" not in await whole(await post(app, COMPLETIONS, {"prompt": ["a", "b"]}))
