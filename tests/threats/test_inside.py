@@ -17,7 +17,7 @@ import pytest
 
 import lean_ovms
 from lean_ovms.features.model_families.registry import registry
-from lean_ovms.types import Event
+from lean_ovms.types import Event, ToolCallDelta, ToolCallStart
 from tests.threats.target import Target
 
 PACKAGE = Path(lean_ovms.__file__).parent
