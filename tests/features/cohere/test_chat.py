@@ -97,10 +97,7 @@ async def test_what_is_said_in_coheres_words(make_app: MakeApp) -> None:
 
 @pytest.mark.parametrize(
     ("fields", "script", "reason"),
-    [
-        ({}, say("x", reason="length"), "MAX_TOKENS"),
-        ({"stop_sequences": ["b"]}, say("ab", "c"), "STOP_SEQUENCE"),
-    ],
+    [({}, say("x", reason="length"), "MAX_TOKENS"), ({"stop_sequences": ["b"]}, say("ab", "c"), "STOP_SEQUENCE")],
 )
 async def test_why_a_message_ends(make_app: MakeApp, fields: Any, script: Any, reason: str) -> None:
     app, _ = await make_app(script)

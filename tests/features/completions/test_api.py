@@ -54,8 +54,7 @@ async def test_the_default_of_max_tokens_is_openais_and_under_v3_the_end_of_the_
 
 
 @pytest.mark.parametrize(
-    ("prompt", "sent"),
-    [("ab", ["ab"]), (["ab", "c"], ["ab", "c"]), ([1, 2], [[1, 2]]), ([[1], [2, 3]], [[1], [2, 3]])],
+    ("prompt", "sent"), [("ab", ["ab"]), (["ab", "c"], ["ab", "c"]), ([1, 2], [[1, 2]]), ([[1], [2, 3]], [[1], [2, 3]])]
 )
 async def test_every_form_of_prompt(make_app: MakeApp, prompt: Any, sent: list[Any]) -> None:
     app, engine = await make_app(lambda prompt, s: say(str(prompt), "!", sequences=s.n))

@@ -97,10 +97,7 @@ WHAT_IS_WRONG_IS_NAMED: list[tuple[Any, ...]] = [
     ({"questions": [CHOICE | {"choices": [CHOICES[1]] * 2}]}, "questions[0].choices"),
     ({"questions": [CHOICE | {"choices": [{"value": str(n)} for n in range(27)]}]}, "questions[0].choices"),
     ({"questions": [SCORE | {"levels": [{"label": True}, {"label": "x"}]}]}, "questions[0].levels[0].label"),
-    (
-        {"questions": [SCORE | {"levels": [{"label": "x", "description": 1}] * 2}]},
-        "questions[0].levels[0].description",
-    ),
+    ({"questions": [SCORE | {"levels": [{"label": "x", "description": 1}] * 2}]}, "questions[0].levels[0].description"),
 ]
 
 

@@ -102,10 +102,7 @@ def test_stop_ends_it(make):
     assert checker.stop() is None
 
 
-SLOW = {
-    "ambiguous": 'root ::= e\ne ::= e e e | [a-z] | ""',
-    "rules": "root ::= (a){100}\na ::= (b){100}\nb ::= [a-z]?",
-}
+SLOW = {"ambiguous": 'root ::= e\ne ::= e e e | [a-z] | ""', "rules": "root ::= (a){100}\na ::= (b){100}\nb ::= [a-z]?"}
 FAST = {
     "date": {"type": "string", "format": "date-time"},
     "e-mail": {"type": "string", "format": "email"},

@@ -10,11 +10,7 @@ import pytest
 
 from lean_ovms.features.structured_output.child.genai.sentencepiece import has_byte_fallback, rewritten
 
-SCHEMA = {
-    "type": "object",
-    "properties": {"a b": {"enum": ["x y", 1], "description": "x y"}},
-    "required": ["a b"],
-}
+SCHEMA = {"type": "object", "properties": {"a b": {"enum": ["x y", 1], "description": "x y"}}, "required": ["a b"]}
 
 
 @pytest.mark.parametrize(
