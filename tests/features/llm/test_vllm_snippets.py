@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from lean_ovms import LLM, AsyncLLM, BeamSearchParams, EngineArgs, LoRARequest, SamplingParams, StructuredOutputsParams
+from lean_ovms import BeamSearchParams, EngineArgs, LoRARequest, SamplingParams, StructuredOutputsParams
 from lean_ovms.cli.keywords import of_keywords
 from lean_ovms.config import DEMO_MODEL
-from lean_ovms.errors import StartError
 from lean_ovms.features.llm.options import in_python
 from lean_ovms.features.pooling.model import DEMO as DEMO_EMBED
 from tests.fakes import EOS, Script, encode, say
@@ -175,19 +174,3 @@ def test_a_misspelt_argument_gets_the_nearest_one(make_llm: MakeLLM, method: str
 )  # fmt: skip
 def test_options_are_keywords_in_a_programs_errors(message: str, expected: str) -> None:
     assert in_python(message) == expected
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"model": "org.gguf"}, "there is no file org.gguf"),
-        ({"max_num_seqs": 0}, "max_num_seqs must be at least 1"),
-        ({"max_num_seq": 1}, "did you mean max_num_seqs?"),
-    ],
-)
-@pytest.mark.parametrize("kind", [LLM, AsyncLLM])
-def test_errors_name_no_flags(kind: Any, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(StartError) as raised:
-        kind(**options)
-    assert message in str(raised.value)
-    assert "--" not in str(raised.value)

@@ -180,22 +180,14 @@ async def test_locks_of_servers_that_were_killed_are_cleared_away(tmp_path: Path
 # --- a database that goes away ---
 
 
-@pytest.fixture(scope="module")
-def stoppable() -> Iterator[databases.Server]:
-    with databases.running() as server:
-        if server is None:
-            pytest.skip("no PostgreSQL server")
-        yield server
-
-
 @pytest.fixture
-def own_postgres(stoppable: databases.Server) -> Iterator[databases.Server]:
-    """A PostgreSQL server that tests may stop; it runs when the test begins."""
-    if not stoppable.running:
-        stoppable.start()
-    yield stoppable
-    if stoppable.running:
-        stoppable.signal(signal.SIGCONT)
+def own_postgres(postgres: databases.Server) -> Iterator[databases.Server]:
+    """The PostgreSQL server, which the test may stop; it runs again afterwards."""
+    yield postgres
+    if postgres.running:
+        postgres.signal(signal.SIGCONT)
+    else:
+        postgres.start()
 
 
 @pytest.mark.slow
