@@ -63,7 +63,12 @@ async def test_responses_one_after_the_other(make_app: MakeApp, path: str) -> No
         final = check(await create(websocket))
         assert final["output"][0]["content"][0]["text"] == "Hello"
         assert check(await create(websocket, input="more", previous_response_id=final["id"]))["store"]
-    assert [prompt for prompt, _ in engine.submitted] == ["user:hi;", "user:hi;assistant:Hello;user:more;"]
+        assert [prompt for prompt, _ in engine.submitted] == ["user:hi;", "user:hi;assistant:Hello;user:more;"]
+        events = await create(websocket, stream_id="a")  # a lane is named in every event
+        assert {event["stream_id"] for event in events} == {"a"}
+        [error] = await create(websocket, stream_id="b", temperature=9)
+        assert (error["stream_id"], error["error"]["param"]) == ("b", "temperature")
+        assert "stream_id" not in (await create(websocket))[-1]
     assert (await get(app, f"{PATH}/{final['id']}")).status == 200
 
 
@@ -95,16 +100,6 @@ async def test_a_prompt_is_prepared_without_an_answer(make_app: MakeApp) -> None
         assert engine.submitted[1][0] == "user:long;user:go;"
         [error] = await create(websocket, generate=False, input="")
         assert error["error"]["param"] == "input"
-
-
-async def test_a_lane_is_named_in_every_event(make_app: MakeApp) -> None:
-    app, _ = await make_app(say("Hello"))
-    async with opened(app) as websocket:
-        events = await create(websocket, stream_id="a")
-        assert {event["stream_id"] for event in events} == {"a"}
-        [error] = await create(websocket, stream_id="b", temperature=9)
-        assert (error["stream_id"], error["error"]["param"]) == ("b", "temperature")
-        assert "stream_id" not in (await create(websocket))[-1]
 
 
 WRONG: list[tuple[str | bytes, str]] = [

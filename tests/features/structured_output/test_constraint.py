@@ -167,12 +167,6 @@ def test_one_call_is_written_as_the_family_writes_it(family: str) -> None:
     assert answer(family) == CALLS[family]
 
 
-@pytest.mark.parametrize(("schema", "is_text"), [({"type": "integer"}, False), ({"const": "a"}, True), ({}, True)])
-def test_a_value_says_whether_it_is_text(schema: Json, is_text: bool) -> None:
-    text = answer("deepseek_v32", tool("f", {"type": "object", "properties": {"n": schema}}))
-    assert ('name="n" string="true">' in text, 'name="n" string="false">' in text) == (is_text, not is_text)
-
-
 VALUES: list[tuple[Json, str]] = [
     ({"type": "string"}, "…</v>"),
     ({"type": "string", "maxLength": 5}, "[^<]{0,5}</v>"),
@@ -217,19 +211,22 @@ def test_tags_are_spelled_as_the_prompt_spells_them(family: str) -> None:
     assert (form.start, form.end, form.opened("<think:6124>")) == ("<think:6124>", "</think:6124>", True)
 
 
-@pytest.mark.parametrize(
-    ("schema", "kind"),
-    [
-        ({"type": "integer"}, "number"),
-        ({"type": ["null", "boolean"]}, "boolean"),
-        ({"type": ["string", "null"]}, "string"),
-        ({"type": "array"}, "array"),
-        ({"enum": ["a"]}, "string"),
-        ({"properties": {}}, "object"),
-    ],
-)
-def test_a_value_says_its_type(schema: Json, kind: str) -> None:
-    assert f'key="n" type="{kind}"<|sep|>' in answer("kimi_k3", tool("f", {"properties": {"n": schema}}))
+TYPES: list[tuple[Json, str]] = [
+    ({"type": "integer"}, "number"),
+    ({"type": ["null", "boolean"]}, "boolean"),
+    ({"type": ["string", "null"]}, "string"),
+    ({"type": "array"}, "array"),
+    ({"enum": ["a"]}, "string"),
+    ({"properties": {}}, "object"),
+]
+
+
+def test_a_value_says_its_type() -> None:
+    for schema, kind in TYPES:
+        assert f'key="n" type="{kind}"<|sep|>' in answer("kimi_k3", tool("f", {"properties": {"n": schema}}))
+    for schema, is_text in (({"type": "integer"}, False), ({"const": "a"}, True), ({}, True)):
+        text = answer("deepseek_v32", tool("f", {"type": "object", "properties": {"n": schema}}))
+        assert ('name="n" string="true">' in text, 'name="n" string="false">' in text) == (is_text, not is_text)
 
 
 RED: Json = {"type": "json_schema", "json_schema": {"enum": ["red"]}}

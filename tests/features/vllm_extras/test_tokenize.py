@@ -6,8 +6,6 @@ import itertools
 import threading
 from typing import Any
 
-import pytest
-
 from lean_ovms.config import Config
 from lean_ovms.features.vllm_extras.api.tokenize import SOURCES
 from lean_ovms.models.text_model import TextModel
@@ -33,11 +31,6 @@ async def test_a_client_can_write_prompts_itself(make_app: MakeApp) -> None:
     assert (info["tokenizer_class"], info["add_bos_token"], info["model_max_length"]) == ("A", True, 1000)
 
 
-async def ask(make_app: MakeApp, path: str = PATH, **fields: Any) -> Any:
-    app, _ = await make_app()
-    return await whole(await post(app, path, {"model": "m", **fields}))
-
-
 async def test_the_only_model_need_not_be_named(make_app: MakeApp) -> None:
     app, _ = await make_app()
     bodies = [{"prompt": "a"}, {"messages": [{"role": "user", "content": "a"}]}, {"text": "a"}]
@@ -51,64 +44,69 @@ async def test_the_only_model_need_not_be_named(make_app: MakeApp) -> None:
         assert (error["message"], error["param"]) == ("model field is missing in JSON body", "model")
 
 
-async def test_one_text_is_a_flat_list_also_in_an_array(make_app: MakeApp) -> None:
-    expected = {"tokens": [EOS, 97, 98]}
-    assert await ask(make_app, text="ab") == expected
-    assert await ask(make_app, text=["ab"]) == expected
-    assert await ask(make_app, text=["a", "b"], add_special_tokens=False) == {"tokens": [[97], [98]]}
+PLAIN = {"add_special_tokens": False}
+PAD: dict[str, Any] = {"text": "a", "max_length": 3, "pad_to_max_length": True, **PLAIN}
+OF_X = {"count": 7, "max_model_len": 1000, "tokens": [*b"user:x;"], "token_strs": None}
+PIECES = [{"id": 97, "piece": "a"}, {"id": 0xC3, "piece": [0xC3]}, {"id": 0xA9, "piece": [0xA9]}]
+ANSWERS: list[tuple[str, dict[str, Any], Any]] = [
+    (PATH, {"text": "ab"}, {"tokens": [EOS, 97, 98]}),
+    (PATH, {"text": ["ab"]}, {"tokens": [EOS, 97, 98]}),
+    (PATH, {"text": ["a", "b"], **PLAIN}, {"tokens": [[97], [98]]}),
+    (PATH, {"text": "abc", "max_length": 2, **PLAIN}, {"tokens": [97, 98]}),
+    (PATH, PAD, {"tokens": [97, 0, 0]}),
+    (PATH, {**PAD, "padding_side": "left"}, {"tokens": [0, 0, 97]}),
+    ("/tokenize", {"prompt": "ab", "return_token_strs": True},
+     {"count": 3, "max_model_len": 1000, "tokens": [EOS, 97, 98], "token_strs": ["<eos>", "a", "b"]}),
+    ("/v1/tokenize", {"messages": [{"role": "user", "content": "x"}]}, OF_X),
+    ("/detokenize", {"tokens": [97, 98]}, {"prompt": "ab", "content": "ab"}),
+    ("/v1/detokenize", {"tokens": []}, {"prompt": "", "content": ""}),
+    ("/v1/detokenize", {"tokens": [97, EOS]}, {"prompt": "a<eos>", "content": "a<eos>"}),
+    ("/tokenize", {"content": "ab"}, {"tokens": [97, 98]}),  # llama.cpp's body
+    ("/tokenize", {"content": "ab", "add_special": True}, {"tokens": [EOS, 97, 98]}),
+    ("/tokenize", {"content": ["a", 7, "b"], "add_special": True}, {"tokens": [EOS, 97, 7, 98]}),
+    ("/tokenize", {"content": [7, "b"], "add_special": True}, {"tokens": [7, 98]}),
+    ("/tokenize", {"content": ""}, {"tokens": []}),
+    ("/tokenize", {"content": "aé", "with_pieces": True}, {"tokens": PIECES}),
+]  # fmt: skip
 
 
-async def test_length_and_padding(make_app: MakeApp) -> None:
-    plain = {"add_special_tokens": False}
-    assert await ask(make_app, text="abc", max_length=2, **plain) == {"tokens": [97, 98]}
-    assert await ask(make_app, text="a", max_length=3, pad_to_max_length=True, **plain) == {"tokens": [97, 0, 0]}
-    assert await ask(
-        make_app, text="a", max_length=3, pad_to_max_length=True, padding_side="left", **plain
-    ) == {"tokens": [0, 0, 97]}  # fmt: skip
+async def test_each_body_has_the_answer_of_its_server(make_app: MakeApp) -> None:
+    app, _ = await make_app()
+    for path, fields, answer in ANSWERS:
+        assert await whole(await post(app, path, {"model": "m", **fields})) == answer
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({}, "text field is required"),
-        ({"text": []}, "text array should not be empty"),
-        ({"text": 5}, "text should be string, array of strings or array of integers"),
-        ({"text": [1, 2]}, "Input should be string or array of strings"),
-        ({"text": ["a", 1]}, "text must be homogeneous"),
-        ({"text": ["a", None]}, "every element in text array should be either string or int"),
-        ({"text": "a", "max_length": 0}, "max_length should be greater than 0"),
-        ({"text": "a", "max_length": "5"}, "max_length should be unsigned integer"),
-        ({"text": "a", "pad_to_max_length": 1}, "pad_to_max_length should be boolean"),
-        ({"text": "a", "add_special_tokens": 1}, "add_special_tokens should be boolean"),
-        ({"text": "a", "padding_side": "up"}, "padding_side should be either left or right"),
-        ({"text": "a", "padding_side": 1}, "padding_side should be string, either left or right"),
-    ],
-)
-async def test_messages_are_those_of_the_contract(make_app: MakeApp, fields: dict[str, Any], message: str) -> None:
-    assert (await ask(make_app, **fields))["error"]["message"] == message
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({}, "text field is required"),
+    ({"text": []}, "text array should not be empty"),
+    ({"text": 5}, "text should be string, array of strings or array of integers"),
+    ({"text": [1, 2]}, "Input should be string or array of strings"),
+    ({"text": ["a", 1]}, "text must be homogeneous"),
+    ({"text": ["a", None]}, "every element in text array should be either string or int"),
+    ({"text": "a", "max_length": 0}, "max_length should be greater than 0"),
+    ({"text": "a", "max_length": "5"}, "max_length should be unsigned integer"),
+    ({"text": "a", "pad_to_max_length": 1}, "pad_to_max_length should be boolean"),
+    ({"text": "a", "add_special_tokens": 1}, "add_special_tokens should be boolean"),
+    ({"text": "a", "padding_side": "up"}, "padding_side should be either left or right"),
+    ({"text": "a", "padding_side": 1}, "padding_side should be string, either left or right"),
+]
 
 
-async def test_only_one_thing_is_tokenized(make_app: MakeApp) -> None:
+async def test_messages_are_those_of_the_contract(make_app: MakeApp) -> None:
+    app, _ = await make_app()
+
+    async def error(path: str, **fields: Any) -> Any:
+        return (await whole(await post(app, path, {"model": "m", **fields})))["error"]
+
+    for fields, message in REFUSED:
+        assert (await error(PATH, **fields))["message"] == message
     values: dict[str, Any] = dict.fromkeys(SOURCES, "a") | {"messages": [{"role": "user", "content": "x"}]}
     for one, two in itertools.combinations(SOURCES, 2):
-        error = (await ask(make_app, "/tokenize", **{name: values[name] for name in (one, two)}))["error"]
-        assert (error["message"], error["param"]) == (f"{one} and {two} cannot be used together", two)
-
-
-async def test_vllms_body_with_a_prompt_and_with_messages(make_app: MakeApp) -> None:
-    body = await ask(make_app, "/tokenize", prompt="ab", return_token_strs=True)
-    assert body == {"count": 3, "max_model_len": 1000, "tokens": [EOS, 97, 98], "token_strs": ["<eos>", "a", "b"]}
-    body = await ask(make_app, "/v1/tokenize", messages=[{"role": "user", "content": "x"}])
-    assert bytes(body["tokens"]) == b"user:x;"
-    assert body["token_strs"] is None
-
-
-async def test_detokenize_is_the_way_back(make_app: MakeApp) -> None:
-    assert await ask(make_app, "/detokenize", tokens=[97, 98]) == {"prompt": "ab", "content": "ab"}
-    assert await ask(make_app, "/v1/detokenize", tokens=[]) == {"prompt": "", "content": ""}
-    assert await ask(make_app, "/v1/detokenize", tokens=[97, EOS]) == {"prompt": "a<eos>", "content": "a<eos>"}
-    error = (await ask(make_app, "/v3/detokenize", tokens=[97, "b"]))["error"]
-    assert error["param"] == "tokens"
+        found = await error("/tokenize", **{name: values[name] for name in (one, two)})
+        assert (found["message"], found["param"]) == (f"{one} and {two} cannot be used together", two)
+    for content in (5, [1, {}], {"a": "b"}, [-1], False, 0, {}):
+        assert (await error("/tokenize", content=content))["param"] == "content"
+    assert (await error("/v3/detokenize", tokens=[97, "b"]))["param"] == "tokens"
 
 
 async def test_long_answers_are_written_beside_the_event_loop(make_app: MakeApp, monkeypatch: Any) -> None:
@@ -132,25 +130,3 @@ async def test_long_answers_are_written_beside_the_event_loop(make_app: MakeApp,
     assert [asked["tokens"][0], asked["tokens"][1][-1:]] == [long["tokens"], [97]]
     answer = await whole(await post(app, "/detokenize", {"model": "m", "tokens": long["tokens"][1:]}))
     assert answer == {"prompt": text, "content": text}
-
-
-@pytest.mark.parametrize(
-    ("fields", "tokens"),
-    [
-        ({"content": "ab"}, [97, 98]),
-        ({"content": "ab", "add_special": True}, [EOS, 97, 98]),
-        ({"content": ["a", 7, "b"], "add_special": True}, [EOS, 97, 7, 98]),
-        ({"content": [7, "b"], "add_special": True}, [7, 98]),
-        ({"content": ""}, []),
-        ({"content": "aé", "with_pieces": True}, [(97, "a"), (0xC3, [0xC3]), (0xA9, [0xA9])]),
-    ],
-)
-async def test_llama_cpps_body(make_app: MakeApp, fields: Any, tokens: Any) -> None:
-    if fields.get("with_pieces"):
-        tokens = [{"id": token, "piece": piece} for token, piece in tokens]
-    assert await ask(make_app, "/tokenize", **fields) == {"tokens": tokens}
-
-
-async def test_llama_cpps_body_is_checked(make_app: MakeApp) -> None:
-    for content in (5, [1, {}], {"a": "b"}, [-1], False, 0, {}):
-        assert (await ask(make_app, "/tokenize", content=content))["error"]["param"] == "content"
