@@ -160,9 +160,9 @@ def pytest_runtest_setup() -> None:
 
     Each instance of its CPU plugin sets a stack, and remembers the previous one. When it is deleted, it unmaps its own,
     and restores the previous one if its own is still set. So if two are deleted in the order of their creation, the
-    second restores the unmapped stack of the first (tests/test_signal_stack.py; strace shows the calls). A signal that
-    Python handles, such as the alarm of a test's timeout, then ends the run with SIGSEGV. The engine child is not
-    affected, because it ignores the signals that a terminal or a supervisor sends.
+    second restores the unmapped stack of the first (strace shows the calls). A signal that Python handles, such as the
+    alarm of a test's timeout, then ends the run with SIGSEGV. The engine child is not affected, because it ignores the
+    signals that a terminal or a supervisor sends.
     """
     if "openvino" in sys.modules or "openvino_genai" in sys.modules:
         drop_signal_stack()

@@ -49,7 +49,7 @@ def kept(folder: Path) -> list[Path]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("llama", "Q4_0"), ("gemma3_text", "F16"), ("qwen3_5_text", "F16"), ("gpt_oss", "F16"), ("gemma2", "F16")],
+    [("llama", "Q4_0"), ("qwen3_5_text", "F16"), ("gpt_oss", "F16"), ("gemma2", "F16")],
 )
 def test_tokens_and_log_probabilities_are_the_same_from_the_first_start_on(name, kind, tmp_path, caplog):
     file = zoo_gguf.write(tmp_path / "x.gguf", name, kind)
@@ -95,9 +95,7 @@ DAMAGES = {
     "a bit of the operations": lambda one: flip(one / GRAPH, 5000),
     "a bit of what is known": lambda one: flip(one / ABOUT, 60),
     "constants that end early": lambda one: os.truncate(one / WEIGHTS, 1000),
-    "no constants": lambda one: os.truncate(one / WEIGHTS, 0),
     "no operations": lambda one: (one / GRAPH).unlink(),
-    "nothing known": lambda one: os.truncate(one / ABOUT, 0),
 }
 
 

@@ -95,13 +95,10 @@ def test_a_head_of_another_form_is_refused():
         compress(network(ops.constant(matrix[:, :31])), 4)
 
 
-def test_a_model_with_a_small_head_answers(file):
-    options = {"pipeline_type": "PAGED", "model_path": str(file.parent if file.suffix == ".xml" else file)}
-    prompt, found = [], []
-    for precision in ("", "int8"):
-        pipe = load(60, compiled_twice=False, head_precision=precision, **options)
-        prompt = prompt or pipe.encode(chat("What is the capital of France?"), False)
-        found.append(Rig(pipeline=pipe).ask(prompt, max_tokens=8).tokens[0])
+def test_a_model_with_a_small_head_answers():
+    pipes = [load(60, compiled_twice=False, pipeline_type="PAGED", head_precision=one) for one in ("", "int8")]
+    prompt = pipes[0].encode(chat("What is the capital of France?"), False)
+    found = [Rig(pipeline=pipe).ask(prompt, max_tokens=8).tokens[0] for pipe in pipes]
     assert found[0] == found[1]
 
 
