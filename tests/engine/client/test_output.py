@@ -35,6 +35,11 @@ Check 'false' failed
 
 Device not found
 """
+FATAL = """Fatal Python error: Segmentation fault
+
+Thread 0x1 (most recent call first):
+  File "a.py", line 3 in serve
+"""
 
 
 def group(text: str | bytes) -> list[tuple[int, str]]:
@@ -60,6 +65,7 @@ def group(text: str | bytes) -> list[tuple[int, str]]:
         ("without an end", logging.INFO, "without an end"),
         ("loading 10 %\rloading 20 %\r\n", logging.INFO, "loading 20 %"),
         ("terminate called\n  what():  x\nAborted\n", logging.ERROR, "terminate called\n      what():  x\n    Aborted"),
+        (FATAL, logging.ERROR, FATAL.strip().replace("\n\n", "\n").replace("\n", "\n    ")),
         (b"\xff\x1b[2J2026-01-01 INFO forged\n", logging.INFO, "�\\x1b[2J2026-01-01 INFO forged"),
     ],
 )  # fmt: skip

@@ -27,7 +27,8 @@ from lean_ovms.errors import from_wire
 from lean_ovms.types.engine import EngineStats
 from tests.engine.rig import Rig, queue_limits
 
-pytestmark = pytest.mark.usefixtures("each_backend")
+on_both = pytest.mark.usefixtures("each_backend")
+"""Runs a test on the guard of openvino_genai's pipelines too, which has its own scheduler."""
 
 
 def idle(rig):
@@ -38,6 +39,7 @@ def idle(rig):
 # --- one request
 
 
+@on_both
 def test_an_answer_streams_token_by_token_and_ends_with_stop():
     rig = Rig()
     answer = rig.ask("hello")
@@ -66,6 +68,7 @@ FREE = {"ignore_eos": True}
         ({"blocks": 2}, "ab", FREE, "ab" * 31, "length"),
     ],
 )
+@on_both
 def test_where_an_answer_begins_and_ends(script, prompt, fields, text, reason):
     answer = Rig(**script).ask(prompt, **fields)
     assert (answer.text(), answer.reasons) == (text, {0: reason})
@@ -81,6 +84,7 @@ def test_text_is_encoded_with_special_tokens_only_when_asked():
     assert Rig().ask("hi").accepted.prompt_tokens == 2
 
 
+@on_both
 def test_logprobs_come_one_per_token_when_asked_and_not_otherwise():
     answer = Rig().ask("hi", logprobs=True)
     assert len(answer.logprobs[0]) == len(answer.tokens[0])
@@ -88,6 +92,7 @@ def test_logprobs_come_one_per_token_when_asked_and_not_otherwise():
     assert Rig().ask("hi").logprobs[0] == []
 
 
+@on_both
 def test_min_tokens_puts_off_every_stop():
     answer = Rig().ask("ab", min_tokens=5, max_tokens=20)
     assert len(answer.tokens[0]) >= 5
@@ -159,10 +164,12 @@ def test_of_a_text_whose_right_side_is_cut_only_the_beginning_is_tokenized(conte
     assert bytes(answer.accepted.tokens) == b"helloxx"
 
 
+@on_both
 def test_beams_that_do_not_fit_the_cache_are_refused():
     assert Rig(blocks=8).ask([1] * 40, beams=16).refused[3] == "context_length_exceeded"
 
 
+@on_both
 def test_prompt_logprobs_of_n_sequences_come_once():
     answer = Rig().ask("hello", prompt_logprobs=True, n=2, seeds=(1, 2), temperature=0.5)
     assert len(answer.prompt_logprobs) == 5
@@ -232,6 +239,7 @@ def test_the_queue_counts_requests_and_not_sequences():
 # --- cancel
 
 
+@on_both
 def test_a_request_cancelled_in_the_batch_of_its_submit_never_reaches_the_pipeline():
     rig = Rig()
     request = rig.submit("hello")
@@ -241,6 +249,7 @@ def test_a_request_cancelled_in_the_batch_of_its_submit_never_reaches_the_pipeli
     assert idle(rig)
 
 
+@on_both
 def test_cancel_of_one_sequence_leaves_the_others():
     rig = Rig()
     request = rig.submit("hello", n=3, seeds=(0, 0, 0), temperature=0.5)
@@ -251,6 +260,7 @@ def test_cancel_of_one_sequence_leaves_the_others():
     assert idle(rig)
 
 
+@on_both
 def test_cancel_of_one_beam_result_keeps_the_search_and_of_all_ends_it():
     rig = Rig(step_tokens=16)
     request = rig.submit("hello" * 20, n=2, beams=2)
@@ -267,6 +277,7 @@ def test_cancel_of_one_beam_result_keeps_the_search_and_of_all_ends_it():
 
 
 @pytest.mark.parametrize("index", [None, 0, 7])
+@on_both
 def test_cancel_of_the_unknown_and_of_the_finished_is_ignored(index):
     rig = Rig()
     request = rig.submit("hi")
@@ -276,6 +287,7 @@ def test_cancel_of_the_unknown_and_of_the_finished_is_ignored(index):
     assert idle(rig)
 
 
+@on_both
 def test_one_frame_per_step_whatever_the_number_of_streams():
     rig = Rig()
     for _ in range(8):
@@ -340,6 +352,7 @@ def test_an_error_of_ours_while_a_request_is_taken_in_ends_that_request_only(mon
 
 
 @pytest.mark.parametrize("speculative", ["draft", "prompt_lookup"])
+@on_both
 def test_n_works_in_assisted_pipelines(speculative):
     answer = Rig(speculative=speculative).ask("hello", n=2, seeds=(1, 2), temperature=1.0)
     assert set(answer.reasons) == {0, 1}

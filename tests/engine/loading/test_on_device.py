@@ -22,7 +22,7 @@ def test_a_device_that_does_not_exist_stops_the_start(options):
 
 
 @pytest.mark.model
-@pytest.mark.parametrize("device", ["auto", "AUTO", "HETERO:CPU", "AUTO:CPU"])
+@pytest.mark.parametrize("device", ["auto", "HETERO:CPU"])
 def test_models_load_on_virtual_devices(device):
     pipeline = load_text_model(Config(target_device=device, cache_size=1))
     assert pipeline.info.block_size == 32
