@@ -30,31 +30,29 @@ def refusal(source, messages=HI, **prompt):
 # --- what a template gets ------------------------------------------------------------------------------------------
 
 
-def test_the_generation_prompt_is_asked_for_or_not():
-    assert render(PLAIN) == "[user]Hi[assistant]"
-    assert render(PLAIN, add_generation_prompt=False) == "[user]Hi"
-    assert render(PLAIN, template_kwargs={"add_generation_prompt": False}) == "[user]Hi"
+TOOLS = "{{ tools is defined }} {{ tools }} {{ documents is none }}"
+CONTINUED = {"add_generation_prompt": False, "continue_final_message": True}
 
 
-def test_special_tokens_are_given_and_missing_ones_are_empty():
-    source = "{{ bos_token }}{{ pad_token }}{{ eos_token }}."
-    assert render(source) == "."
-    tokens = {"bos_token": "<s>", "pad_token": "<p>"}
-    assert ChatTemplate(source, special_tokens=tokens).render(ChatPrompt(messages=HI)) == "<s><p>."
-
-
-def test_tools_and_documents_are_none_when_there_are_none():
-    source = "{{ tools is defined }} {{ tools }} {{ documents is none }}"
-    assert render(source) == "True None True"
-    assert render(source, tools=[{"a": 1}]) == "True [{'a': 1}] True"
-    assert render(source, template_kwargs={"documents": []}) == "True None False"
-
-
-def test_template_arguments_reach_the_template():
-    assert render(
-        "{{ enable_thinking }}{{ deep.a[0] }}", template_kwargs={"enable_thinking": False, "deep": {"a": [7]}}
-    )
-    assert render("{{ self_ }}{{ context }}", template_kwargs={"self_": 1, "context": 2}) == "12"
+@pytest.mark.parametrize(
+    ("source", "prompt", "text"),
+    [
+        (PLAIN, {}, "[user]Hi[assistant]"),
+        (PLAIN, {"add_generation_prompt": False}, "[user]Hi"),
+        (PLAIN, {"template_kwargs": {"add_generation_prompt": False}}, "[user]Hi"),
+        (PLAIN, {"messages": [*HI, {"role": "assistant", "content": None}], **CONTINUED}, "[user]Hi[assistant]"),
+        ("{{ bos_token }}{{ pad_token }}{{ eos_token }}.", {}, "<s><p>."),
+        (TOOLS, {}, "True None True"),
+        (TOOLS, {"tools": [{"a": 1}]}, "True [{'a': 1}] True"),
+        (TOOLS, {"template_kwargs": {"documents": []}}, "True None False"),
+        ("{{ off }}{{ deep.a[0] }}", {"template_kwargs": {"off": False, "deep": {"a": [7]}}}, "False7"),
+        ("{{ self_ }}{{ context }}", {"template_kwargs": {"self_": 1, "context": 2}}, "12"),
+        ("{{ messages[0].content }}", {"template_kwargs": dict.fromkeys(("self", "name", "args", "range"), 1)}, "Hi"),
+    ],
+)
+def test_what_a_template_gets(source, prompt, text):
+    template = ChatTemplate(source, special_tokens={"bos_token": "<s>", "pad_token": "<p>"})
+    assert template.render(ChatPrompt(**{"messages": HI, **prompt})) == text
 
 
 @pytest.mark.parametrize(
@@ -66,9 +64,15 @@ def test_reserved_arguments_are_refused(name):
     assert error.param == "chat_template_kwargs"
 
 
-def test_add_generation_prompt_must_be_a_bool():
-    error = refusal(PLAIN, template_kwargs={"add_generation_prompt": "yes"})
-    assert error.message == "add_generation_prompt accepts values true or false"
+@pytest.mark.parametrize(
+    ("prompt", "says"),
+    [
+        ({"template_kwargs": {"add_generation_prompt": "yes"}}, "add_generation_prompt accepts values true or false"),
+        ({"continue_final_message": True}, "cannot both be true"),
+    ],
+)
+def test_prompts_that_contradict_themselves_are_refused(prompt, says):
+    assert says in refusal(PLAIN, **prompt).message
 
 
 def test_the_template_for_tools_is_used_with_tools():
@@ -104,11 +108,6 @@ def test_the_prompt_ends_inside_the_final_message():
     assert render(trimmed, last, add_generation_prompt=False, continue_final_message=True) == "<Hi><It is"
 
 
-def test_no_content_is_an_empty_text_to_continue():
-    last = [*HI, {"role": "assistant", "content": None}]
-    assert render(PLAIN, last, add_generation_prompt=False, continue_final_message=True) == "[user]Hi[assistant]"
-
-
 @pytest.mark.parametrize(
     ("source", "messages", "says"),
     [
@@ -122,10 +121,6 @@ def test_a_final_message_that_cannot_be_continued_is_refused(source, messages, s
     error = refusal(source, messages, add_generation_prompt=False, continue_final_message=True)
     assert says in error.message
     assert error.param == "continue_final_message"
-
-
-def test_continuing_excludes_a_generation_prompt():
-    assert "cannot both be true" in refusal(PLAIN, continue_final_message=True).message
 
 
 # --- failures ------------------------------------------------------------------------------------------------------
