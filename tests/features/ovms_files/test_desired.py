@@ -77,34 +77,30 @@ def test_adapters_are_for_one_model(repository: Path) -> None:
         of(repository, lora_modules="a=x")
 
 
-def test_a_directory_with_a_graph_is_served_as_the_graph_says(tmp_path: Path) -> None:
-    (tmp_path / "graph.pbtxt").write_text(graph('models_path: "weights" device: "GPU" max_num_seqs: 7 cache_size: 2'))
-    one = only(Config(model_path=str(tmp_path), model_name="m"))
-    assert one.problem is None
-    assert one.config.model_path == str(tmp_path / "weights")
-    assert (one.name, one.config.target_device, one.config.max_num_seqs, one.config.cache_size) == ("m", "GPU", 7, 2)
+def served(folder: Path, options: str, **given: Any) -> ModelSpec:
+    """Returns the model of a directory whose graph has these options."""
+    (folder / "graph.pbtxt").write_text(graph(options))
+    return only(Config(model_path=str(folder), **given))
 
 
-def test_a_graphs_model_is_named_after_its_directory(tmp_path: Path) -> None:
-    (tmp_path / "graph.pbtxt").write_text(graph('models_path: "weights"'))
-    assert only(Config(model_path=str(tmp_path))).name == tmp_path.name
-
-
-def test_models_path_may_be_the_directory_itself_an_absolute_one_or_a_gguf_file(tmp_path: Path) -> None:
-    for written, meant in [("./", tmp_path), ("/models/m", Path("/models/m")), ("m-Q4.gguf", tmp_path / "m-Q4.gguf")]:
-        (tmp_path / "graph.pbtxt").write_text(graph(f'models_path: "{written}"'))
-        assert Path(only(Config(model_path=str(tmp_path))).config.model_path) == meant
-
-
-def test_a_draft_models_path_is_relative_too(tmp_path: Path) -> None:
-    (tmp_path / "graph.pbtxt").write_text(graph('models_path: "./" draft_models_path: "org-draft"'))
-    assert only(Config(model_path=str(tmp_path))).config.value("draft_model_path") == str(tmp_path / "org-draft")
-
-
-def test_what_the_command_line_says_goes_before_the_graph(tmp_path: Path) -> None:
-    (tmp_path / "graph.pbtxt").write_text(graph("""models_path: "./" plugin_config: '{"A": 1}' max_num_seqs: 7"""))
-    one = only(Config(model_path=str(tmp_path), plugin_config='{"B": 2}'))
-    assert (one.config.plugin_config, one.config.max_num_seqs) == ('{"B": 2}', 7)
+@pytest.mark.parametrize(
+    ("options", "given", "expected"),
+    [
+        ('models_path: "weights"', {"model_name": "m"}, {"model_path": "HERE/weights"}),
+        ('models_path: "./" max_num_seqs: 7', {}, {"model_path": "HERE", "max_num_seqs": 7}),
+        ('models_path: "/models/m" cache_size: 2', {}, {"model_path": "/models/m", "cache_size": 2}),
+        ('models_path: "m-Q4.gguf" device: "GPU"', {}, {"model_path": "HERE/m-Q4.gguf", "target_device": "GPU"}),
+        ('models_path: "./" draft_models_path: "org-draft"', {}, {"draft_model_path": "HERE/org-draft"}),
+        ('models_path: "./" max_num_seqs: 7', {"max_num_seqs": 9}, {"max_num_seqs": 9}),
+    ],
+)
+def test_a_directory_with_a_graph_is_served_as_the_command_line_and_then_the_graph_say(
+    tmp_path: Path, options: str, given: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    one = served(tmp_path, options, **given)
+    assert (one.problem, one.name) == (None, given.get("model_name", tmp_path.name))
+    for name, value in expected.items():
+        assert one.config.value(name) == (value.replace("HERE", str(tmp_path)) if isinstance(value, str) else value)
 
 
 def test_with_a_task_the_graph_is_not_read(tmp_path: Path) -> None:  # as in OVMS
@@ -114,8 +110,7 @@ def test_with_a_task_the_graph_is_not_read(tmp_path: Path) -> None:  # as in OVM
 
 
 def test_a_graph_that_does_not_parse_is_the_models_problem_with_the_files_name(tmp_path: Path) -> None:
-    (tmp_path / "graph.pbtxt").write_text(graph('models_path: "./" no_such: 1'))
-    problem = only(Config(model_path=str(tmp_path))).problem
+    problem = served(tmp_path, 'models_path: "./" no_such: 1').problem
     assert problem is not None
     assert str(tmp_path / "graph.pbtxt") in str(problem)
     assert "no_such" in str(problem)
@@ -123,15 +118,12 @@ def test_a_graph_that_does_not_parse_is_the_models_problem_with_the_files_name(t
 
 
 def test_a_value_out_of_bounds_is_the_models_problem(tmp_path: Path) -> None:
-    (tmp_path / "graph.pbtxt").write_text(graph('models_path: "./" max_num_seqs: 0'))
-    problem = only(Config(model_path=str(tmp_path))).problem
-    assert "max_num_seqs must be at least 1" in str(problem)
+    assert "max_num_seqs must be at least 1" in str(served(tmp_path, 'models_path: "./" max_num_seqs: 0').problem)
 
 
 def test_options_without_effect_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "graph.pbtxt").write_text(graph('models_path: "./" chat_template_mode: MINJA'))
     with caplog.at_level(logging.WARNING, "lean_ovms.models"):
-        assert only(Config(model_path=str(tmp_path))).problem is None
+        assert served(tmp_path, 'models_path: "./" chat_template_mode: MINJA').problem is None
     assert "chat_template_mode has no effect: templates are always rendered by Jinja" in caplog.text
 
 
