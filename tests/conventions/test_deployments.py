@@ -63,11 +63,6 @@ def test_every_command_line_is_understood(name: str) -> None:
     assert (config.model_path == "/mnt/models") == (name == "ServingRuntime")
 
 
-def test_an_option_that_does_not_exist_would_be_seen() -> None:
-    with pytest.raises(Exception, match="--metrics_enabled"):
-        parse(["--metrics_enabled=true"], environment())
-
-
 @pytest.mark.parametrize("container", [SERVER, KSERVE], ids=["Deployment", "ServingRuntime"])
 def test_probes_ask_paths_that_are_served_at_the_port_that_is_open(container: dict[str, Any]) -> None:
     served = {route.path for route in router.every() if route.method == "GET" and route.vital}

@@ -118,15 +118,6 @@ def test_nothing_says_to_install_this_package_by_its_name(place: str) -> None:
     assert [(str(f), found[0]) for f in files if (found := BY_NAME.search(f.read_text("utf-8")))] == []
 
 
-@pytest.mark.parametrize(
-    "text",
-    ['pip install "lean-ovms[test]"', "pip install -U lean_ovms", "'lean-ovms[vision]'", "PIP install lean-ovms"],
-)
-def test_the_search_for_that_name_finds_it(text: str) -> None:
-    assert BY_NAME.search(text)
-    assert not BY_NAME.search('pip install ".[audio]" in the source folder of lean_ovms')
-
-
 def test_every_extra_that_a_text_names_exists() -> None:
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg", "utf-8")

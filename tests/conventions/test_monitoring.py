@@ -36,15 +36,9 @@ def samples() -> dict[str, set[str]]:
     """Returns the labels of each sample by its name, of a server in which events of all kinds have happened."""
     metrics = PrometheusMetrics(compose().metrics)
     generation = GenerationRecord(
-        engine_id=1,
-        prompt_tokens=1,
-        completion_tokens=3,
-        ttft_s=0.1,
-        seconds=1,
-        decode_s=0.9,
-        finish_reasons=("abort",),
-        cached_tokens=1,
-    )
+        engine_id=1, prompt_tokens=1, completion_tokens=3, ttft_s=0.1, seconds=1, decode_s=0.9,
+        finish_reasons=("abort",), cached_tokens=1,
+    )  # fmt: skip
     record = RequestRecord("id", "POST", "/x", "", 0.0, route="/x", model="m", status=200, error="e")
     metrics.request_finished(record)
     metrics.generation_finished("m", generation, metrics.token_timer())
