@@ -33,12 +33,13 @@ async def test_each_line_has_one_outcome(make_client: MakeClient) -> None:
     client, _ = await make_client()
     rows = [line(str(number), f"Text {number}") for number in range(12)]
     rows[7]["body"]["temperature"] = 99
+    rows[8]["body"]["stream"] = rows[9]["body"]["background"] = True
     batch = await client.start(*rows, metadata={"night": "1"})
     assert batch["status"] == "validating"
     assert batch["metadata"] == {"night": "1"}
     done = await client.finished(batch)
     assert done["status"] == "completed"
-    assert done["request_counts"] == {"total": 12, "completed": 11, "failed": 1}
+    assert done["request_counts"] == {"total": 12, "completed": 9, "failed": 3}
     assert done["created_at"] <= done["in_progress_at"] <= done["finalizing_at"] <= done["completed_at"]
     assert done["expires_at"] == done["created_at"] + 24 * 3600
     answers, errors = await client.rows(done["output_file_id"]), await client.rows(done["error_file_id"])
@@ -48,7 +49,8 @@ async def test_each_line_has_one_outcome(make_client: MakeClient) -> None:
     assert answers["3"]["response"]["request_id"]
     assert answers["3"]["error"] is None
     assert errors["7"]["response"]["status_code"] == 400
-    assert errors["7"]["response"]["body"]["error"]["param"] == "temperature"
+    params = {name: row["response"]["body"]["error"]["param"] for name, row in errors.items()}
+    assert params == {"7": "temperature", "8": "stream", "9": "background"}
     file = await client.call("GET", f"/v1/files/{done['output_file_id']}")
     assert file["purpose"] == "batch_output"
     assert file["bytes"] == len(await client.content(file["id"]))
@@ -66,52 +68,35 @@ async def test_lines_have_the_lowest_priority_and_the_client_of_the_batch(make_c
     assert sorted((origin[0], origin[2]) for origin in engine.origins) == [("10.0.0.9", 3), ("10.0.0.9", (1 << 31) - 1)]
 
 
-@pytest.mark.parametrize(
-    ("bad", "code", "param"),
-    [
-        (b"{no json\n", "invalid_json_line", None),
-        (b"[]\n", "invalid_json_line", None),
-        (line("a", method="GET"), "invalid_method", "method"),
-        (line("a", url="/v1/embeddings"), "invalid_url", "url"),
-        (line("ok"), "duplicate_custom_id", "custom_id"),
-        (line(""), "missing_required_parameter", "custom_id"),
-        (line("x" * 513), "invalid_custom_id", "custom_id"),
-        (line("a", body={"messages": []}), "missing_required_parameter", "body.model"),
-        (line("a", body=None), "missing_required_parameter", "body"),
-    ],
-)
-async def test_a_wrong_line_fails_the_batch(make_client: MakeClient, bad: Any, code: str, param: str | None) -> None:
-    client, engine = await make_client()
-    done = await client.finished(await client.start(line("ok"), b"\n", bad))
-    assert done["status"] == "failed"
-    assert done["failed_at"]
-    [error] = done["errors"]["data"]
-    assert (error["code"], error["param"], error["line"]) == (code, param, 3)
-    assert not engine.submitted
+WRONG: list[tuple[Any, str, str | None]] = [
+    (b"{no json\n", "invalid_json_line", None),
+    (b"[]\n", "invalid_json_line", None),
+    (line("a", method="GET"), "invalid_method", "method"),
+    (line("a", url="/v1/embeddings"), "invalid_url", "url"),
+    (line("ok"), "duplicate_custom_id", "custom_id"),
+    (line(""), "missing_required_parameter", "custom_id"),
+    (line("x" * 513), "invalid_custom_id", "custom_id"),
+    (line("a", body={"messages": []}), "missing_required_parameter", "body.model"),
+    (line("a", body=None), "missing_required_parameter", "body"),
+]
 
 
-async def test_a_file_without_lines_or_with_too_many_fails(make_client: MakeClient) -> None:
-    client, _ = await make_client(max_batch_lines=2)
-    for data, code in ((b"\n", "empty_file"), (jsonl(*map(line, "abc")), "too_many_requests")):
-        done = await client.finished(await client.create((await client.upload(data))["id"]))
-        assert [error["code"] for error in done["errors"]["data"]] == [code]
-
-
-async def test_the_errors_of_a_file_are_limited() -> None:
+def test_wrong_lines_are_named() -> None:
+    for bad, code, param in WRONG:
+        total, [error] = lines.check([jsonl(line("ok")), b"\n", jsonl(bad)], (CHAT,), 2)
+        assert (total, error["code"], error["param"], error["line"]) == (2, code, param, 3)
     total, errors = lines.check([b"x\n"] * 5000, (CHAT,), 50000)
-    assert len(errors) == lines.MAX_ERRORS
-    assert total < 5000
+    assert (len(errors), total < 5000) == (lines.MAX_ERRORS, True)
 
 
-@pytest.mark.parametrize("field", ["stream", "background"])
-async def test_streams_are_refused(make_client: MakeClient, field: str) -> None:
-    client, _ = await make_client()
-    row = line("a")
-    row["body"][field] = True
-    done = await client.finished(await client.start(row))
-    assert done["status"] == "completed"
-    errors = await client.rows(done["error_file_id"])
-    assert errors["a"]["response"]["body"]["error"]["param"] == field
+async def test_a_wrong_file_fails_the_batch(make_client: MakeClient) -> None:
+    client, engine = await make_client(max_batch_lines=2)
+    wrong = ((b"\n", "empty_file"), (jsonl(*map(line, "abc")), "too_many_requests"), (b"[]\n", "invalid_json_line"))
+    for data, code in wrong:
+        done = await client.finished(await client.create((await client.upload(data))["id"]))
+        assert (done["status"], done["failed_at"] > 0) == ("failed", True)
+        assert [error["code"] for error in done["errors"]["data"]] == [code]
+    assert not engine.submitted
 
 
 async def test_a_busy_server_gets_the_line_again(make_client: MakeClient) -> None:

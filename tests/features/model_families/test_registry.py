@@ -79,13 +79,14 @@ def test_a_name_goes_out_before_the_arguments_and_arguments_as_they_come() -> No
     assert PARSERS.make("hermes3", "qwen3").feed("<think>a < b</think>c < d") == [Reasoning("a < b"), Text("c < d")]
 
 
-@pytest.mark.parametrize("quote", ["`", '"', "'"])
-def test_a_reasoning_tag_that_is_quoted_is_talked_about(quote: str) -> None:
-    parser = PARSERS.make("hermes3", "qwen3", tools=TOOLS)
-    text = f"Write {quote}<think>{quote} first. Then <think>really</think> stop."
-    events = parser.feed(text) + parser.finish()
-    assert "".join(e.text for e in events if isinstance(e, Reasoning)) == "really"
-    assert "".join(e.text for e in events if isinstance(e, Text)) == f"Write {quote}<think>{quote} first. Then  stop."
+def test_a_reasoning_tag_that_is_quoted_is_talked_about() -> None:
+    for quote in "`\"'":
+        parser = PARSERS.make("hermes3", "qwen3", tools=TOOLS)
+        text = f"Write {quote}<think>{quote} first. Then <think>really</think> stop."
+        events = parser.feed(text) + parser.finish()
+        assert "".join(e.text for e in events if isinstance(e, Reasoning)) == "really"
+        said = "".join(e.text for e in events if isinstance(e, Text))
+        assert said == f"Write {quote}<think>{quote} first. Then  stop."
 
 
 @pytest.mark.parametrize(

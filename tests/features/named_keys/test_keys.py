@@ -160,11 +160,7 @@ def test_a_rate_is_refilled_evenly_and_may_be_overdrawn() -> None:
     assert rate.left() == 1
     now[0] += 1000
     assert (rate.left(), rate.seconds_until(60)) == (60, 0)
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(0, "0ms"), (0.0123, "13ms"), (1, "1s"), (59.2, "1m0s"), (61, "1m1s")])
-def test_times_are_written_as_in_openais_headers(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+    assert [duration(s) for s in (0, 0.0123, 1, 59.2, 61)] == ["0ms", "13ms", "1s", "1m0s", "1m1s"], "as OpenAI's are"
 
 
 def key_at(now: list[float], **rules: int) -> NamedKey:
@@ -367,13 +363,13 @@ async def test_usage_is_written_while_the_server_runs(
     assert await results(app) == {("alice", "m"): 2}
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"since": 1, "usage": [{"name": "a", "requests": "x"}]}', "{"])
-def test_a_damaged_usage_file_stops_the_start(tmp_path: Path, text: str) -> None:
+def test_a_damaged_usage_file_stops_the_start(tmp_path: Path) -> None:
     path = tmp_path / "usage.json"
-    path.write_text(text)
-    with pytest.raises(WrongOptions, match=r"--api_key_usage_file .*usage.json: it is damaged"):
-        KeyUsages(str(path))
-    assert path.read_text() == text
+    for text in ("", "[]", "{}", '{"since": 1, "usage": [{"name": "a", "requests": "x"}]}', "{"):
+        path.write_text(text)
+        with pytest.raises(WrongOptions, match=r"--api_key_usage_file .*usage.json: it is damaged"):
+            KeyUsages(str(path))
+        assert path.read_text() == text
     with pytest.raises(WrongOptions, match="No such file or directory"):
         KeyUsages(str(tmp_path / "none" / "usage.json"))
 
@@ -424,46 +420,46 @@ async def test_a_changed_file_is_read_without_a_request(tmp_path: Path) -> None:
 HASH = "0" * 64
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("", "the first line is empty"),
-        ("\n key", "the first line is empty"),
-        ('{"a": ', "not valid JSON in line 1"),
-        ('{"a": ' * 100_000, "nested too deeply"),
-        (b"\xff\xfe", "not a text file"),
-        ("x" * (MAX_FILE_BYTES + 1), f"it has more than {MAX_FILE_BYTES} bytes"),
-        ('# keys\n{"a": {"sha256": "0"}}', "not valid JSON in line 1"),
-        ('[{"sha256": "0"}]', "it must be an object"),
-        ({"a": 1}, "a must be an object"),
-        ({"a": {}}, "a.sha256 must be the SHA-256 hash of the key"),
-        ({"a": {"sha256": "sk-secret"}}, "a.sha256 must be the SHA-256 hash of the key"),
-        ({"a": {"sha256": HASH, "rpm": 1}}, "a: 'rpm' is not one of sha256, roles, models, cache_scope,"),
-        ({"a b": {"sha256": HASH}}, "'a b' is not a name"),
-        *(
-            ({"a": {"sha256": HASH, "cache_scope": scope}}, "a.cache_scope must be a name")
-            for scope in ("", "a\nb", 3, ["x"], "x" * 65)
-        ),
-        ({"a": {"sha256": HASH, "roles": ["root"]}}, "a.roles may only contain inference and admin"),
-        ({"a": {"sha256": HASH, "roles": "admin"}}, "a.roles must be a non-empty list of strings"),
-        ({"a": {"sha256": HASH, "models": []}}, "a.models must be a non-empty list of strings"),
-        ({"a": {"sha256": HASH, "models": ["m"], "roles": ["admin"]}}, "a.models needs a key without the role admin"),
-        ({"a": {"sha256": HASH, "rpm_limit": True}}, "a.rpm_limit must be a whole number, 0 for no limit"),
-        ({"a": {"sha256": HASH, "tpm_limit": -1}}, "a.tpm_limit must be a whole number, 0 for no limit"),
-        ({"a": {"sha256": HASH}, "b": {"sha256": HASH}}, "b and a have the same sha256"),
-        ('{"a": {"models": ["m"], "models": ["*"]}}', "an object contains the same name twice"),
-        ({f"k{n}": {} for n in range(MAX_KEYS + 1)}, f"it has more than {MAX_KEYS} keys"),
-    ],
-)
-def test_a_wrong_file_is_refused_without_a_word_of_its_keys(tmp_path: Path, content: Any, message: str) -> None:
+WRONG: list[tuple[Any, str]] = [
+    ("", "the first line is empty"),
+    ("\n key", "the first line is empty"),
+    ('{"a": ', "not valid JSON in line 1"),
+    ('{"a": ' * 100_000, "nested too deeply"),
+    (b"\xff\xfe", "not a text file"),
+    ("x" * (MAX_FILE_BYTES + 1), f"it has more than {MAX_FILE_BYTES} bytes"),
+    ('# keys\n{"a": {"sha256": "0"}}', "not valid JSON in line 1"),
+    ('[{"sha256": "0"}]', "it must be an object"),
+    ({"a": 1}, "a must be an object"),
+    ({"a": {}}, "a.sha256 must be the SHA-256 hash of the key"),
+    ({"a": {"sha256": "sk-secret"}}, "a.sha256 must be the SHA-256 hash of the key"),
+    ({"a": {"sha256": HASH, "rpm": 1}}, "a: 'rpm' is not one of sha256, roles, models, cache_scope,"),
+    ({"a b": {"sha256": HASH}}, "'a b' is not a name"),
+    *(
+        ({"a": {"sha256": HASH, "cache_scope": scope}}, "a.cache_scope must be a name")
+        for scope in ("", "a\nb", 3, ["x"], "x" * 65)
+    ),
+    ({"a": {"sha256": HASH, "roles": ["root"]}}, "a.roles may only contain inference and admin"),
+    ({"a": {"sha256": HASH, "roles": "admin"}}, "a.roles must be a non-empty list of strings"),
+    ({"a": {"sha256": HASH, "models": []}}, "a.models must be a non-empty list of strings"),
+    ({"a": {"sha256": HASH, "models": ["m"], "roles": ["admin"]}}, "a.models needs a key without the role admin"),
+    ({"a": {"sha256": HASH, "rpm_limit": True}}, "a.rpm_limit must be a whole number, 0 for no limit"),
+    ({"a": {"sha256": HASH, "tpm_limit": -1}}, "a.tpm_limit must be a whole number, 0 for no limit"),
+    ({"a": {"sha256": HASH}, "b": {"sha256": HASH}}, "b and a have the same sha256"),
+    ('{"a": {"models": ["m"], "models": ["*"]}}', "an object contains the same name twice"),
+    ({f"k{n}": {} for n in range(MAX_KEYS + 1)}, f"it has more than {MAX_KEYS} keys"),
+]
+
+
+def test_a_wrong_file_is_refused_without_a_word_of_its_keys(tmp_path: Path) -> None:
     path = tmp_path / "keys"
-    text = json.dumps(content) if isinstance(content, dict) else content
-    path.write_bytes(text.encode() if isinstance(text, str) else text)
-    with pytest.raises(WrongOptions) as refused:
-        read_keys(Config(fake_engine=True, api_key_file=str(path)))
-    assert str(refused.value).startswith(f"--api_key_file {path}: ")
-    assert message in str(refused.value)
-    assert "sk-secret" not in str(refused.value)
+    for content, message in WRONG:
+        text = json.dumps(content) if isinstance(content, dict) else content
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        with pytest.raises(WrongOptions) as refused:
+            read_keys(Config(fake_engine=True, api_key_file=str(path)))
+        assert str(refused.value).startswith(f"--api_key_file {path}: ")
+        assert message in str(refused.value)
+        assert "sk-secret" not in str(refused.value)
 
 
 @pytest.mark.slow
