@@ -78,24 +78,26 @@ async def test_each_request_has_one_result(make_app: MakeApp, tmp_path: Path) ->
         assert word in found[name]["error"]["error"]["message"]
 
 
-@pytest.mark.parametrize(
-    ("requests", "place"),
-    [
-        (None, "requests"),
-        ([], "requests"),
-        ([*asking("a"), 7], "requests[1]"),
-        ([*asking("a"), *asking("a")], "requests[1]"),
-        (asking(""), "requests[0]"),
-        ([{"custom_id": "a", "params": {"messages": []}}], "requests[0]"),
-        (asking("a", "b", "c"), "requests"),
-    ],
-)
-async def test_wrong_requests_are_refused_at_once(make_app: MakeApp, tmp_path: Path, requests: Any, place: str) -> None:
+WRONG: list[tuple[Any, str]] = [
+    (None, "requests"),
+    ([], "requests"),
+    ([*asking("a"), 7], "requests[1]"),
+    ([*asking("a"), *asking("a")], "requests[1]"),
+    (asking(""), "requests[0]"),
+    ([{"custom_id": "a", "params": {"messages": []}}], "requests[0]"),
+    (asking("a", "b", "c"), "requests"),
+]
+
+
+async def test_wrong_requests_are_refused_at_once(make_app: MakeApp, tmp_path: Path) -> None:
     app, _ = await started(make_app, tmp_path, say("hello"), max_batch_lines=2)
-    error = (await call(app, "POST", status=400, body={"requests": requests}))["error"]
-    assert error["type"] == "invalid_request_error"
-    assert place in error["message"]
+    for requests, place in WRONG:
+        error = (await call(app, "POST", status=400, body={"requests": requests}))["error"]
+        assert error["type"] == "invalid_request_error"
+        assert place in error["message"]
     assert list((tmp_path / "files").iterdir()) == []
+    app, _ = await make_app(say("hello"))  # without files there are no batches
+    assert (await call(app, "GET", status=501))["type"] == "error"
 
 
 async def test_a_canceled_batch_goes_on_nowhere(make_app: MakeApp, tmp_path: Path) -> None:
@@ -154,11 +156,6 @@ async def test_lists_are_the_clients_own(make_app: MakeApp, tmp_path: Path) -> N
     assert [batch["id"] for batch in first["data"] + rest["data"]] == [batch["id"] for batch in listed["data"]]
     openai = await app.handle(Request("GET", "/v1/batches", peer="10.0.0.9:2"))
     assert (await whole(openai))["data"] == []
-
-
-async def test_without_files_there_are_no_batches(make_app: MakeApp) -> None:
-    app, _ = await make_app(say("hello"))
-    assert (await call(app, "GET", status=501))["type"] == "error"
 
 
 @pytest.mark.slow  # importing the client takes seconds

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
 import pytest
 from cohere.v2.types import V2ChatResponse, V2ChatStreamResponse
 from pydantic import TypeAdapter
 
 from lean_ovms.errors import EngineFailure
-from tests.api.conftest import MakeApp, parts, post, whole
+from tests.api import conftest
+from tests.api.conftest import MakeApp, post, whole
 from tests.fakes import say
 
 PATH = "/v2/chat"
@@ -25,13 +25,9 @@ def ask(**fields: Any) -> dict[str, Any]:
 
 
 async def events(response: Any) -> list[Any]:
-    data = b"".join([part async for part in parts(response)])
-    assert data.endswith(b"data: [DONE]\n\n")
-    found = []
-    for block in data.split(b"\n\n")[:-2]:
-        name, text = block.split(b"\n")
-        found.append(orjson.loads(text.removeprefix(b"data: ")))
-        assert name == b"event: " + found[-1]["type"].encode()
+    """Returns the events of a stream, and checks that Cohere's types accept them."""
+    *found, done = await conftest.events(response)
+    assert done == "[DONE]"
     TypeAdapter(list[V2ChatStreamResponse]).validate_python(found)
     return found
 
