@@ -64,9 +64,8 @@ def parameters(**properties: Any) -> Json:
     }
 
 
-@pytest.mark.parametrize(("schema", "kinds"), KINDS)
-def test_kinds_behind_references(schema: Json, kinds: set[str]) -> None:
-    assert kinds_of(ParameterSchemas(parameters(a=schema))["a"]) == kinds
+def test_kinds_behind_references() -> None:
+    assert [(schema, kinds_of(ParameterSchemas(parameters(a=schema))["a"])) for schema, _ in KINDS] == KINDS
 
 
 ARGS: Json = {"$ref": "#/$defs/Args"}
@@ -81,9 +80,8 @@ def test_parameters_may_be_a_reference_themselves(whole: Json) -> None:
 NOT_SCHEMAS = [None, True, 5, [], {"properties": []}, {"allOf": 5}, {"$ref": "#"}, {"$ref": "#/x"}, {"allOf": [5]}]
 
 
-@pytest.mark.parametrize("whole", NOT_SCHEMAS)
-def test_what_is_no_schema_has_no_parameters(whole: Any) -> None:
-    assert list(ParameterSchemas(whole)) == []
+def test_what_is_no_schema_has_no_parameters() -> None:
+    assert [whole for whole in NOT_SCHEMAS if list(ParameterSchemas(whole))] == []
 
 
 def test_values_within_a_reference_to_itself() -> None:

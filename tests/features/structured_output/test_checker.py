@@ -53,13 +53,13 @@ def test_it_is_started_by_the_first_grammar_and_kept(make):
     assert checker.pid is None
     assert checker.check("good", GrammarBounds()) == GrammarCost(0.5, 4)
     pid = checker.pid
+    with pytest.raises(GrammarInvalid, match="it is wrong"):
+        checker.check("wrong", GrammarBounds())
     assert checker.check("better", GrammarBounds()) == GrammarCost(0.5, 6)
     assert checker.pid == pid
-
-
-def test_a_wrong_grammar_is_refused_in_the_helpers_words(make):
-    with pytest.raises(GrammarInvalid, match="it is wrong"):
-        make().check("wrong", GrammarBounds())
+    checker.stop()
+    assert not alive(pid)
+    assert checker.stop() is None
 
 
 @pytest.mark.slow
@@ -91,15 +91,8 @@ def test_one_that_dies_is_replaced(make):
 def test_a_helper_that_does_not_start_is_unavailable(make):
     with pytest.raises(Unavailable):
         make("dies").check("good", GrammarBounds())
-
-
-def test_stop_ends_it(make):
-    checker = make()
-    checker.check("good", GrammarBounds())
-    pid = checker.pid
-    checker.stop()
-    assert not alive(pid)
-    assert checker.stop() is None
+    with pytest.raises(Unavailable):
+        ProcessGrammarChecker(SETTINGS, ["/no/such/program"]).check("good", GrammarBounds())
 
 
 SLOW = {"ambiguous": 'root ::= e\ne ::= e e e | [a-z] | ""', "rules": "root ::= (a){100}\na ::= (b){100}\nb ::= [a-z]?"}
@@ -159,8 +152,3 @@ def test_one_that_was_ended_while_it_waited_is_no_grammars_fault(make):
     os.kill(checker.pid, signal.SIGKILL)
     os.waitid(os.P_PID, checker.pid, os.WEXITED | os.WNOWAIT)
     assert checker.check("good", GrammarBounds()) == GrammarCost(0.5, 4)
-
-
-def test_a_process_that_cannot_be_had_is_unavailable():
-    with pytest.raises(Unavailable):
-        ProcessGrammarChecker(SETTINGS, ["/no/such/program"]).check("good", GrammarBounds())

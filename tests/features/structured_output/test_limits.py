@@ -29,9 +29,8 @@ GOOD = [
 ]
 
 
-@pytest.mark.parametrize("form", GOOD)
-def test_what_is_ordinary_passes(form):
-    assert check(tag(form), GrammarBounds()) == {"type": "structural_tag", "format": form}
+def test_what_is_ordinary_passes():
+    assert [check(tag(form), GrammarBounds())["format"] for form in GOOD] == GOOD
 
 
 def nested(levels):
@@ -65,24 +64,10 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize("form", BAD)
-def test_what_would_be_too_much_is_refused(form):
-    with pytest.raises(GrammarTooComplex):
-        check(tag(form), GrammarBounds())
-
-
-def test_deep_brackets_are_refused_before_anything_recurses():
-    with pytest.raises(GrammarTooComplex):
-        check("[" * 30000, GrammarBounds())
-
-
-def test_text_that_is_no_json_is_invalid():
-    with pytest.raises(GrammarInvalid):
-        check("{", GrammarBounds())
-
-
-def test_brackets_in_strings_do_not_nest():
-    assert nesting('{"a": "[[[{{{\\"[[[", "b": [1]}') == 2
+def test_what_would_be_too_much_is_refused():
+    for form in BAD:
+        with pytest.raises(GrammarTooComplex):
+            pytest.fail(str(check(tag(form), GrammarBounds()))[:200])
 
 
 def test_repetitions_multiply_when_nested_and_add_up_side_by_side():
@@ -94,28 +79,32 @@ def test_repetitions_multiply_when_nested_and_add_up_side_by_side():
     assert expression_size("a{x}", quotes=False).repetition == 0
 
 
-@pytest.mark.parametrize(
-    ("text", "places"),
-    [
-        ("a?b", 0),
-        ("[a-z]{3,200}", 1),
-        ("(a?){7}", 7),
-        ("(a?b?c){7}", 3),
-        ("(a|b?){2,7}", 14),
-        ("(a+?b){7}", 1),
-        ("((a?){3}|x){5}", 20),
-        ("(a{0,9}){5}", 5),
-        ("\\{5}(a){5}", 1),
-        ("(?:a*){6,}", 6),
-    ],
-)
-def test_repetitions_of_what_may_be_empty(text, places):
-    assert expression_size(text, quotes=False).overlap == places
+PLACES = [
+    ("a?b", 0),
+    ("[a-z]{3,200}", 1),
+    ("(a?){7}", 7),
+    ("(a?b?c){7}", 3),
+    ("(a|b?){2,7}", 14),
+    ("(a+?b){7}", 1),
+    ("((a?){3}|x){5}", 20),
+    ("(a{0,9}){5}", 5),
+    ("\\{5}(a){5}", 1),
+    ("(?:a*){6,}", 6),
+]
+EBNF = [('("" | "a"){9}', 9), ('"(a?){50}"', 0), ('( a "?" ){9}', 1)]
 
 
-@pytest.mark.parametrize(("text", "places"), [('("" | "a"){9}', 9), ('"(a?){50}"', 0), ('( a "?" ){9}', 1)])
-def test_the_same_in_ebnf(text, places):
-    assert expression_size(text, quotes=True).overlap == places
+def test_repetitions_of_what_may_be_empty():
+    assert [(text, expression_size(text, quotes=False).overlap) for text, _ in PLACES] == PLACES
+    assert [(text, expression_size(text, quotes=True).overlap) for text, _ in EBNF] == EBNF
+
+
+def test_brackets_count_before_anything_recurses_and_those_in_strings_do_not():
+    with pytest.raises(GrammarTooComplex):
+        check("[" * 30000, GrammarBounds())
+    with pytest.raises(GrammarInvalid):
+        check("{", GrammarBounds())
+    assert nesting('{"a": "[[[{{{\\"[[[", "b": [1]}') == 2
 
 
 @pytest.mark.slow

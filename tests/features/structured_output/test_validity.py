@@ -50,13 +50,13 @@ STRICTER = ({"$ref": 5}, {"properties": {"a": {"$ref": "#/$defs/x"}}})
 """Invalid schemas that the metaschema accepts, because it does not check references."""
 
 
-@pytest.mark.parametrize(("schema", "message"), WRONG)
-def test_what_is_no_schema_is_refused_with_its_place(schema: Any, message: str) -> None:
-    with pytest.raises(SchemaInvalid) as raised:
-        check(schema)
-    assert message in raised.value.message
-    if schema not in STRICTER:
-        assert list(Draft202012Validator(Draft202012Validator.META_SCHEMA).iter_errors(schema))
+def test_what_is_no_schema_is_refused_with_its_place() -> None:
+    metaschema = Draft202012Validator(Draft202012Validator.META_SCHEMA)
+    for schema, message in WRONG:
+        with pytest.raises(SchemaInvalid) as raised:
+            check(schema)
+        assert message in raised.value.message
+        assert schema in STRICTER or list(metaschema.iter_errors(schema)), schema
 
 
 ENDLESS: list[Any] = [
@@ -80,10 +80,10 @@ ENDLESS: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("schema", ENDLESS)
-def test_what_requires_itself_is_refused(schema: Any) -> None:
-    with pytest.raises(SchemaInvalid, match="no finite value satisfies"):
-        check(schema)
+def test_what_requires_itself_is_refused() -> None:
+    for schema in ENDLESS:
+        with pytest.raises(SchemaInvalid, match="no finite value satisfies"):
+            check(schema)
 
 
 NODE: Any = {"type": "object", "properties": {"next": {"$ref": "#"}}}
@@ -106,9 +106,9 @@ RIGHT: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("schema", RIGHT)
-def test_others_are_right(schema: Any) -> None:
-    check(schema)
+def test_others_are_right() -> None:
+    for schema in RIGHT:
+        check(schema)
 
 
 @pytest.mark.slow
