@@ -97,10 +97,3 @@ def test_t37_the_requests_of_a_client_in_the_queue_are_limited(tmp_path: Path) -
         assert "prompt tokens of this client" in refused.error["message"]
         for sock in socks:
             sock.close()
-
-
-def test_t37_a_request_for_too_many_sequences_is_refused(tmp_path: Path) -> None:
-    with start_target(tmp_path) as target:
-        refused = target.post("/v1/completions", PROMPTS)
-        assert refused.status == 400
-        assert refused.error["param"] == "n"

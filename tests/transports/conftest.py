@@ -16,12 +16,14 @@ from tests.transports.http11.fakes import JumpLoop, jump_loop
 Loops = dict[str, Callable[[], asyncio.AbstractEventLoop]]
 ASYNCIO: Loops = {"asyncio": asyncio.new_event_loop}
 UVLOOP: Loops = {"uvloop": uvloop.new_event_loop}
-LOOPS = {"test_server.py": UVLOOP | ASYNCIO, "test_contract.py": UVLOOP}
-"""The loops of async tests, by file."""
+DIFFERENT = ("tls", "drain", "unix", "finish")
+"""Words in the names of tests of what the loops do differently: TLS, Unix sockets, and the end of connections."""
 
 
 def pytest_asyncio_loop_factories(item: pytest.Function) -> Loops:
-    return LOOPS.get(item.path.name, ASYNCIO)
+    if item.path.name not in ("test_server.py", "test_contract.py"):
+        return ASYNCIO
+    return UVLOOP | (ASYNCIO if any(word in item.name for word in DIFFERENT) else {})
 
 
 @pytest.fixture

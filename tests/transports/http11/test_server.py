@@ -1,4 +1,4 @@
-"""Servers on real sockets, with uvloop and asyncio's own loop."""
+"""Servers on real sockets, with uvloop, and where the loops differ with asyncio's own."""
 
 from __future__ import annotations
 
