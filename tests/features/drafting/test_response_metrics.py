@@ -6,23 +6,23 @@ import pytest
 
 from lean_ovms.engine.protocol import Drafted
 from tests.api.conftest import MakeApp, events, post, whole
-from tests.api.generation.test_timings import PATHS, later
+from tests.api.generation.test_timings import later
 from tests.fakes import say
+
+PATHS: dict[str, dict[str, object]] = {
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "hi"}]},
+    "/v1/completions": {"prompt": "hi"},
+}
 
 
 @pytest.mark.parametrize("path", PATHS)
 async def test_vllms_metrics_of_draft_tokens(make_app: MakeApp, path: str) -> None:
     script = later([Drafted(0, [3, 3, 1, 3], [2, 0, 1, 0]), *say("abc", "de")])
     summary = {
-        "mean_acceptance_length": 1.75,
-        "draft_acceptance_rate": 0.3,
-        "acceptance_histogram": [2, 1, 1, 0],
-        "acceptance_histogram_by_draft_length": {"1": [0, 1], "3": [2, 0, 1, 0]},
-        "num_spec_steps": 4,
-        "num_accepted_draft_tokens": 3,
-        "num_draft_tokens": 10,
-        "num_spec_tokens": 3,
-    }
+        "mean_acceptance_length": 1.75, "draft_acceptance_rate": 0.3, "acceptance_histogram": [2, 1, 1, 0],
+        "acceptance_histogram_by_draft_length": {"1": [0, 1], "3": [2, 0, 1, 0]}, "num_spec_steps": 4,
+        "num_accepted_draft_tokens": 3, "num_draft_tokens": 10, "num_spec_tokens": 3,
+    }  # fmt: skip
     app, _ = await make_app(script, per_request_spec_decode_metrics="summary")
     assert (await whole(await post(app, path, PATHS[path])))["metrics"] == {"speculative_decoding": summary}
     app, _ = await make_app(script, per_request_spec_decode_metrics="detailed", enable_per_request_metrics=True)
