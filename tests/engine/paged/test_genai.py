@@ -39,7 +39,7 @@ def genai():
     return load(blocks=600, enable_prefix_caching=True)
 
 
-def prompts(pipe, count=45):
+def prompts(pipe, count=30):
     """Returns questions, random ids with lengths around those of blocks and chunks, and shared prefixes."""
     dice = random.Random(7)
     found = [pipe.encode(chat(question), False) for question in QUESTIONS]
@@ -84,7 +84,7 @@ def test_greedy_tokens_are_the_same_with_shared_prefixes_and_random_arrivals(pag
 @pytest.mark.slow
 def test_greedy_tokens_are_the_same_in_small_chunks_and_under_preemption(genai):
     tight = load(blocks=32, enable_prefix_caching=True, pipeline_type="PAGED", max_num_batched_tokens=64)
-    asked = prompts(tight, 30)
+    asked = prompts(tight, 20)
     assert answers(tight, asked) == answers(genai, asked)
     assert tight.scheduler.preemptions > 0
     assert tight.blocks.available == 32
@@ -97,7 +97,7 @@ def test_greedy_tokens_are_the_same_as_the_device_computes_by_default():
     config = Config()
     made = replace(settings.resolve(config, 1 << 30), blocks=600)
     pipes = [ContinuousPipeline(config, made), assemble.load(config.replace(pipeline_type="PAGED"), made)]
-    for prompt in prompts(pipes[0], 20):
+    for prompt in prompts(pipes[0], 10):
         both = [answers(pipe, [prompt], 16) for pipe in pipes]
         assert both[0] == both[1]
 
@@ -238,10 +238,8 @@ def test_the_network_is_read_once_for_the_prefix_cache_on_disk_and_slots(tmp_pat
     monkeypatch.setattr("lean_ovms.features.disk_cache.child.install.fingerprint", broken)
     paths = {"prefix_cache_path": str(tmp_path / "cache"), "slot_save_path": str(tmp_path / "slots")}
     config = Config(**EXACT, pipeline_type="PAGED", cache_size=1, **paths)
-    for loads in (1, 2):
-        assert assemble.load(config, settings.resolve(config, 1 << 30)).hooks == []
-        assert len(asked) == loads
-        assert caplog.text.count("the prefix cache is no longer kept on disk: broken") == loads
+    assert assemble.load(config, settings.resolve(config, 1 << 30)).hooks == []
+    assert len(asked) == caplog.text.count("the prefix cache is no longer kept on disk: broken") == 1
 
 
 @pytest.mark.parametrize(
