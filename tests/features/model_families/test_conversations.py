@@ -236,7 +236,7 @@ GROUPS = 6
 """The number of parts into which the shapes are divided, each a test."""
 
 
-@pytest.mark.parametrize("group", few_fast(range(GROUPS), 2))
+@pytest.mark.parametrize("group", few_fast(range(GROUPS), 1))
 @pytest.mark.parametrize("name", list(SOURCES))
 def test_every_conversation_goes_on_and_is_shown_whole(name: str, group: int) -> None:
     for case, shape in list(SHAPES.items())[group::GROUPS]:

@@ -64,45 +64,37 @@ def test_only_a_tail_that_may_become_a_tag_is_held_back() -> None:
     assert seen == ["a ", "<b ", "", "<thx", "", "[]", "", ""]
 
 
-def test_no_tag_may_begin_another() -> None:
+def test_no_tag_may_begin_another_and_without_tags_everything_is_text() -> None:
     with pytest.raises(AssertionError):
         Tags(["<a", "<a>"])
-
-
-def test_without_tags_everything_is_text() -> None:
     assert read_everyhow(lambda s, sink: s.until(Tags([]), sink), "a<b") == ("", "a<b", "")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        '{"a": [1, {"b": "}]\\"{"}], "c": null}',
-        "[]",
-        "{}",
-        '"a\\\\"',
-        '{"é": "\\u00e9\\uD83D\\uDE00😀"}',
-        "-1.5e+3",
-        "true",
-    ],
-)
-def test_json_values_pass_as_they_are(text: str) -> None:
-    assert read_everyhow(lambda s, sink: s.json_value(sink), text + " ,x") == (True, text, " ,x")
+WHOLE = [
+    '{"a": [1, {"b": "}]\\"{"}], "c": null}',
+    "[]",
+    "{}",
+    '"a\\\\"',
+    '{"é": "\\u00e9\\uD83D\\uDE00😀"}',
+    "-1.5e+3",
+    "true",
+]
+BROKEN = [
+    ('{"a": 1', '{"a": 1', ""),
+    ('{"a": <x', '{"a": ', "<x"),
+    ('{"a": 1]}', '{"a": 1', "]}"),
+    ('{"a": "b', '{"a": "b', ""),
+    ('{"a": "b\\', '{"a": "b\\', ""),
+    ("<", "", "<"),
+    ("", "", ""),
+]
 
 
-@pytest.mark.parametrize(
-    ("text", "handed", "rest"),
-    [
-        ('{"a": 1', '{"a": 1', ""),
-        ('{"a": <x', '{"a": ', "<x"),
-        ('{"a": 1]}', '{"a": 1', "]}"),
-        ('{"a": "b', '{"a": "b', ""),
-        ('{"a": "b\\', '{"a": "b\\', ""),
-        ("<", "", "<"),
-        ("", "", ""),
-    ],
-)
-def test_broken_json_stops_where_it_breaks(text: str, handed: str, rest: str) -> None:
-    assert read_everyhow(lambda s, sink: s.json_value(sink), text) == (False, handed, rest)
+def test_json_values_pass_as_they_are_and_broken_ones_stop_where_they_break() -> None:
+    for text in WHOLE:
+        assert read_everyhow(lambda s, sink: s.json_value(sink), text + " ,x") == (True, text, " ,x")
+    for text, handed, rest in BROKEN:
+        assert read_everyhow(lambda s, sink: s.json_value(sink), text) == (False, handed, rest)
 
 
 @pytest.mark.parametrize(
@@ -135,12 +127,9 @@ def test_a_record_returns_what_was_read_over_any_number_of_chunks() -> None:
     assert read_everyhow(reading, '{"a": "b"}c')[0] == ('<x>{"a": "b"}', "")
 
 
-@pytest.mark.parametrize(("text", "found", "rest"), [("abc", True, "c"), ("ac", False, "ac"), ("a", False, "a")])
-def test_a_literal_is_read_whole_or_not_at_all(text: str, found: bool, rest: str) -> None:
-    assert read_everyhow(lambda s, _: s.literal("ab"), text) == (found, "", rest)
-
-
-def test_space_reads_blanks_and_shows_the_next_character() -> None:
+def test_a_literal_is_read_whole_or_not_at_all_and_blanks_up_to_the_next_character() -> None:
+    for text, found, rest in (("abc", True, "c"), ("ac", False, "ac"), ("a", False, "a")):
+        assert read_everyhow(lambda s, _: s.literal("ab"), text) == (found, "", rest)
     assert read_everyhow(lambda s, _: s.space(), " \n\t x") == ("x", "", "x")
     assert read_everyhow(lambda s, _: s.space(), " \n") == ("", "", "")
     assert read_everyhow(lambda s, _: s.peek(), " x") == (" ", "", " x")

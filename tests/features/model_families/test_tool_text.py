@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Any
 
@@ -80,13 +81,16 @@ SAID = (*BEGUN, "Mild.", "And there?", "I look.", "Bern", "15 degrees")
 each_template = pytest.mark.parametrize("source", TEMPLATES.values(), ids=TEMPLATES)
 
 
+SYSTEMS = (None, "Be brief.", [{"type": "text", "text": "Be brief."}])
+
+
 @each_template
-@pytest.mark.parametrize("system", [None, "Be brief.", [{"type": "text", "text": "Be brief."}]])
-@pytest.mark.parametrize("tools", [[TOOL], []])
-def test_nothing_of_a_loop_of_tools_is_lost(source: str, system: Any, tools: list[Json]) -> None:
+def test_nothing_of_a_loop_of_tools_is_lost(source: str) -> None:
     template = ChatTemplate(source)
-    said = [] if system is None or source is TURNS else [{"role": "system", "content": system}]
-    for end in (1, 4, 8):
+    plain = template.render(ChatPrompt([TALK[0]]))
+    assert not [mark for mark in ("# Tools", "<tool_response") if mark in plain], "without tools it is the template's"
+    for system, tools, end in itertools.product(SYSTEMS, ([TOOL], []), (1, 4, 8)):
+        said = [] if system is None or source is TURNS else [{"role": "system", "content": system}]
         text = template.render(ChatPrompt([*said, *TALK[:end]], tools=tools))
         found = [text.find(word) for word in {1: SAID[:1], 4: BEGUN, 8: SAID}[end]]
         assert min(found) >= 0
@@ -96,13 +100,6 @@ def test_nothing_of_a_loop_of_tools_is_lost(source: str, system: Any, tools: lis
         assert ('"required": ["city"]' in text) is bool(tools)
         assert "None" not in text
         assert "{'type'" not in text
-
-
-@each_template
-def test_a_conversation_without_tools_is_left_to_the_template(source: str) -> None:
-    text = ChatTemplate(source).render(ChatPrompt([TALK[0]]))
-    assert "# Tools" not in text
-    assert "<tool_response" not in text
 
 
 def test_the_text_is_behind_the_system_message() -> None:
@@ -122,11 +119,11 @@ def test_results_and_what_the_user_says_to_them_are_one_turn() -> None:
     assert '<tool_response name="get_weather">\n10 degrees\n</tool_response>' in text
 
 
-@pytest.mark.parametrize("arguments", [None, "", '{"city": "x', "[1]", {"city": "Oslo"}])
-def test_arguments_of_every_kind_are_written(arguments: Any) -> None:
-    one = {"id": "c", "type": "function", "function": {"name": "get_weather", "arguments": arguments}}
-    talk = [TALK[0], {"role": "assistant", "content": None, "tool_calls": [one]}, result("c", None)]
-    assert "get_weather" in ChatTemplate(CHATML).render(ChatPrompt(talk, tools=[TOOL]))
+def test_arguments_of_every_kind_are_written() -> None:
+    for arguments in (None, "", '{"city": "x', "[1]", {"city": "Oslo"}):
+        one = {"id": "c", "type": "function", "function": {"name": "get_weather", "arguments": arguments}}
+        talk = [TALK[0], {"role": "assistant", "content": None, "tool_calls": [one]}, result("c", None)]
+        assert "get_weather" in ChatTemplate(CHATML).render(ChatPrompt(talk, tools=[TOOL]))
 
 
 def test_the_texts_of_tools_cannot_forge_a_role_but_the_notation_stays() -> None:
