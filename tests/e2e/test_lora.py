@@ -61,9 +61,15 @@ async def text(client: openai.AsyncOpenAI, model: str, prompt: str = PROMPTS[0])
     return answer.choices[0].text
 
 
-async def test_each_adapter_answers_as_in_a_direct_call_and_the_model_as_without(adapters: Any, direct: Any) -> None:
+async def test_each_adapter_answers_as_in_a_direct_call_and_clients_load_others(
+    adapters: Any, direct: Any, tmp_path: Path
+) -> None:
     options: Any = {"lora_modules": f"a={adapters['a']} a-more={adapters['a']},1.5", "plugin_config": EXACT}
-    async with local_server(**options) as local, local.client() as client:
+    async with local_server(**options, allow_runtime_lora=True) as local, local.client() as client:
+
+        async def post(path: str, **body: Any) -> str:
+            return (await client.post(path, cast_to=str, body=body)).strip('"')
+
         listed = {model.id: model for model in (await client.models.list()).data}
         assert listed.pop("demo-embed").id
         assert list(listed) == ["demo", "a", "a-more"]
@@ -84,6 +90,21 @@ async def test_each_adapter_answers_as_in_a_direct_call_and_the_model_as_without
         await until(lambda: local.model.restarts == 1 and local.model.engine.state == "ready")
         assert await text(client, "a") == found["a"]
 
+        said = await post("/load_lora_adapter", lora_name="x", lora_path=str(adapters["a"]))
+        assert said == "Success: LoRA adapter 'x' added successfully."
+        assert "x" in [model.id for model in (await client.models.list()).data]
+        assert await text(client, "x") == found["a"]
+        with pytest.raises(openai.BadRequestError, match="already"):
+            await post("/load_lora_adapter", lora_name="x", lora_path=str(adapters["b"]))
+        await post("/load_lora_adapter", lora_name="x", lora_path=str(adapters["b"]), load_inplace=True)
+        assert await text(client, "x") != found["a"]
+        with pytest.raises(openai.BadRequestError, match="The adapter cannot be loaded: there is no adapter at"):
+            await post("/load_lora_adapter", lora_name="y", lora_path=str(tmp_path / "nowhere"))
+        said = await post("/unload_lora_adapter", lora_name="x")
+        assert said == "Success: LoRA adapter 'x' removed successfully."
+        with pytest.raises(openai.NotFoundError):
+            await text(client, "x")
+
 
 async def test_an_engine_is_started_by_the_first_request_and_stopped_when_idle(adapters: Any, direct: Any) -> None:
     """openvino_genai's pipelines have an engine for each adapter."""
@@ -99,33 +120,6 @@ async def test_an_engine_is_started_by_the_first_request_and_stopped_when_idle(a
         await until(lambda: adapter.engine.pid is None)
         assert adapter.ready
         assert await text(client, "a") == first
-
-
-async def test_clients_may_load_and_unload_adapters_where_allowed(adapters: Any, tmp_path: Path) -> None:
-    async with local_server(allow_runtime_lora=True) as local, local.client() as client:
-
-        async def post(path: str, **body: Any) -> str:
-            return (await client.post(path, cast_to=str, body=body)).strip('"')
-
-        said = await post("/load_lora_adapter", lora_name="x", lora_path=str(adapters["a"]))
-        assert said == "Success: LoRA adapter 'x' added successfully."
-        assert [model.id for model in (await client.models.list()).data] == ["demo", "x", "demo-embed"]
-        assert await text(client, "x") != await text(client, "demo")
-        with pytest.raises(openai.BadRequestError, match="already"):
-            await post("/load_lora_adapter", lora_name="x", lora_path=str(adapters["b"]))
-        before = await text(client, "x")
-        await post("/load_lora_adapter", lora_name="x", lora_path=str(adapters["b"]), load_inplace=True)
-        assert await text(client, "x") != before
-        with pytest.raises(openai.BadRequestError, match="The adapter cannot be loaded: there is no adapter at"):
-            await post("/load_lora_adapter", lora_name="y", lora_path=str(tmp_path / "nowhere"))
-        with pytest.raises(openai.BadRequestError, match="must be provided"):
-            await post("/load_lora_adapter", lora_name="y")
-        said = await post("/unload_lora_adapter", lora_name="x")
-        assert said == "Success: LoRA adapter 'x' removed successfully."
-        with pytest.raises(openai.NotFoundError):
-            await text(client, "x")
-        with pytest.raises(openai.NotFoundError, match="cannot be found"):
-            await post("/unload_lora_adapter", lora_name="x")
 
 
 async def test_a_stateful_pipeline_takes_an_adapter_too(adapters: Any, direct: Any) -> None:
