@@ -106,7 +106,8 @@ def shards(name: str) -> list[str]:
 
 def _is_needed(path: str) -> bool:
     name = PurePosixPath(path).name
-    return not (path.startswith(".") or name.endswith(OTHER_WEIGHTS) or TORCH.fullmatch(name))
+    others = name.endswith(OTHER_WEIGHTS) and not SENTENCE_MODULE.fullmatch(path)
+    return not (path.startswith(".") or others or TORCH.fullmatch(name))
 
 
 def _with_safe_names(files: Iterable[RemoteFile]) -> list[RemoteFile]:

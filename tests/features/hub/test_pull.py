@@ -398,6 +398,14 @@ def test_a_checkpoint_is_converted_when_optimum_is_installed(hub: Hub, optimum: 
     assert "--trust-remote-code" not in asked
 
 
+def test_the_weights_of_dense_modules_are_pulled_with_a_network(hub: Hub) -> None:
+    hub.repos["org/embedder"] = Repo({**model_files(), "2_Dense/model.safetensors": b"x"})
+    hub.pull("org/embedder")
+    target = hub.order("org/embedder").target
+    assert (target / "2_Dense/model.safetensors").is_file()
+    assert not (target / "model.safetensors").exists()
+
+
 def test_a_converted_embedder_keeps_the_files_that_say_how_it_pools(hub: Hub, optimum: Callable[..., Path]) -> None:
     log = optimum()
     files = {
