@@ -1,15 +1,8 @@
 """A batch gets draft tokens as long as they save measured time, and otherwise only for a small share of the time."""
 
-import random
-from itertools import product
-
-import numpy as np
 import pytest
 
-from lean_ovms.features.drafting.child import head
 from lean_ovms.features.drafting.child.draft_budget import LONGEST, REFRESH, SHARE, DraftBudget
-from lean_ovms.features.drafting.child.draft_length import DraftLength
-from lean_ovms.features.drafting.child.draft_model import FIRST_LENGTH
 from tests.engine.paged.harness import Params
 from tests.engine.paged.network import FakeNetwork
 from tests.engine.paged.test_engine import alone, engine, prompt, run
@@ -94,68 +87,6 @@ def test_short_steps_always_have_drafts():
     for seconds in (0.02, 0.001, 0.001, 0.004):  # the first one was disturbed
         budget.learn(8, 8, 0, seconds)
     assert budget.most(8) == budget.most(1) == LONGEST
-
-
-MEASURED = {
-    1: [(0, 52), (1, 62), (2, 64), (4, 74), (8, 80), (16, 112)],
-    2: [(0, 56), (1, 69), (2, 75), (4, 91), (8, 126), (16, 180)],
-    4: [(0, 67), (1, 85), (2, 95), (4, 135), (8, 190), (16, 338)],
-    8: [(0, 76), (1, 126), (2, 150), (4, 221), (8, 348), (16, 640)],
-}
-"""Milliseconds of a step by its number of sequences and the draft tokens of each: Qwen3-0.6B's shape in int8,
-AVX512-VNNI."""
-OTHER_ROWS, PASS = 10, 7
-"""Additional milliseconds of a step if the number of rows has changed; milliseconds of a pass of a draft model of an
-eighth."""
-
-
-LENGTHS = {"ngrams": (1, 8, 16, 128), "model": (FIRST_LENGTH,), "head": head.LENGTHS}
-
-
-def speed(kind, sequences, acceptance, second=0, tokens=128, requests=10):
-    """Returns the speed of requests one after the other, without the first, relative to the speed without draft tokens.
-
-    `second` is the probability that the alternative to a wrong draft token is right; with 0 there are no alternatives.
-    """
-    budget, dice, times, rows = DraftBudget(), random.Random(1), [], 0
-    for _ in range(requests):
-        made, again = [0] * sequences, [0] * sequences
-        lengths = [DraftLength(*LENGTHS[kind]) for _ in made]
-        longest = 32 if kind == "ngrams" else 5
-        time = count = 0
-        while min(made) < tokens:
-            most = longest if kind == "ngrams" and sequences == 1 else min(longest, budget.most(sequences))
-            drafts = [length.next(most) if most else 0 for length in lengths]
-            branching = [second > 0 and 0 < drafted < most and sequences == 1 for drafted in drafts]
-            more = sum(drafts) + sum(branching) + sum(again)
-            step = np.interp(more / sequences, *zip(*MEASURED[sequences], strict=True))
-            if more:
-                step = max(step, MEASURED[sequences][0][1] + OTHER_ROWS)
-            step += (more != rows) * OTHER_ROWS + (kind != "ngrams") * PASS * max(drafts)
-            rows = more
-            accepted = [next((n for n in range(d) if dice.random() >= acceptance), d) for d in drafts]
-            again = [b and not kept and dice.random() < second for b, kept in zip(branching, accepted, strict=True)]
-            accepted = [max(each) for each in zip(accepted, again, strict=True)]
-            for length, drafted, kept, other in zip(lengths, drafts, accepted, again, strict=True):
-                if drafted:
-                    length.learn(drafted + other, kept)
-            made = [done + 1 + kept for done, kept in zip(made, accepted, strict=True)]
-            drafted = sum(drafts) + sum(branching)
-            budget.learn(sequences, drafted, sum(accepted), step * dice.lognormvariate(0, 0.1) / 1000)
-            time, count = time + step, count + sequences + sum(accepted)
-        times.append(time / count)
-    return MEASURED[sequences][0][1] / sequences / np.mean(times[1:])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("sequences", [1, 2, 8])
-@pytest.mark.parametrize(("kind", "second"), [("ngrams", 0), *product(("model", "head"), (0, 0.4))])
-def test_speeds_with_the_step_times_of_a_real_network(kind, second, sequences):
-    """Acceptance is simulated; the lengths and the budget are the engine's."""
-    found = [speed(kind, sequences, acceptance, second) for acceptance in (0, 0.5, 0.7, 0.9)]
-    print(kind, sequences, second, *(f"{ratio:.2f}" for ratio in found))
-    assert min(found) >= 0.97
-    assert found[3] > 1.02
 
 
 class Timed(FakeNetwork):

@@ -9,7 +9,7 @@ import pytest
 
 from lean_ovms.api.fields import Field, FieldSet, read
 from lean_ovms.api.queries import typed
-from lean_ovms.errors import BadRequest, RequestError, UnsupportedMediaType
+from lean_ovms.errors import BadRequest, UnsupportedMediaType
 from lean_ovms.features.uploads import forms
 from lean_ovms.features.uploads.forms import Form, body_of, read_form
 from lean_ovms.media.file_slice import FileSlice
@@ -246,10 +246,3 @@ def test_the_last_of_several_files_counts_unless_there_may_be_several() -> None:
 
 def test_a_text_that_means_nothing_stays_a_text() -> None:
     assert typed(FIELDS[0], "perhaps") == "perhaps"
-
-
-def test_every_error_is_for_the_client() -> None:
-    for body, media, _ in BROKEN.values():
-        with pytest.raises(RequestError) as caught:
-            read_form(form_request(PATH, body=body, **({"content_type": media} if media else {})))
-        assert caught.value.status == 400
