@@ -14,7 +14,7 @@ from tests.features.batches.conftest import HELLO, Client, MakeClient
 from tests.forms import form_request
 
 
-async def test_a_file_is_kept_as_it_came(make_client: MakeClient) -> None:
+async def test_a_file_is_kept_as_it_came_and_ids_name_no_others(make_client: MakeClient, tmp_path: Path) -> None:
     client, _ = await make_client()
     data = bytes(range(256)) * 4000
     made = await client.upload(data, purpose="user_data")
@@ -26,6 +26,9 @@ async def test_a_file_is_kept_as_it_came(make_client: MakeClient) -> None:
     assert gone == {"id": made["id"], "object": "file", "deleted": True}
     for path in (f"/v1/files/{made['id']}", f"/v1/files/{made['id']}/content"):
         await client.call("GET", path, status=404)
+    (tmp_path / "secret.data").write_bytes(b"secret")
+    for name in ("../secret", "..%2fsecret", "batch", ""):
+        await client.call("GET", f"/v1/files/{name}/content", status=404)
 
 
 async def test_files_outlive_the_server(make_client: MakeClient, tmp_path: Path) -> None:
@@ -89,27 +92,16 @@ async def test_without_a_directory_there_are_none(make_app: MakeApp) -> None:
         assert "--files_path" in (await client.call("GET", path, status=501))["error"]["message"]
 
 
-async def test_wrong_forms(make_client: MakeClient) -> None:
+async def test_wrong_forms_are_refused_and_content_is_never_a_page(make_client: MakeClient) -> None:
     client, _ = await make_client()
     assert (await client.upload(b"x", purpose="fun", status=400))["error"]["param"] == "purpose"
     for parts, param in (([("purpose", "batch")], "file"), ([("purpose", "batch"), ("file", "text")], "file"),
                          ([("file", ("a", b"x"))], "purpose")):  # fmt: skip
         response = await client.app.handle(form_request("/v1/files", parts))
         assert (await client._whole(response, 400))["error"]["param"] == param
-
-
-async def test_content_is_never_a_page(make_client: MakeClient) -> None:
-    client, _ = await make_client()
     made = await client.upload(b"<script>", purpose="user_data")
     response = await client.app.handle(Request("GET", f"/v1/files/{made['id']}/content"))
     headers = dict(response.headers)
     assert (headers["Content-Type"], headers["X-Content-Type-Options"]) == ("application/octet-stream", "nosniff")
     assert headers["Content-Disposition"] == "attachment"
     await response.aclose()
-
-
-async def test_ids_name_no_other_files(make_client: MakeClient, tmp_path: Path) -> None:
-    client, _ = await make_client()
-    (tmp_path / "secret.data").write_bytes(b"secret")
-    for name in ("../secret", "..%2fsecret", "batch", ""):
-        await client.call("GET", f"/v1/files/{name}/content", status=404)

@@ -242,7 +242,7 @@ def pooling(task: str) -> Any:
     return make
 
 
-def test_embeddings(make_llm: MakeLLM) -> None:
+def test_embeddings_and_what_the_model_computes_before(make_llm: MakeLLM) -> None:
     llm = make_llm(pooling("embeddings"))
     found = llm.embed(["a", "b", encode("a")])
     vectors = [one.outputs.embedding for one in found]
@@ -251,6 +251,15 @@ def test_embeddings(make_llm: MakeLLM) -> None:
     assert llm.embed("a")[0].outputs.embedding == vectors[0]
     with pytest.raises(ValueError, match="does not support Matryoshka"):
         llm.embed("a", dimensions=3)
+    [vector] = llm.embed("ab")
+    [found] = llm.encode("ab", PoolingParams(use_activation=True), pooling_task="embed")
+    assert found.outputs.data.tolist() == vector.outputs.embedding
+    [rows] = llm.encode("ab", pooling_task="token_embed")
+    assert rows.outputs.data.shape == (4, len(vector.outputs.embedding))
+    with pytest.raises(ValueError, match="Unsupported task: 'classify'"):
+        llm.encode("ab", pooling_task="classify")
+    with pytest.raises(TypeError, match="has no argument 'dimension'; did you mean dimensions"):
+        llm.embed("a", pooling_params=PoolingParams(dimension=3))
 
 
 def test_scores(make_llm: MakeLLM) -> None:
@@ -262,19 +271,6 @@ def test_scores(make_llm: MakeLLM) -> None:
     assert [found.outputs.score for found in pairs] == one_by_one
     with pytest.raises(ValueError, match="there are 2 first texts and 3"):
         llm.score(["a", "b"], ["a", "b", "c"])
-
-
-def test_encode_is_what_the_model_computes(make_llm: MakeLLM) -> None:
-    llm = make_llm(pooling("embeddings"))
-    [vector] = llm.embed("ab")
-    [found] = llm.encode("ab", PoolingParams(use_activation=True), pooling_task="embed")
-    assert found.outputs.data.tolist() == vector.outputs.embedding
-    [rows] = llm.encode("ab", pooling_task="token_embed")
-    assert rows.outputs.data.shape == (4, len(vector.outputs.embedding))
-    with pytest.raises(ValueError, match="Unsupported task: 'classify'"):
-        llm.encode("ab", pooling_task="classify")
-    with pytest.raises(TypeError, match="has no argument 'dimension'; did you mean dimensions"):
-        llm.embed("a", pooling_params=PoolingParams(dimension=3))
 
 
 def test_classes(make_llm: MakeLLM) -> None:

@@ -333,14 +333,6 @@ async def test_without_the_package_a_server_does_not_start(make_app: MakeApp, mo
         await app.open()
 
 
-async def test_a_server_without_a_list_is_an_error(make_app: MakeApp, sessions: type[Sessions]) -> None:
-    app, engine = await made(make_app)
-    sessions.results["list"] = ListingFailed("no list", param="tools")
-    assert (await answered(app, 424))["error"]["type"] == "external_connector_error"
-    assert sessions.log[-1] == "close"
-    assert engine.submitted == []
-
-
 async def test_a_client_that_leaves_ends_the_call(make_app: MakeApp, sessions: type[Sessions]) -> None:
     app, engine = await made(make_app, wanted(a=1))
     del sessions.results["add"]
@@ -365,10 +357,16 @@ async def test_a_background_response_is_cancelled_in_a_call(make_app: MakeApp, s
     assert sessions.log[-1] == "close"
 
 
-async def test_tokens_are_counted_with_the_tools(make_app: MakeApp, sessions: type[Sessions]) -> None:
+async def test_tokens_are_counted_with_the_tools_if_they_are_listed(
+    make_app: MakeApp, sessions: type[Sessions]
+) -> None:
     app, engine = await made(make_app)
     response = await post(app, f"{PATH}/input_tokens", body())
     assert (await whole(response))["input_tokens"] == len("calc__add,calc__drop,|user:hi;")
+    assert sessions.log[-1] == "close"
+    assert engine.submitted == []
+    sessions.results["list"] = ListingFailed("no list", param="tools")
+    assert (await answered(app, 424))["error"]["type"] == "external_connector_error"
     assert sessions.log[-1] == "close"
     assert engine.submitted == []
 

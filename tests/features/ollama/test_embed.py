@@ -10,7 +10,7 @@ from tests.api.conftest import MakePooling, post, whole
 from tests.features.ollama.test_chat import error
 
 
-async def test_vectors_of_length_one(make_pooling: MakePooling) -> None:
+async def test_vectors_of_length_one_and_as_the_model_computes_in_the_older_form(make_pooling: MakePooling) -> None:
     app, engine = await make_pooling()
     body = await whole(await post(app, "/api/embed", {"model": "e:latest", "input": ["a", "bc"]}))
     assert (body["model"], len(body["embeddings"]), body["prompt_eval_count"]) == ("e:latest", 2, 7)
@@ -18,14 +18,10 @@ async def test_vectors_of_length_one(make_pooling: MakePooling) -> None:
     one = await whole(await post(app, "/api/embed", {"model": "e", "input": "a"}))
     assert one["embeddings"] == body["embeddings"][:1]
     assert [(params.normalize, params.truncate) for _, params in engine.asked] == [(True, -1)] * 2
-
-
-async def test_the_older_form_is_as_the_model_computes(make_pooling: MakePooling) -> None:
-    app, engine = await make_pooling()
     body = await whole(await post(app, "/api/embeddings", {"model": "e", "prompt": "a"}))
     assert list(body) == ["embedding"]
     assert all(type(number) is float for number in body["embedding"])
-    assert [params.normalize for _, params in engine.asked] == [None]
+    assert engine.asked[-1][1].normalize is None
 
 
 @pytest.mark.parametrize("given", [{}, {"input": ""}, {"input": []}, {"input": None}])

@@ -80,8 +80,12 @@ async def test_a_streamed_response_is_kept_before_its_last_event(open_app: OpenA
             assert await whole(await get(app, f"{PATH}/{final['id']}")) == final
 
 
-async def test_a_turn_follows_another_without_its_instructions(open_app: OpenApp) -> None:
+async def test_a_turn_follows_another_without_its_instructions_if_that_is_there(open_app: OpenApp) -> None:
     app, engine = await open_app()
+    error = await refused(app, previous_response_id="resp_no")
+    assert (error["code"], error["param"]) == ("previous_response_not_found", "previous_response_id")
+    assert error["message"] == "Previous response with id 'resp_no' not found."
+    assert engine.submitted == []
     first = await respond(app, "one", instructions="Be brief.")
     second = await respond(app, "two", previous_response_id=first["id"])
     third = await respond(app, "three", previous_response_id=second["id"], instructions="Be long.", stream=False)
@@ -91,14 +95,6 @@ async def test_a_turn_follows_another_without_its_instructions(open_app: OpenApp
         "user:one;assistant:Hi.;user:two;",
         "system:Be long.;user:one;assistant:Hi.;user:two;assistant:Hi.;user:three;",
     ]
-
-
-async def test_a_previous_response_must_be_there(open_app: OpenApp) -> None:
-    app, engine = await open_app()
-    error = await refused(app, previous_response_id="resp_no")
-    assert (error["code"], error["param"]) == ("previous_response_not_found", "previous_response_id")
-    assert error["message"] == "Previous response with id 'resp_no' not found."
-    assert engine.submitted == []
 
 
 async def test_input_items_come_in_pages(open_app: OpenApp, kept_in: str) -> None:

@@ -81,10 +81,14 @@ def test_time_without_cpu_does_not_count_on_a_busy_machine(make):
     assert make(settings=IMPATIENT).check("wait", GrammarBounds()) == GrammarCost(0.5, 4)
 
 
-def test_one_that_dies_is_replaced(make):
+def test_one_that_dies_is_replaced_and_being_ended_while_it_waits_is_no_grammars_fault(make):
     checker = make()
     with pytest.raises(GrammarTooComplex, match="memory"):
         checker.check("crash", GrammarBounds())
+    assert checker.check("good", GrammarBounds()) == GrammarCost(0.5, 4)
+    checker.check("good", GrammarBounds())
+    os.kill(checker.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, checker.pid, os.WEXITED | os.WNOWAIT)
     assert checker.check("good", GrammarBounds()) == GrammarCost(0.5, 4)
 
 
@@ -144,11 +148,3 @@ def test_the_real_helper_distinguishes_good_from_wrong_and_slow_and_survives_wha
     finally:
         checker.stop()
     assert "exited with status" in caplog.text
-
-
-def test_one_that_was_ended_while_it_waited_is_no_grammars_fault(make):
-    checker = make()
-    checker.check("good", GrammarBounds())
-    os.kill(checker.pid, signal.SIGKILL)
-    os.waitid(os.P_PID, checker.pid, os.WEXITED | os.WNOWAIT)
-    assert checker.check("good", GrammarBounds()) == GrammarCost(0.5, 4)

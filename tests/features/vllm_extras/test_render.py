@@ -26,7 +26,7 @@ async def test_a_chat_has_the_ids_that_its_generation_would_have(make_app: MakeA
     assert not engine.submitted, "nothing is generated"
 
 
-async def test_each_prompt_of_completions_is_a_body(make_app: MakeApp) -> None:
+async def test_each_prompt_of_completions_is_a_body_and_cut_as_its_generation_would_cut_it(make_app: MakeApp) -> None:
     app, _ = await make_app()
     bodies = await whole(await post(app, COMPLETIONS, {"prompt": ["ab", "c"]}))
     assert [body["token_ids"] for body in bodies] == [[EOS, *b"ab"], [EOS, *b"c"]]
@@ -35,6 +35,12 @@ async def test_each_prompt_of_completions_is_a_body(make_app: MakeApp) -> None:
     assert body["token_ids"] == [7, 8]
     [body] = await whole(await post(app, "/v3/completions/render", {"prompt": [7, 8]}))
     assert body["sampling_params"]["max_tokens"] == 1000 - 2, "as many as fit"
+    for fields, expected in (
+        ({"truncate_prompt_tokens": 3}, b"hi;"),
+        ({"truncate_prompt_tokens": 3, "truncation_side": "right"}, b"use"),
+        ({"truncate_prompt_tokens": -1, "max_tokens": 100}, b"user:hi;"),
+    ):
+        assert bytes((await whole(await post(app, CHAT, {**HELLO, **fields})))["token_ids"]) == expected
 
 
 FIELDS: list[dict[str, Any]] = [
@@ -98,16 +104,6 @@ async def test_tool_calls_are_not_constrained_and_that_is_said(make_app: MakeApp
     response = await post(app, CHAT, {**HELLO, "tools": [tool], "tool_choice": "required"})
     assert "sampling_params do not constrain tool calls" in dict(response.headers)["Warning"]
     assert "structured_outputs" not in (await whole(response))["sampling_params"]
-
-
-async def test_a_prompt_is_cut_as_its_generation_would_cut_it(make_app: MakeApp) -> None:
-    app, _ = await make_app()
-    for fields, expected in (
-        ({"truncate_prompt_tokens": 3}, b"hi;"),
-        ({"truncate_prompt_tokens": 3, "truncation_side": "right"}, b"use"),
-        ({"truncate_prompt_tokens": -1, "max_tokens": 100}, b"user:hi;"),
-    ):
-        assert bytes((await whole(await post(app, CHAT, {**HELLO, **fields})))["token_ids"]) == expected
 
 
 WHAT_IS_REFUSED: list[tuple[Any, ...]] = [
