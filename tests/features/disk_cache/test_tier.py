@@ -60,6 +60,13 @@ def restarted(made, path, **options):
     return tiered(path, **options)
 
 
+def warm(path, tokens):
+    """Returns an engine that finds a prompt of this many tokens on disk."""
+    made = tiered(path)
+    answer(made, prompt(tokens))
+    return restarted(made, path)
+
+
 def disk(made):
     return made.hooks[0]
 
@@ -123,9 +130,7 @@ def settled(made):
 
 
 def test_whatever_happens_in_a_read_the_next_is_served(tmp_path, monkeypatch, caplog):
-    made = tiered(tmp_path)
-    answer(made, prompt(101))
-    made = slow_computing(restarted(made, tmp_path))
+    made = slow_computing(warm(tmp_path, 101))
     read = disk(made).store.read
 
     def broken(*_):
@@ -140,9 +145,7 @@ def test_whatever_happens_in_a_read_the_next_is_served(tmp_path, monkeypatch, ca
 
 
 def test_what_is_in_memory_is_not_read_and_what_is_behind_it_is(tmp_path):
-    made = tiered(tmp_path)
-    answer(made, prompt(101))
-    made = restarted(made, tmp_path)
+    made = warm(tmp_path, 101)
     assert answer(made, prompt(101)[:50]) == 48
     assert made.stats().of_features[HITS] == 48
     assert answer(made, prompt(101)) == 100
@@ -187,18 +190,13 @@ def test_blocks_of_images_stay_in_memory():
 
 
 def test_log_probabilities_of_the_prompt_are_computed(tmp_path):
-    made = tiered(tmp_path)
-    answer(made, prompt(41))
-    made = restarted(made, tmp_path)
+    made = warm(tmp_path, 41)
     assert answer(made, prompt(41), prompt_logprobs=1) == 0
     assert made.stats().of_features[f"{METRIC}read_bytes_total"] == 0
 
 
-@BOTH
-def test_prompts_that_begin_alike_wait_for_one_reading(tmp_path, kind):
-    made = tiered(tmp_path, kind=kind)
-    answer(made, prompt(81))
-    made = restarted(made, tmp_path, kind=kind)
+def test_prompts_that_begin_alike_wait_for_one_reading(tmp_path):
+    made = warm(tmp_path, 81)
     requests = [made.add(prompt(81), ASKED) for _ in range(3)]
     assert run(made, *requests) == [alone(prompt(81), ASKED)] * 3
     assert [request.cached for request in requests] == [80] * 3
@@ -217,11 +215,8 @@ class Gate:
         return self._read(key, buffers)
 
 
-@BOTH
-def test_others_go_on_while_a_prompt_waits_for_its_blocks(tmp_path, kind):
-    made = tiered(tmp_path, kind=kind)
-    answer(made, prompt(101))
-    made = slow_computing(restarted(made, tmp_path, kind=kind))
+def test_others_go_on_while_a_prompt_waits_for_its_blocks(tmp_path):
+    made = slow_computing(warm(tmp_path, 101))
     gate = Gate(made)
     slow, other = made.add(prompt(101), ASKED), made.add(prompt(50, 7), ASKED)
     while other.status == "running":
@@ -234,9 +229,7 @@ def test_others_go_on_while_a_prompt_waits_for_its_blocks(tmp_path, kind):
 
 
 def test_a_disk_that_is_too_slow_is_not_waited_for(tmp_path):
-    made = tiered(tmp_path)
-    answer(made, prompt(101))
-    made = restarted(made, tmp_path)
+    made = warm(tmp_path, 101)
     gate = Gate(made)
     disk(made)._worth = lambda tokens, size: 1e-3
     request = made.add(prompt(101), ASKED)
@@ -261,9 +254,7 @@ def test_blocks_for_reading_are_given_up_when_a_running_text_needs_them(tmp_path
 
 
 def test_a_request_that_is_cancelled_while_its_blocks_are_read_leaves_nothing_behind(tmp_path):
-    made = tiered(tmp_path)
-    answer(made, prompt(101))
-    made = restarted(made, tmp_path)
+    made = warm(tmp_path, 101)
     gate = Gate(made)
     request = made.add(prompt(101), ASKED)
     made.step()
@@ -274,9 +265,7 @@ def test_a_request_that_is_cancelled_while_its_blocks_are_read_leaves_nothing_be
 
 
 def test_reading_is_compared_with_computing(tmp_path):
-    made = tiered(tmp_path)
-    answer(made, prompt(101))
-    made = restarted(made, tmp_path)
+    made = warm(tmp_path, 101)
     tier = disk(made)
     assert tier._worth(100, 100) > 0  # nothing has been measured yet
     tier._computing.add(1000, 1.0)
@@ -328,13 +317,8 @@ def test_random_arrivals_evictions_and_restarts_give_the_same_tokens(tmp_path, k
         live, texts, wanted = [], {}, {}
         for number in range(25):
             ids = dice.choice(texts_of)
-            asked = Params(
-                max_tokens=dice.randrange(1, 14),
-                lookahead=dice.choice([0, 0, 3]),
-                temperature=dice.choice([0.0, 1.0]),
-                seed=number,
-                salt=dice.choice(["", "", "s"]),
-            )
+            sampled = {"lookahead": dice.choice([0, 0, 3]), "temperature": dice.choice([0.0, 1.0])}
+            asked = Params(max_tokens=dice.randrange(1, 14), seed=number, salt=dice.choice(["", "", "s"]), **sampled)
             wanted[number], texts[number] = (ids, asked), []
             live.append((number, made.add(ids, asked)))
             for _ in range(dice.randrange(8)):
@@ -407,10 +391,8 @@ def test_what_is_in_memory_is_saved_on_request(tmp_path, kind):
     assert answer(other, prompt(101)) == 100
 
 
-@BOTH
-def test_requests_are_answered_while_blocks_are_saved(tmp_path, kind):
-    made = tiered(tmp_path, 60, kind=kind, **({"states": 12} if kind is HybridNetwork else {}))
-    expected = set(range(8))
+def test_requests_are_answered_while_blocks_are_saved(tmp_path):
+    made, expected = tiered(tmp_path, 60), set(range(8))
     for number in expected:
         request = made.add(prompt(61, number), ASKED)
         made.step()

@@ -19,7 +19,6 @@ from lean_ovms.errors import BadRequest
 from lean_ovms.features.docs_page.openapi import fields_of, references
 from tests.api.conftest import MakeApp, get, post, whole
 
-HELLO: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 BODIES = [fields_of(doc_of(imported(route)), compose()) for route in compose().routes]
 ALL_FIELDS = {id(field): field for fields in BODIES for field in fields}.values()
 

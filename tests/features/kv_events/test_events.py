@@ -29,7 +29,6 @@ from tests.engine.paged.harness import Params
 from tests.engine.paged.network import FakeNetwork, HybridNetwork
 from tests.engine.paged.test_engine import SIZE, engine, prompt, run
 
-ASKED = Params(max_tokens=6)
 LONG_MS = 60_000
 
 
