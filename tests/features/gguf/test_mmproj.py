@@ -56,7 +56,9 @@ def check(name, rig, monkeypatch):
 def test_tokens_and_log_probabilities_are_those_of_torch(name, tmp_path, monkeypatch):
     monkeypatch.setattr(gemma4_vision, "TOKENS", 70)  # the number that the processor of the tiny models uses
     rig = models.load(unpacked(name, tmp_path))
-    assert check(name, rig, monkeypatch) < check(name, rig, monkeypatch)  # the second time, prefixes are cached
+    before = check(name, rig, monkeypatch)
+    if name in ("gemma3", "qwen3_vl"):  # of each kind of positions, the second time with cached prefixes
+        assert before < check(name, rig, monkeypatch)
 
 
 @pytest.mark.slow

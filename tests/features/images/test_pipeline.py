@@ -166,7 +166,7 @@ def test_a_model_without_an_encoder_of_images_makes_images_of_texts(tmp_path: Pa
     made(pipeline)
 
 
-@pytest.mark.parametrize("images", [[], [source(), mask()]])
+@pytest.mark.parametrize(("folder", "images"), [(FLUX, []), (STABLE, [source(), mask()])], indirect=["folder"])
 def test_unfinished_images_are_those_of_the_pipeline(
     pipeline: GenAiImagePipeline, direct: Callable[[Sequence[Image]], Any], images: list[Image]
 ) -> None:

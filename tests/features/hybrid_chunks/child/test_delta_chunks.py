@@ -95,7 +95,7 @@ def test_the_states_behind_each_prompt_of_a_step_are_in_order(hint):
     assert states[:, 0, 0, 0].tolist() == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("decay", [0.0, 0.01, 3.0])
+@pytest.mark.parametrize("decay", [0.0, 3.0])
 def test_a_chunk_of_keys_that_are_alike_loses_no_digits(decay):
     """The rule itself is computed in float64, token by token: powers of the chunk's matrix reach 10^18."""
     import openvino as ov
@@ -121,9 +121,8 @@ def test_a_chunk_of_keys_that_are_alike_loses_no_digits(decay):
     assert kept == pytest.approx(after)
 
 
-@pytest.mark.parametrize("name", ["qwen3_5_text", "qwen3_next"])
-def test_in_bf16_chunks_are_as_near_to_f32_as_tokens(name, tmp_path):
-    path = unpacked(name, tmp_path)
+def test_in_bf16_chunks_are_as_near_to_f32_as_tokens(tmp_path):
+    path = unpacked("qwen3_5_text", tmp_path)
     exact = log_probabilities(path, 256, edit=by_tokens)
     by_token, by_chunk = (log_probabilities(path, 256, edit, hint="bf16") for edit in (by_tokens, compute_in_chunks))
     assert np.abs(by_chunk - exact).mean() < 1.1 * np.abs(by_token - exact).mean()
@@ -131,12 +130,11 @@ def test_in_bf16_chunks_are_as_near_to_f32_as_tokens(name, tmp_path):
     assert np.abs(beside_steps - exact).mean() < 1.1 * np.abs(by_token - exact).mean()
 
 
-@pytest.mark.parametrize("name", ["qwen3_5_text", "qwen3_next"])
-def test_in_bf16_short_prompts_beside_an_answer_have_their_own_numbers(name, tmp_path):
+def test_in_bf16_short_prompts_beside_an_answer_have_their_own_numbers(tmp_path):
     """Memory of an earlier step may be lost (prompt_chunks.own_memory): numbers were not finite or belonged to other
     prompts, and with real sizes the process crashed. A single token of a prompt may use another expert than in f32.
     """
-    path, found = unpacked(name, tmp_path), []
+    path, found = unpacked("qwen3_next", tmp_path), []
     for hint, edit in (("f32", by_tokens), ("bf16", by_tokens), ("bf16", networks.compute_in_chunks)):
         pipe, dice = loaded(path, hint, edit), random.Random(5)
         rig = Rig(pipeline=pipe)

@@ -53,8 +53,9 @@ def test_a_prompt_that_is_longer_than_all_before_it_has_its_own_numbers():
         assert found == pytest.approx(wanted, abs=1e-5), length
 
 
-@pytest.mark.parametrize("name", ["qwen3_5_text", "qwen3_next", "granitemoehybrid"])
-@pytest.mark.parametrize("hint", ["f32", "bf16"])
+@pytest.mark.parametrize(
+    ("name", "hint"), [("qwen3_5_text", "f32"), ("qwen3_next", "bf16"), ("granitemoehybrid", "bf16")]
+)
 def test_all_outputs_of_branches_are_results_of_the_network(name, hint, tmp_path):
     """Otherwise their values may be lost, as above."""
     edited = []

@@ -25,7 +25,7 @@ def path(tmp_path):
 
 def test_prompts_in_parts_of_any_size_have_the_same_log_probabilities(path):
     wanted = log_probabilities(path, 256, edit=by_tokens)
-    for size in (1, 17, 64, 200):
+    for size in (1, 17, 200):
         assert log_probabilities(path, size) == pytest.approx(wanted, abs=5e-3), size
     assert log_probabilities(path, 256, others=3) == pytest.approx(wanted, abs=5e-3)
 
@@ -42,9 +42,10 @@ def test_without_room_for_the_chunks_it_stays_token_by_token(path, monkeypatch, 
     assert "prompts are computed slowly, token by token" in caplog.text
 
 
-@pytest.mark.parametrize("hint", ["bf16", "f32"])
-@pytest.mark.parametrize(("heads", "groups", "real"), [(8, 1, CHUNK), (6, 2, 17)])
-@pytest.mark.parametrize("step", [0.01, 1.0, 8.0])
+@pytest.mark.parametrize(
+    ("heads", "groups", "real", "step", "hint"),
+    [(8, 1, CHUNK, 0.01, "bf16"), (6, 2, 17, 1.0, "f32"), (8, 1, CHUNK, 8.0, "f32"), (6, 2, 17, 8.0, "bf16")],
+)
 def test_a_chunk_of_state_spaces_is_exact(heads, groups, real, step, hint):
     """The rule itself is computed in float64, token by token."""
     draw, size, width = np.random.default_rng(7), 16, 4

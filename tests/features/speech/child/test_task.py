@@ -31,7 +31,7 @@ def events(rig: Rig, number: int) -> tuple[Any, ...]:
 
 
 @pytest.mark.slow
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(cuts=st.lists(st.integers(1, 50 * 16000), max_size=12), turns=st.booleans())
 def test_any_cut_of_the_audio_gives_the_same_events(cuts: list[int], turns: bool) -> None:
     params: dict[str, Any] = {"turns": TurnDetection(), "live": True} if turns else {"words": True, "segments": True}
@@ -60,7 +60,7 @@ def test_long_audio_is_cut_into_windows_and_long_silence_is_in_none(rig: Rig) ->
 
 
 @pytest.mark.slow
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     parts=st.lists(
         st.tuples(st.sampled_from([0.0, 0.0, 0.35, 0.55, 0.72]), st.integers(1, 70)), min_size=1, max_size=8

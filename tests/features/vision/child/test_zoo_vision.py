@@ -79,7 +79,7 @@ def test_tokens_and_log_probabilities_are_those_of_torch(name, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["gemma4-moe", "qwen2_vl", "qwen3_5", "smolvlm"])
+@pytest.mark.parametrize("name", ["gemma4-moe", "qwen3_5"])
 def test_preempted_sequences_and_draft_tokens_change_nothing(name, tmp_path):
     options = {"max_num_batched_tokens": 48, "prompt_lookup": True}
     rig = load(unpacked(name, tmp_path), 12, compiled_twice=False, **options)
