@@ -108,8 +108,7 @@ def errors(found: list[str], expected: list[str]) -> float:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "noise", "ways"),
-    [(66, 0.0, (ONCE,)), (66, 0.3, (WORDS, ONCE)), (240, 0.0, (WORDS,))],
+    ("seconds", "noise", "ways"), [(66, 0.0, (ONCE,)), (66, 0.3, (WORDS, ONCE)), (240, 0.0, (WORDS,))]
 )
 def test_the_words_with_times_are_those_without(
     task: SpeechTask, seconds: int, noise: float, ways: tuple[dict[str, bool], ...]

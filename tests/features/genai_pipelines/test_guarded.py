@@ -151,12 +151,7 @@ def test_a_draft_pipeline_that_failed_is_given_up_and_all_get_the_error():
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"max_num_batched_tokens": 1, "max_num_seqs": 1},
-        {"max_model_len": 12},
-        {"cache_size": 1},
-    ],
+    "options", [{"max_num_batched_tokens": 1, "max_num_seqs": 1}, {"max_model_len": 12}, {"cache_size": 1}]
 )
 def test_small_and_odd_settings_work(engine, options):
     blocks = 0 if "cache_size" in options else 64

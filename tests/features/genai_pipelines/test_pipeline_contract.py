@@ -206,11 +206,7 @@ def test_what_cannot_be_added_is_a_bad_request_and_harms_nobody(each):
 
 @pytest.mark.model
 @pytest.mark.parametrize(
-    ("make", "recoverable"),
-    [
-        (lambda: genai("draft"), False),
-        (lambda: genai("prompt_lookup"), True),
-    ],
+    ("make", "recoverable"), [(lambda: genai("draft"), False), (lambda: genai("prompt_lookup"), True)]
 )
 def test_assisted_pipelines_bring_several_tokens_and_the_same_text(make, recoverable, engine):
     pipe = make()

@@ -169,20 +169,16 @@ def test_a_file_that_is_not_used_is_named(options, reason, tmp_path, caplog, mon
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"clip__projector_type": "ldpv2"},
-            f"projector_type ldpv2 is not supported; supported types are {', '.join(PROJECTORS)}",
-        ),
+        ({"clip__projector_type": "ldpv2"},
+         f"projector_type ldpv2 is not supported; supported types are {', '.join(PROJECTORS)}"),
         ({"clip__has_vision_encoder": False}, "it has no image encoder"),
         ({"clip__vision__projection_dim": 96}, "its embeddings have 96 numbers, but the model's have 64"),
-        (
-            {"clip__vision__is_deepstack_layers": [True, True]},
-            "embeddings for 2 deeper layers, but the model reads them in 1",
-        ),
+        ({"clip__vision__is_deepstack_layers": [True, True]},
+         "embeddings for 2 deeper layers, but the model reads them in 1"),
         ({"clip__vision__block_count": None}, "its header lacks vision.block_count"),
         ({"clip__vision__image_mean": [0.5]}, "its header lacks vision.image_mean"),
     ],
-)
+)  # fmt: skip
 def test_a_file_that_cannot_read_images_for_a_model_is_refused_with_the_reason(changes, message, tmp_path):
     path = unpacked("qwen3_vl", tmp_path)
     other = rewritten(tmp_path / "mmproj-qwen3_vl.gguf", tmp_path / "other.gguf", **changes)
@@ -192,8 +188,7 @@ def test_a_file_that_cannot_read_images_for_a_model_is_refused_with_the_reason(c
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
-    [("mm.2.weight", "is not a complete GGUF file"), ("v.position_embd.weight", "cannot be used")],
+    ("name", "message"), [("mm.2.weight", "is not a complete GGUF file"), ("v.position_embd.weight", "cannot be used")]
 )
 def test_a_tensor_that_is_missing_is_named(name, message, tmp_path):
     path = unpacked("qwen3_vl", tmp_path)

@@ -11,17 +11,7 @@ import pytest
 from PIL import Image
 
 from lean_ovms.config import Config
-from lean_ovms.engine.protocol import (
-    Cancel,
-    Decoder,
-    Encode,
-    Ping,
-    Pong,
-    Record,
-    Refused,
-    attachments,
-    encode,
-)
+from lean_ovms.engine.protocol import Cancel, Decoder, Encode, Ping, Pong, Record, Refused, attachments, encode
 from lean_ovms.errors import StartError
 from lean_ovms.features.images.child import task as image_generation
 from lean_ovms.features.images.child.fake import RAISE, FakeImagePipeline

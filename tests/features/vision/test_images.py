@@ -89,13 +89,8 @@ SOURCE = {"type": "base64", "media_type": "image/png", "data": RED.partition(","
 RESULT = {"type": "tool_result", "tool_use_id": "c", "content": [TEXT, {"type": "image", "source": SOURCE}]}
 OUTPUT = [{"type": "input_text", "text": "p.png"}, {"type": "input_image", "image_url": RED}]
 SAW = {
-    "/v1/chat/completions": {
-        "messages": [
-            LOOK,
-            {"role": "assistant", "content": None, "tool_calls": [CALL]},
-            {"role": "tool", "tool_call_id": "c", "content": [TEXT, part(RED)]},
-        ]
-    },
+    "/v1/chat/completions": {"messages": [LOOK, {"role": "assistant", "content": None, "tool_calls": [CALL]},
+     {"role": "tool", "tool_call_id": "c", "content": [TEXT, part(RED)]}]},
     "/v1/messages": {  # as Claude Code sends the result of its tool Read
         "max_tokens": 9,
         "messages": [
@@ -111,7 +106,7 @@ SAW = {
             {"type": "function_call_output", "call_id": "c", "output": OUTPUT},
         ]
     },
-}
+}  # fmt: skip
 """A conversation in which a tool has returned an image, for each API."""
 
 

@@ -14,12 +14,7 @@ from lean_ovms.config import Config
 from lean_ovms.errors import install_command
 from lean_ovms.features.websocket.channel import MAX_QUEUED_BYTES, MAX_QUEUED_MESSAGES
 from lean_ovms.features.websocket.connection import AHEAD_BYTES, CLOSE_S, MAX_FRAMES_PER_TURN, PING_S, SLICE
-from lean_ovms.features.websocket.types import (
-    TRY_AGAIN_LATER,
-    Close,
-    Upgrade,
-    WebSocket,
-)
+from lean_ovms.features.websocket.types import TRY_AGAIN_LATER, Close, Upgrade, WebSocket
 from lean_ovms.transports.http11.connection import LINGER_S
 from lean_ovms.types import Request, Response
 from tests.fuzz.targets import masked

@@ -6,9 +6,7 @@ import pytest
 
 from lean_ovms.config import Config
 from lean_ovms.engine.generation.fake_tokenizer import EOS
-from lean_ovms.engine.protocol import (
-    Tokens,
-)
+from lean_ovms.engine.protocol import Tokens
 from lean_ovms.features.genai_pipelines.child.guard.backend import GuardedPipeline
 from tests.engine.rig import Rig
 from tests.features.genai_pipelines.guard.fake_pipeline import FakePipeline

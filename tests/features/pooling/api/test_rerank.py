@@ -84,33 +84,21 @@ WRONG_FIELDS: list[tuple[Any, ...]] = [
     ({"query": "q", "documents": []}, "documents array should not be empty", "documents"),
     ({"query": "q", "documents": ["a"], "texts": ["b"]}, "documents and texts cannot be used together", "texts"),
     ({"query": "q", "documents": [5]}, "documents array element is neither string nor object", "documents"),
-    (
-        {"query": "q", "documents": ["a", {"text": "b"}]},
-        "all documents have to be the same type (string or objects)",
-        "documents",
-    ),
+    ({"query": "q", "documents": ["a", {"text": "b"}]}, "all documents have to be the same type (string or objects)",
+     "documents"),
     ({"query": "q", "documents": [{"title": 5}]}, "document title field have to be string", "documents[0]"),
     ({"query": "q", "documents": [{"title": "a"}]}, "document text field is missing", "documents[0]"),
     ({"query": "q", "documents": [{"text": 5}]}, "document text field have to be string", "documents[0]"),
     ({"query": "q", "documents": ["a"], "top_n": 1.5}, "top_n accepts integer values", "top_n"),
     ({"query": "q", "documents": ["a"], "rank_fields": "text"}, "rank_fields is not an array", "rank_fields"),
-    (
-        {"query": "q", "documents": ["a"], "rank_fields": [5]},
-        "rank_fields array element is not a string",
-        "rank_fields",
-    ),
-    (
-        {"query": "q", "documents": ["a"], "return_documents": 1},
-        "return_documents accepts boolean values",
-        "return_documents",
-    ),
-    (
-        {"query": "q", "documents": ["a"], "max_chunks_per_doc": "1"},
-        "max_chunks_per_doc accepts integer values",
-        "max_chunks_per_doc",
-    ),
+    ({"query": "q", "documents": ["a"], "rank_fields": [5]}, "rank_fields array element is not a string",
+     "rank_fields"),
+    ({"query": "q", "documents": ["a"], "return_documents": 1}, "return_documents accepts boolean values",
+     "return_documents"),
+    ({"query": "q", "documents": ["a"], "max_chunks_per_doc": "1"}, "max_chunks_per_doc accepts integer values",
+     "max_chunks_per_doc"),
     ({"query": "q", "documents": ["a"] * 6}, "Number of documents exceeds max_allowed_chunks", "documents"),
-]
+]  # fmt: skip
 
 
 async def test_wrong_fields_have_the_text_of_ovms(make_pooling: MakePooling) -> None:

@@ -92,24 +92,15 @@ WRONG_SIDES: list[tuple[Any, ...]] = [
     ({"text_1": [], "text_2": ["c"]}, "At least one text element must be given", "text_1"),
     ({"text_1": "a", "text_2": []}, "At least one text_pair element must be given", "text_2"),
     ({"text_1": "a", "text_2": ["c"] * 5}, "text_2 has 5 elements; the maximum allowed count is 4", "text_2"),
-    (
-        {"queries": "a", "documents": "b", "text_1": "c"},
-        "queries and documents cannot be used together with text_1: exactly two sides are compared",
-        "text_1",
-    ),
-    (
-        {"text_1": "a", "text_2": "b", "queries": "c"},
-        "text_1 and text_2 cannot be used together with queries: exactly two sides are compared",
-        "queries",
-    ),
-    (
-        {"queries": "a", "documents": "b", "items": "c"},
-        "queries and documents cannot be used together with items: exactly two sides are compared",
-        "items",
-    ),
+    ({"queries": "a", "documents": "b", "text_1": "c"},
+     "queries and documents cannot be used together with text_1: exactly two sides are compared", "text_1"),
+    ({"text_1": "a", "text_2": "b", "queries": "c"},
+     "text_1 and text_2 cannot be used together with queries: exactly two sides are compared", "queries"),
+    ({"queries": "a", "documents": "b", "items": "c"},
+     "queries and documents cannot be used together with items: exactly two sides are compared", "items"),
     ({"text_1": 5, "text_2": "a"}, "text_1 is neither a string nor an object with content", "text_1"),
     ({"text_1": "a", "text_2": [5]}, "text_2[0] is neither a string nor an object with content", "text_2[0]"),
-]
+]  # fmt: skip
 
 
 async def test_wrong_sides(make_pooling: MakePooling) -> None:

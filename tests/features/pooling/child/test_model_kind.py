@@ -100,8 +100,7 @@ def test_known_families_are_pooled_as_their_own_files_say(tmp_path: Path, mode: 
 
 
 @pytest.mark.parametrize(
-    "config",
-    [{"use_bidirectional_attention": True}, {"is_causal": False}, {"model_type": "llama_bidirec"}],
+    "config", [{"use_bidirectional_attention": True}, {"is_causal": False}, {"model_type": "llama_bidirec"}]
 )
 def test_a_decoder_that_reads_both_ways_is_not_taken_for_one_that_does_not(tmp_path: Path, config: Any) -> None:
     found = info(directory(tmp_path / "m", config={"model_type": "gemma3_text", **config}))

@@ -170,15 +170,12 @@ def test_many_texts_are_tokenized_over_several_turns(monkeypatch: pytest.MonkeyP
         (["ok", []], {}, "Input 1 has no tokens"),
         ([""], {"add_special_tokens": False}, "Input 0 has no tokens"),
         (["ok", "x" * 511], {}, "Input length 513 longer than allowed 512 (input 1). This model's maximum context"),
-        (
-            ["x"],
-            {"truncate": 2},
-            "Input 0 has 2 tokens that cannot be cut, which leaves no room for its text within 2 tokens",
-        ),
+        (["x"], {"truncate": 2},
+         "Input 0 has 2 tokens that cannot be cut, which leaves no room for its text within 2 tokens"),
         ([("a", "b")], {}, "reads single inputs, not pairs"),
         (["\ud800"], {}, "not valid Unicode"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_input_refuses_its_whole_request_and_no_other(
     inputs: list[Any], params: dict[str, Any], message: str, rig: Rig
 ) -> None:

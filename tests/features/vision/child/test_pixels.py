@@ -192,16 +192,13 @@ TILE, WHOLE = "<fake_token_around_image><row_{}_col_{}>", "<fake_token_around_im
 @pytest.mark.parametrize(
     ("size", "grid", "texts"),
     [
-        (
-            (32, 32),
-            64,
-            [TILE.format(1, 1), TILE.format(1, 2), "\n" + TILE.format(2, 1), TILE.format(2, 2), "\n\n" + WHOLE],
-        ),
+        ((32, 32), 64, [TILE.format(1, 1), TILE.format(1, 2), "\n" + TILE.format(2, 1), TILE.format(2, 2),
+         "\n\n" + WHOLE]),
         ((33, 300), 64, [TILE.format(1, 1), TILE.format(1, 2), "\n\n" + WHOLE]),
         ((300, 33), 64, [TILE.format(1, 1), "\n" + TILE.format(2, 1), "\n\n" + WHOLE]),
         ((32, 32), 32, [WHOLE]),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("name", TILED)
 def test_the_texts_of_tiles(name, size, grid, texts, tmp_path):
     one, networks = family(name, tmp_path, size={"longest_edge": grid})
