@@ -11,6 +11,7 @@ from lean_ovms.engine.worker.text_model import load_text_model
 from lean_ovms.errors import StartError
 from lean_ovms.features.genai_pipelines.child.scheduler_config import draft_scheduler, scheduler
 
+pytestmark = pytest.mark.slow
 GB = 1 << 30
 DRAFT = {"draft_model_path": str(Config().model_dir)}
 EVICTION = {"start_size": 32, "recent_size": 64, "max_cache_size": 256}
@@ -135,7 +136,6 @@ def test_a_draft_option_without_a_draft_stops_the_start():
 # --- on the engine
 
 
-@pytest.mark.model
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -156,7 +156,6 @@ def test_what_the_engine_does_not_take_is_an_error_with_its_option(options, mess
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.model
 @pytest.mark.parametrize(
     "options",
     [
@@ -176,7 +175,6 @@ def test_settings_of_the_cache_are_computed_with(options):
     assert rig.stats().recoveries == 0
 
 
-@pytest.mark.model
 @pytest.mark.parametrize("cap", [None, 50.0])
 def test_what_the_pipeline_does_not_have_is_logged_and_compiled_models_are_kept(cap, tmp_path, caplog):
     for file in Config().model_dir.iterdir():

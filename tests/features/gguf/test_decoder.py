@@ -20,10 +20,10 @@ from lean_ovms.features.gguf.child.blocks import BLOCKS, GROUP, apart, in_eight_
 from lean_ovms.features.gguf.child.layers import whole
 from lean_ovms.features.gguf.child.tensors import TensorRows, Tensors, opened
 from lean_ovms.features.lora.child.adapter_layers import insert
-from tests.cases import few_fast
 from tests.makers import make_gguf, zoo_gguf
 
 FLOATS = {"INFERENCE_PRECISION_HINT": "f32"}
+pytestmark = pytest.mark.slow
 RECORDED = json.loads(zoo_gguf.FILE.read_text())
 BUILT = sorted({*RECORDED} - {*zoo_gguf.EMBEDDING})
 UNROTATED = {"exaone4": 1, "smollm3": 1}
@@ -103,7 +103,7 @@ def test_a_file_that_takes_long_is_told_of_while_it_is_read(tmp_path, caplog, mo
     assert end.endswith("; OpenVINO is compiling it")
 
 
-@pytest.mark.parametrize("name", few_fast(BUILT, 5))
+@pytest.mark.parametrize("name", BUILT)
 def test_layers_have_the_names_that_adapters_know(name, tmp_path):
     model = network.read(zoo_gguf.write(tmp_path / "x.gguf", name), adapted=True)
     found = {layer for group in insert(model, ov.Type.f32).groups for layer in group}

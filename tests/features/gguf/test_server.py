@@ -14,9 +14,12 @@ pytestmark = pytest.mark.model
 
 TOOL: Any = {
     "type": "function",
-    "function": {"name": "get_weather", "description": "Weather of a city",
-     "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}},
-}  # fmt: skip
+    "function": {
+        "name": "get_weather",
+        "description": "Weather of a city",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    },
+}
 
 
 async def test_a_chat_and_a_tool_call(tmp_path: Path) -> None:

@@ -149,18 +149,3 @@ async def test_several_speech_models_are_chosen_by_the_first_event() -> None:
         await client.send(COMMIT, final=True)
         await client.until("transcription.done")
     assert len(engine.asked) == 1
-
-
-async def test_open_sessions_are_counted() -> None:
-    app, _ = await speech_app(metrics_enable=True)
-
-    def shown() -> str:
-        return next(
-            line
-            for line in app.services.metrics.expose().decode().splitlines()
-            if line.startswith("lean_ovms_realtime_sessions")
-        )
-
-    async with session(app), session(app):
-        assert shown() == "lean_ovms_realtime_sessions 2"
-    assert shown() == "lean_ovms_realtime_sessions 0"

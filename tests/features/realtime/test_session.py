@@ -176,6 +176,7 @@ async def test_the_access_line_and_the_metrics() -> None:
     try:
         app, _ = await speech_app(access_log=True, metrics_enable=True)
         async with session(app, x_request_id="mine") as client:
+            assert b"lean_ovms_realtime_sessions 1" in app.services.metrics.expose()
             await client.append(tone(0.5, 0.35))
             await client.send(COMMIT, final=True)
             await client.until(DONE)
@@ -191,6 +192,7 @@ async def test_the_access_line_and_the_metrics() -> None:
     assert isinstance(body, bytes)
     assert b'lean_ovms_requests_total{method="GET",path="/v1/realtime",status="101"} 1' in body
     assert b'vllm:generation_tokens_total{model_name="w"} 1' in body
+    assert b"lean_ovms_realtime_sessions 0" in body
 
 
 async def test_a_large_message_is_read_beside_the_loop_and_counts_as_a_body(monkeypatch: pytest.MonkeyPatch) -> None:

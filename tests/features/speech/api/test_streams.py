@@ -71,6 +71,9 @@ async def test_usage_in_every_event_on_request(make_speech: MakeSpeech) -> None:
     assert set(first["usage"]) == {"prompt_tokens", "completion_tokens", "total_tokens"}
     assert done["usage"]["total_tokens"] == done["usage"]["prompt_tokens"] + done["usage"]["completion_tokens"] == 157
     assert done["usage"]["type"] == "tokens"
+    app, _ = await make_speech([])
+    done, last = await streamed(app)  # silence is a stream of its end
+    assert (done["type"], done["text"], last) == ("transcript.text.done", "", "[DONE]")
 
 
 async def test_translations_text_and_details(make_speech: MakeSpeech) -> None:
@@ -116,12 +119,6 @@ async def test_a_stream_has_its_access_line(make_speech: MakeSpeech) -> None:
     [record] = seen
     assert (record.model, record.stream, record.status, record.chunks) == ("w", True, 200, 6)
     assert [(one.prompt_tokens, one.completion_tokens) for one in record.generations] == [(8, 5)]
-
-
-async def test_silence_is_a_stream_of_its_end(make_speech: MakeSpeech) -> None:
-    app, _ = await make_speech([])
-    done, last = await streamed(app)
-    assert (done["type"], done["text"], last) == ("transcript.text.done", "", "[DONE]")
 
 
 async def test_a_slow_window_keeps_the_connection_alive(make_speech: MakeSpeech) -> None:
