@@ -1,5 +1,6 @@
 """The guard of openvino_genai's pipelines: which requests start, partially computed prompts, lost sequences."""
 
+from lean_ovms.engine.generation import fake_tokenizer as words
 from lean_ovms.features.genai_pipelines.child.guard import backend
 from tests.engine.rig import Rig
 from tests.features.genai_pipelines.guard.fake_pipeline import LOSE, STALL
@@ -110,6 +111,19 @@ def test_of_many_prompts_that_nobody_wants_only_the_one_in_work_is_computed():
     assert [s.request.id for s in rig.scheduler.running] == requests[:1]
     rig.run()
     assert (rig.stats().running, rig.stats().kv_blocks_used) == (0, 0)
+
+
+def test_a_step_that_fails_ends_those_whom_nobody_wants():
+    rig = Rig(prefix_caching=True, step_tokens=16)
+    request = rig.submit(PREFIX)
+    rig.turn(2)
+    rig.cancel(request)
+    rig.turn()
+    rig.submit([words.RAISE])
+    rig.run()
+    assert not rig.answer(request).tokens
+    assert rig.answer(request).failed is None
+    assert rig.ask("other").text() == "other"
 
 
 # --- the pipeline gives up on somebody
