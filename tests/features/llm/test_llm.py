@@ -332,6 +332,8 @@ async def test_leaving_a_stream_cancels_its_request(async_llm: Any) -> None:
     await stream.aclose()
     assert async_llm.engine.cancelled
     assert not async_llm.engine.mail.busy
+    with pytest.raises(ValueError, match="prompt is empty"):
+        await anext(async_llm.generate(""))
 
 
 async def test_any_number_of_calls_may_run_at_once(async_llm: Any) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import lean_ovms
 from lean_ovms import BeamSearchParams, EngineArgs, LoRARequest, SamplingParams, StructuredOutputsParams
 from lean_ovms.cli.keywords import of_keywords
 from lean_ovms.config import DEMO_MODEL
@@ -39,6 +40,10 @@ def test_a_script_reads_the_options_of_a_model_from_its_command_line() -> None:
     }  # fmt: skip
     config = of_keywords(**{**given, "model": str(DEMO_MODEL), "runner": "generate"})
     assert (config.max_model_len, config.model_name) == (99, "m")
+
+
+def test_the_package_has_vllms_names() -> None:
+    assert all(getattr(lean_ovms, name) is not None for name in lean_ovms.__all__)
 
 
 def test_structured_outputs_have_one_constraint() -> None:
