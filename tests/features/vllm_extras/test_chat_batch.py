@@ -17,13 +17,14 @@ def repeat(prompt: Any, _: Any) -> Script:
 
 
 async def test_each_conversation_has_a_choice(make_app: MakeApp) -> None:
-    app, engine = await make_app(repeat)
+    app, engine = await make_app(repeat, enable_per_request_metrics=True)
     body = await whole(await post(app, PATH, {"messages": TWO, "max_tokens": 50}))
     assert [choice["index"] for choice in body["choices"]] == [0, 1]
     assert [choice["message"]["content"] for choice in body["choices"]] == ["<user:a;>", "<user:bc;>"]
     assert (body["object"], body["usage"]["prompt_tokens"]) == ("chat.completion", len("user:a;") + len("user:bc;"))
     assert body["usage"]["completion_tokens"] == len("<user:a;><user:bc;>") + 2
     assert [sampling.max_tokens for _, sampling in engine.submitted] == [50, 50]
+    assert "metrics" not in body, "which are those of one generation"
 
 
 async def test_ids_and_log_probabilities_are_in_the_choices(make_app: MakeApp) -> None:
