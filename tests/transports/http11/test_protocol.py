@@ -113,15 +113,6 @@ def test_a_request_is_whole() -> None:
     assert session.phase is Phase.IDLE
 
 
-@pytest.mark.parametrize("data", [GET, POST, CHUNKED, POST + CHUNKED + GET, b"\r\n\r\n" + POST + b"\r\n" + GET])
-def test_the_requests_are_the_same_for_every_cut(data: bytes) -> None:
-    whole = serve(data)[:2]
-    assert whole[0]
-    for cut in range(1, len(data)):
-        assert serve(data[:cut], data[cut:])[:2] == whole, f"cut at {cut}"
-    assert serve(*[bytes([byte]) for byte in data])[:2] == whole
-
-
 @pytest.mark.parametrize("data", [GET, POST, CHUNKED])
 def test_a_request_is_handed_out_with_its_last_byte(data: bytes) -> None:
     session = ServerProtocol(CONFIG)
@@ -193,13 +184,6 @@ def test_an_error_text_does_not_repeat_the_request() -> None:
 
 
 # --- refusals
-
-
-@pytest.mark.parametrize("size", [1000, 5000])
-def test_a_head_beyond_the_limit_is_431_whole_or_endless(size: int) -> None:
-    whole = b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * size + b"\r\n\r\n"
-    assert refused(whole)[0] == 431
-    assert refused(b"GET /" + b"a" * size + b"b" * 30)[0] == 431
 
 
 def test_a_head_of_just_the_limit_is_served() -> None:
@@ -315,14 +299,6 @@ def begun(data: bytes = GET) -> ServerProtocol:
     return session
 
 
-def test_a_whole_answer() -> None:
-    session = begun()
-    sent = session.start_response(ok(b"hello"))
-    assert sent == b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n\r\nhello"
-    assert not session.expects_body
-    assert session.phase is Phase.IDLE
-
-
 def test_no_date_and_no_server_header() -> None:
     assert not re.search(rb"(?i)^(date|server):", begun().start_response(ok()), re.MULTILINE)
 
@@ -337,15 +313,6 @@ def test_a_streamed_answer_is_chunked() -> None:
     assert dict(head.headers)[b"transfer-encoding"] == b"chunked"
     assert reusable
     assert session.phase is Phase.IDLE
-
-
-def test_a_stream_to_http_1_0_ends_with_the_connection() -> None:
-    session = begun(b"GET / HTTP/1.0\r\n\r\n")
-    head = session.start_response(Response(200, [], Stream()))
-    assert b"Connection: close" in head
-    assert b"ransfer-" not in head
-    assert session.chunk(b"abc") + session.end_body() == b"abc"
-    assert session.phase is Phase.CLOSED
 
 
 KEPT_10 = b"POST / HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nhi"

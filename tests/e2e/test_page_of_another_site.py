@@ -67,13 +67,6 @@ def page() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def default() -> Iterator[Process]:
-    with start_process("--fake_engine", "true", "--model_name", "m") as process:
-        process.wait_for("ready: m")
-        yield process
-
-
-@pytest.fixture(scope="module")
 def named(other_port: int) -> Iterator[Process]:
     """A server for the pages of one origin."""
     allowed = ["--allowed_origins", f"http://good.example:{other_port}"]
@@ -82,40 +75,31 @@ def named(other_port: int) -> Iterator[Process]:
         yield process
 
 
-def asleep(server: Process) -> bool:
-    found: bool = httpx.get(f"{server.url}/is_sleeping").json()["is_sleeping"]
-    return found
-
-
 def answered(server: Process) -> float:
     """Returns the number of requests that the model has answered."""
     lines = httpx.get(f"{server.url}/metrics").text.splitlines()
     return sum(float(line.split()[-1]) for line in lines if line.startswith("vllm:request_success_total"))
 
 
-@pytest.mark.parametrize("kind", ["", "text/plain"])
-def test_a_foreign_page_cannot_stop_a_server_with_the_default_options(
-    page: Any, default: Process, other_port: int, kind: str
-) -> None:
-    page.goto(f"http://evil.example:{other_port}/")
-    assert page.evaluate(SEND, [f"{default.url}/sleep", "{}", kind, "no-cors"]) == HIDDEN
-    assert page.evaluate(SEND, [f"{default.url}/sleep", "{}", kind, "cors"]) == 403
-    assert not asleep(default)
-    assert page.evaluate(SEND, [f"{default.url}/v1/chat/completions", CHAT, "application/json", "cors"]) == 200
+def test_only_its_own_page_stops_a_server_with_the_default_options(page: Any, other_port: int) -> None:
+    with start_process("--fake_engine", "true", "--model_name", "m") as process:
+        process.wait_for("ready: m")
 
+        def asleep() -> Any:
+            return httpx.get(f"{process.url}/is_sleeping").json()["is_sleeping"]
 
-def test_nor_can_a_page_of_a_name_that_points_to_the_server(page: Any, default: Process) -> None:
-    port = urlsplit(default.url).port
-    page.goto(f"http://evil.example:{port}/docs")
-    assert page.evaluate(SEND, ["/sleep", "{}", "", "same-origin"]) == 403
-    assert not asleep(default)
-
-
-def test_the_servers_own_page_can(page: Any, default: Process) -> None:
-    page.goto(f"{default.url}/docs")
-    assert page.evaluate(SEND, ["/sleep?level=0", "{}", "", "same-origin"]) == 200
-    assert asleep(default)
-    assert page.evaluate(SEND, ["/wake_up", "{}", "", "same-origin"]) == 200
+        page.goto(f"http://evil.example:{other_port}/")
+        for kind in ("", "text/plain"):
+            assert page.evaluate(SEND, [f"{process.url}/sleep", "{}", kind, "no-cors"]) == HIDDEN
+            assert page.evaluate(SEND, [f"{process.url}/sleep", "{}", kind, "cors"]) == 403
+        chat = [f"{process.url}/v1/chat/completions", CHAT, "application/json", "cors"]
+        assert page.evaluate(SEND, chat) == 200
+        page.goto(f"http://evil.example:{urlsplit(process.url).port}/docs")  # a name that points to the server
+        assert page.evaluate(SEND, ["/sleep", "{}", "", "same-origin"]) == 403
+        assert not asleep()
+        page.goto(f"{process.url}/docs")
+        assert page.evaluate(SEND, ["/sleep?level=0", "{}", "", "same-origin"]) == 200
+        assert asleep()
 
 
 def test_what_a_page_may_not_read_does_not_run(page: Any, named: Process, other_port: int) -> None:
