@@ -122,8 +122,9 @@ def dropping() -> Iterator[None]:
     done = threading.Event()
 
     def repeat() -> None:
-        while not done.wait(INTERVAL_S):
-            drop()
+        with contextlib.suppress(MemoryError, RuntimeError):  # no memory for a lock: the load itself fails and says so
+            while not done.wait(INTERVAL_S):
+                drop()
 
     thread = threading.Thread(target=repeat, name="drop", daemon=True)
     thread.start()
