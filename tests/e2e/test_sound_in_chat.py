@@ -15,9 +15,8 @@ import pytest_asyncio
 from lean_ovms.config import DEMO_MODEL
 from tests.archives import extract
 from tests.e2e.conftest import LocalServer, local_server
-from tests.engine.vlm import unpacked_omni_model
 from tests.features.speech.child.words import EXACT, recordings, unpacked
-from tests.recordings import plain_wav, wav
+from tests.recordings import wav
 
 VOICE = Path(__file__).parents[1] / "data" / "voice_model.zip"
 SAID = "three five seven eight four zero"
@@ -90,37 +89,3 @@ async def test_an_answer_is_spoken_whole_and_as_a_stream(local: LocalServer) -> 
             final = (await stream.get_final_completion()).choices[0].message.audio
         assert final is not None
         assert (final.transcript, len(base64.b64decode(final.data))) == (transcript, len(base64.b64decode(data)))
-
-
-async def test_an_omni_model_hears_and_speaks_itself(tmp_path: Path) -> None:
-    heard: Any = {"data": base64.b64encode(plain_wav(1.0)).decode(), "format": "wav"}
-    content: Any = [{"type": "input_audio", "input_audio": heard}, {"type": "text", "text": "Hello!"}]
-    async with local_server(model_path=str(unpacked_omni_model(tmp_path)), model_name="o") as local:
-        ask: Any = {
-            "model": "o",
-            "messages": [{"role": "user", "content": content}],
-            "max_tokens": 4,
-            "temperature": 0,
-            "seed": 7,
-            "extra_body": {"ignore_eos": True},
-        }
-        async with local.client() as client:
-            text = await client.chat.completions.create(**ask)
-            ask["modalities"] = ["text", "audio"]
-            whole = await client.chat.completions.create(**ask, audio={"voice": "ethan", "format": "wav"})
-            stream = await client.chat.completions.create(
-                **ask, audio={"voice": "ethan", "format": "pcm16"}, stream=True
-            )
-            parts = [chunk.choices[0].delta.audio async for chunk in stream]
-        await local.app.close()
-    assert (text.usage.prompt_tokens, text.usage.completion_tokens) == (25, 4)
-    audio = whole.choices[0].message.audio
-    assert audio is not None
-    assert audio.transcript == text.choices[0].message.content
-    file = base64.b64decode(audio.data)
-    with wave.open(io.BytesIO(file)) as opened:
-        assert opened.getframerate() == 24_000
-    samples = b"".join(base64.b64decode(part.data) for part in parts if part is not None and part.data)
-    assert "".join(part.transcript or "" for part in parts if part is not None) == audio.transcript
-    assert len(samples) > 1000
-    assert file.endswith(samples)
