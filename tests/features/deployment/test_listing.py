@@ -36,12 +36,6 @@ def test_a_model_that_speaks_is_listed(tmp_path: Path) -> None:
     assert servable(tmp_path) == ["kokoro", "org/speecht5"]
 
 
-def test_the_search_ends_at_a_symbolic_link_to_a_folder_above(tmp_path: Path) -> None:
-    touch(tmp_path, "a/b/graph.pbtxt")
-    (tmp_path / "a" / "back").symlink_to(tmp_path)
-    assert "a/b" in servable(tmp_path)
-
-
 def test_no_directory_is_said(tmp_path: Path) -> None:
     with pytest.raises(StartError, match="no such directory"):
         servable(tmp_path / "none")
