@@ -322,6 +322,21 @@ async def test_sleep_ends_running_requests_only_if_asked_to(home: Home) -> None:
     assert (await asleep)[0] == 200
 
 
+async def test_a_changed_configuration_replaces_a_model_and_the_next_request_loads_it(home: Home) -> None:
+    home.max_loaded = 1
+    await home.open("a")
+    await home.chat("a")
+    home.want("a", max_num_seqs=3)
+    assert (await home.ask("POST", "/v1/config/reload"))[0] == 200
+    assert (await home.chat("a"))[0] == 200
+    assert (home.running, home.most, home.cut) == (["a"], 1, [])
+    home.want()
+    await home.ask("POST", "/v1/config/reload")
+    assert (await home.chat("a"))[0] == 404
+    while home.running:
+        await asyncio.sleep(0.005)
+
+
 async def test_a_request_that_was_read_for_the_old_model_is_served_by_one_that_is_not_loaded_yet(home: Home) -> None:
     await home.open("a")
     await home.chat("a")

@@ -198,3 +198,9 @@ async def test_rejections_are_counted_by_their_reason_where_no_model_is_known_to
         ("invalid_api_key", "", 1),
         ("queue_full", "m", 1),
     ]
+
+
+async def test_older_names_of_vllm(make_app: MakeApp) -> None:
+    for options in ({}, {"show_hidden_metrics_for_version": "0.9"}):
+        app, _ = await make(make_app, "x", **options)
+        assert ('vllm:gpu_cache_usage_perc{model_name="m"}' in await scraped(app)) == bool(options)
