@@ -238,7 +238,7 @@ class Tensors:
         file, blocks, (_, size) = self._constants, BLOCKS[kind], BLOCK_SIZES[kind]
         rows, groups = shape[:-1], shape[-1] // blocks.group
         zeroed = inside and blocks.offsets
-        floats = ov.Type.f16 if blocks.exact and not zeroed else ov.Type.f32
+        floats, stored = (ov.Type.f16, np.float16) if blocks.exact and not zeroed else (ov.Type.f32, np.float32)
         numbers = NewConstant(file, ov.Type.i8 if blocks.bits == 8 else ov.Type.i4, [*rows, groups, blocks.group])
         scales = NewConstant(file, floats, [*rows, groups, 1])
         places = [*rows, groups, 1] if inside else [*rows, groups]
@@ -248,7 +248,7 @@ class Tensors:
             found, scale, offset = blocks.read(data.reshape(-1, size))
             if inside and offset is not None:
                 found, scale, offset = _with_zeros(found, scale, offset)
-            return found, scale.astype(floats.to_dtype(), copy=False), offset
+            return found, scale.astype(stored, copy=False), offset
 
         for found, scale, offset in self._converted(pieces, convert):
             numbers.append(found)
@@ -284,7 +284,14 @@ class Tensors:
         return ops.reshape(node, np.array(shape), False) if groups else node
 
     def _converted(self, pieces: Iterable[NDArray[np.uint8]], convert: Callable[[NDArray[np.uint8]], T]) -> Iterator[T]:
-        """Yields converted pieces in their order, while other threads convert the next ones."""
+        """Yields converted pieces in their order, while other threads convert the next ones.
+
+        Args:
+            pieces: The pieces.
+            convert: Converts one piece, in any thread. It must not call openvino, whose bindings let the interpreter's
+                lock go while they initialize a static variable, and wait for that variable while they hold the lock:
+                two threads that meet there wait for each other for ever.
+        """
         waiting: deque[Future[T]] = deque()
         for piece in pieces:
             waiting.append(self._pool.submit(convert, piece))
