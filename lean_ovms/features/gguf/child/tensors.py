@@ -9,12 +9,10 @@ import logging
 import math
 import mmap
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TypeVar
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import openvino as ov
@@ -27,7 +25,6 @@ from ....engine.loading.weights import of_bf16
 from ....errors import StartError
 from ....repository import model_file
 from ....util.files import open_regular
-from ....util.resources import cores
 from ....util.sizes import human_size
 from ..header import BLOCK_SIZES, EXPORT, PULL_AGAIN, Header
 from .blocks import BLOCKS, GROUP, Floats, apart, in_eight_bits, row_error
@@ -41,8 +38,6 @@ PLAIN = {F32: ov.Type.f32, 1: ov.Type.f16, BF16: ov.Type.bf16}
 """The types of tensors that have no blocks, by their numbers in the file."""
 PIECE = 1 << 17
 """Elements that are read at once: what is computed of them stays in the processor's cache."""
-AHEAD = 2
-"""Pieces that each thread may convert before they are written."""
 ROUNDED = range(1 << 18, (1 << 21) + 1)
 """The elements of a matrix of 4 bits with offsets that is rounded to 8 bits: there is no second product then, and a
 token of SmolLM2-135M takes 0.86 of the time. Larger ones take more time and memory: with twice the limit a token of
@@ -55,8 +50,6 @@ ROW_ERROR = 0.5
 """The most error that one scale for each row may make, in parts of the error that the type of the file has made."""
 PROGRESS_S = 5.0
 """Seconds between two lines of the log about a file that is being read."""
-
-T = TypeVar("T")
 
 
 class TensorRows(NamedTuple):
@@ -126,8 +119,6 @@ class Tensors:
         self._read: set[str] = set()
         self._began = self._told = time.monotonic()
         self._maps: list[mmap.mmap] = []
-        self._threads = cores()
-        self._pool = ThreadPoolExecutor(self._threads, "gguf")
         self._constants = ConstantFile(sum(map(self._constant_bytes, header.tensors)))
         self._files: list[BinaryIO] = []
         for file in model_file.parts(path):
@@ -141,7 +132,6 @@ class Tensors:
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         if error is None and self._told > self._began:
             log.info("%s was read in %.0f s; OpenVINO is compiling it", self._name, time.monotonic() - self._began)
-        self._pool.shutdown(cancel_futures=True)
         self._constants.close()
         for file in self._files:
             file.close()
@@ -238,23 +228,20 @@ class Tensors:
         file, blocks, (_, size) = self._constants, BLOCKS[kind], BLOCK_SIZES[kind]
         rows, groups = shape[:-1], shape[-1] // blocks.group
         zeroed = inside and blocks.offsets
-        floats, stored = (ov.Type.f16, np.float16) if blocks.exact and not zeroed else (ov.Type.f32, np.float32)
+        floats = ov.Type.f16 if blocks.exact and not zeroed else ov.Type.f32
         numbers = NewConstant(file, ov.Type.i8 if blocks.bits == 8 else ov.Type.i4, [*rows, groups, blocks.group])
         scales = NewConstant(file, floats, [*rows, groups, 1])
         places = [*rows, groups, 1] if inside else [*rows, groups]
         offsets = NewConstant(file, ov.Type.f32, places) if blocks.offsets else None
 
-        def convert(data: NDArray[np.uint8]) -> tuple[NDArray[np.int8], NDArray[Any], Floats | None]:
+        for data in pieces:
             found, scale, offset = blocks.read(data.reshape(-1, size))
-            if inside and offset is not None:
-                found, scale, offset = _with_zeros(found, scale, offset)
-            return found, scale.astype(stored, copy=False), offset
-
-        for found, scale, offset in self._converted(pieces, convert):
-            numbers.append(found)
-            scales.append(scale)
             if offsets is not None and offset is not None:
+                if inside:
+                    found, scale, offset = _with_zeros(found, scale, offset)
                 offsets.append(offset)
+            numbers.append(found)
+            scales.append(scale.astype(floats.to_dtype(), copy=False))
         node, lifts = ops.convert(numbers.node(), floats.to_string()), None if offsets is None else offsets.node()
         node = ops.multiply(ops.subtract(node, lifts) if zeroed else node, scales.node())
         node = ops.reshape(node, np.array(shape), False)
@@ -274,31 +261,12 @@ class Tensors:
         numbers = NewConstant(self._constants, ov.Type.i8, [rows, *groups, group])
         scales = NewConstant(self._constants, ov.Type.f32, [rows, *groups, 1])
 
-        def convert(data: NDArray[np.uint8]) -> tuple[NDArray[np.int8], Floats]:
-            return in_eight_bits(blocks.read(data.reshape(-1, size)), blocks, group)
-
-        for found, scale in self._converted(pieces, convert):
+        for data in pieces:
+            found, scale = in_eight_bits(blocks.read(data.reshape(-1, size)), blocks, group)
             numbers.append(found)
             scales.append(scale)
         node = ops.multiply(ops.convert(numbers.node(), "f32"), scales.node())
         return ops.reshape(node, np.array(shape), False) if groups else node
-
-    def _converted(self, pieces: Iterable[NDArray[np.uint8]], convert: Callable[[NDArray[np.uint8]], T]) -> Iterator[T]:
-        """Yields converted pieces in their order, while other threads convert the next ones.
-
-        Args:
-            pieces: The pieces.
-            convert: Converts one piece, in any thread. It must not call openvino, whose bindings let the interpreter's
-                lock go while they initialize a static variable, and wait for that variable while they hold the lock:
-                two threads that meet there wait for each other for ever.
-        """
-        waiting: deque[Future[T]] = deque()
-        for piece in pieces:
-            waiting.append(self._pool.submit(convert, piece))
-            if len(waiting) > AHEAD * self._threads:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
 
     def _rounded_group(self, parts: Sequence[TensorRows], elements: int, kind: int) -> int:
         """Decides whether a matrix is requantized to 8 bits.
