@@ -40,7 +40,6 @@ STEP_TOKENS, MOST_STEP_TOKENS = 256, 1024
 """The most tokens of a step if no option sets it: OVMS's default, and the size to which it grows while steps are quick.
 A larger step did not raise the throughput of a model with 135M parameters."""
 NO_LIMIT = 1 << 31
-WARM_LENGTHS = (8, 40, 250)
 SHAPES = "CPU_RUNTIME_CACHE_CAPACITY"
 """OpenVINO's property for the number of operations, prepared for a shape, that a network caches."""
 SMALL_NETWORK = 4 << 20
@@ -178,20 +177,6 @@ def _mtp(config: EngineConfig, drafts: Drafts, paged: bool) -> str:
             f"--mtp true: {f'there is no {file}' if paged else 'this needs the PAGED pipeline on the CPU'}"
         )
     return "mtp" if paged and drafts.mtp != "false" and file.is_file() else ""
-
-
-def warm_up_prompts(most: int) -> list[list[list[int]]]:
-    """Returns batches of prompts, each of at most `most` tokens, to be computed while loading.
-
-    The first prompts of a length and the first batches of a size take several times as long as later ones. The ids
-    exist in every vocabulary, and no prompt begins like another, so that the prefix cache has no effect.
-    """
-    lengths = [[length] for length in WARM_LENGTHS if length <= most]
-    first = iter(range(1, 32))
-    return [
-        [[(seed + i) % 32 for i in range(n)] for n, seed in zip(batch, first, strict=False)]
-        for batch in [*lengths, [8] * 4]
-    ]
 
 
 def _share(config: EngineConfig, free_bytes: int) -> int:

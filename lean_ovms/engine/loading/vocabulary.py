@@ -183,9 +183,6 @@ def _byte_alphabet() -> dict[str, int]:
 _BYTES = _byte_alphabet()
 
 
-_byte_of = _BYTES.__getitem__
-
-
 def chars_to_bytes(piece: bytes) -> bytes:
     """Converts a token from GPT-2's alphabet, in which files of openvino_tokenizers before 2024.3 keep it, to
     bytes.
@@ -199,7 +196,7 @@ def chars_to_bytes(piece: bytes) -> bytes:
 def text_to_bytes(text: str) -> bytes:
     """Returns the bytes of a token in GPT-2's alphabet; those of its text in UTF-8 if it has other characters."""
     try:
-        return bytes(map(_byte_of, text))
+        return bytes(map(_BYTES.__getitem__, text))
     except KeyError:
         return text.encode()
 

@@ -23,6 +23,8 @@ from .cut_text import encode_cut
 from .guard.pipeline import ImageTokenCounter, PipelineRequest
 
 GREEDY = SamplingParams(temperature=0.0)
+WARM_LENGTHS = (8, 40, 250)
+"""The lengths in tokens of the prompts that are computed while a model is loaded."""
 
 
 class GenAiPipeline:

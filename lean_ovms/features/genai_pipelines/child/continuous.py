@@ -20,12 +20,12 @@ from ....engine.generation.backend import ASSISTANT_TOKENS, NGRAM_SIZE
 from ....engine.generation.request_validator import GREEDY_BELOW
 from ....engine.loading.devices import TOKENIZER_PROPERTIES
 from ....engine.loading.load_errors import TEXT_MODEL, as_start_error, check_files
-from ....engine.loading.settings import NO_LIMIT, PipelineSettings, free_memory_bytes, resolve, warm_up_prompts
+from ....engine.loading.settings import NO_LIMIT, PipelineSettings, free_memory_bytes, resolve
 from ....errors import BadRequest
 from ....manifest import GENAI_ADAPTERS
 from ....repository.model_config import is_head
 from ....types import SamplingParams
-from .base import GenAiPipeline
+from .base import WARM_LENGTHS, GenAiPipeline
 from .guard.pipeline import Handle, PipelineRequest, Status
 from .scheduler_config import draft_scheduler, eviction_errors, scheduler
 
@@ -119,8 +119,22 @@ class ContinuousPipeline(GenAiPipeline):
         return min(n for n in (settings.blocks, measured, settings.draft_blocks, NO_LIMIT) if n)
 
     def _warm_up(self, settings: PipelineSettings) -> None:
-        for prompts in warm_up_prompts(min(settings.context, settings.step_tokens) - 8):
+        for prompts in _warm_up_prompts(min(settings.context, settings.step_tokens) - 8):
             self._run(prompts[:1] if self._alone else prompts, 4)
+
+
+def _warm_up_prompts(most: int) -> list[list[list[int]]]:
+    """Returns batches of prompts, each of at most `most` tokens, to be computed while loading.
+
+    The first prompts of a length and the first batches of a size take several times as long as later ones. The ids
+    exist in every vocabulary, and no prompt begins like another, so that the prefix cache has no effect.
+    """
+    lengths = [[length] for length in WARM_LENGTHS if length <= most]
+    first = iter(range(1, 32))
+    return [
+        [[(seed + i) % 32 for i in range(n)] for n, seed in zip(batch, first, strict=False)]
+        for batch in [*lengths, [8] * 4]
+    ]
 
 
 def _build(config: EngineConfig, settings: PipelineSettings) -> Any:

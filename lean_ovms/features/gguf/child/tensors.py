@@ -183,9 +183,9 @@ class Tensors:
         if (kind := self.kind(parts[0].tensor)) not in BLOCKS:
             return Matrix(self._plain(parts, [rows, columns]))
         if group := self._rounded_group(parts, rows * columns, kind):
-            node, offsets = self._rounded(self._pieces(parts), [rows, columns], kind, group), None
+            node, offsets = _rounded(self._constants, self._pieces(parts), [rows, columns], kind, group), None
         else:
-            node, offsets = self._compressed(self._pieces(parts), [rows, columns], kind)
+            node, offsets = _compressed(self._constants, self._pieces(parts), [rows, columns], kind)
         node.set_friendly_name(parts[0].tensor)
         return Matrix(node.output(0), offsets)
 
@@ -208,65 +208,9 @@ class Tensors:
             parts, shape = [TensorRows(names[0], order=order)], [count, rows // 2, columns]
         if kind not in BLOCKS:
             return self._plain(parts, shape)
-        node, _ = self._compressed(self._pieces(parts, turns=half is None), shape, kind, inside=True)
+        node, _ = _compressed(self._constants, self._pieces(parts, turns=half is None), shape, kind, inside=True)
         node.set_friendly_name(names[0])
         return node.output(0)
-
-    def _compressed(
-        self, pieces: Iterable[NDArray[np.uint8]], shape: list[int], kind: int, *, inside: bool = False
-    ) -> tuple[Any, Any]:
-        """Returns a quantized matrix as an output of 32-bit floats, and its offsets, or None.
-
-        OpenVINO converts the integers to floats within its matrix products.
-
-        Args:
-            pieces: All rows in their order, as bytes of the GGUF file.
-            shape: The shape of the matrix, rows and columns last.
-            kind: The number of the quantization type.
-            inside: Whether offsets become zero points of the matrix, and are not returned.
-        """
-        file, blocks, (_, size) = self._constants, BLOCKS[kind], BLOCK_SIZES[kind]
-        rows, groups = shape[:-1], shape[-1] // blocks.group
-        zeroed = inside and blocks.offsets
-        floats = ov.Type.f16 if blocks.exact and not zeroed else ov.Type.f32
-        numbers = NewConstant(file, ov.Type.i8 if blocks.bits == 8 else ov.Type.i4, [*rows, groups, blocks.group])
-        scales = NewConstant(file, floats, [*rows, groups, 1])
-        places = [*rows, groups, 1] if inside else [*rows, groups]
-        offsets = NewConstant(file, ov.Type.f32, places) if blocks.offsets else None
-
-        for data in pieces:
-            found, scale, offset = blocks.read(data.reshape(-1, size))
-            if offsets is not None and offset is not None:
-                if inside:
-                    found, scale, offset = _with_zeros(found, scale, offset)
-                offsets.append(offset)
-            numbers.append(found)
-            scales.append(scale.astype(floats.to_dtype(), copy=False))
-        node, lifts = ops.convert(numbers.node(), floats.to_string()), None if offsets is None else offsets.node()
-        node = ops.multiply(ops.subtract(node, lifts) if zeroed else node, scales.node())
-        node = ops.reshape(node, np.array(shape), False)
-        return ops.convert(node, "f32") if floats == ov.Type.f16 else node, None if inside else lifts
-
-    def _rounded(self, pieces: Iterable[NDArray[np.uint8]], shape: list[int], kind: int, group: int) -> Any:
-        """Returns a matrix that is requantized to 8 bits as an output of 32-bit floats.
-
-        Args:
-            pieces: All rows in their order, as bytes of the GGUF file.
-            shape: The shape of the matrix.
-            kind: The number of the quantization type in the file.
-            group: The number of elements that share a scale.
-        """
-        blocks, (_, size), (rows, columns) = BLOCKS[kind], BLOCK_SIZES[kind], shape
-        groups = [] if group == columns else [columns // group]
-        numbers = NewConstant(self._constants, ov.Type.i8, [rows, *groups, group])
-        scales = NewConstant(self._constants, ov.Type.f32, [rows, *groups, 1])
-
-        for data in pieces:
-            found, scale = in_eight_bits(blocks.read(data.reshape(-1, size)), blocks, group)
-            numbers.append(found)
-            scales.append(scale)
-        node = ops.multiply(ops.convert(numbers.node(), "f32"), scales.node())
-        return ops.reshape(node, np.array(shape), False) if groups else node
 
     def _rounded_group(self, parts: Sequence[TensorRows], elements: int, kind: int) -> int:
         """Decides whether a matrix is requantized to 8 bits.
@@ -338,6 +282,65 @@ class Tensors:
         part, offset = self._header.places[name]
         self._maps[part].madvise(mmap.MADV_DONTNEED)
         return np.frombuffer(self._maps[part], np.uint8, self._header.size(name), offset)
+
+
+def _compressed(
+    file: ConstantFile, pieces: Iterable[NDArray[np.uint8]], shape: list[int], kind: int, *, inside: bool = False
+) -> tuple[Any, Any]:
+    """Returns a quantized matrix as an output of 32-bit floats, and its offsets, or None.
+
+    OpenVINO converts the integers to floats within its matrix products.
+
+    Args:
+        file: The file for the constants.
+        pieces: All rows in their order, as bytes of the GGUF file.
+        shape: The shape of the matrix, rows and columns last.
+        kind: The number of the quantization type.
+        inside: Whether offsets become zero points of the matrix, and are not returned.
+    """
+    blocks, (_, size) = BLOCKS[kind], BLOCK_SIZES[kind]
+    rows, groups = shape[:-1], shape[-1] // blocks.group
+    zeroed = inside and blocks.offsets
+    floats = ov.Type.f16 if blocks.exact and not zeroed else ov.Type.f32
+    numbers = NewConstant(file, ov.Type.i8 if blocks.bits == 8 else ov.Type.i4, [*rows, groups, blocks.group])
+    scales = NewConstant(file, floats, [*rows, groups, 1])
+    offsets = (
+        NewConstant(file, ov.Type.f32, [*rows, groups, 1] if inside else [*rows, groups]) if blocks.offsets else None
+    )
+    for data in pieces:
+        found, scale, offset = blocks.read(data.reshape(-1, size))
+        if offsets is not None and offset is not None:
+            if inside:
+                found, scale, offset = _with_zeros(found, scale, offset)
+            offsets.append(offset)
+        numbers.append(found)
+        scales.append(scale.astype(floats.to_dtype(), copy=False))
+    node, lifts = ops.convert(numbers.node(), floats.to_string()), None if offsets is None else offsets.node()
+    node = ops.multiply(ops.subtract(node, lifts) if zeroed else node, scales.node())
+    node = ops.reshape(node, np.array(shape), False)
+    return ops.convert(node, "f32") if floats == ov.Type.f16 else node, None if inside else lifts
+
+
+def _rounded(file: ConstantFile, pieces: Iterable[NDArray[np.uint8]], shape: list[int], kind: int, group: int) -> Any:
+    """Returns a matrix that is requantized to 8 bits as an output of 32-bit floats.
+
+    Args:
+        file: The file for the constants.
+        pieces: All rows in their order, as bytes of the GGUF file.
+        shape: The shape of the matrix.
+        kind: The number of the quantization type in the file.
+        group: The number of elements that share a scale.
+    """
+    blocks, (_, size), (rows, columns) = BLOCKS[kind], BLOCK_SIZES[kind], shape
+    groups = [] if group == columns else [columns // group]
+    numbers = NewConstant(file, ov.Type.i8, [rows, *groups, group])
+    scales = NewConstant(file, ov.Type.f32, [rows, *groups, 1])
+    for data in pieces:
+        found, scale = in_eight_bits(blocks.read(data.reshape(-1, size)), blocks, group)
+        numbers.append(found)
+        scales.append(scale)
+    node = ops.multiply(ops.convert(numbers.node(), "f32"), scales.node())
+    return ops.reshape(node, np.array(shape), False) if groups else node
 
 
 def _with_zeros(numbers: NDArray[np.int8], scale: Floats, offset: Floats) -> tuple[NDArray[np.int8], Floats, Floats]:

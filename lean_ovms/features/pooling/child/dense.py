@@ -4,7 +4,6 @@ modules, and the last layer of a ColBERT model."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
 
 from ....engine.loading.weights import floats
 from ....errors import StartError
@@ -13,24 +12,12 @@ from ..types import TOKEN_EMBED, VECTORS, PoolingInfo
 from .files import DenseModule, PoolingFiles
 from .model_kind import MODEL
 from .pooler import Array
+from .pooling_graph import ACTIVATIONS, UNCHANGED, DenseLayer
 
 WEIGHTS, BIAS = "linear.weight", "linear.bias"
 """The names of the tensors of a Dense module."""
 COLBERT_WEIGHTS = (WEIGHTS, "colbert_linear.weight")
 """The names of a ColBERT model's last layer in a Dense module and in the file of the whole model."""
-ACTIVATIONS = ("Identity", "Tanh", "ReLU", "GELU", "Sigmoid", "SiLU")
-"""The activation functions that are supported, by the names of torch's classes."""
-
-
-class DenseLayer(NamedTuple):
-    """A linear layer with an activation function."""
-
-    weights: Array
-    """The weights, float32 [outputs, inputs]."""
-    bias: Array | None
-    """The bias, float32 [outputs]; None if it has none."""
-    activation: str
-    """The activation function, one of ACTIVATIONS."""
 
 
 def layers(files: PoolingFiles, info: PoolingInfo, output: str, width: int) -> list[DenseLayer]:
@@ -101,7 +88,7 @@ def _colbert_layer(path: Path, info: PoolingInfo, width: int) -> DenseLayer:
     if found.shape != (info.dimensions, width):
         wanted = [info.dimensions, width]
         raise StartError(f"{file}: {name} has the shape {list(found.shape)}, not {wanted} as config.json says")
-    return DenseLayer(found, None, ACTIVATIONS[0])
+    return DenseLayer(found, None, UNCHANGED)
 
 
 def _tensor(file: Path, name: str) -> Array | None:

@@ -115,7 +115,8 @@ def recognize(config: EngineConfig, files: PoolingFiles, shape: Shape) -> Recogn
     if mode != MODEL and files.unsupported:
         raise StartError(f"modules.json has the module {files.unsupported}, which is not supported here")
     dimensions = shape.width or _count(files.config, "hidden_size") or _count(files.config, "d_model")
-    if dense := files.dense_after(shape.output, each_token=mode == ALL) if mode != MODEL else []:
+    dense = [] if mode == MODEL else files.dense_after(shape.output, each_token=mode == ALL)
+    if dense:
         dimensions = dense[-1].outputs
     elif mode == ALL:
         dimensions = next((count for key in PROJECTED if (count := _count(files.config, key))), dimensions)

@@ -20,10 +20,10 @@ from ....errors import StartError
 from ....repository.weights import LANGUAGE_MODEL
 from ..types import IMAGES_ALONE, IMAGES_IN_TEXT
 from . import pooling_graph
-from .dense import DenseLayer
 from .infer_runner import InferRequestPool, InferRunner, LazyCompiledModel
 from .model_kind import ALL, MODEL, Shape
 from .pooler import Batch
+from .pooling_graph import DenseLayer
 
 TEXT, IMAGE = "text_embeds", "image_embeds"
 """Outputs of a network of two towers, such as CLIP's."""

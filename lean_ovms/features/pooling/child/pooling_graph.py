@@ -3,27 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import openvino as ov
 from openvino import opset13 as ops
 
-from .dense import DenseLayer
+from .pooler import Array
 
 MOST_DISTANCE = 4096
 """Distances between two tokens that a table of buckets has; those further away are in the bucket of the last one."""
+UNCHANGED = "Identity"
+"""The activation function that changes nothing."""
 ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
-    "Identity": lambda x: x,
+    UNCHANGED: lambda x: x,
     "Tanh": ops.tanh,
     "ReLU": ops.relu,
     "GELU": lambda x: ops.gelu(x, "erf"),
     "Sigmoid": ops.sigmoid,
     "SiLU": ops.swish,
 }
-"""The activation functions of dense.ACTIVATIONS."""
+"""The supported activation functions, by the names of torch's classes."""
 ELEMENTWISE = {"Add", "Convert", "Divide", "Log", "Multiply", "Subtract"}
 """The operations, by openvino's names, with which the bucket of a distance is computed."""
+
+
+class DenseLayer(NamedTuple):
+    """A linear layer with an activation function."""
+
+    weights: Array
+    """The weights, float32 [outputs, inputs]."""
+    bias: Array | None
+    """The bias, float32 [outputs]; None if it has none."""
+    activation: str
+    """The activation function, a name in ACTIVATIONS."""
 
 
 def names(model: ov.Model) -> set[str]:

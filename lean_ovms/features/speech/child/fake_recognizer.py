@@ -83,8 +83,7 @@ class FakeRecognizer:
 def _work(job: Job) -> Iterator[None]:
     """Fills the result of a job, and yields after each word."""
     hotwords = job.params.hotwords
-    dies = DIE in hotwords
-    tokenizer.fail(raises=FAIL in hotwords, hangs=HANG in hotwords, dies=dies)
+    tokenizer.fail(raises=FAIL in hotwords, hangs=HANG in hotwords, dies=DIE in hotwords)
     words: list[Word] = []
     stopped = "stop"
     if job.times and len(job.samples) > WINDOW // 2:

@@ -6,7 +6,6 @@ import pytest
 from openvino import opset13 as ops
 
 from lean_ovms.features.pooling.child import pooling_graph
-from lean_ovms.features.pooling.child.dense import DenseLayer
 
 WIDTH, LENGTHS = 64, (1500, 1100)
 
@@ -24,7 +23,7 @@ def test_vectors_of_long_texts_in_bf16_are_those_in_f32(mode):
     mask.output(0).get_tensor().set_names({"attention_mask"})
     model = ov.Model([ops.result(ops.matmul(x, inside, False, True))], [x, mask])
     pooled = pooling_graph.pooled(model, model.outputs[0], mode)
-    pooling_graph.only(model, pooling_graph.projected(pooled, [DenseLayer(behind, None, "Identity")]))
+    pooling_graph.only(model, pooling_graph.projected(pooled, [pooling_graph.DenseLayer(behind, None, "Identity")]))
     states = (dice.normal(size=(len(LENGTHS), max(LENGTHS), WIDTH)) + 0.3).astype(np.float32)
     shown = (np.arange(max(LENGTHS)) < np.array(LENGTHS)[:, None]).astype(np.int64)
     exact, found = (
