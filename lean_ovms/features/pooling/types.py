@@ -23,6 +23,8 @@ KINDS = (EMBED, SCORE, CLASSIFY, TOKEN_CLASSIFY, TOKEN_EMBED)
 ONLY_PER_TOKEN = (TOKEN_CLASSIFY, TOKEN_EMBED)
 VECTORS = (EMBED, TOKEN_EMBED)
 
+AND = "+"
+"""Joins the pooling modes of a model whose vectors are concatenations of several pooled ones, as in CLS+MEAN."""
 POOLED, PER_TOKEN = "pooled", "tokens"
 """Values of PoolingParams.output."""
 
@@ -66,8 +68,8 @@ class PoolingInfo:
     outputs: int = 1
     """The number of the network's own outputs, from which a score is computed (of 2, the second counts)."""
     pooling: str = ""
-    """The pooling mode: CLS, LAST, MEAN, MAX, MEAN_SQRT_LEN, WEIGHTED_MEAN, MODEL (the network pools itself), ALL (a
-    vector per token), or "" for scores and classes."""
+    """The pooling mode: CLS, LAST, MEAN, MAX, MEAN_SQRT_LEN, WEIGHTED_MEAN, several of these joined by AND, MODEL (the
+    network pools itself), ALL (a vector per token), or "" for scores and classes."""
     pooling_source: str = ""
     """The source that decided the pooling mode, as a text for people."""
     pooling_assumed: bool = False
@@ -81,6 +83,8 @@ class PoolingInfo:
     prompts: dict[str, str] = field(default_factory=dict)
     """The texts that can be put before an input, by their names, from sentence-transformers' files or
     task_instructions."""
+    pools_prompts: bool = True
+    """Whether the tokens of a prompt count in the pooled vector like those of the text."""
     lower_case: bool = False
     """Whether texts are converted to lower case before they are tokenized."""
     special_single: int = 0
@@ -123,6 +127,9 @@ class PoolingParams:
     """The priority of the request; lower values are computed first."""
     instruction: str = ""
     """The instruction in the prompt of a pair; "" for the model's default instruction."""
+    unpooled: str = ""
+    """The prompt with which every text begins and whose tokens do not count in the pooled vector; "" if there is
+    none."""
 
 
 @dataclass(slots=True)

@@ -92,11 +92,16 @@ class PoolingRequest:
             )
         if truncate == 0:
             raise BadRequest("truncate_prompt_tokens must be -1 or at least 1", param="truncate_prompt_tokens")
+        unpooled = "" if info.pools_prompts else prompt_text(values, info)
+        if unpooled and values["truncation_side"] == "left":
+            text = "this model leaves the prompt's tokens out of its vectors, and cannot truncate texts at the left"
+            raise BadRequest(text, param="truncation_side")
         given: Json = {
             "normalize": wanted,
             "activation": wanted is not False,
             "truncate": -1 if truncate is None and info.kind in VECTORS and self.model.options.truncate else truncate,
             "truncation_side": values["truncation_side"],
+            "unpooled": unpooled,
             "priority": values["priority"],
         }
         return PoolingParams(**{**given, **more})

@@ -8,7 +8,7 @@ from pathlib import Path
 from ....engine.loading.weights import floats
 from ....errors import StartError
 from ....repository import safetensors
-from ..types import TOKEN_EMBED, VECTORS, PoolingInfo
+from ..types import AND, TOKEN_EMBED, VECTORS, PoolingInfo
 from .files import DenseModule, PoolingFiles
 from .model_kind import MODEL
 from .pooler import Array
@@ -27,7 +27,7 @@ def layers(files: PoolingFiles, info: PoolingInfo, output: str, width: int) -> l
         files: The settings in the files of the model.
         info: The description of the model.
         output: The name of the output of the network that is used.
-        width: The size of a vector of the network.
+        width: The size of a vector of the network, before pooled ones are concatenated.
 
     Raises:
         StartError: A file is missing or wrong.
@@ -35,6 +35,7 @@ def layers(files: PoolingFiles, info: PoolingInfo, output: str, width: int) -> l
     if info.pooling == MODEL or info.kind not in VECTORS:
         return []
     each_token = info.kind == TOKEN_EMBED
+    width *= len(info.pooling.split(AND))
     found = [_layer(module) for module in files.dense_after(output, each_token=each_token)]
     if not found and each_token and info.dimensions != width:
         found = [_colbert_layer(files.path, info, width)]

@@ -16,14 +16,15 @@ from ....util import files
 
 POOLING_MODES = (
     ("CLS", "cls", "pooling_mode_cls_token"),
-    ("MEAN", "mean", "pooling_mode_mean_tokens"),
     ("MAX", "max", "pooling_mode_max_tokens"),
+    ("MEAN", "mean", "pooling_mode_mean_tokens"),
     ("MEAN_SQRT_LEN", "mean_sqrt_len_tokens", "pooling_mode_mean_sqrt_len_tokens"),
     ("WEIGHTED_MEAN", "weightedmean", "pooling_mode_weightedmean_tokens"),
     ("LAST", "lasttoken", "pooling_mode_lasttoken"),
 )
 """In 1_Pooling/config.json: the value of pooling_mode, which newer versions of sentence-transformers write, and the
-boolean of older ones."""
+boolean of older ones. Vectors of several modes are concatenated: those of booleans in this order, those of a list in
+its own."""
 NO_LIMIT = 1_000_000
 """A model_max_length above it means that there is none."""
 AFTER_NETWORK = ("Pooling", "Dense", "Normalize")
@@ -56,9 +57,12 @@ class PoolingFiles:
     modules: list[str] | None = None
     """The class names in modules.json; None if the file is missing."""
     pooling: list[str] = field(default_factory=list)
-    """The pooling modes that `pooling_source` sets: [] if the file is missing, several if it is ambiguous."""
+    """The pooling modes that `pooling_source` sets, whose vectors are concatenated: [] if the file is missing. An
+    unknown one is as in the file."""
     pooling_source: str = "1_Pooling/config.json"
     """The file that says how the model pools."""
+    pools_prompts: bool = True
+    """Whether the tokens of a prompt count in the pooled vector, or there are no prompts."""
     max_seq_length: int = 0
     """The most tokens of an input by sentence_bert_config.json; 0 if it sets none."""
     model_max_length: int = 0
@@ -115,18 +119,21 @@ def read(path: Path) -> PoolingFiles:
         return _of_file(path, file)
     config = model_config.read(path)
     modules = _modules(path)
+    pooling = _pooling(path, modules or [])
     bert = files.read_object(path / "sentence_bert_config.json")
     ours = files.read_object(path / "config_sentence_transformers.json")
     tokenizer = files.read_object(path / "tokenizer_config.json")
+    prompts = _texts(config.get("task_instructions")) | _texts(ours.get("prompts"))
     return PoolingFiles(
         path=path,
         config=config,
         modules=None if modules is None else [kind.rpartition(".")[2] for kind, _ in modules],
-        pooling=_pooling(path, modules or []),
+        pooling=_modes(pooling),
+        pools_prompts=pooling.get("include_prompt") is not False or not any(prompts.values()),
         max_seq_length=_count(bert.get("max_seq_length")),
         model_max_length=_count(tokenizer.get("model_max_length")),
         lower_case=bert.get("do_lower_case") is True,
-        prompts=_texts(config.get("task_instructions")) | _texts(ours.get("prompts")),
+        prompts=prompts,
         tokenizer_config=tokenizer,
         dense=[_dense(path, place) for kind, place in modules or [] if kind.endswith("Dense")],
     )
@@ -165,11 +172,19 @@ def _dense(path: Path, place: str) -> DenseModule:
     return DenseModule(folder, _count(found.get("out_features")), activation.rpartition(".")[2], residual)
 
 
-def _pooling(path: Path, modules: list[tuple[str, str]]) -> list[str]:
+def _pooling(path: Path, modules: list[tuple[str, str]]) -> Json:
+    """Returns the settings of the Pooling module; empty if its file is missing."""
     place = _folder(path, next((where for name, where in modules if name.endswith("Pooling")), "1_Pooling"))
-    found = files.read_object(place / "config.json") if place is not None else {}
-    named = [mode for mode, name, _ in POOLING_MODES if name == found.get("pooling_mode")]
-    return named or [mode for mode, _, flag in POOLING_MODES if found.get(flag) is True]
+    return files.read_object(place / "config.json") if place is not None else {}
+
+
+def _modes(settings: Json) -> list[str]:
+    """Returns the pooling modes that the settings of a Pooling module name, the mean if they name none."""
+    named = settings.get("pooling_mode")
+    if named is None:
+        return [mode for mode, _, flag in POOLING_MODES if settings.get(flag)] or ["MEAN"] * bool(settings)
+    known = {name: mode for mode, name, _ in POOLING_MODES}
+    return [known.get(str(name), str(name)) for name in (named if isinstance(named, list) else [named])]
 
 
 def _count(value: Any) -> int:

@@ -15,6 +15,7 @@ import numpy as np
 
 from ....engine.errors import last_line
 from ....engine.generation.worker_thread import in_thread
+from . import pooling_graph
 from .pooler import Array, Batch
 
 log = logging.getLogger(__name__)
@@ -59,6 +60,8 @@ def _input(name: str, batch: Batch) -> Array:
             return batch.ids
         case "attention_mask":
             return batch.mask
+        case pooling_graph.POOLED_TOKENS:
+            return batch.mask if batch.pooled is None else batch.pooled
         case "token_type_ids":
             return batch.types
         case "beam_idx":

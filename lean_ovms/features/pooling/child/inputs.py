@@ -44,6 +44,8 @@ class InputBuilder:
         self._template = pooler.template
         self._prompt: Prompt | None = pooler.prompt
         self._vision = pooler.vision
+        self._pooler = pooler
+        self._prompt_tokens: dict[tuple[str, bool], int] = {}
 
     def texts(self, inputs: Sequence[Input], queries: Sequence[TextOrTokens], params: PoolingParams) -> list[str]:
         """Returns the texts that have to be tokenized, in the order in which `build` takes their tokens.
@@ -64,8 +66,7 @@ class InputBuilder:
                 self._prompt.body.format(instruction=instruction, query=queries[at % len(queries)], document=one)
                 for at, one in enumerate(inputs)
             ]
-        found = [self._text(one) for one in (*queries, *inputs) if not isinstance(one, list)]
-        return [one.lower() for one in found] if self._info.lower_case else found
+        return [self._cased(self._text(one)) for one in (*queries, *inputs) if not isinstance(one, list)]
 
     def _text(self, one: str | TextWithImages) -> str:
         if isinstance(one, str):
@@ -102,6 +103,24 @@ class InputBuilder:
             return [self._pair(heads[at % len(heads)], body, params, at) for at, body in enumerate(bodies)]
         around = self._template.single if params.add_special_tokens else ((), ())
         return [(self._one(one, rest, params, around, at), None) for at, one in enumerate(inputs)]
+
+    def unpooled(self, params: PoolingParams) -> int:
+        """Returns how many tokens at the beginning of each text do not count in its pooled vector.
+
+        They are counted as in sentence-transformers: the tokens of the prompt alone with the special tokens before it.
+        If the last of these tokens is a special one, it does not belong to the prompt.
+        """
+        key = params.unpooled, params.add_special_tokens
+        if params.unpooled and key not in self._prompt_tokens:
+            [ids] = self._pooler.tokenize([self._cased(params.unpooled)])
+            before, after = self._template.single if params.add_special_tokens else ((), ())
+            whole = [*before, *ids, *after]
+            is_special = bool(after) or (whole[-1:] and whole[-1] in self._pooler.vocabulary.special)
+            self._prompt_tokens[key] = len(whole) - bool(is_special)
+        return self._prompt_tokens[key] if params.unpooled else 0
+
+    def _cased(self, text: str) -> str:
+        return text.lower() if self._info.lower_case else text
 
     def _one(
         self,

@@ -63,7 +63,7 @@ class OpenVinoPooler:
                 PoolingTokenizer(path, core) if single is None else FilePoolingTokenizer(single.tokenizer())
             )
         self.tokenize, self.widen, self.wait = self._tokenizer.encode, self._network.widen, self._network.wait
-        shape = self._network.shape(config.of(PoolingOptions).pooling)
+        shape = self._network.shape(unpooled=bool(config.of(PoolingOptions).pooling) or not files.pools_prompts)
         found = recognize(config, files, shape)
         self.template = self._tokenizer.template
         self.prompt = self._make_prompt(files) if found.info.kind == SCORE else None
@@ -80,7 +80,8 @@ class OpenVinoPooler:
             self._network.compare_tokens(*self._no_and_yes(files, shape))
         else:
             after = dense.layers(files, found.info, shape.output, shape.width)
-            self._network.pool(shape.output, found.info.pooling, after)
+            pools_prompts = found.info.pools_prompts
+            self._network.pool(shape.output, found.info.pooling, after, pools_prompts=pools_prompts)
         self._warm_up()
         _report(config, found.info, lost_limit(files))
 

@@ -15,8 +15,8 @@ from ....config import EngineConfig
 from ....errors import StartError
 from ....types import Json
 from ..feature import PoolingOptions
-from ..types import CLASSIFY, EMBED, IMAGES_ALONE, SCORE, TOKEN_CLASSIFY, TOKEN_EMBED, PoolingInfo
-from .files import PoolingFiles
+from ..types import AND, CLASSIFY, EMBED, IMAGES_ALONE, SCORE, TOKEN_CLASSIFY, TOKEN_EMBED, PoolingInfo
+from .files import POOLING_MODES, PoolingFiles
 
 Value = TypeVar("Value")
 MODEL = "MODEL"
@@ -114,7 +114,11 @@ def recognize(config: EngineConfig, files: PoolingFiles, shape: Shape) -> Recogn
         raise StartError(f"--pooling {ALL}: the network's output {shape.output} is not one vector for each token")
     if mode != MODEL and files.unsupported:
         raise StartError(f"modules.json has the module {files.unsupported}, which is not supported here")
-    dimensions = shape.width or _count(files.config, "hidden_size") or _count(files.config, "d_model")
+    width = shape.width or _count(files.config, "hidden_size") or _count(files.config, "d_model")
+    dimensions = width * len(mode.split(AND))
+    pools_prompts = mode == ALL or files.pools_prompts
+    if not pools_prompts:
+        _check_prompts_left_out(config, mode)
     dense = [] if mode == MODEL else files.dense_after(shape.output, each_token=mode == ALL)
     if dense:
         dimensions = dense[-1].outputs
@@ -135,6 +139,7 @@ def recognize(config: EngineConfig, files: PoolingFiles, shape: Shape) -> Recogn
             matryoshka=any_size or files.config.get("is_matryoshka") is True or bool(allowed),
             matryoshka_dimensions=[] if any_size else sorted(allowed),
             prompts=files.prompts,
+            pools_prompts=pools_prompts,
             lower_case=files.lower_case or (alone and files.tokenizer_config.get("do_lower_case") is True),
             images=shape.images,
         )
@@ -145,7 +150,7 @@ def recognize(config: EngineConfig, files: PoolingFiles, shape: Shape) -> Recogn
 
 
 def _pooling(config: EngineConfig, files: PoolingFiles, shape: Shape) -> tuple[str, str, bool]:
-    """Returns the pooling mode, the source that decided it, and whether it is only assumed."""
+    """Returns the pooling mode, the source that decided it, and whether it is only assumed. Raises StartError."""
     if chosen := config.of(PoolingOptions).pooling:
         return chosen, "the option or graph option pooling", False
     architectures = files.config.get("architectures")
@@ -153,10 +158,11 @@ def _pooling(config: EngineConfig, files: PoolingFiles, shape: Shape) -> tuple[s
         return ALL, f"config.json ({architectures[0]})", False
     if shape.rank == 2:
         return MODEL, f"the network's output {shape.output}", False
-    if len(files.pooling) == 1:
-        return files.pooling[0], files.pooling_source, False
-    if len(files.pooling) > 1:
-        return "CLS", "a default, since 1_Pooling/config.json is ambiguous", True
+    if files.pooling:
+        known = {mode for mode, *_ in POOLING_MODES}
+        if unknown := next((mode for mode in files.pooling if mode not in known), ""):
+            raise StartError(f"{files.pooling_source} has the pooling mode {unknown}, which is not supported here")
+        return AND.join(files.pooling), files.pooling_source, False
     kind = str(files.config.get("model_type", ""))
     if kind == "static":
         return "MEAN", "config.json (static token embeddings)", False
@@ -166,6 +172,15 @@ def _pooling(config: EngineConfig, files: PoolingFiles, shape: Shape) -> tuple[s
     if decoder and not _reads_both_ways(files.config, kind):
         return "LAST", f"the architecture ({kind or 'causal'})", False
     return "MEAN" if decoder else "CLS", "a default, since there is no 1_Pooling/config.json (--pooling sets it)", True
+
+
+def _check_prompts_left_out(config: EngineConfig, mode: str) -> None:
+    """Raises StartError if the tokens of prompts cannot be left out of pooled vectors, as a model's files want."""
+    start = "1_Pooling/config.json leaves the tokens of prompts out of vectors (include_prompt)"
+    if mode == MODEL:
+        raise StartError(f"{start}, but the network pools by itself and has no output of one vector for each token")
+    if config.of(PoolingOptions).embed_long_inputs == "mean":
+        raise StartError(f"{start}, which --embed_long_inputs mean cannot do")
 
 
 def _by_name(files: PoolingFiles, table: Sequence[tuple[str, Value]]) -> tuple[str, Value] | None:

@@ -18,7 +18,7 @@ from ....engine.paged import input_embeddings
 from ....engine.paged.network import IMAGE_DEEPER, IMAGE_PLACES, IMAGE_ROWS, file_of
 from ....errors import StartError
 from ....repository.weights import LANGUAGE_MODEL
-from ..types import IMAGES_ALONE, IMAGES_IN_TEXT
+from ..types import AND, IMAGES_ALONE, IMAGES_IN_TEXT
 from . import pooling_graph
 from .infer_runner import InferRequestPool, InferRunner, LazyCompiledModel
 from .model_kind import ALL, MODEL, Shape
@@ -128,11 +128,11 @@ class PoolingNetwork:
             compiled = self._core.compile_model(images, self._device, self._properties)
         self._images = InferRequestPool(compiled, max(self._configured, MOST_STREAMS))
 
-    def shape(self, pooling: str) -> Shape:
+    def shape(self, *, unpooled: bool) -> Shape:
         """Returns the inputs and the output of the network, by which its kind is recognized.
 
         Args:
-            pooling: The value of --pooling; "" if it is not set.
+            unpooled: Whether an output of one vector for each token is preferred to one that is pooled already.
 
         Raises:
             StartError: The network has other inputs than a text model, or no known output.
@@ -140,7 +140,7 @@ class PoolingNetwork:
         inputs = frozenset(one.get_any_name() for one in self.model.inputs)
         if "input_ids" not in inputs or not inputs <= INPUTS:
             raise StartError(f"the network's inputs, {', '.join(sorted(inputs))}, are not those of a text model")
-        names = OUTPUTS if not pooling else (*HIDDEN, *OUTPUTS)
+        names = (*HIDDEN, *OUTPUTS) if unpooled else OUTPUTS
         found = next((name for name in names if name in pooling_graph.names(self.model)), "")
         if not found:
             raise StartError(f"the network has none of the outputs {', '.join(OUTPUTS)}")
@@ -157,22 +157,26 @@ class PoolingNetwork:
 
     # --- what it computes
 
-    def pool(self, output: str, mode: str, layers: Sequence[DenseLayer] = ()) -> None:
+    def pool(self, output: str, mode: str, layers: Sequence[DenseLayer] = (), *, pools_prompts: bool = True) -> None:
         """Adds pooling to the network, so that it returns one row for each input or each token, and compiles it.
 
         Args:
             output: The name of the output from which the rows are computed.
-            mode: The pooling mode. "" or MODEL: the output is pooled already; ALL: each token keeps its row.
+            mode: The pooling mode, or several joined by AND. "" or MODEL: the output is pooled already; ALL: each token
+            keeps its row.
             layers: The layers that the rows go through.
+            pools_prompts: Whether all tokens of a text are pooled, or only those that Batch.pooled has.
 
         Raises:
             StartError: The network cannot be compiled.
         """
+        if not pools_prompts:
+            pooling_graph.add_pooled_tokens(self.model)
 
         def rows(model: ov.Model) -> ov.Output:
             found = model.output(output)
             if mode not in ("", MODEL, ALL):
-                found = pooling_graph.pooled(model, found, mode)
+                found = pooling_graph.pooled(model, found, mode.split(AND))
             return pooling_graph.projected(found, layers) if layers else found
 
         self._compile(rows)

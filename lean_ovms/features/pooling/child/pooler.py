@@ -59,6 +59,8 @@ class Batch:
     """Whether there is one output row per token, instead of one per input."""
     images: tuple[Image, ...] = ()
     """The images of an input with images, which is the only one of its batch."""
+    pooled: Array | None = None
+    """1 for each token that counts in a pooled vector, int64 [B, S]; None if all tokens do."""
     more: dict[str, Array] = field(default_factory=dict)
     """Further inputs of the network, by their names."""
 

@@ -11,6 +11,8 @@ from openvino import opset13 as ops
 
 from .pooler import Array
 
+POOLED_TOKENS = "pooled_tokens"
+"""The name of the input with the tokens that are pooled, of a model that does not pool all of them."""
 MOST_DISTANCE = 4096
 """Distances between two tokens that a table of buckets has; those further away are in the bucket of the last one."""
 UNCHANGED = "Identity"
@@ -139,18 +141,39 @@ def projected(output: ov.Output, layers: Sequence[DenseLayer]) -> ov.Output:
     return found.output(0)
 
 
-def pooled(model: ov.Model, output: ov.Output, mode: str) -> ov.Output:
-    """Pools the hidden states [B, S, H] to one row per input [B, H]. Padding is at the right."""
-    hidden = _as_float(output)
-    mask = model.input("attention_mask")
+def add_pooled_tokens(model: ov.Model) -> None:
+    """Adds an input with 1 for each token that `pooled` counts, and 0 for others and padding: int64 [B, S]."""
+    added = ops.parameter([-1, -1], np.int64, POOLED_TOKENS)
+    added.output(0).get_tensor().set_names({POOLED_TOKENS})
+    model.add_parameters([added])
+
+
+def pooled(model: ov.Model, output: ov.Output, modes: Sequence[str]) -> ov.Output:
+    """Pools the hidden states [B, S, H] to one row per input, the concatenation [B, modes * H] of the results of all
+    modes. Padding is at the right."""
+    hidden, mask = _as_float(output), model.input("attention_mask")
+    counted = model.input(POOLED_TOKENS) if POOLED_TOKENS in {one.get_any_name() for one in model.inputs} else mask
+    rows = [_pooled(hidden, mask, counted, mode) for mode in modes]
+    return rows[0] if len(rows) == 1 else ops.concat(rows, 1).output(0)
+
+
+def _pooled(hidden: Any, mask: ov.Output, counted: ov.Output, mode: str) -> ov.Output:
+    """Pools the hidden states [B, S, H] to one row per input [B, H].
+
+    Args:
+        hidden: The hidden states.
+        mask: 1 for each token, 0 for padding [B, S].
+        counted: 1 for each token that is pooled: all, or all but the first ones of a text [B, S].
+        mode: The pooling mode.
+    """
     if mode == "CLS":
-        return ops.gather(hidden, ops.constant(np.int64(0)), ops.constant(np.int64(1))).output(0)
+        return (_row(hidden, _before(mask, counted)) if counted is not mask else _first(hidden)).output(0)
     if mode == "LAST":
         return _last(hidden, mask).output(0)
     axis = ops.constant(np.array([1], np.int64))
-    places = mask
+    places = counted
     if mode == "WEIGHTED_MEAN":  # positions as integers, because bf16 can count only to 256
-        places = ops.multiply(mask, ops.cum_sum(mask, ops.constant(np.int64(1)))).output(0)
+        places = ops.multiply(counted, ops.cum_sum(mask, ops.constant(np.int64(1)))).output(0)
     weights = ops.unsqueeze(ops.convert(places, "f32"), ops.constant(np.int64(2)))
     if mode == "MAX":
         lowest = ops.constant(np.float32(-3e38))
@@ -160,13 +183,34 @@ def pooled(model: ov.Model, output: ov.Output, mode: str) -> ov.Output:
     count = ops.reduce_sum(weights, axis)
     if mode == "MEAN_SQRT_LEN":
         count = ops.sqrt(count)
+    if counted is not mask:  # the vector is 0 if no token counts, as in sentence-transformers
+        count = ops.maximum(count, ops.constant(np.float32(1e-9)))
     return ops.divide(total, count).output(0)
+
+
+def _first(rows: Any) -> Any:
+    """Selects the row of each input's first token: [B, S, H] to [B, H]."""
+    return ops.gather(rows, ops.constant(np.int64(0)), ops.constant(np.int64(1)))
 
 
 def _last(rows: Any, mask: ov.Output) -> Any:
     """Selects the row of each input's last token: [B, S, H] to [B, H]."""
-    count = ops.reduce_sum(ops.convert(mask, "i64"), ops.constant(np.array([1], np.int64)))
-    place = ops.subtract(count, ops.constant(np.int64(1)))
+    return _row(rows, ops.subtract(_count(mask), ops.constant(np.int64(1))))
+
+
+def _before(mask: ov.Output, counted: ov.Output) -> Any:
+    """Returns the place of each input's first token that counts, or 0 if none does [B]."""
+    count = _count(counted)
+    return ops.multiply(ops.subtract(_count(mask), count), ops.minimum(count, ops.constant(np.int64(1))))
+
+
+def _count(mask: ov.Output) -> Any:
+    """Returns the number of ones in each row of a mask, as integers [B]."""
+    return ops.reduce_sum(ops.convert(mask, "i64"), ops.constant(np.array([1], np.int64)))
+
+
+def _row(rows: Any, place: Any) -> Any:
+    """Selects the row at a place of its own for each input: [B, S, H] and [B] to [B, H]."""
     picked = ops.gather(rows, ops.unsqueeze(place, ops.constant(np.int64(1))), ops.constant(np.int64(1)), 1)
     return ops.squeeze(picked, ops.constant(np.array([1], np.int64)))
 

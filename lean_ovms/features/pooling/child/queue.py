@@ -18,7 +18,7 @@ import numpy as np
 
 from ....types import Image
 from ..types import PER_TOKEN, PoolingParams
-from .pooler import Batch
+from .pooler import Array, Batch
 
 BUCKET = 16
 """Lengths are rounded up to a multiple of it: each new shape costs 15 to 46 ms of code generation."""
@@ -47,6 +47,8 @@ class QueuedPooling:
     """How its inputs are encoded."""
     missing: int
     """The number of inputs without a result."""
+    unpooled: int = 0
+    """The number of tokens at the beginning of each input that do not count in its pooled vector."""
     charged: float = 0.0
     """The request's virtual time in tokens. It begins at the least of the other requests' times and grows by the tokens
     that are computed for the request."""
@@ -249,7 +251,8 @@ def padded(items: list[QueuedText], pad_token: int, size: int = 0) -> Batch:
     """
     if items[0].images:
         ids = np.array([items[0].ids], np.int64)
-        return Batch(ids, np.ones_like(ids), np.zeros_like(ids), items[0].request.per_token, items[0].images)
+        mask, per_token = np.ones_like(ids), items[0].request.per_token
+        return Batch(ids, mask, np.zeros_like(ids), per_token, items[0].images, _pooled(items, mask))
     rows, size = _rows(len(items)), max(size, *(item.bucket for item in items))
     ids, mask, types = np.zeros((3, rows, size), np.int64)
     if pad_token:
@@ -261,4 +264,14 @@ def padded(items: list[QueuedText], pad_token: int, size: int = 0) -> Batch:
         mask[row, :length] = 1
         if item.types is not None:
             types[row, :length] = item.types
-    return Batch(ids, mask, types, items[0].request.per_token)
+    return Batch(ids, mask, types, items[0].request.per_token, pooled=_pooled(items, mask))
+
+
+def _pooled(items: list[QueuedText], mask: Array) -> Array | None:
+    """Returns a copy of a batch's mask without the tokens that do not count in pooled vectors; None if all count."""
+    if not any(item.request.unpooled for item in items):
+        return None
+    found: Array = mask.copy()
+    for row, item in enumerate(items):
+        found[row, : item.request.unpooled] = 0
+    return found

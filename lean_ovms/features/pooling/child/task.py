@@ -211,7 +211,7 @@ class PoolingTask(Task):
                 f"the inputs together have {total} tokens, more than this server's limit of "
                 f"{self.options.max_pooling_tokens} (--max_pooling_tokens)"
             )
-        request = QueuedPooling(command.id, one.params, len(built))
+        request = QueuedPooling(command.id, one.params, len(built), self.inputs.unpooled(one.params))
         self._open[command.id] = request
         texts = [
             QueuedText(request, at, ids, types, given.images if isinstance(given, TextWithImages) else ())

@@ -221,6 +221,22 @@ async def test_messages_by_the_chat_template(make_pooling: MakePooling) -> None:
     assert (await refused(app, PATH, messages=hello, chat_template="x"))[1] == "chat_template"
 
 
+async def test_the_engine_leaves_a_prompt_out_of_the_vector_if_the_model_does(make_pooling: MakePooling) -> None:
+    app, engine = await make_pooling()
+    engine.describe(pools_prompts=False)
+    for path, field in (("/v1/embeddings", "input"), ("/pooling", "input"), ("/embed", "inputs")):
+        await ask(app, path, **{field: "a"}, prompt_name="query")
+        assert (engine.asked[-1][0], engine.asked[-1][1].unpooled) == (["query: a"], "query: ")
+        await ask(app, path, **{field: "a"}, prompt_name="document")
+        assert engine.asked[-1][1].unpooled == ""
+    message, param = await refused(app, PATH, input="a", prompt_name="query", truncation_side="left")
+    assert message.startswith("this model leaves the prompt's tokens out of its vectors")
+    assert param == "truncation_side"
+    engine.describe(pools_prompts=True)
+    await ask(app, PATH, input="a", prompt_name="query")
+    assert engine.asked[-1][1].unpooled == ""
+
+
 async def test_the_models_prompts_by_name(make_pooling: MakePooling) -> None:
     app, engine = await make_pooling()
     for name in ("prompt_name", "input_type"):

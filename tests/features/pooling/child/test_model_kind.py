@@ -44,6 +44,12 @@ NORMALIZED = [*MODULES, {"path": "2_Normalize", "type": "sentence_transformers.m
         ({"1_Pooling/config": {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}}, {}, "MEAN", "1_P"),
         ({"1_Pooling/config": {"pooling_mode": "lasttoken"}}, {}, "LAST", "1_Pooling"),
         ({"1_Pooling/config": {"pooling_mode_max_tokens": True}}, {}, "MAX", "1_Pooling"),
+        ({"1_Pooling/config": {"word_embedding_dimension": 32}}, {}, "MEAN", "1_Pooling"),
+        (
+            {"1_Pooling/config": {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True}},
+            {}, "CLS+MEAN", "1_Pooling",
+        ),
+        ({"1_Pooling/config": {"pooling_mode": ["mean", "max", "cls"]}}, {}, "MEAN+MAX+CLS", "1_Pooling"),
         (
             {"modules": [{"path": "9_Pool", "type": "x.Pooling"}], "9_Pool/config": {"pooling_mode": "mean"}},
             {}, "MEAN", "1_Pooling",
@@ -145,7 +151,6 @@ def test_a_model_of_late_interaction_keeps_the_vectors_of_its_tokens(tmp_path: P
     "files",
     [
         {},
-        {"1_Pooling/config": {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}},
         {"modules": [{"path": "/etc", "type": "x.Pooling"}]},
         {"modules": [{"path": "../up", "type": "x.Pooling"}], "config": {"model_type": "bert"}},
     ],
@@ -154,6 +159,29 @@ def test_without_evidence_cls_is_assumed_and_said_so(tmp_path: Path, files: dict
     found = info(directory(tmp_path / "m", **files))
     assert (found.pooling, found.pooling_assumed) == ("CLS", True)
     assert found.pooling_source.startswith("a default")
+
+
+def test_vectors_of_several_ways_of_pooling_are_as_long_as_all_of_them(tmp_path: Path) -> None:
+    settings = {f"pooling_mode_{flag}": True for flag in (
+        "lasttoken", "weightedmean_tokens", "mean_sqrt_len_tokens", "mean_tokens", "max_tokens", "cls_token",
+    )}  # fmt: skip
+    found = info(directory(tmp_path / "m", **{"1_Pooling/config": settings}))
+    assert (found.pooling, found.dimensions) == ("CLS+MAX+MEAN+MEAN_SQRT_LEN+WEIGHTED_MEAN+LAST", 6 * 32)
+    with pytest.raises(StartError, match="has the pooling mode attention, which is not supported"):
+        info(directory(tmp_path / "n", **{"1_Pooling/config": {"pooling_mode": ["mean", "attention"]}}))
+
+
+def test_prompts_are_left_out_of_vectors_if_the_files_say_so(tmp_path: Path) -> None:
+    pooling = {"1_Pooling/config": {"pooling_mode": "mean", "include_prompt": False}}
+    prompts = {"config_sentence_transformers": {"prompts": {"query": "q: ", "document": ""}}}
+    path = directory(tmp_path / "m", **pooling, **prompts)
+    assert not info(path).pools_prompts
+    assert info(path, pooling="ALL").pools_prompts
+    assert info(directory(tmp_path / "n", **pooling)).pools_prompts
+    with pytest.raises(StartError, match="the network pools by itself and has no output of one vector for each token"):
+        info(path, SENTENCE)
+    with pytest.raises(StartError, match="which --embed_long_inputs mean cannot do"):
+        info(path, embed_long_inputs="mean")
 
 
 def test_a_network_that_pools_by_itself_is_left_as_it_is(tmp_path: Path) -> None:

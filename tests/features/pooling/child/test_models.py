@@ -117,24 +117,65 @@ def test_texts_and_images_have_vectors_in_one_space(load: Load, folder: Path, na
     assert rig.tokens(number) == [1, *map(len, expected["ids"]), 1, 1]  # as vLLM counts
 
 
-@pytest.mark.parametrize("mode", ["MAX", "MEAN_SQRT_LEN", "WEIGHTED_MEAN", "LAST", "CLS"])
+def pooled(rows: Any, mode: str, skipped: int = 0) -> Any:
+    """Pools the vectors of a text's tokens but the first ones, as sentence-transformers does."""
+    weights, rows = np.arange(skipped + 1, len(rows) + 1)[:, None], rows[skipped:]
+    return {
+        "CLS": rows[0],
+        "MAX": rows.max(0),
+        "MEAN": rows.mean(0),
+        "MEAN_SQRT_LEN": rows.sum(0) / np.sqrt(len(rows)),
+        "WEIGHTED_MEAN": (rows * weights).sum(0) / weights.sum(),
+        "LAST": rows[-1],
+    }[mode]
+
+
+MODES = ["CLS", "MAX", "MEAN", "MEAN_SQRT_LEN", "WEIGHTED_MEAN", "LAST"]
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_each_way_of_pooling_is_what_its_name_says(load: Load, mode: str) -> None:
     rig, _, expected = load("bert_mean")
     text = expected["inputs"][0]
     [rows] = rig.ask(text, output="tokens", normalize=False)
     assert rows.shape == (len(expected["ids"][0]), 32)
-    weights = np.arange(1, len(rows) + 1)[:, None]
-    pooled = {
-        "MAX": rows.max(0),
-        "MEAN_SQRT_LEN": rows.sum(0) / np.sqrt(len(rows)),
-        "WEIGHTED_MEAN": (rows * weights).sum(0) / weights.sum(),
-        "LAST": rows[-1],
-        "CLS": rows[0],
-    }
     other, info, _ = load("bert_mean", pooling=mode)
     assert info.pooling == mode
     found = other.ask("another, longer text of more tokens", text, normalize=False)[1][0]
-    assert np.abs(found - pooled[mode]).max() < 1e-5
+    assert np.abs(found - pooled(rows, mode)).max() < 1e-5
+
+
+def test_all_ways_of_pooling_together_leave_prompts_out_and_go_through_a_dense_module(
+    load: Load, folder: Path, tmp_path: Path
+) -> None:
+    path = shutil.copytree(folder / "bert_mean", tmp_path / "m")
+    settings = {f"pooling_mode_{name}": True for name in (
+        "cls_token", "max_tokens", "mean_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken",
+    )}  # fmt: skip
+    (path / "1_Pooling" / "config.json").write_text(json.dumps(settings | {"include_prompt": False}))
+    (path / "config_sentence_transformers.json").write_text(json.dumps({"prompts": {"query": "find a text: "}}))
+    (path / "modules.json").write_text(json.dumps([
+        {"path": where, "type": f"x.{where[2:] or 'Transformer'}"} for where in ("", "1_Pooling", "2_Dense")
+    ]))  # fmt: skip
+    (path / "2_Dense").mkdir()
+    layer = {"out_features": 9, "activation_function": "torch.nn.Identity"}
+    (path / "2_Dense" / "config.json").write_text(json.dumps(layer))
+    weights = np.random.default_rng(1).standard_normal((9, len(MODES) * 32), np.float32)
+    write_tensors(path / "2_Dense" / "model.safetensors", "F32", {"linear.weight": weights})
+    rig = Rig(pooler=OpenVinoPooler(Config(model_path=str(path), task="embeddings", plugin_config=EXACT)))
+    assert (rig.pooler.pooling.dimensions, rig.pooler.pooling.normalize) == (9, False)
+    prompt, texts = "find a text: ", ["the cat", "a dog runs"]
+    prefixed = rig.submit(*(prompt + text for text in texts), unpooled=prompt)
+    others = rig.submit(*texts)
+    rig.run()
+    assert {prefixed, others} in map(set, rig.batches)
+    plain, _, _ = load("bert_mean")
+    skipped = len(plain.pooler.tokenize([prompt])[0]) + 1
+    for number, start, count in ((prefixed, prompt, skipped), (others, "", 0)):
+        for text, [found] in zip(texts, rig.rows(number), strict=True):
+            [rows] = plain.ask(start + text, output="tokens", normalize=False)
+            vector = weights @ np.concatenate([pooled(rows, mode, count) for mode in MODES])
+            assert np.abs(found - vector).max() < 1e-4
 
 
 def test_vectors_of_tokens_go_through_the_models_own_last_layer(folder: Path, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def test_vectors_of_long_texts_in_bf16_are_those_in_f32(mode):
     x, mask = ops.parameter([-1, -1, WIDTH], np.float32), ops.parameter([-1, -1], np.int64)
     mask.output(0).get_tensor().set_names({"attention_mask"})
     model = ov.Model([ops.result(ops.matmul(x, inside, False, True))], [x, mask])
-    pooled = pooling_graph.pooled(model, model.outputs[0], mode)
+    pooled = pooling_graph.pooled(model, model.outputs[0], [mode])
     pooling_graph.only(model, pooling_graph.projected(pooled, [pooling_graph.DenseLayer(behind, None, "Identity")]))
     states = (dice.normal(size=(len(LENGTHS), max(LENGTHS), WIDTH)) + 0.3).astype(np.float32)
     shown = (np.arange(max(LENGTHS)) < np.array(LENGTHS)[:, None]).astype(np.int64)

@@ -65,6 +65,22 @@ def test_an_image_is_a_batch_of_its_own_and_counts_as_many_tokens() -> None:
     assert rig.stats().queued == 0
 
 
+def test_the_tokens_of_prompts_are_left_out_of_the_pooled_ones(rig: Rig) -> None:
+    masks: list[Any] = []
+    inner = rig.pooler.start
+    rig.pooler.start = lambda batch, alone: (masks.append((batch.mask, batch.pooled)), inner(batch, alone))
+    with_prompt, without = rig.submit("q: one", "q: two", unpooled="q: "), rig.submit("three")
+    rig.run()
+    [(mask, pooled)] = masks
+    assert rig.batches == [[without, with_prompt, with_prompt]]
+    assert (mask.sum(1) - pooled.sum(1)).tolist() == [0, 4, 4]  # <bos> and the three bytes of the prompt
+    assert [row.tolist().index(1) for row in pooled] == [0, 4, 4]
+    rig.ask("q: one", unpooled="q: ", add_special_tokens=False)
+    assert masks[-1][1][0].tolist().index(1) == 3
+    rig.ask("three")
+    assert masks[-1][1] is None
+
+
 def test_lower_priorities_go_first_and_nobody_starves(rig: Rig) -> None:
     patient = rig.submit(*texts(30, 100), priority=5)
     urgent = rig.submit(*texts(300, 100), priority=-5)
