@@ -260,7 +260,7 @@ def summary(options: argparse.Namespace, soak: Soak, watch: Watch, before: Sampl
 
 
 def hostile_answers(clients: list[Hostile]) -> dict[str, dict[int, int]]:
-    """Returns how often each act of the hostile clients got which status. 0: it did not wait for an answer."""
+    """Returns how often each body of the hostile clients got which status."""
     found: dict[str, dict[int, int]] = {}
     for (act, status), count in sorted(sum((client.answers for client in clients), Counter[tuple[str, int]]()).items()):
         found.setdefault(act, {})[status] = count

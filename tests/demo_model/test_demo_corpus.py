@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from tools.demo_model import cases, checks, corpus, drills, forms, heldout, heldout_fresh, languages, words
+from tools.demo_model import cases, checks, corpus, drills, forms, heldout, languages, words
 from tools.demo_model.checks import Check
-from tools.demo_model.heldout_tools import PARALLEL, RESULTS, SINGLE
+from tools.demo_model.heldout import PARALLEL, RESULTS, SINGLE
 
 
 def test_the_text_is_the_one_that_the_shipped_weights_were_trained_on() -> None:
@@ -79,7 +79,7 @@ def test_evaluation_is_well_formed() -> None:
     all_cases = cases.all_cases()
     assert len(all_cases) > 500
     assert {case.group for case in all_cases} == {"chat", "tools", "parallel", "thinking", "json", "fresh"}
-    for name, _, parameters, request, arguments in (*SINGLE, *heldout_fresh.TOOLS):
+    for name, _, parameters, request, arguments in (*SINGLE, *heldout.FRESH_TOOLS):
         assert set(arguments) <= set(parameters), name
         for value in arguments.values():
             assert isinstance(value, bool) or str(value).lower() in request.lower(), name

@@ -124,6 +124,18 @@ def test_a_second_ctrl_c_waits_no_longer_one_that_came_twice_is_one() -> None:
         assert process.popen.wait(PATIENT_S) == 0
 
 
+def test_while_a_load_balancer_looks_away_readiness_is_503_and_requests_are_served() -> None:
+    with start_process("--fake_engine", "--model_name", "m", "--drain_delay_s", "60") as process:
+        process.wait_for("ready: m")
+        process.popen.send_signal(signal.SIGTERM)
+        process.wait_for("reporting not ready")
+        assert httpx.get(f"{process.url}/health", timeout=300).status_code == 503
+        body = {"model": "m", "prompt": "x", "max_tokens": 2}
+        assert httpx.post(f"{process.url}/v1/completions", json=body, timeout=300).status_code == 200
+        time.sleep(0.6)  # an earlier Ctrl-C would count as the same one
+        assert process.stop(signal.SIGINT) == 0
+
+
 def descendants(pid: int) -> list[int]:
     """Returns the children of all threads of a process, and their descendants."""
     found: list[int] = []

@@ -79,30 +79,6 @@ def test_a_prompt_is_not_computed_again_after_a_restart(kind: str, tmp_path: Pat
         assert sum(one.stat().st_size for one in (tmp_path / "cache").glob("*/*")) < 0.05 * (1 << 30)
 
 
-def test_a_prompt_is_there_after_a_reset_and_the_engines_death_and_is_forgotten_on_request(tmp_path: Path) -> None:
-    with start_process(*flags_of("--prefix_cache_path", str(tmp_path))) as process:
-        process.wait_for("ready: m")
-        reset = process.url + "/reset_prefix_cache"
-        answer, _ = complete(process, PROMPT)
-        assert complete(process, PROMPT) == (answer, 288)
-        while metric(process, "bytes") < 0.9 * metric(process, "written_bytes_total") or not metric(process, "bytes"):
-            pass  # it writes while it is idle
-        assert httpx.post(reset).status_code == 200
-        again, cached = complete(process, PROMPT)
-        assert again == answer
-        assert cached == metric(process, "hit_tokens_total") > 0
-        os.kill(engine(process), signal.SIGKILL)
-        for ready in (False, True):
-            while (httpx.get(process.url + "/v2/health/ready").status_code == 200) is not ready:
-                pass
-        again, cached = complete(process, PROMPT)
-        assert again == answer
-        assert cached == metric(process, "hit_tokens_total") > 0
-        assert httpx.post(reset, params={"reset_external": "true"}).status_code == 200
-        assert metric(process, "bytes") == 0
-        assert complete(process, PROMPT) == (answer, 0)
-
-
 def test_what_was_saved_on_request_is_there_after_the_server_was_killed(tmp_path: Path) -> None:
     flags = flags_of("--prefix_cache_path", str(tmp_path))
     with start_process(*flags) as process:

@@ -85,23 +85,3 @@ async def test_images_in_the_order_of_the_message_and_in_several_turns(client: o
     )
     talk = [user(part(green), "What do you see?"), {"role": "assistant", "content": "The image is green."}]
     assert await says(client, *talk, user(part(red), "What do you see?")) == "The images are green and red."
-
-
-async def test_a_stream_says_the_same_and_counts_the_same(client: openai.AsyncOpenAI) -> None:
-    asked = user("describe", part(data_url("yellow")))
-    whole = await chat(client, asked)
-    stream = await chat(client, asked, stream=True, stream_options={"include_usage": True})
-    chunks = [chunk async for chunk in stream]
-    text = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
-    assert text == whole.choices[0].message.content == "The image is yellow."
-    assert chunks[-1].usage == whole.usage
-    assert whole.choices[0].finish_reason == "stop"
-
-
-async def test_a_schema_and_a_stop_string_hold_for_images_too(client: openai.AsyncOpenAI) -> None:
-    asked = user("describe", part(data_url("green")))
-    assert await says(client, asked, extra_body={"guided_choice": ["It is green", "It is red"]}) == "It is green"
-    stopped = await chat(client, asked, stop=[" gre"])
-    assert stopped.choices[0].message.content == "The image is"
-    whole = await chat(client, asked)
-    assert stopped.usage.prompt_tokens == whole.usage.prompt_tokens

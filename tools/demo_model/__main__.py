@@ -77,9 +77,8 @@ def run_tune(options: argparse.Namespace) -> None:
     import torch
 
     from tools.demo_model import train
-    from tools.demo_model.published import published
 
-    before = published(options.target)
+    before = train.published(options.target)
     _train(options, "TUNE_PLAN", "schemas.pt", options.target, begin=before)
     after = torch.load(options.work / "schemas.pt", map_location="cpu")["model"]
     mixed = train.mixture(before, after, train.TUNED_SHARE)

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tools.demo_model import checks, heldout, heldout_fresh
+from tools.demo_model import checks, heldout
 from tools.demo_model.checks import Check
 from tools.demo_model.drills import HELD_OUT_COUNTS, HELD_OUT_SUMS
 from tools.demo_model.facts import CAPITALS, COLOUR_OF
-from tools.demo_model.heldout_tools import PARALLEL, RESULTS, SINGLE, UNNEEDED, Row
+from tools.demo_model.heldout import PARALLEL, RESULTS, SINGLE, UNNEEDED, Row
 
 # group -> share of right answers that the model must reach
 TARGETS: dict[str, float | None] = {
@@ -170,17 +170,17 @@ def json_cases() -> Iterator[Case]:
 
 
 def fresh_cases(r: random.Random) -> Iterator[Case]:
-    yield from asked("fresh", "chat", ((text, checks.says(needed)) for text, needed in heldout_fresh.QUESTIONS))
-    foreign = ((text, checks.speaks(language, needed)) for language, text, needed in heldout_fresh.FOREIGN)
+    yield from asked("fresh", "chat", ((text, checks.says(needed)) for text, needed in heldout.FRESH))
+    foreign = ((text, checks.speaks(language, needed)) for language, text, needed in heldout.FRESH_FOREIGN)
     yield from asked("fresh", "German, Spanish", foreign)
-    for system, ask, name in heldout_fresh.PERSONAS:
+    for system, ask, name in heldout.FRESH_PERSONAS:
         yield Case("fresh", "named by the system", [ask], checks.says(name), system=system.format(n=name))
-    for tell, ask, value in heldout_fresh.MEMORIES:
+    for tell, ask, value in heldout.FRESH_MEMORIES:
         yield Case("fresh", "memory, 2 turns", [tell.format(v=value), ask], checks.says(value))
-    for row in heldout_fresh.TOOLS:
+    for row in heldout.FRESH_TOOLS:
         for tools in ((declared(row),), with_others(r, [row])):
             yield Case("fresh", "one call", [row[3]], called(row), tools=tools)
-    for text in heldout_fresh.UNNEEDED:
+    for text in heldout.FRESH_UNNEEDED:
         yield Case("fresh", "no tool fits", [text], checks.plain(checks.says("")), tools=with_others(r, [SINGLE[5]]))
 
 

@@ -42,7 +42,7 @@ CHAT: tuple[tuple[Any, float], ...] = (
 def lexicon() -> list[str]:
     """Returns the words of all sentences of the generator, each once, in a fixed order."""
     names = "dialog drills facts languages meeting server_facts smalltalk tasks tool_dialogs tool_families"
-    names += " tool_requests tool_sentences words"
+    names += " tool_requests words"
     found: set[str] = set()
 
     def collect(value: object) -> None:

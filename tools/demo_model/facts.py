@@ -5,18 +5,13 @@ from __future__ import annotations
 
 from tools.demo_model.data import data_of
 from tools.demo_model.dialog import Exchange, ask_for, capital, vary
-from tools.demo_model.words import NOUNS, Rng, each, invented, phrase, texts
+from tools.demo_model.words import NOUNS, Rng, invented, phrase
 
-CAPITALS, COLOUR_OF, CAPITAL_WAYS, COLOUR_WAYS, OPPOSITE_WAYS, UNKNOWN_WAYS = data_of("facts").values()
-
-OPPOSITES = dict(
-    pair.split(":")
-    for pair in each(
-        "hot:cold big:small old:new fast:slow up:down left:right day:night good:bad happy:sad open:closed full:empty "
-        "hard:soft "
-        "light:dark high:low long:short early:late rich:poor strong:weak yes:no in:out"
-    )
-)
+# Words of lists in lower case do not get into the lexicon (corpus.lexicon).
+(
+    CAPITALS, COLOUR_OF, CAPITAL_WAYS, COLOUR_WAYS, OPPOSITE_WAYS, UNKNOWN_WAYS, OPPOSITES, capital_things,
+    unknown_things
+) = data_of("facts").values()  # fmt: skip
 OPPOSITES |= {b: a for a, b in OPPOSITES.items()}
 SORRY = "Sorry, I do not know that."
 
@@ -24,9 +19,7 @@ SORRY = "Sorry, I do not know that."
 def ask_capital(r: Rng) -> Exchange:
     land, city = r.choice(list(CAPITALS.items()))
     answer = f"The capital of {land} is {city}."
-    thing = r.choice(
-        texts("the capital of {}|the capital of {}|the capital city of {}|{}'s capital|the name of the capital of {}")
-    ).format(land)
+    thing = r.choice(capital_things).format(land)
     question = ask_for(r, thing) if r.random() < 0.5 else r.choice(CAPITAL_WAYS).format(land)
     return Exchange(vary(r, question), answer, f"The user asks for the capital of {land}. It is {city}.")
 
@@ -63,13 +56,5 @@ def ask_unknown(r: Rng) -> Exchange:
     )
     if r.random() < 0.3:
         n, m, x = r.choice(NOUNS), r.choice(NOUNS), invented(r)
-        thing = r.choice(
-            texts(
-                "the age of {n}|the price of a {n}|the meaning of {x}|the history of the {n}|"
-                "the best {n} in {x}|the theory of {x}|a recipe with {n} and {m}|the weight of a {n}|"
-                "the way to {x}|the name of the king of {x}|the reason for the {n}|"
-                "the difference between a {n} and a {m}|the number of {n}s in {x}"
-            )
-        ).format(n=n, m=m, x=x)
-        question = ask_for(r, thing)
+        question = ask_for(r, r.choice(unknown_things).format(n=n, m=m, x=x))
     return Exchange(vary(r, question), SORRY, "The user asks for something that I do not know.")

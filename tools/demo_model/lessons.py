@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from tools.demo_model import drills, filler, forms, tasks
 from tools.demo_model.corpus import draw
+from tools.demo_model.data import data_of
 from tools.demo_model.dialog import Dialog, ask_to, capital, vary
 from tools.demo_model.facts import SORRY, ask_unknown
 from tools.demo_model.forms import Written
@@ -20,12 +21,7 @@ from tools.demo_model.tool_requests import Asked, declare, style, unusual
 from tools.demo_model.words import NOUNS, THINGS, VERBS, Rng, invented, number, value, word
 
 # {v} is a verb, {n} a noun, {x} a text, {i} a number
-FORMS = (
-    "{v} the {n} {x}.", "{v} the {n} {x}.", "{v} the {n} for {x}.", "{v} the {x}.", "{v} the {x}.", "{v} {x}.",
-    "{v} a {n} for {x}.", "{v} a {n} with {x}.", "{v} the {n} {x} to {i} percent.", "{v} the {n} to {i} percent.",
-    "{v} the {n} {i} times.", "{v} {i} {n}s.", "{v} the {n} with {i} {x}.", "{v} the {n}.", "{v} my {n}.",
-    "{v} a {n} with {i} {x}.", "{v} the {n} {x} by {i}.", "{v} the {n} in the {x}.", "{v} our {n} for {i} minutes.",
-)  # fmt: skip
+(FORMS,) = data_of("lessons").values()
 
 GAPS = ("\n", "\n\n", " ")
 

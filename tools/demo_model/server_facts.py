@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tools.demo_model.data import data_of
 from tools.demo_model.dialog import Exchange, ask_for, ask_to, capital, vary
-from tools.demo_model.words import Rng, texts
+from tools.demo_model.words import Rng
 
 lists = data_of("server_facts")
 
@@ -67,16 +67,10 @@ def ask_server(r: Rng) -> Exchange:
         fact = r.choice((HOW_OTHERS[0], *HOW_OTHERS))
         question, answer = r.choice(HOW_TO).format(d=r.choice(fact.deeds)), fact.answer
         if fact.things and r.random() < 0.4:
-            question = (
-                ask_to(r, f"load {r.choice(fact.things)}")
-                if r.random() < 0.3
-                else r.choice(
-                    texts(
-                        "I want {}.|I need {}.|Is there {}?|Can I have {}?|How do I get {}?|"
-                        "You are too small, I want {}.|Give me {}."
-                    )
-                ).format(r.choice(fact.things))
-            )
+            if r.random() < 0.3:
+                question = ask_to(r, f"load {r.choice(fact.things)}")
+            else:
+                question = r.choice(lists["wishes"]).format(r.choice(fact.things))
     else:
         questions, answer = r.choice(OTHERS)
         flag, path = r.choice(list(FLAG_HELP)), r.choice(list(PATH_HELP))
@@ -85,11 +79,5 @@ def ask_server(r: Rng) -> Exchange:
         if answer in PATH_HELP.values() or answer in FLAG_HELP.values():
             name = flag if answer in FLAG_HELP.values() else path
             if r.random() < 0.4:
-                question = r.choice(
-                    texts(
-                        "What is the use of {}?|What is the purpose of {}?|Why is there {}?|"
-                        "What can I do with {}?|I do not understand {}.|Can you explain {}?|"
-                        "What does {} mean?|How does {} work?"
-                    )
-                ).format(name)
+                question = r.choice(lists["purposes"]).format(name)
     return Exchange(vary(r, question), answer, "The user asks about the server. I know this.")

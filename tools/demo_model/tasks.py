@@ -6,26 +6,18 @@ import json
 
 from tools.demo_model.data import data_of
 from tools.demo_model.dialog import Exchange, ask_to, vary
-from tools.demo_model.words import NAMES, PARAMS, Rng, invented, number, phrase, proper, texts, value, word
+from tools.demo_model.words import NAMES, PARAMS, Rng, invented, number, phrase, proper, value, word
 
-REPEAT_WAYS, JSON_WAYS, JSON_EXAMPLES, JSON_LISTS, JSON_KEYS = data_of("tasks").values()
+# Words of lists in lower case do not get into the lexicon (corpus.lexicon).
+REPEAT_WAYS, JSON_WAYS, JSON_EXAMPLES, JSON_LISTS, JSON_KEYS, repeat_deeds, json_deeds = data_of("tasks").values()
 
 
 def repeat(r: Rng) -> Exchange:
     text = value(r) if r.random() < 0.5 else phrase(r, 1, 6)
     if r.random() < 0.35:
-        way = r.choice(
-            texts(
-                'repeat "{}"|say "{}"|write "{}"|echo "{}"|repeat this: {}|say this: {}|'
-                "write this: {}|repeat the words {}|repeat after me: {}|copy this: {}|repeat {}|"
-                "say {}"
-            )
-        )
-        way = vary(
-            r,
-            ask_to(r, way, values_last=True).rstrip(".?") + ("" if way.endswith(": {}") else r.choice((".", "?", ""))),
-            keep_case=True,
-        )
+        deed = r.choice(repeat_deeds)
+        way = ask_to(r, deed, values_last=True).rstrip(".?")
+        way = vary(r, way + ("" if deed.endswith(": {}") else r.choice((".", "?", ""))), keep_case=True)
     else:
         way = vary(r, r.choice(REPEAT_WAYS), keep_case=True)
     return Exchange(way.format(text), text, f"The user wants to hear this: {text}")
@@ -71,17 +63,6 @@ def json_object(r: Rng) -> Exchange:
     question = r.choice(JSON_WAYS).format(listed)
     question = f"{listed}. Answer in JSON." if question.startswith(listed) else vary(r, question)
     if r.random() < 0.25:
-        question = vary(
-            r,
-            ask_to(
-                r,
-                r.choice(
-                    texts(
-                        "give me JSON with {}|write JSON with {}|make a JSON object with {}|"
-                        "return JSON with {}|answer in JSON with {}|put {} in JSON"
-                    )
-                ).format(listed),
-            ),
-        )
+        question = vary(r, ask_to(r, r.choice(json_deeds).format(listed)))
     keys = " and ".join(fields)
     return Exchange(question, json.dumps(fields, ensure_ascii=False), f"The user wants JSON with the keys {keys}.")

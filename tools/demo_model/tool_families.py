@@ -56,16 +56,8 @@ def place(r: Rng) -> str:
     return city
 
 
-def person(r: Rng) -> str:
-    return proper(r, NAMES)
-
-
 def mail(r: Rng) -> str:
     return f"{invented(r)}@{invented(r)}.{r.choice(('com', 'org', 'net'))}"
-
-
-def small(r: Rng) -> int:
-    return r.choice((r.randint(1, 12), r.randint(1, 99)))
 
 
 def day(r: Rng) -> str:
@@ -82,26 +74,6 @@ def ticker(r: Rng) -> str:
     return "".join(random.Random(r.random()).choices("ABCDEFGHIJKLMNOPQRSTUVWXYZ", k=r.randint(2, 4)))
 
 
-def text(r: Rng) -> str:
-    return phrase(r, 1, 4)
-
-
-def address(r: Rng) -> str:
-    return mail(r) if r.random() < 0.5 else person(r)
-
-
-def share(r: Rng) -> str:
-    return ticker(r) if r.random() < 0.7 else person(r)
-
-
-def amount(r: Rng) -> float:
-    return number(r) if r.random() < 0.6 else decimal(r)
-
-
-def degrees(r: Rng) -> float:
-    return r.randint(10, 30) if r.random() < 0.6 else decimal(r)
-
-
 def file(r: Rng) -> str:
     return r.choice(("", "/", "src/", "docs/")) + invented(r) + r.choice((".txt", ".py", ".md", ".json"))
 
@@ -111,11 +83,14 @@ def expression(r: Rng) -> str:
 
 
 draws: dict[str, Draw] = {
-    draw.__name__: draw
-    for draw in (
-        *(place, person, mail, small, day, clock, text, word, number, code, value),
-        *(address, share, amount, degrees, file, expression),
-    )
+    **{draw.__name__: draw for draw in (place, mail, day, clock, word, number, code, value, file, expression)},
+    "person": lambda r: proper(r, NAMES),
+    "small": lambda r: r.choice((r.randint(1, 12), r.randint(1, 99))),
+    "text": lambda r: phrase(r, 1, 4),
+    "address": lambda r: mail(r) if r.random() < 0.5 else proper(r, NAMES),
+    "share": lambda r: ticker(r) if r.random() < 0.7 else proper(r, NAMES),
+    "amount": lambda r: number(r) if r.random() < 0.6 else decimal(r),
+    "degrees": lambda r: r.randint(10, 30) if r.random() < 0.6 else decimal(r),
 }
 
 

@@ -12,7 +12,6 @@ from typing import Any
 from tools.demo_model.data import data_of
 from tools.demo_model.dialog import ask_to, capital
 from tools.demo_model.tool_families import FAMILIES, Family, Slot
-from tools.demo_model.tool_sentences import BARE, CLAUSES, EXPLICIT, LONE, SPOKEN, VERB_ONLY
 from tools.demo_model.words import (
     PARAMS,
     THINGS,
@@ -20,7 +19,6 @@ from tools.demo_model.words import (
     Rng,
     camel,
     decimal,
-    each,
     invented,
     number,
     phrase,
@@ -29,7 +27,11 @@ from tools.demo_model.words import (
     word,
 )
 
-TIMELESS, ENDINGS = data_of("tool_requests").values()
+TIMELESS, ENDINGS, deeds = data_of("tool_requests").values()
+# Sentences that ask for a tool with an invented name: {t} is the tool's name, {v} its verb, {n} its noun, {x} a single
+# value, and {c} are clauses. In a clause, {p} is the parameter and {v} its value. VERB_ONLY has sentences with only the
+# verb of the name and the value.
+CLAUSES, EXPLICIT, SPOKEN, LONE, VERB_ONLY, BARE = data_of("tool_sentences").values()
 
 
 @dataclass(slots=True)
@@ -98,19 +100,10 @@ def natural(r: Rng, family: Family | None = None, phrasing: str | None = None) -
     )
 
 
-DEEDS = frozenset(
-    each(
-        "Get Find Search Send Set Show Tell Check Book Play Translate Convert Add Multiply Compute Turn Switch Read "
-        "Open Look Write Create Schedule Track Start Save Make Reserve Calculate Evaluate Wake Put Plan Email Message "
-        "Mail Give Text Take Fly Load Remind Change Heat Count"
-    )
-)
-
-
 def reworded(r: Rng, phrasing: str, family: Family, slots: dict[str, Slot]) -> str:
     """Rewords a request: an order becomes a polite question; a word of time that no parameter takes is added to a
     question."""
-    if phrasing.split()[0] in DEEDS and phrasing.endswith(".") and phrasing.count(".") == 1 and r.random() < 0.35:
+    if phrasing.split()[0] in deeds and phrasing.endswith(".") and phrasing.count(".") == 1 and r.random() < 0.35:
         return ask_to(r, phrasing[0].lower() + phrasing[1:-1], values_last=phrasing.endswith("}."))
     if family.names[0] in TIMELESS and phrasing[-1] in ".?" and r.random() < 0.3:
         endings = (

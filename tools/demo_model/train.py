@@ -17,13 +17,13 @@ import torch
 from tokenizers import Tokenizer
 from transformers import Qwen3ForCausalLM
 
+from tools import demo_weights
 from tools.demo_model import drills
 from tools.demo_model import model as network
 from tools.demo_model.corpus import Renderer, draw
 from tools.demo_model.dialog import Dialog
 from tools.demo_model.forms import Written
 from tools.demo_model.lessons import lesson
-from tools.demo_model.muon import Muon
 from tools.demo_model.tokenizer import pieces
 
 # One shape is compiled for each length. A batch has about tokens_per_step tokens, whatever its length.
@@ -187,7 +187,7 @@ def optimisers(model: Qwen3ForCausalLM, plan: Plan) -> list[torch.optim.Optimize
     matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
     rest = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
     adam = torch.optim.AdamW(rest, plan.lr_rest, betas=(0.9, 0.98), weight_decay=0.0)
-    return [Muon(matrices, plan.lr_matrices), adam]
+    return [torch.optim.Muon(matrices, plan.lr_matrices, weight_decay=0.02), adam]
 
 
 def save(path: Path, model: Qwen3ForCausalLM, opts: list[torch.optim.Optimizer], step: int) -> None:
@@ -235,6 +235,17 @@ def loaded(tokenizer: Tokenizer, sizes: dict[str, int], state: dict[str, torch.T
         model.load_state_dict(state, strict=False)
         model.tie_weights()
     return model
+
+
+def published(folder: Path) -> dict[str, torch.Tensor]:
+    """Returns the torch state of a model in a folder that `export` wrote, as the engine computes with it."""
+    names = {new: f"model.layers.{{}}.{old}" for old, new in (demo_weights.MATRICES | demo_weights.NORMS).items()}
+    names |= {"token_embd": "model.embed_tokens", "output_norm": "model.norm"}
+    state = {}
+    for name, values in demo_weights.weights(folder).items():
+        *layer, part = name.removesuffix(".weight").removeprefix("blk.").split(".")
+        state[f"{names[part].format(*layer)}.weight"] = torch.from_numpy(values.copy())
+    return state
 
 
 def mixture(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor], share: float) -> dict[str, torch.Tensor]:

@@ -20,11 +20,6 @@ def each(words: str) -> list[str]:
     return words.split()
 
 
-def texts(row: str) -> list[str]:
-    """Returns the texts of a row, which are separated by bars."""
-    return row.split("|")
-
-
 COLOURS = each("red blue green yellow black white orange purple pink brown grey")
 CONSONANTS = "bcdfghjklmnpqrstvwxyz"
 VOWELS = "aeiou"
