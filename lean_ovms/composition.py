@@ -71,21 +71,13 @@ TEXT_GENERATION = TaskRow(
 
 @cache
 def manifests(names: tuple[str, ...] | None = None) -> tuple[Feature, ...]:
-    """Returns the manifests of the named features; by default of all features that this process knows, in their
-    order.
-    """
+    """Returns the manifests of the named features, or of all that this process knows, in their order."""
     names = features.NAMES if names is None else names
     return tuple(importlib.import_module(f"{features.__name__}.{name}.feature").FEATURE for name in names)
 
 
 def keep_only(names: Iterable[str]) -> None:
-    """Restricts this process to these features, so that an engine process imports no manifest that it does not need.
-
-    It must be called once, before anything is composed.
-
-    Args:
-        names: The names that `Config.engine_features` returned.
-    """
+    """Restricts this process to the features of Config.engine_features; called once, before anything is composed."""
     features.NAMES = tuple(names)
     manifests.cache_clear()
     compose.cache_clear()
@@ -93,13 +85,9 @@ def keep_only(names: Iterable[str]) -> None:
 
 @cache
 def compose(without: str = "") -> Composition:
-    """Returns the composition of all features except some, and except those that need one of these.
+    """Returns the composition of all features except those in `without`, and those that need one of them.
 
-    Args:
-        without: The names of the features to leave out, separated by commas or blanks.
-
-    Raises:
-        StartError: A name is unknown, or the feature cannot be left out.
+    The names are separated by commas or blanks. Raises StartError if one is unknown, or cannot be left out.
     """
     found = manifests()
     taken_in = {name: one.name for one in found for name in one.formerly}
@@ -177,9 +165,7 @@ class Composition:
 
     @cached_property
     def page_rows(self) -> tuple[PageRow, ...]:
-        """The actions of the browser page that use endpoints of features. Raises StartError if two have the same
-        name.
-        """
+        """The actions of the web page that use endpoints of features. Raises StartError if two have one name."""
         found = {row.action: row for one in self.features for row in one.page}
         if len(found) < sum(len(one.page) for one in self.features):
             raise StartError("two features declare the same action of the web page")
@@ -201,9 +187,7 @@ class Composition:
 
     @cached_property
     def tasks(self) -> tuple[TaskRow, ...]:
-        """The tasks of the features, and text generation, in the order in which a model directory is checked for
-        them.
-        """
+        """The tasks of the features, and text generation, in the order in which they look at a model directory."""
         return (*self._rows(lambda one: one.tasks), TEXT_GENERATION)
 
     @cached_property
@@ -222,11 +206,7 @@ class Composition:
         return tuple(named(one.package, one.samples) for one in self.features if one.samples)
 
     def serving(self, models: str) -> list[str]:
-        """Returns the paths, including the API version, of the routes that serve models of one kind.
-
-        Args:
-            models: The kind, which is the value of the models' `routed_as`.
-        """
+        """Returns the paths with API version of the routes that serve models whose `routed_as` is this kind."""
         found = [row for row in self.routes if models and row.serves == models]
         return [row.path if row.path.startswith("/v") else row.bases[0] + row.path for row in found]
 
@@ -309,18 +289,11 @@ class Composition:
 
     @cached_property
     def settings(self) -> SettingsRow | None:
-        """The files that hold options of models; None if no feature reads any. Raises StartError if two features
-        do.
-        """
+        """The files that hold options of models, or None. Raises StartError if two features read such files."""
         return self._only("files with options of models", lambda one: one.settings)
 
     def _only(self, what: str, of: Callable[[Feature], R | None]) -> R | None:
-        """Returns the only row that features have in a table, or None. Raises StartError if there are two.
-
-        Args:
-            what: The kind of the rows, in the plural, for the error.
-            of: Returns the row of a feature.
-        """
+        """Returns the only row that `of` returns for a feature, or None. Raises StartError for two rows `what`."""
         found = self._rows(lambda one: (of(one),))
         if len(found) > 1:
             raise StartError(
@@ -445,9 +418,7 @@ class ErrorForms:
         return ErrorForms(self.rows, root)
 
     def of(self, request: RequestStart) -> ErrorForm | None:
-        """Returns the form that the client of a request expects, by the path or a typical header; None for
-        OpenAI's.
-        """
+        """Returns the form that a request's client expects, by path or a typical header; None for OpenAI's."""
         path = below_root(request.path, self._root)
         for row in self.rows:
             if path.startswith(row.paths) or (row.header and row.header in request.headers):

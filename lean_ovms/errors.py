@@ -58,12 +58,7 @@ def counted(count: int, one: str, many: str = "") -> str:
 
 
 def requests_waiting(count: int, whose: str = "") -> str:
-    """Returns the message for a full queue, such as "1 request is already waiting".
-
-    Args:
-        count: The number of requests in the queue.
-        whose: Words that say whose requests they are, such as " of this client".
-    """
+    """Returns the message for a full queue, such as "1 request of this client is already waiting"."""
     return counted(count, f"request{whose} is already waiting", f"requests{whose} are already waiting")
 
 
@@ -120,9 +115,7 @@ class RequestError(Exception):
         return [] if self.retry_after_s is None else [("Retry-After", str(self.retry_after_s))]
 
     def to_wire(self) -> list[str | None]:
-        """Returns [class name, message, param, code], and retry_after_s if it is set, to be sent over the engine
-        pipe.
-        """
+        """Returns [class name, message, param, code], and retry_after_s if it is set, for the engine pipe."""
         wait_s = [str(self.retry_after_s)] if "retry_after_s" in vars(self) else []
         return [type(self).__name__, self.message, self.param, self.code, *wait_s]
 
@@ -135,26 +128,17 @@ TOO_LONG = "context_length_exceeded"
 
 
 def too_long(what: str, most: int) -> BadRequest:
-    """Returns the error for a prompt that does not fit into the context, with status 400.
+    """Returns the error (400) for a prompt that does not fit, given OVMS's text and the tokens that would.
 
-    OVMS's text is followed by OpenAI's and vLLM's: LiteLLM and the agents built on it recognise these texts rather than
-    the code, and then shorten the conversation or use a model with a longer context.
-
-    Args:
-        what: OVMS's text.
-        most: The number of tokens that would fit.
+    OpenAI's and vLLM's texts follow: LiteLLM and the agents built on it recognise these rather than the code, and then
+    shorten the conversation or use a model with a longer context.
     """
     advice = "Please reduce the length of the input prompt."
     return BadRequest(f"{what}. This model's maximum context length is {most} tokens. {advice}", code=TOO_LONG)
 
 
 def prompt_too_long(tokens: int, most: int) -> BadRequest:
-    """Returns the error for a prompt that leaves no room for a generated token, with status 400.
-
-    Args:
-        tokens: The number of tokens in the prompt.
-        most: The number that would fit.
-    """
+    """Returns the error (400) for a prompt of these tokens, which leaves no room for another one; `most` would fit."""
     how = "exceeds" if tokens > most else "leaves no room to generate within"
     return too_long(f"Number of prompt tokens: {tokens} {how} model max length: {most}", most)
 
@@ -173,19 +157,12 @@ _PROMPT_COUNTS = re.compile(r"Number of prompt tokens: (\d+) .*model max length:
 
 
 def too_many_characters(count: int, most: int) -> BadRequest:
-    """Returns the error for a prompt whose text is too long to fit, noticed before it is tokenized, with status 400.
-
-    Args:
-        count: The number of characters in the text.
-        most: The number of tokens that would fit.
-    """
+    """Returns the error (400) for a text that is too long even before it is tokenized; `most` tokens would fit."""
     return too_long(f"Number of prompt characters: {count} exceeds model max length: {most} tokens", most)
 
 
 class GrammarInvalid(BadRequest):
-    """Status 400: a schema, regular expression or grammar is invalid, or uses something that this server does not
-    support.
-    """
+    """Status 400: a schema, regular expression or grammar is invalid, or uses something that is not supported."""
 
     code = "grammar_invalid"
 
@@ -393,12 +370,7 @@ def sleeping() -> Unavailable:
 
 
 def not_loaded(failure: StartError, retry_after_s: float | None = None) -> Unavailable:
-    """Returns the error for a request whose model could not be loaded.
-
-    Args:
-        failure: The reason.
-        retry_after_s: The seconds after which the request may be sent again; None if unknown.
-    """
+    """Returns the error for a request whose model could not be loaded; it may be sent again after retry_after_s."""
     after_s = None if retry_after_s is None else retry_after(retry_after_s)
     return Unavailable(
         f"The model could not be loaded. {failure.reason}", code="model_not_loaded", retry_after_s=after_s
@@ -436,12 +408,7 @@ def with_param(error: RequestError) -> str:
 
 
 def error_response(error: RequestError, headers: Iterable[tuple[str, str]] = ()) -> Response:
-    """Returns an error as a response in OpenAI's form.
-
-    Args:
-        error: The error.
-        headers: Headers to send besides the error's own.
-    """
+    """Returns an error as a response in OpenAI's form, with the error's headers and these."""
     from .types import Response  # the command line imports this module, and starts the engine before it needs types
 
     return Response(error.status, [("Content-Type", "application/json"), *error.headers(), *headers], error.to_bytes())
@@ -453,8 +420,7 @@ class ExitStatus(IntEnum):
     OK = 0
     """A command is done, or serving was stopped."""
     FAILED = 1
-    """A command failed, or the server could not start for a reason that may pass (its port is in use, the network, a
-    busy hub): a supervisor may try again."""
+    """A command or the start failed for a reason that may pass (a used port, the network): it may be tried again."""
     USAGE = 2
     """Options that do not go together, or point to no model: the same start would fail again."""
     NEVER_SERVED = 3

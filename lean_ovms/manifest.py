@@ -215,11 +215,9 @@ class TaskRow(Row):
     shown_by: str = ""
     """A pattern of file names that show the task if nothing else does; empty for the first of the networks."""
     missing: Callable[[Collection[str]], list[str]] | None = None
-    """Returns which files a model lacks, given the names of those that it has; None if its models need a network and
-    tokenizers, like text models."""
+    """Returns what a model lacks, given the names of its files; None if a network and tokenizers are all it needs."""
     exported_as: str = ""
-    """The task's name for optimum-cli, which would otherwise export some of its models for text generation; empty if no
-    model needs it."""
+    """The task's name for optimum-cli if some models would otherwise be exported for text generation; else empty."""
     bodies: tuple[tuple[tuple[str, ...], str], ...] = ()
     """The paths to which bodies are sent that name no endpoint: the path of the first row whose members a body has."""
 
@@ -287,8 +285,7 @@ class FormatRow(Row):
     file: str
     """A class of the front end as "module:Class". Called with a path, it makes a `repository.model_file.ModelFile`."""
     network: str
-    """A class of the engine process as "module:Class". Called with a path, it makes an
-    `engine.paged.network.EngineFile`."""
+    """A class of the engine process as "module:Class"; with a path, it makes an `engine.paged.network.EngineFile`."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True, kw_only=True)
@@ -302,8 +299,7 @@ class SettingsRow(Row):
     file: str
     """The name of the options file in a model's directory."""
     files: str
-    """A class as "module:Class", made without arguments, that reads and writes these files. It is imported when a file
-    exists or is to be written."""
+    """A class as "module:Class" that reads and writes these files, imported when a file exists or is to be written."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True, kw_only=True)
@@ -334,8 +330,7 @@ class ParserRow(Row):
     reasoning: bool = False
     """Whether it parses reasoning."""
     marks: tuple[tuple[str, ...], ...] = ()
-    """Groups of marks: a chat template belongs to the family if it contains all marks of one group. () if only an
-    option can select the family."""
+    """Groups of marks, all of one of which are in a template of the family; () if only an option can select it."""
     rank: int = 0
     """The position, unique and lowest first, in the order in which families are compared with a template."""
     reasoner: str = ""
@@ -433,8 +428,7 @@ class ErrorForm(Row):
     name: str
     """The name of its schema in the OpenAPI document."""
     body: str
-    """A function as "module:function" that returns the JSON object of an error, called with the RequestError and the id
-    of the request, which may be empty."""
+    """A function as "module:function" that returns an error's JSON, given a RequestError and the request's id or ""."""
     schema: str
     """The JSON Schema of the error objects, as "module:NAME"."""
     paths: tuple[str, ...]

@@ -111,23 +111,17 @@ class App:
         await self._keys.close()
 
     def is_vital(self, method: str, path: str) -> bool:
-        """Returns whether the route of this request reports on the server, so that it is served even with too many
-        connections.
-        """
+        """Returns whether a request's route reports on the server, and is served beyond the limit of connections."""
         route = self._find(method, self._below_root(path))
         return route is not None and route.vital
 
     def route(self, request: Request) -> Route | None:
-        """Returns the route that matches a request, or None. Whether the client may use the route is not checked
-        here.
-        """
+        """Returns the route that matches a request, or None. It does not check whether the client may use it."""
         route = self._find(request.method, self._below_root(request.path))
         return route if route is None else self._table.variant(route, request)
 
     def check_head(self, request: Request) -> None:
-        """Raises RequestError if the host or the origin of a request is not allowed; called before the body is
-        read.
-        """
+        """Raises RequestError for a host or origin that is not allowed; called before the body is read."""
         route = self._find(request.method, self._below_root(request.path))
         if route is not None:
             self._origins.check(route, request)
@@ -190,9 +184,7 @@ class App:
         return route
 
     def _preflight(self, request: Request) -> Response:
-        """Returns the response to an OPTIONS request. Raises Forbidden if the request that it announces would be
-        refused.
-        """
+        """Returns the response to an OPTIONS request. Raises Forbidden if the announced request would be refused."""
         route = self._find(request.headers.get("access-control-request-method", ""), request.path)
         if route is not None:
             self._origins.check(route, request)

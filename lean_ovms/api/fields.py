@@ -103,9 +103,7 @@ class FieldSet(tuple[Field, ...]):
 
     @cached_property
     def needs(self) -> dict[str, str]:
-        """The capability of the engine that a field needs, by the field's name; fields that every engine supports are
-        left out.
-        """
+        """The capability of the engine that a field needs, by the field's name, unless every engine supports it."""
         return {field.name: field.needs for field in self if field.needs}
 
     @cached_property

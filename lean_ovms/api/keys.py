@@ -30,11 +30,7 @@ class ApiKey:
     """The scope in which prompts are cached, shared by keys of the same scope; empty for the scope of all."""
 
     def __init__(self, digest: bytes) -> None:
-        """Creates a key that is known by its hash.
-
-        Args:
-            digest: The SHA-256 hash of the key.
-        """
+        """Creates a key that is known by its SHA-256 hash."""
         self.digest = digest
 
     def admit(self, route: Route, request: Request, record: RequestRecord) -> None:
@@ -85,9 +81,7 @@ class ApiKeys:
         return matches[0] if matches else None
 
     def check(self, route: Route, request: Request, key: ApiKey | None, record: RequestRecord) -> None:
-        """Checks the key of a request for a route. Raises Unauthorized, Forbidden or TooManyRequests if it is
-        refused.
-        """
+        """Checks the key of a request for a route. Raises Unauthorized, Forbidden or TooManyRequests."""
         if not (self.required and self.guards(route)):
             return
         if key is None:
@@ -106,16 +100,10 @@ class ApiKeys:
         return [""]
 
     async def reload(self) -> None:
-        """Reads the keys again, so that revoked keys are refused. Raises WrongOptions, and keeps the old keys in that
-        case.
-        """
+        """Reads the keys again, so that revoked keys are refused. Raises WrongOptions, which keeps the old keys."""
 
     async def watch(self, period_s: float) -> None:
-        """Reads the keys again whenever they may have changed; returns at once if they cannot change.
-
-        Args:
-            period_s: The seconds between two checks.
-        """
+        """Reads the keys again every `period_s` seconds if they may have changed; returns at once if they cannot."""
 
     async def close(self) -> None:
         """Saves the state of the keys. Idempotent."""

@@ -78,9 +78,7 @@ class RequestObserver(Protocol):
 
 
 class RequestRecords:
-    """Keeps a record of each request. When the response is closed, the access log line, metrics and trace span are made
-    of it.
-    """
+    """Keeps a record of each request, from which the access line, metrics and span are made when it is over."""
 
     def __init__(self, config: Config, metrics: Metrics) -> None:
         """Creates the observers that options ask for. Raises StartError."""
@@ -246,8 +244,7 @@ def _request_id(request: Request) -> str:
 
 
 UNREGISTRABLE = (".localhost", ".local", ".internal")
-"""Top-level domains that nobody can register, so no page of the web is served from them; the same holds for names
-without a dot."""
+"""Top-level domains that nobody can register, so that no web page comes from them or from names without a dot."""
 _HOST = re.compile(r"(\[[0-9a-f:.]*\]|[^:\[\], ]*)(?::[0-9]*)?")
 """Matches an address or a name, with an optional port."""
 OTHER_SITES = ("cross-site", "same-site")
@@ -323,9 +320,7 @@ class OriginPolicy:
 
 
 def machine_names() -> set[str]:
-    """Returns the machine's host name and its aliases in /etc/hosts. DNS is not queried, which could delay the
-    start.
-    """
+    """Returns the machine's host name and its aliases in /etc/hosts, without a query of DNS, which could take long."""
     name = socket.gethostname().lower()
     names = {name}
     with contextlib.suppress(OSError, UnicodeDecodeError):

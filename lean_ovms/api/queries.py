@@ -29,9 +29,7 @@ def read_query(fields: FieldSet, query: str) -> Values:
 
 
 def typed(known: Field, text: str) -> Any:
-    """Returns the value that a text stands for in a field of this type, or the text itself if it is not such a
-    value.
-    """
+    """Returns the value that a text stands for in a field of this type; the text itself if it is none."""
     stripped = text.strip()
     if known.kind == "bool":
         lower = stripped.lower()

@@ -134,9 +134,7 @@ def token_name(token: TokenLogprob, *, by_id: bool) -> str:
 
 
 def logprob_entry(token: TokenLogprob, *, by_id: bool) -> Json:
-    """Returns the log probability of a token and of its alternatives, in the form of OpenAI's chat and Responses
-    APIs.
-    """
+    """Returns the log probability of a token and its alternatives as OpenAI's chat and Responses APIs write it."""
     others = [{"token": token_name(t, by_id=by_id), "logprob": t.logprob, "bytes": list(t.bytes)} for t in token.top]
     return {
         "token": token_name(token, by_id=by_id),
@@ -147,13 +145,9 @@ def logprob_entry(token: TokenLogprob, *, by_id: bool) -> Json:
 
 
 def prompt_logprobs(tokens: list[TokenLogprob], most: int) -> list[Json | None]:
-    """Returns vLLM's prompt_logprobs: for each prompt token except the first an object keyed by token id.
+    """Returns vLLM's prompt_logprobs: an object keyed by token id for each prompt token except the first.
 
-    The prompt's own token comes first in each object, before the alternatives.
-
-    Args:
-        tokens: The tokens of the prompt.
-        most: The number of likeliest tokens in each object.
+    The prompt's own token comes first in each object, before the `most` likeliest tokens.
     """
     return [None, *(_by_id(token, most) for token in tokens[1:])]
 
@@ -167,9 +161,7 @@ def _by_id(token: TokenLogprob, most: int) -> Json:
 
 
 def usage(counts: Usage) -> Json:
-    """Returns the usage object of chat and completions. It omits the cached prompt tokens if their number is
-    unknown.
-    """
+    """Returns the usage object of chat and completions, without the cached prompt tokens if they are unknown."""
     body: Json = {
         "prompt_tokens": counts.prompt_tokens,
         "completion_tokens": counts.completion_tokens,

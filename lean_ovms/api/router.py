@@ -26,11 +26,7 @@ DOCS = "/docs"
 
 @cache
 def every(composition: Composition | None = None) -> tuple[Route, ...]:
-    """Returns the routes of some features with their whole paths: one route for each base path.
-
-    Args:
-        composition: The features; None for all features.
-    """
+    """Returns the routes of some features (by default all) with their whole paths: one route for each base path."""
     routes = (composition or compose()).routes
     return tuple(replace(row, path=base + row.path, bases=("",)) for row in routes for base in row.bases)
 
@@ -70,8 +66,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 
 MAX_PARTS = 4
-"""The number of parts at the end of an unknown path that are compared with known paths; a client may send
-thousands."""
+"""The number of last parts of an unknown path that are compared with known paths; a client may send thousands."""
 MAX_LENGTH, NEAR = 60, 0.9
 """The greatest length of a path for which a correction is suggested, and the least similarity (difflib's ratio) of the
 known path: two of twenty characters may differ."""
@@ -100,12 +95,7 @@ class Table:
     """
 
     def __init__(self, routes: Iterable[Route], ports: Mapping[str, int] = MappingProxyType({})) -> None:
-        """Builds the table.
-
-        Args:
-            routes: The routes, each with its whole path.
-            ports: The additional ports on which the server listens, by the options that set them.
-        """
+        """Builds the table of routes with whole paths; `ports` are the further ports by the options that set them."""
         self._ports = ports
         self._exact: dict[str, dict[str, Route]] = {}
         self._patterns: dict[str, dict[str, Route]] = {}

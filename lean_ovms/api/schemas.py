@@ -115,12 +115,7 @@ NOT_ZERO: Json = {"not": {"const": 0}}
 
 
 def field_schema(field: Field, *, nullable: bool = True) -> Json:
-    """Returns the JSON Schema (2020-12) of a field.
-
-    Args:
-        field: The field.
-        nullable: Whether null is allowed, with the meaning that the field is absent.
-    """
+    """Returns the JSON Schema (2020-12) of a field; if nullable, null is allowed, as if the field were absent."""
     found: Json = dict(field.schema or {})
     if field.kind in _TYPES:
         found["type"] = _TYPES[field.kind]

@@ -1,6 +1,4 @@
-"""Services, the objects that endpoints work with: the options, the models, and what features keep while the server
-runs.
-"""
+"""Services, the objects that endpoints work with: options, models, and what features keep while the server runs."""
 
 from __future__ import annotations
 
@@ -30,8 +28,7 @@ INLINE_BYTES = 32768
 LARGE_BODY = 65536
 """The size in bytes from which a body counts toward --max_body_memory_mb."""
 BODY_FACTOR = 2
-"""The memory that a request needs, as a multiple of its body: the body and the parsed values, or these and the
-prompt."""
+"""The memory of a request as a multiple of its body, which is kept together with its values, or with the prompt."""
 
 T = TypeVar("T")
 S = TypeVar("S", bound="Service")
@@ -96,9 +93,7 @@ class Services:
     """The services created so far, by class."""
 
     def get(self, kind: type[S]) -> S:
-        """Returns the service of this class, creating it at the first use. Raises Unavailable if the server is
-        stopping.
-        """
+        """Returns the service of this class, created at its first use. Raises Unavailable if the server stops."""
         if kind not in self.states:
             if self.stopping:
                 raise Unavailable("the server is shutting down", code="shutting_down")

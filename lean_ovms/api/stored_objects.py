@@ -25,9 +25,7 @@ def item_id(prefix: str) -> str:
 
 
 def is_made_here(given: str) -> bool:
-    """Returns whether an id has the form of those that item_id makes. Only clients that were told such an id know
-    it.
-    """
+    """Returns whether an id has the form of those that item_id makes, which only clients know that were told it."""
     return _MADE_HERE.fullmatch(given) is not None
 
 
@@ -66,12 +64,7 @@ Page = tuple[list[tuple[str, bytes]], bool]
 
 
 def page_fields(default: int, most: int) -> tuple[Field, ...]:
-    """Returns the query fields for paging through a list.
-
-    Args:
-        default: The number of items in a page if the query does not set it.
-        most: The most items that a query may ask for.
-    """
+    """Returns the query fields for paging through a list with `default` items in a page, or at most `most`."""
     return (
         Field("after", "string", "id of the item after which the page begins"),
         Field("limit", "uint", "maximum number of items in a page", low=1, high=most, default=default,

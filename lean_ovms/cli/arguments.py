@@ -43,8 +43,7 @@ IN_REPOSITORY = "model_repository_path"
 POINTERS = ("model_path", "source_model", IN_REPOSITORY)
 """Options of the core that select the models."""
 HUB_MODEL = re.compile(r"(?:(?:https://)?(?:hf\.co|huggingface\.co)/)?([\w-][\w.-]*/[\w-][\w.-]*)(?::([\w.-]+))?")
-"""Matches organisation/name, as model hubs write it, optionally followed by a colon and the quantization of a model
-file."""
+"""Matches organisation/name, as model hubs write it, with or without a colon and a model file's quantization."""
 TRUTH = dict.fromkeys(("true", "1", "on", "yes"), True) | dict.fromkeys(("false", "0", "off", "no"), False)
 COMMON = (
     "model_name", "rest_port", "rest_bind_address", "target_device", "cache_size", "max_model_len",
@@ -64,9 +63,7 @@ ALL = "all"
 
 
 def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
-    """Returns the Config of a command line. --help and --version exit. Raises StartError naming the option at
-    fault.
-    """
+    """Returns the Config of a command line. --help and --version exit. Raises StartError naming the wrong option."""
     without = without_of(argv, environ)
     others = other_flags(without)
     _check_command(others.without_program(argv), without)
@@ -85,9 +82,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
 
 
 def _check_command(argv: Sequence[str], without: str) -> None:
-    """Raises StartError if the first word is similar to a command, so that the words after it are not taken for
-    options.
-    """
+    """Raises StartError if the first word resembles a command, so that the words after it are no options."""
     word, known = argv[0] if argv else "", commands(without)
     if word and not word.startswith("-") and "/" not in word and word not in (*known, *_demos(without)):
         near = hint(word, known, "")
@@ -109,9 +104,7 @@ def pointers(without: str = "") -> tuple[str, ...]:
 
 
 def without_of(argv: Sequence[str], environ: Mapping[str, str]) -> str:
-    """Returns the value of --without. It is read before all other options, since the features decide which flags
-    exist.
-    """
+    """Returns the value of --without, which is read first, since the features decide which flags exist."""
     found = environ.get(f"{PREFIX}WITHOUT", "")
     for place, word in enumerate(argv):
         name, equals, value = word.partition("=")
@@ -122,12 +115,7 @@ def without_of(argv: Sequence[str], environ: Mapping[str, str]) -> str:
 
 @cache
 def words_of(without: str = "") -> dict[str, dict[str, str]]:
-    """Returns the commands that stand for options, with the options that they set, on a server that lacks some
-    features.
-
-    Args:
-        without: The names of the features that the server lacks.
-    """
+    """Returns the commands that stand for options, with these options, on a server without some features."""
     rows = compose(without).commands_of_options.items()
     return WORDS | {row.word: {name: "true"} for name, row in rows if row.word}
 
@@ -174,9 +162,7 @@ def _model_among_names(given: dict[str, Any], without: str) -> str:
 
 
 def _demos(without: str) -> dict[str, Path]:
-    """Returns the directories of the models in the package by their names in the API, without those of the omitted
-    features.
-    """
+    """Returns the directories of the package's models by name, without those of the features that are left out."""
     return {"demo": DEMO_MODEL, **{one.name: one.inside(one.folder) for one in compose(without).demos}}
 
 
@@ -212,9 +198,7 @@ def _model_of(text: str, command: str, without: str) -> dict[str, str]:
 
 
 def hub_model(text: str) -> dict[str, str]:
-    """Returns the options for a hub's model, as llama.cpp and Ollama name it: ORG/NAME, ORG/NAME:Q4_K_M,
-    hf.co/ORG/NAME.
-    """
+    """Returns the options for a hub's model, such as ORG/NAME, ORG/NAME:Q4_K_M, or hf.co/ORG/NAME."""
     found = HUB_MODEL.fullmatch(text)
     name, quantization = found.groups() if found else (text, "")
     named = quantization not in (None, "", "latest")
@@ -232,15 +216,7 @@ def _check_pointers(given: Mapping[str, str | None], without: str) -> None:
 
 
 def _check_variables(environ: Mapping[str, str], rows: Collection[str]) -> None:
-    """Raises StartError if a variable of the environment has the server's prefix but does not name an option.
-
-    Args:
-        environ: The environment.
-        rows: The names of the options.
-
-    Raises:
-        StartError: A variable is unknown; the error suggests a similar option.
-    """
+    """Raises StartError if a variable has the server's prefix but names no option in `rows`; it suggests one."""
     known = [name.upper() for name in rows]
     for variable, value in environ.items():
         name = variable.removeprefix(PREFIX)
@@ -351,9 +327,7 @@ def _add_option(group: Any, row: Field[Any], others: OtherFlags) -> None:
 
 
 class OtherFlags:
-    """The flags and environment variables of other servers that this one understands. The base class understands
-    none.
-    """
+    """The flags and environment variables of other servers that are understood; in the base class, none."""
 
     ignored: Collection[str] = ()
     """The names of flags that are accepted and ignored."""

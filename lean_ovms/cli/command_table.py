@@ -29,9 +29,7 @@ ABOUT_SERVERS = (
 
 @cache
 def commands(without: str = "") -> dict[str, Command]:
-    """Returns the commands of the core and of the features by name, except those of the features named in
-    `without`.
-    """
+    """Returns the commands of the core and of the features by name, except those of the features in `without`."""
     return {row.word: row for row in (*ABOUT_MODELS, *compose(without).commands, *ABOUT_SERVERS) if row.word}
 
 
@@ -64,12 +62,7 @@ def hint(word: str, known: Iterable[str], otherwise: str, prefix: str = "") -> s
 
 
 def parser(name: str, notes: str = "") -> CommandParser:
-    """Returns the parser of a command's own arguments.
-
-    Args:
-        name: The command.
-        notes: A text that is printed after the help.
-    """
+    """Returns the parser of a command's own arguments, whose help ends with these notes."""
     row = commands()[name]
     result = CommandParser(
         prog=f"lean_ovms {name}",

@@ -23,22 +23,16 @@ from ..util import resources
 logger = logging.getLogger("lean_ovms")
 
 FEWEST_FILES = 32
-"""The fewest file descriptors with which a server works. With 24 the demo model is served; with 20 an import, the event
-loop or the engine fails."""
+"""The fewest file descriptors with which a server works: 24 serve the demo model, with 20 an import fails."""
 
 
 class CheckedSource(Protocol):
     """A source of models, such as a hub, whose options are checked before a command or the server runs."""
 
     def check(self, config: Config, command: str) -> None:
-        """Checks the options that point to models.
+        """Checks the options that point to models; `command` is the option of a command, "" to serve them.
 
-        Args:
-            config: All options.
-            command: The option that asks for a command; "" to serve the models.
-
-        Raises:
-            WrongOptions: The options do not fit together.
+        Raises WrongOptions if they do not fit together.
         """
 
 
@@ -46,9 +40,7 @@ class Sources(CheckedSource, Protocol):
     """Finds the models of a server, and fetches them if the options ask for it."""
 
     def with_repository(self, config: Config) -> Config:
-        """Returns the options with the model repository set if a model is named that must be in it. Raises
-        StartError.
-        """
+        """Returns the options, with the model repository if a model in it is named. Raises StartError."""
 
     def available(self, config: Config) -> Config:
         """Makes the models available, and returns the options that serve them. Raises StartError."""
@@ -94,12 +86,7 @@ def run(config: Config) -> int:
 
 
 def set_up_log(config: Config, *, plain: bool) -> None:
-    """Sets up the log.
-
-    Args:
-        config: All options.
-        plain: Whether log lines have no times, for a person who waits at a terminal for the end of a command.
-    """
+    """Sets up the log; plain lines have no times, for a person who waits at a terminal for a command's end."""
     text = log.PLAIN if plain and config.log_format == "text" and sys.stderr.isatty() else ""
     log.setup(config.log_level, config.log_format, text=text)
 
@@ -138,9 +125,7 @@ def _interruptible() -> Iterator[None]:
 
 
 def _flush_stdout() -> int:
-    """Flushes stdout, and returns the exit status: a reader that has closed the pipe (head) is no error, a full disk
-    is.
-    """
+    """Flushes stdout, and returns the exit status; a full disk is an error, a reader that went away (head) is not."""
     try:
         sys.stdout.flush()
     except OSError as error:

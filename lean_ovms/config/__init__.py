@@ -34,8 +34,7 @@ LOCAL_PAGES = "localhost"
 """The entry of --allowed_origins for every page of the client's own machine, whatever its port, as in llama.cpp."""
 _LOCAL_ORIGIN = re.compile(r"https?://(?:localhost|127\.0\.0\.1|\[::1\])(?::\d{1,5})?")
 PER_MODEL = ("model", "engine")
-"""The groups of options that can be set for each model in a config file. All other options are set for the whole
-server."""
+"""The groups of options that can be set for each model in a config file; all others hold for the whole server."""
 GROUPS = {
     "deployment": "which models are served, and when they are loaded",
     "repository": "where models come from: a hub, a directory or config.json",
@@ -116,9 +115,7 @@ class EngineConfig(ModelOptions, EngineOptions):
         return [row for row in self.composition.engine_rows if self.any_set(row.options)]
 
     def part(self, seam: str) -> Any:
-        """Imports and returns what creates the part at a seam of manifest.py; None if these options enable no such
-        part.
-        """
+        """Imports and returns what makes the part at a seam of manifest.py; None if the options enable no such part."""
         if seam not in self._makers:  # requests ask for some
             self._makers[seam] = self.composition.part(seam) if self.wants(seam) else None
         return self._makers[seam]
@@ -231,9 +228,7 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
         return [one.name for one in features if one.name in needed]
 
     def for_engine(self, features: Collection[str]) -> dict[str, Any]:
-        """Returns the values of an EngineConfig with these features, in JSON for its process, without private
-        options.
-        """
+        """Returns an EngineConfig's values with these features as JSON for its process, without private options."""
         found = {row.name: getattr(self, row.name) for row in fields(EngineConfig) if row.name != "without"}
         for one in self.composition.features:
             if one.name in features and one.options is not None and one.options.in_engine:
@@ -268,11 +263,9 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
         return origin in self.origins or (LOCAL_PAGES in self.origins and bool(_LOCAL_ORIGIN.fullmatch(origin)))
 
     def cors_headers(self, origin: str = "") -> list[tuple[str, str]]:
-        """Returns the CORS headers, which every response needs: a browser hides a response without them from the page.
+        """Returns the CORS headers, without which a browser hides a response from the page.
 
-        Args:
-            origin: The page's origin, if it is known. It is the value of the header if several origins are allowed,
-                since the header can hold only one.
+        If several origins are allowed, the header has the page's origin, as it can hold only one.
         """
         named = [origin for origin in self.origins if origin != LOCAL_PAGES]
         value = origin if self.allows_origin(origin) else "".join(named[:1])

@@ -18,8 +18,7 @@ GIVEN, PRESENT_DIRECTORY, MODEL = "given", "present directory", "model"
 """Kinds of paths: of a file or directory that must exist; of a directory that must exist for the server to start; and
 of another model, which is a GGUF file or a directory."""
 DIRECTORY, PRIVATE_DIRECTORY = "directory", "private directory"
-"""Further kinds of paths: of a directory that is created before a model is loaded; and of one that is created with
-access for the server's user only."""
+"""Kinds of paths: a directory made before a model is loaded, and one made with access for the server's user only."""
 
 
 def option(
@@ -75,9 +74,7 @@ def option(
 
 
 def from_json(value: Any, kind: type) -> Any:
-    """Converts a JSON value to an option of this type; an object becomes JSON text. Raises ValueError for another
-    type.
-    """
+    """Converts a JSON value to an option of this type; an object becomes JSON text. Raises ValueError."""
     if kind is str and isinstance(value, dict):
         return json.dumps(value)
     if kind is float and type(value) is int:
@@ -160,17 +157,8 @@ class Options:
     @classmethod
     @cache
     def defaults(cls) -> Options:
-        """Returns the options of the class at their defaults. All configs share this object, which is never
-        changed.
-        """
+        """Returns the options of the class at their defaults, an object that all configs share."""
         return cls()
 
     def check(self, config: Any) -> None:
-        """Checks the options of a feature together, and against options of other classes.
-
-        Args:
-            config: The Config that they belong to.
-
-        Raises:
-            StartError: The options are incompatible.
-        """
+        """Checks the options of a feature together, and against others in its Config. Raises StartError."""

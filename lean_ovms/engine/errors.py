@@ -24,9 +24,7 @@ def last_line(error: Exception) -> str:
 
 
 def for_client(error: Exception, what: str) -> RequestError:
-    """Returns the error for the client of a failed request or command. It logs any error that is not a
-    RequestError.
-    """
+    """Returns the error for the client of a failed request or command. It logs an error of any other kind."""
     if isinstance(error, RequestError):
         return error
     log.error("%s failed", what, exc_info=error)

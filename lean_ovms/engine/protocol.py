@@ -206,8 +206,7 @@ class Submit(Record):
     client: str = ""
     """The name of the client that sends it. Clients share the engine's time fairly."""
     group: int = 0
-    """The number of the HTTP request, which may have several prompts; a client's time is shared between these. 0 if it
-    has only this prompt."""
+    """The number of the HTTP request, whose prompts share a client's time; 0 if it has only this prompt."""
     priority: int = 0
     """The priority; lower values start first."""
     adapter: str = ""
@@ -265,8 +264,7 @@ class Ready(Record):
     info: dict[str, Any]
     """The fields of types.engine.ModelInfo."""
     pieces: list[str]
-    """The texts of all tokens (types.engine.Vocabulary, as are the following fields), with each byte as a latin-1
-    character."""
+    """The texts of all tokens (types.engine.Vocabulary, as the fields below), each byte as a latin-1 character."""
     special: list[int]
     """The ids of special tokens."""
     strip_leading_space: bool
@@ -437,9 +435,7 @@ CORE_KINDS: dict[str, type[Any]] = {cls.kind: cls for cls in _RECORDS if is_data
 
 
 class _Rows(dict[type[Any], Callable[[Any], tuple[Any, ...]]]):
-    """Functions that return the fields of a record for its frame, by class; an entry is added at a class's first
-    record.
-    """
+    """The function that returns a record's fields for its frame, by class; added at a class's first record."""
 
     def __missing__(self, cls: type[Any]) -> Callable[[Any], tuple[Any, ...]]:
         names = [f.name for f in fields(cls) if "attached" not in f.metadata]

@@ -10,8 +10,7 @@ PREIMPORT = "preimport"
 """An argument of the engine process's command: import what every model needs before the first frame arrives. It is
 defined here because the process is started before the front end has imported the records."""
 LOG_FD = "LEAN_OVMS_ENGINE_LOG_FD"
-"""The environment variable with the file descriptor for the engine process's log. Its stdout and stderr are for other
-output."""
+"""The environment variable with the descriptor of the engine's log; stdout and stderr are for other output."""
 
 
 COMMAND, EVENT, PARTIAL, ANSWER = "command", "event", "partial", "answer"

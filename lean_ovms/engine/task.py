@@ -19,19 +19,12 @@ NO_VOCABULARY = Vocabulary(pieces=[], exact=False)
 
 
 def busy(why: str, retry_after_s: int = 1) -> TooManyRequests:
-    """Returns the error for a command that is refused because too many others are waiting or running.
-
-    Args:
-        why: The beginning of its message, a part of a sentence.
-        retry_after_s: The seconds after which the command may be sent again.
-    """
+    """Returns the error for a command that is refused because too many wait; `why` begins its message."""
     return TooManyRequests(f"{why}; please try again later", retry_after_s=retry_after_s)
 
 
 class Task(ABC):
-    """Does one kind of work on one loaded model, in the steps of the worker's loop. Only the loop's thread calls
-    it.
-    """
+    """Does one kind of work on one loaded model, in the steps of the worker's loop, and only in its thread."""
 
     def __init__(self, model_info: ModelInfo, vocabulary: Vocabulary = NO_VOCABULARY) -> None:
         self.out: list[Record] = []
@@ -77,9 +70,7 @@ class Task(ABC):
 
     @abstractmethod
     def step(self) -> None:
-        """Computes one step, and adds the results to `out`. Raises errors.EngineLost if the process must be
-        replaced.
-        """
+        """Computes a step, and adds the results to `out`. Raises errors.EngineLost if the process must be replaced."""
 
     def close(self) -> None:  # noqa: B027 - most have nothing to keep
         """Saves what should survive the process; called last, when the connection is closed."""

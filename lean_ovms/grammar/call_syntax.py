@@ -69,8 +69,7 @@ class ReasoningForm:
     opened: Callable[[str], bool]
     """Returns whether a prompt with this end leaves the reasoning open."""
     after: str = ""
-    """The beginning of the next message, if an answer or a call after the reasoning must be in a new message; empty if
-    not."""
+    """The beginning of the next message, if an answer or call after the reasoning needs a new one; empty if not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,8 +101,7 @@ class GrammarContext:
     parallel: bool | None = None
     """Whether an answer may have several calls; None for the default of the model's form."""
     template_opens_reasoning: bool = False
-    """Whether the template opens the reasoning in the prompt, so that a prompt that does not end inside it asks for
-    none."""
+    """Whether the template opens the reasoning in the prompt, so that any other prompt asks for none."""
 
 
 def in_json(

@@ -53,9 +53,7 @@ def optional(form: Json) -> Json:
 
 
 def sequence(*forms: Json | None) -> Json:
-    """Returns the format of several formats in sequence. None and empty texts are skipped; nothing gives an empty
-    text.
-    """
+    """Returns the format of several formats in sequence, without None and empty texts; "" if nothing is left."""
     parts: list[Json] = []
     for form in forms:
         if form is None or form == text(""):

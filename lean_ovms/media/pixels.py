@@ -1,6 +1,4 @@
-"""The image operations that processors of several model families share, with the same results as transformers with
-Pillow.
-"""
+"""Image operations of several model families' processors, with the results of transformers with Pillow."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ def frames(video: Image) -> list[Pixels]:
 
 
 def groups(video: Image, size: int) -> list[Image]:
-    """Returns groups of `size` consecutive frames of a video; the last frame is repeated to complete the last
-    group.
-    """
+    """Returns groups of `size` consecutive frames of a video, the last completed by repeating its last frame."""
     length, view, digest = 3 * video.height * video.width, memoryview(video.pixels), video.content()
     found = list[Image]()
     for first in range(0, len(video.times), size):

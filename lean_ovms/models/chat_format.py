@@ -51,20 +51,10 @@ class RequestConstraint(Protocol):
         """Warnings about the parts of the constraint that are not enforced, one sentence each."""
 
     async def submit(self, submit: Callable[..., Awaitable[ReplyStream]]) -> ReplyStream:
-        """Submits the request to the engine with the grammar. Raises RequestError.
-
-        Args:
-            submit: Submits the request; the grammar is passed as the keyword `constraint`.
-        """
+        """Submits the request with the grammar, which `submit` takes as `constraint`. Raises RequestError."""
 
     def accepted(self, metrics: Metrics, model: str) -> None:
-        """Logs and counts the parts of the constraint that are not enforced; called once the engine has accepted the
-        request.
-
-        Args:
-            metrics: The metrics of the server.
-            model: The name of the model.
-        """
+        """Logs and counts what is not enforced for a model, once the engine has accepted the request."""
 
 
 class AnswerFormat:
@@ -94,12 +84,9 @@ class AnswerFormat:
         return False
 
     def parser(self, output: OutputParams, prompt_tail: str) -> tuple[AnswerParser | None, tuple[str, ...]]:
-        """Returns the parser of a choice, or None if all of it is text, and the special tokens that the text must keep.
+        """Returns the parser of a choice, None if all of it is text, and the special tokens that the text must keep.
 
-        Args:
-            output: The output parameters of the request.
-            prompt_tail: The end of the prompt with its special tokens, which shows whether reasoning is open already;
-                a few hundred characters are enough.
+        The end of the prompt, of which a few hundred characters are enough, shows whether reasoning is open already.
         """
         return None, ()
 
@@ -192,12 +179,7 @@ class ChatFormat:
         return made
 
     def setting(self, output: OutputParams, tail: str) -> GrammarContext:
-        """Returns what a grammar depends on: the model's form of answers, the prompt and the tools.
-
-        Args:
-            output: The parameters of the answer.
-            tail: The end of the prompt.
-        """
+        """Returns what a grammar depends on: the model's form of answers, the end of the prompt, and the tools."""
         from ..grammar.call_syntax import GrammarContext, OutputForm
 
         unparsed = UNPARSED if self.answers.tool_parser else ""
@@ -210,15 +192,7 @@ class ChatFormat:
         )
 
     def with_thinking(self, sampling: SamplingParams, tail: str) -> tuple[SamplingParams, list[str]]:
-        """Returns the sampling parameters with the model's reasoning tags added, if the request limits its reasoning,
-        and warnings.
-
-        There is a warning if the model has no such tags.
-
-        Args:
-            sampling: The parameters.
-            tail: The end of the prompt.
-        """
+        """Returns parameters with the model's reasoning tags if they limit reasoning, and a warning if it has none."""
         if sampling.thinking_token_budget is None:
             return sampling, []
         form = self.answers.form(tail).reasoning
@@ -269,9 +243,7 @@ class ChatFormat:
         return self._shown[2]
 
     def _opens_reasoning(self) -> bool:
-        """Returns whether prompts that enable thinking end inside the reasoning, so that all other prompts disable
-        it.
-        """
+        """Returns whether prompts with thinking end inside the reasoning, so that all other prompts disable it."""
         try:
             text = self.template.render(ChatPrompt(messages=PROBE, template_kwargs={"enable_thinking": True}))
         except RequestError:

@@ -139,9 +139,7 @@ class Generation:
 
     @property
     def prompt_scored(self) -> bool:
-        """Whether the log probabilities of the prompt have arrived, which come with the first tokens of the first
-        choice.
-        """
+        """Whether the log probabilities of the prompt have arrived, with the first tokens of the first choice."""
         return self._reply.prompt_logprobs is not None
 
     def prompt_entries(self) -> list[TokenLogprob]:
@@ -227,9 +225,7 @@ class Generation:
         return delta
 
     def _decode_records(self, records: list[Tokens]) -> None:
-        """Pushes deltas whose text the engine decodes, because the vocabulary is not exact. New tokens wait
-        meanwhile.
-        """
+        """Pushes deltas whose text the engine decodes, as the vocabulary is not exact; meanwhile new tokens wait."""
         self._decoding = asyncio.ensure_future(self._push_decoded(records))
 
     def _decoding_or_paused(self) -> asyncio.Future[None] | None:
@@ -324,9 +320,7 @@ class AnswerParser(Protocol):
     def finish(self, ended_by: str = "") -> list[Event]:
         """Returns the events of the text that was held back, at the end. They include an incomplete tool call.
 
-        Args:
-            ended_by: The special token that ended the text, which was not fed. It may end a tool call or reasoning,
-                and is never shown.
+        `ended_by` is the special token that ended the text. It may end a call or reasoning, and is never shown.
         """
 
 
@@ -402,12 +396,7 @@ class OutputDecoder:
         return self.decode(record, texts)
 
     def decode(self, record: Tokens, texts: list[str]) -> Delta:
-        """Returns the delta of a record with the given texts.
-
-        Args:
-            record: The record of new tokens.
-            texts: The text of each token, or a single text of all tokens.
-        """
+        """Returns the delta of a record of new tokens, with the text of each, or one text of all."""
         size = len(record.tokens)
         delta = Delta(self.index)
         step = 1 if len(texts) == size else size
@@ -539,11 +528,7 @@ class Collector:
             choice.broken_call = choice.broken_call or delta.broken_call
 
     def choices(self, *, ended: bool) -> list[CompletedChoice]:
-        """Returns the choices collected so far.
-
-        Args:
-            ended: Whether no further delta follows that would be added to them.
-        """
+        """Returns the choices collected so far, to which no further delta is added if they have ended."""
         for index, (choice, events) in enumerate(zip(self._choices, self._events, strict=True)):
             _add(choice, events)
             events.clear()

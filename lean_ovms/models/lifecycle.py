@@ -112,9 +112,7 @@ class Residence(Protocol):
         """
 
     async def unload(self) -> None:
-        """Unloads the model and those loaded together with it, after their requests. Raises RequestError if all
-        sleep.
-        """
+        """Unloads the model and its group after their requests. Raises RequestError if all of them sleep."""
 
     def send_on(self) -> None:
         """Ends the waiting of all requests, since the model is retired; they go to its successor."""
@@ -146,14 +144,7 @@ class Residency:
     # --- the arrows
 
     async def load(self, make_room: Callable[[StartError], Awaitable[bool]] = _no_room) -> None:
-        """Loads the model.
-
-        Args:
-            make_room: Awaited with the reason of a failure; returns whether another attempt may succeed.
-
-        Raises:
-            StartError: The model cannot be loaded.
-        """
+        """Loads the model, again after a failure if `make_room`, awaited with it, returns True. Raises StartError."""
         self.phase = LOADING
         try:
             try:
@@ -341,8 +332,7 @@ class ModelLifecycle(Residency):
         self.known_info: ModelInfo | None = None
         """The properties that are known before it is loaded."""
         self.adapter = ""
-        """The `adapter` of each protocol.Submit, for an adapter that its base model's engine serves; otherwise
-        empty."""
+        """The `adapter` of each protocol.Submit, if the base model's engine serves this adapter; otherwise empty."""
         self.preparations: list[Preparation] = []
         """The features' work for it before requests may use it."""
         self.adapter_text: Callable[[int], str] | None = None

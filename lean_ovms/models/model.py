@@ -36,12 +36,7 @@ class UsageRecorder:
     """The time.monotonic() of its first result; None before that."""
 
     def finished(self, reason: str, error: str) -> GenerationRecord:
-        """Returns the record of the finished request.
-
-        Args:
-            reason: The finish reason.
-            error: The code of the error; "" for none.
-        """
+        """Returns the record of the finished request, with the finish reason, and the code of the error or ""."""
         now, first = time.monotonic(), self.first
         return GenerationRecord(
             engine_id=self.engine_id,
@@ -62,19 +57,13 @@ class NotLoaded(Unavailable):
     """
 
     def __init__(self, model: Model) -> None:
-        """Creates the error for a model.
-
-        Args:
-            model: The model. Its `wait_known` waits until it has been loaded.
-        """
+        """Creates the error for a model, whose `wait_known` waits until it has been loaded."""
         super().__init__("The model is not loaded yet.")
         self.model = model
 
 
 class Hold(Generic[M]):
-    """A context manager for one use of a model, which is loaded on entry and stays loaded until the end of the
-    block.
-    """
+    """A context manager for one use of a model, which is loaded on entry and stays loaded until the end."""
 
     __slots__ = ("_base", "_model")
 
@@ -99,8 +88,7 @@ class Model(ModelLifecycle):
     endpoints: tuple[str, ...] = ()
     """The paths for requests to such models, for error messages."""
     routed_as: str = ""
-    """The kind by which routes of other features say that they serve the model, too (`Route.serves`); empty for
-    none."""
+    """The kind by which routes of other features say that they serve the model (`Route.serves`); empty for none."""
     wrong_task_status: int = 400
     """The status of the error if a request needs a model of another task."""
 
@@ -135,17 +123,11 @@ class Model(ModelLifecycle):
         return {"max_model_len": info.context_length, **({"generates_by": engine} if info.pipeline else {})}
 
     async def hold(self: M, *, engine: bool = True) -> Hold[M]:
-        """Returns a context manager that resolves, loads and keeps the model that serves a request addressed to this
-        one.
+        """Resolves and loads the model for a request addressed to this one, and returns a context manager that keeps
+        it.
 
         Every method that serves a request works on the result alone, so that no request is served partly by a model and
-        partly by its successor.
-
-        Args:
-            engine: Whether its engine is needed; an adapter needs none of its own.
-
-        Raises:
-            RequestError: The model cannot be served.
+        partly by its successor. An adapter needs no engine of its own. Raises RequestError.
         """
         latest = False
         while True:
@@ -233,13 +215,9 @@ class Model(ModelLifecycle):
         return self.takes(arrival()) and not self._stopped and self.engine.state == "ready"
 
     def _resolve(self: M, *, latest: bool = False) -> M:
-        """Returns this model, or its replacement if it was replaced after the request arrived.
+        """Returns this model, or its replacement if it was replaced after the request arrived, or at all (`latest`).
 
-        Args:
-            latest: Whether to return its replacement even if it was replaced before the request arrived.
-
-        Raises:
-            RequestError: The model is no longer served.
+        Raises RequestError if the model is no longer served.
         """
         model: Model = self
         while model.retired and (latest or not model._takes_request()):

@@ -23,12 +23,7 @@ class ModelRegistry:
     """
 
     def __init__(self, metrics: Metrics, offload: Offload) -> None:
-        """Creates an empty registry.
-
-        Args:
-            metrics: The metrics of all models.
-            offload: Runs long work of all models outside the event loop.
-        """
+        """Creates an empty registry of models with these metrics, and with this thread for long work."""
         self.models: dict[str, Model] = {}
         self.unloaded: dict[str, str] = {}
         self._metrics = metrics
@@ -52,9 +47,7 @@ class ModelRegistry:
         return found | {alias: model for alias, model in aliases.items() if alias not in found and may_use(alias)}
 
     def default_of(self, kind: type[Model]) -> str:
-        """Returns the name of the only model of this class, or else of the only model at all; "" if there are
-        several.
-        """
+        """Returns the name of the only model of this class, or else of the only model; "" if there are several."""
         models = self.visible
         names = [name for name, model in models.items() if isinstance(model, kind)] or list(models)
         return names[0] if len(names) == 1 else ""
@@ -103,9 +96,7 @@ class ModelRegistry:
         return model
 
     def removed(self, name: str) -> None:
-        """Notes that a model returned by `remove` has stopped. It has no effect if another model has the name by
-        now.
-        """
+        """Notes that a model returned by `remove` has stopped, unless another one has its name by now."""
         if name in self.unloaded:
             self.unloaded[name] = "END"
 
@@ -149,11 +140,7 @@ class Deployment(Protocol):
         """
 
     async def watch(self, period_s: float) -> None:
-        """Reloads whenever the configuration has changed; runs until cancelled.
-
-        Args:
-            period_s: The seconds between two checks.
-        """
+        """Reloads whenever the configuration has changed, every `period_s` seconds, until cancelled."""
 
     async def stop(self) -> None:
         """Stops every engine. Idempotent."""

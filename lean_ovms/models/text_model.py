@@ -55,8 +55,7 @@ MAX_LOGGED = 20_000
 SPARE_TOKENS = 8
 """The tokens of context that speculative decoding reserves for draft tokens that may be rejected."""
 MAX_OTHER_CHARS = 1 << 20
-"""The number of characters of tools and similar values above which they must fit into the context like a text. Below it
-only the rendered prompt counts."""
+"""The characters of tools and the like from which they must fit into the context themselves, before rendering."""
 
 
 class TokenModel(Model):
@@ -73,9 +72,7 @@ class TokenModel(Model):
         return False
 
     def _import(self) -> None:
-        """Imports jinja2 and others, a third of the front end's imports, after the server listens and while the engine
-        loads.
-        """
+        """Imports jinja2 and others while the engine loads, a third of the front end's imports."""
         from . import chat_format  # noqa: F401
 
     def _prepare(self, info: ModelInfo) -> None:
@@ -92,9 +89,7 @@ class TokenModel(Model):
         return self._chat_format
 
     async def render(self, prompt: ChatPrompt) -> str:
-        """Returns the text of a prompt, rendered with the chat template. Long work is offloaded. Raises
-        RequestError.
-        """
+        """Returns a prompt rendered with the chat template; long work is offloaded. Raises RequestError."""
         with await self.hold(engine=False) as model:
             return await model._render(prompt)
 
@@ -217,9 +212,7 @@ class TextModel(TokenModel):
 
     @property
     def parser_names(self) -> tuple[str | None, str | None]:
-        """The names of the tool parser and the reasoning parser, detected from the model's files until it is
-        loaded.
-        """
+        """The names of the tool and the reasoning parser, by the model's files as long as it is not loaded."""
         if self._chat_format is not None:
             answers = self._chat_format.answers
         else:
@@ -230,9 +223,7 @@ class TextModel(TokenModel):
 
     @property
     def image_tokens(self) -> list[str] | None:
-        """The model's placeholder texts for images; None if it reads text only. Raises RequestError if it is not
-        ready.
-        """
+        """The texts that stand for images; None if the model reads text only. Raises RequestError if not ready."""
         serving = self.require_ready()
         info = (serving if serving.known else self.serving()).info
         return info.image_tokens if info.vision else None
@@ -271,9 +262,7 @@ class TextModel(TokenModel):
 
     @property
     def capabilities(self) -> Collection[str]:
-        """The capabilities of the engine (ModelInfo.capabilities); empty until they are known, before which no request
-        is served.
-        """
+        """The capabilities of the engine (ModelInfo.capabilities); empty before they are known and requests come."""
         return self.info.capabilities if self.known else ()
 
     async def count(self, prompt: ChatPrompt) -> int:
@@ -465,9 +454,7 @@ class TextModel(TokenModel):
 
 
 def _origin(record: RequestRecord | None) -> dict[str, Any]:
-    """Returns the fields of a Submit that say who sends the request: the client, and the number of the HTTP
-    request.
-    """
+    """Returns the fields of a Submit that say who sends it: the client, and the number of the HTTP request."""
     return {"client": record.client, "group": record.number} if record is not None else {}
 
 

@@ -59,9 +59,7 @@ def setup(level: str, form: str = "text", path: str = "", fd: int | None = None,
 
 
 def is_set_up() -> bool:
-    """Returns whether `setup` was called. If not, the program that embeds the server decides where the log is
-    written.
-    """
+    """Returns whether `setup` was called; if not, the program that embeds the server decides where to log."""
     return any(isinstance(handler, NonBlockingHandler) for handler in logging.getLogger("lean_ovms").handlers)
 
 
@@ -104,9 +102,7 @@ def abbreviate(names: Sequence[str]) -> str:
 
 
 class JsonLines(logging.Formatter):
-    """Formats a record as one JSON object: time (RFC 3339, UTC), level, logger, and the message or an access line's
-    fields.
-    """
+    """Formats a record as a JSON object: time (RFC 3339, UTC), level, logger, and the message or its fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
@@ -315,9 +311,7 @@ class NonBlockingHandler(LineHandler):
                 data = self._write_available(data, None)
 
     def _take_buffer(self) -> bytes:
-        """Takes the content of the buffer, followed by a line about dropped ones if there are any; b"" ends the
-        thread.
-        """
+        """Takes the buffer's content, with a line about dropped ones if there are any; b"" ends the thread."""
         with self._mutex:
             data, dropped = bytes(self._buffer), self._dropped
             self._buffer.clear()
@@ -330,9 +324,7 @@ class NonBlockingHandler(LineHandler):
 
 
 def _reopen_terminal(fd: int) -> int:
-    """Opens the same terminal again; returns a non-blocking descriptor that no other process shares, or -1 if
-    impossible.
-    """
+    """Opens the same terminal as a non-blocking descriptor that no other process shares; -1 if impossible."""
     try:
         return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
     except OSError:

@@ -44,9 +44,7 @@ class GenerationRecord:
 
     @property
     def phases(self) -> dict[str, float]:
-        """The seconds of each phase that is known: queue, prefill, decode, and inference (prefill and decode
-        together).
-        """
+        """The seconds of the known phases: queue, prefill, decode, and inference (prefill and decode together)."""
         if self.ttft_s is None:
             return {}
         if self.queue_s is None:
@@ -127,10 +125,7 @@ class RequestRecord:
     def add(self, generation: GenerationRecord, model: str = "") -> None:
         """Adds a finished generation, and counts its tokens for the request's API key.
 
-        Args:
-            generation: The generation.
-            model: The name of the model that made it; "" for the request's model. A generation of any other model, such
-                as a helper, is not in the access line.
+        If a model other than the request's made it, such as a helper, it is not in the access line.
         """
         if not model or self.model in ("", model):
             self.generations.append(generation)
@@ -208,9 +203,7 @@ class Metrics:
         """Changes a gauge without labels by an amount."""
 
     def summed(self, name: str) -> float | dict[str, Any] | None:
-        """Returns the sum of a counter, or the bounds and counts of a histogram, over all labels; None if it is not
-        counted.
-        """
+        """Returns a counter's sum, or a histogram's bounds and counts, over all labels; None if it is not counted."""
         return None
 
 
@@ -225,12 +218,7 @@ def current_client() -> str:
 
 
 def scoped_salt(scope: str, salt: str) -> str:
-    """Returns the salt with which a prompt is cached, which differs between scopes.
-
-    Args:
-        scope: The scope, the `cache_scope` of a key.
-        salt: The salt of the request; "" for none.
-    """
+    """Returns the salt with which a prompt is cached: the request's, or "", apart in each `cache_scope` of a key."""
     return f"{scope}\n{salt}" if scope else salt
 
 
@@ -256,8 +244,6 @@ def permits(patterns: Sequence[str], model: str) -> bool:
 
 
 def log_quietly() -> None:
-    """Lowers the access line of the current request to level DEBUG, since it is one of many from an open page or a
-    probe.
-    """
+    """Lowers the current request's access line to DEBUG: it is one of many from an open page or a probe."""
     if record := current_record.get():
         record.quiet = True

@@ -13,8 +13,7 @@ from ..util import files
 from . import model_file
 
 CONTEXT_NAMES = ("max_position_embeddings", "n_positions", "seq_len", "seq_length", "n_ctx")
-"""The fields that may hold the context length. OVMS also reads sliding_window, which is the span of attention and does
-not limit the context."""
+"""The fields that may hold the context length; OVMS also reads sliding_window, which does not limit it."""
 KEY_BYTES = {"u4": 0.75, "u8": 1.25, "f16": 2, "bf16": 2, "f32": 4}
 VALUE_BYTES = {"u4": (0.5, 8), "u8": (1, 8), "f16": (2, 0), "bf16": (2, 0), "f32": (4, 0)}
 """The size in bytes of a key per element of a head, and of a value per element and additionally per head, by precision.
@@ -50,13 +49,9 @@ PROCESSORS = {"image": "preprocessor_config.json", "video": "video_preprocessor_
 
 
 def processor(model_dir: Path, media: str) -> Json:
-    """Returns the settings of a model's processor of images or videos.
+    """Returns the settings of a model's processor of images or videos, a key of PROCESSORS.
 
     They are in a separate file, or in processor_config.json, where transformers 5 writes them.
-
-    Args:
-        model_dir: The directory of the model.
-        media: The kind of input, a key of PROCESSORS.
     """
     if fields := files.read_object(model_dir / PROCESSORS[media]):
         return fields
@@ -65,9 +60,7 @@ def processor(model_dir: Path, media: str) -> Json:
 
 
 def model_type(model_dir: Path) -> object:
-    """Returns the architecture (model_type), that of the whole model if it contains a language model; None if
-    unknown.
-    """
+    """Returns the architecture (model_type), that of the whole model if it contains others; None if unknown."""
     if model_file.is_one(model_dir):
         return read(model_dir).get("model_type")
     return files.read_object(model_dir / "config.json").get("model_type")

@@ -147,12 +147,7 @@ def check(path: Path, task: str = "") -> None:
 
 
 def detect_task(path: Path, composition: Composition | None = None) -> str:
-    """Returns the name of the task of a model directory or file; "" if its files do not show it.
-
-    Args:
-        path: The directory or file.
-        composition: The features whose tasks are considered; None for all features.
-    """
+    """Returns the task of a model directory or file by its files, among those of some or all features; or ""."""
     if (file := model_file.of(path)) is not None:
         return file.task()
     files = ModelFiles.of(path)
@@ -190,12 +185,7 @@ def is_checkpoint(path: Path) -> bool:
 
 
 def missing_files(names: Collection[str], task: str = "") -> list[str]:
-    """Returns the names of the files that a model lacks.
-
-    Args:
-        names: The names of its files, some with their folder.
-        task: Its task; "" to detect it from the files.
-    """
+    """Returns the names of the files that a model lacks, given those that it has, and its task if it is known."""
     for row in compose().tasks:
         if row.missing is not None and (row.name == task or _shows(names, row)):
             return row.missing(names)
@@ -211,9 +201,7 @@ def _shows(names: Collection[str], row: TaskRow) -> bool:
 
 
 def _require_regular_files(path: Path) -> None:
-    """Raises StartError if there is a FIFO, socket or device in the directory, for which the engine's libraries would
-    wait.
-    """
+    """Raises StartError for a FIFO, socket or device in the directory, on which the libraries would wait."""
     with os.scandir(path) as entries:
         for entry in entries:
             if os.path.exists(entry.path) and not (entry.is_file() or entry.is_dir()):
@@ -266,9 +254,7 @@ def _json(file: Path) -> dict[str, Any]:
 
 
 def _template(entry: Any, name: str, alone: bool = True) -> str:
-    """Returns a chat template: a string if `alone` is set, or the item with this name in a list of {name,
-    template}.
-    """
+    """Returns a chat template: a string if `alone`, or the item of this name in a list of {name, template}."""
     if isinstance(entry, str):
         return entry if alone else ""
     rows = entry if isinstance(entry, list) else []

@@ -69,9 +69,7 @@ class ModelFile(Protocol):
         """Returns the name of the model's task; "" if the file cannot be read."""
 
     def defaults(self) -> FileDefaults:
-        """Returns the defaults for requests in the file; empty for a file that cannot be read, since its engine reports
-        that.
-        """
+        """Returns the file's defaults for requests; empty if it cannot be read, which its engine reports."""
 
     def pooling(self) -> FilePooling:
         """Returns the pooling settings of the model. Raises StartError."""
@@ -86,9 +84,7 @@ class ModelFile(Protocol):
         """Returns the number of logits per token, including padding. Raises StartError."""
 
     def user_defined(self) -> frozenset[int]:
-        """Returns the ids of user-defined tokens, whose text is visible and always a single token. Raises
-        StartError.
-        """
+        """Returns the ids of user-defined tokens: visible texts that are always one token. Raises StartError."""
 
 
 _known: ContextVar[dict[Path, ModelFile] | None] = ContextVar("known", default=None)
@@ -156,13 +152,9 @@ def models_among(names: Iterable[str]) -> list[str]:
 
 
 def vision_files(names: Iterable[str], model: str) -> list[str]:
-    """Returns the vision files that may belong to a model file, the likeliest first.
+    """Returns the vision files, of all names with folders, that may belong to a model file, the likeliest first.
 
-    Those nearest to the model file come first, and among these, the ones in 16 bits.
-
-    Args:
-        names: The names of all files, with their folders.
-        model: The name of the model file. Vision files are in the same folder, or in one above.
+    They are in the model file's folder, or in one above. The nearest come first, and among these the ones in 16 bits.
     """
     row = compose().format_of(PurePath(model))
     if row is None or not row.vision_option:
@@ -180,9 +172,7 @@ def whole_or_first(names: Iterable[str]) -> list[str]:
 
 
 def quantized(names: Iterable[str], quantization: str) -> str:
-    """Returns the shortest name of a whole file or first part with this quantization, such as Q4_K_M; "" if there is
-    none.
-    """
+    """Returns the shortest name of a whole file or first part with this quantization, such as Q4_K_M; or ""."""
     word = re.compile(rf"(.*[-_./])?{re.escape(quantization)}(-\d{{5}}-of-\d{{5}}|/[^/]*)?\.[^.]+", re.IGNORECASE)
     found = [name for name in models_among(names) if word.fullmatch(name)]
     return min(found, key=lambda name: (len(name), name), default="")

@@ -62,9 +62,7 @@ def bytes_by_type(directory: Path) -> dict[str, int]:
 def short_file(directory: Path, *, needed_only: bool = False) -> str:
     """Returns a message about a truncated file, for instance after an interrupted copy; "" if there is none.
 
-    Args:
-        directory: The directory of the model.
-        needed_only: Whether to examine only the networks that every model needs.
+    With `needed_only`, it examines only the networks that every model needs.
     """
     needed = {*needed_networks(), *TOKENIZERS}
     for network in sorted(directory.glob("*.xml")):
@@ -104,12 +102,7 @@ def weights_bytes(path: Path) -> int:
 
 
 def memory(directory: Path, free: int) -> str:
-    """Describes how much memory the weights need, and how much is free.
-
-    Args:
-        directory: The directory of the model.
-        free: The free memory in bytes.
-    """
+    """Describes how much memory the weights need, and how many bytes are free."""
     return f"its weights take {weights_bytes(directory) / GIGA:.1f} GB, and {free / GIGA:.1f} GB of memory are free"
 
 

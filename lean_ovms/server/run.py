@@ -37,8 +37,7 @@ OWN_FILES = 256
 """File descriptors needed in addition to --max_connections: connections that get a 503, listening sockets, engines."""
 
 TWICE_S = 0.5
-"""Seconds within which two Ctrl-C count as one: a terminal signals all processes, and a wrapper (uv run, npm) repeats
-it."""
+"""Seconds in which two Ctrl-C count as one: a wrapper (uv run, npm) repeats the terminal's."""
 
 
 def run(config: Config) -> int:
@@ -65,16 +64,9 @@ def run(config: Config) -> int:
 
 
 def build(config: Config, make: Callable[[Config], Model] = make_model) -> App:
-    """Returns the app with its models, which are not loaded.
+    """Returns the app with its models, which `make` makes and which are not loaded. Raises WrongOptions.
 
     It is served by `await load(app)`, `app.handle` and `await close(app)`.
-
-    Args:
-        config: All options.
-        make: Creates a model from its options.
-
-    Raises:
-        WrongOptions: The options cannot work.
     """
     try:
         deployment: type[Deployment] = config.part(DEPLOYMENT)
@@ -301,20 +293,13 @@ class SystemdNotifier:
     """
 
     def __init__(self, address: str = "", watchdog_s: float = 0.0) -> None:
-        """Creates a notifier, which sends nothing yet.
-
-        Args:
-            address: The address of systemd's socket; "" for none.
-            watchdog_s: The unit's WatchdogSec in seconds; 0 for no watchdog.
-        """
+        """Creates a notifier for the address of systemd's socket, or "", and the unit's WatchdogSec, or 0."""
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self.watchdog_s = watchdog_s
 
     @classmethod
     def from_environ(cls, environ: MutableMapping[str, str]) -> SystemdNotifier:
-        """Returns the notifier that the environment configures, and removes its variables, which child processes must
-        not inherit.
-        """
+        """Returns the notifier of the environment, whose variables it removes: child processes must not have them."""
         address = environ.pop("NOTIFY_SOCKET", "")
         period, pid = environ.pop("WATCHDOG_USEC", ""), environ.pop("WATCHDOG_PID", "")
         ours = period.isdecimal() and pid in ("", str(os.getpid()))

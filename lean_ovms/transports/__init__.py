@@ -1,3 +1,1 @@
-"""Transports, which receive requests for the API. They know Request, Response and a handler, but nothing of the
-API.
-"""
+"""Transports, which receive requests for the API. They know Request, Response and a handler, not the API."""

@@ -132,9 +132,7 @@ FRAMING_HEADERS = frozenset({"content-length", "transfer-encoding", "connection"
 
 
 def request_headers(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Returns the headers of a request in the form of Request: lower-case names, with the values of repeated headers
-    joined.
-    """
+    """Returns a request's headers in the form of Request: names in lower case, values of repeated ones joined."""
     headers: dict[str, str] = {}
     for raw_name, raw_value in pairs:
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
@@ -171,9 +169,7 @@ class RequestResponseCycle:
         raise NotImplementedError
 
     def start(self, loop: asyncio.AbstractEventLoop, request: Request) -> asyncio.Task[None]:
-        """Starts the task that answers the request. The task raises CancelledError, or an exception of
-        `send_failure`.
-        """
+        """Starts the task that answers the request, which raises CancelledError or what `send_failure` raises."""
         self._task = loop.create_task(self._run(request))
         return self._task
 

@@ -130,9 +130,7 @@ class Switch(Response):
         """Functions called when the transport closes the response."""
 
     def head_lines(self, headers: Mapping[str, str]) -> str:
-        """Returns the additional header lines that the protocol needs in the response, given the headers of the
-        request.
-        """
+        """Returns additional headers that the protocol needs in the response, given those of the request."""
         return ""
 
     async def aclose(self) -> None:
@@ -141,8 +139,7 @@ class Switch(Response):
 
 
 Handle = Callable[[Request], Awaitable[Response]]
-"""The type of the application as transports call it. It raises no RequestError; cancelling the awaiting task stops the
-work."""
+"""The application as transports call it. It raises no RequestError; cancelling the awaiting task stops the work."""
 
 # --- generation request: from api to models ------------------------------------------------------------------------
 
@@ -174,9 +171,7 @@ class Image:
     """The duration of a video in seconds; 0 for an image."""
 
     def content(self) -> str:
-        """Returns a digest of size, times and pixels. It takes 4 ms for a megapixel, and no time if it is in
-        `digest`.
-        """
+        """Returns a digest of size, times and pixels. It takes 4 ms for a megapixel unless `digest` has it."""
         key = hashlib.blake2b(repr((self.height, self.width, self.seconds, self.times)).encode()).digest()
         return self.digest or hashlib.blake2b(self.pixels, digest_size=32, key=key).hexdigest()
 
@@ -260,17 +255,13 @@ class ChatPrompt:
 
     @property
     def render_cost(self) -> int:
-        """The estimated cost of rendering, in characters: a message or a tool costs as much as 2000, a variable as
-        20.
-        """
+        """The estimated cost of rendering in characters: 2000 for a message or a tool, 20 for a variable."""
         objects = len(self.messages) + len(self.tools)
         return self.num_chars + self.other_chars + 2000 * objects + 20 * len(self.template_kwargs)
 
 
 def num_chars(value: Any) -> int:
-    """Returns the number of characters in all texts of a JSON value, including names; any other value counts as
-    one.
-    """
+    """Returns the characters in all texts of a JSON value, including names; any other value counts as one."""
     total, left = 0, [value]
     while left:
         inner = left.pop()
@@ -332,8 +323,7 @@ class SamplingParams:
     min_p: float = 0.0
     """The least probability of a sampled token, relative to the likeliest token."""
     repetition_penalty: float = 1.0
-    """The factor by which positive logits of tokens in the prompt or answer are divided, and negative ones
-    multiplied."""
+    """The factor by which positive logits of tokens so far are divided, and negative ones multiplied."""
     presence_penalty: float = 0.0
     """The amount subtracted from the logit of each token that was generated before."""
     frequency_penalty: float = 0.0
@@ -369,8 +359,7 @@ class SamplingParams:
     early_stopping: bool | str = False
     """The end condition of beam search: True, False (by an estimate) or "never" (by a bound)."""
     repetition: tuple[int, int, int] | None = None
-    """The shortest pattern, the longest pattern and the number of repetitions at which a text ends, in tokens; None for
-    never."""
+    """The shortest and longest pattern in tokens, and the repetitions at which a text ends; None for never."""
     thinking_token_budget: int | None = None
     """The number of reasoning tokens after which the end of the reasoning is forced; None for no limit."""
     thinking_tags: tuple[str, str] = ("", "")
@@ -384,8 +373,7 @@ class SamplingParams:
     report_progress: bool = False
     """Whether the progress of the prompt is reported after each step."""
     speaker: str | None = None
-    """The voice in which the model speaks the answer; empty for its default voice, None for an answer without
-    speech."""
+    """The voice of a spoken answer; empty for the model's default, None for an answer without speech."""
     num_assistant_tokens: int = 0
     """The number of draft tokens at a time; 0 for the engine's default. Without effect if nothing drafts tokens."""
     assistant_confidence_threshold: float = 0.0
@@ -408,8 +396,7 @@ class OutputConstraint:
     """The constraint on tool calls: an empty text for none, "schema" if their arguments must match the tools' schemas,
     or "required" if there must also be at least one call."""
     checked: bool = False
-    """Whether an invalid schema of the format or of a strict tool is an error, even if other parts that cannot be
-    enforced are ignored."""
+    """Whether an invalid schema of the format or a strict tool is an error even if other parts are ignored."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from .audio import VoiceInfo
 
 CLEAN_UP = r" (?:[.?!,\\]|'[ms]|' |'[rv]e|n't)"
-"""The effect of clean_up_tokenization_spaces as a regular expression: the spaces at the ends of each match are
-removed."""
+"""The effect of clean_up_tokenization_spaces: spaces at the ends of each match are removed."""
 
 SPEECH = "speech"
 """The capability of models that speak their answers."""
@@ -30,8 +29,7 @@ CAPABILITIES = {
     "report_progress": "progress",
     "speaker": SPEECH,
 }
-"""The SamplingParams fields that not every engine supports, each with the required member of
-ModelInfo.capabilities."""
+"""The SamplingParams fields that not every engine supports, with the member of ModelInfo.capabilities each needs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,16 +43,13 @@ class Vocabulary:
     strip_leading_space: bool = False
     """Whether the detokenizer removes one space at the very start of a text (SentencePiece)."""
     clean_up: bool = False
-    """Whether the detokenizer removes spaces before punctuation (openvino_tokenizers'
-    clean_up_tokenization_spaces)."""
+    """Whether the detokenizer removes spaces before punctuation (clean_up_tokenization_spaces)."""
     exact: bool = True
     """Whether the table was verified against the detokenizer; if not, the engine decodes text."""
 
     @property
     def longest(self) -> int:
-        """The number of bytes in the longest token, an upper bound of its characters; 64 if the vocabulary is
-        unknown.
-        """
+        """The bytes of the longest token, which no token has more characters than; 64 if the vocabulary is unknown."""
         return max(map(len, self.pieces), default=0) or 64
 
     def to_wire(self) -> Json:

@@ -43,9 +43,7 @@ def _mode(path: Path) -> int:
 
 @contextlib.contextmanager
 def lock(directory: Path) -> Iterator[None]:
-    """Holds an exclusive lock on a directory inside the `with` block, for a read-modify-write cycle. Raises
-    OSError.
-    """
+    """Holds an exclusive lock on a directory in the `with` block, to read, change and write. Raises OSError."""
     import fcntl  # POSIX only
 
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)

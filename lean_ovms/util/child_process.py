@@ -27,17 +27,10 @@ EXIT_USAGE = 2
 def spawn_with_socket(
     command: Sequence[str], *, keep: Sequence[int] = (), **options: Any
 ) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """Starts a command with one end of a socket pair; returns the process and the other end.
+    """Starts a command with one end of a socket pair; returns the process and the other end. Raises OSError.
 
-    The number of the child's file descriptor is appended to the command's arguments.
-
-    Args:
-        command: The command and its arguments.
-        keep: The file descriptors that the child inherits under the same numbers; it inherits no others.
-        **options: Further arguments of subprocess.Popen.
-
-    Raises:
-        OSError: The command cannot be started.
+    The number of the child's end is appended to the command. It inherits only this and the descriptors to `keep`. The
+    options are further arguments of subprocess.Popen.
     """
     if not_posix():
         raise OSError(NEEDS_POSIX)
@@ -84,9 +77,7 @@ def die_with_parent() -> None:
 
 
 def write_lines_at_once() -> None:
-    """Makes stdout line-buffered for Python, C and C++ code, since the content of a buffer would be lost in a
-    crash.
-    """
+    """Makes stdout line-buffered for Python, C and C++ code, since a crash would lose a buffer's content."""
     import ctypes
 
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -101,17 +92,11 @@ def write_lines_at_once() -> None:
 
 
 def inherit_socket(module: str, argv: Sequence[str]) -> socket.socket | None:
-    """Returns a child's end of a socket pair, and ties the child to its parent.
+    """Returns a child's end of a socket pair, whose number is its only argument, and ties the child to its parent.
 
     The child dies with its parent. It ignores SIGINT, SIGTERM and SIGHUP, which are sent to a whole process group, the
-    last one when a terminal is closed: the parent ends the child when it ends itself.
-
-    Args:
-        module: The child's module, for the usage message.
-        argv: The arguments of the child; the only one is the number of the socket.
-
-    Returns:
-        The socket; None for other arguments, after writing the usage message to stderr.
+    last one when a terminal is closed: the parent ends the child when it ends itself. With other arguments, it writes
+    how the module is used to stderr, and returns None.
     """
     if len(argv) != 1 or not argv[0].isdigit():
         print(f"usage: python -m {module} <fd>   (the server starts this by itself)", file=sys.stderr)

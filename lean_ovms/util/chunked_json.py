@@ -32,8 +32,7 @@ SLICE_BYTES, ESCAPED_SLICE_BYTES = 65_536, 32_768
 """The number of bytes of a long string, without and with escapes, processed in one call. orjson allocates 15 times as
 much: beyond 1 MB the system would provide new memory each time, which takes one and a half times as long (2026-11)."""
 MAX_TEXT_CHARS, MAX_WIDE_TEXT_CHARS = 10 << 20, 4 << 20
-"""The most characters of a text in ASCII (OpenAI's limit), and of any other text, with up to four bytes per
-character."""
+"""The most characters of a text in ASCII (OpenAI's limit), and of any other, whose characters have up to 4 bytes."""
 MAX_LEVELS = 120
 
 _SPACE = b" \t\r\n"
@@ -42,8 +41,7 @@ _COLON = re.compile(rb"[ \t\r\n]*:")
 _FLAT = re.compile(
     rb'(?:(?:(?:"[^"\\]*"|[\[{][^"\[\]{}]*(?:"[^"\\]*"[^"\[\]{}]*)*[\]}])[^"\[\]{},]*){1,2},[^"\[\]{}]*)+'
 )
-"""Matches members with their commas: texts without escapes, containers of such texts and numbers, and names with
-either."""
+"""Matches members with commas: texts without escapes, containers of these and of numbers, names with either."""
 _ESCAPED = re.compile(
     rb'[^"\\]*(?:\\(?:u(?:[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?![dD][89abAB])[0-9a-fA-F]{4})'
     rb'|[^u])[^"\\]*)*',
@@ -291,9 +289,7 @@ class _Reader:
         return match.end()
 
     def _at_mark(self, mark: int) -> int:
-        """Reads the value or container that starts or ends with the bracket or quote at `mark`; returns the offset
-        after it.
-        """
+        """Reads what starts or ends with the bracket or quote at `mark`; returns the offset after it."""
         byte = self._data[mark]
         if byte == 0x22:
             return self._string(mark)
@@ -468,9 +464,7 @@ class _Reader:
         return end + 1
 
     def _cut(self, at: int) -> int:
-        """Returns the offset of a string's closing quote, or one up to a slice ahead at which the string can be
-        cut.
-        """
+        """Returns the offset of a string's closing quote, or one up to a slice ahead at which it can be cut."""
         data, stop = self._data, at + SLICE_BYTES
         quote = data.find(b'"', at, stop)
         if data.find(b"\\", at, quote if quote >= 0 else stop) < 0:

@@ -11,9 +11,7 @@ from .round_robin import RoundRobin
 
 
 def share(most: int) -> int:
-    """Returns how many of `most` slots that are held for a long time one client may have, so that others find one at
-    once.
-    """
+    """Returns how many of `most` slots one client may hold for a long time, so that others find one at once."""
     return max(1, most - most // 4)
 
 
@@ -21,12 +19,7 @@ class ClientSlots:
     """A number of slots. A client that holds its share of them waits even if others are free."""
 
     def __init__(self, most: int, most_of_client: int | None = None) -> None:
-        """Creates slots that are all free.
-
-        Args:
-            most: The number of slots.
-            most_of_client: The most slots of one client; None for all slots.
-        """
+        """Creates free slots, of which one client may have `most_of_client`, or all."""
         self.free = most
         self._share = most if most_of_client is None else most_of_client
         self._held: Counter[Hashable] = Counter()

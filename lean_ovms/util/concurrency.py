@@ -26,15 +26,13 @@ from .round_robin import RoundRobin
 T = TypeVar("T")
 
 SWITCH_INTERVAL_S = 0.001
-"""The value for sys.setswitchinterval, in seconds: how long the loop waits for the thread if both want to run. Python's
-default is 5 ms."""
+"""The seconds for sys.setswitchinterval: how long the loop waits for the thread if both run (default 5 ms)."""
 
 INLINE_CHARACTERS = 1 << 20
 """The most characters of a conversation for work on the event loop. Work on a longer one always goes to the thread."""
 
 INLINE_S = 0.01
-"""The CPU seconds that a request may use on the event loop, and all requests in one iteration of it. A template takes
-0.1 to 0.5 ms."""
+"""The CPU seconds on the event loop for a request, and for all in one iteration; a template takes 0.1 to 0.5 ms."""
 
 
 class TooSlowInline(Exception):
@@ -73,8 +71,7 @@ class InlineTime:
 
 
 inline_time: ContextVar[InlineTime | None] = ContextVar("inline_time", default=None)
-"""The time budget of the request that the current task serves; None if each piece of work counts as a separate
-request."""
+"""The time budget of the request that the current task serves; None if each piece of work has its own."""
 inline_left_s: ContextVar[float | None] = ContextVar("inline_left_s", default=None)
 """The CPU seconds for the work that is running, if it runs on the event loop; otherwise None."""
 

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 FileStat = tuple[int, int, int] | None
-"""The modification time (ns), size and inode of a file, by which a change is detected; None if there is no such
-file."""
+"""The modification time (ns), size and inode of a file, which show a change; None if there is no such file."""
 NOT_REGULAR = "it is not a regular file"
 
 
@@ -42,9 +41,7 @@ def exists(path: Path) -> bool:
 
 
 def open_regular(path: Path | str) -> BinaryIO:
-    """Opens a regular file for reading. Raises OSError, also for anything else, and ValueError for an impossible
-    name.
-    """
+    """Opens a regular file for reading. Raises OSError, or ValueError for an impossible name."""
     return open(path, "rb", opener=opener)
 
 
@@ -60,15 +57,7 @@ def opener(path: str, flags: int) -> int:
 
 
 def require_regular(descriptor: int, path: Path | str) -> None:
-    """Checks that a file descriptor belongs to a regular file.
-
-    Args:
-        descriptor: The file descriptor.
-        path: The path of the file, for the error.
-
-    Raises:
-        OSError: It belongs to something else.
-    """
+    """Raises OSError, naming the path, if a descriptor belongs to anything but a regular file."""
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
@@ -107,9 +96,7 @@ def read_text(path: Path | str, encoding: str = "utf-8", errors: str = "strict")
 
 
 def read(path: Path) -> Any:
-    """Returns the value in a JSON file. Raises OSError, and ValueError if the text is not JSON or is nested too
-    deeply.
-    """
+    """Returns the value in a JSON file. Raises OSError, or ValueError if it is not JSON or nested too deeply."""
     try:
         return json.loads(read_bytes(path))
     except RecursionError as error:

@@ -8,8 +8,7 @@ from __future__ import annotations
 import re
 
 MOST = 1000
-"""The most surrogates that are replaced. JSON with more is refused, since each takes an iteration of a loop in
-Python."""
+"""The most surrogates that are replaced, each in an iteration of a Python loop; JSON with more is refused."""
 PIECE_BYTES = 1 << 18
 """The number of bytes that are searched in one call, during which no other thread runs: up to 5 ms (2026-11)."""
 _LONGEST = len(rb"\ud83d\ude00")

@@ -66,9 +66,7 @@ def _limit(name: str) -> int | None:
 
 
 def raise_open_files(wanted: int) -> int:
-    """Raises the soft limit of open files to at most `wanted` if it is lower; returns the resulting limit, at most
-    `wanted`.
-    """
+    """Raises the soft limit of open files to `wanted` if possible; returns the new limit, at most `wanted`."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return wanted
@@ -96,9 +94,7 @@ def free_memory_bytes(root: Path = Path("/")) -> int:
 
 
 def resident_bytes(pids: Iterable[int]) -> int | None:
-    """Returns the total resident memory of other processes in bytes; None if /proc has none of them (10 us each on
-    Linux).
-    """
+    """Returns the resident bytes of other processes; None if /proc has none of them (10 us each on Linux)."""
     found = []
     for pid in pids:
         with suppress(OSError, IndexError, ValueError), open(f"/proc/{pid}/statm", "rb") as file:
@@ -162,9 +158,7 @@ def _groups(root: Path, controller: str) -> Iterator[Path]:
 
 
 def _reclaimable(path: Path) -> int:
-    """Returns the bytes of file pages that a control group counts as used, but that are freed when memory is
-    needed.
-    """
+    """Returns the bytes of file pages that a control group counts as used, but that are freed on demand."""
     found = dict(line.split(" ", 1) for line in _lines(path))
     return int(found.get("total_inactive_file", found.get("inactive_file", 0)))
 

@@ -26,11 +26,7 @@ class RoundRobin(Generic[T]):
         self._items.setdefault(owner, deque()).append(item)
 
     def next(self, may: Callable[[Hashable], bool] | None = None) -> T | None:
-        """Removes and returns the first item of the owner whose turn it is.
-
-        Args:
-            may: Returns whether an owner may have its turn now; None if every owner may.
-        """
+        """Removes and returns the first item of the owner whose turn it is, among those that may have one."""
         owner = next((one for one in self._items if may is None or may(one)), None) if self._items else None
         if owner is None:
             return None

@@ -81,9 +81,7 @@ MAX_KEEP_S = 1e9
 
 
 def _keep_alive(value: Any) -> float:
-    """Returns the seconds of a duration: a number, or a text such as "5m" or "1h30m". A negative result means
-    forever.
-    """
+    """Returns the seconds of a duration, a number or a text such as "5m" or "1h30m"; a negative one means forever."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return min(float(value), MAX_KEEP_S)
     value = value.strip() if isinstance(value, str) and len(value) <= MAX_DURATION else ""
@@ -263,8 +261,7 @@ STRUCTURED = (
 )  # fmt: skip
 """The fields of every generating endpoint that constrain its text, such as to a JSON Schema or a grammar."""
 FORMATS = ("response_format", "text.format", "output_config.format", "format")
-"""The fields that constrain the text in OpenAI's form: those of chat, the Responses API, Anthropic's API and
-Ollama's."""
+"""The fields that constrain the text in OpenAI's form, in chat, the Responses API, Anthropic's API and Ollama's."""
 FORMS = (*FORMATS, *(field.name for field in STRUCTURED))
 """The names of all fields that constrain the text."""
 

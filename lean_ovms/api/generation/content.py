@@ -24,8 +24,7 @@ from ..services import Services
 PLACE = "messages[{message}].content[{part}].{kind}.url"
 """The pattern for the name of an image's request field, in errors."""
 OF_TOOL = "of_tool"
-"""The key that marks a part as returned by a tool, after it was moved to a user message. Templates do not support such
-parts in tool messages."""
+"""The key that marks a part of a tool's result, which was moved to a user message since templates need it there."""
 MOST_LEFT_OUT = 16
 """The most parts from tools that are left out of one prompt because they cannot be loaded. They are dropped one by one,
 and each time all other parts are loaded again."""
@@ -54,11 +53,7 @@ class MediaPart(NamedTuple):
         return f"messages[{self.message}].content[{self.number}]"
 
     def field(self, place: str) -> str:
-        """Returns the name of the request field that holds the part, such as `messages[0].content[1].image_url`.
-
-        Args:
-            place: The pattern of the name, with placeholders for the message, the part and its type, such as PLACE.
-        """
+        """Returns the name of the part's request field; `place` is its pattern, such as PLACE."""
         return place.format(message=self.message, part=self.number, kind=self.part["type"])
 
 
@@ -76,9 +71,7 @@ class Reads(NamedTuple):
 
     @classmethod
     def of(cls, model: TextModel) -> Reads:
-        """Returns what a model can read, as far as it is known before loading. Raises RequestError if it is not
-        ready.
-        """
+        """Returns what a model can read, as far as it is known. Raises RequestError if it is not ready."""
         info = model.info if model.known else None
         context, videos = (info.context_length, info.video) if info is not None else (0, False)
         return cls(model.image_tokens, context, videos, model.takes_audio)
@@ -95,12 +88,7 @@ def named_errors(part: MediaPart) -> Iterator[None]:
 
 
 def left_out(kind: str, why: str) -> str:
-    """Returns the text that replaces a part from a tool if it is left out of the prompt.
-
-    Args:
-        kind: The type of the part.
-        why: The reason for leaving it out.
-    """
+    """Returns the text that replaces a tool's part of this kind, which is left out of the prompt for a reason."""
     return f"[The tool returned content of type {kind[:40]}, which was left out: {why}]"
 
 
@@ -127,15 +115,7 @@ class ContentReader:
     """Reads the content parts of certain types."""
 
     def checked(self, part: Json, param: str) -> Json:
-        """Returns a part in the form of the chat API.
-
-        Args:
-            part: The part as the client sent it.
-            param: The name of its field, for errors.
-
-        Raises:
-            BadRequest: The part is not well-formed.
-        """
+        """Returns a client's part in the form of the chat API. Raises BadRequest, naming the field `param`."""
         return part
 
     def refusal(self, found: MediaPart, place: str, why: str) -> BadRequest:
@@ -390,12 +370,7 @@ def _reader(kind: str, param: str, composition: Composition) -> ContentReader:
 
 
 def plain_text(text: str, tokens: Iterable[str]) -> str:
-    """Returns a text with a zero-width space inside each placeholder, so that it no longer stands for an image.
-
-    Args:
-        text: The text.
-        tokens: The texts that stand for images in the model's prompts.
-    """
+    """Returns a text with a zero-width space inside each of the tokens, so that they stand for no image."""
     for token in (IMAGE_TAG_START, *tokens):
         if token in text:
             text = text.replace(token, f"{token[0]}\u200b{token[1:]}")

@@ -84,14 +84,9 @@ class GenerationBody:
         return warning_headers(self.notices)
 
     async def start(self, prompt: Prompt, *, echo: bool = False) -> Generation:
-        """Starts generating from a prompt.
+        """Starts generating from a prompt, whose token ids it keeps for an answer with `echo`.
 
-        Args:
-            prompt: The prompt to continue.
-            echo: Whether the generation keeps the token ids of the prompt, which an answer with `echo` repeats.
-
-        Raises:
-            RequestError: The model refuses the request, or the images of the prompt cannot be read.
+        Raises RequestError if the model refuses the request, or the images of the prompt cannot be read.
         """
         notices: list[str] = []
         if isinstance(prompt, ChatPrompt):
@@ -125,9 +120,7 @@ class GenerationBody:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadableBody:
-    """A request body after the fields of other APIs' clients have been converted to the endpoint's own
-    (manifest.BodyRow).
-    """
+    """A request body after the fields of other APIs' clients were converted (manifest.BodyRow)."""
 
     body: Json
     """The body, with the endpoint's own field names."""

@@ -84,9 +84,7 @@ def _early_stopping(value: Any) -> bool | str:
 
 
 def _repetition(value: Json) -> tuple[int, int, int] | None:
-    """Returns vLLM's RepetitionDetectionParams as a tuple; None if max_pattern_size is 0, which turns the check
-    off.
-    """
+    """Returns vLLM's RepetitionDetectionParams as a tuple; None if max_pattern_size is 0, which means no check."""
     param = "repetition_detection"
     unknown = sorted(set(value) - set(_REPETITION))
     if unknown:
@@ -247,9 +245,7 @@ SAMPLING = FieldSet((
 
 
 class GenerationFields(FieldSet):
-    """The fields of a generating endpoint. Sampling fields that its API lacks are never read, and keep their
-    defaults.
-    """
+    """The fields of a generating endpoint. Sampling fields that its API lacks always have their defaults."""
 
     @cached_property
     def defaults(self) -> Json:
@@ -273,12 +269,7 @@ class Defaults:
     def number(self, name: str, field: str = "") -> float:
         """Returns a number from the file, or else the built-in default, or 0.
 
-        Args:
-            name: The key in the file.
-            field: The request field whose default it is; "" if it has the same name.
-
-        Raises:
-            BadRequest: The number in the file would be invalid in a request.
+        Raises BadRequest if the request field `field`, by default of the same name, could not have this number.
         """
         value = self.values.get(name)
         if type(value) not in (int, float):
@@ -440,8 +431,7 @@ def _assistance(given: Values, defaults: Defaults) -> dict[str, Any]:
 MAX_ENTRIES, MAX_STREAMED_ENTRIES = 1 << 18, 1 << 13
 ENTRY_BYTES = 64
 MANY = 1000
-"""The number of alternatives per token above which a request is restricted: it must limit its tokens, and not
-stream."""
+"""The number of alternatives per token above which a request must limit its tokens, and not stream."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -521,15 +511,7 @@ class LogprobsRequest:
 
 
 def require_alternatives(model: TextModel, what: str) -> None:
-    """Raises BadRequest if the model's engine reports only the tokens that were chosen.
-
-    Args:
-        model: The model of the request.
-        what: The field that needs the other tokens, as the beginning of the error's sentence.
-
-    Raises:
-        BadRequest: The engine reports only the chosen tokens.
-    """
+    """Raises BadRequest if the engine reports only the chosen tokens, although the field `what` needs others."""
     if "alternatives" not in model.capabilities:
         raise BadRequest(
             f"{what} needs the log probabilities of tokens that were not generated, which this model's pipeline does "

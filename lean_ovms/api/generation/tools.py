@@ -28,8 +28,7 @@ class ToolOffer:
     parallel: bool | None = None
     """Whether the answer may have several calls; None if the client does not say."""
     strict: bool = False
-    """Whether a tool is strict: its calls must match the schema even where the model may decide not to call it, as
-    OpenAI promises."""
+    """Whether calls must match the tool's schema even where the model may decide not to call it, as OpenAI promises."""
 
 
 NO_TOOLS = ToolOffer([])
@@ -104,15 +103,9 @@ def answer_rule(
 
 
 def read_tools(tools: Any, choice: Any) -> tuple[list[Json], str | Json]:
-    """Returns the tools that are left after tool_choice, in OpenAI's nested form, and the choice itself.
+    """Returns the tools that tool_choice leaves, in OpenAI's nested form, and the choice itself.
 
-    Args:
-        tools: The value of the `tools` field.
-        choice: The value of `tool_choice`: "none" leaves no tools, a named function leaves that one, and allowed_tools
-            leaves those that it lists.
-
-    Raises:
-        BadRequest: One of the values is not well-formed, or `choice` names a tool that is not in `tools`.
+    "none" leaves no tools, a named function that one, and allowed_tools those that it lists. Raises BadRequest.
     """
     if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
         return _allowed(tools, choice)

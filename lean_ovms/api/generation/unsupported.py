@@ -194,9 +194,7 @@ def idle_fields(
 
 
 def overruled(values: Values, precedence: tuple[tuple[str, str], ...]) -> Iterator[str]:
-    """Yields a warning for each pair of names whose second has another value than the first, which takes
-    precedence.
-    """
+    """Yields a warning for each pair of names whose values differ; the first one takes precedence."""
     for first, second in precedence:
         one, other = values.get(first), values.get(second)
         if one is not None and other is not None and one != other:

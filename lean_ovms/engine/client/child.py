@@ -33,8 +33,7 @@ CAUSES = {
 """The likely cause of a signal that this process did not send."""
 KILLED_BY = "killed by "
 GRACE_S = 2.0
-"""Seconds in which the process may exit by itself after its pipe is closed, unless it needs more, and again after
-SIGTERM."""
+"""Seconds in which a process may exit after its pipe is closed, unless it needs more, and again after SIGTERM."""
 
 
 class Child(asyncio.Protocol):
@@ -136,9 +135,7 @@ class Child(asyncio.Protocol):
         self._force()
 
     async def stop(self) -> None:
-        """Closes the pipe and waits until the process has exited; sends SIGTERM after grace_s, and SIGKILL after
-        GRACE_S more.
-        """
+        """Closes the pipe, and waits for the exit; sends SIGTERM after grace_s, and SIGKILL after GRACE_S more."""
         self._close_pipe("" if self.ended else "stopped")  # a crash keeps its own reason
         if self._process is None:
             return

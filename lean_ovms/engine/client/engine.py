@@ -48,8 +48,7 @@ INT_BYTES = array("i").itemsize
 WATCHDOG_ID = 0
 """The id of the watchdog's pings. The ids of requests start at 1, so replies to pings are dropped."""
 JOINED_BYTES = 1 << 18
-"""The size in bytes up to which a record and its attachments are written in one system call, since copying costs
-less."""
+"""The bytes up to which a record and its attachments are written in one system call, for which they are copied."""
 
 sampling_fields = changed_fields(SamplingParams)
 """A function that returns the sampling fields that differ from the defaults, for protocol.Submit."""
@@ -268,9 +267,7 @@ class EngineClient:
         priority: int = 0,
         adapter: str = "",
     ) -> ReplyStream:
-        """Starts a generation and waits until the engine has accepted it. ModelEngine.submit describes the
-        parameters.
-        """
+        """Starts a generation, and waits until the engine has accepted it. See ModelEngine.submit."""
         texts = await text_parts(prompt) if isinstance(prompt, str) and len(prompt) > protocol.TEXT_PART else []
         self._begin()
         reply = self._replies.open(sampling.n)
@@ -392,9 +389,7 @@ class EngineClient:
 
 
 async def text_parts(text: str) -> list[bytes]:
-    """Splits a long text into encoded parts for protocol.Submit, letting other tasks run in between. Raises
-    BadRequest.
-    """
+    """Splits a long text into encoded parts for protocol.Submit, with pauses for other tasks. Raises BadRequest."""
     parts: list[bytes] = []
     try:
         for start in range(0, len(text), protocol.TEXT_PART):

@@ -21,9 +21,7 @@ class ModelEngine(Protocol):
 
     @property
     def state(self) -> str:
-        """The state: "loading", "ready", "restarting", "failed" (several restarts did not succeed; they are still
-        tried) or "stopped".
-        """
+        """ "loading", "ready", "restarting", "failed" (several restarts did not succeed; they go on) or "stopped"."""
 
     @property
     def restarts(self) -> int:
@@ -98,14 +96,10 @@ class ModelEngine(Protocol):
         """
 
     def open_lasting(self, make: Callable[[int, Send, Close], L]) -> L:
-        """Sends a new request that survives a restart of the engine, and returns its reply.
+        """Sends a new request that survives a restart of the engine, and returns its reply. Raises Unavailable.
 
-        Args:
-            make: Makes the reply from a new id, a function that sends a record (or nothing while the engine is
-                loading), and a function that ends the request with this id.
-
-        Raises:
-            Unavailable: The engine is not running.
+        `make` makes the reply from a new id, a function that sends a record (or nothing while the engine is loading),
+        and one that ends the request with this id.
         """
 
     async def encode(self, texts: list[str], add_special_tokens: bool, client: str = "") -> list[list[int]]:
@@ -143,9 +137,7 @@ class ModelEngine(Protocol):
         """
 
     def only(self, process: int) -> AbstractContextManager[None]:
-        """Returns a context manager that directs the current task's requests to one process, given by its number from
-        0.
-        """
+        """Returns a context manager that directs the current task's requests to one process, counted from 0."""
 
     def unavailable(self) -> Unavailable:
         """Returns the error for a request while the engine is not ready, with the estimated time until it is."""

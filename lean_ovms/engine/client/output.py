@@ -50,15 +50,12 @@ FAILURE = re.compile(
     r"Traceback \(most recent call last\)|Fatal Python error|Exception ignored |Exception in thread"
     r"|--- Logging error ---|(?:Current thread|Thread) 0x|terminate called|LLVM ERROR"
 )
-"""Matches the first line of a traceback or of the C++ runtime's last words; all further lines belong to the same
-record."""
+"""Matches the first line of a traceback or of the C++ runtime's last words; all further lines belong to it."""
 WARNING = re.compile(r"\S+:\d+: \w*Warning: ")
 
 
 class Output(NamedTuple):
-    """A record to log. Lines after the first are indented, so that none can look like a line of the server's own
-    log.
-    """
+    """A record to log, whose lines after the first are indented so that none looks like one of the server's own."""
 
     level: int
     text: str
@@ -91,11 +88,7 @@ class Grouper:
         return found
 
     def flush(self, *, last: bool = False) -> list[Output]:
-        """Returns the records that no further line can continue.
-
-        Args:
-            last: Whether the output has ended, so that a line without a line break is complete, too.
-        """
+        """Returns the records that no further line can continue; the last output includes a line without its end."""
         found = self._end_line() if last and self._line else []
         if self._lines:
             found.append(Output(self._level, "\n    ".join(self._lines), len(self._lines)))
@@ -146,12 +139,7 @@ class OutputLog:
     """Reads the output pipe of one process, and logs it."""
 
     def __init__(self, pipe: FileIO, pid: int) -> None:
-        """Begins to read the output of a process. An event loop must be running.
-
-        Args:
-            pipe: The front end's end of the pipe, non-blocking. This object closes it.
-            pid: The id of the process.
-        """
+        """Begins to read, in a running event loop, the non-blocking pipe of a process, which this object closes."""
         self._pipe = pipe
         self._pid = pid
         self._loop = asyncio.get_running_loop()
@@ -165,9 +153,7 @@ class OutputLog:
 
     @property
     def last_words(self) -> str:
-        """The records of the last seconds in one line, for a message about the end of the process; "" if there are
-        none.
-        """
+        """The records of the last seconds in one line, for a message about the end of the process; "" for none."""
         since = time.monotonic() - LAST_S
         return " | ".join(_shortened(text) for at, text in self._last if at >= since)
 

@@ -25,9 +25,7 @@ PIPE_BYTES = 1 << 18
 
 
 class Spawned(NamedTuple):
-    """An engine process in its own process group, with the front end's ends of its pipe and of its output
-    (non-blocking).
-    """
+    """An engine process in its own group, with the front end's ends of its pipe and of its non-blocking output."""
 
     process: subprocess.Popen[bytes]
     ours: socket.socket
@@ -46,10 +44,7 @@ _prestarted: list[Spawned] = []
 def prestart(*, log_to_stderr: bool = False) -> None:
     """Starts a process for the next call spawn(COMMAND), unless one waits already or there is only one core.
 
-    On a single core it would delay everything else.
-
-    Args:
-        log_to_stderr: Whether the process logs to the stderr of this one until the logs of this process are set up.
+    On a single core it would delay everything else. It may log to this one's stderr until the logs here are set up.
     """
     if cores() > 1 and not _prestarted:
         with contextlib.suppress(OSError):  # the next spawn reports it
@@ -75,12 +70,8 @@ def spawn(command: Sequence[str]) -> Spawned:
 def _start(command: Sequence[str], log_to_stderr: bool = False) -> Spawned:
     """Starts a process with the environment and import path of this one, but without numpy's thread pool.
 
-    It has its own session: Ctrl-C in a terminal reaches only the server, which then drains, and the whole process group
-    can be killed at once.
-
-    Args:
-        command: The command, to which the file descriptor of the process's end of the pipe is appended.
-        log_to_stderr: Whether the process logs to the stderr of this one.
+    The descriptor of its end of the pipe is appended to the command. It has its own session: Ctrl-C in a terminal
+    reaches only the server, which then drains, and the whole process group can be killed at once.
     """
     environment = {**os.environ, **import_path(), "OPENBLAS_NUM_THREADS": "1"}
     log_fd = _dup_stderr() if log_to_stderr or _writes_logs() else None

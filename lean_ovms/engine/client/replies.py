@@ -32,9 +32,7 @@ class LastingReply(Reply, Protocol):
     """A reply that survives the engine process: its request goes on with the next process."""
 
     def lost(self) -> RequestError | None:
-        """Notes that the engine has died. Returns an error if the request fails; None if it waits for the next
-        engine.
-        """
+        """Notes that the engine has died. Returns an error, or None if the request waits for the next engine."""
 
     def resume(self) -> None:
         """Sends the request, or the rest of it, to a new engine."""
@@ -72,8 +70,7 @@ class ReplyStream:
     prefill_ms: float | None = None
     """The milliseconds of the prefill; None until the prompt is computed."""
     progress: protocol.Progress | None = None
-    """The latest progress report about the prompt. A new report is pushed as an empty list, or together with the next
-    tokens."""
+    """The latest progress of the prompt. A new one is pushed as an empty list, or together with the next tokens."""
     absent: int = 0
     """The number of texts that a beam search was asked for, but did not find."""
     drafted: list[int] | None = None
@@ -137,8 +134,7 @@ class ReplyStream:
             paused.add_done_callback(self.flush)
 
     def cancel(self, index: int | None = None) -> None:
-        """Stops one sequence, or all of them, whether finished or not. No more of their tokens are pushed. It is
-        idempotent."""
+        """Stops one sequence, or all of them, of which no more tokens are pushed. It may be called again."""
         if index is None:
             self._new = {}
         else:
@@ -302,17 +298,10 @@ class ReplyRouter:
         self._lasting.pop(number, None)
 
     async def call(self, make: Callable[[int], protocol.Record], on_partial: OnPartial = None) -> Any:
-        """Sends a record, and waits for the reply.
+        """Sends the record that `make` makes for a new id, passes each partial record on, and returns the reply.
 
         If the waiting task is cancelled, the call is cancelled in the engine, too. Work there that has no steps is not
-        interrupted once it has begun.
-
-        Args:
-            make: Makes the record for a new id.
-            on_partial: Called with each partial record before the reply.
-
-        Raises:
-            RequestError: The engine refused the call, or has stopped.
+        interrupted once it has begun. Raises RequestError if the engine refuses the call, or has stopped.
         """
         number, reply = next(self._ids), CallReply(on_partial)
         self._replies[number] = reply

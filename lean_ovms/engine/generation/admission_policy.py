@@ -55,12 +55,7 @@ class Runner(Protocol[S]):
         """Returns whether a sequence cannot start now although others after it may."""
 
     def reserve(self, sequence: S, leaving: S | None) -> bool:
-        """Reserves blocks and a slot for a sequence that is about to start; returns whether there were enough.
-
-        Args:
-            sequence: The sequence.
-            leaving: The running sequence whose slot it takes; None if a slot is free.
-        """
+        """Reserves blocks and a slot, which may be that of `leaving`, for a sequence; returns whether it could."""
 
     def start(self, sequence: S) -> None:
         """Starts a sequence for which blocks and a slot are reserved."""
@@ -111,9 +106,7 @@ class AdmissionPolicy(Generic[S]):
         queue.restore(passed)
 
     def _leaving(self, group: SequenceGroup) -> S | None:
-        """Returns the running sequence that should give its slot to a group's next sequence; None if none can at the
-        moment.
-        """
+        """Returns the sequence that should give its slot to a group's next one; None if none can at the moment."""
         giver = self._queue.giver(group)
         if giver is None:
             return None
@@ -189,14 +182,11 @@ class FaultIsolation(set[S]):
     """
 
     def pick(self, interrupted: Seq[S]) -> S | None:
-        """Returns the sequence to end after a failed step; None if all suspects should be tried again.
+        """Returns which interrupted sequence to end after a failed step; None if all suspects should be tried again.
 
         Suspects are the sequences without output since they were last started. If there are several, each is tried
         without the others. A single one is tried once more if other sequences ran in the step, since one of those may
         have reached the point where it fails.
-
-        Args:
-            interrupted: The unfinished sequences of the step.
         """
         without_output = [s for s in interrupted if not s.has_output]
         suspects = without_output or interrupted

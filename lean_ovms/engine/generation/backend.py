@@ -26,18 +26,14 @@ ASSISTANT_TOKENS = 5
 NGRAM_SIZE = 3
 """The defaults of num_assistant_tokens and max_ngram_size in speculative decoding, as in OVMS."""
 HEAD_TOKENS = 3
-"""The default of num_assistant_tokens for a draft head of the model, which was trained to predict one token or a
-few."""
+"""The default of num_assistant_tokens for a model's draft head, which is trained to predict one token or a few."""
 POSITIONS = 20
-"""The number of positions in a draft with counts of their own. Requests choose the length of drafts, and each position
-is a time series of the metrics."""
+"""The number of positions in a draft that are counted, since each one is a time series of the metrics."""
 
 
 @dataclass(slots=True)
 class SpecDecodeStats:
-    """Counts of draft tokens, from a draft model, from prompt lookup, or from a pipeline that does either
-    internally.
-    """
+    """Counts of draft tokens, whether a draft model, prompt lookup or the pipeline itself makes them."""
 
     drafts: int = 0
     """The number of verified drafts with at least one token."""
@@ -81,9 +77,7 @@ class WaitingRequests(Protocol):
 
 
 class ConstraintQueue(WaitingRequests, Protocol):
-    """Requests that wait until their grammar is compiled. No method blocks; all are called in the thread of the
-    loop.
-    """
+    """Requests that wait until their grammar is compiled. No method blocks; the loop's thread calls all."""
 
     @property
     def compiling(self) -> bool:
@@ -101,9 +95,8 @@ class ConstraintQueue(WaitingRequests, Protocol):
     def poll(self, may_compile: bool) -> Iterable[tuple[Submit, GenerationRequest, RequestError | None]]:
         """Returns the requests that no longer wait, each with an error if its grammar was refused, or None.
 
-        Args:
-            may_compile: Whether a grammar may be compiled now, because no sequence with a grammar is about to have its
-                first step.
+        It begins to compile a grammar only if `may_compile`: no sequence with a grammar is about to have its first
+        step.
         """
 
 
@@ -111,14 +104,9 @@ class Grammars(Protocol):
     """Compiles the grammars that constrain a model's output. To the core, a grammar is an opaque text."""
 
     def new_queue(self, wake: Callable[[], None], config: EngineConfig) -> ConstraintQueue:
-        """Creates the queue of requests that wait for their grammar.
+        """Creates the queue of requests that wait for their grammar. Raises errors.GrammarInvalid.
 
-        Args:
-            wake: Wakes up the engine's loop; called from other threads.
-            config: The options of the engine.
-
-        Raises:
-            errors.GrammarInvalid: The engine supports no grammars.
+        Its threads call `wake` for the engine's loop.
         """
 
 
@@ -203,9 +191,7 @@ class Backend(LoadedModel, Protocol):
 
     @property
     def may_compile(self) -> bool:
-        """Whether a grammar may be compiled in a thread, because no sequence with a grammar is about to have its first
-        step.
-        """
+        """Whether a thread may compile a grammar, as no sequence with a grammar is about to have its first step."""
 
     def check(self, request: GenerationRequest) -> None:
         """Raises errors.BadRequest if this engine cannot compute a request.
@@ -220,11 +206,7 @@ class Backend(LoadedModel, Protocol):
         """Stops a request, or one choice of it. Unknown ids, of requests that have finished, are ignored."""
 
     def admit(self, *, compiling: bool = False) -> None:
-        """Starts as many waiting sequences as there is room for.
-
-        Args:
-            compiling: Whether a grammar is being compiled in a thread.
-        """
+        """Starts waiting sequences as far as there is room; `compiling` says that a thread compiles a grammar."""
 
     def step(self) -> None:
         """Computes one step for all sequences that can be scheduled, and adds the results to `out`.

@@ -32,12 +32,7 @@ class FairQueue(Generic[S]):
     """
 
     def __init__(self, slots: int, *, priority_across_clients: bool = False) -> None:
-        """Creates an empty queue.
-
-        Args:
-            slots: The most sequences that run at once.
-            priority_across_clients: Whether priorities are compared across clients, and not only within each.
-        """
+        """Creates an empty queue; `slots` sequences run at once, and priorities count within a client or across."""
         self.clock: Callable[[], float] = time.monotonic
         self.clients: dict[str, ClientQueue] = {}  # those with waiting or running sequences
         self.queued = 0  # requests of which no sequence has started
@@ -79,12 +74,7 @@ class FairQueue(Generic[S]):
         self._insert(group)
 
     def put_back(self, sequence: S, *, first: bool) -> None:
-        """Queues a preempted sequence again, before the others of its request.
-
-        Args:
-            sequence: The sequence.
-            first: Whether it also comes before all others of its client.
-        """
+        """Queues a preempted sequence again, before the others of its request; if `first`, of its client."""
         group = sequence.group
         self._size += 1
         group.waiting.appendleft(sequence)
@@ -201,9 +191,7 @@ class FairQueue(Generic[S]):
         return self._first(best) if best is not None else None
 
     def _first(self, client: ClientQueue) -> SequenceGroup:
-        """Returns the client's next group: of the most urgent priority and below its share, or else its first
-        group.
-        """
+        """Returns the client's next group: the first of the most urgent priority, below its share if one is."""
         level = client.levels[min(client.levels)]
         if len(client.groups) > 1:
             share = self._group_share(client)

@@ -24,8 +24,7 @@ TOKENS = ("stop_token_ids", "logprob_token_ids", "allowed_token_ids")
 
 
 LONG_TEXT = 8
-"""The number of characters per token of context above which only a part of a text is tokenized first; prose has 3
-to 5."""
+"""Characters per token of context above which a part of a text is tokenized first; prose has 3 to 5."""
 CUT_MARGIN = 64
 """The number of tokens next to a cut that may differ from those of the whole text."""
 TEXT_ONLY = "This servable supports only text input, but image_url has been provided"
@@ -94,9 +93,7 @@ class RequestValidator:
         return request
 
     def prompt(self, submit: Submit, tokens: list[int] | None = None) -> list[int]:
-        """Returns the token ids of a prompt. Raises BadRequest for an empty prompt and for ids outside the
-        vocabulary.
-        """
+        """Returns the token ids of a prompt. Raises BadRequest if there are none, or any outside the vocabulary."""
         given = submit.prompt
         if tokens is not None:
             pass
@@ -191,9 +188,7 @@ class RequestValidator:
 
 
 def _check_capabilities(sampling: SamplingParams, submit: Submit, info: ModelInfo) -> None:
-    """Raises BadRequest if a request asks for something that this engine ignores; the front end does not send such
-    requests.
-    """
+    """Raises BadRequest if a request asks for what this engine ignores, which the front end does not send."""
     for name, capability in CAPABILITIES.items():
         unable = name in submit.sampling and capability not in info.capabilities
         if unable and getattr(sampling, name) != getattr(UNCHANGED, name):
@@ -207,9 +202,7 @@ def _too_long(info: ModelInfo, prompt: int) -> BadRequest:
 
 
 def kept(prompt: Part, most: int, side: str) -> Part:
-    """Returns the first or last `most` characters or ids of a prompt; `side`, "left" or "right", is the side that is
-    cut off.
-    """
+    """Returns `most` characters or ids of a prompt, of which `side`, "left" or "right", is cut off."""
     return prompt[:most] if side == "right" else prompt[-most:]
 
 

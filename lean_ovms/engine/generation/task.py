@@ -21,11 +21,9 @@ from .sequence import GenerationRequest
 from .tokenize_queue import TokenizeQueue
 
 MAX_ENCODE_CHARACTERS = 4 << 20
-"""The most characters in one Encode command. Tokenizing them takes half a second to three, while no request gets a
-token."""
+"""The most characters in one Encode command; tokenizing them takes up to three seconds, without any other token."""
 TURN_CHARACTERS = 1 << 16
-"""The number of characters to tokenize between two steps, where that can be chosen; it takes 2 to 45 ms, depending on
-the tokenizer."""
+"""The characters to tokenize between two steps, where there is a choice; they take a tokenizer 2 to 45 ms."""
 CONSTRAINT_CHARACTERS = 16
 """The number of characters of a grammar that take as long to process as one character takes to tokenize."""
 CALL_CHARACTERS = 64
@@ -62,9 +60,7 @@ class GenerationTask(Task):
 
     @cached_property
     def grammars(self) -> ConstraintQueue:
-        """The queue of requests that wait for their grammar, created for the first such request. Raises
-        GrammarInvalid.
-        """
+        """The queue of requests that wait for their grammar, made for the first of them. Raises GrammarInvalid."""
         queue = self.backend.grammars.new_queue(self._wake, self.config)
         self._other_queues.append(queue)
         self._compiles_grammars = True
@@ -152,9 +148,7 @@ class GenerationTask(Task):
             self._accept(submit, request)
 
     def _tokenize_in_thread(self, command: protocol.Submit | protocol.Encode) -> bool:
-        """Queues a command for the tokenizing thread if its text is long; returns whether it did. Raises
-        RequestError.
-        """
+        """Queues a command with a long text for the tokenizing thread; returns whether it did. Raises RequestError."""
         if (work := self.tokenize_queue.work(command)) is None:
             return False
         if isinstance(command, protocol.Submit):

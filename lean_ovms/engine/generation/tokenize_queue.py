@@ -20,12 +20,10 @@ from .request_validator import BadWords, RequestValidator, kept
 from .worker_thread import WorkerThread
 
 MOST, MOST_OF_CLIENT = 64, 32
-"""The most commands that may wait for tokenization, in total and for one client; further ones are refused with status
-429."""
+"""The most commands that may wait for tokenization, in total and of one client; others are refused (429)."""
 RETRY_AFTER_S = 2
 FEW_WORDS = 8
-"""The number of bad words that are tokenized in the step loop, in two calls of 0.6 ms each; 256 took 2.5 s
-(2026-11)."""
+"""The bad words that are tokenized in the step loop, in two calls of 0.6 ms each; 256 took 2.5 s (2026-11)."""
 MANY_CHARACTERS = 1 << 16
 """The total number of characters up to which the texts of an Encode command are tokenized in the step loop."""
 PIECE = 65536

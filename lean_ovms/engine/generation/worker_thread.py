@@ -102,15 +102,7 @@ class WorkerThread(Generic[T, R]):
 
 
 def in_thread(name: str, work: Callable[[], T]) -> Future[T]:
-    """Runs one piece of work, such as compiling a network, in a new thread, with the caller's context variables.
-
-    Args:
-        name: The name of the thread.
-        work: The piece of work.
-
-    Returns:
-        A future with the result or the exception of the work.
-    """
+    """Runs work, such as compiling a network, in a new thread with the caller's context; returns its future."""
     pool = ThreadPoolExecutor(1, name)
     future = pool.submit(copy_context().run, work)
     pool.shutdown(wait=False)

@@ -37,9 +37,7 @@ def choose(option: str, available: Sequence[str], free_memory: Callable[[str], i
 
 
 def members(device: str, available: Sequence[str]) -> list[str]:
-    """Returns the devices that a name may select: those listed in AUTO:…, HETERO:…, MULTI:… or BATCH:…, or all for AUTO
-    alone.
-    """
+    """Returns the devices of a name: those listed in AUTO:…, HETERO:…, MULTI:… or BATCH:…, or all for AUTO alone."""
     mode, colon, names = device.partition(":")
     if colon:
         return [name.partition("(")[0].strip() for name in names.split(",") if name.strip(" ^")]
@@ -58,16 +56,12 @@ def block_size(devices: Sequence[str]) -> int:
 
 
 def is_npu(devices: Sequence[str]) -> bool:
-    """Returns whether the device is an NPU, which computes one text of limited length at a time, without paged
-    attention.
-    """
+    """Returns whether the device is an NPU, which computes one text of limited length, without paged attention."""
     return any(name.split(".")[0] == "NPU" for name in devices)
 
 
 def on_device(config: EngineConfig) -> tuple[EngineConfig, Sequence[str]]:
-    """Returns the config with the device resolved to an existing one, and the names of all devices. Raises
-    StartError.
-    """
+    """Returns the config with an existing device, and the names of all devices. Raises StartError."""
     draft_device = drafts_of(config).device
     if config.target_device == "CPU" and draft_device in ("", "CPU"):
         return config, ("CPU",)  # listing the others loads their plugins

@@ -10,8 +10,7 @@ from pathlib import Path
 from ...util.files import open_regular
 
 SAMPLES, SAMPLE_BYTES = 64, 1 << 16
-"""The number and size of the samples of the weights that are hashed. They reveal a change that keeps the file's size
-and modification time."""
+"""The hashed samples of the weights, which reveal a change that keeps the file's size and modification time."""
 
 
 def of_network(file: Path) -> tuple[object, ...]:

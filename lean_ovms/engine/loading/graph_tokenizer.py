@@ -83,9 +83,7 @@ class GraphTokenizer:
         return str(self._detokenizer.get_output_tensor(0).str_data[0])
 
     def _measured(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Returns the special tokens before and after an empty text, for a graph that does not state which ones it
-        adds.
-        """
+        """Returns the special tokens around an empty text, for a graph that does not state which ones it adds."""
         empty, text = self.encode(["", "a"])
         before = 0
         while before < len(empty) and text and empty[before] == text[before]:
@@ -96,9 +94,7 @@ class GraphTokenizer:
 
 
 def _take_special_tokens(model: ov.Model) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Removes the special tokens from the operator that joins segments, and returns them; None without such an
-    operator.
-    """
+    """Removes the special tokens from the operator that joins segments, and returns them; None if it is missing."""
     joins = [op for op in model.get_ops() if op.get_type_name() == "CombineSegments"]
     if len(joins) != 1:
         return None

@@ -33,11 +33,7 @@ class JsonTokenizer:
     """A tokenizer of the library `tokenizers`. It can be used from any thread."""
 
     def __init__(self, tokenizer: Any) -> None:
-        """Wraps a tokenizer.
-
-        Args:
-            tokenizer: A `tokenizers.Tokenizer`.
-        """
+        """Wraps a `tokenizers.Tokenizer`."""
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the cores are for the network's threads
         self._tokenizer = tokenizer
         self._tokenizer.no_truncation()

@@ -34,15 +34,7 @@ _NO_DEVICE = re.compile(r"Device with .* name is not registered|Cannot load libr
 
 
 def check_files(config: EngineConfig, model: str = TEXT_MODEL) -> None:
-    """Checks that the files of the model exist.
-
-    Args:
-        config: The options of the engine.
-        model: The file name of the network.
-
-    Raises:
-        StartError: A file is missing.
-    """
+    """Raises StartError if the model lacks its network, of this file name, or another file."""
     required: list[tuple[Path, str]] = []
     if not model_file.is_one(config.model_dir):
         required += [(config.model_dir, name) for name in (model, *TOKENIZERS)]
@@ -90,12 +82,7 @@ def _explain(config: EngineConfig, text: str, whole: str) -> str:
 
 
 def _option_of(config: EngineConfig, whole: str) -> str:
-    """Returns the names of the options that an error of OpenVINO concerns; "" if they are unknown.
-
-    Args:
-        config: The options of the engine.
-        whole: The error's text, in lower case.
-    """
+    """Returns the names of the options that OpenVINO's error, in lower case, concerns; "" if they are unknown."""
     for word, option in drafts_of(config).named_by.items():
         if word in whole:
             return option

@@ -56,8 +56,7 @@ class Drafts:
     mtp: str = "false"
     """Whether the multi-token prediction head in the model's directory is used: true, false, or auto."""
     lookup: bool = False
-    """Whether prompt lookup is used for requests that ask for it: it proposes what followed the same tokens earlier in
-    the text."""
+    """Whether requests can ask for prompt lookup, which proposes what followed the same tokens earlier in the text."""
     named_by: Mapping[str, str] = field(default_factory=dict)
     """The options at fault if a pipeline fails to load with a message that contains one of these lower-case words."""
     ngrams: bool = False

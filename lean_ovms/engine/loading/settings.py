@@ -160,9 +160,7 @@ def _head(config: EngineConfig, drafts: Drafts, speculative: str) -> Path | None
 
 
 def _draft_kind(drafts: Drafts, paged: bool) -> str:
-    """Returns the kind of draft model: "eagle3" for a head that the paged engine runs, "draft" for any other, "" for
-    none.
-    """
+    """Returns the kind of draft model: "eagle3" if the paged engine runs it as a head, else "draft"; "" for none."""
     if not drafts.model:
         return ""
     head = drafts.eagle3 or model_config.is_head(drafts.model, "eagle3")

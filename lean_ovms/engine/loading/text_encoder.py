@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LONG_CHARACTERS = 16384
-"""The number of characters, not found in the cache, from which a text counts as long; fewer take 5 to 20 ms to
-tokenize."""
+"""The characters outside of the cache from which a text counts as long; fewer take 5 to 20 ms to tokenize."""
 MIN_REMEMBERED = 32
 """The fewest characters of a segment that is cached; shorter ones are tokenized as fast."""
 MAX_REMEMBERED = 1 << 20
@@ -36,8 +35,7 @@ MAX_REMEMBERED = 1 << 20
 SAMPLES, SAMPLE_PARTS = 6, 12
 
 Encode = Callable[[str, bool], list[int]]
-"""The type of LoadedModel.encode: a function that returns the ids of a text, with or without the special tokens around
-it."""
+"""The type of LoadedModel.encode: returns the ids of a text, with or without the special tokens around it."""
 
 
 class _Divider:
@@ -47,11 +45,7 @@ class _Divider:
     """
 
     def __init__(self, literals: Iterable[str] = ()) -> None:
-        """Sorts the tokens by their first characters.
-
-        Args:
-            literals: The texts of the tokens.
-        """
+        """Sorts the texts of tokens by their first characters."""
         self._literals = frozenset(literals)
         lengths: dict[str, set[int]] = {}
         for literal in self._literals:

@@ -184,9 +184,7 @@ _BYTES = _byte_alphabet()
 
 
 def chars_to_bytes(piece: bytes) -> bytes:
-    """Converts a token from GPT-2's alphabet, in which files of openvino_tokenizers before 2024.3 keep it, to
-    bytes.
-    """
+    """Converts a token from GPT-2's alphabet, as openvino_tokenizers before 2024.3 writes it, to bytes."""
     try:
         return text_to_bytes(piece.decode())
     except UnicodeDecodeError:
@@ -205,9 +203,7 @@ def text_to_bytes(text: str) -> bytes:
 
 
 def from_tokens(tokenizer: Any) -> Vocabulary:
-    """Returns a table made of the tokenizer's own token list, for models whose detokenizer is missing or
-    unreadable.
-    """
+    """Returns a table of the tokenizer's own token list, for models whose detokenizer is missing or unreadable."""
     pieces: list[bytes] = []
     try:
         vocab: dict[Any, int] = tokenizer.get_vocab()

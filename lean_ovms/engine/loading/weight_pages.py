@@ -31,11 +31,9 @@ READ_ONLY = "r--s"
 LEAST_BYTES = 1 << 20
 """The least size in bytes of a mapping whose pages are dropped; smaller ones are those of locales, for instance."""
 LEAST_CONSTANT = 1 << 16
-"""The least size in bytes of a constant whose mapping is looked up. Smaller ones are many, and rarely in another
-mapping."""
+"""The least bytes of a constant whose mapping is looked up; smaller ones are many, and seldom in another mapping."""
 MADV_DONTNEED, MADV_HUGEPAGE, MADV_COLLAPSE = 4, 14, 25
-"""Constants of linux/mman.h. MADV_HUGEPAGE lets the kernel replace pages some time, MADV_COLLAPSE at once, since Linux
-6.1."""
+"""Constants of linux/mman.h. The second has pages replaced some time, the third at once (since Linux 6.1)."""
 SETTINGS = Path("/sys/kernel/mm/transparent_hugepage")
 LEAST_IN_USE = 64 << 20
 """Bytes in use below which pages are not replaced, since such small weights fit into the CPU's caches."""
@@ -49,14 +47,11 @@ INTERVAL_S = 0.02
 _kept: dict[tuple[int, int], Any] = {}
 """The mappings by their first address and end, each with an object, such as a constant in it, that keeps it mapped."""
 _files: dict[tuple[int, int], tuple[str, int, tuple[int, int]]] = {}
-"""The path and the open file descriptor of each mapped file, with its size and modification time when it was mapped, by
-its device and inode."""
+"""The path, descriptor, and size with modification time when it was mapped of each file, by device and inode."""
 
 
 def keep(model: Any) -> None:
-    """Keeps the mappings that hold a network's constants, for the life of this process; called after the network is
-    read.
-    """
+    """Keeps the mappings of a network's constants for the life of this process; called once it is read."""
     if not (mappings := _mappings()):
         return
     for node in model.get_ops():

@@ -1,6 +1,4 @@
-"""Builds a paged engine from its parts, according to the options and a model's files. Only this module knows all
-parts.
-"""
+"""Builds a paged engine by the options and a model's files. Only this module knows all its parts."""
 
 from __future__ import annotations
 
@@ -59,8 +57,7 @@ log = logging.getLogger(__name__)
 CACHE_INTERVAL = 64
 """KV blocks of a prompt between checkpoints of a hybrid model's state, unless --cache_interval_multiplier is given."""
 TWO_COPIES_MAX_BYTES = 1 << 30
-"""Bytes of weights up to which a model that takes adapters is also compiled without them, for steps in which no
-sequence has an adapter."""
+"""Bytes of weights up to which a model with adapters is also compiled without them, for steps that use none."""
 
 
 def load(
@@ -186,12 +183,7 @@ def load(
 
 
 def _tokenizer_loader(model_dir: Path, file: Path) -> Callable[[], ModelTokenizer]:
-    """Returns a function that loads the tokenizer of a model.
-
-    Args:
-        model_dir: The directory of the model, or its file.
-        file: The file of its network.
-    """
+    """Returns a function that loads the tokenizer of a model, given its directory and its network's file."""
     if (single := file_of(file)) is not None:
         return partial(_of_file, file, single)
     return partial(_of_directory, model_dir)

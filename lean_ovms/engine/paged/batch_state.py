@@ -99,11 +99,7 @@ class BatchState:
         self.regroup = True
 
     def decoded(self, rows: NDArray[np.int64]) -> None:
-        """Records that a step has computed one token of each plain sequence.
-
-        Args:
-            rows: The rows of these sequences in the tables.
-        """
+        """Records that a step has computed one token of each plain sequence, at these rows of the tables."""
         self.tables.computed[rows] += 1
         if self.checkpoints.take_moved():
             self.changed = True

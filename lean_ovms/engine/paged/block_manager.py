@@ -32,12 +32,7 @@ KEY_BYTES = 32
 
 
 def next_key(before: bytes, what: bytes) -> bytes:
-    """Returns a hash of a block's tokens and all tokens before it, which is the same in other processes and servers.
-
-    Args:
-        before: The hash of the preceding block; empty for the first block.
-        what: The tokens as bytes, int64 each.
-    """
+    """Returns a hash, equal in all processes, of a block's tokens (as int64) and the hash before, b"" at first."""
     return hashlib.blake2b(what, key=before, digest_size=KEY_BYTES).digest()
 
 
@@ -55,9 +50,7 @@ class Watcher(Protocol):
         """Is called when a block is evicted from the prefix cache. Its content is still valid."""
 
     def spoiled(self, serial: int) -> None:
-        """Is called when a block leaves the prefix cache because its content is wrong, so that it must not be
-        saved.
-        """
+        """Is called when a block leaves the prefix cache because of wrong content, which must not be saved."""
 
     def clearing(self) -> None:
         """Is called before all blocks are removed from the prefix cache.
@@ -131,11 +124,7 @@ class BlockManager:
             self._holders[block] += 1
 
     def release(self, blocks: Sequence[int]) -> None:
-        """Removes one reference from each of these blocks.
-
-        Args:
-            blocks: The block numbers, in the order of the sequence.
-        """
+        """Removes one reference from each of these blocks, which are in the order of their sequence."""
         for block in reversed(blocks):
             self._holders[block] -= 1
             assert self._holders[block] >= 0
@@ -217,11 +206,9 @@ class BlockManager:
             chain.append(self.register(blocks[at], text[at * size : (at + 1) * size], parent))
 
     def cached(self, leaving: int | None = None) -> list[tuple[int, int]]:
-        """Returns cached blocks with their serial numbers, in the order of their eviction. It may be called in any
-        thread.
+        """Returns cached blocks with their serial numbers in the order of eviction. Any thread may call it.
 
-        Args:
-            leaving: How many unreferenced blocks to return; None for all cached blocks.
+        These are the next `leaving` unreferenced blocks; all cached blocks if it is None.
         """
         found = dict(list(self._found.values()))
         idle = list(self._idle)[:leaving]
@@ -248,9 +235,7 @@ class BlockManager:
         return len(idle)
 
     def spoil(self, serials: Sequence[int]) -> None:
-        """Removes blocks with wrong content from the prefix cache, together with all cached blocks that follow
-        them.
-        """
+        """Removes blocks with wrong content, and all cached blocks that follow them, from the prefix cache."""
         gone = set[int | str | tuple[str, str]](serials)
         for (parent, _), (block, serial) in list(self._found.items()):  # a parent is before its children
             if serial in gone or parent in gone:
@@ -295,11 +280,9 @@ class BlockTables:
         self.newest = np.zeros(rows, np.int64)
         """The newest token of each row, which the next decode step computes."""
         self.states = np.zeros((rows, 2), np.int32)
-        """The slots from which a decode step of a hybrid network reads the state, and to which it writes it, [rows,
-        2]."""
+        """The slots from which a decode step reads a hybrid's state, and to which it writes it, [rows, 2]."""
         self.shift = np.zeros(rows, np.int32)
-        """The offset of each row's positions from the token indices, which differs from 0 after images with rows and
-        columns."""
+        """The offset of each row's positions from the token indices; not 0 after images with rows and columns."""
         self.adapters: list[AdapterWeights | None] = [None] * rows
         """The adapter of each row, or None."""
         self._columns = np.arange(self.table.shape[1], dtype=np.int32)

@@ -117,9 +117,7 @@ class Engine:
             )
 
     def add(self, request: GenerationRequest) -> None:
-        """Queues a request that `check` has accepted. Its `native` is a Params object whose values are all in
-        range.
-        """
+        """Queues a request that `check` has accepted, whose `native` is a Params object."""
         params: Params = request.native
         sampling, ids = request.sampling, array("q", request.prompt)
         self.requests[request.id] = request
@@ -255,12 +253,7 @@ class Capacity(NamedTuple):
 
 
 def slots_for(sequences: int, caching: bool) -> int:
-    """Returns the desired number of state slots.
-
-    Args:
-        sequences: The most sequences that run at once.
-        caching: Whether prefixes are cached, which needs states at their ends.
-    """
+    """Returns the desired number of state slots for sequences that run at once, and for the ends of cached prefixes."""
     return sequences * 3 // 2 + 1 + caching * CHECKPOINTS * sequences
 
 

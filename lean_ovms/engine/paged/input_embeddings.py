@@ -16,8 +16,7 @@ from ...repository.weights import TEXT_EMBEDDINGS
 from .network import EMBEDDINGS_INPUT, IMAGE_DEEPER, IMAGE_PLACES, IMAGE_ROWS, find_input, network_input
 
 DEEPER, OF_IMAGES = "deepstack_visual_embeds", "visual_pos_masks"
-"""Inputs of Qwen3-VL's language model: embeddings that are added after its first layers, and the tokens to which they
-are added."""
+"""Inputs of Qwen3-VL's language model: embeddings that are added after its first layers, and for which tokens."""
 KINDS = "token_type_ids"
 """An input of Gemma's language model that is 1 for image tokens, and 0 for others."""
 PER_LAYER, PER_LAYER_EMBEDDINGS = "per_layer_inputs", "openvino_text_embeddings_per_layer_model.xml"

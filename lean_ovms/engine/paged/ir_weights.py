@@ -179,9 +179,7 @@ def connect_positions(model: Any) -> None:
 
 
 def _counting(model: Any) -> Iterator[Any]:
-    """Yields the operations that produce rows, [1, tokens] or [1, 1, tokens], of the positions from which angles are
-    computed.
-    """
+    """Yields the operations that make rows, [1, tokens] or [1, 1, tokens], of the positions in angles."""
     nodes = [node for node in model.get_ops() if node.get_type_name() in ("Cos", "Sin")]
     seen = set[str]()
     while nodes:

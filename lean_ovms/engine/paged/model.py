@@ -212,9 +212,7 @@ class PagedModel:
             tensor.data[slot] = 0
 
     def tensor(self, name: str, shape: list[int]) -> Any:
-        """Creates a tensor for an input, and sets it on all requests. The caller may write to it, and shrink its
-        shape.
-        """
+        """Creates a tensor for an input of all requests. The caller may write to it, and shrink its shape."""
         tensor = ov.Tensor(self._ports[name].get_element_type(), ov.Shape(shape))
         for request, names, _ in self._requests:
             if name in names:
@@ -243,11 +241,7 @@ class PagedModel:
         return self._logits()
 
     def start(self, prompts: bool) -> None:
-        """Starts a step with the contents of the input tensors.
-
-        Args:
-            prompts: Whether the step has parts of prompts, and not only decoding tokens.
-        """
+        """Starts a step with the contents of the input tensors."""
         self._running = self._networks[self.adapting, prompts]
         self._running.start_async()
 
@@ -387,8 +381,7 @@ def _name(port: Any) -> str:
 # scale may have any width.
 
 GROUP_OPTION = ("runtime_options", "DYNAMIC_QUANTIZATION_GROUP_SIZE")
-"""The path of the dynamic quantization group size in a network's own settings. OpenVINO's property of the second name
-takes precedence."""
+"""The path of the group size in a network's own settings; OpenVINO's property of the second name precedes it."""
 GROUP_SIZES = (128, 64)
 """The group sizes that are tried, largest first, before OpenVINO's default."""
 LEAST_ELEMENTS = 1 << 30

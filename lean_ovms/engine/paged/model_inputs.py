@@ -67,8 +67,7 @@ class Chunk(NamedTuple):
     """The state slots of a hybrid network: first the one that is read, then those that are written. The one that is
     read may also be the first that this sequence writes, but no other sequence may write it."""
     first: int = 0
-    """The number of tokens, at most `every`, after which the first state is written; 0 to write only the state after
-    all tokens."""
+    """The tokens, at most `every`, after which the first state is written; 0 for only the state after all tokens."""
     every: int = ONE_STATE
     """The number of tokens between two written states. The last slot gets the state after all tokens."""
 
@@ -298,9 +297,7 @@ class ModelInputs:
         self._network.new_states = new_states
 
     def _write_trees(self, decoding: int, chunks: list[Chunk], padding: int) -> None:
-        """Writes the attention mask between a sequence's tokens if there are alternatives; all other attention is
-        causal.
-        """
+        """Writes the attention mask between a sequence's tokens with alternatives; other attention is causal."""
         masks = [_tree_mask(chunk) if chunk.sequence.alternatives else NO_MASK for chunk in chunks]
         any_mask = any(map(len, masks))
         sizes = [*[0] * (decoding + 1), *map(len, masks), *[0] * (padding > 0)] if any_mask else []
@@ -363,9 +360,7 @@ class ModelInputs:
 
 
 def _tree_mask(chunk: Chunk) -> NDArray[np.uint8]:
-    """Returns a mask [length * length] of which tokens of a chunk each token sees: an alternative not the token it
-    replaces.
-    """
+    """Returns a mask [length * length] of what each token sees: an alternative not the token that it replaces."""
     mask, others = np.tri(chunk.length, dtype=np.uint8), len(chunk.sequence.alternatives)
     drafted = len(chunk.sequence.ids) - chunk.start
     for place, row in enumerate(range(chunk.length - others, chunk.length)):

@@ -35,19 +35,16 @@ HIDDEN_INPUT = "hidden_states"
 """The input of a draft head: the hidden states of its model, or its own, for each token, [tokens, 1, width]."""
 
 TREE_MASK = "qq_bias"
-"""The input with the attention mask among a sequence's tokens in a step, for trees of draft tokens. If it is empty,
-attention is causal."""
+"""The input with the mask of attention among a sequence's tokens in a step, for draft trees; if empty, causal."""
 STATES = "_state_table."
 """A part of the names of inputs with the states of linear attention and short convolutions, one row for each slot."""
 
 NEW_STATES = "_state_new."
 """A part of the names of outputs with states to be written to the slots of a table; the rest is the table's name."""
 STEP_STATES = "_state_step."
-"""A part of the names of outputs with the states of decoding sequences after their tokens; the rest is the table's
-name."""
+"""A part of the names of outputs with the states of decoding sequences; the rest is the table's name."""
 CHUNK_OUTPUTS = "_state_chunks."
-"""A part of the names of outputs that nobody reads, with the values of layers behind the chunks of prompts; the rest is
-the name of the layer's table."""
+"""A part of the names of outputs of layers behind chunks, which nobody reads; the rest is the table's name."""
 MOST_STEPS = 16
 """The most decoding sequences whose step layers with states may compute as matrix products; openvino keeps their states
 in each layer. The steps of further sequences are computed by openvino's operation."""
@@ -57,8 +54,7 @@ token; a smaller one makes the matrix products small."""
 MOST_PROMPTS = 2
 """The most prompts that a step computes in chunks, since the states of each take some MB per layer."""
 CHUNK_TOKENS = "chunk.tokens"
-"""The input [chunks * CHUNK] with the indices of the chunks' tokens in the step, sequence by sequence; any index for
-padding."""
+"""The input [chunks * CHUNK] with the indices in the step of the chunks' tokens, any index for padding."""
 CHUNK_LENGTHS = "chunk.lengths"
 """The input [chunks] with the number of tokens in each chunk, without padding."""
 CHUNK_STARTS = "chunk.starts"
@@ -99,9 +95,7 @@ class Miscounting(NotPageable):
 
 
 class PromptEmbeddings(Protocol):
-    """The images and other non-text content of a prompt: the indices of its tokens, their embeddings, and all tokens'
-    positions.
-    """
+    """The images and the like in a prompt: the indices and embeddings of their tokens, and all positions."""
 
     token_id: int
     """The token id that the network gets at the indices of tokens with embeddings."""
@@ -112,17 +106,13 @@ class PromptEmbeddings(Protocol):
         """Returns the items that are not encoded yet. The embeddings of the others are kept from now on."""
 
     def chunk(self, start: int, count: int) -> int:
-        """Returns how many tokens from `start` a step should compute, instead of `count`, so as not to divide an
-        image.
-        """
+        """Returns how many tokens from `start` a step should compute, `count` or fewer, to divide no image."""
 
     def cached(self, blocks: int, size: int) -> int:
         """Returns how many of the first `blocks` blocks, of `size` tokens each, may come from the prefix cache."""
 
     def rows(self, start: int, count: int) -> Iterable[tuple[Places, Rows]]:
-        """Yields the embeddings among the `count` tokens from `start`, with the indices of their tokens relative to
-        `start`.
-        """
+        """Yields the embeddings of `count` tokens from `start`, each with their indices relative to `start`."""
 
     def positions(self, start: int, count: int) -> NDArray[np.int64]:
         """Returns the positions [3, count] (time, row, column) of the tokens from `start`."""
@@ -145,8 +135,7 @@ class Network(Protocol):
     hybrid: bool
     """Whether some layers keep a state for each sequence, besides the KV blocks, in the slots of a StateCache."""
     position_rows: int
-    """The number of values in a token's position: 1; 3 (time, row, column) if images have two dimensions; 4 if the
-    token's index precedes these three."""
+    """The values in a position: 1; 3 (time, row, column) with images; 4 if the token's index precedes these."""
     adapting: bool
     """Whether any row in the input tensors has an adapter; set by the user of the network."""
     new_states: list[int]
@@ -176,16 +165,10 @@ class Network(Protocol):
         """Creates a new tensor for an input with these values, converted to the input's type, and zeros elsewhere."""
 
     def infer(self, prompts: bool) -> NDArray[np.float32]:
-        """Computes a step with the contents of the input tensors, like `start` and `wait` together, in the calling
-        thread.
-        """
+        """Computes a step with the contents of the input tensors in the calling thread."""
 
     def start(self, prompts: bool) -> None:
-        """Starts a step with the contents of the input tensors.
-
-        Args:
-            prompts: Whether the step has chunks of prompts, so that its size differs from the steps before and after.
-        """
+        """Starts a step with the contents of the input tensors; those with chunks of prompts differ in size."""
 
     def wait(self) -> NDArray[np.float32]:
         """Waits for the started step; returns the logits [selected tokens, vocab], valid and writable until the next
@@ -305,9 +288,7 @@ class FileTokenizer(Protocol):
 
 
 class VisionFile(Protocol):
-    """The file with the vision networks of a single-file model, which corresponds to the other files of an export with
-    vision.
-    """
+    """The file with a single-file model's vision networks, which an export with vision has in other files."""
 
     config: Json
     """The members of config.json that say how images are read."""
@@ -331,14 +312,9 @@ class EngineFile(Protocol):
         """
 
     def without_images(self, config: EngineConfig, reason: str) -> None:
-        """Logs that the file with the model's vision networks is not used, if there is one.
+        """Logs why the file with the model's vision networks, if there is one, is not used.
 
-        Args:
-            config: The options.
-            reason: The reason why no images are read.
-
-        Raises:
-            StartError: An option names such a file.
+        Raises StartError if an option names such a file.
         """
 
     def weights(
@@ -358,14 +334,9 @@ class EngineFile(Protocol):
         """
 
     def pooling_network(self, output: str) -> Any:
-        """Returns an openvino.Model in the form in which optimum-cli exports pooling models.
+        """Returns an openvino.Model as optimum-cli exports pooling models, with "logits" or "last_hidden_state".
 
-        Args:
-            output: The name of its output, "logits" or "last_hidden_state".
-
-        Raises:
-            StartError: The file cannot be served.
-            RuntimeError: OpenVINO cannot make the network.
+        Raises StartError if the file cannot be served, and RuntimeError if OpenVINO cannot make the network.
         """
 
 
@@ -377,9 +348,7 @@ def file_of(path: Path) -> EngineFile | None:
 
 
 def has_states(names: Iterable[str]) -> bool:
-    """Returns whether an output with these names belongs to a layer with states, rather than being the logits, for
-    instance.
-    """
+    """Returns whether an output with these names belongs to a layer with states, unlike the logits."""
     return any(kind in name for name in names for kind in (NEW_STATES, STEP_STATES, CHUNK_OUTPUTS))
 
 
@@ -420,9 +389,7 @@ class AdapterProvider:
         return None
 
     def acquire(self, adapter: AdapterWeights | None) -> bool:
-        """Counts one more running sequence with this adapter; returns False if the network has no room for the adapter
-        now.
-        """
+        """Counts one more running sequence with this adapter; returns False if there is no room for it now."""
         return True
 
     def release(self, adapter: AdapterWeights | None) -> None:
@@ -441,14 +408,9 @@ class AdapterInputs(Protocol):
     """Adds inputs for adapters to a network."""
 
     def insert(self, model: Any, kind: Any) -> None:
-        """Adds inputs for adapters to an openvino.Model.
+        """Adds inputs for adapters to an openvino.Model with paged attention that computes in the type `kind`.
 
-        Args:
-            model: The network, with paged attention.
-            kind: The element type in which the network computes.
-
-        Raises:
-            NotPageable: No layer of the network can take an adapter.
+        Raises NotPageable if no layer of the network can take an adapter.
         """
 
     def provider(self, network: Any) -> AdapterProvider:

@@ -56,8 +56,7 @@ class Params:
     logprob_token_ids: tuple[int, ...] = ()
     """The tokens whose log probabilities to report instead of those of the likeliest."""
     prompt_logprobs: int = NO_LOGPROBS
-    """Which log probabilities of the prompt to report: -1 for none, 0 for its own tokens, k for the k likeliest tokens,
-    too."""
+    """Which log probabilities of the prompt to report: -1 for none, 0 for its tokens, k for the k likeliest, too."""
     thinking: Thinking | None = None
     """The limit of reasoning tokens; None for none."""
     beams: int = 1

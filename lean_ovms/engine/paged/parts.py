@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 CAPABILITIES = ("alternatives", "beam_control", "cache_salt", "cached_tokens", "logit_edits", "progress")
 """The capabilities (ModelInfo.capabilities) of every paged engine, whatever its model."""
 MAX_ROWS = 1024
-"""The most sequences that run at once, however many tokens a step has (up to the context length, if prompts are not
-split)."""
+"""The most sequences that run at once, even if a step has more tokens, such as an unsplit prompt's."""
 TILE = 16
 """The number to whose multiple the tokens of a small network's steps with chunks are padded, since 16 tokens take as
 long as 1. For a larger network, padding costs more than it saves."""
@@ -76,8 +75,7 @@ class EngineSizes:
     overlapping: bool = False
     """Whether the results of a step are sent while the next one is computed."""
     pad_to: int = 1
-    """The number to whose multiple the tokens of steps with chunks are padded: at most `block_size`, and 1 for a hybrid
-    network, which has no row for padding."""
+    """The multiple to which steps with chunks are padded, at most `block_size`; 1 for hybrids, without a row for it."""
 
 
 Prepare = Callable[["Seq[Matcher]"], None]
@@ -135,9 +133,7 @@ class GrammarSource(Protocol):
 
 
 class InputEmbeddings(ImagePlaceholders, Protocol):
-    """Creates embeddings of images and other non-text content, which replace those of placeholder tokens in a
-    prompt.
-    """
+    """Creates embeddings of images and the like, which replace those of placeholder tokens in a prompt."""
 
     @property
     def reads_videos(self) -> bool:
@@ -209,12 +205,7 @@ class DraftSource(Protocol):
         """
 
     def computed(self, decoding: int, chunks: list[Chunk]) -> None:
-        """Takes what it needs from a computed step.
-
-        Args:
-            decoding: The number of tokens of decoding sequences, which come first.
-            chunks: The chunks after them.
-        """
+        """Takes what it needs from a computed step: `decoding` tokens of decoding sequences, then the chunks."""
 
     def learn(self, sequences: int, drafted: int, accepted: int, seconds: float) -> None:
         """Takes the measurement of a step without prompts.
@@ -234,14 +225,11 @@ class DraftSource(Protocol):
 
 
 DraftSourceFactory = Callable[["BlockManager", "BlockTables"], DraftSource]
-"""A function that creates the source of drafts, from the KV blocks of an engine and the block tables of its
-sequences."""
+"""A function that creates the source of drafts from an engine's KV blocks and block tables."""
 
 
 class DraftPlan(Protocol):
-    """The way in which draft tokens for a model are made, and how their network is loaded together with the
-    model's.
-    """
+    """Makes draft tokens, and loads their network together with the model's."""
 
     kind: str
     """The kind of drafting: "draft", "mtp", "eagle3", "prompt_lookup", or "" for none."""
@@ -253,17 +241,10 @@ class DraftPlan(Protocol):
     """The changes to the model's network that a draft head needs."""
 
     def load(self, main: PagedModel, file: Path) -> int:
-        """Loads the draft model or the draft head, if there is one.
+        """Loads the draft model or the draft head, if there is one, for the main model and its file. Raises
+        NotPageable.
 
-        Args:
-            main: The main model.
-            file: The file of its network.
-
-        Returns:
-            The number of additional bytes for each KV block of the main model.
-
-        Raises:
-            NotPageable: This engine cannot compute the network.
+        Returns the number of additional bytes for each KV block of the main model.
         """
 
     def source_factory(self, main: PagedModel, sizes: EngineSizes, prepare: Prepare) -> DraftSourceFactory | None:
@@ -305,8 +286,7 @@ class EngineParts:
     adapters: AdapterProvider = field(default_factory=AdapterProvider)
     """The adapters that requests can name."""
     clock: Callable[[], float] = time.process_time
-    """The clock that measures the cost of steps: CPU time, since other processes prolong a step without adding work to
-    it."""
+    """The clock for the cost of steps: CPU time, which other processes do not prolong."""
 
 
 class StepHook:
@@ -328,11 +308,9 @@ class StepHook:
         return ()
 
     def must_wait(self, sequence: Sequence, root: Parent | None) -> bool:
-        """Returns whether a waiting sequence must not start yet, so that others may overtake it.
+        """Returns whether a sequence that could start must wait, so that others may overtake it.
 
-        Args:
-            sequence: The sequence, which could start otherwise.
-            root: The parent of its first block in the prefix cache; None if it does not use the prefix cache.
+        `root` is the parent of its first block in the prefix cache; None if it does not use the prefix cache.
         """
         return False
 
@@ -343,11 +321,7 @@ class StepHook:
         """Is called before a step is scheduled and computed."""
 
     def end_step(self, tokens: int) -> None:
-        """Is called after a step with chunks of prompts was computed.
-
-        Args:
-            tokens: The number of tokens of all its sequences.
-        """
+        """Is called after a step with chunks of prompts, whose sequences have this number of tokens in total."""
 
     def changed(self) -> None:
         """Is called after a step or a command that may have changed the prefix cache."""

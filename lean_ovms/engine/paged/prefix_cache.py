@@ -108,9 +108,7 @@ class PrefixCache:
         return any(hook.must_wait(sequence, self.root(sequence)) for hook in self._hooks)
 
     def lacks(self, blocks: int) -> bool:
-        """Returns whether fewer blocks than this can be allocated, even after features have freed those that they
-        hold.
-        """
+        """Returns whether fewer blocks can be allocated even after features have freed those that they hold."""
         if self.blocks.available < blocks:
             for hook in self._hooks:
                 hook.give_back()

@@ -28,8 +28,7 @@ from .sequence import Matcher, Sequence
 from .speculation import Speculation
 
 PREFILL_TOKENS = 32
-"""The number of tokens of a step that are reserved for prompts, which decoding sequences could otherwise block
-forever."""
+"""The tokens of a step that are kept for prompts, which decoding sequences could otherwise block forever."""
 IMAGE_PARTS = 4
 """With decoding sequences in the step, a prompt with an image gets at most 1 / IMAGE_PARTS of the step's tokens, since
 images take longer to compute. Running answers pause less, while the first token of the prompt comes a few steps later.
@@ -157,9 +156,7 @@ class Scheduler:
         return sum(self._add_draft(sequence, chunks) for sequence in drafting if sequence.row >= 0)
 
     def _add_draft(self, sequence: Sequence, chunks: list[Chunk]) -> int:
-        """Adds a chunk with a sequence's newest token, its draft tokens and their alternatives; returns its number of
-        tokens.
-        """
+        """Adds a chunk of a sequence's newest token, drafts and alternatives; returns its number of tokens."""
         start = int(self.tables.computed[sequence.row])
         count = self.speculation.fit(sequence)
         wanted = count + len(sequence.alternatives)
@@ -190,11 +187,8 @@ class Scheduler:
     def _ordered_prompts(self, budget: int) -> list[tuple[Sequence, int]]:
         """Returns prompts in the order of their computation, each with the work to reserve for those after it.
 
-        The oldest prompt gets at least half of the step; prompts that fit into the other half need not wait for all of
-        it. Work is in units of the time of a token without context.
-
-        Args:
-            budget: The number of tokens that the step has for prompts.
+        The oldest prompt gets at least half of the step's budget of tokens; prompts that fit into the other half need
+        not wait for all of it. Work is in units of the time of a token without context.
         """
         prompts = list(self.batch.prefilling)
         if len(prompts) < 2 or not self._split:
@@ -234,9 +228,7 @@ class Scheduler:
         return taken
 
     def _grow(self, sequence: Sequence, tokens: int) -> bool:
-        """Allocates blocks for a sequence of `tokens` tokens. Returns False if it was preempted itself, or has
-        failed.
-        """
+        """Allocates blocks for `tokens` tokens. Returns False if the sequence was preempted, or has failed."""
         need = self.blocks.blocks(tokens) - len(sequence.blocks)
         if need <= 0:
             return True
@@ -322,11 +314,8 @@ class Scheduler:
     def reserve(self, sequence: Sequence, leaving: Sequence | None) -> bool:
         """Reserves blocks and a slot for a sequence that is about to start; returns whether there were enough.
 
-        If so, the sequence holds its cached blocks and its adapter from now on.
-
-        Args:
-            sequence: The sequence.
-            leaving: The running sequence whose slot it takes; None if a slot is free.
+        If so, the sequence holds its cached blocks and its adapter from now on. It takes the slot of `leaving`, or a
+        free one.
         """
         running, used = self.running, self.batch.rows_used
         if running and used - (leaving is not None) + sequence.rows > self._max_rows:
@@ -368,12 +357,7 @@ class Scheduler:
             self.waiting.charge(sequence.client, len(sequence.ids) - found)
 
     def preempt(self, sequence: Sequence, *, first: bool = False) -> None:
-        """Preempts a running sequence: removes it from the batch, and queues it again.
-
-        Args:
-            sequence: The sequence.
-            first: Whether it is queued before all others of its client.
-        """
+        """Queues a running sequence, which leaves the batch, again; if `first`, before others of its client."""
         self.prefixes.checkpoint_preempted(sequence)
         self._requeue(sequence, first=first)
         self.preemptions += 1
@@ -492,16 +476,13 @@ class Scheduler:
 FIRST_REACH = 1024
 """The ratio b / d, in tokens, that is assumed before anything is measured."""
 NEAR = 512
-"""If the mean context of a step's tokens is below this number of tokens, the step updates b; otherwise it updates
-d."""
+"""A step whose tokens have a mean context below this number of tokens updates b, any other one d."""
 RATE = 0.1
 """The weight of a new measurement of b or d in its moving average."""
 STEP_S = 0.25
-"""The most seconds that a step with more than the least number of tokens may take, which is how long running answers
-pause."""
+"""The most seconds of a step with more than the least number of tokens, in which running answers pause."""
 MOST = 2
-"""A measurement of b or d is limited to MOST times the known value, and 1 / MOST of it, since some steps take longer
-while other work has the CPU."""
+"""The factor by which a measurement may exceed the known b or d, or fall below it: other work may have the CPU."""
 
 
 class ChunkSizes:
@@ -535,9 +516,7 @@ class ChunkSizes:
         self.forget()
 
     def forget(self) -> None:
-        """Discards the measurements, for instance those of a network's first steps, which take longer than all
-        others.
-        """
+        """Discards the measurements, for instance those of a network's first steps, which take longer."""
         self.reach = float(FIRST_REACH)
         self._linear = self._attention = 0.0  # b, d; 0: not known
         self.step_tokens = self.least

@@ -73,22 +73,12 @@ class Search(Protocol):
         """Discards everything except the prompt, and returns the sequence that computes it."""
 
     def choose(self, beams: list[Sequence], logits: NDArray[np.float32]) -> None:
-        """Chooses the next beams.
-
-        Args:
-            beams: The current beams.
-            logits: The logits [beams, vocabulary] of their next tokens, changed in place.
-
-        Raises:
-            NoToken: No beam can continue, and none is complete.
-        """
+        """Chooses the next beams by logits [beams, vocabulary], which it changes. Raises NoToken if there are none."""
 
     def advance(self, leave: Callable[[Sequence], None], fork: Callable[[Sequence, Sequence], None]) -> bool:
-        """Replaces the beams by the chosen ones; returns whether the search is over.
+        """Replaces the beams by the chosen ones, with room for `width` of them; returns whether the search is over.
 
-        Args:
-            leave: Ends a beam.
-            fork: Makes the second beam continue from the state of the first. There is room for `width` beams.
+        `leave` ends a beam, and `fork` makes its second beam continue from the state of the first.
         """
 
     def records(self) -> list[Record]:
@@ -133,8 +123,7 @@ class Sequence(generation.QueuedSequence):
     shared_ends: set[int] = field(default_factory=set)
     """Lengths of prefixes that other prompts share; a checkpoint should be made after each."""
     cached_end: int = 0
-    """The length of a cached prefix that could not be used without a checkpoint at its end, which should be made; 0 for
-    none."""
+    """The length of a cached prefix that needs a checkpoint at its end, without which it was of no use; 0 for none."""
     message_ends: tuple[int, ...] = ()
     """Lengths of prefixes that end with a message of a chat, where checkpoints should be made."""
     completion_end: int = 0
@@ -198,9 +187,7 @@ class Sequence(generation.QueuedSequence):
 
     @property
     def needs_prompt_logprobs(self) -> bool:
-        """Whether log probabilities of the prompt are requested and incomplete, so that the whole prompt must be
-        computed.
-        """
+        """Whether log probabilities of the prompt are still missing, so that all of it must be computed."""
         return self.echo and len(self.prompt_details) < self.prompt - 1
 
     @property

@@ -20,12 +20,7 @@ class Speculation:
     """Chooses draft tokens for the decoding sequences of a batch."""
 
     def __init__(self, batch: BatchState, source: DraftSource | None) -> None:
-        """Creates the object, without draft tokens.
-
-        Args:
-            batch: The running sequences.
-            source: The source of draft tokens other than those of grammars; None if there is none.
-        """
+        """Creates the object, without draft tokens; the source is of those that no grammar forces, None for none."""
         self.source = source
         self._batch = batch
 

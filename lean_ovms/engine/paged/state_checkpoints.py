@@ -77,9 +77,7 @@ class StateCheckpoints:
     # --- slots
 
     def spare(self, running: int) -> int:
-        """Returns how many states may be written for draft tokens, given that each running sequence may need another
-        slot.
-        """
+        """Returns how many slots draft tokens may take, as each running sequence may need another one."""
         return self.states.available - running if self.enabled else sys.maxsize
 
     def slots(self, sequence: Sequence) -> tuple[int, ...]:
@@ -113,12 +111,7 @@ class StateCheckpoints:
         return len(sequence.written)
 
     def assign_state_slots(self, plain: list[Sequence]) -> None:
-        """Chooses the slots that the next decode steps read and write: the same slot for both, unless it has other
-        users.
-
-        Args:
-            plain: The decoding sequences with one token each.
-        """
+        """Chooses the slots that decode steps of plain sequences read and write: the same one, unless others use it."""
         self._reassigned = []
         if not self.enabled:
             return
@@ -137,9 +130,7 @@ class StateCheckpoints:
         self._reassigned = []
 
     def take_moved(self) -> bool:
-        """Assigns the states that a decode step has written to other slots to their sequences; returns whether there
-        were any.
-        """
+        """Gives sequences the states that a decode step has written to other slots; returns whether any moved."""
         moved = [sequence for sequence in self._reassigned if sequence.row >= 0]
         for sequence in moved:
             self.take_written_state(sequence)
@@ -277,8 +268,7 @@ class StateCheckpoints:
 
 
 Kind = Literal["shared", "prompt", "completion", "inner"]
-"""The place of a checkpoint: at the end of a prefix that several prompts share, after the last whole block of a prompt
-or a completion, or inside a prompt."""
+"""The place of a checkpoint; see rule 3."""
 SHARED = 2
 """The number of prompts that must continue from a checkpoint for its prefix to count as shared."""
 
@@ -302,11 +292,7 @@ class StateCache:
     """
 
     def __init__(self, total: int) -> None:
-        """Creates a cache whose slots are all free.
-
-        Args:
-            total: The number of slots; 0 if the network has no states.
-        """
+        """Creates a cache of free slots; none if the network has no states."""
         self.total = total
         self.replaced: Callable[[int], object] = lambda serial: None
         """Called with the serial number of each checkpoint that is replaced, before its slot is written."""
@@ -378,11 +364,9 @@ class StateCache:
         return next((at for at in range(len(chain), 0, -1) if chain[at - 1] in self._checkpoints), 0)
 
     def restore(self, chain: Seq[int], *, counts: bool) -> int:
-        """Returns the slot of the checkpoint at the end of a prefix, and adds one user to it.
+        """Returns the slot of the checkpoint at the end of a prefix's blocks, with one more user.
 
-        Args:
-            chain: The serial numbers of the blocks of the prefix.
-            counts: Whether this counts as a use by one more prompt.
+        `counts` makes it a use by one more prompt.
         """
         if not self.total:
             return NO_STATE
@@ -431,12 +415,7 @@ class StateCache:
         return found is not None and not found.uses
 
     def _touch(self, chain: Seq[int], *, demote: bool) -> None:
-        """Marks the shared checkpoints of a prompt as recently used.
-
-        Args:
-            chain: The serial numbers of the prompt's blocks.
-            demote: Whether its other checkpoints become the first to be replaced.
-        """
+        """Marks a prompt's shared checkpoints as recently used; `demote` makes its others the first to go."""
         for serial in reversed(chain):
             found = self._checkpoints.get(serial)
             if found is not None and (demote or found.uses >= SHARED):

@@ -41,16 +41,10 @@ log = logging.getLogger(__name__)
 
 
 class Outputs:
-    """Makes the records that report each step's results to the front end. This is the hot path: it runs once per
-    token.
-    """
+    """Makes the records of each step's results for the front end. This is the hot path: it runs once per token."""
 
     def __init__(self, requests: dict[int, GenerationRequest]) -> None:
-        """Creates the object, without records.
-
-        Args:
-            requests: The unfinished requests by id; finished ones are removed from it.
-        """
+        """Creates the object, without records. It removes finished requests from `requests`."""
         self.out: list[Record] = []
         """The records. It is always the same list object."""
         self.changed: list[Sequence] = []

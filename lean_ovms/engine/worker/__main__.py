@@ -60,9 +60,7 @@ def main(argv: list[str]) -> int:
 def serve(transport: Transport, log_fd: int | None = None) -> int:
     """Loads the model that the first frame names, serves it until the pipe is closed, and returns the exit status.
 
-    Args:
-        transport: The pipe to the front end.
-        log_fd: The file descriptor of the log; None for stderr, which the front end reads.
+    The log is written to the descriptor, or to stderr, which the front end reads.
     """
     records = transport.receive(wait=True)
     if records is None or not isinstance(records[0], Load):

@@ -124,9 +124,7 @@ class Worker:
         self._had_images = False  # since memory was trimmed
 
     def run(self) -> None:
-        """Works until the front end closes the connection. Raises errors.EngineLost if the process must be
-        replaced.
-        """
+        """Works until the front end closes the connection. Raises errors.EngineLost."""
         try:
             while self.turn():
                 pass

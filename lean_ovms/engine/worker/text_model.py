@@ -21,29 +21,13 @@ ONLY_PAGED = "this server only has the pipeline PAGED"
 
 
 def load(config: EngineConfig, wake: Callable[[], None]) -> GenerationTask:
-    """Loads the model that the options name, and returns the task that serves it.
-
-    Args:
-        config: The options of the engine.
-        wake: Wakes up the worker's loop.
-
-    Raises:
-        StartError: The model cannot be loaded.
-    """
+    """Loads the model that the options name, and returns the task that serves it. Raises StartError."""
     return GenerationTask(load_text_model(config, wake), config, wake)
 
 
 @model_file.reading_once()
 def load_text_model(config: EngineConfig, wake: Callable[[], None] = lambda: None) -> Backend:
-    """Loads the model, and returns its Backend, whose `info` says which pipeline was chosen.
-
-    Args:
-        config: The options of the engine.
-        wake: Wakes up the worker's loop.
-
-    Raises:
-        StartError: The model cannot be loaded.
-    """
+    """Loads the model, and returns its Backend, whose `info` says which pipeline was chosen. Raises StartError."""
     if config.without_model:
         backend: Backend = config.part(ANSWERS_WITHOUT_MODEL).from_config(config)
         return backend
@@ -86,19 +70,12 @@ class OtherPipelines(Protocol):
     """The pipelines with which a feature can serve a model instead of the paged engine."""
 
     def choose(self, obstacle: str) -> Choice:
-        """Returns the pipeline that should serve the model. Raises StartError if none can.
-
-        Args:
-            obstacle: The reason why the paged engine is not used; empty if --pipeline_type names another pipeline.
-        """
+        """Returns the pipeline for a model, given what keeps the paged engine from it, or "". Raises StartError."""
 
     def without_paged(self, reason: str, *, miscounts: bool) -> Choice:
-        """Returns the pipeline for a model that was meant for the paged engine but cannot be served by it. Raises
-        StartError.
+        """Returns the pipeline for a model that the paged engine cannot serve for this reason. Raises StartError.
 
-        Args:
-            reason: The reason why the paged engine cannot serve the model.
-            miscounts: Whether the pipeline would compute all tokens of a step with the same position.
+        `miscounts` says whether the pipeline would compute all tokens of a step with the same position.
         """
 
     def load(self, choice: Choice) -> Backend:
@@ -106,12 +83,7 @@ class OtherPipelines(Protocol):
 
 
 def other_pipelines(config: EngineConfig, available: Sequence[str]) -> OtherPipelines | None:
-    """Returns the pipelines other than the paged engine; None if the server has none.
-
-    Args:
-        config: The options of the engine.
-        available: The names of OpenVINO's devices.
-    """
+    """Returns the pipelines besides the paged engine on the available devices; None if the server has none."""
     row = config.composition.backend
     found: OtherPipelines | None = None if row is None else named(row.package, row.make)(config, available)
     return found

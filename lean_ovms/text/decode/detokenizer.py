@@ -60,9 +60,7 @@ class Detokenizer:
         return text if self._clean is None else self._clean.feed(text) + self._clean.flush()
 
     def piece(self, token: int) -> bytes:
-        """Returns the bytes of a single token, also of special ones, for log probabilities; b"" for ids outside the
-        vocabulary.
-        """
+        """Returns the bytes of a token, also of a special one, for log probabilities; b"" if it does not exist."""
         return self._pieces[token] if 0 <= token < len(self._pieces) else b""
 
 
@@ -79,8 +77,7 @@ _WINDOW, _MAX_WINDOW = 64, 128
 """The number of ids decoded again in each step before the window moves: if nothing is held back, and in any case."""
 
 _CONTEXT = 8
-"""The number of ids kept before a new window, since a token's text depends on its neighbours (spaces, bytes of a
-character)."""
+"""The ids kept before a new window, since a token's text depends on them (spaces, bytes of a character)."""
 
 _UNSTABLE = re.compile(r"(?:\ufffd{1,3}| (?:n'?)?)\Z")
 """Matches an end of the text that further tokens may change: up to three bytes of a character, or a space that clean-up
@@ -129,9 +126,7 @@ class WindowDetokenizer:
 
 
 def _common_length(printed: str, text: str) -> int:
-    """Returns the length of the common prefix of both texts, which is all of `printed` unless decoding again changed
-    it.
-    """
+    """Returns the length of the texts' common prefix: all of `printed`, unless decoding again changed it."""
     if text.startswith(printed):
         return len(printed)
     return next((i for i, (a, b) in enumerate(zip(printed, text, strict=False)) if a != b), len(text))

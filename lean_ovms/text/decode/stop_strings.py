@@ -23,12 +23,7 @@ class StopMatcher:
     __slots__ = ("_first", "_include", "_node", "_root")
 
     def __init__(self, stop: tuple[str, ...], include: bool) -> None:
-        """Begins with an empty text.
-
-        Args:
-            stop: The stop strings.
-            include: Whether a stop string stays in the text, so that nothing needs to be held back.
-        """
+        """Begins with an empty text; if stop strings stay in it (`include`), nothing needs to be held back."""
         words = tuple(word for word in stop if word)
         self._root = _automaton(words)
         self._node: _Node | None = self._root  # its string is held back; None: a stop string was found

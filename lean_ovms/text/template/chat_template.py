@@ -43,11 +43,9 @@ apply_chat_template. Setting them would let a client change how a template is ru
 
 
 CallsWriter = Callable[[list[tuple[str, Any]]], str]
-"""A function that returns the text of a message's calls, given as names and arguments, in the notation of the model's
-parser."""
+"""A function that returns the text of calls, given as names and arguments, in the notation of the model's parser."""
 RenderTemplate = Callable[[list[Json], "list[Json] | None", bool, Json, float], str]
-"""A function that renders messages and tools, given add_generation_prompt, the template arguments and the most CPU
-seconds. It may raise anything."""
+"""Renders messages and tools, given add_generation_prompt, arguments and the most CPU seconds; raises anything."""
 
 
 def plain_calls(calls: list[tuple[str, Any]]) -> str:
@@ -56,9 +54,7 @@ def plain_calls(calls: list[tuple[str, Any]]) -> str:
 
 
 class TemplateReader:
-    """The forms of conversations and tools that a template reads. They are those that clients send, unless a feature
-    finds out more.
-    """
+    """The forms of conversations and tools that a template reads: those of clients, unless a feature knows more."""
 
     capabilities: Capabilities
     """The capabilities of the template: which parts of conversations it reads, and in which form."""
@@ -440,9 +436,7 @@ def _arguments(prompt: ChatPrompt) -> tuple[bool, Json]:
 
 
 def _without_surrogates(text: str) -> str:
-    """Returns a text without unpaired surrogates, which Unicode escapes in the JSON arguments of earlier calls may
-    contain.
-    """
+    """Returns a text without unpaired surrogates, which JSON arguments of earlier calls may contain as escapes."""
     try:
         text.encode()
     except UnicodeEncodeError:

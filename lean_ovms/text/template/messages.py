@@ -49,9 +49,7 @@ _BETWEEN = re.compile(r"(?:<\|(?:end|return|call)\|>\s*)?(?:<\|start\|>[^<>]*)?$
 
 
 def taken_apart(message: Json, notations: tuple[ReasoningMarks, ...]) -> Json:
-    """Returns an assistant's message with the reasoning moved from the content to `reasoning_content`, without the
-    tags.
-    """
+    """Returns an assistant's message whose reasoning is in `reasoning_content`, without tags, not in the content."""
     content, thought = message.get("content"), message.get("reasoning_content")
     reasoning: list[str] = []
     if isinstance(thought, str):
@@ -100,9 +98,7 @@ def _split(text: str, notation: ReasoningMarks) -> tuple[str, str]:
 
 
 def _channels(text: str) -> tuple[str, str]:
-    """Returns the texts of the analysis channel, and those of all other channels; calls keep the name of their
-    function.
-    """
+    """Returns the texts of the analysis channel, and all others; calls keep the name of their function."""
     headers = list(_HEADER.finditer(text))
     if not headers:
         return "", text
@@ -176,9 +172,7 @@ def prepare(messages: list[Json], capabilities: Capabilities) -> list[Json]:
 
 
 def joined_contents(contents: Iterable[Any], between: str) -> Any:
-    """Joins contents into one: a text, or a list of parts if any of them has parts. Consecutive texts become one
-    part.
-    """
+    """Joins contents into one text, or into a list of parts if any has parts; consecutive texts become one part."""
     said = [content for content in contents if content]
     if all(isinstance(content, str) for content in said):
         return between.join(said)
@@ -386,12 +380,7 @@ class _Calls:
     """The calls of one message, with their ids and names."""
 
     def __init__(self, calls: list[tuple[str, Any]], named: set[str]) -> None:
-        """Prepares the calls for being answered.
-
-        Args:
-            calls: The id and the name of each call.
-            named: The ids that the results after the message name.
-        """
+        """Prepares the calls, by id and name, for the results after the message, which name these ids."""
         self._ids = {call_id for call_id, _ in calls}
         self._last = calls[-1][0] if calls else ""
         self._waiting: deque[str] = deque()
@@ -402,9 +391,7 @@ class _Calls:
             self._of_name[_text(name)].append(call_id)
 
     def answered_by(self, given: str, name: Any) -> str:
-        """Returns the id of the call that a result answers, and marks the call as answered; the result's own id if
-        there is none.
-        """
+        """Returns the id of the call that a result answers, and marks it; the result's own id if there is none."""
         if not self._ids or given in self._ids:
             return given
         found = (name and self._first(self._of_name[_text(name)])) or self._first(self._waiting) or given or self._last

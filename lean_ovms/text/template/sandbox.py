@@ -63,11 +63,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset(("*", "**", "%"))
 
     def __init__(self, directory: Path | None = None) -> None:
-        """Creates the environment.
-
-        Args:
-            directory: The directory of templates that can be included; None for none.
-        """
+        """Creates the environment, in which templates of a directory, if one is given, can be included."""
         super().__init__(
             trim_blocks=True,
             lstrip_blocks=True,
@@ -134,9 +130,7 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """Serializes a value as JSON, with the signature and result of transformers' filter; jinja2's own would escape
-    HTML.
-    """
+    """Serializes a value as JSON, as transformers' filter does; jinja2's own would escape HTML."""
     return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
@@ -271,8 +265,7 @@ def check_method(method: Any, args: tuple[Any, ...]) -> None:
 
 
 _WIDE = re.compile(r"%[^a-zA-Z%]*(?:\*|\d{5})|\{[^}]*\d{5}|\{[^{}]+\{")
-"""Matches a format with a width of at least five digits, or one given by an argument: %99999d, %*d, {:99999},
-{:{width}}."""
+"""Matches a format with a width of five digits or an argument for it: %99999d, %*d, {:99999}, {:{width}}."""
 
 
 def check_format(template: Any) -> None:

@@ -99,8 +99,7 @@ SMALL_BYTES = 262_144
 """The size in bytes up to which unfinished requests are always accepted, however much memory large ones use."""
 
 LARGE_READ_BYTES, TURN_BYTES = 65_536, 1 << 18
-"""The size in bytes from which reads are counted, and the most bytes of one connection read in one iteration of the
-loop."""
+"""The bytes from which reads are counted, and the most that one connection reads in an iteration of the loop."""
 
 LINGER_S = 2.0
 """Seconds after the last response in which further data is read and dropped. Closing at once with unread data makes the
@@ -407,9 +406,7 @@ class HttpConnection(asyncio.Protocol):
             self.abort()
 
     def _linger(self) -> None:
-        """Closes the connection in a way that lets the peer read the last response although it may still be
-        sending.
-        """
+        """Closes the connection so that the peer can read the last response although it may still be sending."""
         self._protocol.discard()
         self.reserve_memory(0)
         if self._protocol.client_closes or self._lost:
@@ -435,9 +432,7 @@ class HttpConnection(asyncio.Protocol):
 
 
 def tune(sock: socket.socket | None) -> None:
-    """Turns off Nagle's delay (for TTFT), and turns on keep-alive probes, which notice a vanished peer in about two
-    minutes.
-    """
+    """Turns off Nagle's delay (for TTFT), and turns on probes that notice a vanished peer in about two minutes."""
     if sock is None or sock.family == socket.AF_UNIX:
         return
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

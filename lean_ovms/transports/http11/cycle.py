@@ -70,9 +70,7 @@ class Http11Cycle(RequestResponseCycle):
             head_first.cancel()
 
     def _paused(self) -> asyncio.Future[None] | None:
-        """Returns the writer's pause; a cancelled future if the client has left, since a body may ignore its
-        cancellation.
-        """
+        """Returns the writer's pause; a cancelled future if the client has left, as a body may ignore that."""
         if self.cancelled and self._gone is None:
             self._gone = asyncio.get_running_loop().create_future()
             self._gone.cancel()

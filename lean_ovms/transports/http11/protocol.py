@@ -182,9 +182,7 @@ class ServerProtocol:
         return request
 
     def _continue(self) -> None:
-        """Sends 100 Continue once, if the client waits for it, which means that no byte of the body has arrived (RFC
-        9110 10.1.1).
-        """
+        """Sends 100 Continue once if the client waits for it, which has then sent no body (RFC 9110 10.1.1)."""
         head = self._parser.head
         if head is None or self._continued:
             return
@@ -201,9 +199,7 @@ class ServerProtocol:
         self.client_closes = not head.keep_alive
 
     def check_heads(self, check: Callable[[RequestHead], None]) -> None:
-        """Sets a check of request heads: if it raises a RequestError, the request is refused before its body is
-        read.
-        """
+        """Sets a check of request heads, whose RequestError refuses a request before its body is read."""
         self._parser.check_head = check
 
     def discard(self) -> None:
@@ -289,9 +285,7 @@ class ServerProtocol:
         return switching_head(response.headers, f"Upgrade: {response.protocol}\r\nConnection: Upgrade\r\n{own}")
 
     def take_rest(self) -> bytes:
-        """Returns the bytes received after the request that switched the protocol, which belong to the other
-        protocol.
-        """
+        """Returns the bytes after the request that switched the protocol, which belong to the other protocol."""
         return self._parser.take_buffer()
 
     def end_switched(self) -> None:
@@ -309,9 +303,7 @@ class ServerProtocol:
         return self._http_1_1
 
     def chunk(self, data: bytes) -> bytes:
-        """Returns the frame of one chunk of a streamed body; b"" for empty data, since an empty chunk would end the
-        body.
-        """
+        """Returns the frame of one chunk of a streamed body; b"" for empty data, which would end the body."""
         if not data:
             return b""
         return b"%x\r\n%b\r\n" % (len(data), data) if self._http_1_1 else data

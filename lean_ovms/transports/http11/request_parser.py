@@ -24,16 +24,13 @@ from ...types import Request
 from ..cycle import RequestBody, request_headers
 
 MAX_HEADER_LINES = 256
-"""The most header lines; more are a 431 (Apache allows 100). h11 takes 1.4 us per line, so 64 KiB of the shortest lines
-would hold the loop for 23 ms."""
+"""The most header lines (Apache: 100), 1.4 us of h11 each: 64 KiB of the shortest would hold the loop for 23 ms."""
 
 MAX_CHUNKS_PER_READ = 64
-"""The number of chunks after which `read` lets other connections run. A chunk takes h11 5 to 17 us whatever its size
-(2026-11)."""
+"""The chunks after which `read` lets other connections run; each takes h11 5 to 17 us, whatever its size (2026-11)."""
 
 LARGE_BODY_BYTES = 262_144
-"""The size in bytes from which bodies get a separate buffer, since copying a body of 30 MB would hold the loop for 25
-ms."""
+"""The bytes from which bodies get a separate buffer, since copying 30 MB would hold the loop for 25 ms."""
 
 _HEAD_END = re.compile(rb"\n\r?\n")
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
@@ -41,8 +38,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SIMPLE_HEAD = re.compile(
     r"([A-Z]+) (/[!-~]*) HTTP/1\.1\r\n((?:[-!#$%&'*+.^_`|~0-9A-Za-z]+:[\t -~\x80-\xff]*\r\n)+)\r\n"
 )
-"""Matches a head that cannot be interpreted in two ways. Each character class ends where the next begins, so there is
-no backtracking."""
+"""Matches a head that can be read in one way only, without backtracking: no class contains the next one's start."""
 _SIMPLE_LENGTH = re.compile(r"[0-9]{1,15}")
 _ABSOLUTE = re.compile(r"https?://[^/?#]*", re.IGNORECASE)
 
@@ -80,9 +76,7 @@ class RequestHead:
 
 
 class HttpRequestParser:
-    """Parses the bytes of one connection into requests. After `read` has raised an error, it must not be called
-    again.
-    """
+    """Parses the bytes of one connection into requests, until `read` has raised an error."""
 
     def __init__(self, max_header_bytes: int, max_body_bytes: int, peer: str = "") -> None:
         self._max_header_bytes = max_header_bytes
@@ -288,12 +282,7 @@ def _next_event(connection: h11.Connection) -> h11.Event | type[h11.NEED_DATA] |
 
 
 def _malformed(what: str, status: int = 400) -> BadRequest:
-    """Returns the error for a request that cannot be parsed.
-
-    Args:
-        what: What is wrong with the request.
-        status: The status: 400, or 501 or 505 for an unsupported part of HTTP.
-    """
+    """Returns the error for a request that cannot be parsed; its status is 501 or 505 for what is not supported."""
     return BadRequest(f"malformed HTTP request: {what}", status=status)
 
 

@@ -1,6 +1,4 @@
-"""The HTTP/1.1 server: listening, limits over all connections, and graceful shutdown. server/run.py handles
-signals.
-"""
+"""The HTTP/1.1 server: listening, limits over all connections, graceful shutdown. run.py handles signals."""
 
 from __future__ import annotations
 
@@ -26,8 +24,7 @@ BACKLOG = 1024
 """The number of connections that the kernel queues. It caps this at net.core.somaxconn (4096 on current Linux)."""
 
 CLOSING_S = 2.0
-"""Seconds at the end of `drain` in which cancelled requests can close their responses, and remaining bytes are
-sent."""
+"""Seconds at the end of `drain` for cancelled requests to close their responses and for remaining bytes."""
 
 ENDING_S = 1.0
 """Seconds, before CLOSING_S, in which requests end with an error. Most take no time, but a client may read slowly."""
@@ -46,9 +43,7 @@ class Encryption(Protocol):
 
     @staticmethod
     def introduce(context: ssl.SSLContext, config: Config) -> None:
-        """Prepares a client's context for this machine's own server, with the client certificate if the server requires
-        one.
-        """
+        """Prepares a client's context for this machine's own server, with its certificate if one is required."""
 
 
 class Server(ServerState):
@@ -102,12 +97,10 @@ class Server(ServerState):
             self._reload_task = asyncio.get_running_loop().create_task(encryption.watch())
 
     async def drain(self, timeout_s: float, end: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Stops listening, lets running requests finish, and returns when all connections are closed.
+        """Stops listening, lets requests run for timeout_s, and returns when all connections are closed.
 
-        Args:
-            timeout_s: The seconds that running requests have.
-            end: Called when these are over. It makes requests that still run end with an error, which is the last
-                event of a stream. Those that have not ended after ENDING_S are cancelled; without `end` all are.
+        After that time, `end` makes running requests end with an error, the last event of a stream. Those that have not
+        ended after ENDING_S are cancelled; without `end` all are.
         """
         self.draining = True
         self._idle = asyncio.Event()

@@ -23,8 +23,7 @@ MAX_SURPLUS = 64
 """The most connections in the reserve. For a further one, the oldest of them is dropped."""
 
 IDLE_GRACE_S = 1.0
-"""Seconds for which an idle connection is kept in any case, since a new one's request may be in the kernel's
-buffer."""
+"""Seconds for which an idle connection is kept: a new one's request may still be in the kernel's buffer."""
 
 
 class Limited(Protocol):
@@ -34,9 +33,7 @@ class Limited(Protocol):
 
     @property
     def idle_since(self) -> float | None:
-        """The loop time since when the peer could have begun a request; None if it has begun one, or the connection is
-        ending.
-        """
+        """The loop time since when the peer could have begun a request; None if it has, or the connection is ending."""
 
     def drain(self) -> None:
         """Closes the connection if it is idle."""
@@ -55,12 +52,7 @@ class ConnectionLimits:
     """Enforces the limits on the connections of one server."""
 
     def __init__(self, config: Config, is_vital: Callable[[str, str], bool]) -> None:
-        """Reads the limits from the options.
-
-        Args:
-            config: All options.
-            is_vital: Returns whether a request with this method and path is served beyond the limits.
-        """
+        """Reads the limits from the options; `is_vital` returns whether a method and path are served beyond them."""
         self._max = config.max_connections
         self._max_per_client = config.max_connections_per_client or self._max - self._max // 4
         self._is_vital = is_vital
@@ -139,9 +131,7 @@ def too_many_connections() -> Unavailable:
 
 
 def client_of(peer: object) -> str:
-    """Returns the client to which a peer's address belongs: an IPv4 address, the /64 of an IPv6 one; "" for a Unix
-    socket.
-    """
+    """Returns the client of a peer's address: an IPv4 address, the /64 of an IPv6 one; "" for a Unix socket."""
     if not isinstance(peer, tuple):
         return ""
     host = str(peer[0]).partition("%")[0]
@@ -152,8 +142,7 @@ def client_of(peer: object) -> str:
 
 
 MAX_PENDING_BODIES = 4
-"""The memory for all incomplete bodies, as a multiple of the largest allowed body. Without it, max_connections clients
-could use 64 GiB."""
+"""The memory of all incomplete bodies, in largest allowed ones; the clients of all connections could use 64 GiB."""
 
 
 @dataclass(eq=False, repr=False)
@@ -169,8 +158,7 @@ class ServerState:
     handle: Handle
     """Answers requests."""
     is_vital: Callable[[str, str], bool] = lambda method, path: False
-    """Returns whether the request with this method and path reports on the server, and is served beyond
-    --max_connections."""
+    """Returns whether a request with this method and path is served beyond --max_connections."""
     check_head: Callable[[Request], None] = lambda request: None
     """Raises RequestError for a request whose body should not be read."""
 

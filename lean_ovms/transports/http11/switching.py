@@ -17,9 +17,7 @@ class Link(Protocol):
         """Pauses or resumes reading."""
 
     def reserve_memory(self, size: int) -> bool:
-        """Reports the size in bytes of incomplete data; returns whether the memory of all connections exceeds the
-        limit.
-        """
+        """Reports the bytes of incomplete data; returns whether the memory of all connections exceeds the limit."""
 
 
 class SwitchedConnection(Protocol):

@@ -17,9 +17,7 @@ from ...generation.sequence import Thinking
 
 
 class ThinkingState:
-    """The progress of a sequence's reasoning: outside, inside, or in the forced end, in which `forced` is the next
-    token.
-    """
+    """The progress of a sequence's reasoning: outside, inside, or in the end that is being forced."""
 
     __slots__ = ("_end", "_inside", "_limit", "_newest", "_spent")
 

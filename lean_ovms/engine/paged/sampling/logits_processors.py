@@ -21,8 +21,7 @@ from .logit_state import ThinkingState, TokenCounts
 LogitsRow = NDArray[np.float32]
 FORBIDDEN = np.float32(-np.inf)
 FIRST = 64
-"""The number of tokens that are checked first when looking for a token that is not forbidden; mostly one is among
-them."""
+"""The tokens that are searched first for one that is not forbidden, which is mostly found."""
 NONE_LEFT = "the request allows no further token"
 
 

@@ -26,12 +26,7 @@ class Sampling:
     """The parameters of the sequences that are sampled at random, as arrays."""
 
     def __init__(self, places: list[int], sequences: Seq[Sequence]) -> None:
-        """Collects the parameters of sequences.
-
-        Args:
-            places: The indices in the batch of the sequences that are sampled at random.
-            sequences: All sequences of the batch.
-        """
+        """Collects the parameters of the sequences at these indices of the batch, which are sampled at random."""
         self.places = places
         self.sequences = [sequences[i] for i in places]
         params = [s.params for s in self.sequences]
@@ -62,9 +57,7 @@ def uniform(seeds: Numbers, places: Numbers, trial: int) -> NDArray[np.float64]:
 
 
 def _mix(z: Numbers) -> Numbers:
-    """Mixes the bits of numbers with mix64variant13 of Steele, Lea, Flood, "Fast splittable pseudorandom number
-    generators" (2014).
-    """
+    """Mixes bits with mix64variant13 of Steele, Lea, Flood, "Fast splittable pseudorandom number generators" (2014)."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed: Numbers = z ^ (z >> np.uint64(31))

@@ -79,9 +79,7 @@ def groups(count: int, vocab: int) -> list[slice]:
 
 
 def scratch(name: str, shape: tuple[int, ...]) -> Floats:
-    """Returns reusable memory of this thread for intermediate values, since allocating memory costs more than
-    computing.
-    """
+    """Returns reusable memory of this thread for intermediate values; allocating it costs more than computing."""
     size = int(np.prod(shape))
     buffer: Floats | None = getattr(_local, name, None)
     if buffer is None or len(buffer) < size:

@@ -34,13 +34,11 @@ class _Near(NamedTuple):
     columns: NDArray[np.int64]
     """The near columns of each row, [n, most]."""
     weights: Floats
-    """The weights of the tokens in the near columns and the tail, [n, COLUMN * most + tail]; 0 for columns that are
-    padding."""
+    """The weights of tokens in the near columns and the tail, [n, COLUMN * most + tail]; 0 in padding."""
     highest: Floats
     """The greatest logit of each row, [n]."""
     bounds: Floats
-    """The upper bounds of the weights in each column, for all rows of the part, [rows, columns]; 0 for near
-    columns."""
+    """The upper bounds of the weights in each column, 0 for near ones, for all rows of the part, [rows, columns]."""
     far: NDArray[np.float64]
     """The upper bound of the total weight of each row's far tokens, [n]: COLUMN times the sum of the row's bounds."""
 

@@ -40,11 +40,9 @@ class SamplingBatch:
     """The sampling parameters of a batch, grouped by method. It is reused as long as the same sequences decode."""
 
     def __init__(self, sequences: Seq[Sequence], *, details: bool = True) -> None:
-        """Groups the sequences of a batch by sampling method.
+        """Groups the sequences of a batch, in the order of the rows of logits, by sampling method.
 
-        Args:
-            sequences: The sequences, in the order of the rows of logits.
-            details: Whether log probabilities are computed for the requests that ask for them.
+        Log probabilities are computed for the requests that ask for them, unless `details` is False.
         """
         self.sequences = sequences
         params = [sequence.params for sequence in sequences]
