@@ -65,20 +65,6 @@ def test_a_life_from_start_to_stop_on_either_loop(new_loop):
         loop.run_until_complete(main())
 
 
-@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_a_killed_child_is_noticed_and_leaves_no_zombie_on_either_loop(new_loop):
-    async def main():
-        life = Life()
-        await life.start()
-        os.kill(life.child.pid, signal.SIGKILL)
-        await until(lambda: life.lost and gone(life.child.pid))
-        life.child.send(protocol.Ping(1))
-        await life.child.stop()
-
-    with contextlib.closing(new_loop()) as loop:
-        loop.run_until_complete(main())
-
-
 FAILING = {
     "die": "the engine died while loading the model: exit status 7",
     "load_failed": "no such model: /x",
@@ -136,16 +122,6 @@ async def test_a_start_that_is_given_up_kills_the_child():
     await until(lambda: life.child.pid)
     await cancel(task)
     await until(lambda: gone(life.child.pid))
-
-
-async def test_stop_ends_a_start_that_waits():
-    life = Life()
-    task = asyncio.create_task(life.start("hang"))
-    await until(lambda: life.child.pid)
-    os.kill(life.child.pid, signal.SIGTERM)  # otherwise it would use its whole grace period
-    await life.child.stop()
-    with pytest.raises(StartError):
-        await task
 
 
 async def test_a_command_that_does_not_exist_is_a_start_error():

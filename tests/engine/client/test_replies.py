@@ -221,12 +221,6 @@ async def test_an_answer_is_given_once(room):
     assert (await call).tokens == [[4]]
 
 
-async def test_ids_are_never_given_twice(room):
-    replies = [room.open(1) for _ in range(3)]
-    room.fail_all(lambda: Unavailable("gone"))
-    assert [*[r.id for r in replies], room.open(1).id] == [1, 2, 3, 4]
-
-
 async def test_audio_that_waits_is_joined(room):
     reply = room.accepted()
     gate = await pushed(reply, is_open=False)

@@ -74,29 +74,9 @@ def test_where_an_answer_begins_and_ends(script, prompt, fields, text, reason):
     assert (answer.text(), answer.reasons) == (text, {0: reason})
 
 
-def test_prompt_ids_come_back_when_wanted():
-    answer = Rig().ask("hi", want_tokens=True)
-    assert answer.accepted.tokens == [104, 105]
-
-
 def test_text_is_encoded_with_special_tokens_only_when_asked():
     assert Rig().ask("hi", add_special_tokens=True).accepted.prompt_tokens == 3
     assert Rig().ask("hi").accepted.prompt_tokens == 2
-
-
-@on_both
-def test_logprobs_come_one_per_token_when_asked_and_not_otherwise():
-    answer = Rig().ask("hi", logprobs=True)
-    assert len(answer.logprobs[0]) == len(answer.tokens[0])
-    assert all(value < 0 for value in answer.logprobs[0])
-    assert Rig().ask("hi").logprobs[0] == []
-
-
-@on_both
-def test_min_tokens_puts_off_every_stop():
-    answer = Rig().ask("ab", min_tokens=5, max_tokens=20)
-    assert len(answer.tokens[0]) >= 5
-    assert answer.reasons == {0: "stop"}
 
 
 # --- several sequences
@@ -130,11 +110,6 @@ def test_a_prompt_beyond_the_context_is_refused_with_the_numbers(size, words):
         ". This model's maximum context length is 40 tokens. Please reduce the length of the input prompt."
     )  # by it agents shorten
     assert answer.refused[3] == "context_length_exceeded"
-
-
-def test_a_prompt_beyond_the_cache_is_refused_with_the_numbers():
-    answer = Rig(blocks=2).ask([1] * 65)
-    assert "65 exceeds model max length: 64" in answer.refused[1]
 
 
 def test_a_text_that_cannot_fit_the_context_is_refused_before_it_is_tokenized(monkeypatch):
@@ -349,13 +324,6 @@ def test_an_error_of_ours_while_a_request_is_taken_in_ends_that_request_only(mon
 
 
 # --- assisted pipelines
-
-
-@pytest.mark.parametrize("speculative", ["draft", "prompt_lookup"])
-@on_both
-def test_n_works_in_assisted_pipelines(speculative):
-    answer = Rig(speculative=speculative).ask("hello", n=2, seeds=(1, 2), temperature=1.0)
-    assert set(answer.reasons) == {0, 1}
 
 
 def test_many_ids_of_an_encode_are_no_json():

@@ -298,11 +298,6 @@ def test_a_decode_that_fails_proves_nothing(tmp_path):
 # --- without a readable graph --------------------------------------------------------------------------------------
 
 
-def test_without_a_graph_the_tokenizers_list_serves(tmp_path):
-    found = vocabulary.build(tmp_path, Decoder())
-    assert (found.pieces, found.special, found.exact) == (PLAIN, {0}, True)
-
-
 @pytest.mark.parametrize("vocab", [{}, {"▁a": 0, b"b": 3}], ids=["empty", "not what decode prints"])
 def test_a_list_that_is_not_what_decode_prints_is_not_exact(tmp_path, vocab):
     found = vocabulary.build(tmp_path, Decoder(vocab=vocab))
@@ -325,15 +320,12 @@ def test_a_broken_file_is_like_none(tmp_path, xml):
     (tmp_path / "openvino_detokenizer.xml").write_text(xml)
     (tmp_path / "openvino_detokenizer.bin").write_bytes(b"")
     assert vocabulary.build(tmp_path, Decoder()).exact
+    graph(tmp_path, PLAIN, ("FuzeRagged",), VALIDATE)
+    (tmp_path / "openvino_detokenizer.bin").write_bytes(b"\0" * 10)
+    assert vocabulary.build(tmp_path, Decoder()).exact
 
 
 # --- the real thing ------------------------------------------------------------------------------------------------
-
-
-def test_a_short_data_file_is_like_none(tmp_path):
-    path = graph(tmp_path, PLAIN, ("FuzeRagged",), VALIDATE)
-    (path / "openvino_detokenizer.bin").write_bytes(b"\0" * 10)
-    assert vocabulary.build(tmp_path, Decoder()).exact
 
 
 @pytest.fixture(scope="module", params=[DEMO_MODEL, LLAMA_SP], ids=["byte level", "byte fallback"])

@@ -1,11 +1,8 @@
 """KV blocks and the prefix cache, without a network."""
 
-import random
 from array import array
 
-import pytest
-
-from lean_ovms.engine.paged.block_manager import BlockManager, OutOfBlocks
+from lean_ovms.engine.paged.block_manager import BlockManager
 
 SIZE = 4
 
@@ -30,14 +27,6 @@ def known(manager, tokens, salt="", start=0):
     return len(found) * SIZE
 
 
-def test_every_block_is_given_once_and_then_there_is_none():
-    manager = BlockManager(3, SIZE)
-    assert sorted(manager.allocate() for _ in range(3)) == [0, 1, 2]
-    assert manager.available == 0
-    with pytest.raises(OutOfBlocks):
-        manager.allocate()
-
-
 def test_a_text_finds_the_whole_blocks_that_it_begins_with():
     manager = BlockManager(8, SIZE)
     manager.release(fill(manager, text(*range(12))))
@@ -53,12 +42,6 @@ def test_a_text_goes_on_from_a_block_that_it_has_already():
     fill(manager, tokens)
     ((_, first),) = manager.match(tokens, 0, SIZE, "")
     assert [block for block, _ in manager.match(tokens, SIZE, 12, first)] == [1, 2]
-
-
-def test_texts_of_another_salt_find_nothing():
-    manager = BlockManager(8, SIZE)
-    manager.release(fill(manager, text(*range(8)), salt="a"))
-    assert [known(manager, text(*range(8)), salt) for salt in ("a", "b", "")] == [8, 0, 0]
 
 
 def test_the_longest_released_block_is_overwritten_first_and_the_end_of_a_text_before_its_beginning():
@@ -119,34 +102,3 @@ def test_forgetting_all_leaves_those_who_hold_blocks_alone():
     assert known(manager, text(*range(8))) == known(manager, text(*range(50, 58))) == 0
     manager.release(held)
     assert manager.available == 4
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_whatever_is_done_a_block_belongs_to_one_text_and_none_gets_lost(seed):
-    """The test records what was written to each block, and compares."""
-    dice, manager = random.Random(seed), BlockManager(12, SIZE)
-    content: dict[int, tuple[int, ...]] = {}
-    live: list[tuple[array, list[int], list[int]]] = []
-    for _ in range(400):
-        if live and (dice.random() < 0.45 or manager.available < 4):
-            manager.release(live.pop(dice.randrange(len(live)))[1])
-            continue
-        tokens = text(*(dice.randrange(2) for _ in range(dice.randrange(1, 4 * SIZE))))
-        found = manager.match(tokens, 0, len(tokens) - 1, "")
-        blocks, chain = [block for block, _ in found], [serial for _, serial in found]
-        for place, block in enumerate(blocks):
-            assert content[block] == tuple(tokens[: (place + 1) * SIZE])
-        while len(blocks) < manager.blocks(len(tokens)):
-            assert all(manager.available for _ in "x")
-            blocks.append(manager.allocate())
-            end = len(blocks) * SIZE
-            content[blocks[-1]] = tuple(tokens[:end])
-            if end <= len(tokens):
-                parent = chain[-1] if chain else ""
-                chain.append(manager.register(blocks[-1], tokens[end - SIZE : end], parent))
-        live.append((tokens, blocks, chain))
-        held = {block for _, blocks, _ in live for block in blocks}
-        assert manager.available == manager.total - len(held)
-    for _, blocks, _ in live:
-        manager.release(blocks)
-    assert manager.available == manager.total

@@ -113,37 +113,6 @@ def disturbed_step(made, dice, live, texts, wanted):
             texts[number] += output.generated_ids
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize(
-    ("blocks", "step_tokens", "caching"), [(400, 32, True), (60, 32, True), (48, 16, False), (36, 64, True)]
-)
-def test_many_texts_together_are_what_each_is_alone(seed, blocks, step_tokens, caching):
-    """Random arrivals, shared prefixes, cancellations, failed steps, and with few blocks many preemptions."""
-    dice, made = random.Random(seed), engine(blocks, step_tokens, caching=caching, pad_to=(1, SIZE)[seed % 2])
-    base = prompt(60, seed)
-    live, texts, wanted = [], {}, {}
-    waiting = []
-    for number in range(30):
-        own = base[: dice.randrange(60)] + prompt(dice.randrange(1, 20), number)
-        asked = replace(dice.choice(KINDS), priority=dice.randrange(3), seed=number)
-        waiting.append((number, own, asked))
-    while waiting or made.busy():
-        for _ in range(dice.randrange(3)):
-            if waiting:
-                number, own, asked = waiting.pop()
-                request = made.add(own, asked)
-                texts[number] = []
-                wanted[number] = alone(own, asked)
-                live.append((number, request))
-        disturbed_step(made, dice, live, texts, wanted)
-    assert {number: texts[number] for number in wanted} == wanted
-    assert made.blocks.available == blocks
-    assert made.scheduler.tables.available == made.scheduler.tables.total
-    if blocks < 50:
-        assert made.scheduler.preemptions
-
-
 def test_texts_wait_for_the_memory_of_states():
     """No text is ended, and no running one is preempted."""
     made = engine(kind=HybridNetwork, states=3)
@@ -220,25 +189,6 @@ def test_an_unsplit_prompt_is_computed_in_one_step():
     assert not made.busy()
 
 
-def test_a_prompt_is_found_in_the_cache_but_for_its_last_token():
-    made = engine()
-    run(made, made.add(prompt(16), Params(max_tokens=1)))
-    again = made.add(prompt(16), Params(max_tokens=1))
-    run(made, again)
-    longer = made.add([*prompt(16), 1, 2], Params(max_tokens=1))
-    run(made, longer)
-    assert (again.cached, longer.cached) == (12, 16)
-
-
-def test_what_was_generated_is_found_as_well():
-    made = engine()
-    first = made.add(prompt(7), Params(max_tokens=10))
-    (ids,) = run(made, first)
-    follow = made.add([*prompt(7), *ids, 5], Params(max_tokens=3))
-    run(made, follow)
-    assert follow.cached == 16
-
-
 def texts_of(made, request):
     """Runs to the end. Returns the ids of each of a request's texts."""
     texts = {}
@@ -273,13 +223,6 @@ def test_requests_that_begin_alike_compute_that_once_though_they_come_together()
     run(made, *asked, other)
     assert made.network.computed == 2 * 21 - 1 + 2 * 1 + 4
     assert [request.cached for request in asked] == [0, 20, 20]
-
-
-def test_the_texts_of_a_request_in_a_small_cache_are_what_each_is_alone():
-    made, asked = engine(blocks=20, caching=False), Params(max_tokens=30, temperature=1.0, n=4)
-    texts = texts_of(made, made.add(prompt(30), asked))
-    assert texts == [alone(prompt(30), replace(asked, seed=i)) for i in range(4)]
-    assert made.scheduler.preemptions
 
 
 def beams_by_definition(ids, asked):
@@ -389,14 +332,6 @@ def test_prompt_log_probabilities_are_exact_in_chunks_in_company_and_beside_the_
         values = (line - log_sum_exp(line)[:, None])[0]
         assert detail.logprob == pytest.approx(values[ids[place]], abs=1e-5)
         assert [i for i, _ in detail.top] == np.argsort(-values, kind="stable")[:3].tolist()
-
-
-def test_guesses_save_steps_and_change_nothing():
-    ids = [1, 2, 3, 4, 5, 6, 7, 0] * 4
-    plain, guessing = engine(), engine()
-    asked = Params(max_tokens=40)
-    assert run(plain, plain.add(ids, asked)) == run(guessing, guessing.add(ids, replace(asked, lookahead=4)))
-    assert guessing.steps < plain.steps
 
 
 def test_whoever_is_least_important_gives_way():

@@ -1,7 +1,6 @@
 """Request fields of the paged engine with the demo model, compared with logits computed without paged attention."""
 
 import json
-import math
 import random
 import re
 
@@ -57,10 +56,6 @@ def ask(pipe, prompt, **sampling):
     return answer
 
 
-def text(pipe, answer, index=0):
-    return pipe.decode(answer.tokens[index], True)
-
-
 def assert_scores(records, tokens, wanted):
     """Checks each token's log probability, rank and alternatives against `wanted` [tokens, vocab]."""
     for (logprob, rank, top), token, line in zip(records, tokens, wanted, strict=True):
@@ -85,15 +80,6 @@ def test_alternatives_are_those_of_the_models_own_logits(paged, logprobs):
         assert_scores(records, tokens, logprobs(prompt + tokens)[len(prompt) - 1 : -1])
 
 
-def test_named_tokens_have_their_log_probabilities(paged, logprobs):
-    prompt = paged.encode(COUNT, False)
-    answer = ask(paged, prompt, logprobs=True, logprob_token_ids=(7, 2000, 3), max_tokens=2)
-    lines = logprobs(prompt + answer.tokens[0])[len(prompt) - 1 : -1]
-    for top, line in zip(answer.top[0], lines, strict=True):
-        assert [token for token, _ in top] == [7, 2000, 3]
-        assert [value for _, value in top] == pytest.approx(line[[7, 2000, 3]], abs=NEAR)
-
-
 def test_a_prompt_is_scored_beside_the_prefix_cache_in_chunks_and_in_company(paged, logprobs):
     dice = random.Random(5)
     shared = [dice.randrange(3, 2000) for _ in range(300)]
@@ -112,27 +98,6 @@ def test_a_prompt_is_scored_beside_the_prefix_cache_in_chunks_and_in_company(pag
 
 
 # --- edits of logits
-
-
-def test_logit_bias_and_allowed_tokens_decide(paged, logprobs):
-    prompt = paged.encode(COUNT, False)
-    assert set(ask(paged, prompt, logit_bias=((44, 100),)).tokens[0]) == {44}
-    banned = ask(paged, prompt).tokens[0][0]
-    lines = logprobs(prompt)[-1].copy()
-    lines[banned] = -math.inf
-    assert ask(paged, prompt, logit_bias=((banned, -100),), max_tokens=1).tokens[0] == [int(lines.argmax())]
-    allowed = (40, 41, 50)
-    [token] = ask(paged, prompt, allowed_token_ids=allowed, max_tokens=1).tokens[0]
-    assert token == max(allowed, key=lambda one: lines[one])
-
-
-def test_bad_words_are_not_completed_across_tokens(paged):
-    plain = text(paged, ask(paged, COUNT, max_tokens=30))
-    assert "3, 4" in plain
-    without = text(paged, ask(paged, COUNT, max_tokens=30, bad_words=("3, 4", "7")))
-    assert "3, 4" not in without
-    assert "7" not in without
-    assert "3" in without  # only the last token of a word is forbidden, after all others of the word
 
 
 def test_min_tokens_and_beams_go_with_a_grammar(paged):
@@ -154,28 +119,4 @@ def test_min_tokens_and_beams_go_with_a_grammar(paged):
 # --- ends
 
 
-def test_the_end_of_reasoning_is_forced_when_its_budget_is_spent(paged):
-    start, end = paged.encode("1", False), paged.encode(", 9.", False)
-    for fields in (
-        {"thinking_tags": ("1", ", 9."), "thinking_token_budget": 3},
-        {"thinking_tags": ("<no>", ", 9."), "thinking_token_budget": 4, "thinking_open": True},
-    ):
-        tokens = ask(paged, COUNT, max_tokens=20, **fields).tokens[0]
-        assert tokens[:1] == start
-        assert tokens[4 : 4 + len(end)] == end
-    free = ask(paged, COUNT, max_tokens=20).tokens[0]
-    fields = {"thinking_tags": ("1", ", 9."), "thinking_token_budget": 50}
-    assert ask(paged, COUNT, max_tokens=20, **fields).tokens[0] == free
-
-
 # --- the prefix cache
-
-
-def test_a_salt_separates_caches_and_cached_tokens_are_exact(paged):
-    prompt = [100 + place % 50 for place in range(100)]
-    first, again = (ask(paged, prompt, cache_salt="mine").cached for _ in range(2))
-    assert (first, again) == (0, 96)
-    assert ask(paged, prompt, cache_salt="yours").cached == 0
-    assert ask(paged, prompt).cached == 0
-    assert ask(paged, prompt[:70], cache_salt="mine").cached == 64
-    assert ask(paged, [*prompt[:40], 3, 4], cache_salt="yours").cached == 32

@@ -15,11 +15,6 @@ def pair():
         yield ours, Transport(theirs)
 
 
-def test_nothing_there_is_an_empty_answer_at_once(pair):
-    _, transport = pair
-    assert transport.receive(wait=False) == []
-
-
 def test_everything_that_is_there_comes_at_once(pair):
     ours, transport = pair
     for number in range(5):
