@@ -76,7 +76,7 @@ def test_t24_a_reader_that_takes_nothing_is_cut_and_holds_nobody_up(tmp_path: Pa
         before_mb = target.resident_mb()
         sock = target.connect()
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)  # is soon full
-        many = {"max_tokens": 10_000, "n": 20, "temperature": 1, "stream": True, "logprobs": True}
+        many = {"max_tokens": 10_000, "n": 8, "temperature": 1, "stream": True, "logprobs": True}
         sock.sendall(request(CHAT, {**LONG, **many}))
         assert sock.recv(12) == b"HTTP/1.1 200"
         with Bystander(target) as bystander:
@@ -156,22 +156,6 @@ def test_t29_a_request_that_kills_engines_does_not_kill_the_server(tmp_path: Pat
             assert "/" not in answer.error["message"]
             until(lambda: target.get("/health").status == 200)
             assert target.chat().status == 200
-
-
-def test_a_deadline_ends_a_request_whatever_it_does(tmp_path: Path) -> None:
-    flags = ["--request_timeout_s", "0.8", "--plugin_config", '{"step_s": 0.01, "step_tokens": 16}']
-    with start_target(tmp_path, *flags) as target:
-        target.settle()
-        answer = target.post(CHAT, LONG)
-        assert answer.status == 408
-        assert answer.error["code"] == "request_timeout"
-        prompt = target.chat(messages=[{"role": "user", "content": 4000 * "x"}])  # 250 steps without a token
-        assert prompt.status == 408
-        streamed = target.post(CHAT, {**LONG, "stream": True})
-        assert streamed.status == 200
-        assert b"request_timeout" in streamed.body
-        assert streamed.body.endswith(b"data: [DONE]\n\n")
-        target.settle()
 
 
 # --- crowds ----------------------------------------------------------------------------------------------------------
