@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 
 from ...types import Event, Json, Reasoning, Text, ToolCallDelta, ToolCallStart
-from .scanner import Scanner, Steps, Tags
+from .scanner import MAX_NAME, Scanner, Steps, Tags
 
 if TYPE_CHECKING:
     from ...grammar.call_syntax import CallForm, OutputForm, ReasoningForm
@@ -156,6 +156,7 @@ class CombinedParser:
         self._pieces: list[str] = []
         self._args = False
         self._last = ""
+        self._content_in_call = False
 
     def configure(self, syntaxes: Iterable[Syntax]) -> None:
         """Sets the syntaxes. It is called once, before the first text."""
@@ -177,13 +178,15 @@ class CombinedParser:
         return self._drain()
 
     def finish(self, ended_by: str = "") -> list[Event]:
+        in_calls = bool(self.count) and self._blanks is not None
         self.scanner.feed(ended_by)
         self.scanner.ended, self.scanner.last = True, ended_by
         next(self._steps, None)
         if self._blanks and not self.count:
             self._push(Text, "".join(self._blanks))
         self._blanks = None
-        return _without_token(ended_by, self._drain()) if ended_by else self._drain()
+        events = _without_token(ended_by, self._drain()) if ended_by else self._drain()
+        return events if self._content_in_call else _without_cut_markup(events, in_calls)
 
     def _run(self, opened: Syntax | None) -> Steps[None]:
         if opened:
@@ -241,6 +244,12 @@ class CombinedParser:
             self._blanks = None
         self._last = piece
         self._push(Text, piece)
+
+    def content_of_call(self, piece: str) -> None:
+        """Emits text between the parameters of a call, which stays even if the text ends in the call."""
+        self._content_in_call = True
+        self.text(piece)
+        self.pause()
 
     def reasoning(self, piece: str) -> None:
         self._push(Reasoning, piece)
@@ -325,6 +334,25 @@ def _without_token(token: str, events: list[Event]) -> list[Event]:
                 event.text = event.text.removesuffix(shown) + left
                 return events if event.text else [*events[:at], *events[at + 1 :]]
     return events
+
+
+def _without_cut_markup(events: list[Event], in_calls: bool) -> list[Event]:
+    """Removes the beginning of markup, such as half a tag, at which the text ended in or after a call.
+
+    Clients would show it as an answer. Pieces longer than MAX_NAME are no markup, and stay.
+
+    Args:
+        events: The last events, of text that was held back.
+        in_calls: Whether only white space was passed on since the last call.
+    """
+    kept: list[Event] = []
+    for event in events:
+        if isinstance(event, ToolCallStart | ToolCallDelta):
+            in_calls = True
+        elif isinstance(event, Text) and in_calls and len(event.text) <= MAX_NAME:
+            continue
+        kept.append(event)
+    return kept
 
 
 def new_call_id() -> str:

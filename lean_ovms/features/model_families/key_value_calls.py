@@ -42,8 +42,8 @@ class KeyValueCalls(XmlCalls):
         name = yield from self.scanner.word(_NAME)
         if not name or (yield from self.scanner.space()) != "<":
             return ""
-        if self.separator:
-            yield from self.scanner.literal(self.separator)
+        if self.separator and not (yield from self.scanner.literal(self.separator)) and self.scanner.ended:
+            self.scanner.drop_rest()
         return name
 
     def before_value(self) -> Steps[None]:

@@ -72,7 +72,7 @@ class MiniMaxM3Calls(Syntax):
             return False
         self.out.call(name)
         self.in_block = True
-        yield from _NestedParameters(self, ParameterSchemas(self.out.parameters.get(name))).read_all()
+        yield from _NestedParameters(self, ParameterSchemas(self.out.parameters.get(name)), _TAG).read_all()
         return True
 
 
@@ -104,7 +104,10 @@ class _NestedParameters(Parameters[MiniMaxM3Calls]):
         self.scanner.record(OPEN)
         key = yield from self._key()
         if not key:
-            self.strays.append(self.scanner.recorded())
+            if self.scanner.ended:
+                self.scanner.drop_rest()
+            else:
+                self.strays.append(self.scanner.recorded())
             return
         self.scanner.forget()
         if key in self.names:

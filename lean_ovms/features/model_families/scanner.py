@@ -122,6 +122,11 @@ class Scanner:
         """Ends the record and drops it."""
         self._kept = None
 
+    def drop_rest(self) -> None:
+        """Ends the record and drops it with all text that has not been read, which is a tag without its end."""
+        self._kept = None
+        self.pos = len(self.text)
+
     # Reading.
 
     def until(self, tags: Tags, sink: Sink) -> Steps[str]:

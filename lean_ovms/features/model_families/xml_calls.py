@@ -78,7 +78,7 @@ class XmlCalls(Syntax):
         if not name:
             return False
         self.out.call(name)
-        call = _TypedParameters(self, ParameterSchemas(self.out.parameters.get(name)))
+        call = _TypedParameters(self, ParameterSchemas(self.out.parameters.get(name)), self.between)
         while True:
             tag = yield from self.scanner.until(self.between, call.strays.append)
             if tag not in self.keys:
@@ -88,6 +88,8 @@ class XmlCalls(Syntax):
             if key:
                 self.scanner.forget()
                 yield from call.read(key)
+            elif self.scanner.ended:
+                self.scanner.drop_rest()
             else:
                 call.strays.append(self.scanner.recorded())
         self._open = tag != self.block_end
@@ -130,11 +132,19 @@ _S = TypeVar("_S", bound=Syntax)
 class Parameters(Generic[_S]):
     """The parameters of one call while they are read."""
 
-    def __init__(self, syntax: _S, schemas: Mapping[str, Any]) -> None:
+    def __init__(self, syntax: _S, schemas: Mapping[str, Any], tags: Tags) -> None:
+        """Begins to read the parameters of one call.
+
+        Args:
+            syntax: The syntax of the call.
+            schemas: The JSON schemas of the parameters, by their names.
+            tags: The tags that may follow a parameter.
+        """
         self.syntax = syntax
         self.scanner = syntax.scanner
         self.out = syntax.out
         self.schemas = schemas
+        self.tags = tags
         self.names: set[str] = set()
         """The names of those so far."""
         self.strays: list[str] = []
@@ -150,9 +160,11 @@ class Parameters(Generic[_S]):
             self.out.arguments("}")
         elif complete:
             self.out.end_call()
-        if stray := "".join(self.strays).strip():
-            self.out.text(stray)
-            self.out.pause()
+        stray = "".join(self.strays)
+        if not complete:
+            stray = stray[: self.tags.hold(stray, 0)]  # the text may have ended within a tag
+        if stray := stray.strip():
+            self.out.content_of_call(stray)
 
 
 class _TypedParameters(Parameters[XmlCalls]):

@@ -147,6 +147,22 @@ def test_truncated_anywhere_is_visible(family: str, thorough: bool) -> None:
 
 
 @each_family
+def test_a_truncated_call_leaves_no_markup_in_the_content(family: str, thorough: bool) -> None:
+    for case in read_cases(family):
+        parser, before = case.parser(), CompletedChoice()
+        for character in case.text:
+            before.add(parser.feed(character))
+            if before.calls:
+                break
+        whole = parse(case.parser(), [case.text])
+        if not whole.calls or whole.content.strip() != before.content.strip():
+            continue  # there is content after the call, in which half a tag is text
+        for at in places(case, thorough):
+            answer = parse(case.parser(), [case.text[:at]])
+            assert not answer.calls or whole.content.startswith(answer.content.rstrip()), (case.name, at)
+
+
+@each_family
 def test_the_token_that_ends_a_text_is_never_shown(family: str, thorough: bool) -> None:
     for case in read_cases(family):
         endings = {tag for syntax in getattr(case.parser(), "syntaxes", ()) for tag in syntax.noise}
