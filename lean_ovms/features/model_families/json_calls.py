@@ -67,17 +67,17 @@ class JsonCalls(Syntax):
         """
         if not (yield from self.scanner.literal("{")):
             return False
-        # Qwen2.5's first chat templates show calls with the doubled braces of a format string, which models copy.
-        doubled = yield from self.scanner.literal("{")
+        # Qwen2.5's first chat templates show calls in doubled braces, of which models copy both or only the last.
+        yield from self.scanner.literal("{")
         call = _Call(self, eager)
         while True:
             mark = yield from self.scanner.space()
             if mark == "}":
                 self.scanner.pos += 1
-                called = call.complete()
-                if doubled:
-                    yield from self.scanner.literal("}")
-                return called
+                if not call.complete():
+                    return False
+                yield from self.scanner.literal("}")
+                return True
             if mark == ",":
                 self.scanner.pos += 1
                 continue
