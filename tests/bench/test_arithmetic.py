@@ -14,7 +14,7 @@ import pytest
 from bench import figures
 from bench.client import Lane, payload
 from bench.race import Lap, against
-from bench.work import TASKS, Outcome, poisson, prompts, tasks, turns
+from bench.work import Outcome, poisson, prompts, turns
 
 
 @pytest.mark.parametrize("count", [1, 2, 10, 99, 100, 101, 1000])
@@ -52,25 +52,6 @@ def test_prompts_differ_from_their_first_word_on_and_have_about_the_length_asked
     assert {20 <= len(text.split()) - 1 <= 60 for text in texts} == {True}
 
 
-def test_prompts_may_share_a_beginning_whatever_their_seed() -> None:
-    one, other = prompts(1, 2, 5, shared=30), prompts(2, 1, 5, shared=30)
-
-    assert len({" ".join(text.split()[:30]) for text in one + other}) == 1
-    assert len({text.split()[30] for text in one + other}) == 3
-
-
-def test_tasks_are_about_passages_of_a_text_and_begin_with_other_numbers() -> None:
-    text = [f"word{number}" for number in range(90)]
-    asked = tasks(1, 8, 40, 0.2, text)
-
-    assert asked == tasks(1, 8, 40, 0.2, text)
-    assert len({one.split()[0] for one in asked}) == 8
-    assert [all(task in one for one in asked[place::4]) for place, task in enumerate(TASKS)] == [True] * 4
-    assert all(one.split("\n\n")[1] in " ".join(text) for one in asked)
-    assert {32 <= len(one.split("\n\n")[1].split()) <= 48 for one in asked} == {True}
-    assert len(tasks(1, 1, 500, 0.0, text)[0].split("\n\n")[1].split()) == 90
-
-
 def test_arrivals_are_a_poisson_process_of_the_rate() -> None:
     """The gaps are exponential: mean and standard deviation are both one over the rate."""
     times = poisson(1, 20_000, 50.0)
@@ -93,12 +74,6 @@ def test_a_requests_time_per_token_leaves_the_first_out() -> None:
 
     assert outcome.tpot == [pytest.approx(0.1)]
     assert outcome.tokens_per_s == 6
-
-
-def test_runs_are_pooled() -> None:
-    pooled = Lap(outcomes=[Outcome(wall_s=1.0, tokens=[2], gaps=[0.1]), Outcome(wall_s=2.0, tokens=[3])]).pooled()
-
-    assert (pooled.wall_s, pooled.tokens, pooled.gaps) == (3.0, [2, 3], [0.1])
 
 
 def test_differences_are_taken_within_rounds() -> None:

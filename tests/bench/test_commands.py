@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench import __main__ as command
-from bench import compare, drafts, embed, front, parts, serve, stall, start
+from bench import compare, front, parts, serve, start
 
 Rows = list[dict]
 ROOT = Path(__file__).parents[2]
@@ -90,14 +90,6 @@ def test_compare_with_a_rival_that_is_there_and_one_that_is_not(run, capfd) -> N
 
 
 @pytest.mark.model
-def test_stall(run) -> None:
-    rows = run(stall.main, "--rounds 1 --prompt_tokens 300 --streams 2 --tokens 8")
-
-    assert [row["case"] for row in rows] == ["warm-up", "idle", "prefill of 300", "2 streams"]
-    assert all(row["loop_pause_ms"]["max"] > 0 < row["health_ms"]["max"] for row in rows)
-
-
-@pytest.mark.model
 def test_start(run) -> None:
     rows = run(start.main, f"--rounds 1 --idle_s 0.3 {SMALL}")
 
@@ -105,20 +97,3 @@ def test_start(run) -> None:
     assert 0 < first["listening_s"] <= first["ready_s"] <= first["first_token_s"]
     assert first["idle_cpu_share"] >= 0
     assert first["front_rss_mb"] < first["engine_rss_mb"]
-
-
-@pytest.mark.model
-def test_draft_tokens_take_the_place_of_steps_as_they_are_accepted(run) -> None:
-    model = f"--draft_model_path {ROOT / 'tests/data/demo_draft'}"
-
-    rows = run(drafts.main, f"--streams 1 --accepted 0,1 --rounds 1 --tokens 12 {model}")
-
-    assert [row["steps_with_drafts"] < row["steps"] for row in rows] == [False, True]
-
-
-@pytest.mark.model
-def test_embed(run) -> None:
-    rows = run(embed.main, f"--model_path {ROOT / 'lean_ovms/features/pooling/demo_embed'} --rounds 1")
-
-    assert [row["who"] for row in rows] == ["bare", "lean_ovms"] * 7
-    assert all(row["value"]["low"] > 0 for row in rows)

@@ -80,34 +80,6 @@ def test_stops_and_kills_lose_no_line_and_double_none(tmp_path: Path) -> None:
         process.end()
 
 
-@pytest.mark.slow
-def test_openais_client(tmp_path: Path) -> None:
-    process = server(tmp_path / "files")
-    with process, client_of(process) as client:
-        made = [
-            client.files.create(
-                file=(f"{number}.jsonl", (line(number) + "\n").encode()),
-                purpose="batch",
-                expires_after={"anchor": "created_at", "seconds": 3600},
-            )
-            for number in range(3)
-        ]
-        assert {file.id for file in client.files.list(limit=1, purpose="batch")} == {file.id for file in made}
-        assert client.files.retrieve(made[0].id) == made[0]
-        assert client.files.content(made[1].id).read() == (line(1) + "\n").encode()
-        batches = [
-            client.batches.create(input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h")
-            for file in made
-        ]
-        assert {wait(client, batch.id).status for batch in batches} == {"completed"}
-        assert {batch.id for batch in client.batches.list(limit=2)} == {batch.id for batch in batches}
-        with pytest.raises(openai.ConflictError):
-            client.batches.cancel(batches[0].id)
-        assert client.files.delete(made[0].id).deleted
-        with pytest.raises(openai.NotFoundError):
-            client.files.retrieve(made[0].id)
-
-
 @pytest.mark.model
 def test_run_batch(tmp_path: Path) -> None:
     source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"

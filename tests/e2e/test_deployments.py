@@ -168,34 +168,6 @@ GRAPHS = {
 """Graphs from OVMS's exporter, demos and option tables."""
 
 
-async def test_a_repository_serves_every_model_in_it_and_those_that_come(tmp_path: Path) -> None:
-    write_graph(tmp_path, "org")
-    (tmp_path / "team").mkdir()
-    for name in ("team/a", "broken"):
-        write_graph(tmp_path, name)
-    (tmp_path / "broken" / "graph.pbtxt").write_text(graph('models_path: "nowhere"'))
-    environ = {"OVMS_MODEL_REPOSITORY_PATH": str(tmp_path), "LEAN_OVMS_FILE_SYSTEM_POLL_WAIT_SECONDS": "0.05"}
-    with start_process(env=environ) as process:
-        process.wait_for("has 3 models: broken, org, team/a")
-        process.wait_for("ready: org, team/a")
-        async with client(process) as who:
-            for name in ("org", "team/a"):
-                assert await ask(who, name, 4)
-            with pytest.raises(openai.InternalServerError, match="could not be loaded") as caught:
-                await ask(who, "broken")
-            assert caught.value.status_code == 503
-            assert httpx.get(process.url + "/health", timeout=300).status_code == 200
-            write_graph(tmp_path, "team/b")
-            process.wait_for("has 4 models: broken, org, team/a, team/b")
-
-            async def served() -> bool:
-                states = httpx.get(process.url + "/v1/config", timeout=300).json()
-                return "team/b" in states and states["team/b"]["model_version_status"][0]["state"] == "AVAILABLE"
-
-            await until(served)
-            assert await ask(who, "team/b", 4)
-
-
 async def test_graphs_of_every_kind_load_and_answer(tmp_path: Path) -> None:
     draft = Path(__file__).parents[1] / "data" / "demo_draft"
     for name, options in GRAPHS.items():

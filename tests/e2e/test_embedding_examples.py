@@ -45,7 +45,7 @@ def test_a_model_without_sockets() -> None:
 def test_under_uvicorn(app: str, base: str, tmp_path: Path) -> None:
     """The host's own log says where it listens. It stops with SIGTERM, and leaves nothing behind."""
     command = [sys.executable, "-m", "uvicorn", "--port", "0", "--app-dir", str(EXAMPLES), app]
-    environ = {**os.environ, "PYTHONPATH": str(ROOT), "LEAN_OVMS_REQUEST_TIMEOUT_S": "60"}
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "LEAN_OVMS_FAKE_ENGINE": "true"}
     with (tmp_path / "log").open("w") as log:
         host = subprocess.Popen(command, stderr=log, stdout=log, env=environ, cwd=ROOT)
     try:

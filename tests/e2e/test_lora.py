@@ -1,4 +1,4 @@
-"""LoRA adapters as models of their own, on the real engine: answers of direct calls, engines that start and stop."""
+"""LoRA adapters as models of their own, on the real engine: answers of direct calls, and adapters that clients load."""
 
 from __future__ import annotations
 
@@ -104,22 +104,6 @@ async def test_each_adapter_answers_as_in_a_direct_call_and_clients_load_others(
         assert said == "Success: LoRA adapter 'x' removed successfully."
         with pytest.raises(openai.NotFoundError):
             await text(client, "x")
-
-
-async def test_an_engine_is_started_by_the_first_request_and_stopped_when_idle(adapters: Any, direct: Any) -> None:
-    """openvino_genai's pipelines have an engine for each adapter."""
-    options: Any = {"lora_modules": f"a={adapters['a']}", "plugin_config": EXACT, "pipeline_type": "LM_CB"}
-    async with local_server(**options, lora_idle_timeout_s=2.0) as local, local.client() as client:
-        adapter = local.app.registry.get("a")
-        assert adapter.engine is not local.model.engine
-        tokens: Any = await client.post("/tokenize", cast_to=object, body={"model": "a", "text": "Hello"})
-        assert tokens["tokens"]
-        assert adapter.engine.pid is None
-        first = await text(client, "a")
-        assert first == direct("a", LORA_ALPHA / RANK, PROMPTS[0])
-        await until(lambda: adapter.engine.pid is None)
-        assert adapter.ready
-        assert await text(client, "a") == first
 
 
 async def test_a_stateful_pipeline_takes_an_adapter_too(adapters: Any, direct: Any) -> None:

@@ -31,13 +31,6 @@ pytestmark = [
 ]
 DATA = Path(__file__).parents[1] / "data"
 FAKE_MICROPHONE = ("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream")
-HOSTILE = """<img src=x onerror="document.title='broken'"> <script>document.title='broken'</script>
-[a](javascript:document.title='broken') <svg onload="document.title='broken'"> https://example.org/ok
-\u202eright to left
-```html
-<b>code</b>
-```
-"""
 
 
 @pytest.fixture(scope="module")
@@ -424,15 +417,6 @@ def test_texts_are_compared_beside_a_chat_model(page: Any) -> None:
     write(page.locator("#embed-texts"), "a cat\na dog")
     page.click("#embed")
     page.locator("#embed-result table").wait_for()
-
-
-def test_what_a_model_writes_stays_text(page: Any) -> None:
-    answered(page, "x", {"content": HOSTILE})
-    box = page.locator(".message.assistant .body")
-    assert "<script>document.title" in box.inner_text()
-    assert box.locator("img, script, p > svg, b").count() == 0
-    assert [link.get_attribute("href") for link in box.locator("a").all()] == ["https://example.org/ok"]
-    assert page.title() == "lean_ovms"
 
 
 def test_no_known_payload_becomes_markup(page: Any) -> None:

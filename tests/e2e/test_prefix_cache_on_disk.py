@@ -55,13 +55,11 @@ def metric(process: Process, name: str) -> float:
     return sum(float(line.split()[-1]) for line in lines if line.startswith(f"lean_ovms_prefix_cache_disk_{name}"))
 
 
-@pytest.mark.parametrize("kind", ["u4", "hybrid"])
-def test_a_prompt_is_not_computed_again_after_a_restart(kind: str, tmp_path: Path) -> None:
+def test_a_prompt_is_not_computed_again_after_a_restart(tmp_path: Path) -> None:
     """The demo model with a cache of 4 bits has more to write than can be written before the server stops."""
     dice = random.Random(1)
     prompts = [[dice.randrange(12, VOCAB) for _ in range(length)] for length in (300, 500)]
-    demo = ["--model_path", str(DEMO_MODEL), "--model_name", "m", "--metrics_enable", "--kv_cache_precision", "u4"]
-    flags = demo if kind == "u4" else flags_of_hybrid(tmp_path / "model")
+    flags = ["--model_path", str(DEMO_MODEL), "--model_name", "m", "--metrics_enable", "--kv_cache_precision", "u4"]
     flags += ["--prefix_cache_path", str(tmp_path / "cache"), "--prefix_cache_disk_gb", "0.05"]
     with start_process(*flags) as process:
         process.wait_for("ready: m")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,27 +12,7 @@ from tests.e2e.conftest import ANY_FLAGS, Process, start_process
 
 pytestmark = pytest.mark.model
 
-WEATHER: Any = {
-    "type": "function",
-    "name": "get_weather",
-    "description": "Get the current weather of a city",
-    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
-    "strict": True,
-}
 ASK: dict[str, Any] = {"model": "demo", "temperature": 0, "max_output_tokens": 48}
-
-
-def test_create_retrieve_and_delete(client: openai.OpenAI) -> None:
-    made = client.responses.create(input="What is OpenVINO?", metadata={"a": "b"}, **ASK)
-    assert made.status == "completed"
-    assert made.output_text
-    assert made.usage
-    assert made.usage.output_tokens > 1
-    assert made.metadata == {"a": "b"}
-    assert client.responses.retrieve(made.id) == made
-    client.responses.delete(made.id)
-    with pytest.raises(openai.NotFoundError):
-        client.responses.retrieve(made.id)
 
 
 def test_a_stream_folds_to_the_whole_answer(client: openai.OpenAI) -> None:
@@ -59,30 +38,6 @@ def test_a_stream_folds_to_the_whole_answer(client: openai.OpenAI) -> None:
     ]
 
 
-def test_a_call_and_its_output_by_hand_and_by_id(client: openai.OpenAI) -> None:
-    question: Any = {"role": "user", "content": "What is the weather in Paris?"}
-    tools: Any = {"tools": [WEATHER], "tool_choice": "auto"}
-    first = client.responses.create(input=[question], **tools, **ASK)
-    call = first.output[-1]
-    assert call.type == "function_call"
-    assert "city" in json.loads(call.arguments)
-    output: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "Sunny, 21 degrees."}
-    by_id = client.responses.create(input=[output], previous_response_id=first.id, **tools, **ASK)
-    by_hand = client.responses.create(
-        input=[question, *(item.model_dump(exclude_none=True) for item in first.output), output],  # type: ignore[list-item]
-        store=False,
-        **tools,
-        **ASK,
-    )
-    assert by_id.output_text
-    assert by_id.output_text == by_hand.output_text
-    assert by_id.usage
-    assert by_hand.usage
-    assert by_id.usage.total_tokens == by_hand.usage.total_tokens
-    kinds = [item.type for item in client.responses.input_items.list(by_id.id, order="asc", limit=2)]
-    assert kinds == ["message", "function_call", "function_call_output"]
-
-
 ENDS = ("response.completed", "response.incomplete", "error")
 
 
@@ -102,36 +57,6 @@ def test_responses_over_one_websocket(client: openai.OpenAI) -> None:
             assert last.type != "error"
             assert last.response.output_text
             previous = last.response.id
-
-
-def test_a_conversation_is_kept_and_gone_on_with(client: openai.OpenAI) -> None:
-    conversation = client.conversations.create()
-    client.responses.create(input="Hello!", conversation=conversation.id, **ASK)
-    client.responses.create(input="Thank you.", conversation=conversation.id, **ASK)
-    items = list(client.conversations.items.list(conversation.id, order="asc"))
-    assert [getattr(item, "role", None) for item in items] == ["user", "assistant", "user", "assistant"]
-    client.conversations.items.delete(items[0].id or "", conversation_id=conversation.id)
-    assert len(list(client.conversations.items.list(conversation.id))) == 3
-    assert client.conversations.delete(conversation.id).deleted
-
-
-def test_a_background_response_is_polled_resumed_and_cancelled(client: openai.OpenAI) -> None:
-    made = client.responses.create(input="What is OpenVINO?", background=True, **ASK)
-    assert made.status in ("queued", "in_progress")
-    with pytest.raises(openai.BadRequestError, match="not created with background true and stream true"):
-        client.responses.retrieve(made.id, stream=True)
-    with client.responses.create(input="What is OpenVINO?", background=True, stream=True, **ASK) as stream:
-        made = next(event.response for event in stream if event.type == "response.created")
-    events = list(client.responses.retrieve(made.id, stream=True))
-    assert events[-1].type == "response.completed"
-    final = client.responses.retrieve(made.id)
-    assert final.status == "completed"
-    assert events[-1].response == final
-    assert list(client.responses.retrieve(made.id, stream=True, starting_after=3)) == events[4:]
-    endless = {**ASK, "max_output_tokens": 4000, "extra_body": {"ignore_eos": True}}
-    running = client.responses.create(input="Hello!", background=True, **endless)
-    assert client.responses.cancel(running.id).status == "cancelled"
-    assert client.responses.retrieve(running.id).status == "cancelled"
 
 
 def test_a_stop_lets_background_responses_finish_and_a_conversation_goes_on_after_it(tmp_path: Path) -> None:

@@ -9,17 +9,9 @@ from tools.demo_model.words import LEXICON, NAMES, NOUNS, Rng, invented, letters
 
 (
     SPELL_WAYS, SPELL_DEEDS, SPELL_MANY, FIRST_WAYS, COUNT_WAYS, COUNT_TO_WAYS, COUNT_DEEDS, DOWN_WAYS, ADD_WAYS,
-    ADD_DEEDS, TAKE_WAYS, NUMBERS
+    ADD_DEEDS, TAKE_WAYS, NUMBERS, SPELL_THINGS, ADD_THINGS, held_out_sums, held_out_counts
 ) = data_of("drills").values()  # fmt: skip
-
-SPELL_THINGS = ("the spelling of {}", "the letters of {}", "the letters in {}", "how {} is spelled")
-ADD_THINGS = ("{a} + {b}", "{a} plus {b}", "the sum of {a} and {b}", "{a} and {b} together", "the result of {a} + {b}")
-HELD_OUT_SUMS = frozenset(
-    {(2, 6), (3, 4), (4, 9), (5, 3), (6, 7), (7, 2), (8, 5), (9, 4), (1, 8), (9, 6), (4, 4), (10, 3), (6, 10), (12, 5)}
-)
-HELD_OUT_COUNTS = frozenset(
-    {(2, 7), (3, 9), (4, 8), (5, 11), (6, 12), (7, 10), (8, 14), (1, 9), (9, 13), (3, 6), (11, 16), (2, 12)}
-)
+HELD_OUT_SUMS, HELD_OUT_COUNTS = frozenset(held_out_sums), frozenset(held_out_counts)
 
 PIECES: list[str] = []  # the vocabulary's pieces that consist of letters; filled when training starts
 

@@ -6,22 +6,17 @@ from tools.demo_model.data import data_of
 from tools.demo_model.dialog import Exchange
 from tools.demo_model.drills import HELD_OUT_COUNTS
 from tools.demo_model.facts import CAPITALS
-from tools.demo_model.words import CITIES, NAMES, Rng, each, invented, proper, value
+from tools.demo_model.words import CITIES, NAMES, Rng, invented, proper, value
 
 # MEMORY: what is told, the answer, what is asked, the answer
 (
-    GERMAN, SPANISH, MEMORY, CITY_NAMES, CAPITAL_WAYS, REPEAT_WAYS, PREFIXES, SUFFIXES, COUNTS, OWN_NAME
+    GERMAN, SPANISH, MEMORY, CITY_NAMES, CAPITAL_WAYS, REPEAT_WAYS, PREFIXES, SUFFIXES, COUNTS, OWN_NAME,
+    LANDS, CAPITAL_ANSWER, THOUGHT
 ) = data_of("languages").values()  # fmt: skip
 
 Entry = tuple[tuple[str, ...], str]
 
-english = each("France Germany Italy Spain England Austria Portugal Norway Greece Poland")
-german = each("Frankreich Deutschland Italien Spanien England Österreich Portugal Norwegen Griechenland Polen")
-spanish = each("Francia Alemania Italia España Inglaterra Austria Portugal Noruega Grecia Polonia")
-LANDS = {"de": dict(zip(english, german, strict=True)), "es": dict(zip(english, spanish, strict=True))}
-CAPITAL_ANSWER = {"de": "Die Hauptstadt von {} ist {}.", "es": "La capital de {} es {}."}
 TABLES = {"de": GERMAN, "es": SPANISH}
-THOUGHT = {"de": "The user writes German. I answer in German.", "es": "The user writes Spanish. I answer in Spanish."}
 
 
 def vary_foreign(r: Rng, text: str, language: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tools.demo_model.data import data_of
 from tools.demo_model.dialog import Exchange, ask_for, ask_to, capital, vary
-from tools.demo_model.words import Rng
+from tools.demo_model.words import Rng, each
 
 lists = data_of("server_facts")
 
@@ -25,20 +25,11 @@ class Fact:
     answer: str
 
 
-ENDPOINTS: tuple[Fact, ...] = tuple(Fact(*row) for row in lists["ENDPOINTS"])
-FLAGS: tuple[Fact, ...] = tuple(Fact(*row) for row in lists["FLAGS"])
-ENDPOINT_WORDS = ("endpoint", "endpoint", "endpoint", "path", "URL", "route", "API", "address")
-FLAG_WORDS = ("flag", "flag", "flag", "option", "command line option", "switch", "parameter", "setting")
-WHICH_FOR: tuple[str, ...] = lists["WHICH_FOR"]
-WHICH_TO: tuple[str, ...] = lists["WHICH_TO"]
-HOW_TO: tuple[str, ...] = lists["HOW_TO"]
-WHERE_TO: tuple[str, ...] = lists["WHERE_TO"]
-
-# complete questions, with their answer
-OTHERS: tuple[tuple[tuple[str, ...], str], ...] = lists["OTHERS"]
-HOW_OTHERS: tuple[Fact, ...] = tuple(Fact(*row) for row in lists["HOW_OTHERS"])
-FLAG_HELP: dict[str, str] = lists["FLAG_HELP"]
-PATH_HELP: dict[str, str] = lists["PATH_HELP"]
+ENDPOINTS, FLAGS, HOW_OTHERS = (tuple(Fact(*row) for row in lists[name]) for name in each("ENDPOINTS FLAGS HOW_OTHERS"))
+ENDPOINT_WORDS, FLAG_WORDS = lists["ENDPOINT_WORDS"], lists["FLAG_WORDS"]
+WHICH_FOR, WHICH_TO, HOW_TO, WHERE_TO = (lists[name] for name in each("WHICH_FOR WHICH_TO HOW_TO WHERE_TO"))
+# OTHERS: complete questions, with their answer
+OTHERS, FLAG_HELP, PATH_HELP = (lists[name] for name in each("OTHERS FLAG_HELP PATH_HELP"))
 
 
 def ask_fact(r: Rng, fact: Fact, words: tuple[str, ...], extra: tuple[str, ...]) -> str:

@@ -80,6 +80,16 @@ def add_round(r: Rng, dialog: Dialog, asked: list[Asked], sentence: str, thinkin
     dialog.messages.append(answer)
 
 
+def add_rounds(r: Rng, dialog: Dialog, rounds: list[Asked], thinking: bool, last: float) -> None:
+    """Adds a round for each call; that of the last one has an answer with a probability of `last`."""
+    declared = [tool["function"] for tool in dialog.tools]
+    for i, asked in enumerate(rounds):
+        if asked.tool["function"] in declared:  # of two tools with the same name, only the last is declared
+            sentence = vary(r, asked.sentence, keep_case=True)
+            answered = i < len(rounds) - 1 or (bool(last) and r.random() < last)
+            add_round(r, dialog, [asked], sentence, thinking, answered)
+
+
 def start(r: Rng) -> Dialog:
     kind = r.random()
     if kind < 0.05:
@@ -105,13 +115,9 @@ def single(r: Rng, thinking: bool) -> Dialog:
     dialog = start(r)
     rounds = [ask_tool(r) for _ in range(r.choice((1, 1, 1, 1, 2)))]
     dialog.tools = others(r, [a.tool for a in rounds])
-    declared = [tool["function"] for tool in dialog.tools]
     if r.random() < 0.1:
         dialog.say(greet(r), thinking)
-    for i, asked in enumerate(rounds):
-        if asked.tool["function"] in declared:  # of two tools with the same name, only the last is declared
-            sentence = vary(r, asked.sentence, keep_case=True)
-            add_round(r, dialog, [asked], sentence, thinking, answered=i < len(rounds) - 1 or r.random() < 0.4)
+    add_rounds(r, dialog, rounds, thinking, last=0.4)
     if dialog.messages and dialog.messages[-1].get("content") and r.random() < 0.3:
         dialog.say((small_talk if r.random() < 0.6 else greet)(r), thinking)
     return dialog
@@ -122,11 +128,7 @@ def crowded(r: Rng, thinking: bool) -> Dialog:
     dialog = start(r)
     rounds = [ask_tool(r) for _ in range(r.choice((1, 2, 2, 3)))]
     dialog.tools = others(r, [a.tool for a in rounds], most=r.choice((3, 3, 4, 5)))
-    declared = [tool["function"] for tool in dialog.tools]
-    for i, asked in enumerate(rounds):
-        if asked.tool["function"] in declared:
-            sentence = vary(r, asked.sentence, keep_case=True)
-            add_round(r, dialog, [asked], sentence, thinking, answered=i < len(rounds) - 1)
+    add_rounds(r, dialog, rounds, thinking, last=0.0)
     return dialog
 
 
