@@ -265,7 +265,11 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {**LATENT, **GROUPS, "num_experts_per_tok": 3, "topk_method": "group_limited_greedy"},
         {**LATENT_SIZES, **GROUP_SIZES, "expert_used_count": 3, "expert_gating_func": 1, "expert_weights_norm": False},
     ),
-    "phi3": ("phi3", {"original_max_position_embeddings": 2048}, {"rope.scaling.original_context_length": 2048}),
+    "phi3": (
+        "phi3",
+        {"original_max_position_embeddings": 2048, "sliding_window": WINDOW},
+        {"rope.scaling.original_context_length": 2048, **WINDOWED},
+    ),
     "olmoe": ("olmoe", {"num_key_value_heads": 4, "num_experts": 4, "num_experts_per_tok": 2}, {}),
     "mistral": ("llama", {"head_dim": 32}, {}),
     "glm4": ("glm4", {"head_dim": 32}, {"rope.dimension_count": 16}),

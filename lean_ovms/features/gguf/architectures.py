@@ -74,6 +74,8 @@ OWN = {
     "nomic-bert-moe": {f"ffn_{name}.weight" for name in ("gate_inp", "up_exps", "down_exps")},
 }
 """The names of the tensors that only networks of one architecture have, those of layers included."""
+NO_PERIOD = 1 << 16
+"""A period of layers with full attention that no network reaches."""
 SCALINGS = ("none", "linear", "longrope", "yarn")
 """The kinds of scaling of positions."""
 
@@ -98,10 +100,14 @@ class Architecture:
     scaled_embeddings: bool = False
     """Whether token embeddings are multiplied by the square root of their width."""
     window_period: int = 0
-    """The period of layers with full attention; the layers between have a sliding window. 0 if all have
-    full attention."""
+    """The period of layers with full attention; the layers between have a sliding window. 0 if all have full attention,
+    and NO_PERIOD if none has. A file may state another period, or list the layers."""
+    window: int = 0
+    """The size of the sliding window if the file has none."""
     local_base: float = 0.0
     """The base of RoPE in layers with a sliding window, where it is not scaled; 0 for that of the other layers."""
+    unscaled_windows: bool = False
+    """Whether RoPE is not scaled in layers with a sliding window, although it has the base of the other layers."""
     unrotated: int = 0
     """The period of layers without RoPE; 0 if all layers have it."""
     windowed: bool = False
@@ -189,6 +195,7 @@ ARCHITECTURES = {
         activation="gelu",
         scaled_embeddings=True,
         window_period=2,
+        window=4096,
         scales_by_width=46,
         attention_cap=50.0,
         logits_cap=30.0,
@@ -226,7 +233,7 @@ ARCHITECTURES = {
         renamed=SHARED_EXPERTS,
     ),
     "gpt-oss": Architecture(window_period=2, forward_norm="post_attention_norm", clamped=True, whole_ramp=False),
-    "granite": Architecture(pairs=True, permuted=True),
+    "granite": Architecture(pairs=True, permuted=True, switched=True),
     "granitehybrid": Architecture(
         pairs=True,
         permuted=True,
@@ -241,9 +248,9 @@ ARCHITECTURES = {
     "mistral3": Architecture(pairs=True, permuted=True),
     "nemotron_h": NEMOTRON_H,
     "nemotron_h_moe": NEMOTRON_H,
-    "olmo2": Architecture(),
+    "olmo2": Architecture(window_period=4, unscaled_windows=True),
     "olmoe": Architecture(sums_to_one=False),
-    "phi3": Architecture(),
+    "phi3": Architecture(window_period=NO_PERIOD),
     "qwen2": Architecture(),
     "qwen2moe": Architecture(sums_to_one=False),
     "qwen2vl": Architecture(),

@@ -24,6 +24,7 @@ from ...repository.model_file import parts
 from ...types import Json
 from ...util.files import open_regular
 from .architectures import ARCHITECTURES, ENCODERS, LAYER, SCALINGS, is_known
+from .metadata import LENGTH, Metadata, StringArray
 
 GENAI = ("llama", "qwen2", "qwen3")
 """The architectures that openvino-genai 2026.4.1 can load; the only tokenizer that it supports is "gpt2"."""
@@ -32,6 +33,18 @@ MMPROJ = "clip"
 TOKENIZERS = ("bert", "gemma4", "gpt2", "llama", "t5")
 OPTIONAL = ("blk.0.attn_norm.weight", "blk.0.attn_norm.bias")
 """The tensors that the first layer may lack: ModernBERT's has the norm of the embeddings instead."""
+UNNEEDED = {
+    *("context_length", "vocab_size", "feed_forward_length", "embedding_length_out", "moe_latent_size"),
+    *("attention.key_length", "attention.value_length", "attention.value_length_mla", "attention.recurrent_layers"),
+    *("attention.layer_norm_epsilon", "rope.freq_base", "rope.dimension_count", "rope.scaling.finetuned"),
+    *("expert_count", "expert_used_count", "expert_shared_count", "leading_dense_block_count"),
+    *("expert_feed_forward_length", "expert_shared_feed_forward_length", "interleave_moe_layer_step"),
+    *(f"ssm.{name}" for name in ("conv_kernel", "inner_size", "group_count", "state_size", "time_step_rank")),
+    *("attention.q_lora_rank", "shortconv.l_cache", "full_attention_interval", "pooling_type"),
+    *("rope.dimension_sections", "n_deepstack_layers", "classifier.output_labels"),
+}
+"""Keys that only some networks need: those of which the tensors have the sizes, or which are of parts that the network
+lacks, such as rotations and images."""
 TEMPLATE = "tokenizer.chat_template"
 """The key of the chat template; the key of a named template continues with its name."""
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
@@ -52,7 +65,6 @@ DEFAULT_ALIGNMENT, MAX_ALIGNMENT = 32, 1 << 16
 MAX_ELEMENTS = (1 << 63) - 1
 HEADER_BYTES, BEGINNING_BYTES = 1 << 24, 1 << 16
 """Bytes that are read first of a whole header, and of its beginning alone. Most headers are not longer."""
-_LENGTH = struct.Struct("<Q")
 PULL_AGAIN = "copy the file again, or pull it with --source_model, --gguf_filename and --overwrite_models"
 ENDS = "it ends within its header"
 EXPORT = "serve the original model: --source_model ORG/NAME, or optimum-cli export openvino --model ORG/NAME DIRECTORY"
@@ -78,42 +90,11 @@ class Unsupported(Exception):
     """Raised for a whole GGUF file that this server cannot load."""
 
 
-class StringArray:
-    """An array of strings that are decoded only when they are needed, as few readers need the vocabulary."""
-
-    def __init__(self, data: bytes, ends: array[int]) -> None:
-        """Keeps the array as bytes.
-
-        Args:
-            data: The strings as they are in the file, each preceded by its length.
-            ends: The end of each string in the data.
-        """
-        self._data = data
-        self._ends = ends
-
-    def __len__(self) -> int:
-        return len(self._ends)
-
-    def decoded(self) -> list[str]:
-        """Returns all strings; bytes that are not UTF-8 are replaced."""
-        data, begin, found = self._data, _LENGTH.size, []
-        for end in self._ends:
-            found.append(data[begin:end])
-            begin = end + _LENGTH.size
-        texts = b"\0".join(found).decode("utf-8", "replace").split("\0")  # all at once, in a third of the time
-        return texts if len(texts) == len(found) else [each.decode("utf-8", "replace") for each in found]
-
-    def text(self, number: int) -> str:
-        """Returns the string with this index."""
-        begin = (self._ends[number - 1] if number else 0) + _LENGTH.size
-        return self._data[begin : self._ends[number]].decode("utf-8", "replace")
-
-
 @dataclass(frozen=True, slots=True)
 class Header:
     """The header of a GGUF file; of a split file, the header of its first part with the tensors of all parts."""
 
-    metadata: dict[str, Any]
+    metadata: Metadata
     """The metadata: values by key."""
     tensors: dict[str, list[int]]
     """The dimensions of each tensor by its name; the dimension whose index changes fastest comes first."""
@@ -131,6 +112,15 @@ class Header:
     @property
     def architecture(self) -> str:
         return str(self.metadata.get("general.architecture", ""))
+
+    @property
+    def unused(self) -> list[str]:
+        """The keys of the architecture that nobody has looked up, without those of which the network needs no value."""
+        keys, same = self.metadata.keys() - self.metadata.used, {"rope.freq_base_swa": "rope.freq_base"}
+        start = f"{self.architecture}."
+        found = sorted(key.removeprefix(start) for key in keys if key.startswith(start))
+        equal = {name for name in found if name in same and self.real(name, 0.0) == self.real(same[name], 0.0)}
+        return [name for name in found if name not in UNNEEDED | equal]
 
     def number(self, name: str) -> int:
         """Returns a positive integer of the architecture's metadata, or 0 if it is missing."""
@@ -367,7 +357,7 @@ def _of_file(path: Path, parse: Callable[[Cursor], T], count: int) -> T:
 
 def _parse(cursor: Cursor) -> Header:
     tensors, entries = _begin(cursor)
-    metadata = dict(_entries(cursor, entries))
+    metadata = Metadata(_entries(cursor, entries))
     entries_end = cursor.position
     rows = [_tensor(cursor) for _ in range(tensors)]
     alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
@@ -439,12 +429,12 @@ class Cursor:
         """Returns the next `count` strings. Raises Malformed at the end, and NotRead."""
         if count > MAX_STRINGS:
             raise Malformed(f"it claims an array of {count} strings")
-        data, start, last, unpack = self._data, self.position, len(self._data) - _LENGTH.size, _LENGTH.unpack_from
+        data, start, last, unpack = self._data, self.position, len(self._data) - LENGTH.size, LENGTH.unpack_from
         ends, place = array("Q"), start
         for _ in range(count):
             if place > last:
-                self._require(place + _LENGTH.size)
-            place += _LENGTH.size + unpack(data, place)[0]
+                self._require(place + LENGTH.size)
+            place += LENGTH.size + unpack(data, place)[0]
             if place > len(data):
                 self._require(place)
             ends.append(place - start)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -98,10 +99,9 @@ class GgufFile:
             return 0
 
     def defaults(self) -> FileDefaults:
-        try:
+        metadata: dict[str, Any] = {}
+        with suppress(StartError):
             metadata = self.header.metadata
-        except StartError:
-            metadata = {}
         default, tools = (metadata.get(key) for key in (header.TEMPLATE, f"{header.TEMPLATE}.tool_use"))
         return FileDefaults(
             sampling=_sampling(metadata),

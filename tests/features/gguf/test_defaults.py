@@ -6,6 +6,7 @@ import json
 import pytest
 
 from lean_ovms.features.gguf import header as gguf
+from lean_ovms.features.gguf.metadata import Metadata
 from lean_ovms.features.gguf.model_file import LLAMA_CPP_DEFAULTS
 from lean_ovms.repository import model_dir
 
@@ -15,7 +16,7 @@ def read(tmp_path, monkeypatch):
     """Reads a file with these entries below general.sampling."""
 
     def read(entries, **options):
-        metadata = {f"general.sampling.{key}": value for key, value in entries.items()}
+        metadata = Metadata((f"general.sampling.{key}", value) for key, value in entries.items())
         header = gguf.Header(metadata, {}, {}, {}, entries_end=0, start=0, alignment=32)
         monkeypatch.setattr(gguf, "read", lambda path: header)
         (tmp_path / "x.gguf").touch()

@@ -52,6 +52,7 @@ OPTIONS = {
     "max_num_batched_tokens": 64,
     "plugin_config": json.dumps({**json.loads(EXACT["plugin_config"]), "INFERENCE_PRECISION_HINT": "f32"}),
 }
+SCALED = zoo_gguf.scaled(zoo_gguf.YARN)
 GENERATING = sorted({*RECORDED} - {*zoo_gguf.EMBEDDING})
 FLOATS = {"INFERENCE_PRECISION_HINT": "f32"}
 pytestmark = pytest.mark.model
@@ -63,13 +64,63 @@ def test_every_compared_architecture_is_recorded():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", GENERATING)
-def test_tokens_and_log_probabilities_are_those_of_torch(name, tmp_path):
+def test_tokens_and_log_probabilities_are_those_of_torch(name, tmp_path, caplog):
     pipe = load(blocks=60, model_path=str(zoo_gguf.write(tmp_path / "x.gguf", name)), **OPTIONS)
     assert_fused(name, pipe._model._compiled[0][0])
     found = answers(pipe)
     assert [ids for ids, _ in found] == [ids for ids, _ in RECORDED[name]["answers"]]
     for (_, ours), (_, theirs) in zip(found, RECORDED[name]["answers"], strict=True):
         assert ours == pytest.approx(theirs, abs=5e-3)
+    assert "are not used" not in caplog.text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {
+            "attention.sliding_window_pattern": [True] * 2,
+            "attention.sliding_window": 4096,
+            **zoo_gguf.scaled(zoo_gguf.YARN),
+        },
+        {"attention.sliding_window_pattern": 1, "attention.sliding_window": 2},
+    ],
+    ids=["OLMo 3 does not scale positions in its windows", "a number is the period of layers without a window"],
+)
+def test_windows_are_those_of_the_file(changes, tmp_path):
+    changes = {f"olmo2.{key}": value for key, value in changes.items()}
+    pipe = load(blocks=60, model_path=str(zoo_gguf.write(tmp_path / "x.gguf", "olmo2", **changes)), **OPTIONS)
+    assert [ids for ids, _ in answers(pipe)] == [ids for ids, _ in RECORDED["olmo2"]["answers"]]
+
+
+@pytest.mark.slow
+def test_pairs_of_a_vision_model_are_apart_already(tmp_path, monkeypatch):
+    def apart(tensor, shape, own=zoo_gguf.values):
+        found = own(tensor, shape)
+        if "attn_q." not in tensor and "attn_k." not in tensor:
+            return found
+        heads = found.reshape(-1, 32, *shape[1:])  # of which the first half is rotated
+        return np.concatenate([heads[:, :16:2], heads[:, 1:16:2], heads[:, 16:]], 1).reshape(shape)
+
+    monkeypatch.setattr(zoo_gguf, "values", apart)
+    sections = {"glm4.rope.dimension_sections": [4, 2, 2, 0]}
+    pipe = load(blocks=60, model_path=str(zoo_gguf.write(tmp_path / "x.gguf", "glm4", **sections)), **OPTIONS)
+    assert [ids for ids, _ in answers(pipe)] == [ids for ids, _ in RECORDED["glm4"]["answers"]]
+
+
+@pytest.mark.slow
+def test_values_of_the_file_that_are_not_used_are_reported(tmp_path, caplog):
+    network.read(zoo_gguf.write(tmp_path / "x.gguf", "llama", **{"llama.attention.clamp_kqv": 8.0}))
+    assert caplog.text.strip().endswith("are not used: attention.clamp_kqv")
+
+
+@pytest.mark.slow
+def test_queries_of_latent_attention_grow_with_their_positions_too(tmp_path):
+    name, changes = "deepseek2.attention.temperature", {"_scale": 0.5, "_length": 32}
+    changes = {f"{name}{key}": value for key, value in changes.items()}
+    model = network.read(zoo_gguf.write(tmp_path / "x.gguf", "deepseek_v3", **changes))
+    [growth] = (node for node in model.get_ops() if node.get_type_name() == "Log")
+    assert len(growth.output(0).get_target_inputs()) == 1
 
 
 @pytest.mark.slow

@@ -314,7 +314,7 @@ class FileDecoder:
         angles = self._angles(positions, turned, False)
         query, key = (layers.rotate(each, angles, turned, turned) for each in (query, key))
         rest = self._by_heads(rest, f"{name}.attn_k_b.weight")
-        values = [ops.concat([rest, query], -1), ops.concat([latent, key], -1), latent]
+        values = [self._heated(ops.concat([rest, query], -1), positions), ops.concat([latent, key], -1), latent]
         rows = [ops.reshape(value, np.array([0, -1]), True) for value in values]
         sizes = [rank + turned, rank + turned, rank]
         scale = np.float32(self._latent_scale(plain + turned))
@@ -377,13 +377,20 @@ class FileDecoder:
         angles = self._angles(positions, heads.rotated, bool(self._window(layer)))
         found = layers.rotate(value, angles, size, heads.rotated)
         found = self._layers.norm(found, name) if self._row.late_norms else found
-        growth = self._header.real("attention.temperature_scale", 0.0)
-        if place or not growth:
-            return found
+        return found if place else self._heated(found, positions)
+
+    def _heated(self, queries: Any, positions: Any) -> Any:
+        """Multiplies queries by a factor that grows with their positions, if the file has its temperature scale."""
+        growth, period = self._header.real("attention.temperature_scale", 0.0), 0
+        if not growth:
+            return queries
+        for key in ("attention.temperature_length", "rope.scaling.original_context_length"):
+            period = period or self._header.number(key)
+        if not period:
+            raise KeyError(f"{self._header.architecture}.rope.scaling.original_context_length")
         if self._temperature is None:
-            period = self._header.number("rope.scaling.original_context_length")
             self._temperature = layers.temperature(positions, growth, period)
-        return ops.multiply(found, self._temperature)
+        return ops.multiply(queries, self._temperature)
 
     def _projections(self, layer: int, x: Any, heads: Heads) -> list[Any]:
         """Returns queries, keys and values [tokens, 1, heads * size]; only queries if the layer shares keys and values.
@@ -394,10 +401,12 @@ class FileDecoder:
             heads: The heads of the layer.
         """
         joined, start, parts = f"blk.{layer}.attn_qkv", 0, list[LinearLayer]()
+        # Where images have positions by axes, llama.cpp's converter has put the pairs apart already.
+        pairs = self._row.pairs and not self._header.numbers(SECTIONS)
         for letter, count, size in zip("qkv", heads.counts, heads.sizes, strict=True):
             if letter != "q" and layer >= self._sharing:
                 break
-            order = halves(count, size, heads.rotated) if self._row.pairs and letter != "v" else None
+            order = halves(count, size, heads.rotated) if pairs and letter != "v" else None
             rows = slice(start, start := start + count * size)
             name = f"blk.{layer}.attn_{letter}"
             name, rows = (joined, rows) if self._layers.has(joined) else (name, slice(None))
@@ -537,9 +546,11 @@ class FileDecoder:
         return self._layers.product(ops.multiply(activate(gated), shown), LinearLayer(down, last))
 
     def _window(self, layer: int) -> int:
-        period, pattern = self._row.window_period, self._header.numbers("attention.sliding_window_pattern")
-        local = bool(pattern[layer]) if layer < len(pattern) > 1 else bool(period and (layer + 1) % period)
-        return self._header.number("attention.sliding_window") if local else 0
+        pattern = self._header.metadata.get(f"{self._header.architecture}.attention.sliding_window_pattern")
+        period = pattern if type(pattern) is int else self._row.window_period
+        listed = isinstance(pattern, list) and layer < len(pattern)
+        local = bool(pattern[layer]) if listed else bool(period and (layer + 1) % period)
+        return self._header.number("attention.sliding_window") or self._row.window if local else 0
 
     def _angles(self, positions: Any, rotated: int, local: bool) -> layers.Cosine:
         """Returns the cosines and sines of RoPE for positions.
@@ -549,10 +560,11 @@ class FileDecoder:
             rotated: The number of a head's elements that RoPE rotates.
             local: Whether the layer has a sliding window.
         """
-        local = local and bool(self._row.local_base)
+        local = local and (self._row.unscaled_windows or bool(self._row.local_base))
         if local not in self._turned:
             if local:
-                base = self._header.real("rope.freq_base_swa", self._row.local_base)
+                usual = self._row.local_base or self._header.real("rope.freq_base", 10000.0)
+                base = self._header.real("rope.freq_base_swa", usual)
                 found, factor = base ** -(np.arange(0, rotated, 2, dtype=np.float64) / rotated), 1.0
             else:
                 whole = self._row.whole_ramp

@@ -79,6 +79,8 @@ def opened(path: Path, header: Header, *, exact: bool = False) -> Iterator[Tenso
         with Tensors(path, header, exact=exact) as tensors:
             yield tensors
             tensors.require_unchanged()
+        if unused := header.unused:
+            log.warning("%s: answers may be wrong, since these values are not used: %s", path.name, ", ".join(unused))
     except KeyError as error:
         raise StartError(f"{path} is not a complete GGUF file: it has no {error.args[0]}; {PULL_AGAIN}") from error
     except (RuntimeError, ValueError, IndexError, ArithmeticError, OSError) as error:
