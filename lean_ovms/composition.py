@@ -233,10 +233,7 @@ class Composition:
 
     @cached_property
     def contents(self) -> dict[str, ContentRow]:
-        """The readers of message content other than text, by its type.
-
-        Raises StartError if two features read the same type.
-        """
+        """The readers of message content other than text, by its type. Raises StartError if two read the same type."""
         found: dict[str, ContentRow] = {}
         for row in self._rows(lambda one: one.contents):
             for kind in row.kinds:
@@ -276,10 +273,7 @@ class Composition:
 
     @cached_property
     def backend(self) -> BackendRow | None:
-        """The feature's pipelines that can replace the paged engine; None if there are none.
-
-        Raises StartError if there are two.
-        """
+        """The feature's pipelines that can replace the paged engine, or None. Raises StartError if there are two."""
         return self._only("pipelines", lambda one: one.backend)
 
     @cached_property
@@ -364,10 +358,7 @@ class Composition:
         raise StartError(f"no feature of this program provides the method {name}")
 
     def task(self, name: str) -> TaskRow:
-        """Returns the task of this name, or text generation for an empty name.
-
-        Raises KeyError if there is no such task.
-        """
+        """Returns the task of this name, or text generation for an empty name. Raises KeyError for another name."""
         return {row.name: row for row in self.tasks}[name or TEXT_GENERATION.name]
 
 

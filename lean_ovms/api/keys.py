@@ -93,10 +93,7 @@ class ApiKeys:
         return route.auth in ("key", "admin") or (route.auth == "models" and self._config.protect_models)
 
     def cache_scopes(self, names: Collection[str]) -> list[str]:
-        """Returns the scopes of the prefix cache for a model with these names.
-
-        Prompts share cached blocks only within one scope.
-        """
+        """Returns the prefix cache's scopes for a model with these names, within which prompts share blocks."""
         return [""]
 
     async def reload(self) -> None:

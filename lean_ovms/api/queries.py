@@ -17,10 +17,7 @@ _INTEGER = re.compile(r"[+-]?\d{1,40}", re.ASCII)
 
 
 def read_query(fields: FieldSet, query: str) -> Values:
-    """Returns the parameters of a query as the values of these fields. Raises BadRequest.
-
-    If a parameter is repeated, the last value counts.
-    """
+    """Returns a query's parameters as the values of these fields, the last one if repeated. Raises BadRequest."""
     try:
         given = parse_qs(query, max_num_fields=MAX_PARAMETERS)
     except ValueError:

@@ -236,10 +236,7 @@ class EventStream(Generic[D]):
                 self._sending.result()
 
     def _check_silence(self) -> None:
-        """Sends a keep-alive if nothing has been sent for ping_s seconds.
-
-        One timer serves the whole stream, which is cheaper than one per chunk.
-        """
+        """Sends a keep-alive if nothing was sent for ping_s seconds, by one timer for the whole stream."""
         left_s = self._sent_at + self.ping_s - self._clock()
         if left_s <= 0:
             if self._paused() is None:

@@ -368,10 +368,7 @@ class OtherFlags:
         """
 
     def variables(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Returns the options that variables of other servers set, and prints the variables without an effect.
-
-        Raises StartError.
-        """
+        """Returns the options that others' variables set, and prints those without an effect. Raises StartError."""
         return {}
 
 

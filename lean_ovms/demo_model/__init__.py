@@ -1,4 +1,1 @@
-"""The embedded default model: data only, made by `python -m tools.demo_model`.
-
-It is a package so that it gets into the wheel.
-"""
+"""The embedded default model, data that `python -m tools.demo_model` makes; as a package it gets into the wheel."""

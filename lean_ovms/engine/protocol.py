@@ -174,10 +174,7 @@ class Load(Record):
 
 @dataclass(slots=True)
 class Submit(Record):
-    """Asks for a generation.
-
-    The answer is one Accepted or Refused; after Accepted, each sequence gets one final record.
-    """
+    """Asks for a generation, answered by one Accepted or Refused, and then by a final record of each sequence."""
 
     role = COMMAND
     id: int

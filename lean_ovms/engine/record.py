@@ -41,10 +41,7 @@ class Record:
         return ()
 
     def attach(self, parts: Iterator[bytes]) -> None:
-        """Takes from `parts` the attachments that the sender's `attached` returned.
-
-        Raises StopIteration if there are too few.
-        """
+        """Takes the attachments that the sender's `attached` returned. Raises StopIteration if there are too few."""
 
 
 class DataRecord(Record):

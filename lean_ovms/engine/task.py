@@ -39,10 +39,7 @@ class Task(ABC):
 
     @property
     def accepts_commands(self) -> bool:
-        """Whether another command may be handled before the next step.
-
-        It is False if those since the last `admit` took long.
-        """
+        """Whether another command may be handled before the next step; not if those since `admit` took long."""
         return True
 
     def ready(self) -> Ready:

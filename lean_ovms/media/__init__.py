@@ -1,4 +1,1 @@
-"""Images as pixels, from all sources that a client may name, and audio files as samples.
-
-Independent of APIs and models.
-"""
+"""Images as pixels, from all sources that a client may name, and audio as samples. Independent of APIs and models."""

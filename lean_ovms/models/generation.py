@@ -143,10 +143,7 @@ class Generation:
         return self._reply.prompt_logprobs is not None
 
     def prompt_entries(self) -> list[TokenLogprob]:
-        """Returns the prompt's tokens with their log probabilities.
-
-        If these are requested, they are known from the first delta on.
-        """
+        """Returns the prompt's tokens, with their log probabilities if requested, from the first delta on."""
         if self._prompt_entries is not None:
             return self._prompt_entries
         known, ids, entry = self._reply.prompt_logprobs, self.prompt_ids, self._decoders[0].entry
@@ -246,10 +243,7 @@ class Generation:
             self._reply.break_off(error)
 
     def _arrived(self, records: list[Tokens]) -> list[Delta]:
-        """Records the arrival time of new tokens.
-
-        Returns a delta with the prompt's progress if that is new and requested.
-        """
+        """Records the arrival of tokens; returns a delta with the prompt's progress if that is new and requested."""
         if records:
             if self._first_token_at is None:
                 self._first_token_at = time.monotonic()

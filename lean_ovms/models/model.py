@@ -51,10 +51,7 @@ class UsageRecorder:
 
 
 class NotLoaded(Unavailable):
-    """Raised if the properties of a model are unknown, since no request has loaded it.
-
-    Status 503 unless the caller waits.
-    """
+    """Raised if a model's properties are unknown, as nothing has loaded it: status 503 unless the caller waits."""
 
     def __init__(self, model: Model) -> None:
         """Creates the error for a model, whose `wait_known` waits until it has been loaded."""
@@ -150,10 +147,7 @@ class Model(ModelLifecycle):
             return Hold(model, base)
 
     async def _acquire(self) -> bool:
-        """Counts one use of this model, loading it first if necessary. Returns False if it is replaced or removed.
-
-        Raises RequestError.
-        """
+        """Counts a use of this model, loading it if necessary. Returns False if it is replaced. Raises RequestError."""
         if not self._takes_request():
             return False
         if self.residence is not None and self.admits:
@@ -186,10 +180,7 @@ class Model(ModelLifecycle):
             pass
 
     def keep_loaded(self, seconds: float | None) -> list[str]:
-        """Applies Ollama's keep_alive of a request, in seconds; returns a warning if it has no effect.
-
-        It is thread-safe.
-        """
+        """Applies Ollama's keep_alive of a request in seconds; returns a warning if it has none. It is thread-safe."""
         residence = (self._base or self).residence
         kept = residence is not None and residence.keep(seconds)
         return [] if kept or seconds is None else ["keep_alive has no effect: this model always stays in memory"]

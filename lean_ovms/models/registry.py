@@ -128,16 +128,10 @@ class Deployment(Protocol):
         """Checks what can be checked without an engine, before anything is loaded. Raises WrongOptions."""
 
     async def load(self) -> None:
-        """Loads the models that must be loaded at the start.
-
-        Raises StartError if the server cannot start without one that failed.
-        """
+        """Loads the models that the start needs. Raises StartError if the server cannot start without one of them."""
 
     async def reload(self) -> bool:
-        """Updates the served models to the current configuration.
-
-        Returns whether anything has changed. Raises StartError.
-        """
+        """Updates the served models to the configuration; returns whether anything changed. Raises StartError."""
 
     async def watch(self, period_s: float) -> None:
         """Reloads whenever the configuration has changed, every `period_s` seconds, until cancelled."""

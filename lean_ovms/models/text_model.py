@@ -65,10 +65,7 @@ class TokenModel(Model):
 
     @property
     def joins_texts(self) -> bool:
-        """Whether the model reads pairs of texts, so that no special tokens are added to a single one.
-
-        Raises RequestError.
-        """
+        """Whether it reads pairs of texts, so that a single one gets no special tokens. Raises RequestError."""
         return False
 
     def _import(self) -> None:

@@ -121,10 +121,7 @@ class JsonLines(logging.Formatter):
 
 
 class Access:
-    """The access line of a request and its response.
-
-    It is the message of a log record, formatted only if it is written.
-    """
+    """The access line of a request and its response, a log record's message that is formatted when written."""
 
     __slots__ = ("_record",)
 

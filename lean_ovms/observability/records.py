@@ -229,10 +229,7 @@ def own_salt(salt: str) -> str:
 
 
 def may_use(model: str) -> bool:
-    """Returns whether the API key of the current task's request may use the model of this name.
-
-    Other models do not exist for that key.
-    """
+    """Returns whether the API key of the current request may use this model; others do not exist for it."""
     record = current_record.get()
     patterns = record.key.models if record is not None and record.key is not None else ()
     return permits(patterns, model)

@@ -36,10 +36,7 @@ def read(model_dir: Path) -> Json:
 
 
 def flat(config: Json) -> Json:
-    """Returns a config.json with the fields of text_config merged over it.
-
-    Omni models have text_config at a deeper level.
-    """
+    """Returns a config.json with the fields of text_config, which omni models nest deeper, merged over it."""
     thinker = config.get("thinker_config")
     inner = (thinker if isinstance(thinker, dict) else config).get("text_config")
     return {**config, **inner} if isinstance(inner, dict) else config

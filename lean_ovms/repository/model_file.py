@@ -60,10 +60,7 @@ class ModelFile(Protocol):
     """A model that consists of a single file. The file is not read before a method is called."""
 
     def config(self) -> Json:
-        """Returns the values of the config.json fields that `model_config` reads.
-
-        Raises StartError if the file cannot be served.
-        """
+        """Returns the config.json fields that `model_config` reads. Raises StartError if the file cannot be served."""
 
     def task(self) -> str:
         """Returns the name of the model's task; "" if the file cannot be read."""

@@ -104,10 +104,7 @@ class RequestBody:
             raise Unavailable("the body of this request could not be stored", code="too_many_large_requests")
 
     def into(self, request: Request) -> Request:
-        """Hands the body over to a request, and returns the request.
-
-        Raises Unavailable if part of it could not be stored.
-        """
+        """Hands the body over to a request, which it returns. Raises Unavailable if a part could not be stored."""
         self.check()
         if self._spool is None:
             request.body = self.getvalue()
@@ -141,10 +138,7 @@ def request_headers(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 class RequestResponseCycle:
-    """The base class of a transport's request cycle; a subclass implements `send` and `send_failure`.
-
-    `cancel` stops it.
-    """
+    """The base class of a transport's request cycle, with `send` and `send_failure` of subclasses. `cancel` stops it."""
 
     def __init__(self, handle: Handle, error_response: Callable[[RequestError], Response] = error_response) -> None:
         """Creates the cycle of a request.

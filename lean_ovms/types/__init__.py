@@ -77,10 +77,7 @@ class Request:
 
 
 class ByteStream(Protocol):
-    """A response body that is produced while it is sent (a PushStream).
-
-    Its owner closes it, whether or not it was sent.
-    """
+    """A response body, produced while it is sent (a PushStream). Its owner closes it, sent or not."""
 
     async def push_to(self, sink: Sink[bytes]) -> None: ...
 

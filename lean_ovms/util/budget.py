@@ -1,7 +1,4 @@
-"""A limited amount that requests share, such as memory.
-
-A request for more than is left waits in order, for a limited time.
-"""
+"""A limited amount that requests share, such as memory: who needs more than is left waits in order for a while."""
 
 from __future__ import annotations
 

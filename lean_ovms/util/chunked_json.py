@@ -64,10 +64,7 @@ class TextTooLong(ValueError):
 
 
 def loads(data: bytes) -> Any:
-    """Parses JSON like orjson.loads, but ignores a byte order mark.
-
-    Raises ValueError, and TooDeep beyond MAX_LEVELS levels.
-    """
+    """Parses JSON like orjson.loads, without a byte order mark. Raises ValueError, TooDeep beyond MAX_LEVELS."""
     if len(data) <= PIECE_BYTES:
         return orjson.loads(data.removeprefix(_BOM))
     reader = _Reader(data)
@@ -376,10 +373,7 @@ class _Reader:
             self._extend(container, piece)
 
     def _extend(self, container: _Container, piece: bytes) -> None:
-        """Adds the members in a piece of JSON to a container.
-
-        There must be at least one, unless the container is empty.
-        """
+        """Adds the members in a piece of JSON to a container; there must be some unless the container is empty."""
         members = self._parse(container, piece)
         if not members and (container.started or container.value or self._data[container.begin + len(piece)] == 0x2C):
             raise self._invalid("a value is missing", container.begin)
@@ -426,10 +420,7 @@ class _Reader:
     # --- strings
 
     def _string(self, at: int) -> int:
-        """Returns the end of the string that starts at an offset, including the quote.
-
-        A long string is added to its container.
-        """
+        """Returns the end after the quote of the string at an offset, which it adds to its container if it is long."""
         data, stack = self._data, self._stack
         end = data.find(b'"', at + 1, at + PIECE_BYTES)
         if end >= 0 and data[end - 1] != 0x5C:

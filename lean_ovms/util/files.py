@@ -75,10 +75,7 @@ def is_private_directory(found: os.stat_result) -> bool:
 
 
 def read_bytes(path: Path | str) -> bytes:
-    """Returns the content of a regular file.
-
-    Raises OSError, also for anything else, and ValueError for an impossible name.
-    """
+    """Returns the content of a regular file. Raises OSError, or ValueError for an impossible name."""
     with open_regular(path) as file:
         return file.read()
 

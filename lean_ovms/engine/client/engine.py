@@ -59,10 +59,7 @@ async def _nothing() -> None:
 
 
 def engine_of(config: Config) -> ModelEngine:
-    """Creates the engine of a model with these options, without starting it.
-
-    Raises StartError if the options are invalid.
-    """
+    """Creates the engine of a model with these options, without starting it. Raises StartError for wrong options."""
     make = config.part(ENGINE)
     found: ModelEngine = EngineClient(config) if make is None else make(config)
     return found

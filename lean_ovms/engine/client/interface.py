@@ -44,10 +44,7 @@ class ModelEngine(Protocol):
         """The vocabulary of the loaded model; available after start() has returned."""
 
     async def start(self) -> ModelInfo:
-        """Starts the engine, and waits until the model is loaded. It may be called once.
-
-        Raises StartError if the model cannot be loaded.
-        """
+        """Starts the engine once, and waits until the model is loaded. Raises StartError if it cannot be."""
 
     async def stop(self) -> None:
         """Stops the engine, and fails all requests in flight. Idempotent."""

@@ -147,10 +147,7 @@ class ReplyStream:
         self._end()
 
     def abort(self, error: RequestError) -> None:
-        """Stops all sequences; `push_to` raises this error after pushing the tokens that have arrived.
-
-        It has no effect on a finished request.
-        """
+        """Stops all sequences; `push_to` raises this error after the tokens that have arrived, if it has not ended."""
         if self._running:
             self._router.send(protocol.Cancel(self.id))
             self.fail(error)
@@ -207,10 +204,7 @@ class ReplyStream:
         self._end()
 
     def receive(self, record: protocol.Record) -> None:
-        """Handles a record other than Tokens; most are about the prompt.
-
-        Raises FrameError for a record of another task.
-        """
+        """Handles a record other than Tokens, mostly about the prompt. Raises FrameError for another task's record."""
         match record:
             case protocol.Accepted():
                 self.prompt_tokens, self.tokens, self.notices = record.prompt_tokens, record.tokens, record.notices

@@ -81,10 +81,7 @@ class ConstraintQueue(WaitingRequests, Protocol):
 
     @property
     def compiling(self) -> bool:
-        """Whether a grammar is being compiled.
-
-        Meanwhile no sequence with a grammar may have its first step, even after a preemption.
-        """
+        """Whether a grammar is being compiled, so that no sequence with a grammar may have its first step."""
 
     def add(self, submit: Submit, request: GenerationRequest) -> bool:
         """Returns whether a request may run now. If not, `poll` will return it later. Raises errors.RequestError."""
@@ -143,10 +140,7 @@ class LongTextEncoder(Protocol):
         """Returns whether `LoadedModel.encode` would take too long between two steps."""
 
     def encode(self, text: str, add_special_tokens: bool) -> array[int]:
-        """Returns the same ids as `LoadedModel.encode`, in an array, since millions of ids take some MB.
-
-        Called in one thread.
-        """
+        """Returns the same ids as `LoadedModel.encode`, in an array, as millions take some MB. Called in one thread."""
 
     def learn(self, text: str, ids: list[int], add_special_tokens: bool) -> None:
         """Caches the result of `encode`, so that the next turn of a conversation has little to tokenize."""
@@ -194,10 +188,7 @@ class Backend(LoadedModel, Protocol):
         """Whether a thread may compile a grammar, as no sequence with a grammar is about to have its first step."""
 
     def check(self, request: GenerationRequest) -> None:
-        """Raises errors.BadRequest if this engine cannot compute a request.
-
-        It may store its own form in `request.native`.
-        """
+        """Raises errors.BadRequest if this engine cannot compute a request, whose form for it may go to `native`."""
 
     def add(self, request: GenerationRequest) -> None:
         """Queues a request that `check` has accepted."""
@@ -209,10 +200,7 @@ class Backend(LoadedModel, Protocol):
         """Starts waiting sequences as far as there is room; `compiling` says that a thread compiles a grammar."""
 
     def step(self) -> None:
-        """Computes one step for all sequences that can be scheduled, and adds the results to `out`.
-
-        Raises errors.EngineLost.
-        """
+        """Computes one step for all sequences that fit, and adds the results to `out`. Raises errors.EngineLost."""
 
     def handle(self, command: Record) -> None:
         """Handles a command that belongs to no request: to clear the prefix cache, or a command of a feature.

@@ -26,10 +26,7 @@ MAX_RETRY_AFTER_S = 60
 
 
 class FairQueue(Generic[S]):
-    """Waiting sequences, with counts of the running ones by client.
-
-    Length and iteration are those of the waiting sequences.
-    """
+    """Waiting sequences, of which it has the length and the iterator, with counts of the running ones by client."""
 
     def __init__(self, slots: int, *, priority_across_clients: bool = False) -> None:
         """Creates an empty queue; `slots` sequences run at once, and priorities count within a client or across."""

@@ -143,10 +143,7 @@ class RequestValidator:
             raise _too_long(info, prompt)
 
     def bad_words(self, words: Iterable[str], encode: Callable[[str, bool], Iterable[int]]) -> BadWords:
-        """Returns the token ids of each bad word, both at the beginning of a text and after a blank, as vLLM does.
-
-        Raises BadRequest.
-        """
+        """Returns the ids of each bad word, in front of a text and after a blank, as vLLM does. Raises BadRequest."""
         found: list[tuple[int, ...]] = []
         for word in words:
             plain = tuple(encode(word.lstrip(), False))

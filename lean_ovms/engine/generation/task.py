@@ -76,10 +76,7 @@ class GenerationTask(Task):
 
     @property
     def accepts_commands(self) -> bool:
-        """Whether another command may be taken now.
-
-        While sequences run, TURN_CHARACTERS are tokenized between two steps.
-        """
+        """Whether another command may be taken now: between two steps TURN_CHARACTERS are tokenized."""
         return self._characters_left > 0 or self.backend.idle
 
     def close(self) -> None:

@@ -136,10 +136,7 @@ class TokenizeQueue:
         return as_list(ids)
 
     def add(self, command: Command, work: Work) -> None:
-        """Queues a command. `poll` returns it with the result of `work`, or with the error that it raised.
-
-        Raises TooManyRequests.
-        """
+        """Queues a command, which `poll` returns with the result or error of `work`. Raises TooManyRequests."""
         if len(self._waiting) >= MOST or self.waiting_of(command.client) >= MOST_OF_CLIENT:
             text = "too many long texts are waiting to be tokenized; please try again later"
             raise TooManyRequests(text, retry_after_s=RETRY_AFTER_S)

@@ -22,10 +22,7 @@ NO_LIMIT = (1 << 31) - 1
 
 
 def extension() -> str:
-    """Returns the path of the library with the tokenizers' operators.
-
-    Importing openvino_tokenizers for it takes a second.
-    """
+    """Returns the path of the library with the tokenizers' operators, without a second for openvino_tokenizers."""
     found = find_spec("openvino_tokenizers")
     folder = Path(found.origin or "").parent / "lib" if found else Path()
     for file in folder.glob("*openvino_tokenizers.*"):

@@ -59,10 +59,7 @@ class Graph:
         return (layer, str(port)) in self._sources
 
     def following(self, layer: str) -> str:
-        """Returns the layer that consumes the characters of a layer.
-
-        They are its last output, by the extension's convention.
-        """
+        """Returns the layer that consumes the characters of a layer, by convention its last output."""
         ports = self.layers[layer].findall("output/port")
         consumers = self._consumers.get((layer, ports[-1].attrib["id"]), []) if ports else []
         if len(consumers) != 1:

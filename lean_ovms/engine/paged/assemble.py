@@ -204,10 +204,7 @@ def _of_directory(model_dir: Path) -> ModelTokenizer:
 
 
 def _compiler(config: EngineConfig, file: Path, drafts: DraftPlan, *, images: bool) -> NetworkCompiler:
-    """Returns the compiler for the network in a file.
-
-    If drafting changes the network, the result is not cached on disk.
-    """
+    """Returns the compiler for the network in a file, which caches it on disk unless drafting changes it."""
     new = None if drafts.edits else config.part(NETWORK_COMPILER)
     if new is None:
         return compile_new

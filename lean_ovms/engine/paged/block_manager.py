@@ -53,10 +53,7 @@ class Watcher(Protocol):
         """Is called when a block leaves the prefix cache because of wrong content, which must not be saved."""
 
     def clearing(self) -> None:
-        """Is called before all blocks are removed from the prefix cache.
-
-        `evicted` follows for each; they must not be saved.
-        """
+        """Is called before the prefix cache is emptied; `evicted` follows for each block, which must not be saved."""
 
 
 class BlockManager:
@@ -98,10 +95,7 @@ class BlockManager:
         return -(-tokens // self.block_size)
 
     def allocate(self) -> int:
-        """Returns a block for one sequence, evicting it from the prefix cache if needed. Its content is undefined.
-
-        Raises OutOfBlocks.
-        """
+        """Returns a block of undefined content, from the prefix cache if none is free. Raises OutOfBlocks."""
         if self._free:
             block = self._free.pop()
         elif len(self._holders) < self.total:
@@ -322,10 +316,7 @@ class BlockTables:
         self.num_blocks[row] = num_blocks + len(blocks)
 
     def copy(self, source: int, target: int) -> None:
-        """Copies a row, except its adapter.
-
-        The caller must replace the last block, to which both sequences would write.
-        """
+        """Copies a row, except its adapter; the caller replaces the last block, to which both would write."""
         for column in (self.table, self.computed, self.num_blocks, self.newest, self.shift):
             column[target] = column[source]
 

@@ -223,10 +223,7 @@ ELEMENTWISE = ("Add", "Multiply", "Divide", "Tanh", "Convert")
 
 
 def limit_logits(model: Any) -> None:
-    """Makes a network compute logits for selected tokens only; a prompt of 4,000 tokens needs one row.
-
-    Raises NotPageable.
-    """
+    """Makes a network compute logits for selected tokens only: of a prompt mostly the last. Raises NotPageable."""
     projection, axis = last_projection(model)
     gather(model, projection.input_value(0), [projection.input(0)], axis)
 

@@ -231,10 +231,7 @@ class PagedModel:
             data[row : row + rows, column : column + columns] = rounded_to_bf16(values) if short else values
 
     def infer(self, prompts: bool) -> NDArray[np.float32]:
-        """Computes a step in this thread and openvino's, which takes one thread less than `start` and `wait`.
-
-        Releases the GIL.
-        """
+        """Computes a step in this thread and openvino's, one less than `start` and `wait` take. Releases the GIL."""
         self._running = self._networks[self.adapting, prompts]
         self._running.infer(share_outputs=True)
         self._write_states()
@@ -304,10 +301,7 @@ def _precision(core: Any, device: str, properties: dict[str, Any]) -> Any:
 
 
 def _rows(tensors: list[Any]) -> list[NDArray[np.uint8]]:
-    """Returns the bytes of tensors as [blocks or slots, bytes].
-
-    For u4, with two elements in a byte, openvino has no shape.
-    """
+    """Returns the bytes of tensors as [blocks or slots, bytes], for which openvino has no shape with u4."""
     return [tensor.data.reshape(tensor.shape[0], -1).view(np.uint8) for tensor in tensors if tensor.shape[0]]
 
 
@@ -399,10 +393,7 @@ DECOMPRESSION = ("Convert", "Subtract", "Multiply", "Reshape")
 
 
 def choose_quantization_group(model: Any) -> None:
-    """Stores the group size that suits a network's weights in the network.
-
-    Options and an own size in its file take precedence.
-    """
+    """Stores the group size that suits a network's weights in it, unless the network's file or options have one."""
     if not model.has_rt_info([*GROUP_OPTION]) and (group := group_size_of(model)):
         model.set_rt_info(str(group), [*GROUP_OPTION])
 

@@ -345,10 +345,7 @@ class ModelInputs:
         return self._arrays[name][:size].reshape(shape)
 
     def _sized(self, name: str, size: int) -> NDArray[Any]:
-        """Returns the array of an input, resized to this number of elements.
-
-        Changing a tensor's shape takes 0.4 us, creating a new tensor 20 us.
-        """
+        """Returns the array of an input for this number of elements: a new shape takes 0.4 us, a new tensor 20 us."""
         if self._sizes.get(name) != size:
             array = self._arrays.get(name)
             if array is None or len(array) < size:

@@ -222,10 +222,7 @@ class WeightsSource(Protocol):
         """The soft cap that must be added to the attention of the network; 0 for none."""
 
     def read(self, core: Any) -> Any:
-        """Returns a new openvino.Model with paged attention, computing logits for selected tokens only.
-
-        Raises NotPageable.
-        """
+        """Returns a new openvino.Model with paged attention and logits of selected tokens only. Raises NotPageable."""
 
 
 def network_input(name: str, shape: list[int], kind: Any) -> Any:
@@ -382,10 +379,7 @@ class AdapterProvider:
     """The number of columns of the ADAPTER_CHOICE input: the sum of the ranks of all adapters in the network."""
 
     def get(self, text: str) -> AdapterWeights | None:
-        """Returns the adapter that a request names, possibly after reading it from its file; None for "".
-
-        Raises EngineFailure.
-        """
+        """Returns the adapter that a request names, read from its file if new; None for "". Raises EngineFailure."""
         return None
 
     def acquire(self, adapter: AdapterWeights | None) -> bool:

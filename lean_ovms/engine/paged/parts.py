@@ -199,10 +199,7 @@ class DraftSource(Protocol):
         """Returns the most draft tokens of each decoding sequence in the next step, if all of them have some."""
 
     def propose(self, wanted: list[tuple[Sequence, int]]) -> None:
-        """Sets the network's draft tokens of these sequences, at most the given number for each.
-
-        Any may be wrong. Raises nothing.
-        """
+        """Sets at most this number of the network's draft tokens of each sequence; any may be wrong. Raises nothing."""
 
     def computed(self, decoding: int, chunks: list[Chunk]) -> None:
         """Takes what it needs from a computed step: `decoding` tokens of decoding sequences, then the chunks."""
@@ -290,10 +287,7 @@ class EngineParts:
 
 
 class StepHook:
-    """The hooks with which a feature extends an engine.
-
-    By default each does nothing. Only the engine's thread calls them.
-    """
+    """The hooks with which a feature extends an engine, whose thread calls them. By default each does nothing."""
 
     @property
     def working(self) -> bool:

@@ -331,10 +331,7 @@ class Scheduler:
         return True
 
     def start(self, sequence: Sequence) -> None:
-        """Starts a sequence for which blocks and a slot are reserved.
-
-        If its grammar cannot be matched, the request fails.
-        """
+        """Starts a sequence with reserved blocks and slot; if its grammar cannot be matched, the request fails."""
         try:
             if sequence.constrained and sequence.matcher is None:
                 sequence.matcher = self._new_matcher(sequence)
@@ -451,10 +448,7 @@ class Scheduler:
         self.waiting.put_back(victim, first=first)
 
     def _stop(self, sequence: Sequence) -> Sequence:
-        """Stops a running sequence.
-
-        Returns the sequence to queue for resuming, which for a beam search is the one of its prompt.
-        """
+        """Stops a running sequence; returns the one to queue for resuming, of a beam search that of its prompt."""
         for member in sequence.members:
             self.leave(member)
         self.waiting.stopped(sequence)

@@ -183,10 +183,7 @@ class StepRunner:
         self._cancelled: list[Sequence] = []  # while a step ran that computes for them
 
     def start(self) -> bool:
-        """Starts the next step, which `compute` completes; returns False if there is none.
-
-        Exceptions of openvino are passed on.
-        """
+        """Starts the next step for `compute`; returns False if there is none. Passes on openvino's exceptions."""
         step = self._schedule()
         if step is None:
             return False
@@ -431,10 +428,7 @@ class StepRunner:
         return behind_alternative if accepted else None
 
     def _append_tokens(self, batch: SamplingBatch, found: Sampled) -> None:
-        """Appends new tokens to sequences and tables.
-
-        A sequence that was preempted in the meantime computes its token again.
-        """
+        """Appends new tokens to sequences and tables; a sequence that was preempted will compute its token again."""
         over: list[Sequence] = []
         sequences, newest, tokens = batch.sequences, self._tables.newest, found.tokens.tolist()
         for place, error in found.failed.items():  # first, since the substitute for its token may be a stop token

@@ -114,10 +114,7 @@ def limit_threads(config: EngineConfig) -> None:
 
 
 def require_weights() -> None:
-    """Raises EngineLost if a file of weights was overwritten, so that a network has some old and some new weights.
-
-    It takes 1 us.
-    """
+    """Raises EngineLost if a file of mapped weights was overwritten, so that some are new. It takes 1 us."""
     if path := weight_pages.changed_file():
         raise EngineLost(f"{path} was overwritten while it was in use")
 

@@ -101,10 +101,7 @@ class _Node:
 
 @lru_cache(maxsize=2)
 def _automaton(words: tuple[str, ...]) -> _Node:
-    """Returns the root of the automaton.
-
-    All choices of a request share it: 3 us and 300 bytes per character of the words.
-    """
+    """Returns the root of the automaton, which all choices share: 3 us and 300 bytes per character of the words."""
     root = _Node("", 0)
     for word in words:
         node = root

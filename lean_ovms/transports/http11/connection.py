@@ -234,18 +234,12 @@ class HttpConnection(asyncio.Protocol):
         self._deadline.set(SURPLUS_S, lambda: self.refuse(too_many_connections()))
 
     def _check_head(self, head: RequestHead) -> None:
-        """Raises RequestError for a request whose body should not be read.
-
-        A request without a body is left to the handler.
-        """
+        """Raises RequestError for a request whose body should not be read; one without a body is not checked."""
         if head.length != 0:
             self._server.check_head(Request(head.method, head.path, head.query, head.headers, b"", self._peer))
 
     def drain(self) -> None:
-        """Closes the connection if it is idle.
-
-        Otherwise the running request is finished, and its response announces the close.
-        """
+        """Closes the connection if it is idle; otherwise the running request's response announces the close."""
         if self._cycle is not None:
             self._protocol.closing = True
         elif not self._discarding and self._protocol.phase is Phase.IDLE:

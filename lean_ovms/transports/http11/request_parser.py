@@ -287,10 +287,7 @@ def _malformed(what: str, status: int = 400) -> BadRequest:
 
 
 def parse_with_h11(raw: bytes, max_header_bytes: int) -> tuple[RequestHead, h11.Connection]:
-    """Parses a complete head with h11; returns it with the h11 connection that parses a chunked body.
-
-    Raises RequestError.
-    """
+    """Parses a complete head with h11; returns it with the connection for a chunked body. Raises RequestError."""
     connection = h11.Connection(h11.SERVER, max_header_bytes)
     connection.receive_data(raw)
     event = _next_event(connection)

@@ -47,10 +47,7 @@ class Encryption(Protocol):
 
 
 class Server(ServerState):
-    """Serves requests on the configured addresses.
-
-    It may be started once, after `bind` or without, and drained repeatedly.
-    """
+    """Serves requests on the configured addresses, started once, after `bind` or without, and drained repeatedly."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

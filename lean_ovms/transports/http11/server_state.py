@@ -100,10 +100,7 @@ class ConnectionLimits:
             raise too_many_connections()
 
     def _close_idle(self, newcomer: Limited, client: str = "") -> bool:
-        """Closes the connection that has been idle longest, of the given client if any.
-
-        Returns False if none has been idle long enough.
-        """
+        """Closes the connection that is idle longest, of one client or any; returns False if none is for long."""
         latest = (newcomer.idle_since or 0.0) - IDLE_GRACE_S
         busy: list[Limited] = []
         found = None
@@ -196,10 +193,7 @@ class ServerState:
             self._idle.set()
 
     def parse_later(self, loop: asyncio.AbstractEventLoop, parse: Callable[[], None]) -> None:
-        """Calls `parse` in a later iteration of the loop, one such call in each.
-
-        Otherwise 24 bodies of tiny chunks would hold the loop for 3 s.
-        """
+        """Calls `parse` in a later iteration of the loop, which 24 bodies of tiny chunks would hold for 3 s."""
         self._unparsed.append(parse)
         if len(self._unparsed) == 1:
             loop.call_soon(self._parse_next, loop)

@@ -29,10 +29,7 @@ class ResponseWriter:
             self._transport.write(data)
 
     async def drain(self) -> None:
-        """Waits while the transport's buffer is full.
-
-        Others may wait for the same future, so it is never cancelled.
-        """
+        """Waits while the transport's buffer is full. Others may wait for the same future, so it is never cancelled."""
         if self.paused is not None:
             await asyncio.shield(self.paused)
 

@@ -64,10 +64,7 @@ class SamplingBatch:
 
 
 def sample(logits: Logits, batch: SamplingBatch) -> Sampled:
-    """Samples a token for each row of logits [n, vocab], in the order of batch.sequences.
-
-    The logits may be changed in place.
-    """
+    """Samples a token for each row of logits [n, vocab] of batch.sequences. It may change the logits."""
     if batch.none:
         return Sampled(_greatest(logits, batch.greedy), {}, {})
     before = _Before(logits, batch)
@@ -82,10 +79,7 @@ def sample(logits: Logits, batch: SamplingBatch) -> Sampled:
 
 
 def _edit(logits: Logits, batch: SamplingBatch) -> dict[int, Exception]:
-    """Applies the requests' parameters to their rows.
-
-    Returns the errors of rows that get no token, and sets these rows to 0.
-    """
+    """Applies the requests' parameters to their rows; returns the errors of rows without a token, set to 0."""
     from .logits_processors import edit  # late: most requests have no such parameters
 
     failed: dict[int, Exception] = {}
