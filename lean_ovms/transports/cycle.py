@@ -138,7 +138,7 @@ def request_headers(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 class RequestResponseCycle:
-    """The base class of a transport's request cycle, with `send` and `send_failure` of subclasses. `cancel` stops it."""
+    """The base class of a transport's request cycle, with a subclass's `send` and `send_failure`. `cancel` stops it."""
 
     def __init__(self, handle: Handle, error_response: Callable[[RequestError], Response] = error_response) -> None:
         """Creates the cycle of a request.

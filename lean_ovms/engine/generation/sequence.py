@@ -179,11 +179,6 @@ class QueuedSequence:
     """The number of prompt tokens in its latest Progress record."""
 
     @property
-    def length(self) -> int:
-        """The number of prompt and generated tokens."""
-        raise NotImplementedError
-
-    @property
     def group(self) -> SequenceGroup:
         """The group of a sequence that was added to a FairQueue."""
         assert self.request.group is not None

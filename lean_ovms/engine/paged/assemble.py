@@ -50,7 +50,7 @@ from .parts import (
     PagedGrammars,
     Parts,
 )
-from .pipeline import Drafting, ModelTokenizer, PagedPipeline, PipelineParts
+from .pipeline import ModelTokenizer, PagedPipeline, PipelineParts
 
 log = logging.getLogger(__name__)
 
@@ -150,17 +150,18 @@ def load(
         if inputs is not None:
             adapters = inputs.provider(model)
         # A hybrid network writes a state for each draft token, where cached prefixes have theirs.
-        drafting = Drafting(kind=drafts.kind, ngrams=drafts.ngrams and not model.hybrid)
+        ngrams = drafts.ngrams and not model.hybrid
         new_source = drafts.source_factory(model, sizes, grammars.prepare)
         parts = PipelineParts(
             grammars=grammars,
-            new_draft_source=new_source or (config.part(TEXT_DRAFTS) if drafting.possible else None),
+            new_draft_source=new_source or (config.part(TEXT_DRAFTS) if drafts.kind or ngrams else None),
             # Few requests ask for one: it is imported with the first.
             new_search=(lambda first: config.part(TEXT_SEARCH)(first)) if config.wants(TEXT_SEARCH) else None,
             adapters=adapters,
             tokenizer=tokenizer,
             images=config.part(INPUT_EMBEDDINGS)(config, settings, tokenizer, wake, vision_file) if sees else None,
-            drafting=drafting,
+            drafting=drafts.kind,
+            ngrams=ngrams,
         )
         pipeline = PagedPipeline(model, sizes, parts)
         # Grammars are matched against text, not token text.

@@ -49,21 +49,6 @@ class ModelTokenizer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drafting:
-    """The way in which requests get draft tokens."""
-
-    kind: str = ""
-    """The kind of drafting: draft, eagle3, mtp or prompt_lookup; "" for none."""
-    ngrams: bool = False
-    """Whether requests get draft tokens by prompt lookup without asking for it."""
-
-    @property
-    def possible(self) -> bool:
-        """Whether there are any draft tokens."""
-        return bool(self.kind) or self.ngrams
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineParts(EngineParts):
     """The parts of a pipeline: those of its engine, and those that prepare requests for it."""
 
@@ -71,8 +56,10 @@ class PipelineParts(EngineParts):
     """The model's tokenizer."""
     images: InputEmbeddings | None
     """Creates embeddings of images; None for a text model."""
-    drafting: Drafting
-    """How requests get draft tokens."""
+    drafting: str
+    """The kind of drafting: draft, eagle3, mtp or prompt_lookup; "" for none."""
+    ngrams: bool
+    """Whether requests get draft tokens by prompt lookup without asking for it."""
 
 
 class PagedPipeline(Engine):
@@ -86,7 +73,8 @@ class PagedPipeline(Engine):
         self._model = network
         self._state_bytes = network.state_bytes
         self._drafting = parts.drafting
-        self._speculative = parts.drafting.possible
+        self._ngrams = parts.ngrams
+        self._speculative = bool(parts.drafting) or parts.ngrams
         self._tokenizer = parts.tokenizer
         self._adapters = parts.adapters
         self._images = parts.images
@@ -105,10 +93,8 @@ class PagedPipeline(Engine):
             images = self._images.of_prompt(request.prompt)
             if request.sampling.prompt_logprobs:
                 raise BadRequest("prompt_logprobs is not supported for prompts with images", param="prompt_logprobs")
-        speculative = self._speculative and not (images is not None and self._drafting.kind == "draft")
-        request.native = read(
-            request, speculative=speculative, ngrams=self._drafting.ngrams, adapter=adapter, images=images
-        )
+        speculative = self._speculative and not (images is not None and self._drafting == "draft")
+        request.native = read(request, speculative=speculative, ngrams=self._ngrams, adapter=adapter, images=images)
 
     def add(self, request: GenerationRequest) -> None:
         """Queues a request that `check` has accepted. If it has images, they are encoded first."""
@@ -152,7 +138,7 @@ class PagedPipeline(Engine):
         Prompts of other lengths and several at once, computed here too, took 0.4 s of CPU time of SmolLM2-135M and 1.2
         of Qwen2.5-Coder 1.5B, and saved a first request at most 5 % of its prompt's time.
         """
-        drafted = ASSISTANT_TOKENS if self._drafting.kind not in ("", "prompt_lookup") else 0
+        drafted = ASSISTANT_TOKENS if self._drafting not in ("", "prompt_lookup") else 0
         # A step behind a prompt, and one like all others; 5 more took 0.2 s of CPU time and made no request faster.
         answer = 8 if drafted else 3
         sampling = SamplingParams(temperature=0.0, ignore_eos=True)

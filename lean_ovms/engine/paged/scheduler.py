@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import BadRequest, EngineFailure, RequestError
-from ..generation.admission_policy import AdmissionPolicy, FaultIsolation, must_wait_for_masks, over_budget
 from ..generation.fair_queue import FairQueue
 from ..generation.sequence import ClientQueue, GenerationRequest
+from .admission_policy import AdmissionPolicy, FaultIsolation, must_wait_for_masks, over_budget
 from .batch_state import BatchState
 from .model_inputs import Chunk
 from .prefix_cache import PrefixCache
@@ -90,7 +90,7 @@ class Scheduler:
         """The queue of waiting sequences."""
         self.steps = self.preemptions = 0
         """The numbers of steps, counted by the engine, and of preempted sequences since the start."""
-        self.suspects: FaultIsolation[Sequence] = FaultIsolation()
+        self.suspects = FaultIsolation()
         """The sequences that may have caused a failed step."""
         self.chunk_sizes = chunk_sizes
         self._reserved = reserved
@@ -259,7 +259,7 @@ class Scheduler:
         if self.waiting:
             self._policy.admit()
 
-    # --- admission_policy.Runner
+    # --- what AdmissionPolicy asks for
 
     @property
     def running(self) -> list[Sequence]:

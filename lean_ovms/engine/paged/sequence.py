@@ -178,10 +178,6 @@ class Sequence(generation.QueuedSequence):
     """The settings by which it ends if it repeats itself (SamplingParams.repetition); None for never."""
 
     @property
-    def length(self) -> int:
-        return len(self.ids)
-
-    @property
     def generated(self) -> int:
         return len(self.ids) - self.prompt
 

@@ -29,6 +29,7 @@ class GuardedSequence(QueuedSequence):
 
     @property
     def length(self) -> int:
+        """The number of prompt and generated tokens."""
         return len(self.request.prompt) + len(self.generated)
 
     @property

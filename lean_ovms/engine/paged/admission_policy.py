@@ -11,63 +11,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Seq
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
-from .fair_queue import FairQueue
-from .sequence import ClientQueue, QueuedSequence, SequenceGroup
+from ..generation.fair_queue import FairQueue
+from ..generation.sequence import ClientQueue, SequenceGroup
+from .sequence import Sequence
 
-S = TypeVar("S", bound=QueuedSequence)
+if TYPE_CHECKING:
+    from .scheduler import Scheduler
+
 MAX_PASSES = 64
 """The most sequences of other clients that may start before one that lacks KV blocks."""
 MAX_PASSED = 64
 """The most waiting sequences that are examined before a step and cannot start yet."""
 
 
-class Runner(Protocol[S]):
-    """The part of a scheduler that the policy needs."""
-
-    @property
-    def running(self) -> Seq[S]:
-        """The running sequences, the oldest first."""
-
-    @property
-    def full(self) -> bool:
-        """Whether every slot is taken."""
-
-    @property
-    def steps(self) -> int:
-        """The number of steps since the start."""
-
-    @property
-    def total_blocks(self) -> int:
-        """The number of blocks of the KV cache."""
-
-    def blocks_of(self, client: ClientQueue) -> int:
-        """Returns the number of KV blocks that a client's running sequences have."""
-
-    def blocks_needed(self, sequence: S) -> int:
-        """Returns the number of KV blocks that a sequence needs to start."""
-
-    def prompts_full(self, client: ClientQueue) -> bool:
-        """Returns whether a client has so many prompts in computation that another one would only wait."""
-
-    def must_wait(self, sequence: S) -> bool:
-        """Returns whether a sequence cannot start now although others after it may."""
-
-    def reserve(self, sequence: S, leaving: S | None) -> bool:
-        """Reserves blocks and a slot, which may be that of `leaving`, for a sequence; returns whether it could."""
-
-    def start(self, sequence: S) -> None:
-        """Starts a sequence for which blocks and a slot are reserved."""
-
-    def preempt(self, sequence: S) -> None:
-        """Preempts a running sequence: it goes back to the queue, after the others of its client."""
-
-
-class AdmissionPolicy(Generic[S]):
+class AdmissionPolicy:
     """Starts the sequences of a queue on a scheduler."""
 
-    def __init__(self, queue: FairQueue[S], scheduler: Runner[S]) -> None:
+    def __init__(self, queue: FairQueue[Sequence], scheduler: Scheduler) -> None:
         self._queue = queue
         self._scheduler = scheduler
 
@@ -79,7 +41,7 @@ class AdmissionPolicy(Generic[S]):
         their share may.
         """
         queue, scheduler = self._queue, self._scheduler
-        passed: list[S] = []
+        passed: list[Sequence] = []
         lacking: ClientQueue | None = None  # its next sequence lacks blocks
         while (group := queue.next_group()) is not None:
             client, leaving = group.client, None
@@ -105,7 +67,7 @@ class AdmissionPolicy(Generic[S]):
         queue.resume()
         queue.restore(passed)
 
-    def _leaving(self, group: SequenceGroup) -> S | None:
+    def _leaving(self, group: SequenceGroup) -> Sequence | None:
         """Returns the sequence that should give its slot to a group's next one; None if none can at the moment."""
         giver = self._queue.giver(group)
         if giver is None:
@@ -113,7 +75,7 @@ class AdmissionPolicy(Generic[S]):
         least = group.priority if self._queue.priority_across_clients else None
         return for_another(self._scheduler.running, giver, self._scheduler.steps, least_priority=least)
 
-    def _makes_room(self, sequence: S, lacking: ClientQueue | None, leaving: S | None) -> bool:
+    def _makes_room(self, sequence: Sequence, lacking: ClientQueue | None, leaving: Sequence | None) -> bool:
         """Returns whether a sequence may start now, after preempting others for it if necessary.
 
         Only for a client within its share of the blocks are others preempted, and only those of clients above theirs.
@@ -143,7 +105,7 @@ class AdmissionPolicy(Generic[S]):
             if scheduler.reserve(sequence, leaving if scheduler.full else None):
                 return True
 
-    def _within_share(self, sequence: S) -> bool:
+    def _within_share(self, sequence: Sequence) -> bool:
         scheduler = self._scheduler
         blocks = scheduler.blocks_of(sequence.client) + scheduler.blocks_needed(sequence)
         return blocks <= self._queue.share(scheduler.total_blocks)
@@ -157,7 +119,7 @@ FREE_S = 0.001
 """The CPU seconds up to which the cost of a mask is ignored."""
 
 
-def must_wait_for_masks(sequence: QueuedSequence, running: Seq[QueuedSequence]) -> bool:
+def must_wait_for_masks(sequence: Sequence, running: Seq[Sequence]) -> bool:
     """Returns whether a sequence with a grammar has to wait because masks would take too long in a step.
 
     All sequences of a step wait for the masks of each. So sequences with similar mask costs together get at most
@@ -175,13 +137,13 @@ MAX_RETRIES = 3
 """The number of failed steps that a sequence survives. One that takes part in more is probably at fault."""
 
 
-class FaultIsolation(set[S]):
+class FaultIsolation(set[Sequence]):
     """The sequences that may have caused a failed step. They are run one at a time to find the one at fault.
 
     A sequence is removed once it has output, or was cancelled.
     """
 
-    def pick(self, interrupted: Seq[S]) -> S | None:
+    def pick(self, interrupted: Seq[Sequence]) -> Sequence | None:
         """Returns which interrupted sequence to end after a failed step; None if all suspects should be tried again.
 
         Suspects are the sequences without output since they were last started. If there are several, each is tried
@@ -190,7 +152,7 @@ class FaultIsolation(set[S]):
         """
         without_output = [s for s in interrupted if not s.has_output]
         suspects = without_output or interrupted
-        at_fault: S | None = None
+        at_fault: Sequence | None = None
         if len(without_output) == 1 and (without_output[0].retries or len(interrupted) == 1):
             at_fault = without_output[0]
         elif tried := [s for s in suspects if s.retries >= MAX_RETRIES]:
@@ -201,7 +163,7 @@ class FaultIsolation(set[S]):
             sequence.retries += 1
         return at_fault
 
-    def may_start(self, sequence: S, running: Seq[S]) -> bool:
+    def may_start(self, sequence: Sequence, running: Seq[Sequence]) -> bool:
         """Returns whether a sequence may start.
 
         A suspect may start if all running sequences have output. Other interrupted sequences may resume, and new ones
@@ -215,7 +177,7 @@ class FaultIsolation(set[S]):
             return all(s.has_output for s in running)
         return sequence.retries > 0
 
-    def order(self, interrupted: Seq[S]) -> list[S]:
+    def order(self, interrupted: Seq[Sequence]) -> list[Sequence]:
         """Returns the interrupted sequences in the order in which they resume, suspects last."""
         return sorted(interrupted, key=lambda sequence: sequence in self)
 
@@ -225,7 +187,9 @@ MIN_RUN_STEPS = 16
 cheap, since most of it is in the prefix cache."""
 
 
-def over_budget(running: Seq[S], clients: Iterable[ClientQueue], blocks_of: Callable[[ClientQueue], int]) -> S:
+def over_budget(
+    running: Seq[Sequence], clients: Iterable[ClientQueue], blocks_of: Callable[[ClientQueue], int]
+) -> Sequence:
     """Returns the sequence to preempt when the KV cache overflows.
 
     It belongs to the client with the most blocks, and is the newest among those with the least urgent priority. The
@@ -245,8 +209,8 @@ def over_budget(running: Seq[S], clients: Iterable[ClientQueue], blocks_of: Call
 
 
 def for_another(
-    running: Seq[S], giver: ClientQueue | SequenceGroup, steps: int, *, least_priority: int | None = None
-) -> S | None:
+    running: Seq[Sequence], giver: ClientQueue | SequenceGroup, steps: int, *, least_priority: int | None = None
+) -> Sequence | None:
     """Returns a sequence to preempt so that another client or request can run; None if none can be at the moment.
 
     Args:
