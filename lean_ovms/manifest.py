@@ -67,8 +67,8 @@ a `grammar.call_syntax.GrammarContext`, a Config, an Offload, and whether the cl
 `models.chat_format.RequestConstraint`."""
 SERVER_TOOLS, SPOKEN_ANSWERS, GENERATION_METRICS = "server tools", "spoken answers", "metrics of a generation"
 """Seams of answers. A function from a Config to the tools that the server runs while it answers; one from the values of
-a body, its `api.generation.request.GenerationBody` and the Services to the generation and its
-`api.generation.request.AnswerAudio` (None for text alone); and one from a Config to a function that makes additional
+a body, its `api.generation.request.GenerationBody` and the Services to the generation and what speaks its answer (None
+for text alone); and one from a Config to a function that makes additional
 members of `metrics`, in responses of chat and completions, of the generation's `types.Timings`."""
 OTHER_PROTOCOL, ENCRYPTION, OTHER_FLAGS = "other protocol", "encryption", "flags of other servers"
 """Seams of connections and command lines. A `transports.http11.switching.OtherProtocol`, to which HTTP/1.1 can be

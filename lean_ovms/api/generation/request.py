@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Protocol
 
 from ...config import Config
 from ...errors import BadRequest, counted
-from ...manifest import SPOKEN_ANSWERS, named
+from ...manifest import named
 from ...models.generation import DeltaStream, Generation, WrappedStream
 from ...models.text_model import TextModel
 from ...observability.records import current_record
 from ...types import ChatPrompt, Delta, Json, OutputParams, Prompt, SamplingParams, ToolCallStart
 from ...types.push import Sink
-from ..fields import Field, Values, read
+from ..fields import Values, read
 from ..response import warning_headers
 from ..router import follows_ovms
-from ..schemas import VOICE
 from ..services import Services
 from . import unsupported
 from .common_fields import stream_options
@@ -34,7 +32,7 @@ from .sampling import (
     check_max_tokens,
 )
 from .tools import NO_TOOLS, ToolOffer, answer_rule
-from .unsupported import UNSUPPORTED, audio_in, idle_fields
+from .unsupported import idle_fields
 
 NOTHING: Values = MappingProxyType({})
 NO_LOGPROBS = LogprobsRequest()
@@ -227,17 +225,10 @@ class BodyReader:
         if reported := logprobs.sampling_fields(sampling, stream=stream, known=known):
             sampling = replace(sampling, **reported)
         unknown = [] if known else logprobs.unknown(sampling)
-        output = build_output(
-            given,
-            defaults,
-            stream=stream,
-            parse=parsed,
-            parse_reasoning=self._body.parse_reasoning,
-            parse_calls=self._body.parse_calls,
-            tools=offer.tools,
-            parallel=offer.parallel,
-            constraint=rule,
-        )
+        output = build_output(given, defaults, stream=stream)
+        output.parse = parsed and output.skip_special_tokens
+        output.parse_reasoning, output.parse_calls = self._body.parse_reasoning, self._body.parse_calls
+        output.tools, output.parallel, output.constraint = tuple(offer.tools), offer.parallel, rule
         return GenerationBody(
             model=model,
             services=self._services,
@@ -293,80 +284,3 @@ class SingleCallStream(WrappedStream):
             if isinstance(event, ToolCallStart) and event.index > 0:
                 return Delta(delta.index, events=delta.events[:place], tokens=delta.tokens, finish="stop")
         return delta
-
-
-# --- answers that are spoken, as far as endpoints know of them: what speaks is a part of the server
-
-AUDIO_FORMATS = ("wav", "mp3", "flac", "opus", "pcm16")
-
-SPOKEN_FIELDS = (
-    replace(UNSUPPORTED.named("modalities"), seam=SPOKEN_ANSWERS,
-        help='["text", "audio"] also returns the answer as speech',
-        schema={"items": {"enum": ["text", "audio"]}}),
-    Field("audio", "object", "voice and format of a spoken answer: wav, mp3, flac, opus or pcm16; streams have pcm16",
-        seam=SPOKEN_ANSWERS, read=audio_in(AUDIO_FORMATS),
-        schema={"properties": {"format": {"enum": list(AUDIO_FORMATS)}, "voice": VOICE}}),
-)  # fmt: skip
-"""The fields of a chat or Responses request whose answer is spoken."""
-
-
-class ChunkedAudio(Protocol):
-    """Makes the `delta` objects with audio in the stream of a spoken chat answer."""
-
-    def transcript(self, text: str) -> bytes:
-        """Returns the `delta` object for new text of the transcript."""
-
-    def of(self, delta: Delta) -> Iterator[bytes]:
-        """Yields the `delta` objects for new audio samples, and the last one at the end."""
-
-
-class AudioPieces(Protocol):
-    """Encodes audio samples in base64 in pieces that clients may join before they decode them."""
-
-    def add(self, samples: bytes) -> Iterator[str]:
-        """Yields the encoded pieces of new samples."""
-
-    def rest(self) -> str:
-        """Returns the last piece, which may be empty."""
-
-
-class AnswerAudio(Protocol):
-    """The voice and audio format of a spoken answer."""
-
-    def with_speech(self, deltas: DeltaStream) -> DeltaStream:
-        """Returns the deltas of an answer with its audio added."""
-
-    def file(self, samples: bytes) -> bytes:
-        """Returns the complete audio file. Raises BadRequest if the format is not available."""
-
-    def message(self, transcript: str, samples: bytes) -> Json:
-        """Returns the `audio` member of a chat message."""
-
-    def with_audio(self, response: Json, samples: bytes) -> Json:
-        """Returns a response object with the audio added to its message."""
-
-    def deltas(self) -> ChunkedAudio:
-        """Returns a renderer for the audio of a streamed chat answer."""
-
-    def pieces(self) -> AudioPieces:
-        """Returns an encoder for the audio of a streamed response of the Responses API."""
-
-
-def read_spoken(
-    values: Values, generation: GenerationBody, services: Services
-) -> tuple[GenerationBody, AnswerAudio | None]:
-    """Returns the generation and the audio of its answer, None for an answer in text alone. Raises RequestError.
-
-    If the model itself speaks, the generation has its voice.
-    """
-    wanted = values["modalities"] or values["audio"]
-    read = services.config.part(SPOKEN_ANSWERS) if wanted else None
-    found: tuple[GenerationBody, AnswerAudio | None] = (
-        (generation, None) if read is None else read(values, generation, services)
-    )
-    return found
-
-
-def deltas_of(deltas: DeltaStream, answer: AnswerAudio | None) -> DeltaStream:
-    """Returns the deltas of an answer; if the answer is spoken, with its audio."""
-    return deltas if answer is None else answer.with_speech(deltas)

@@ -17,7 +17,7 @@ from ...config import Config
 from ...errors import BadRequest
 from ...manifest import TEXT_SEARCH
 from ...models.text_model import TextModel
-from ...types import Json, OutputConstraint, OutputParams, SamplingParams
+from ...types import Json, OutputParams, SamplingParams
 from ..fields import UINT32_MAX, Field, FieldSet, Values, read_one, whole
 from ..schemas import NOT_ZERO, SOME_TEXT, TOKENS, any_of, array
 
@@ -334,45 +334,20 @@ def build_sampling(given: Values, defaults: Defaults, config: Config) -> Samplin
     return SamplingParams(**found)
 
 
-def build_output(
-    given: Values,
-    defaults: Defaults,
-    *,
-    stream: bool,
-    parse: bool = True,
-    parse_reasoning: bool = True,
-    parse_calls: bool = True,
-    tools: list[Json] | None = None,
-    parallel: bool | None = None,
-    constraint: OutputConstraint | None = None,
-) -> OutputParams:
-    """Builds OutputParams from the values of a request. In streams, stop strings are included in the text by default.
+def build_output(given: Values, defaults: Defaults, *, stream: bool) -> OutputParams:
+    """Builds OutputParams from the values of a request, whose text is not parsed.
 
     Args:
         given: The field values by name.
         defaults: The defaults of the model, for fields that the client does not set.
-        stream: Whether the response is a stream.
-        parse: Whether the text is parsed at all; it is not if special tokens are kept in it.
-        parse_reasoning: Whether reasoning is separated from the text.
-        parse_calls: Whether tool calls are separated from the text.
-        tools: The tools that may be called.
-        parallel: Whether an answer may have several calls; None if the client does not say.
-        constraint: The constraint on the answer, such as a JSON Schema; None if any text is allowed.
+        stream: Whether the response is a stream, whose text includes stop strings by default.
     """
-    include, skip_special = given["include_stop_str_in_output"], given["skip_special_tokens"]
-    if include is None:
-        include = stream or defaults.flag("include_stop_str_in_output")
+    include = given["include_stop_str_in_output"]
     return OutputParams(
         stop=given["stop"] or defaults.stop,
-        include_stop=include,
+        include_stop=stream or defaults.flag("include_stop_str_in_output") if include is None else include,
         min_tokens=given["min_tokens"] or 0,
-        skip_special_tokens=skip_special,
-        parse=parse and skip_special,
-        parse_reasoning=parse_reasoning,
-        parse_calls=parse_calls,
-        tools=tuple(tools or ()),
-        parallel=parallel,
-        constraint=constraint,
+        skip_special_tokens=given["skip_special_tokens"],
     )
 
 

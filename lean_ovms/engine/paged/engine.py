@@ -23,7 +23,8 @@ from .network import Network
 from .params import Params
 from .parts import MAX_ROWS, EngineParts, EngineSizes, StepHook
 from .prefix_cache import PrefixCache
-from .scheduler import STEP_S, ChunkSizes, Scheduler
+from .scheduler import Scheduler
+from .scheduling_rules import STEP_S, ChunkSizes
 from .sequence import Sequence
 from .speculation import Speculation
 from .state_checkpoints import StateCache, StateCheckpoints

@@ -1,9 +1,8 @@
 """Schedules steps: each computes one token of every decoding sequence, then prompts in chunks, up to a token limit.
 
-AdmissionPolicy decides which waiting sequence starts next: fairly between clients, then by priority. Blocks are
-allocated as sequences grow. If none is left, a sequence is preempted: its blocks are freed, it waits, and it is
-computed again later from its tokens and the prefix cache. Only a sequence that runs alone and still does not fit is
-dropped.
+FairQueue decides which waiting sequence starts next: fairly between clients, then by priority. Blocks are allocated as
+sequences grow. If none is left, a sequence is preempted: its blocks are freed, it waits, and it is computed again later
+from its tokens and the prefix cache. Only a sequence that runs alone and still does not fit is dropped.
 
 The scheduler's parts are `BatchState` (the running sequences), `PrefixCache` (cached prefixes), `StateCheckpoints` (the
 states of hybrid networks), `Speculation` (draft tokens) and `ChunkSizes` (the size of a step's prompt chunks).
@@ -19,11 +18,11 @@ from numpy.typing import NDArray
 
 from ...errors import BadRequest, EngineFailure, RequestError
 from ..generation.fair_queue import FairQueue
-from ..generation.sequence import ClientQueue, GenerationRequest
-from .admission_policy import AdmissionPolicy, FaultIsolation, must_wait_for_masks, over_budget
+from ..generation.sequence import ClientQueue, GenerationRequest, SequenceGroup
 from .batch_state import BatchState
 from .model_inputs import Chunk
 from .prefix_cache import PrefixCache
+from .scheduling_rules import ChunkSizes, FaultIsolation, for_another, must_wait_for_masks, over_budget
 from .sequence import Matcher, Sequence
 from .speculation import Speculation
 
@@ -33,6 +32,10 @@ IMAGE_PARTS = 4
 """With decoding sequences in the step, a prompt with an image gets at most 1 / IMAGE_PARTS of the step's tokens, since
 images take longer to compute. Running answers pause less, while the first token of the prompt comes a few steps later.
 """
+MAX_PASSES = 64
+"""The most sequences of other clients that may start before one that lacks KV blocks."""
+MAX_PASSED = 64
+"""The most waiting sequences that are examined before a step and cannot start yet."""
 
 
 class Step(NamedTuple):
@@ -98,7 +101,6 @@ class Scheduler:
         self._split = split
         self._new_matcher = new_matcher
         self._report_failure = report_failure
-        self._policy = AdmissionPolicy(self.waiting, self)
 
     # --- one step
 
@@ -255,11 +257,81 @@ class Scheduler:
                     self.prefixes.shares_prefix(other, sequence)
 
     def admit(self) -> None:
-        """Starts as many waiting sequences as slots, rows, blocks and the next step allow."""
-        if self.waiting:
-            self._policy.admit()
+        """Starts waiting sequences in the order of the queue, as far as slots, KV blocks and the next step allow.
 
-    # --- what AdmissionPolicy asks for
+        A sequence that waits for something else, such as grammar masks, may be overtaken. One that waits for blocks may
+        not, or a long prompt would starve behind short ones; but up to MAX_PASSES sequences of other clients within
+        their share may.
+        """
+        queue, passed = self.waiting, list[Sequence]()
+        if not queue:
+            return
+        lacking: ClientQueue | None = None  # its next sequence lacks blocks
+        while (group := queue.next_group()) is not None:
+            client, leaving = group.client, None
+            if self.full and (leaving := self._leaving(group)) is None:
+                break
+            if len(passed) >= MAX_PASSED or self.prompts_full(client):
+                queue.pause(client)
+                continue
+            sequence = queue.pop(group)
+            if self.must_wait(sequence):
+                passed.append(sequence)
+                continue
+            if not self._makes_room(sequence, lacking, leaving):
+                lacking = lacking or client
+                passed.append(sequence)
+                queue.pause(client)
+                continue
+            if leaving is not None and self.full:
+                self.preempt(leaving)
+            self.start(sequence)
+            if lacking is not None:
+                lacking.passes += 1
+        queue.resume()
+        queue.restore(passed)
+
+    def _leaving(self, group: SequenceGroup) -> Sequence | None:
+        """Returns the sequence that should give its slot to a group's next one; None if none can at the moment."""
+        giver = self.waiting.giver(group)
+        if giver is None:
+            return None
+        least = group.priority if self.waiting.priority_across_clients else None
+        return for_another(self.running, giver, self.steps, least_priority=least)
+
+    def _makes_room(self, sequence: Sequence, lacking: ClientQueue | None, leaving: Sequence | None) -> bool:
+        """Returns whether a sequence may start now, after preempting others for it if necessary.
+
+        Only for a client within its share of the blocks are others preempted, and only those of clients above theirs.
+
+        Args:
+            sequence: The sequence.
+            lacking: A client earlier in the queue whose next sequence lacks blocks and would be overtaken; None if
+                there is none.
+            leaving: The running sequence whose slot this one takes; None if a slot is free.
+        """
+        queue = self.waiting
+        if lacking is not None and (lacking.passes >= MAX_PASSES or not self._within_share(sequence)):
+            return False
+        if self.reserve(sequence, leaving):
+            return True
+        if len(queue.clients) == 1 or not self._within_share(sequence):
+            return False
+        share = queue.share(self.blocks.total)
+        while True:
+            most = max(queue.clients.values(), key=self.batch.blocks_of)
+            if self.batch.blocks_of(most) <= share:
+                return False
+            victim = for_another(self.running, most, self.steps)
+            if victim is None:
+                return False
+            self.preempt(victim)
+            if self.reserve(sequence, leaving if self.full else None):
+                return True
+
+    def _within_share(self, sequence: Sequence) -> bool:
+        blocks = self.batch.blocks_of(sequence.client) + self.blocks.blocks(len(sequence.ids))
+        return blocks <= self.waiting.share(self.blocks.total)
 
     @property
     def running(self) -> list[Sequence]:
@@ -270,19 +342,6 @@ class Scheduler:
     def full(self) -> bool:
         """Whether every slot is taken."""
         return self.batch.slots_used >= self.waiting.slots
-
-    @property
-    def total_blocks(self) -> int:
-        """The number of blocks of the KV cache."""
-        return self.blocks.total
-
-    def blocks_of(self, client: ClientQueue) -> int:
-        """Returns the number of KV blocks that a client's running sequences have."""
-        return self.batch.blocks_of(client)
-
-    def blocks_needed(self, sequence: Sequence) -> int:
-        """Returns the number of KV blocks that a sequence needs to start."""
-        return self.blocks.blocks(len(sequence.ids))
 
     def prompts_full(self, client: ClientQueue) -> bool:
         """Returns whether a client has so many prompts in prefill that another one would only wait.
@@ -322,7 +381,8 @@ class Scheduler:
             return False
         found = self.prefixes.match_prefix(sequence, 0)
         promised = sum(self.blocks.blocks(len(s.ids)) - len(s.blocks) for s in self.batch.prefilling)
-        need = self.blocks_needed(sequence) - len(found) + promised + used // 4  # a fourth can still grow by a block
+        grown = used // 4  # a fourth can still grow by a block
+        need = self.blocks.blocks(len(sequence.ids)) - len(found) + promised + grown
         if (running and need > self.blocks.available) or not self.batch.adapters.acquire(sequence.params.adapter):
             self.blocks.release([block for block, _ in found])
             return False
@@ -420,7 +480,7 @@ class Scheduler:
         """
         while self.prefixes.lacks(blocks):
             running = sorted(self.running, key=lambda s: s.arrival)
-            victim = over_budget(running, self.waiting.clients.values(), self.blocks_of)
+            victim = over_budget(running, self.waiting.clients.values(), self.batch.blocks_of)
             mine = set(victim.members)
             if mine.issuperset(running):
                 self.fail(sequence.request, EngineFailure("The engine ran out of KV cache for this request."))
@@ -465,106 +525,3 @@ class Scheduler:
         if len(sequence.ids) > sequence.charged:
             self.waiting.charge(sequence.client, len(sequence.ids) - sequence.charged)
             sequence.charged = len(sequence.ids)
-
-
-FIRST_REACH = 1024
-"""The ratio b / d, in tokens, that is assumed before anything is measured."""
-NEAR = 512
-"""A step whose tokens have a mean context below this number of tokens updates b, any other one d."""
-RATE = 0.1
-"""The weight of a new measurement of b or d in its moving average."""
-STEP_S = 0.25
-"""The most seconds of a step with more than the least number of tokens, in which running answers pause."""
-MOST = 2
-"""The factor by which a measurement may exceed the known b or d, or fall below it: other work may have the CPU."""
-
-
-class ChunkSizes:
-    """Chooses how many tokens of a prompt a step computes, depending on their context.
-
-    Each token of a chunk attends to all tokens before it: with the demo model, 256 tokens take 11 ms at the beginning
-    of a prompt, and 500 ms after 31,000 others. So the time of a step is about b * tokens + d * attended, where
-    `attended` is the sum of the context lengths of its tokens. The ratio b / d is the context length at which attention
-    takes as long as everything else: 600 tokens for the demo model, and 1,000 for one with 195M parameters. It depends
-    on the network, its attention windows and the machine, so it is learned from steps. Work is time in units of b, the
-    time of a token without context.
-
-    The more tokens a step has, the less time each takes, but running answers pause for the whole step. So a step has as
-    many tokens as take `step_s` seconds without context, within limits.
-    """
-
-    def __init__(self, least: int, block_size: int, most: int = 0, *, step_s: float = STEP_S) -> None:
-        """Assumes FIRST_REACH for b / d until steps have been measured.
-
-        Args:
-            least: The number of tokens that any step may have, however long it takes.
-            block_size: The number of tokens in a KV block.
-            most: The most tokens that a quick step may have; 0 for no more than `least`.
-            step_s: The most seconds that a step with more than `least` tokens may take, by the clock with which steps
-                are measured.
-        """
-        self.least = least
-        self._most = max(least, most)
-        self._block_size = block_size
-        self._step_s = step_s
-        self.forget()
-
-    def forget(self) -> None:
-        """Discards the measurements, for instance those of a network's first steps, which take longer."""
-        self.reach = float(FIRST_REACH)
-        self._linear = self._attention = 0.0  # b, d; 0: not known
-        self.step_tokens = self.least
-        """The most tokens of the next step."""
-
-    def work(self, start: int, tokens: int) -> int:
-        """Returns the work for `tokens` tokens after `start` others."""
-        return int(tokens * (1 + start / self.reach))
-
-    def part(self, start: int, left: int, budget: int) -> tuple[int, int]:
-        """Returns how many of a prompt's `left` tokens a step with this budget of work computes, and their work.
-
-        Args:
-            start: The number of tokens before them.
-            left: The number of tokens that are not computed yet.
-            budget: The work that the step has left.
-        """
-        work = self.work(start, left)
-        if work <= budget:
-            return left, work
-        return min(left, budget, self.tokens(start, budget)), budget  # a block may take more than all of it
-
-    def tokens(self, start: int, work: int) -> int:
-        """Returns how many tokens after `start` others take about this much work, at least up to the end of a block.
-
-        Chunks end at block boundaries, so that prompts with a common prefix can share the blocks. Only the first chunk
-        of a prompt fills its step.
-        """
-        most = max(self._block_size, int(work / (1 + start / self.reach)))
-        return most - (start + most) % self._block_size if start else most
-
-    def learn(self, tokens: int, attended: int, seconds: float) -> None:
-        """Updates b or d from the time of a step with prompts.
-
-        Small steps are ignored, since a part of their time does not depend on the size. Different steps update b and d,
-        each using the known value of the other, so that neither drifts while only the other is updated.
-
-        Args:
-            tokens: The number of tokens in the step.
-            attended: The sum of their context lengths.
-            seconds: The duration of the step.
-        """
-        if 2 * (tokens + attended / self.reach) < self.least or seconds <= 0:
-            return
-        if not self._linear:
-            self._linear = seconds / (tokens + attended / FIRST_REACH)
-            self._attention = self._linear / FIRST_REACH
-        if attended < NEAR * tokens:
-            self._linear = _closer(self._linear, (seconds - self._attention * attended) / tokens)
-        else:
-            self._attention = _closer(self._attention, (seconds - self._linear * tokens) / attended)
-        self.reach = self._linear / self._attention
-        self.step_tokens = max(self.least, min(self._most, int(self._step_s / self._linear)))
-
-
-def _closer(known: float, measured: float) -> float:
-    return known + RATE * (min(MOST * known, max(known / MOST, measured)) - known)

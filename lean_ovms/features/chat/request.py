@@ -5,8 +5,9 @@ https://platform.openai.com/docs/api-reference/chat
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from ...api.fields import Field, Values
 from ...api.generation.common_fields import (
@@ -26,16 +27,18 @@ from ...api.generation.common_fields import (
     TOP_LOGPROBS,
     token_limit,
 )
-from ...api.generation.request import SPOKEN_FIELDS, AnswerAudio, BodyReader, GenerationBody, deltas_of, read_spoken
+from ...api.generation.request import BodyReader, GenerationBody
 from ...api.generation.sampling import SAMPLING, GenerationFields, LogprobsRequest
 from ...api.generation.tools import ToolOffer, read_offer
+from ...api.generation.unsupported import UNSUPPORTED, audio_in
 from ...api.response import logprob_entry
-from ...api.schemas import FUNCTION, any_of, array, object_of
+from ...api.schemas import FUNCTION, VOICE, any_of, array, object_of
 from ...api.services import Services
 from ...composition import Composition
 from ...errors import BadRequest
+from ...manifest import SPOKEN_ANSWERS
 from ...models.generation import CompletedChoice, DeltaStream, Generation
-from ...types import ChatPrompt, Json, TokenLogprob
+from ...types import ChatPrompt, Delta, Json, TokenLogprob
 from .chunks import ChunkOptions, Envelope
 from .messages import chat_prompt, read_messages
 
@@ -88,6 +91,81 @@ def read_functions(values: Values) -> tuple[list[Json], str | Json] | None:
     if isinstance(choice, dict) and (name := choice["function"]["name"]) not in names:
         raise BadRequest(f"function_call names {name!r}, which is not in functions", param="function_call")
     return tools, choice
+
+
+AUDIO_FORMATS = ("wav", "mp3", "flac", "opus", "pcm16")
+
+SPOKEN_FIELDS = (
+    replace(UNSUPPORTED.named("modalities"), seam=SPOKEN_ANSWERS,
+        help='["text", "audio"] also returns the answer as speech',
+        schema={"items": {"enum": ["text", "audio"]}}),
+    Field("audio", "object", "voice and format of a spoken answer: wav, mp3, flac, opus or pcm16; streams have pcm16",
+        seam=SPOKEN_ANSWERS, read=audio_in(AUDIO_FORMATS),
+        schema={"properties": {"format": {"enum": list(AUDIO_FORMATS)}, "voice": VOICE}}),
+)  # fmt: skip
+"""The fields of a chat or Responses request whose answer is spoken."""
+
+
+class ChunkedAudio(Protocol):
+    """Makes the `delta` objects with audio in the stream of a spoken chat answer."""
+
+    def transcript(self, text: str) -> bytes:
+        """Returns the `delta` object for new text of the transcript."""
+
+    def of(self, delta: Delta) -> Iterator[bytes]:
+        """Yields the `delta` objects for new audio samples, and the last one at the end."""
+
+
+class AudioPieces(Protocol):
+    """Encodes audio samples in base64 in pieces that clients may join before they decode them."""
+
+    def add(self, samples: bytes) -> Iterator[str]:
+        """Yields the encoded pieces of new samples."""
+
+    def rest(self) -> str:
+        """Returns the last piece, which may be empty."""
+
+
+class AnswerAudio(Protocol):
+    """The voice and audio format of a spoken answer."""
+
+    def with_speech(self, deltas: DeltaStream) -> DeltaStream:
+        """Returns the deltas of an answer with its audio added."""
+
+    def file(self, samples: bytes) -> bytes:
+        """Returns the complete audio file. Raises BadRequest if the format is not available."""
+
+    def message(self, transcript: str, samples: bytes) -> Json:
+        """Returns the `audio` member of a chat message."""
+
+    def with_audio(self, response: Json, samples: bytes) -> Json:
+        """Returns a response object with the audio added to its message."""
+
+    def deltas(self) -> ChunkedAudio:
+        """Returns a renderer for the audio of a streamed chat answer."""
+
+    def pieces(self) -> AudioPieces:
+        """Returns an encoder for the audio of a streamed response of the Responses API."""
+
+
+def read_spoken(
+    values: Values, generation: GenerationBody, services: Services
+) -> tuple[GenerationBody, AnswerAudio | None]:
+    """Returns the generation and the audio of its answer, None for an answer in text alone. Raises RequestError.
+
+    If the model itself speaks, the generation has its voice.
+    """
+    wanted = values["modalities"] or values["audio"]
+    read = services.config.part(SPOKEN_ANSWERS) if wanted else None
+    found: tuple[GenerationBody, AnswerAudio | None] = (
+        (generation, None) if read is None else read(values, generation, services)
+    )
+    return found
+
+
+def deltas_of(deltas: DeltaStream, answer: AnswerAudio | None) -> DeltaStream:
+    """Returns the deltas of an answer; if the answer is spoken, with its audio."""
+    return deltas if answer is None else answer.with_speech(deltas)
 
 
 FIELDS = (

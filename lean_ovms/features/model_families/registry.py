@@ -172,7 +172,7 @@ class FamilyAnswers(AnswerFormat):
         return self._parsers.output_form(self.tool_parser, self.reasoning_parser, prompt_tail)
 
     def write_calls(self, calls: list[tuple[str, Any]]) -> str:
-        from ...grammar.call_text import WrittenCall, calls_text  # late, because most chats have no calls
+        from .call_text import WrittenCall, calls_text  # late, because most chats have no calls
 
         form = self._parsers.output_form(self.tool_parser or GENERIC, None)
         return calls_text(form.calls, [WrittenCall(*call) for call in calls])

@@ -28,7 +28,7 @@ from .response import ResponseObject
 from .tool_forms import ToolOrigin
 
 if TYPE_CHECKING:
-    from ...api.generation.request import AudioPieces
+    from ..chat.request import AudioPieces
 
 
 def of_text(text: str, tokens: list[TokenLogprob]) -> tuple[list[TokenLogprob], list[TokenLogprob]]:

@@ -27,13 +27,13 @@ from ...api.generation.common_fields import (
     TOP_LOGPROBS,
     token_limit,
 )
-from ...api.generation.request import SPOKEN_FIELDS
 from ...api.generation.sampling import SAMPLING, GenerationFields
 from ...api.response import MAX_REQUEST_ID
 from ...api.schemas import some_of
 from ...api.stored_objects import METADATA
 from ...errors import BadRequest
 from ...types import Json
+from ..chat.request import SPOKEN_FIELDS
 from .schemas import CONVERSATION, INPUT
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")

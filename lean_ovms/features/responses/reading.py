@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from ...api.fields import Values
-from ...api.generation.request import BodyReader, GenerationBody, read_spoken
+from ...api.generation.request import BodyReader, GenerationBody
 from ...api.generation.sampling import LogprobsRequest
 from ...api.generation.tools import read_offer, read_tools
 from ...api.response import warning_headers
@@ -18,6 +18,7 @@ from ...api.services import Services
 from ...errors import BadRequest, MissingExtra
 from ...manifest import ANSWER_RULES
 from ...types import Json, Request
+from ..chat.request import read_spoken
 from .agent_tools import AgentTools, read_agent_tools
 from .fields import ALL_FIELDS, REFUSED, TEXT_FORMAT
 from .foreign_items import unshown

@@ -9,12 +9,13 @@ from typing import Any
 
 from ...api.fields import Values
 from ...api.generation.common_fields import template_kwargs
-from ...api.generation.request import AnswerAudio, GenerationBody
+from ...api.generation.request import GenerationBody
 from ...api.services import INLINE_BYTES, Services
 from ...errors import TOO_LONG, BadRequest
 from ...models.generation import Generation
 from ...types import ChatPrompt, Json
 from ..chat.messages import read_messages
+from ..chat.request import AnswerAudio
 from .agent_tools import AgentTools
 from .items import to_messages
 from .response import ResponseObject

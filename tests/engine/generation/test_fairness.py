@@ -4,7 +4,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lean_ovms.engine.paged.admission_policy import MAX_PASSES, MIN_RUN_STEPS
+from lean_ovms.engine.paged.scheduler import MAX_PASSES
+from lean_ovms.engine.paged.scheduling_rules import MIN_RUN_STEPS
 from tests.engine.rig import Rig, queue_limits
 
 SLOTS = 8

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from lean_ovms.engine.paged.scheduler import FIRST_REACH, ChunkSizes
+from lean_ovms.engine.paged.scheduling_rules import FIRST_REACH, ChunkSizes
 from tests.engine.paged.harness import Driver, Params
 from tests.engine.paged.network import FakeNetwork
 from tests.engine.paged.test_engine import prompt

@@ -10,7 +10,6 @@ from __future__ import annotations
 from functools import partial
 
 from ....api.fields import RouteDoc
-from ....api.generation.request import deltas_of
 from ....api.response import PieceStream, json, json_in_pieces, warning_headers
 from ....api.services import INLINE_BYTES, Services
 from ....api.sse import HEADERS, EventStream, Rendered
@@ -19,6 +18,7 @@ from ....models.generation import DeltaStream
 from ....types import ByteStream, Delta, Request, Response, Usage
 from ....types.push import Sink
 from ....util import chunked_json
+from ...chat.request import deltas_of
 from .. import fields
 from ..events import Events
 from ..output_items import Frame, joined, pieces_of

@@ -9,10 +9,10 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ..errors import GrammarInvalid
-from ..types import Json
-from . import notations
-from .call_syntax import CallForm, CannotEnforce, Tool
+from ...errors import GrammarInvalid
+from ...grammar import notations
+from ...grammar.call_syntax import CallForm, CannotEnforce, Tool
+from ...types import Json
 
 
 class WrittenCall(NamedTuple):

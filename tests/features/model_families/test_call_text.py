@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from lean_ovms.features.model_families.call_text import WrittenCall, calls_text
 from lean_ovms.features.model_families.registry import registry
-from lean_ovms.grammar.call_text import WrittenCall, calls_text
 from lean_ovms.types import Json
 from tests.features.model_families.test_any_cut import parse
 

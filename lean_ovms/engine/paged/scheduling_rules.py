@@ -1,0 +1,238 @@
+"""The rules by which the scheduler decides, each without its state.
+
+A sequence is preempted, and continues later, in two cases: the KV cache would overflow in the next step
+(`over_budget`), or a client or request with less than its share waits while another has more (`for_another`). In the
+second case only sequences that have run for a while are chosen, so that each one makes progress before it is preempted
+again. FaultIsolation finds the request at fault after a step that raised an error, `must_wait_for_masks` limits the
+time that grammars take in a step, and ChunkSizes the time that parts of prompts take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from collections.abc import Sequence as Seq
+
+from ..generation.sequence import ClientQueue, SequenceGroup
+from .sequence import Sequence
+
+MASKS_S = 0.1
+"""The most CPU seconds per step for the masks of sequences with similar costs; a single sequence may exceed it."""
+ALIKE = 4
+"""Two mask costs are similar if they differ by less than this factor."""
+FREE_S = 0.001
+"""The CPU seconds up to which the cost of a mask is ignored."""
+
+
+def must_wait_for_masks(sequence: Sequence, running: Seq[Sequence]) -> bool:
+    """Returns whether a sequence with a grammar has to wait because masks would take too long in a step.
+
+    All sequences of a step wait for the masks of each. So sequences with similar mask costs together get at most
+    MASKS_S per step, and the others wait; those with cheaper masks do not wait for costly ones.
+    """
+    cost = sequence.request.cost
+    if cost is None or cost.mask_s <= FREE_S:
+        return False
+    masks: list[float] = [s.request.cost.mask_s for s in running if s.request.cost is not None]
+    alike = sum(mask_s for mask_s in masks if cost.mask_s / ALIKE < mask_s < cost.mask_s * ALIKE)
+    return alike > 0 and alike + cost.mask_s > MASKS_S
+
+
+MAX_RETRIES = 3
+"""The number of failed steps that a sequence survives. One that takes part in more is probably at fault."""
+
+
+class FaultIsolation(set[Sequence]):
+    """The sequences that may have caused a failed step. They are run one at a time to find the one at fault.
+
+    A sequence is removed once it has output, or was cancelled.
+    """
+
+    def pick(self, interrupted: Seq[Sequence]) -> Sequence | None:
+        """Returns which interrupted sequence to end after a failed step; None if all suspects should be tried again.
+
+        Suspects are the sequences without output since they were last started. If there are several, each is tried
+        without the others. A single one is tried once more if other sequences ran in the step, since one of those may
+        have reached the point where it fails.
+        """
+        without_output = [s for s in interrupted if not s.has_output]
+        suspects = without_output or interrupted
+        at_fault: Sequence | None = None
+        if len(without_output) == 1 and (without_output[0].retries or len(interrupted) == 1):
+            at_fault = without_output[0]
+        elif tried := [s for s in suspects if s.retries >= MAX_RETRIES]:
+            at_fault = tried[-1]
+        else:
+            self.update(suspects)
+        for sequence in interrupted:
+            sequence.retries += 1
+        return at_fault
+
+    def may_start(self, sequence: Sequence, running: Seq[Sequence]) -> bool:
+        """Returns whether a sequence may start.
+
+        A suspect may start if all running sequences have output. Other interrupted sequences may resume, and new ones
+        wait.
+        """
+        if not self:
+            return True
+        if any(s in self for s in running):
+            return False
+        if sequence in self:
+            return all(s.has_output for s in running)
+        return sequence.retries > 0
+
+    def order(self, interrupted: Seq[Sequence]) -> list[Sequence]:
+        """Returns the interrupted sequences in the order in which they resume, suspects last."""
+        return sorted(interrupted, key=lambda sequence: sequence in self)
+
+
+MIN_RUN_STEPS = 16
+"""The number of steps with output after which a sequence's slot may be given to another client. Computing it again is
+cheap, since most of it is in the prefix cache."""
+
+
+def over_budget(
+    running: Seq[Sequence], clients: Iterable[ClientQueue], blocks_of: Callable[[ClientQueue], int]
+) -> Sequence:
+    """Returns the sequence to preempt when the KV cache overflows.
+
+    It belongs to the client with the most blocks, and is the newest among those with the least urgent priority. The
+    oldest running sequence is never chosen, so that at least one makes progress.
+
+    Args:
+        running: The sequences that may be preempted, oldest first.
+        clients: The clients that have sequences.
+        blocks_of: Returns the number of blocks that a client has.
+    """
+    movable = list(reversed(running))
+    clients = list(clients)
+    if len(clients) > 1:
+        most = max(clients, key=blocks_of)
+        movable = [s for s in movable if s.client is most and s is not running[0]] or movable
+    return max(movable, key=lambda s: s.request.priority)
+
+
+def for_another(
+    running: Seq[Sequence], giver: ClientQueue | SequenceGroup, steps: int, *, least_priority: int | None = None
+) -> Sequence | None:
+    """Returns a sequence to preempt so that another client or request can run; None if none can be at the moment.
+
+    Args:
+        running: The running sequences, oldest first.
+        giver: The client or the request that must give up a slot.
+        steps: The number of steps that the engine has computed.
+        least_priority: Only sequences with this priority value or a higher, less urgent one are chosen; None for any.
+    """
+    candidates = [
+        s
+        for s in reversed(running)
+        if giver in (s.group, s.client)
+        and (s.has_output and steps - s.output_since >= MIN_RUN_STEPS and not s.beams)
+        and (least_priority is None or s.request.priority >= least_priority)
+    ]
+    if not candidates:
+        return None
+    return min(candidates, key=lambda s: (-s.request.priority, -s.group.running))
+
+
+FIRST_REACH = 1024
+"""The ratio b / d, in tokens, that is assumed before anything is measured."""
+NEAR = 512
+"""A step whose tokens have a mean context below this number of tokens updates b, any other one d."""
+RATE = 0.1
+"""The weight of a new measurement of b or d in its moving average."""
+STEP_S = 0.25
+"""The most seconds of a step with more than the least number of tokens, in which running answers pause."""
+MOST = 2
+"""The factor by which a measurement may exceed the known b or d, or fall below it: other work may have the CPU."""
+
+
+class ChunkSizes:
+    """Chooses how many tokens of a prompt a step computes, depending on their context.
+
+    Each token of a chunk attends to all tokens before it: with the demo model, 256 tokens take 11 ms at the beginning
+    of a prompt, and 500 ms after 31,000 others. So the time of a step is about b * tokens + d * attended, where
+    `attended` is the sum of the context lengths of its tokens. The ratio b / d is the context length at which attention
+    takes as long as everything else: 600 tokens for the demo model, and 1,000 for one with 195M parameters. It depends
+    on the network, its attention windows and the machine, so it is learned from steps. Work is time in units of b, the
+    time of a token without context.
+
+    The more tokens a step has, the less time each takes, but running answers pause for the whole step. So a step has as
+    many tokens as take `step_s` seconds without context, within limits.
+    """
+
+    def __init__(self, least: int, block_size: int, most: int = 0, *, step_s: float = STEP_S) -> None:
+        """Assumes FIRST_REACH for b / d until steps have been measured.
+
+        Args:
+            least: The number of tokens that any step may have, however long it takes.
+            block_size: The number of tokens in a KV block.
+            most: The most tokens that a quick step may have; 0 for no more than `least`.
+            step_s: The most seconds that a step with more than `least` tokens may take, by the clock with which steps
+                are measured.
+        """
+        self.least = least
+        self._most = max(least, most)
+        self._block_size = block_size
+        self._step_s = step_s
+        self.forget()
+
+    def forget(self) -> None:
+        """Discards the measurements, for instance those of a network's first steps, which take longer."""
+        self.reach = float(FIRST_REACH)
+        self._linear = self._attention = 0.0  # b, d; 0: not known
+        self.step_tokens = self.least
+        """The most tokens of the next step."""
+
+    def work(self, start: int, tokens: int) -> int:
+        """Returns the work for `tokens` tokens after `start` others."""
+        return int(tokens * (1 + start / self.reach))
+
+    def part(self, start: int, left: int, budget: int) -> tuple[int, int]:
+        """Returns how many of a prompt's `left` tokens a step with this budget of work computes, and their work.
+
+        Args:
+            start: The number of tokens before them.
+            left: The number of tokens that are not computed yet.
+            budget: The work that the step has left.
+        """
+        work = self.work(start, left)
+        if work <= budget:
+            return left, work
+        return min(left, budget, self.tokens(start, budget)), budget  # a block may take more than all of it
+
+    def tokens(self, start: int, work: int) -> int:
+        """Returns how many tokens after `start` others take about this much work, at least up to the end of a block.
+
+        Chunks end at block boundaries, so that prompts with a common prefix can share the blocks. Only the first chunk
+        of a prompt fills its step.
+        """
+        most = max(self._block_size, int(work / (1 + start / self.reach)))
+        return most - (start + most) % self._block_size if start else most
+
+    def learn(self, tokens: int, attended: int, seconds: float) -> None:
+        """Updates b or d from the time of a step with prompts.
+
+        Small steps are ignored, since a part of their time does not depend on the size. Different steps update b and d,
+        each using the known value of the other, so that neither drifts while only the other is updated.
+
+        Args:
+            tokens: The number of tokens in the step.
+            attended: The sum of their context lengths.
+            seconds: The duration of the step.
+        """
+        if 2 * (tokens + attended / self.reach) < self.least or seconds <= 0:
+            return
+        if not self._linear:
+            self._linear = seconds / (tokens + attended / FIRST_REACH)
+            self._attention = self._linear / FIRST_REACH
+        if attended < NEAR * tokens:
+            self._linear = _closer(self._linear, (seconds - self._attention * attended) / tokens)
+        else:
+            self._attention = _closer(self._attention, (seconds - self._linear * tokens) / attended)
+        self.reach = self._linear / self._attention
+        self.step_tokens = max(self.least, min(self._most, int(self._step_s / self._linear)))
+
+
+def _closer(known: float, measured: float) -> float:
+    return known + RATE * (min(MOST * known, max(known / MOST, measured)) - known)
