@@ -26,7 +26,7 @@ from ....errors import StartError
 from ....repository import model_file
 from ....util.files import open_regular
 from ....util.sizes import human_size
-from ..header import BLOCK_SIZES, EXPORT, PULL_AGAIN, Header
+from ..header import BLOCK_SIZES, EXPORT, MMPROJ, PULL_AGAIN, Header
 from .blocks import BLOCKS, GROUP, Floats, apart, in_eight_bits, row_error
 from .constant_file import ConstantFile, NewConstant
 
@@ -79,7 +79,8 @@ def opened(path: Path, header: Header, *, exact: bool = False) -> Iterator[Tenso
         with Tensors(path, header, exact=exact) as tensors:
             yield tensors
             tensors.require_unchanged()
-        if unused := header.unused:
+        # Each of the networks of an mmproj file uses only a part of its values.
+        if header.architecture != MMPROJ and (unused := header.unused):
             log.warning("%s: answers may be wrong, since these values are not used: %s", path.name, ", ".join(unused))
     except KeyError as error:
         raise StartError(f"{path} is not a complete GGUF file: it has no {error.args[0]}; {PULL_AGAIN}") from error
