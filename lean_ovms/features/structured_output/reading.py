@@ -110,9 +110,12 @@ def read_format(form: Json, param: str = "response_format") -> Json | None:
     kind = form.get("type")
     if kind == "text":
         return None
-    if kind == "json_object":
-        schema = form.get("schema")  # llama.cpp, Together and Fireworks have the schema here
-        return {"type": "json_schema", "json_schema": schema if isinstance(schema, dict) else ANY_OBJECT}
+    if kind in ("json_object", "json"):
+        # llama.cpp, Together and Fireworks have the schema in `schema`; TGI and huggingface_hub in `value`.
+        schema = next((form[key] for key in ("schema", "value") if isinstance(form.get(key), dict)), ANY_OBJECT)
+        return {"type": "json_schema", "json_schema": schema}
+    if kind == "regex" and "value" in form:
+        return _regex(form["value"], f"{param}.value")
     if kind == "json_schema":
         return {"type": "json_schema", "json_schema": _schema(form, param)}
     if kind == "structural_tag":

@@ -75,6 +75,8 @@ JSON_FORMS = [
     {"structured_outputs": {"json": POINT}},
     {"structured_outputs": {"json": json.dumps(POINT)}},
     {"response_format": {"type": "json_object", "schema": POINT}},
+    {"response_format": {"type": "json_object", "value": POINT}},
+    {"response_format": {"type": "json", "value": POINT}},
     {"guided_json": POINT},
     {"guided_json": json.dumps(POINT)},
     {"json_schema": POINT, "grammar": ""},
@@ -104,6 +106,7 @@ LARK = {"type": "grammar", "grammar": 'start: "a"+'}
 TAGGED = {"type": "tag", "begin": "<a>", "content": {"type": "any_text"}, "end": "</a>"}
 AS_IT_COMES = [
     ({"response_format": {"type": "regex", "pattern": "a+"}}, REGEX),
+    ({"response_format": {"type": "regex", "value": "a+"}}, REGEX),
     ({"response_format": {"type": "const_string", "value": "a"}}, {"type": "const_string", "value": "a"}),
     ({"response_format": TAGGED}, TAGGED),
     ({"response_format": {"type": "structural_tag", "format": TAGGED}}, TAGGED),
