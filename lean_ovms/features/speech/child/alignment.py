@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import codecs
+import itertools
 import string
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..params import Word
+from ..params import Segment, Word
 from .whisper_files import HOP, WhisperFiles
 
 if TYPE_CHECKING:
@@ -24,22 +26,50 @@ WITHOUT_SPACES = ("zh", "ja", "th", "lo", "my", "yue")
 BEFORE = "\"'“¿([{-"
 AFTER = "\"'.。,，!！?？:：”)]}、"
 """Punctuation that belongs to the next word, and to the one before."""
+SENTENCE_ENDS = ".。!！?？"
+MAX_USUAL_S = 0.7
+"""The most seconds that count as the usual length of a word."""
+TRUSTED_S = 0.5
+"""Seconds by which a word may exceed its segment; if it is more, the time of the segment is right."""
+
+
+@dataclass(slots=True)
+class TimedWord:
+    """A word and its place in the request's audio."""
+
+    text: str
+    """The word with its space."""
+    tokens: int
+    """The number of its tokens."""
+    start: float
+    """The beginning, in seconds."""
+    end: float
+    """The end, in seconds."""
+
+    @property
+    def length(self) -> float:
+        return self.end - self.start
 
 
 def word_times(
-    row: DecodeRow, files: WhisperFiles, pieces: Sequence[bytes], attention: Callable[[list[int]], NDArray[np.float32]]
+    row: DecodeRow,
+    segments: Sequence[Segment],
+    files: WhisperFiles,
+    pieces: Sequence[bytes],
+    attention: Callable[[list[int]], NDArray[np.float32]],
 ) -> list[Word]:
     """Returns the words of a decoded window, with their times in the request's audio.
 
     Args:
         row: The decoded window.
+        segments: The segments of its text, whose times are set to those of their words.
         files: The special tokens of the model.
         pieces: The bytes of each token of the vocabulary.
         attention: Returns the attention of the decoder [heads, tokens, positions] for a sequence of tokens.
     """
     tokens = row.text_tokens
-    words = _merged(split_words(tokens, pieces, row.language))
-    if not words:
+    split = split_words(tokens, pieces, row.language)
+    if not split:
         return []
     head = [files.sot, *row.opening(), files.no_timestamps]
     weights = attention([*head, *tokens, files.eot])
@@ -47,14 +77,79 @@ def word_times(
     used = max(1, min(weights.shape[2], round((end - start) / POSITION_S)))
     places, frames = align(weights[:, :, :used], len(head))
     jumps = np.flatnonzero(np.diff(places, prepend=-1))
-    times = frames[jumps] * POSITION_S  # the time at which each token begins
-    bounds = np.cumsum([0, *(len(ids) for _, ids in words)])
-    found: list[Word] = []
-    for (text, _), first, last in zip(words, bounds[:-1], bounds[1:], strict=True):
-        begin, until = (min(start + float(times[place]), end) for place in (first, last))
-        if text.strip():
-            found.append(Word(word=text.strip(), start=round(begin, 3), end=round(max(begin, until), 3)))
-    return found
+    times = np.minimum(start + frames[jumps] * POSITION_S, end)  # the time at which each token begins
+    bounds = np.cumsum([0, *(len(ids) for _, ids in split)])
+    words = [
+        TimedWord(text, len(ids), float(times[first]), float(times[last]))
+        for (text, ids), first, last in zip(split, bounds[:-1], bounds[1:], strict=True)
+    ]
+    words = shortened(words, segments, start)
+    return [
+        Word(word=word.text.strip(), start=round(word.start, 3), end=round(word.end, 3))
+        for word in words
+        if word.text.strip()
+    ]
+
+
+def shortened(words: list[TimedWord], segments: Sequence[Segment], start: float) -> list[TimedWord]:
+    """Joins punctuation to words, and takes pauses out of the words beside them.
+
+    The path of attention has no place for silence, so words and punctuation at the ends of sentences and segments last
+    as long as the pauses there. As in openai-whisper, punctuation adds no time to a word, a long word at such an end
+    becomes at most twice as long as the median, and times of segments limit those of their words or are set to them.
+
+    Args:
+        words: The words and the punctuation of a window.
+        segments: The segments of the window's text, whose times are changed.
+        start: The beginning of the window, in seconds.
+    """
+    lengths = [word.length for word in words if word.length > 0]
+    usual = min(MAX_USUAL_S, float(np.median(lengths))) if lengths else 0.0
+    longest = 2 * usual
+    for before, word in itertools.pairwise(words):
+        if word.length > longest > 0:
+            if word.text in SENTENCE_ENDS:
+                word.end = word.start + longest
+            elif before.text in SENTENCE_ENDS:
+                word.start = word.end - longest
+    words = joined(words)
+    at, spoken = 0, start
+    for segment in segments:
+        own: list[TimedWord] = []
+        left = len(segment.tokens)
+        while at < len(words) and left > 0:
+            own.append(words[at])
+            left -= words[at].tokens
+            at += 1
+        if own:
+            _fit(own, segment, spoken, usual)
+            spoken = segment.end
+    return words
+
+
+def _fit(words: list[TimedWord], segment: Segment, spoken: float, usual: float) -> None:
+    """Makes the times of a segment and of its words fit together.
+
+    Args:
+        words: The words of the segment.
+        segment: The segment.
+        spoken: The end of the words before, in seconds.
+        usual: The usual length of a word, in seconds.
+    """
+    first, last, longest = words[0], words[-1], 2 * usual
+    pair = words[1].end - first.start if len(words) > 1 else 0.0
+    if first.end - spoken > 4 * usual and (first.length > longest or pair > 2 * longest):
+        if len(words) > 1 and words[1].length > longest:
+            first.end = words[1].start = words[1].end - longest
+        first.start = max(first.start, first.end - longest)
+    if first.start + TRUSTED_S < segment.start < first.end:
+        first.start = max(first.start, min(first.end - usual, segment.start))
+    else:
+        segment.start = round(first.start, 3)
+    if last.start < segment.end < last.end - TRUSTED_S:
+        last.end = min(last.end, max(last.start + usual, segment.end))
+    else:
+        segment.end = round(last.end, 3)
 
 
 def align(weights: NDArray[np.float32], skip: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -140,12 +235,16 @@ def _characters(tokens: Sequence[int], pieces: Sequence[bytes]) -> list[tuple[st
     return found
 
 
-def _merged(words: list[tuple[str, list[int]]]) -> list[tuple[str, list[int]]]:
-    found: list[tuple[str, list[int]]] = []
-    for text, ids in words:
-        alone = text.strip()
-        if found and alone and (alone in AFTER or (found[-1][0].strip() in BEFORE and found[-1][0].strip())):
-            found[-1] = found[-1][0] + text, found[-1][1] + ids
+def joined(words: Sequence[TimedWord]) -> list[TimedWord]:
+    """Joins punctuation to the word that it belongs to, whose times do not change."""
+    found: list[TimedWord] = []
+    for word in words:
+        alone = word.text.strip()
+        before = found[-1] if found else None
+        if before is not None and alone and alone in AFTER:
+            before.text, before.tokens = before.text + word.text, before.tokens + word.tokens
+        elif before is not None and before.text.strip() and before.text.strip() in BEFORE:
+            found[-1] = TimedWord(before.text + word.text, before.tokens + word.tokens, word.start, word.end)
         else:
-            found.append((text, ids))
+            found.append(word)
     return found

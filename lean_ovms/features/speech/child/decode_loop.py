@@ -176,8 +176,9 @@ class DecodeLoop:
         if not row.settle():
             queue.encoded.append(row)
             return
+        segments = row.segments()
         words = None
         if row.job.times and row.job.params.words and row.hidden is not None:
             attention = partial(self._network.attention, row.hidden, heads=self._files.heads)
-            words = word_times(row, self._files, self._pieces, attention)
-        row.finish(words)
+            words = word_times(row, segments, self._files, self._pieces, attention)
+        row.finish(segments, words)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import codecs
 import zlib
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..params import Segment, TextDelta, WindowDone
+from ..params import Segment, TextDelta, WindowDone, Word
 from .beams import Beam
 from .logits import Rules, log_sum, penalize, probability, sample
 from .recognizer import Job
@@ -230,22 +229,31 @@ class DecodeRow:
         read = read_to(self.tokens, self._files) if self.job.times else None
         return None if read is None else min(self.job.start + read, self.job.end)
 
-    def finish(self, words: Any = None) -> None:
-        """Sets the result of the job.
-
-        Args:
-            words: The words with their times; None if they are not requested.
-        """
-        job, files, chosen = self.job, self._files, self.chosen
-        text = text_of(self._pieces, self.text_tokens)
-        if job.stream:
-            self._send_rest(text)
-        segments = segments_of(self.tokens, files, self._pieces, job.start, job.end) if job.times else []
-        for segment in segments:
+    def segments(self) -> list[Segment]:
+        """Returns the segments of the text, if the job has times."""
+        job, chosen = self.job, self.chosen
+        if not job.times:
+            return []
+        found = segments_of(self.tokens, self._files, self._pieces, job.start, job.end)
+        ratio = round(compression_ratio(text_of(self._pieces, self.text_tokens)), 4)
+        for segment in found:
             segment.avg_logprob = round(chosen.avg_logprob, 4)
             segment.no_speech_prob = round(self.no_speech, 4)
             segment.temperature = chosen.temperature
-            segment.compression_ratio = round(compression_ratio(text), 4)
+            segment.compression_ratio = ratio
+        return found
+
+    def finish(self, segments: list[Segment], words: list[Word] | None = None) -> None:
+        """Sets the result of the job.
+
+        Args:
+            segments: The segments of the text.
+            words: The words with their times; None if they are not requested.
+        """
+        job, chosen = self.job, self.chosen
+        text = text_of(self._pieces, self.text_tokens)
+        if job.stream:
+            self._send_rest(text)
         job.read_to = self.read_to
         job.result = WindowDone(
             text=text,
@@ -286,8 +294,11 @@ def text_of(pieces: Sequence[bytes], tokens: Sequence[int]) -> str:
 
 
 def compression_ratio(text: str) -> float:
-    """Returns the size of a text divided by its compressed size, which is high if the text repeats itself."""
-    data = text.encode()
+    """Returns the size of a text, without the space around it, divided by its compressed size.
+
+    It is high if the text repeats itself.
+    """
+    data = text.strip().encode()
     return len(data) / len(zlib.compress(data)) if data else 1.0
 
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_ovms.features.speech.child.alignment import split_words, warp
+from lean_ovms.features.speech.child.alignment import TimedWord, shortened, split_words, warp
 from lean_ovms.features.speech.child.beams import Beams
 from lean_ovms.features.speech.child.decode_rows import compression_ratio, read_to, segments_of
 from lean_ovms.features.speech.child.logits import Rules, penalize, sample
 from lean_ovms.features.speech.child.mel import LogMel, filters
 from lean_ovms.features.speech.child.whisper_files import WhisperFiles
-from lean_ovms.features.speech.params import TranscribeParams
+from lean_ovms.features.speech.params import Segment, TranscribeParams
 
 FILES = WhisperFiles(
     eot=10,
@@ -120,6 +120,7 @@ def test_a_window_is_read_to_its_last_whole_segment(tokens: list[int], seconds: 
 def test_a_text_that_repeats_itself_compresses_well() -> None:
     assert compression_ratio("no " * 60) > 2.4 > compression_ratio("a quick brown fox")
     assert compression_ratio("") == 1.0
+    assert compression_ratio(" a quick brown fox") == compression_ratio("a quick brown fox")
 
 
 def test_words_keep_their_tokens_together() -> None:
@@ -127,6 +128,62 @@ def test_words_keep_their_tokens_together() -> None:
     assert split_words([0, 1, 2], pieces, "en") == [(" one", [0]), (" two", [1, 2])]
     assert split_words([3, 4, 5], pieces, "zh") == [("中", [3, 4]), ("国", [5])]
     assert split_words([3], pieces, "en") == [("�", [3])]
+
+
+Span = tuple[str, float, float]
+SEVEN = [(f" w{at}", at / 5, (at + 1) / 5) for at in range(7)]
+"""Words of 0.2 s each, so that a long one becomes 0.4 s."""
+
+
+def fitted(spans: list[Span], start: float, end: float) -> tuple[list[Span], float, float]:
+    """Returns the words and the times of their segment, which was decoded from `start` to `end`."""
+    segment = Segment(start=start, end=end, text="", tokens=[0] * len(spans))
+    words = shortened([TimedWord(text, 1, begin, until) for text, begin, until in spans], [segment], 0.0)
+    return [(word.text, round(word.start, 3), round(word.end, 3)) for word in words], segment.start, segment.end
+
+
+@pytest.mark.parametrize(
+    ("more", "end", "expected"),
+    [
+        ([(" last", 1.4, 1.6), (".", 1.6, 4.0)], 1.6, [(" last.", 1.4, 1.6)]),
+        ([(" (", 1.4, 2.4), ("last", 2.4, 2.6), (")", 2.6, 2.8)], 2.6, [(" (last)", 2.4, 2.6)]),
+        ([(".", 1.4, 1.6), (" New", 1.6, 5.0)], 5.0, [(" w6.", 1.2, 1.4), (" New", 4.6, 5.0)]),
+        ([(" last", 1.4, 9.0)], 1.7, [(" last", 1.4, 1.7)]),
+        ([(" last", 1.4, 2.1)], 1.7, [(" last", 1.4, 2.1)]),
+    ],
+)
+def test_pauses_are_in_no_word(more: list[Span], end: float, expected: list[Span]) -> None:
+    found, start, until = fitted([*SEVEN, *more], 0.0, end)
+    assert found[-len(expected) :] == expected
+    assert (start, until) == (0.0, max(end, found[-1][2]))
+
+
+@pytest.mark.parametrize(
+    ("first", "start", "expected"),
+    [
+        ([(" one", 0.0, 3.0)], 0.0, [(" one", 2.6, 3.0)]),
+        ([(" one", 0.0, 1.0), (" two", 1.0, 3.0)], 0.0, [(" one", 2.2, 2.6), (" two", 2.6, 3.0)]),
+        ([(" one", 0.0, 0.7)], 0.6, [(" one", 0.5, 0.7)]),
+    ],
+)
+def test_a_segment_begins_after_the_pause_before_it(first: list[Span], start: float, expected: list[Span]) -> None:
+    later = [(text, begin + 3, until + 3) for text, begin, until in SEVEN]
+    found, begin, _ = fitted([*first, *later], start, 4.4)
+    assert found[: len(expected)] == expected
+    assert begin == (start if start == 0.6 else expected[0][1])
+
+
+@given(
+    lengths=st.lists(st.tuples(st.sampled_from([" a", ".", ",", ' "', "?", " bc"]), st.integers(0, 200)), max_size=12),
+    bounds=st.lists(st.integers(0, 600), min_size=2, max_size=2),
+)
+def test_words_stay_in_order_however_they_are_shortened(lengths: list[tuple[str, int]], bounds: list[int]) -> None:
+    edges = [0, *itertools.accumulate(length for _, length in lengths)]
+    spans = [(text, edges[at] / 50, edges[at + 1] / 50) for at, (text, _) in enumerate(lengths)]
+    found, _, _ = fitted(spans, min(bounds) / 50, max(bounds) / 50)
+    assert "".join(text for text, _, _ in found) == "".join(text for text, _, _ in spans)
+    flat = [time for _, start, end in found for time in (start, end)]
+    assert flat == sorted(flat)
 
 
 def test_the_cheapest_path_follows_the_diagonal_that_is_there() -> None:
