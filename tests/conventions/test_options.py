@@ -13,6 +13,7 @@ import pytest
 
 from lean_ovms.cli.arguments import parse
 from lean_ovms.config import Config, listed
+from tests.conventions.source import ROOT
 
 TESTS = Path(__file__).parents[1]
 OPTIONS = [row for row in listed() if not row.metadata["secret"] and row.name != "options_file"]
@@ -94,3 +95,14 @@ def set_somewhere() -> set[str]:
 @pytest.mark.slow
 def test_some_test_sets_the_option_to_see_what_it_does(row: Field[Any]) -> None:
     assert row.name in set_somewhere(), f"no test sets --{row.name}"
+
+
+def test_options_that_messages_name_in_parentheses_exist() -> None:
+    known = {row.name for row in listed()}
+    found = {
+        (str(path.relative_to(ROOT)), name)
+        for path in ROOT.rglob("*.py")
+        for name in re.findall(r"\(--([a-z0-9_]+)\)", path.read_text("utf-8"))
+    }
+    assert len(found) > 20
+    assert {(path, name) for path, name in found if name not in known} == set()

@@ -131,7 +131,7 @@ async def _read_each(
     """
     config, total_s, texts = services.config, 0.0, list[str]()
     if len(parts) > (most := config.of(AudioChatOptions).max_audio_parts):
-        why = f"{len(parts)} audio parts exceed this server's limit of {most} (--max_audio)"
+        why = f"{len(parts)} audio parts exceed this server's limit of {most} (--max_audio_parts)"
         raise BadRequest(why, param=parts[most].at)
     longest_s = config.of(AudioFileOptions).max_audio_s
     for part in parts:

@@ -187,7 +187,7 @@ class TemplateBudget:
         if time.thread_time() > self._until:
             if self._inline:
                 raise TooSlowInline
-            raise LimitExceeded(f"it needs more than {self._seconds:g} s (--chat_template_timeout_s)")
+            raise LimitExceeded(f"it needs more than {self._seconds:g} s (--template_timeout_s)")
 
 
 class Budgets(threading.local):

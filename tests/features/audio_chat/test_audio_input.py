@@ -157,7 +157,7 @@ async def test_a_part_that_cannot_be_read_is_named(make_hearing: MakeHearing, ca
 @pytest.mark.parametrize(
     ("options", "said", "status"),
     [
-        ({"max_audio_parts": 1}, "2 audio parts exceed this server's limit of 1 (--max_audio)", 400),
+        ({"max_audio_parts": 1}, "2 audio parts exceed this server's limit of 1 (--max_audio_parts)", 400),
         ({"max_audio_s": 2.5}, "all audio together is longer than this server's limit of 2.5 s (--max_audio_s)", 400),
         ({"max_audio_file_bytes": 20_000}, "--max_audio_file_bytes is 20000", 413),
     ],
