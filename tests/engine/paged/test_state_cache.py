@@ -12,7 +12,7 @@ from lean_ovms.engine.paged.state_checkpoints import StateCache
 from lean_ovms.features.lora.child.adapters import Adapter, AdapterTable
 from tests.engine.paged.harness import Params
 from tests.engine.paged.network import VOCAB, FakeNetwork, HybridNetwork
-from tests.engine.paged.test_engine import KINDS, SIZE, alone, disturbed_step, engine, prompt, run
+from tests.engine.paged.test_engine import KINDS, SIZE, Verse, alone, disturbed_step, engine, prompt, run
 from tests.features.drafting.test_draft_model import draft
 
 
@@ -249,6 +249,17 @@ def test_there_are_no_more_draft_tokens_than_slots_for_their_states():
     for states in (1, 2, 3, 4, 8):
         made = hybrid(states=states)
         assert run(made, *(made.add(ids, wanted) for _ in range(3))) == [alone(ids, wanted)] * 3
+
+
+@pytest.mark.parametrize("wrong", [0, 1])
+def test_what_a_grammar_leaves_no_choice_about_saves_steps_and_changes_nothing(wrong):
+    answers, steps = [], []
+    for guesses in (True, False):
+        made, matcher = hybrid(), Verse(50, guesses=guesses, wrong=wrong)
+        answers.append(run(made, made.add(prompt(30), Params(max_tokens=60), matcher=matcher)))
+        steps.append(made.steps)
+    assert answers[0] == answers[1]
+    assert steps[0] < steps[1]
 
 
 def best(ids, asked):
