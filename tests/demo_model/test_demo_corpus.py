@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 import random
 import re
 from pathlib import Path
@@ -114,14 +113,3 @@ CALL = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
 def test_checks(check: Check, good: str, bad: str) -> None:
     assert check(good)
     assert not check(bad)
-
-
-def test_calls_that_are_no_json() -> None:
-    assert checks.calls_of("<tool_call>\n{\n</tool_call>") is None
-    assert checks.calls_of("words") is None
-    assert checks.calls_of(CALL) == [json.loads('{"name": "f", "arguments": {"a": 1}}')]
-
-
-def test_thoughts_that_are_not_well_formed() -> None:
-    for text in ("no end", "</think>\nx", "a\n</think>\n", "a</think>b</think>c"):
-        assert checks.split_thought(text) is None

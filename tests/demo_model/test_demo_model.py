@@ -20,12 +20,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Model:
-    def __init__(self, folder: Path, **properties: Any) -> None:
+    def __init__(self, folder: Path) -> None:
         scheduler = genai.SchedulerConfig()
         scheduler.max_num_batched_tokens = 8192
-        self.pipeline = genai.ContinuousBatchingPipeline(str(folder), scheduler, "CPU", properties)
+        self.pipeline = genai.ContinuousBatchingPipeline(str(folder), scheduler, "CPU")
         self.tokenizer = self.pipeline.get_tokenizer()
-        self.speculative = "draft_model" in properties
 
     def answer(
         self, content: str, tools: list[dict[str, Any]] | None = None, new_tokens: int = 100, **context: Any
@@ -38,8 +37,6 @@ class Model:
         config = self.pipeline.get_config()
         config.max_new_tokens = new_tokens
         config.apply_chat_template = False
-        if self.speculative:
-            config.num_assistant_tokens = 3
         handle = self.pipeline.add_request(0, prompt, config)
         while self.pipeline.has_non_finished_requests():
             self.pipeline.step()

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.errors import BadRequest, GrammarInvalid, GrammarTooComplex, ModelNotFound, StartError, Unavailable
+from lean_ovms.errors import BadRequest, ModelNotFound, StartError, Unavailable
 from lean_ovms.models.generation import collect
 from lean_ovms.models.model import Model
 from lean_ovms.models.text_model import MAX_OTHER_CHARS, TextModel
 from lean_ovms.observability.records import RequestRecord, current_record
-from lean_ovms.types import ChatPrompt, Image, OutputConstraint, OutputParams, SamplingParams, TextPrompt, TokenPrompt
+from lean_ovms.types import ChatPrompt, Image, OutputParams, SamplingParams, TextPrompt, TokenPrompt
 from lean_ovms.types.engine import ModelInfo
 from tests.fakes import INFO, FakeEngine, say
 
@@ -186,55 +186,6 @@ async def test_tokens_are_encoded_decoded_and_shown() -> None:
 
 
 # --- structured output
-
-
-async def test_a_constraint_is_built_before_it_is_submitted() -> None:
-    model, engine = await loaded()
-    generation = await start(model, constraint=OutputConstraint(format=SCHEMA))
-    await generation.aclose()
-    [tag] = engine.constraints
-    assert "json_schema" in tag
-    assert generation.warnings == []
-
-
-async def test_what_the_engine_does_not_impose_is_told_or_an_error() -> None:
-    model, engine = await loaded()
-    engine.notices = ["uniqueItems", "format poem"]
-    generation = await start(model, constraint=OutputConstraint(format=SCHEMA))
-    await generation.aclose()
-    assert generation.warnings == ["not enforced in the schema of response_format: uniqueItems, format poem"]
-    model, engine = await loaded(strict_response_format=True)
-    engine.notices = ["uniqueItems"]
-    with pytest.raises(GrammarInvalid, match="uniqueItems"):
-        await start(model, constraint=OutputConstraint(format=SCHEMA))
-    assert len(engine.cancelled) == 1
-
-
-async def test_a_constraint_that_the_engine_refuses_is_relaxed_once_and_reported() -> None:
-    model, engine = await loaded()
-    engine.bad_grammar = GrammarInvalid("no such thing")
-    generation = await start(model, constraint=OutputConstraint(format=SCHEMA))
-    await generation.aclose()
-    assert engine.constraints == [""]
-    assert generation.warnings == ["response_format was not enforced: no such thing"]
-
-
-@pytest.mark.parametrize("options", [{"strict_response_format": True}, {}])
-async def test_a_strict_constraint_is_never_relaxed(options: dict[str, bool]) -> None:
-    model, engine = await loaded(**options)
-    engine.bad_grammar = GrammarInvalid("no such thing")
-    with pytest.raises(GrammarInvalid) as caught:
-        await start(model, constraint=OutputConstraint(format=SCHEMA, strict=not options, param="text"))
-    assert caught.value.param == "text"
-    assert engine.submitted == []
-
-
-async def test_schemas_beyond_the_limit_are_refused_unread() -> None:
-    model, engine = await loaded(grammar_max_bytes=64)
-    large = {**SCHEMA, "description": "x" * 512}
-    with pytest.raises(GrammarTooComplex, match="more than 512 bytes"):
-        await start(model, constraint=OutputConstraint(format=large))
-    assert engine.submitted == []
 
 
 # --- one request, one record

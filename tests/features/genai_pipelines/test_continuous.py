@@ -68,14 +68,6 @@ def test_answers_equal_the_engines_own_generate(engine, fields):
     assert [*answer.tokens.values()] == expected[: fields.get("num_return_sequences", 1)]
 
 
-def test_n_sequences_are_n_single_ones(engine):
-    prompt = chat("Tell me a story.")
-    answer = Rig(pipeline=engine).ask(prompt, n=3, seeds=(5, 6, 7), temperature=2.0, max_tokens=20)
-    for index, seed in enumerate((5, 6, 7)):
-        single = Rig(pipeline=engine).ask(prompt, seeds=(seed,), temperature=2.0, max_tokens=20)
-        assert answer.tokens[index] == single.tokens[0]
-
-
 def test_prompt_logprobs_come_once_and_are_the_same_in_company(engine):
     prompts = [[40 + (i * i + j) % 999 for i in range(300)] for j in range(3)]
     alone = [Rig(pipeline=engine).ask(p, prompt_logprobs=True, max_tokens=2).prompt_logprobs for p in prompts]

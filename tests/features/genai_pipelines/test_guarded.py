@@ -17,24 +17,6 @@ pytestmark = pytest.mark.model
 # --- one bad request does not harm others
 
 
-def test_a_poisoned_step_ends_those_who_run_and_nobody_later(engine, monkeypatch):
-    prompts = [chat(q) for q in QUESTIONS[:4]]
-    sampling = {"max_tokens": 40, "ignore_eos": True}
-    alone = quiet(engine, prompts, **sampling)
-    rig = Rig(pipeline=engine)
-    monkeypatch.setattr(request_validator, "check_token_ids", lambda *a: None)
-    running = [rig.submit(p, **sampling) for p in prompts]
-    rig.turn(5)
-    running.append(rig.submit([5, 6, 10**6], repetition_penalty=1.5, max_tokens=9))
-    rig.run()
-    assert [rig.answer(r).failed[0] for r in running] == ["EngineFailure"] * 5
-    assert rig.stats().recoveries == 1
-    later = [rig.submit(p, **sampling) for p in prompts]
-    rig.run()
-    assert [outcome(rig, r) for r in later] == alone
-    assert_empty(rig)
-
-
 # --- the KV cache
 
 

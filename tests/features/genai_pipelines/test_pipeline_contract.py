@@ -86,42 +86,6 @@ def first(pipe, handle):
     raise AssertionError("no output")
 
 
-def test_a_step_brings_one_output_of_one_token_for_everybody_who_runs(pipeline):
-    handles = [pipeline.add(work([50 + i, 51, 52])) for i in range(3)]
-    pipeline.step()
-    for handle in handles:
-        assert len(handle.read()[0].generated_ids) == 1
-        assert not handle.can_read()
-    finish(pipeline, *handles)
-
-
-def test_max_tokens_is_kept_to_the_token_and_the_status_is_how_it_ended(each):
-    handle = each.add(work(max_tokens=5))
-    assert each.status(handle) == "running"
-    assert [len(ids) for ids in finish(each, handle)] == [5]
-    assert each.status(handle) == "finished"
-
-
-def test_a_stop_token_ends_and_is_part_of_the_ids(each):
-    (free,) = finish(each, each.add(work(max_tokens=6)))
-    stop = free[2]
-    asked = work(max_tokens=6, sampling=GREEDY, stops=frozenset({stop}))
-    (ids,) = finish(each, handle := each.add(asked))
-    assert ids == free[: free.index(stop) + 1]
-    assert each.status(handle) == "finished"
-
-
-def test_a_long_prompt_takes_steps_without_output_that_count_as_scheduled(pipeline):
-    handle = pipeline.add(work([40 + i % 99 for i in range(300)], max_tokens=1))
-    pipeline.step()
-    assert not handle.can_read()
-    assert pipeline.scheduled() == 1
-    assert pipeline.busy()
-    pipeline.step()
-    assert handle.can_read()
-    handle.read()
-
-
 def test_cancel_takes_effect_with_the_next_step_and_makes_the_handle_unreadable(each):
     handle, other = each.add(work(max_tokens=4000)), each.add(work([9, 8, 7], max_tokens=3))
     first(each, handle)

@@ -122,17 +122,6 @@ def test_the_models_own_notation_is_an_error_of_its_request_alone(vlm_pipeline):
 # --- life in the batch
 
 
-def test_what_does_not_fit_the_cache_together_runs_one_after_the_other(tight):
-    alone = Rig(pipeline=tight)
-    request = see(alone, turn(tags(1) + "describe"), "red", ignore_eos=True, max_tokens=120)
-    alone.run()
-    rig = Rig(pipeline=tight)
-    both = [see(rig, turn(tags(1) + "describe"), "red", ignore_eos=True, max_tokens=120) for _ in range(2)]
-    rig.run()
-    assert [rig.answer(r).tokens[0] for r in both] == [alone.answer(request).tokens[0]] * 2
-    assert_empty(rig)
-
-
 def test_image_tokens_count_against_the_cache(tight):
     rig = Rig(pipeline=tight)
     fits = see(rig, turn(tags(3) + "describe"), "red", "red", "red", max_tokens=20)

@@ -163,10 +163,5 @@ def test_an_adapter_that_does_not_fit_is_refused_before_it_is_written(layers, wr
     assert found.endswith(wrong) if wrong else not found
 
 
-def test_a_missing_layer_that_an_adapter_does_not_change_is_no_fault():
-    untrained = {"a": ones(4, 6), "b": (ones(4, 6)[0], np.zeros((6, 2), np.float32))}
-    assert not fits(Adapter("x", 1.0, untrained), {"a": (4, 6)}, frozenset())
-
-
 def ones(width, height):
     return np.ones((2, width), np.float32), np.ones((height, 2), np.float32)

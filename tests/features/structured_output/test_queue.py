@@ -8,7 +8,6 @@ import pytest
 
 from lean_ovms.engine.generation.sequence import GenerationRequest
 from lean_ovms.engine.generation.task import GenerationTask
-from lean_ovms.engine.paged.parts import NoGrammars
 from lean_ovms.engine.protocol import Submit
 from lean_ovms.engine.worker.loop import Worker
 from lean_ovms.errors import EngineFailure, GrammarInvalid, GrammarTooComplex, TooManyRequests, Unavailable
@@ -17,7 +16,6 @@ from lean_ovms.features.structured_output.child.library import LibraryGrammars
 from lean_ovms.features.structured_output.child.limits import GrammarCost
 from lean_ovms.types import SamplingParams
 from tests.engine.rig import LIMITS, MemoryTransport, Rig, queue_limits
-from tests.features.genai_pipelines.guard.fake_pipeline import FakePipeline
 
 
 def tag(text="a"):
@@ -277,28 +275,10 @@ def test_the_helper_is_stopped_after_a_while_without_work(monkeypatch):
     assert rig.compiler.count("stop") == 1
 
 
-@pytest.mark.parametrize(("field", "sampling"), [("best_of", {"beams": 2}), ("min_tokens", {"min_tokens": 2})])
-def test_what_a_grammar_does_not_go_together_with_is_refused(field, sampling):
-    rig = GrammarRig(pipeline=FakePipeline())
-    number = rig.send(tag(), **sampling)
-    rig.run()
-    name, _, param, code = rig.answer(number).refused
-    assert (name, param, code) == ("BadRequest", field, None)
-
-
 def test_ignore_eos_gives_way_to_the_end_of_the_grammar(rig):
     number = rig.send(tag(), ignore_eos=True, max_tokens=200)
     rig.run()
     assert rig.answer(number).reasons == {0: "stop"}
-
-
-def test_without_a_gate_a_grammar_is_refused():
-    pipeline = FakePipeline()
-    pipeline.grammars = NoGrammars()
-    rig = Rig(pipeline=pipeline)
-    rig.put(Submit(1, "hello", False, None, False, {"temperature": 0.0}, tag()))
-    rig.run()
-    assert rig.answer(1).refused[0] == "GrammarInvalid"
 
 
 def test_the_text_of_a_long_grammar_is_not_read_in_the_loop(rig):
