@@ -1,14 +1,15 @@
-"""The loop with a task that does not generate text: commands in order, a step per turn, one frame before and after."""
+"""The child's loop with a task that generates no text, its pipe, and the order of commands between clients."""
 
+import socket
 import threading
 
 import pytest
 
 from lean_ovms.engine.errors import EngineLost
-from lean_ovms.engine.protocol import Decode, Decoded, Encode, Encoded, Ping, Pong, Ready, Submit
+from lean_ovms.engine.protocol import Cancel, Decode, Decoded, Encode, Encoded, Ping, Pong, Ready, Submit, encode
 from lean_ovms.engine.worker import __main__ as worker_main
 from lean_ovms.engine.worker import loop
-from lean_ovms.engine.worker.loop import Worker
+from lean_ovms.engine.worker.loop import CommandQueue, Transport, Worker
 from tests.engine.rig import MemoryTransport
 
 
@@ -56,12 +57,12 @@ def worker():
     return Worker(Counting(), MemoryTransport())
 
 
-def encode(number, *texts):
+def to_encode(number, *texts):
     return Encode(number, list(texts), False)
 
 
 def test_replies_to_commands_are_sent_before_the_step_and_its_records_after(worker):
-    worker.transport.inbox.append([encode(1), Ping(2)])
+    worker.transport.inbox.append([to_encode(1), Ping(2)])
     assert worker.turn()
     assert worker.transport.frames == [[Pong(2, {"queued": 1})], [Encoded(1, [])]]
 
@@ -75,7 +76,7 @@ def test_an_idle_task_is_not_stepped_and_waits_for_a_command(worker):
 
 
 def test_commands_that_the_task_does_not_accept_wait_for_a_step_and_keep_their_order(worker):
-    worker.transport.inbox.append([encode(1), Decode(2, [], False), encode(3)])
+    worker.transport.inbox.append([to_encode(1), Decode(2, [], False), to_encode(3)])
     worker.turn()
     assert worker.task.calls == [("handle", 1), ("handle", 2), ("admit", 0)]
     worker.turn()
@@ -106,7 +107,7 @@ def test_an_engine_that_is_lost_takes_no_more_commands(monkeypatch):
     changed = iter(("", "/m/openvino_model")).__next__
     monkeypatch.setattr(worker_main.weight_pages, "changed_file", changed)
     worker = Worker(Counting(), MemoryTransport(), worker_main.require_weights)
-    worker.transport.inbox.append([encode(1)])
+    worker.transport.inbox.append([to_encode(1)])
     worker.turn()
     worker.transport.inbox.append([Ping(2)])
     with pytest.raises(EngineLost, match="/m/openvino_model was overwritten"):
@@ -115,7 +116,7 @@ def test_an_engine_that_is_lost_takes_no_more_commands(monkeypatch):
 
 
 def test_the_loop_ends_when_the_pipe_closes(worker):
-    worker.transport.inbox.append([encode(1)])
+    worker.transport.inbox.append([to_encode(1)])
     worker.transport.closed = True
     worker.run()
     assert worker.transport.frames == [[Encoded(1, [])]]
@@ -123,7 +124,82 @@ def test_the_loop_ends_when_the_pipe_closes(worker):
 
 def test_what_a_broken_task_has_to_say_is_sent_before_the_process_ends(worker):
     worker.task.fails = True
-    worker.transport.inbox.append([encode(1)])
+    worker.transport.inbox.append([to_encode(1)])
     with pytest.raises(EngineLost):
         worker.run()
     assert worker.transport.frames == [[Encoded(0, [])]]
+
+
+@pytest.fixture
+def pair():
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        yield ours, Transport(theirs)
+
+
+def test_everything_that_is_there_comes_at_once(pair):
+    ours, transport = pair
+    for number in range(5):
+        ours.sendall(encode([Ping(number), Ping(number)]))
+    assert [r.id for r in transport.receive(wait=False)] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+    assert transport.receive(wait=False) == []
+
+
+def test_half_a_frame_is_kept_for_later(pair):
+    ours, transport = pair
+    frame = encode([Ping(7)])
+    ours.sendall(frame[:5])
+    assert transport.receive(wait=False) == []
+    ours.sendall(frame[5:])
+    assert transport.receive(wait=True) == [Ping(7)]
+
+
+def test_the_end_is_found_by_waiting_and_by_looking(pair):
+    ours, transport = pair
+    ours.close()
+    assert transport.receive(wait=False) is None
+    assert transport.receive(wait=True) is None
+
+
+def test_sending_to_nobody_raises(pair):
+    ours, transport = pair
+    ours.close()
+    with pytest.raises(BrokenPipeError):
+        transport.send([Pong(1, {})])
+
+
+def submit(number, client=""):
+    return Submit(number, "x", False, None, False, {}, client=client)
+
+
+def drained(queue):
+    return list(iter(queue.next, None))
+
+
+def test_one_client_is_served_in_its_order():
+    queue, commands = CommandQueue(), [submit(1, "a"), Encode(2, ["x"], False, "a"), submit(3, "a")]
+    queue.extend(commands)
+    assert drained(queue) == commands
+    assert not queue
+
+
+def test_clients_take_turns():
+    queue = CommandQueue()
+    queue.extend([submit(i, "a") for i in range(5)])
+    queue.extend([submit(10, "b")])
+    assert [command.id for command in drained(queue)] == [0, 10, 1, 2, 3, 4]
+
+
+def test_commands_without_a_client_are_not_behind_those_of_one():
+    queue = CommandQueue()
+    queue.extend([submit(i, "a") for i in range(1, 4)])
+    queue.extend([Ping(7), Decode(8, [1], True)])
+    assert [command.id for command in drained(queue)] == [1, 7, 2, 8, 3]
+
+
+def test_a_cancellation_stays_behind_its_request():
+    queue = CommandQueue()
+    queue.extend([submit(1, "a"), submit(2, "a"), Cancel(2), submit(3, "b"), Cancel(9)])
+    order = [(command.kind, command.id) for command in drained(queue)]
+    assert order.index(("submit", 2)) < order.index(("cancel", 2))
+    assert ("cancel", 9) in order

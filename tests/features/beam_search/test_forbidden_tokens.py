@@ -1,5 +1,7 @@
 """Beam search with tokens that a request forbids, compared with a search that has no batches and caches."""
 
+from __future__ import annotations
+
 import random
 
 import numpy as np
@@ -8,9 +10,11 @@ import pytest
 from lean_ovms.engine.paged.params import NoToken
 from lean_ovms.engine.paged.sampling.logprobs import log_sum_exp
 from lean_ovms.features.structured_output.child.vocabulary import forbid
+from tests.api.conftest import MakeApp, post, whole
 from tests.cases import few_fast
 from tests.engine.paged.harness import Driver, Params
 from tests.engine.paged.network import FakeNetwork
+from tests.fakes import say
 
 SIZE = 4
 PROMPT = [1, 2, 3]
@@ -188,3 +192,18 @@ def test_a_fault_while_tokens_are_chosen_ends_its_request_alone():
     while made.busy():
         made.step()
     assert (search.status, other.status) == ("failed", "finished")
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{"best_of": 2}, {"n": 2, "use_beam_search": True}, {"best_of": 2, "length_penalty": 0.5, "early_stopping": True}],
+)
+async def test_fields_of_beam_search_are_not_read(make_app: MakeApp, asked: dict[str, object]) -> None:
+    app, engine = await make_app(lambda _, sampling: say("x", sequences=sampling.n), without="beam_search")
+    response = await post(app, "/v1/completions", {"model": "m", "prompt": "a", **asked})
+    warned = [value for name, value in response.headers if name == "Warning"]
+    assert len((await whole(response))["choices"]) == asked.get("n", 1)
+    told = [name for name in asked if any(f"{name} is not supported and was ignored" in line for line in warned)]
+    assert told == [name for name in asked if name != "n"]
+    [(_, sampling)] = engine.submitted
+    assert sampling.beams == 1

@@ -1,15 +1,22 @@
-"""The choice of the pipeline that serves a model."""
+"""The choice of the pipeline that serves a model, and the settings of one that computes one text at a time."""
+
+from __future__ import annotations
 
 import json
 from pathlib import Path
 
 import pytest
 
+from lean_ovms.cli.arguments import parse
 from lean_ovms.config import Config
+from lean_ovms.engine.loading import settings
 from lean_ovms.engine.loading.pipeline_choice import PROVEN, VISION_FILES
-from lean_ovms.engine.worker.text_model import choose
+from lean_ovms.engine.loading.settings import NO_LIMIT
+from lean_ovms.engine.paged import assemble
+from lean_ovms.engine.worker.text_model import choose, load_text_model
 from lean_ovms.errors import StartError
 from lean_ovms.features.genai_pipelines.child.choice import MISCOMPUTED, GenAiPipelines
+from lean_ovms.features.genai_pipelines.child.settings import resolve_stateful
 from tests.engine.real import DRAFT
 
 
@@ -139,3 +146,75 @@ def test_what_serves_a_model_that_cannot_be_paged(config, model_type, miscounts,
     )
     assert found.pipeline == pipeline
     assert found.reason.startswith("the paged engine cannot serve this model: none of its attention layers")
+
+
+MODEL = {"vocab_size": 100, "max_position_embeddings": 8192, "num_hidden_layers": 2, "num_attention_heads": 2}
+
+
+@pytest.fixture
+def model(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(MODEL))
+    return lambda **options: Config(model_path=str(tmp_path), **options)
+
+
+def test_a_stateful_plan_lets_one_text_run_as_far_as_its_context(model):
+    made = resolve_stateful(model(max_model_len=1000))
+    assert made.context == 1000
+    assert made.blocks * made.block_size > 1000
+    assert (made.step_tokens, made.prefix_caching) == (1, False)
+
+
+@pytest.mark.parametrize(
+    ("options", "prompt", "context"),
+    [
+        ({}, 1024, 1152),
+        ({"max_prompt_len": 2000}, 2000, 2128),
+        ({"plugin_config": '{"MAX_PROMPT_LEN": "512", "MIN_RESPONSE_LEN": 64}'}, 512, 576),
+        ({"plugin_config": '{"DEVICE_PROPERTIES": {"NPU": {"MAX_PROMPT_LEN": 256}}}', "max_prompt_len": 99}, 256, 384),
+        ({"max_prompt_len": 20000}, 20000, 8192),
+    ],
+)
+def test_an_npu_takes_no_more_than_it_is_compiled_for(model, options, prompt, context):
+    made = resolve_stateful(model(target_device="NPU", **options), ("CPU", "NPU"))
+    assert (made.max_prompt_tokens, made.context) == (prompt, context)
+
+
+def test_the_longest_prompt_reaches_only_an_npu(model):
+    npu = resolve_stateful(model(target_device="NPU", max_prompt_len=7), ("NPU",))
+    assert npu.properties == {"MAX_PROMPT_LEN": 7}
+    cpu = resolve_stateful(model(max_prompt_len=7))
+    assert (cpu.max_prompt_tokens, "MAX_PROMPT_LEN" in cpu.properties) == (NO_LIMIT, False)
+
+
+@pytest.mark.parametrize("options", [{"prompt_lookup": True}, {"draft_model_path": "x"}])
+def test_a_stateful_pipeline_has_no_assistant(model, options):
+    with pytest.raises(StartError, match="LM_CB"):
+        resolve_stateful(model(**options))
+
+
+def test_a_length_for_the_npu_that_is_none_stops_the_start(model):
+    with pytest.raises(StartError, match="MAX_PROMPT_LEN"):
+        resolve_stateful(model(target_device="NPU", plugin_config='{"MAX_PROMPT_LEN": "long"}'), ("NPU",))
+
+
+@pytest.mark.model
+def test_a_model_that_needs_one_does_not_start_and_the_error_says_why() -> None:
+    config = parse(["--without", "genai_pipelines", "--pipeline_type", "LM_CB"], {})
+    with pytest.raises(StartError, match=r"only has the pipeline PAGED: --pipeline_type LM_CB needs a feature"):
+        load_text_model(config)
+
+
+def test_a_model_with_which_the_paged_engine_is_not_tested_does_not_start_by_itself(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "rwkv"}')
+    config = Config(model_path=str(tmp_path), without="genai_pipelines")
+    with pytest.raises(StartError, match="the pipeline PAGED: the paged engine is not tested with models of the ty"):
+        choose(config, ("CPU",))
+    config = config.replace(pipeline_type="PAGED")
+    assert choose(config, ("CPU",)).pipeline == "PAGED"
+
+
+def test_no_other_pipeline_is_pointed_to(tmp_path: Path) -> None:
+    config = Config(model_path=str(tmp_path), target_device="GPU", without="genai_pipelines")
+    with pytest.raises(StartError) as error:
+        assemble.load(config, settings.resolve(config, 1 << 30, paged=True))
+    assert str(error.value) == "--pipeline_type PAGED does not support --target_device GPU"

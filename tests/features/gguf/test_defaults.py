@@ -1,14 +1,19 @@
-"""A GGUF file's defaults for requests: templates and sampling. The request, the option, the file and llama.cpp take
-precedence in this order."""
+"""What a GGUF file says of sampling and templates; a server without the feature refuses it."""
+
+from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
+from lean_ovms.cli.arguments import parse
+from lean_ovms.errors import StartError
 from lean_ovms.features.gguf import header as gguf
 from lean_ovms.features.gguf.metadata import Metadata
 from lean_ovms.features.gguf.model_file import LLAMA_CPP_DEFAULTS
 from lean_ovms.repository import model_dir
+from lean_ovms.server.run import build
 
 
 @pytest.fixture
@@ -65,3 +70,20 @@ def test_the_templates_of_a_file(tmp_path, metadata, found):
     named = {f"tokenizer.chat_template{name}": value for name, value in metadata.items()}
     directory = model_dir.read(zoo_gguf.write(tmp_path / "x.gguf", "llama", **named))
     assert (directory.fallback_template, directory.tool_template) == found
+
+
+def test_a_file_is_refused_with_the_reason(tmp_path: Path) -> None:
+    path = tmp_path / "x.gguf"
+    path.write_bytes(b"GGUF")
+    config = parse(
+        ["--model_path", str(path), "--model_name", "m", "--without", "gguf", "--task", "text_generation"], {}
+    )
+    wrong = r"x\.gguf cannot be served: the feature gguf, which reads GGUF files, is off: left out by --without"
+    with pytest.raises(StartError, match=wrong):
+        build(config)
+
+
+@pytest.mark.parametrize("argv", [["serve", "org/m:Q4_K_M"], ["-hf", "org/m:Q4_K_M"]])
+def test_a_quantization_is_refused(argv: list[str]) -> None:
+    with pytest.raises(StartError, match="this needs the option --gguf_filename of a feature that was left out"):
+        parse([*argv, "--without", "gguf"], {})

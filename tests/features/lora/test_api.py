@@ -1,11 +1,16 @@
-"""Loading and unloading adapters. If a request is invalid, it gets 400 with the field's name, and no adapter is
-listed."""
+"""Adapters that are loaded by requests, and metrics of adapters."""
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+
 import pytest
 
+from lean_ovms.models.text_model import TextModel
+from lean_ovms.types import Request
 from tests.api.conftest import MakeApp, post, whole
+from tests.features.metrics.test_api import CHAT, make, samples
 
 LOAD = "/v1/load_lora_adapter"
 NAMES = ["../x", "x" * 100_000]
@@ -32,3 +37,26 @@ async def test_names_and_paths_are_checked_before_anything_is_read(
     assert len(error["message"]) < 1000
     assert app.registry.get("m").adapters.models == {}
     assert (await post(app, LOAD, {"lora_name": "org/a b", "lora_path": "p"})).status == 200
+
+
+async def test_adapters_with_requests_are_shown_as_by_vllm(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    modules = " ".join(f"{name}={tmp_path}" for name in "xyzw")
+    app, _ = await make(make_app, "a", lora_modules=modules, max_loras=3)
+    monkeypatch.setattr(TextModel, "waiting", property(lambda model: {"y": 1, "z": 1}.get(model.name, 0)))
+    for name in "xyzz":  # one request of z runs, another waits
+        app.services.records.start(Request("POST", CHAT)).model = name
+    [(labels, value)] = await samples(app, "vllm:lora_requests_info")
+    assert labels == {
+        "model_name": "m",
+        "max_lora": "3",
+        "running_lora_adapters": "x,z",
+        "waiting_lora_adapters": "y,z",
+    }
+    assert value == pytest.approx(time.time(), abs=3600)
+
+
+async def test_a_model_without_adapters_has_no_series_of_them(make_app: MakeApp) -> None:
+    app, _ = await make(make_app, "a")
+    assert await samples(app, "vllm:lora_requests_info") == []

@@ -1,4 +1,4 @@
-"""JSON in pieces equals orjson's JSON for any size of pieces, and no call into C gets more than a piece."""
+"""JSON in pieces equals orjson's JSON, halves of surrogate pairs become U+FFFD, and files are read strictly."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ import sys
 import traceback
 import tracemalloc
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import orjson
 import pytest
 
-from lean_ovms.util import chunked_json
-from lean_ovms.util.chunked_json import TextTooLong, TooDeep, dumps, free, loads
+from lean_ovms.api.fields import parsed_body
+from lean_ovms.repository import model_config
+from lean_ovms.util import chunked_json, files, lone_surrogates
+from lean_ovms.util.chunked_json import PIECE_BYTES, TextTooLong, TooDeep, dumps, free, loads
 
 TEXTS = ("", "plain", 'q"\\u\n😀é', "a, [b] {c}: \\", "x" * 70, 'é"' * 40, "😀" * 30, "\\" * 41)
 
@@ -220,3 +223,61 @@ def test_what_was_read_of_a_broken_document_is_freed() -> None:
         if "reader" in frame.f_locals
     ]
     assert [container.value for reader in readers for container in reader._stack] == [{}]
+
+
+PIECES = [
+    *(r"\ud83d", r"\ude00", r"\uD83D\uDE00", r"\u0041", r"\ufffd", r"\ud7ff", r"\ue000"),
+    *("a", "é", r"\\", r"\\ud83d", r"\n", r"\""),
+]
+
+
+@pytest.mark.parametrize("size", [13, 14, 20, 1 << 18])
+def test_each_half_becomes_a_replacement_character(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(lone_surrogates, "PIECE_BYTES", size)
+    dice = random.Random(size)
+    for _ in range(300):
+        text = '"' + "".join(dice.choices(PIECES, k=dice.randrange(30))) + '"'
+        wanted = "".join("\ufffd" if "\ud800" <= mark <= "\udfff" else mark for mark in json.loads(text))
+        assert orjson.loads(lone_surrogates.replaced(text.encode())) == wanted, text
+
+
+def test_what_is_no_json_stays_as_it_is() -> None:
+    for data in (b"", b"{", rb'"\ud8"', rb'"\ud8', b"\\", rb'"\u"', rb'"a\x"'):
+        assert lone_surrogates.replaced(data) == data
+    assert lone_surrogates.replaced(rb"\ud800" * (lone_surrogates.MOST + 1)).count(rb"\ud800") == 1
+
+
+@pytest.mark.parametrize("filling", [0, PIECE_BYTES + 1])
+@pytest.mark.parametrize("half", [r"\ud83d", r"\ude00", r"\ud83dx", r"\ud83d\ud83d\ude00"])
+def test_bodies_of_any_size_have_them(filling: int, half: str) -> None:
+    body = parsed_body(f'{{"a": "{"x" * filling}{half}", "b": ["{half}"]}}'.encode())
+    assert body["b"] == [body["a"][filling:]]
+    assert "\ufffd" in body["b"][0]
+    with pytest.raises(ValueError, match=r"near byte|column"):
+        parsed_body(f'{{"a": "{"x" * filling}{half}", "b": ["{half}]}}'.encode())
+
+
+BROKEN = [b"", b"{", b"\xff", b"[" * 100_000]
+
+
+@pytest.mark.parametrize("data", BROKEN, ids=["empty", "cut", "not UTF-8", "too deep"])
+def test_a_file_that_is_not_json_is_a_value_error_or_nothing(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "config.json"
+    path.write_bytes(data)
+    with pytest.raises(ValueError):  # noqa: PT011 - its text is that of the json module
+        files.read(path)
+    assert files.read_or_none(path) is None
+    assert model_config.read(tmp_path) == {}
+
+
+def test_a_missing_file_is_an_os_error_or_nothing(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        files.read(tmp_path / "none")
+    assert files.read_object(tmp_path / "none") == {}
+
+
+@pytest.mark.parametrize(("text", "value"), [('{"a": 1}', {"a": 1}), ("[1]", {}), ('\ufeff{"a": 2}', {"a": 2})])
+def test_only_an_object_counts_as_one(tmp_path: Path, text: str, value: object) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(text, "utf-8")
+    assert files.read_object(path) == value

@@ -9,7 +9,7 @@ from lean_ovms.features.genai_pipelines.child.guard.pipeline import PipelineRequ
 from lean_ovms.types import Image, SamplingParams
 from tests.engine.real import assert_empty
 from tests.engine.rig import Rig
-from tests.engine.vlm import SIZE, load, said, see, tags, turn
+from tests.engine.vlm import SIZE, load, load_stateful, said, see, tags, turn
 from tests.pictures import COLOURS
 
 pytestmark = pytest.mark.model
@@ -153,3 +153,35 @@ def test_the_true_count_is_sent_before_the_end(vlm_pipeline):
     assert [type(r) for r in told[-2:]] == [Counted, Tokens]
     assert told[-1].reason == "stop"
     assert told[-2].prompt_tokens == direct(vlm_pipeline, turn(tags(2) + "describe"), "red", "blue")[1]
+
+
+@pytest.fixture(scope="module")
+def stateful():
+    return load_stateful()
+
+
+@pytest.mark.parametrize("colours", [(), ("yellow", "red", "blue")])
+def test_answers_and_counts_are_those_of_the_batch(stateful, colours):
+    prompt = turn(tags(len(colours)) + "describe")
+    batched, alone = Rig(pipeline=load()), Rig(pipeline=stateful)
+    answers = []
+    for rig in (batched, alone):
+        request = see(rig, prompt, *colours)
+        rig.run()
+        answers.append((words(rig, request), rig.answer(request).reasons, rig.answer(request).accepted.prompt_tokens))
+    assert answers[0] == answers[1]
+    assert_empty(alone)
+
+
+def test_requests_wait_for_each_other(stateful):
+    rig = Rig(pipeline=stateful)
+    requests = [see(rig, turn(tags(1) + "describe"), colour) for colour in ("red", "blue", "green")]
+    text, gone = see(rig, turn("Hello!")), see(rig, turn("Hello!"), ignore_eos=True, max_tokens=900)
+    short = see(rig, turn(tags(1) + "describe"), "red", max_tokens=2)
+    rig.turn(3)
+    rig.put(Cancel(gone))
+    rig.run()
+    assert rig.answer(short).reasons == {0: "length"}
+    assert [words(rig, r) for r in requests] == [said("red"), said("blue"), said("green")]
+    assert words(rig, text) == "Hello!"
+    assert_empty(rig)
