@@ -16,7 +16,6 @@ from lean_ovms.errors import BadRequest, RequestTimeout, StartError, Unavailable
 from lean_ovms.types.engine import EngineStats
 from tests.engine.client.harness import command, read, run_fast, running, submit, until
 from tests.streams import pieces
-from tests.waiting import cancel
 
 pytestmark = pytest.mark.slow
 """Each test starts a process."""
@@ -109,17 +108,6 @@ async def test_a_frame_that_the_child_would_not_take_is_refused_here(monkeypatch
     async with running() as engine:
         with pytest.raises(BadRequest, match="too large"):
             await submit(engine, "x" * 6000)
-        assert not engine.busy
-
-
-async def test_a_submit_that_is_cancelled_cancels_in_the_engine():
-    async with running() as engine:
-        task = asyncio.create_task(submit(engine, "mute"))
-        await until(lambda: engine.busy)
-        sent = []
-        engine._replies.send = sent.append
-        await cancel(task)
-        assert [(r.kind, r.id, r.index) for r in sent] == [("cancel", 1, None)]
         assert not engine.busy
 
 

@@ -216,15 +216,6 @@ def test_the_texts_of_a_request_compute_their_prompt_once(length, step_tokens, c
     assert made.network.computed - before == (length - whole if caching else length) + 4
 
 
-def test_requests_that_begin_alike_compute_that_once_though_they_come_together():
-    made = engine(step_tokens=64)
-    asked = [made.add([*prompt(20), i], Params(max_tokens=2)) for i in range(3)]
-    other = made.add(prompt(20, 1), Params(max_tokens=2))
-    run(made, *asked, other)
-    assert made.network.computed == 2 * 21 - 1 + 2 * 1 + 4
-    assert [request.cached for request in asked] == [0, 20, 20]
-
-
 def beams_by_definition(ids, asked):
     """Returns the result of transformers' and GenAI's beam search, without a cache."""
     width, length = asked.beams, lambda total, n: total / n**asked.length_penalty

@@ -172,7 +172,7 @@ class Oracle:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["falcon", "glm4", "mixtral", "olmo2", "phi"])
+@pytest.mark.parametrize("name", ["glm4", "mixtral", "phi"])
 def test_alternatives_to_draft_tokens_change_nothing(name, tmp_path):
     """The tokens and log probabilities are torch's, and some of the alternatives are right. Three of four draft tokens
     have alternatives, with every second architecture all of them."""
