@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import json
 import math
-import re
 from collections.abc import Iterable
 from enum import IntEnum
 from functools import cache
@@ -141,19 +140,6 @@ def prompt_too_long(tokens: int, most: int) -> BadRequest:
     """Returns the error (400) for a prompt of these tokens, which leaves no room for another one; `most` would fit."""
     how = "exceeds" if tokens > most else "leaves no room to generate within"
     return too_long(f"Number of prompt tokens: {tokens} {how} model max length: {most}", most)
-
-
-def prompt_counts(error: RequestError) -> tuple[str, str] | None:
-    """Returns the size of the prompt and the limit, in tokens, from an error of `prompt_too_long`; None for other
-    errors.
-
-    They are parsed from the message, since the engine process sends nothing else.
-    """
-    found = _PROMPT_COUNTS.match(error.message)
-    return None if found is None else (found[1], found[2])
-
-
-_PROMPT_COUNTS = re.compile(r"Number of prompt tokens: (\d+) .*model max length: (\d+)")
 
 
 def too_many_characters(count: int, most: int) -> BadRequest:

@@ -6,12 +6,10 @@ write, such as a name with a blank in XML. This module knows no specific family 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..types import Json
-from . import formats
 from .schema import Schema
 
 
@@ -102,22 +100,3 @@ class GrammarContext:
     """Whether an answer may have several calls; None for the default of the model's form."""
     template_opens_reasoning: bool = False
     """Whether the template opens the reasoning in the prompt, so that any other prompt asks for none."""
-
-
-def in_json(
-    name_key: str = "name", arguments_key: str = "arguments", around: tuple[str, str] = ("", ""), style: str = "json"
-) -> CallWriter:
-    """Returns the writer of tool calls that are JSON objects.
-
-    Args:
-        name_key: The key of the function's name.
-        arguments_key: The key of its arguments.
-        around: The texts before and after the object.
-        style: The notation of the arguments.
-    """
-
-    def write(tool: Tool) -> Json:
-        head = f'{around[0]}{{"{name_key}": {json.dumps(tool.name, ensure_ascii=False)}, "{arguments_key}": '
-        return formats.tag(head, formats.json_value(tool.parameters, style), "}" + around[1])
-
-    return write

@@ -69,11 +69,8 @@ class EngineClient:
     """A ModelEngine that consists of one process."""
 
     info: ModelInfo
-    """The properties of the loaded model; available after start() has returned."""
     vocabulary: Vocabulary
-    """The vocabulary of the loaded model; available after start() has returned."""
     processes = 1
-    """The number of its processes."""
 
     def __init__(self, config: Config, command: Sequence[str] | None = None) -> None:
         """Prepares a client; `start` starts the process.
@@ -244,7 +241,7 @@ class EngineClient:
     def _backoff_s(self) -> float:
         return BACKOFF_S[min(self._unready, len(BACKOFF_S) - 1)]
 
-    # --- requests ---
+    # --- requests (interface.ModelEngine) ---
 
     async def submit(
         self,
@@ -264,7 +261,6 @@ class EngineClient:
         priority: int = 0,
         adapter: str = "",
     ) -> ReplyStream:
-        """Starts a generation, and waits until the engine has accepted it. See ModelEngine.submit."""
         texts = await text_parts(prompt) if isinstance(prompt, str) and len(prompt) > protocol.TEXT_PART else []
         self._begin()
         reply = self._replies.open(sampling.n)
@@ -298,12 +294,10 @@ class EngineClient:
         return reply
 
     def open_lasting(self, make: Callable[[int, Send, Close], L]) -> L:
-        """Sends a new request that survives a restart of the engine, and returns its reply. Raises Unavailable."""
         self._begin()
         return self._replies.add_lasting(lambda number: make(number, self._send_if_ready, self._replies.close))
 
     async def encode(self, texts: list[str], add_special_tokens: bool, client: str = "") -> list[list[int]]:
-        """Returns the token ids of each text. Raises RequestError."""
         parts = await text_parts(texts[0]) if len(texts) == 1 and len(texts[0]) > protocol.TEXT_PART else []
         answer: protocol.Encoded = await self.call(
             lambda n: protocol.Encode(n, [] if parts else texts, add_special_tokens, client, len(parts), parts)
@@ -311,19 +305,13 @@ class EngineClient:
         return await unpacked(answer)
 
     async def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
-        """Returns the text of token ids from the model's own detokenizer. Raises RequestError."""
         answer: str = await self.call(lambda n: protocol.Decode(n, tokens, skip_special_tokens))
         return answer
 
     async def stats(self) -> EngineStats:
-        """Returns the engine's statistics, taken between two steps. Raises Unavailable."""
         return EngineStats(**await self.call(protocol.Ping))
 
     async def call(self, make: Callable[[int], protocol.Record], on_partial: OnPartial = None) -> Any:
-        """Sends the record that `make` returns for a new id, and returns the reply. Raises RequestError.
-
-        `on_partial` is called with each partial record before the reply.
-        """
         self._begin()
         return await self._replies.call(make, on_partial)
 
@@ -336,7 +324,6 @@ class EngineClient:
         return nullcontext()
 
     def unavailable(self) -> Unavailable:
-        """Returns the error for a request while the engine is not ready, with the estimated time until it is."""
         if self.state == "stopped":
             return Unavailable(_STOPPED, code="shutting_down")
         return self._with_retry(Unavailable(_NOT_READY.get(self.state, "The model is not ready.")))

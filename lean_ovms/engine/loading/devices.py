@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import openvino as ov
 
@@ -87,3 +88,9 @@ def gpu_memory(core: ov.Core, name: str) -> int:
         return int(core.get_property(name, "GPU_DEVICE_TOTAL_MEM_SIZE"))
     except (RuntimeError, TypeError, ValueError):
         return 0
+
+
+def cpu_plugin() -> str:
+    """Returns the path of openvino's CPU plugin, which also has the operations of compiled networks, or its folder."""
+    folder = Path(ov.__file__).parent / "libs"
+    return str(next(folder.glob("*openvino_*_cpu_plugin.*"), folder))

@@ -78,8 +78,6 @@ class PipelineSettings:
     """Whether the prefix cache is used, so that prompts share cached blocks."""
     drafts: Drafts = field(default_factory=Drafts)
     """The options' settings of speculative decoding."""
-    draft_blocks: int = 0
-    """The number of blocks in the draft model's own cache; 0 for as many as the main model has."""
     draft_context: int = 0
     """The context length of the draft model in tokens."""
     head: Path | None = None
@@ -147,7 +145,6 @@ def resolve(
         split_prompts=split,
         prefix_caching=config.enable_prefix_caching and not whole,
         drafts=drafts,
-        draft_blocks=_draft_blocks(config, drafts, properties, block_size),
         draft_context=min(context, model_config.context_length(draft) or context) if draft is not None else 0,
         head=_head(config, drafts, speculative),
     )
@@ -199,29 +196,13 @@ def kv_bytes_per_token(config: EngineConfig, model: Json, properties: dict[str, 
     """
     size = model_config.kv_bytes_per_token(model, *kv_precisions(config, properties))
     if (drafts := drafts_of(config)).model and not drafts.cache_gb:
-        size += _draft_bytes_per_token(config, drafts.model, properties)
+        size += draft_bytes_per_token(config, drafts.model, properties)
     return size
 
 
-def _draft_bytes_per_token(config: EngineConfig, draft: Path, properties: dict[str, Any]) -> int:
+def draft_bytes_per_token(config: EngineConfig, draft: Path, properties: dict[str, Any]) -> int:
+    """Returns the size in bytes of a token in the KV cache of a draft model; 0 if it is unknown."""
     return model_config.kv_bytes_per_token(model_config.read(draft), *kv_precisions(config, properties))
-
-
-def _draft_blocks(config: EngineConfig, drafts: Drafts, properties: dict[str, Any], block_size: int) -> int:
-    """Returns the number of blocks for a draft model.
-
-    If a draft model ran out of blocks, all running requests would end, as with the main model.
-
-    Args:
-        config: The options.
-        drafts: The settings of speculative decoding.
-        properties: The OpenVINO properties of the network.
-        block_size: The number of tokens in a block.
-    """
-    if not (drafts.model and drafts.cache_gb):
-        return 0
-    per_block = block_size * _draft_bytes_per_token(config, drafts.model, properties)
-    return max(1, (drafts.cache_gb << 30) // per_block) if per_block else 0
 
 
 def kv_precisions(config: EngineConfig, properties: dict[str, Any]) -> tuple[str, str]:

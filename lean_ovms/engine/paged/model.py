@@ -172,7 +172,6 @@ class PagedModel:
 
     @property
     def inputs(self) -> frozenset[str]:
-        """The names of the network's inputs, without the caches."""
         return frozenset(self._ports).difference(self._cache_names, self._state_names)
 
     @property
@@ -197,7 +196,6 @@ class PagedModel:
             self._cache_rows += self._head._cache_rows
 
     def copy_block(self, source: int, target: int) -> None:
-        """Copies the keys and values of a block, in all layers."""
         for rows in self._cache_rows:
             rows[target] = rows[source]
 
@@ -220,7 +218,6 @@ class PagedModel:
         return tensor
 
     def write(self, name: str, shape: tuple[int, int], parts: Iterable[Part]) -> None:
-        """Creates a tensor for an input with these values, converted to the input's type, and zeros elsewhere."""
         from ..loading.weights import rounded_to_bf16  # few models have adapters, whose weights are written
 
         data, short = self.tensor(name, list(shape)).data, self._ports[name].get_element_type() == ov.Type.bf16
@@ -238,7 +235,6 @@ class PagedModel:
         return self._logits()
 
     def start(self, prompts: bool) -> None:
-        """Starts a step with the contents of the input tensors."""
         self._running = self._networks[self.adapting, prompts]
         self._running.start_async()
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
-from ...errors import TOO_LONG, RequestError, prompt_counts, with_param
+from ...errors import TOO_LONG, RequestError, with_param
 
 TYPES = {
     401: "authentication_error",
@@ -34,6 +35,9 @@ SCHEMA = {
 }
 """The JSON Schema of the error object."""
 
+PROMPT_COUNTS = re.compile(r"Number of prompt tokens: (\d+) .*model max length: (\d+)")
+"""Matches the message of errors.prompt_too_long, with the size of the prompt and the limit in tokens."""
+
 
 def anthropic_error(error: RequestError, request_id: str = "") -> dict[str, Any]:
     """Returns Anthropic's error object. It has no member for the parameter, so the message begins with its name.
@@ -52,5 +56,5 @@ def _too_long(error: RequestError) -> str:
 
     Claude Code and LangChain recognize it, and learn from it by how much they have to shorten the conversation.
     """
-    counts = prompt_counts(error)
-    return f"prompt is too long: {f'{counts[0]} tokens > {counts[1]} maximum' if counts else error.message}"
+    counts = PROMPT_COUNTS.match(error.message)  # the engine process sends nothing else
+    return f"prompt is too long: {f'{counts[1]} tokens > {counts[2]} maximum' if counts else error.message}"

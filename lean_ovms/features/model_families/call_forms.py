@@ -159,3 +159,22 @@ def _words(whole: Schema) -> list[str]:
     choices = [whole["const"]] if "const" in whole else whole.get("enum", [])
     words = [c for c in choices if isinstance(c, str)]
     return words if words == choices else []
+
+
+def in_json(
+    name_key: str = "name", arguments_key: str = "arguments", around: tuple[str, str] = ("", ""), style: str = "json"
+) -> CallWriter:
+    """Returns the writer of tool calls that are JSON objects.
+
+    Args:
+        name_key: The key of the function's name.
+        arguments_key: The key of its arguments.
+        around: The texts before and after the object.
+        style: The notation of the arguments.
+    """
+
+    def write(tool: Tool) -> Json:
+        head = f'{around[0]}{{"{name_key}": {json.dumps(tool.name, ensure_ascii=False)}, "{arguments_key}": '
+        return formats.tag(head, formats.json_value(tool.parameters, style), "}" + around[1])
+
+    return write

@@ -7,8 +7,9 @@ GigaChat 3.1 writes <|function_call|> in place of everything between the content
 
 from __future__ import annotations
 
-from ...grammar.call_syntax import CallForm, in_json
+from ...grammar.call_syntax import CallForm
 from .base import ModelFamily
+from .call_forms import in_json
 from .json_calls import JsonCalls
 from .scanner import Steps
 

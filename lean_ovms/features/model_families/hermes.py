@@ -10,8 +10,9 @@ there is only one in an answer unless the client asks for several.
 from __future__ import annotations
 
 from ...grammar import formats
-from ...grammar.call_syntax import CallForm, in_json
+from ...grammar.call_syntax import CallForm
 from .base import ModelFamily
+from .call_forms import in_json
 from .json_calls import FENCE, EnclosedOrOffered
 
 _TAGS = (FENCE, "<tool_call>", "</tool_call>")

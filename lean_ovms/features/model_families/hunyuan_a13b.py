@@ -6,8 +6,9 @@ tools has the model begin an answer without calls with the word "assistant" in C
 
 from __future__ import annotations
 
-from ...grammar.call_syntax import CallForm, in_json
+from ...grammar.call_syntax import CallForm
 from .base import ModelFamily
+from .call_forms import in_json
 from .json_calls import EnclosedJson
 from .scanner import Steps
 from .think_forms import ThinkThenAnswer

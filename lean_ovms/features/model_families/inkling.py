@@ -7,8 +7,9 @@ The name of the function may stand before its block as well; the prompt ends wit
 
 from __future__ import annotations
 
-from ...grammar.call_syntax import CallForm, in_json
+from ...grammar.call_syntax import CallForm
 from .base import ModelFamily
+from .call_forms import in_json
 from .json_calls import JsonCalls
 from .think_tags import ThinkTags
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ...grammar.call_syntax import CallForm, in_json
+from ...grammar.call_syntax import CallForm
 from .base import ModelFamily
+from .call_forms import in_json
 from .hermes import HERMES3
 from .json_calls import EnclosedJson, JsonCalls
 from .scanner import Steps

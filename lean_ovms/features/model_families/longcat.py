@@ -10,8 +10,9 @@ The second is newer. Reasoning: <longcat_think>…</longcat_think>.
 
 from __future__ import annotations
 
-from ...grammar.call_syntax import CallForm, in_json
+from ...grammar.call_syntax import CallForm
 from .base import ModelFamily
+from .call_forms import in_json
 from .key_value_calls import KeyValueCalls, KeyValueOrJson
 from .think_tags import ThinkTags
 

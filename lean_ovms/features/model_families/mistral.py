@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import re
 
-from ...grammar.call_syntax import CallForm, in_json
+from ...grammar.call_syntax import CallForm
 from .base import ModelFamily
-from .call_forms import arguments_after
+from .call_forms import arguments_after, in_json
 from .json_calls import JsonCalls, json_arguments
 from .scanner import Steps, Tags
 from .think_tags import ThinkTags

@@ -8,15 +8,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
-from ...text.template.messages import (
-    HARMONY,
-    NO_PARAMETERS,
-    NOTATIONS,
-    Capabilities,
-    ReasoningMarks,
-    ToolNeeds,
-)
+from ...text.template.messages import NO_PARAMETERS, Capabilities, ToolNeeds
 from ...types import Json
 
 Render = Callable[[list[Json], list[Json], bool, Json], str]
@@ -71,6 +66,7 @@ def probe(source: str, render: Render, content_format: str) -> Capabilities:
     null = _null_form(render, hey, calls)
     call: Json = {"role": "assistant", **_NO_CONTENT[null], "tool_calls": calls}
     system: Json = {**hey, "role": "system"}
+    refused = tuple(one for one in NOTATIONS if (one.start in source or one.end in source) and talk.refuses(one))
     return Capabilities(
         parts=_roles_with_parts(render, hey, calls) if parts else frozenset(),
         strings=strings,
@@ -83,7 +79,7 @@ def probe(source: str, render: Render, content_format: str) -> Capabilities:
         several_calls=talk.shows_several_calls(),
         text_with_calls=talk.shows_text_with_calls(),
         reasoning_with_text=talk.bears_reasoning_with_text(),
-        markup=tuple(one for one in NOTATIONS if (one.start in source or one.end in source) and talk.refuses(one)),
+        without_markup=partial(taken_apart, notations=refused) if refused else None,
         tools=any(_NEEDLE in _try(render, [*before, hey], [_MARKED]) for before in ([], [system])),
         calls=_shows_calls(render, [hey, call], strings, []),
         calls_with_tools=_shows_calls(render, [hey, call], strings, [_TOOL]),
@@ -342,3 +338,100 @@ def _try(render: Render, messages: list[Json], tools: list[Json] | None = None) 
         return render(messages, tools or [], False, {})
     except Exception:  # a template is a program, so it can fail in any way
         return ""
+
+
+# --- reasoning in the text of earlier answers
+#
+# Clients send back what another server, or this one without its parsers, has left in the content. A template that
+# renders such a text gets it unchanged; if it refuses the tags, they are removed.
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningMarks:
+    """The tags around reasoning in the text of an answer."""
+
+    start: str
+    """The tag before the reasoning."""
+    end: str
+    """The tag after the reasoning."""
+
+
+HARMONY = ReasoningMarks("<|channel|>analysis<|message|>", "<|end|>")
+"""The marks of gpt-oss. Every text there has a channel, so the tags of the answer are removed, too."""
+NOTATIONS = (
+    HARMONY,
+    ReasoningMarks("<think>", "</think>"),
+    ReasoningMarks("[THINK]", "[/THINK]"),
+    ReasoningMarks("<seed:think>", "</seed:think>"),
+    ReasoningMarks("<mm:think>", "</mm:think>"),
+    ReasoningMarks("<longcat_think>", "</longcat_think>"),
+    ReasoningMarks("<|START_THINKING|>", "<|END_THINKING|>"),
+    ReasoningMarks("<|channel>thought\n", "<channel|>"),
+)
+_HEADER = re.compile(r"<\|channel\|>(?P<channel>\w+)(?P<more>[^<>]*)(?:<\|constrain\|>[^<>]*)?<\|message\|>")
+_BETWEEN = re.compile(r"(?:<\|(?:end|return|call)\|>\s*)?(?:<\|start\|>[^<>]*)?$")
+
+
+def taken_apart(message: Json, notations: tuple[ReasoningMarks, ...]) -> Json:
+    """Returns an assistant's message whose reasoning is in `reasoning_content`, without tags, not in the content."""
+    content, thought = message.get("content"), message.get("reasoning_content")
+    reasoning: list[str] = []
+    if isinstance(thought, str):
+        inner, rest = _taken(thought, notations)
+        reasoning += [*inner, rest]
+    if isinstance(content, str):
+        found, content = _taken(content, notations)
+        reasoning += found
+    elif isinstance(content, list):
+        parts = []
+        for part in content:
+            if isinstance(part, dict) and isinstance(part.get("text"), str):
+                found, text = _taken(part["text"], notations)
+                reasoning += found
+                part = {**part, "text": text}
+            parts.append(part)
+        content = parts
+    kept = {**message, "content": content} if "content" in message else message
+    thought = "\n\n".join(filter(None, reasoning))
+    return {**kept, "reasoning_content": thought} if thought else kept
+
+
+def _taken(text: str, notations: tuple[ReasoningMarks, ...]) -> tuple[list[str], str]:
+    """Returns the reasoning in a text, and the text without it."""
+    reasoning: list[str] = []
+    for notation in notations:
+        found, text = _split(text, notation)
+        reasoning += [found] if found else []
+    return reasoning, text
+
+
+def _split(text: str, notation: ReasoningMarks) -> tuple[str, str]:
+    """Divides a text into reasoning and answer.
+
+    A start tag without an end begins reasoning up to the end. An end tag without a start ends reasoning from the
+    beginning, since templates write the start tag into the prompt.
+    """
+    if notation is HARMONY:
+        return _channels(text)
+    if notation.start not in text and notation.end not in text:
+        return "", text
+    before, _, after = text.partition(notation.start) if notation.start in text else ("", "", text)
+    thought, _, answer = after.partition(notation.end)
+    more, rest = _split(answer, notation) if notation.start in answer else ("", answer.replace(notation.end, ""))
+    return "\n\n".join(filter(None, (thought.strip(), more))), (before + rest).strip()
+
+
+def _channels(text: str) -> tuple[str, str]:
+    """Returns the texts of the analysis channel, and all others; calls keep the name of their function."""
+    headers = list(_HEADER.finditer(text))
+    if not headers:
+        return "", text
+    thoughts, answers = [], [_BETWEEN.sub("", text[: headers[0].start()]).strip()]
+    for place, header in enumerate(headers):
+        end = headers[place + 1].start() if place + 1 < len(headers) else len(text)
+        body = _BETWEEN.sub("", text[header.end() : end]).strip()
+        if header["channel"] == "analysis":
+            thoughts.append(body)
+        else:
+            answers.append(" ".join(filter(None, (header["more"].strip(), body))))
+    return "\n\n".join(filter(None, thoughts)), "\n\n".join(filter(None, answers))

@@ -2,10 +2,6 @@
 
 The fields that are kept are those of OVMS; Capabilities describe what else a template needs. Changed messages are
 copies.
-
-Reasoning tags are removed from the text of earlier answers if the template refuses them there. Clients send back what
-another server, or this one without its parsers, has left in the content. A template that renders such a text gets it
-unchanged.
 """
 
 from __future__ import annotations
@@ -20,98 +16,6 @@ from itertools import chain, dropwhile, groupby
 from typing import Any
 
 from ...types import SCHEMA_LITERALS, SCHEMA_MAPS, Json
-
-
-@dataclass(frozen=True, slots=True)
-class ReasoningMarks:
-    """The tags around reasoning in the text of an answer."""
-
-    start: str
-    """The tag before the reasoning."""
-    end: str
-    """The tag after the reasoning."""
-
-
-HARMONY = ReasoningMarks("<|channel|>analysis<|message|>", "<|end|>")
-"""The marks of gpt-oss. Every text there has a channel, so the tags of the answer are removed, too."""
-NOTATIONS = (
-    HARMONY,
-    ReasoningMarks("<think>", "</think>"),
-    ReasoningMarks("[THINK]", "[/THINK]"),
-    ReasoningMarks("<seed:think>", "</seed:think>"),
-    ReasoningMarks("<mm:think>", "</mm:think>"),
-    ReasoningMarks("<longcat_think>", "</longcat_think>"),
-    ReasoningMarks("<|START_THINKING|>", "<|END_THINKING|>"),
-    ReasoningMarks("<|channel>thought\n", "<channel|>"),
-)
-_HEADER = re.compile(r"<\|channel\|>(?P<channel>\w+)(?P<more>[^<>]*)(?:<\|constrain\|>[^<>]*)?<\|message\|>")
-_BETWEEN = re.compile(r"(?:<\|(?:end|return|call)\|>\s*)?(?:<\|start\|>[^<>]*)?$")
-
-
-def taken_apart(message: Json, notations: tuple[ReasoningMarks, ...]) -> Json:
-    """Returns an assistant's message whose reasoning is in `reasoning_content`, without tags, not in the content."""
-    content, thought = message.get("content"), message.get("reasoning_content")
-    reasoning: list[str] = []
-    if isinstance(thought, str):
-        inner, rest = _taken(thought, notations)
-        reasoning += [*inner, rest]
-    if isinstance(content, str):
-        found, content = _taken(content, notations)
-        reasoning += found
-    elif isinstance(content, list):
-        parts = []
-        for part in content:
-            if isinstance(part, dict) and isinstance(part.get("text"), str):
-                found, text = _taken(part["text"], notations)
-                reasoning += found
-                part = {**part, "text": text}
-            parts.append(part)
-        content = parts
-    kept = {**message, "content": content} if "content" in message else message
-    thought = "\n\n".join(filter(None, reasoning))
-    return {**kept, "reasoning_content": thought} if thought else kept
-
-
-def _taken(text: str, notations: tuple[ReasoningMarks, ...]) -> tuple[list[str], str]:
-    """Returns the reasoning in a text, and the text without it."""
-    reasoning: list[str] = []
-    for notation in notations:
-        found, text = _split(text, notation)
-        reasoning += [found] if found else []
-    return reasoning, text
-
-
-def _split(text: str, notation: ReasoningMarks) -> tuple[str, str]:
-    """Divides a text into reasoning and answer.
-
-    A start tag without an end begins reasoning up to the end. An end tag without a start ends reasoning from the
-    beginning, since templates write the start tag into the prompt.
-    """
-    if notation is HARMONY:
-        return _channels(text)
-    if notation.start not in text and notation.end not in text:
-        return "", text
-    before, _, after = text.partition(notation.start) if notation.start in text else ("", "", text)
-    thought, _, answer = after.partition(notation.end)
-    more, rest = _split(answer, notation) if notation.start in answer else ("", answer.replace(notation.end, ""))
-    return "\n\n".join(filter(None, (thought.strip(), more))), (before + rest).strip()
-
-
-def _channels(text: str) -> tuple[str, str]:
-    """Returns the texts of the analysis channel, and all others; calls keep the name of their function."""
-    headers = list(_HEADER.finditer(text))
-    if not headers:
-        return "", text
-    thoughts, answers = [], [_BETWEEN.sub("", text[: headers[0].start()]).strip()]
-    for place, header in enumerate(headers):
-        end = headers[place + 1].start() if place + 1 < len(headers) else len(text)
-        body = _BETWEEN.sub("", text[header.end() : end]).strip()
-        if header["channel"] == "analysis":
-            thoughts.append(body)
-        else:
-            answers.append(" ".join(filter(None, (header["more"].strip(), body))))
-    return "\n\n".join(filter(None, thoughts)), "\n\n".join(filter(None, answers))
-
 
 _TEXT_FIELDS = ("tool_call_id", "name", "reasoning_content")
 WRAPPER = "arguments"
@@ -146,8 +50,8 @@ class Capabilities:
     """Whether a message with calls may have both reasoning and text."""
     blanks: Mapping[str, Any] = field(default_factory=dict)
     """The replacements of an empty text in messages of those roles for which the template refuses it."""
-    markup: tuple[ReasoningMarks, ...] = ()
-    """The notations of reasoning that it refuses in the text of an earlier answer."""
+    without_markup: Callable[[Json], Json] | None = None
+    """Takes the notations of reasoning that it refuses out of an earlier answer; None if it refuses none."""
     tools: bool = True
     """Whether tools are rendered."""
     calls: bool = True
@@ -209,8 +113,8 @@ def _message(message: Json, capabilities: Capabilities) -> Json:
             kept[name] = message[name]
     if isinstance(message.get("reasoning"), str):  # vLLM's newer name
         kept.setdefault("reasoning_content", message["reasoning"])
-    if capabilities.markup and role == "assistant":
-        kept = taken_apart(kept, capabilities.markup)
+    if capabilities.without_markup is not None and role == "assistant":
+        kept = capabilities.without_markup(kept)
     if calls is not None:
         kept["tool_calls"] = [_tool_call(call, capabilities) for call in calls]
         if not capabilities.reasoning_with_text:

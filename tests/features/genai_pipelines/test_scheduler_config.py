@@ -9,7 +9,7 @@ from lean_ovms.config import Config
 from lean_ovms.engine.loading import settings
 from lean_ovms.engine.worker.text_model import load_text_model
 from lean_ovms.errors import StartError
-from lean_ovms.features.genai_pipelines.child.scheduler_config import draft_scheduler, scheduler
+from lean_ovms.features.genai_pipelines.child.scheduler_config import draft_blocks, draft_scheduler, scheduler
 
 pytestmark = pytest.mark.slow
 GB = 1 << 30
@@ -121,9 +121,9 @@ def test_a_draft_with_a_cache_of_its_own_limits_the_blocks(tmp_path):
     (tmp_path / "config.json").write_text(
         json.dumps({"num_hidden_layers": 1000, "num_attention_heads": 64, "hidden_size": 64 * 64})
     )
-    one = settings.resolve(Config(draft_model_path=str(tmp_path), draft_cache_size=1), GB)
-    assert 0 < one.draft_blocks < 10
-    assert settings.resolve(Config(draft_model_path=str(tmp_path)), GB).draft_blocks == 0
+    limited, shared = (Config(draft_model_path=str(tmp_path), draft_cache_size=size) for size in (1, 0))
+    assert 0 < draft_blocks(limited, settings.resolve(limited, GB)) < 10
+    assert draft_blocks(shared, settings.resolve(shared, GB)) == 0
 
 
 def test_a_draft_option_without_a_draft_stops_the_start():

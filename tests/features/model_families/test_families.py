@@ -10,9 +10,10 @@ from lean_ovms.cli.arguments import parse
 from lean_ovms.config import Config
 from lean_ovms.errors import StartError
 from lean_ovms.features.model_families.base import ModelFamily
+from lean_ovms.features.model_families.call_forms import in_json
 from lean_ovms.features.model_families.json_calls import EnclosedJson
 from lean_ovms.features.model_families.registry import ParserRegistry, registry
-from lean_ovms.grammar.call_syntax import CallForm, OutputForm, in_json
+from lean_ovms.grammar.call_syntax import CallForm, OutputForm
 from lean_ovms.manifest import ParserRow
 from lean_ovms.models.chat_format import answer_format
 from lean_ovms.types import OutputParams, Reasoning, Text, ToolCallStart

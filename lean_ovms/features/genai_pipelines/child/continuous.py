@@ -27,7 +27,7 @@ from ....repository.model_config import is_head
 from ....types import SamplingParams
 from .base import WARM_LENGTHS, GenAiPipeline
 from .guard.pipeline import Handle, PipelineRequest, Status
-from .scheduler_config import draft_scheduler, eviction_errors, scheduler
+from .scheduler_config import draft_blocks, draft_scheduler, eviction_errors, scheduler
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +57,7 @@ class ContinuousPipeline(GenAiPipeline):
             self._next_id = 0
             self._speculative = settings.speculative
             blocks = self._measure(settings)
+            blocks = min(blocks, draft_blocks(config, settings) or blocks)
             self._warm_up(settings)
         self.recoverable = settings.speculative != "draft"
         self.describe(config, settings, blocks, defaults)
@@ -116,7 +117,7 @@ class ContinuousPipeline(GenAiPipeline):
         measured = round(used / share) if share > 0 else 0
         if settings.blocks and measured and measured < settings.blocks:
             log.warning("the KV cache has only %d blocks instead of %d", measured, settings.blocks)
-        return min(n for n in (settings.blocks, measured, settings.draft_blocks, NO_LIMIT) if n)
+        return min(n for n in (settings.blocks, measured, NO_LIMIT) if n)
 
     def _warm_up(self, settings: PipelineSettings) -> None:
         for prompts in _warm_up_prompts(min(settings.context, settings.step_tokens) - 8):

@@ -12,7 +12,7 @@ import openvino_genai as genai
 from ....config import EngineConfig
 from ....config.options import read_object
 from ....engine.errors import last_line
-from ....engine.loading.settings import PipelineSettings
+from ....engine.loading.settings import PipelineSettings, draft_bytes_per_token
 from ....errors import StartError
 from ....types import Json
 from ..feature import GenAiOptions
@@ -80,6 +80,18 @@ def draft_scheduler(config: EngineConfig, settings: PipelineSettings) -> Any:
     if drafts.max_sequences:
         result.max_num_seqs = drafts.max_sequences
     return result
+
+
+def draft_blocks(config: EngineConfig, settings: PipelineSettings) -> int:
+    """Returns the number of blocks in the draft model's own cache; 0 for as many as the main model has.
+
+    If a draft model ran out of blocks, all running requests would end, as with the main model.
+    """
+    drafts = settings.drafts
+    if not (drafts.model and drafts.cache_gb):
+        return 0
+    per_block = settings.block_size * draft_bytes_per_token(config, drafts.model, settings.properties)
+    return max(1, (drafts.cache_gb << 30) // per_block) if per_block else 0
 
 
 def _eviction(text: str) -> Any:

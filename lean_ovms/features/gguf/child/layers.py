@@ -16,7 +16,7 @@ from openvino import Output
 from openvino import opset13 as ops
 from openvino.utils.node_factory import NodeFactory
 
-from ....engine.loading.plugin import cpu_plugin
+from ....engine.loading.devices import cpu_plugin
 from .tensors import Matrix
 
 Floats = NDArray[np.float32]
