@@ -83,12 +83,6 @@ def test_a_model_that_says_nothing_has_no_geometry(tmp_path):
     )
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", "\xff", '"x"'])
-def test_a_config_that_is_no_object_is_as_none(tmp_path, text):
-    (tmp_path / "config.json").write_text(text, "latin-1")
-    assert model_config.read(tmp_path) == {}
-
-
 def test_nested_text_configs_are_found(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"vision": 1, "hidden_size": 1, "text_config": QWEN}))
     assert model_config.context_length(model_config.read(tmp_path)) == 8192

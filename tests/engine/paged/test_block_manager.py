@@ -27,15 +27,6 @@ def known(manager, tokens, salt="", start=0):
     return len(found) * SIZE
 
 
-def test_a_text_finds_the_whole_blocks_that_it_begins_with():
-    manager = BlockManager(8, SIZE)
-    manager.release(fill(manager, text(*range(12))))
-    assert known(manager, text(*range(12))) == 12
-    assert known(manager, text(*range(11))) == 8
-    assert known(manager, text(0, 1, 2, 3, 9, 9, 9, 9)) == 4
-    assert known(manager, text(4, 5, 6, 7)) == 0  # the same tokens, but not at the beginning
-
-
 def test_a_text_goes_on_from_a_block_that_it_has_already():
     manager = BlockManager(8, SIZE)
     tokens = text(*range(12))

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import openai
-import openvino as ov
 import openvino_genai as genai
 import pytest
 import pytest_asyncio
@@ -83,31 +82,6 @@ async def test_the_images_are_those_of_openvino_genai(local: LocalServer) -> Non
         wanted = direct.generate("a red cat", width=48, height=32, num_inference_steps=3, rng_seed=seed).data[0]
         with Image.open(io.BytesIO(base64.b64decode(entry.b64_json or ""))) as file:
             assert np.array_equal(np.asarray(file), wanted)
-
-
-@pytest.mark.filterwarnings("ignore:deprecated:DeprecationWarning")  # OpenAI's client warns of variations
-async def test_edits_and_variations_are_those_of_openvino_genai(local: LocalServer) -> None:
-    path = image_model(local).config.model_path
-    edit = genai.Image2ImagePipeline(path, "CPU", INFERENCE_PRECISION_HINT="f32")
-    inpaint = genai.InpaintingPipeline(path, "CPU", INFERENCE_PRECISION_HINT="f32")
-    picture = np.random.default_rng(0).integers(0, 255, (32, 48, 3), np.uint8)
-    hole = np.zeros((32, 48, 4), np.uint8)
-    hole[:, 24:, 3] = 255  # transparent in its left half
-    mask = np.repeat(255 - hole[..., 3:], 3, axis=2)
-    extra = {"rng_seed": 5, "strength": 0.7}
-    wanted = {"num_inference_steps": 3, "rng_seed": 5, "strength": 0.7, "width": 48, "height": 32}
-    async with local.client() as client:
-        edited = await client.images.edit(model=NAME, image=png(picture), prompt="a red cat", extra_body=extra)
-        filled = await client.images.edit(
-            model=NAME, image=[png(picture)], mask=png(hole), prompt="a red cat", extra_body=extra
-        )
-        varied = await client.images.create_variation(model=NAME, image=png(picture), extra_body=extra)
-    source = ov.Tensor(picture[None])
-    assert np.array_equal(pixels(edited), edit.generate("a red cat", source, **wanted).data[0])
-    assert np.array_equal(
-        pixels(filled), inpaint.generate("a red cat", source, ov.Tensor(mask[None]), **wanted).data[0]
-    )
-    assert np.array_equal(pixels(varied), edit.generate("", source, **wanted).data[0])
 
 
 async def test_openais_client_reads_a_stream(local: LocalServer) -> None:

@@ -66,17 +66,6 @@ def test_the_prefix_cache_tells_images_apart_and_knows_them_again(rig):
     assert cached[0] <= cached[1] < cached[2]
 
 
-def test_an_image_is_encoded_once(rig, monkeypatch):
-    encoded, encode = [], rig.backend._images._family.encode
-    monkeypatch.setattr(rig.backend._images._family, "encode", lambda image: encoded.append(1) or encode(image))
-    numbers = [ask(rig, tags(1) + text, "green", size=(31, 33)) for text in ("describe", "What do you see?")]
-    rig.run()
-    numbers.append(ask(rig, tags(1) + "What is on the picture?", "green", size=(31, 33)))
-    rig.run()
-    assert [words(rig, number) for number in numbers] == [said("green")] * 3
-    assert len(encoded) == 1
-
-
 @pytest.mark.parametrize(("salts", "options"), [("ab", {}), ("aa", {"enable_prefix_caching": False})])
 def test_who_shares_no_prompts_shares_no_images(salts, options, rig, monkeypatch):
     rig = load(MODEL, **options) if options else rig
@@ -87,19 +76,6 @@ def test_who_shares_no_prompts_shares_no_images(salts, options, rig, monkeypatch
         rig.run()
         assert words(rig, number) == said("green", "green")
     assert len(encoded) == 2
-
-
-def test_images_beyond_the_budget_are_encoded_again(monkeypatch):
-    rig = load(MODEL, image_cache_mb=1)
-    family, encoded = rig.backend._images._family, []
-    encode = family.encode
-    monkeypatch.setattr(rig.backend._images._cache, "_budget", 5000)  # 16 tokens of 64 numbers take 4096 bytes
-    monkeypatch.setattr(family, "encode", lambda image: encoded.append(1) or encode(image))
-    for colour in ("red", "blue", "red", "red"):
-        number = ask(rig, tags(1) + "describe", colour)
-        rig.run()
-        assert words(rig, number) == said(colour)
-    assert len(encoded) == 3
 
 
 def test_others_go_on_while_an_image_is_encoded(rig, monkeypatch):
