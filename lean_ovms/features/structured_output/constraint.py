@@ -174,7 +174,11 @@ class _Builder:
         if not several or form.alone:
             return formats.either(*ones)
         more = {"separator": form.between, "at_least_one": True, "most": MAX_CALLS}
-        return {"type": "tags_with_separator", "tags": ones, **more}
+        calls: Json = {"type": "tags_with_separator", "tags": ones, **more}
+        if form.after or not form.between.isspace():
+            return calls
+        # Qwen2.5-Coder ends with a newline, after which the separator alone would make it repeat the call.
+        return formats.sequence(calls, formats.optional(formats.text(form.between)))
 
     def _ones(self, form: CallForm) -> list[Json]:
         return [self._one(form, tool["function"]) for tool in self.context.tools]

@@ -303,6 +303,7 @@ def test_calls_and_thoughts(library):
     assert not fits(library, shaped, call.replace("1", "true"))
     required = build(OutputConstraint(tool_calls="required"), asked).tag
     assert fits(library, required, call)
+    assert fits(library, required, f"{call}\n{call}\n")
     assert not fits(library, required, "Hello.")
 
 

@@ -283,7 +283,8 @@ async def test_wrong_fields_are_named(make_app: MakeApp) -> None:
 
 def named(form: dict[str, Any]) -> list[str]:
     """Returns the functions that may be called, in order."""
-    return re.findall(r'"name": "(\w+)"', "".join(call["begin"] for call in form.get("tags", [form])))
+    calls = form["elements"][0] if form["type"] == "sequence" else form
+    return re.findall(r'"name": "(\w+)"', "".join(call["begin"] for call in calls.get("tags", [calls])))
 
 
 def chosen(mode: str, *tools: Any) -> dict[str, Any]:
@@ -292,10 +293,10 @@ def chosen(mode: str, *tools: Any) -> dict[str, Any]:
 
 NAMED_G: Any = {"type": "function", "function": {"name": "g"}}
 CHOICES: list[tuple[Any, list[str], str]] = [
-    ("required", ["f", "g"], "tags_with_separator"),
+    ("required", ["f", "g"], "sequence"),
     (NAMED_G, ["g"], "tag"),
     ({"type": "function", "name": "g"}, ["g"], "tag"),
-    (chosen("required", NAMED_G), ["g"], "tags_with_separator"),
+    (chosen("required", NAMED_G), ["g"], "sequence"),
 ]
 
 
@@ -303,7 +304,8 @@ async def test_a_choice_forces_calls_of_its_tools(make_app: MakeApp) -> None:
     both = {"tools": [TOOL, OTHER], "response_format": {"type": "json_object"}}
     found = await constraints(make_app, [{**both, "tool_choice": choice} for choice, _, _ in CHOICES])
     assert [(named(form), form["type"]) for form in found] == [(names, kind) for _, names, kind in CHOICES]
-    assert (found[0]["at_least_one"], found[0]["most"]) == (True, 32)
+    calls = found[0]["elements"][0]
+    assert (calls["type"], calls["at_least_one"], calls["most"]) == ("tags_with_separator", True, 32)
     assert await constraint(make_app, tools=[TOOL, OTHER], tool_choice=chosen("auto", NAMED_G)) is None
     one = await constraint(make_app, tools=[TOOL], tool_choice="required", parallel_tool_calls=False)
     assert one["type"] == "tag"
@@ -346,7 +348,7 @@ async def test_a_strict_tool_shapes_calls_unless_it_cannot(make_app: MakeApp) ->
 
 async def test_a_call_or_an_answer_in_the_format_when_both_are_asked_for(make_app: MakeApp) -> None:
     found = await constraint(make_app, tools=[TOOL], response_format={"type": "json_object"})
-    assert [part["type"] for part in found["elements"]] == ["tags_with_separator", "json_schema"]
+    assert [part["type"] for part in found["elements"]] == ["sequence", "json_schema"]
     found = await constraint(make_app, tools=[TOOL], response_format={"type": "regex", "pattern": "a+"})
     assert found["type"] == "or"
     assert found["elements"][1] == REGEX
