@@ -158,6 +158,7 @@ class DecodeLoop:
 
     def _grouped(self, rows: list[DecodeRow]) -> list[DecodeGroup | BeamGroup]:
         """Makes groups of rows with equally long prompts. A row with beam search is a group of its own."""
+        self._detect_languages([row for row in rows if row.prompt and self._files.languages and not row.language])
         kinds: dict[tuple[int, bool], list[DecodeRow]] = {}
         found: list[DecodeGroup | BeamGroup] = []
         for row in rows:
@@ -171,6 +172,15 @@ class DecodeLoop:
             hidden = np.concatenate([row.hidden for row in members for _ in row.attempts if row.hidden is not None])
             found.append(DecodeGroup(members, self._network.begin(hidden), self._files, self._rules))
         return found
+
+    def _detect_languages(self, rows: list[DecodeRow]) -> None:
+        """Detects the languages of rows without their prompts, whose languages would mostly be found instead."""
+        if not rows:
+            return
+        decoding = self._network.begin(np.concatenate([row.hidden for row in rows if row.hidden is not None]))
+        for row, logits in zip(rows, decoding.step(np.full((len(rows), 1), self._files.sot)), strict=True):
+            row.detect_language(logits[-1])
+        decoding.close()
 
     def _ended(self, row: DecodeRow, queue: DecodeQueue) -> None:
         if not row.settle():

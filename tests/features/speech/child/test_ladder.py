@@ -1,4 +1,4 @@
-"""The fallback temperatures: which of a window's texts is taken, and what ends a text without fallback."""
+"""The decode loop with a scripted network: fallback temperatures, the end of a text, and its language beside prompts."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ OPEN = (0, 1, 2, 5, 6, 7, 8, 9)
 LETTERS = [bytes([97 + token]) for token in range(10)] + [b""] * (SIZE - 10)
 """Eight of these in any order have a compression ratio of less than 2.4, and two of more."""
 LONG = replace(FILES, positions=448)
+ENGLISH, GERMAN = 11, 12
+"""The tokens of two languages."""
 LOOP, SPEECH = [1] * 60, [1, 2, 3, 4]
 
 
@@ -148,3 +150,41 @@ def test_a_text_of_half_the_positions_ends_if_it_says_little(letters: int, token
         logits[OPEN[dice.integers(letters)]] = 0
         made.choose(attempt, logits, Rules(LONG))
     assert len(attempt.tokens) == tokens
+
+
+class Prompted(Network):
+    """A decoder that takes the language of a prompt for that of the speech, as Whisper does."""
+
+    _tokens = 0
+
+    def begin(self, hidden: Any) -> Any:
+        return Prompted(self._logits)
+
+    def step(self, ids: Any, beams: Any = None) -> Any:
+        self._tokens += ids.shape[1]
+        logits = np.array(super().step(ids))
+        logits[..., GERMAN if self._tokens > 1 else ENGLISH] = 5
+        return logits
+
+
+class Letters:
+    """A tokenizer with a token for each character."""
+
+    def encode(self, texts: list[str]) -> list[list[int]]:
+        return [[1] * len(text) for text in texts]
+
+
+@pytest.mark.parametrize("params", [{}, {"beams": 2}, {"hotwords": "Stra\u00dfe"}])
+@pytest.mark.parametrize("prompts", [("Guten Tag", "", "Guten Tag"), ("Guten Tag",), ("",)])
+def test_the_language_is_that_of_the_speech_and_not_of_the_prompt(
+    prompts: tuple[str, ...], params: dict[str, Any]
+) -> None:
+    files = replace(LONG, languages={"en": ENGLISH, "de": GERMAN}, tasks={"transcribe": 13})
+    loop = DecodeLoop(files, Prompted(np.zeros(SIZE)), Letters(), Vocabulary(pieces=PIECES))
+    one = TranscribeParams(**params, max_tokens=1, fallback=False)
+    jobs = [Job(np.zeros(1600, np.float32), 0.0, one, prompt=prompt, max_tokens=1) for prompt in prompts]
+    given = Job(np.zeros(1600, np.float32), 0.0, one, prompt="Guten Tag", max_tokens=1, language="de")
+    loop.start([*jobs, given])
+    while not all(job.done for job in (*jobs, given)):
+        loop.step()
+    assert [job.result.language for job in (*jobs, given) if job.result] == ["en"] * len(jobs) + ["de"]
