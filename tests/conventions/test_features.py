@@ -205,12 +205,12 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_the_package_works_without_the_folder_of_any_of_them(package: Path) -> None:
-    """Their folders are removed, and their names in the list: all that no other needs, then each of the others.
+    """Their folders are removed, and their names in the list: all that no other needs, then every one.
 
     That no feature imports one beside those that it needs is known from the syntax trees.
     """
-    needed, rest = set(needed_by_others()), [one.name for one in OPTIONAL]
-    for some in ({name for name in rest if name not in needed}, *(set(compose(name).left_out) for name in needed)):
+    needed = needed_by_others()
+    for some in ({one.name for one in OPTIONAL if one.name not in needed}, {one.name for one in OPTIONAL}):
         kept = [name for name in features.NAMES if name not in some]
         chats_with(package, {"NAMES": kept, "HOSTS": features.HOSTS})
 

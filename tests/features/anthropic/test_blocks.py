@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lean_ovms.errors import EngineFailure
 from lean_ovms.features.anthropic.api.blocks import Content
 from lean_ovms.features.anthropic.api.events import MessageObject, MessageRenderer
 from lean_ovms.types import Delta, Event, Reasoning, Response, Text, ToolCallDelta, ToolCallStart, Usage
@@ -119,15 +118,6 @@ async def test_any_cut_gives_the_same_message(seed: int) -> None:
     assert names[-1] == "message_stop"
     assert names.count("content_block_start") == names.count("content_block_stop") == len(expected["content"])
     assert names.count("ping") == 1
-
-
-def test_an_error_is_the_one_final_event() -> None:
-    renderer = MessageRenderer(MessageObject(model="m", stops=()), "r", omit_thinking=False)
-    data = renderer.start(USAGE) + renderer.deltas([Delta(0, events=[Text("a")])])
-    last = renderer.failed(EngineFailure("it broke"))
-    assert last.startswith(b"event: error\n")
-    assert (data + last).count(b"event: error") == 1
-    assert b"message_stop" not in data + last
 
 
 @pytest.mark.slow

@@ -13,8 +13,6 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
@@ -26,7 +24,6 @@ from lean_ovms.features.batches.storage import Storage
 from lean_ovms.types import Request
 from tests.features.batches.conftest import CHAT, HELLO, Client, MakeClient, jsonl, line
 from tests.features.named_keys.files import written
-from tests.fuzz import examples
 
 
 async def test_each_line_has_one_outcome(make_client: MakeClient) -> None:
@@ -341,22 +338,16 @@ async def test_embeddings(make_client: MakeClient, make_pooling: Any, tmp_path: 
 # --- lines, whatever they are, and results as a crash may leave them
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=4),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
-    max_leaves=6,
-)
-CHANGED = st.dictionaries(st.sampled_from(sorted(line("a"))), JSON)
+VALUES = (None, True, 0, "", "é", CHAT, [], ["m"], {}, {"model": 5}, {"model": "m", "priority": "x", "stream": []})
+CHANGED = [orjson.dumps(line("a") | {name: value}) for name in line("a") for value in VALUES]
 
 
-@example(b"[" * 100_000)
-@given(st.binary(max_size=40) | st.builds(lambda changes: orjson.dumps(line("a") | changes), CHANGED))
-@examples(20)
-def test_a_line_is_a_request_or_a_bad_one(raw: bytes) -> None:
-    with contextlib.suppress(BadRequest):
-        found = lines.read_line(raw, (CHAT,))
-        assert found.url == CHAT
-        assert isinstance(orjson.loads(found.body)["model"], str)
+def test_a_line_is_a_request_or_a_bad_one() -> None:
+    for raw in (b"", b"5", b"\xff", b"[" * 100_000, *CHANGED):
+        with contextlib.suppress(BadRequest):
+            found = lines.read_line(raw, (CHAT,))
+            assert found.url == CHAT
+            assert isinstance(orjson.loads(found.body)["model"], str)
 
 
 async def _at_once(function: Callable[[], Any]) -> Any:

@@ -232,6 +232,7 @@ def test_a_compressed_file_is_read_again(name: str) -> None:
         assert len(b"".join(parts[:-1])) > len(b"".join(parts)) / 2, "it is sent while it is made"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["opus", "mp3"])
 def test_an_abandoned_file_prints_nothing(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     """A client that leaves, or a server that stops, leaves the file in a reference cycle."""
