@@ -1,4 +1,4 @@
-"""The decode loop with a scripted network: fallback temperatures, the end of a text, and its language beside prompts."""
+"""The decode loop with a scripted network: fallback temperatures, the end of a text, its language beside prompts."""
 
 from __future__ import annotations
 

@@ -78,6 +78,19 @@ def test_who_shares_no_prompts_shares_no_images(salts, options, rig, monkeypatch
     assert len(encoded) == 2
 
 
+def test_images_beyond_the_budget_are_encoded_again(monkeypatch):
+    rig = load(MODEL, image_cache_mb=1)
+    family, encoded = rig.backend._images._family, []
+    encode = family.encode
+    monkeypatch.setattr(rig.backend._images._cache, "_budget", 5000)  # 16 tokens of 64 numbers take 4096 bytes
+    monkeypatch.setattr(family, "encode", lambda image: encoded.append(1) or encode(image))
+    for colour in ("red", "blue", "red", "red"):
+        number = ask(rig, tags(1) + "describe", colour)
+        rig.run()
+        assert words(rig, number) == said(colour)
+    assert len(encoded) == 3
+
+
 def test_others_go_on_while_an_image_is_encoded(rig, monkeypatch):
     begun, go, encode = threading.Event(), threading.Event(), rig.backend._images._family.encode
 
