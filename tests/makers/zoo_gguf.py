@@ -133,6 +133,7 @@ def scaled(yarn: dict[str, Any]) -> dict[str, Any]:
     return {f"rope.scaling.{key}": value for key, value in scaling.items()}
 
 
+HALF = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}
 LATENT: dict[str, Any] = {
     "q_lora_rank": 48,
     "kv_lora_rank": 32,
@@ -312,6 +313,63 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         },
         {**APART, "shortconv.l_cache": 3, "attention.head_count_kv": [0, 2, 0]},
     ),
+    "arcee": ("arcee", {"head_dim": 32}, {}),
+    "dots1": (
+        "dots1",
+        {
+            "head_dim": 32,
+            "n_routed_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 32,
+            "first_k_dense_replace": 1,
+            "n_shared_experts": 1,
+            "n_group": 1,
+            "topk_group": 1,
+            "norm_topk_prob": True,
+            "routed_scaling_factor": 1.5,
+        },
+        {**APART, "expert_count": 4, "expert_weights_scale": 1.5},
+    ),
+    "exaone_moe": (
+        "exaone-moe",
+        {
+            "head_dim": 32,
+            "num_hidden_layers": 4,
+            "sliding_window": WINDOW,
+            "layer_types": ["sliding_attention"] * 3 + ["full_attention"],
+            **QWEN_EXPERTS,
+            "num_shared_experts": 1,
+            "first_k_dense_replace": 1,
+            "n_group": 1,
+            "topk_group": 1,
+            "norm_topk_prob": True,
+            "routed_scaling_factor": 1.5,
+        },
+        {**APART, **WINDOWED, "expert_weights_scale": 1.5},
+    ),
+    "ernie4_5_moe": (
+        "ernie4_5-moe",
+        {
+            "moe_num_experts": 4,
+            "moe_k": 2,
+            "moe_intermediate_size": 32,
+            "moe_num_shared_experts": 1,
+            "moe_layer_start_index": 1,
+            "moe_layer_end_index": 1,
+        },
+        {"expert_count": 4, "expert_used_count": 2, "leading_dense_block_count": 1, "interleave_moe_layer_step": 1},
+    ),
+    "hunyuan_v1_moe": (
+        "hunyuan-moe",
+        {"head_dim": 32, "num_experts": 4, "moe_topk": [2, 2], "num_shared_expert": [1, 1]},
+        {"expert_used_count": 2},
+    ),
+    "minimax_m2": (
+        "minimax-m2",
+        {"head_dim": 32, **MIXTRAL, "rope_parameters": HALF},
+        {"expert_gating_func": 2, "rope.dimension_count": 16},
+    ),
+    "qwen3_next": ("qwen3next", {**DELTAS, **SHARED_EXPERT, "norm_topk_prob": True}, DELTA_SIZES),
     "granitemoe": ("granitemoe", {**MIXTRAL, **GRANITE}, GRANITE_SCALES),
     "granitemoehybrid": ("granitehybrid", {**MAMBA, **MIXTRAL, **GRANITE}, {**GRANITE_SCALES, **MAMBA_SIZES}),
     "nemotron_h": ("nemotron_h", NEMOTRON, {**NEMOTRON_SIZES, "feed_forward_length": [0, 32, 0, 0, 32]}),
@@ -390,7 +448,7 @@ PROJECTIONS = {
 """Layers by their names in torch, with their names in files."""
 DENSE = {"gemma3_text-embedding": {"dense_2.weight": [96, 64], "dense_3.weight": [64, 96]}}
 """Projections after the hidden states, which are not parameters in torch: rows and columns."""
-PERMUTED = ("granite", "granitehybrid", "granitemoe", "llama", "mistral3", "smollm3")
+PERMUTED = ("arcee", "granite", "granitehybrid", "granitemoe", "llama", "mistral3", "smollm3")
 """Architectures in whose files the rows of queries and keys have another order than in transformers: pairs are
 adjacent."""
 RENAMED = {
@@ -592,13 +650,15 @@ def from_gguf(
         half = [size // 2 if place == axis else size for place, size in enumerate(shape)]
         names = [f"blk.{torch_name.split('.')[2]}.ffn_{part}_{end}.weight" for part in ("gate", "up")]
         return np.concatenate([tensor(name, half) for name in names], axis)
-    if ".linear_attn." in torch_name:
+    if torch_name.endswith("A_log") and architecture == "qwen3next":
+        return np.log(-tensor(target or "", shape))
+    if ".linear_attn." in torch_name and architecture != "qwen3next":
         return delta_net(torch_name, target, shape, tensor)
-    if torch_name.endswith(".dt_bias") or (target and ".ssm_" in target):
+    if torch_name.endswith(".dt_bias") or (target and ".ssm_" in target and architecture != "qwen3next"):
         return mamba(torch_name, target, shape, tensor, getattr(config, "n_groups", 1))
-    if architecture.startswith("qwen35") and "norm" in target:
+    if architecture in ("qwen35", "qwen35moe", "qwen3next") and "norm" in target and "ssm_norm" not in target:
         return tensor(target, shape) - 1
-    if target and target.endswith("shortconv.conv.weight"):
+    if target and target.endswith(("shortconv.conv.weight", "ssm_conv1d.weight")):
         return tensor(target, [shape[0], shape[2]])[:, None]
     if torch_name.endswith(".sinks"):
         target = f"{target}.weight"

@@ -22,7 +22,7 @@ LAYERS = {
     *(f"attn_{name}.{kind}" for name in ("q", "k", "v", "qkv", "output") for kind in ("weight", "bias")),
     *("attn_norm.weight", "attn_q_norm.weight", "attn_k_norm.weight", "post_attention_norm.weight"),
     *("ffn_norm.weight", "ffn_gate.weight", "ffn_up.weight", "ffn_down.weight", "post_ffw_norm.weight"),
-    *(f"ssm_{name}.weight" for name in ("in", "conv1d", "norm", "out", "beta", "alpha")),
+    *(f"ssm_{name}.weight" for name in ("in", "conv1d", "norm", "out", "beta", "alpha", "ba")),
     *("ssm_a", "ssm_d", "ssm_dt.bias", "ssm_conv1d.bias", "attn_gate.weight", "ffn_gate_inp_shexp.weight"),
     *(f"ffn_{name}_shexp.weight" for name in ("gate", "up", "down")),
     *(f"shortconv.{name}.weight" for name in ("conv", "in_proj", "out_proj")),
@@ -144,6 +144,12 @@ class Architecture:
     sums_to_one: bool = True
     """Whether the weights of a token's experts are normalized to sum to 1; otherwise they are the softmax over all
     experts."""
+    softmax: bool = False
+    """Whether the weights of experts that are chosen with a bias are the softmax over all experts; otherwise they are
+    sigmoids."""
+    tiled: bool = True
+    """Whether the value heads of delta nets are in the order of repeated key heads: all of them, then all again.
+    Otherwise value heads that share a key head are neighbours."""
     clamped: bool = False
     """Whether experts have biases and clamp gate and up values, as gpt-oss does."""
     interleaved: bool = False
@@ -184,8 +190,12 @@ NEMOTRON_H = Architecture(
     },
 )
 ARCHITECTURES = {
+    "arcee": Architecture(pairs=True, permuted=True, activation="squared_relu", gated=False),
     "deepseek2": Architecture(sums_to_one=False, renamed=SHARED_EXPERTS),
+    "dots1": Architecture(renamed=SHARED_EXPERTS),
     "ernie4_5": Architecture(pairs=True),
+    "ernie4_5-moe": Architecture(pairs=True, softmax=True, renamed=SHARED_EXPERTS),
+    "exaone-moe": Architecture(window_period=4, unrotated=4, windowed=True, renamed=SHARED_EXPERTS),
     "exaone4": Architecture(window_period=4, unrotated=4, windowed=True),
     "gemma": Architecture(activation="gelu", scaled_embeddings=True),
     "gemma-embedding": Architecture(
@@ -242,9 +252,14 @@ ARCHITECTURES = {
     ),
     "granitemoe": Architecture(pairs=True, permuted=True),
     "hunyuan-dense": Architecture(late_norms=True),
+    "hunyuan-moe": Architecture(
+        late_norms=True,
+        renamed={f"mlp.shared_expert.{part}_proj": f"mlp.shared_mlp.{part}_proj" for part in PARTS},
+    ),
     "lfm2": LFM2,
     "lfm2moe": LFM2,
     "llama": Architecture(pairs=True, permuted=True),
+    "minimax-m2": Architecture(),
     "mistral3": Architecture(pairs=True, permuted=True),
     "nemotron_h": NEMOTRON_H,
     "nemotron_h_moe": NEMOTRON_H,
@@ -258,6 +273,7 @@ ARCHITECTURES = {
     "qwen35": Architecture(forward_norm="post_attention_norm", interleaved=True),
     "qwen35moe": Architecture(forward_norm="post_attention_norm", interleaved=True),
     "qwen3moe": Architecture(),
+    "qwen3next": Architecture(forward_norm="post_attention_norm", tiled=False),
     "qwen3vl": Architecture(interleaved=True),
     "qwen3vlmoe": Architecture(interleaved=True),
     "seed_oss": Architecture(forward_norm="post_attention_norm"),

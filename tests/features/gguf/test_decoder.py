@@ -28,7 +28,7 @@ RECORDED = json.loads(zoo_gguf.FILE.read_text())
 BUILT = sorted({*RECORDED} - {*zoo_gguf.EMBEDDING})
 UNROTATED = {"exaone4": 1, "smollm3": 1}
 """The number of layers without positions."""
-MOVED = ("ernie4_5", "glm4")
+MOVED = ("ernie4_5", "ernie4_5_moe", "glm4")
 """Models whose queries and keys have their rows in another order."""
 DELTAS = {"RoPE": 2, "RMS": 8, "PagedAttention": 1, "PagedCausalConv1D": 1, "PagedGatedDeltaNet": 1}
 STATE_SPACES_FUSED = {"RoPE": 0, "PagedAttention": 1, "PagedCausalConv1D": 1, "PagedSelectiveSSM": 1}
@@ -40,6 +40,9 @@ HYBRIDS = {
     "glm4_moe": {"GatherMatmul": 3},
     "glm4_moe_lite": {"RMS": 9, "GatherMatmul": 3},
     "deepseek_v2": {"RMS": 9, "GatherMatmul": 3},
+    "dots1": {"RMS": 9, "GatherMatmul": 3},
+    "ernie4_5_moe": {"GatherMatmul": 3},
+    "exaone_moe": {"RoPE": 6, "RMS": 17, "GatherMatmul": 9},
     "deepseek_v3": {"RMS": 7, "GatherMatmul": 3},
     "deepseek_v3-groups": {"RMS": 9, "GatherMatmul": 3},
     "lfm2_moe": {"RoPE": 2, "RMS": 9, "PagedAttention": 1, "PagedCausalConv1D": 2, "GatherMatmul": 6},
@@ -48,21 +51,23 @@ HYBRIDS = {
     **{name: {**STATE_SPACES_FUSED, "RMS": 5, "GatherMatmul": 2} for name in NEMOTRON_EXPERTS},
     "lfm2": {"RoPE": 2, "RMS": 9, "PagedAttention": 1, "PagedCausalConv1D": 2},
     "qwen3_5_moe_text": DELTAS,
+    "qwen3_next": DELTAS,
     "qwen3_5_text": DELTAS,
 }
 """The number of operations in models in which not all layers have attention, experts, or their own keys."""
 FOUR = (
-    *("exaone4", "glm4", "glm4_moe", "hunyuan_v1_dense", "olmo2", "olmoe", "qwen3", "qwen3-vision", "qwen3-yarn"),
-    *("qwen3_moe", "qwen3_moe-vision"),
+    *("exaone4", "glm4", "glm4_moe", "hunyuan_v1_dense", "hunyuan_v1_moe", "minimax_m2", "olmo2", "olmoe", "qwen3"),
+    *("qwen3-vision", "qwen3-yarn", "qwen3_moe", "qwen3_moe-vision"),
 )
 NORMS = {"gemma3_text": 6, "gemma4_text-equal": 7, "gemma4_text-moe": 11, **dict.fromkeys(FOUR, 4)}
 """The number of norms in a layer, if it is not 2."""
+MORE = ("dots1", "ernie4_5_moe", "exaone_moe", "hunyuan_v1_moe", "qwen3_next")
 LATENT = ("deepseek_v2", "deepseek_v3", "deepseek_v3-groups", "glm4_moe_lite")
-SHARED = ("qwen2_moe", "qwen3_5_moe_text", "glm4_moe", *LATENT)
+SHARED = ("qwen2_moe", "qwen3_5_moe_text", "glm4_moe", *LATENT, *MORE)
 """Models with an expert for all tokens."""
 THREE = (
     *("glm4_moe", "granitemoe", "granitemoehybrid", "lfm2_moe", "mixtral", "olmoe", *SHARED[:2], "qwen3_moe"),
-    *("gemma4_text-moe", "qwen3_moe-vision", *LATENT),
+    *("gemma4_text-moe", "minimax_m2", "qwen3_moe-vision", *LATENT, *MORE),
 )
 EXPERTS = {"gpt_oss": 2, **dict.fromkeys(THREE, 3)}
 """The number of products in a layer that select the experts of each token."""
@@ -111,10 +116,12 @@ def test_layers_have_the_names_that_adapters_know(name, tmp_path):
     if name == "gemma4_text-equal":
         other = {"self_attn.v_proj"}  # its keys are the values, too
     if name in EXPERTS and name != "gemma4_text-moe":  # this model has both kinds of layers
-        other = {layer for layer in PROJECTIONS if layer.startswith("mlp.")}
+        other |= {layer for layer in PROJECTIONS if layer.startswith("mlp.")}
     if name in LATENT:
         other |= {f"self_attn.{letter}_proj" for letter in "qkv"}
-    renamed = ARCHITECTURES[RECORDED[name]["architecture"]].renamed
+    row = ARCHITECTURES[RECORDED[name]["architecture"]]
+    other |= set() if row.gated else {"mlp.gate_proj"}
+    renamed = row.renamed
     wanted = {renamed.get(layer, layer) for layer in PROJECTIONS - other}
     if name in SHARED:
         shared = {layer.replace("mlp.", "mlp.shared_expert.") for layer in other if layer.startswith("mlp.")}

@@ -109,6 +109,19 @@ def test_pairs_of_a_vision_model_are_apart_already(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+def test_newer_files_of_qwen3_next_have_the_parts_of_heads_apart(tmp_path):
+    known = RECORDED["qwen3_next"]
+    weights = {name: zoo_gguf.values(name, shape) for name, shape in known["tensors"].items()}
+    by_heads = weights.pop("blk.0.ssm_in.weight").reshape(2, 96, -1)
+    *others, gate = (part.reshape(-1, part.shape[-1]) for part in np.split(by_heads, [16, 32, 64], 1))
+    weights |= {"blk.0.attn_qkv.weight": np.concatenate(others), "blk.0.attn_gate.weight": gate}
+    metadata = {**known["metadata"], **zoo_gguf.WORDS}
+    path = make_gguf.pack(tmp_path / "x.gguf", known["architecture"], metadata, weights.items(), "F16")
+    pipe = load(blocks=60, model_path=str(path), **OPTIONS)
+    assert [ids for ids, _ in answers(pipe)] == [ids for ids, _ in known["answers"]]
+
+
+@pytest.mark.slow
 def test_values_of_the_file_that_are_not_used_are_reported(tmp_path, caplog):
     network.read(zoo_gguf.write(tmp_path / "x.gguf", "llama", **{"llama.attention.clamp_kqv": 8.0}))
     assert caplog.text.strip().endswith("are not used: attention.clamp_kqv")

@@ -13,7 +13,7 @@ from ..header import Header
 from . import layers
 from .altup import AltUp
 from .attention import Projected, Sequences
-from .experts import Experts, Groups, chosen, chosen_apart, mixed
+from .file_experts import FileExperts
 from .file_layers import FileLayers, LinearLayer, halves
 from .positions import frequencies
 from .state_mixers import StateMixers
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 SECTIONS = "rope.dimension_sections"
 """The key of the numbers of pairs that the time, the row and the column of a token turn, where images have these."""
-SIGMOID = 2
-"""The number of the function with which experts have weights of their own."""
 PER_LAYER_WIDTH = "embedding_length_per_layer_input"
 """The key of the width of per-layer embeddings, which is missing if there are none."""
 VALUES = 2
@@ -70,6 +68,7 @@ class FileDecoder:
         self._layers = FileLayers(tensors, epsilon, adapted=adapted)
         self._row = ARCHITECTURES[header.architecture]
         self._states = StateMixers(header, tensors, self._layers)
+        self._experts = FileExperts(header, tensors, self._layers, self._row)
         self._width = header.number("embedding_length")
         self._logits_scale = 1 / header.real("logit_scale", 1.0)
         self._residual_scale = header.real("residual_scale", 1.0)
@@ -418,75 +417,6 @@ class FileDecoder:
         found = self._layers.products(x, parts)
         return found if layer >= self._sharing or len(found) > VALUES else [*found, found[-1]]
 
-    def _experts(self, layer: int, x: Any, scored: Any) -> Any:
-        """Returns the result of a mixture of experts.
-
-        Args:
-            layer: The number of the layer.
-            x: The input of the experts.
-            scored: The input of the router, which scores the experts.
-        """
-        name = f"blk.{layer}.ffn"
-        scores = self._layers.product(ops.squeeze(scored, np.array([1])), LinearLayer(f"{name}_gate_inp", ""))
-        gate, up, down = (f"{name}_{part}_exps" for part in ("gate", "up", "down"))
-        weights = [f"{each}.weight" for each in (gate, up)]
-        count, used = self._tensors.shape(f"{down}.weight")[0], self._header.number("expert_used_count")
-        if not 0 < used <= count:
-            raise ValueError(f"a token uses {used} of {count} experts")
-        groups = self._groups(count, used)
-        last = self._tensors.experts(f"{down}.weight")
-        if self._row.clamped:
-            joined, first, second, third = (
-                self._tensors.experts(*weights),
-                *(self._tensors.numbers(f"{each}.bias") for each in (gate, up, down)),
-            )
-            biases = np.stack([first, second], 2).reshape(count, -1), third
-            known = Experts(count, last, gate=joined, biases=biases)
-        elif not self._row.gated:
-            known = Experts(count, last, up=self._tensors.experts(f"{up}.weight"), activation=self._row.activation)
-        else:
-            joined = f"{name}_gate_up_exps"
-            if self._layers.has(joined):
-                first, second = (self._tensors.experts(f"{joined}.weight", half=place) for place in (0, 1))
-            else:
-                first, second = (self._tensors.experts(each) for each in weights)
-            known = Experts(count, last, gate=first, up=second, activation=self._row.activation)
-        bias, factor = f"blk.{layer}.exp_probs_b.bias", self._header.real("expert_weights_scale", 1.0)
-        normed = self._header.metadata.get(f"{self._header.architecture}.expert_weights_norm")
-        if self._header.number("expert_gating_func") != SIGMOID and bias not in self._tensors:
-            sums_to_one = self._row.sums_to_one or normed is True
-            ids, shares = chosen(scores, used, sums_to_one=sums_to_one, factor=factor, groups=groups)
-            if (factors := f"{down}.scale") in self._tensors:
-                shares = ops.multiply(shares, ops.gather(self._tensors.numbers(factors), ids, np.int64(0)))
-            return mixed(x, (ids, shares), known)
-        found = chosen_apart(
-            scores,
-            used,
-            bias=self._tensors.numbers(bias) if bias in self._tensors else None,
-            sums_to_one=normed is not False,
-            factor=factor,
-            groups=groups,
-        )
-        return mixed(x, found, known)
-
-    def _groups(self, count: int, used: int) -> Groups | None:
-        """Returns the groups of a layer's experts; None if a token can use all experts.
-
-        Args:
-            count: The number of experts.
-            used: The number of experts that a token uses.
-
-        Raises:
-            ValueError: The experts are not divided among the groups, or there are too few in those of a token.
-        """
-        found = Groups(self._header.number("expert_group_count"), self._header.number("expert_group_used_count"))
-        if found.count <= 1:
-            return None
-        size, rest = divmod(count, found.count)
-        if rest or size < 2 or not 0 < found.used <= found.count or used > found.used * size:
-            raise ValueError(f"{used} of {count} experts cannot be chosen from {found.used} of {found.count} groups")
-        return found
-
     def _forward(self, layer: int, x: Any) -> Any:
         """Returns the result of a layer's feed-forward network, or of its experts, the shared expert included."""
         name, before = f"blk.{layer}.ffn", x
@@ -498,7 +428,7 @@ class FileDecoder:
             return ops.add(shared, self._experts_apart(layer, before))
         latent = self._layers.has(f"{name}_latent_down")
         inner = self._layers.product(x, LinearLayer(f"{name}_latent_down", "")) if latent else x
-        found = self._experts(layer, inner, x)
+        found = self._experts.mixed(layer, inner, x)
         found = self._layers.product(found, LinearLayer(f"{name}_latent_up", "")) if latent else found
         if self._layers.has(f"{name}_up_shexp"):
             shared = self._dense(layer, x, "_shexp", "mlp.shared_expert")
@@ -517,7 +447,7 @@ class FileDecoder:
         """
         factors = self._tensors.numbers(f"blk.{layer}.ffn_gate_inp.scale") * self._width**-0.5
         scored = ops.multiply(self._layers.unit_norm(x), factors)
-        found = self._experts(layer, self._layers.norm(x, f"blk.{layer}.pre_ffw_norm_2"), scored)
+        found = self._experts.mixed(layer, self._layers.norm(x, f"blk.{layer}.pre_ffw_norm_2"), scored)
         return self._layers.norm(found, f"blk.{layer}.post_ffw_norm_2")
 
     def _dense(self, layer: int, x: Any, end: str, place: str) -> Any:

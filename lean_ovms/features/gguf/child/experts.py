@@ -72,9 +72,16 @@ def chosen(scores: Any, used: int, *, sums_to_one: bool, factor: float = 1.0, gr
 
 
 def chosen_apart(
-    scores: Any, used: int, *, bias: Floats | None, sums_to_one: bool, factor: float, groups: Groups | None = None
+    scores: Any,
+    used: int,
+    *,
+    bias: Floats | None,
+    sums_to_one: bool,
+    factor: float,
+    groups: Groups | None = None,
+    softmax: bool = False,
 ) -> Chosen:
-    """Selects the experts with the highest scores for each token, with weights by sigmoid.
+    """Selects the experts with the highest scores for each token, whose weights do not depend on the selection.
 
     Args:
         scores: The scores of the experts [tokens, experts].
@@ -83,8 +90,9 @@ def chosen_apart(
         sums_to_one: Whether the weights are divided by their sum.
         factor: The factor by which the weights are multiplied in the end.
         groups: The groups of experts, which are ranked by the sum of their two best; None if there are none.
+        softmax: Whether the weights are the softmax over all experts; otherwise each expert has its sigmoid.
     """
-    each = ops.sigmoid(scores)
+    each = ops.softmax(scores, -1) if softmax else ops.sigmoid(scores)
     ranked = each if bias is None else ops.add(each, bias[None])
     ranked = ranked if groups is None else _in_best_groups(ranked, groups, 2)
     ids = ops.topk(ranked, np.int64(used), -1, "max", "value").output(1)

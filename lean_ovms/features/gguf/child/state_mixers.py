@@ -12,7 +12,7 @@ from ..header import Header
 from . import layers
 from .attention import Sequences
 from .file_layers import FileLayers, LinearLayer
-from .tensors import Tensors
+from .tensors import Order, Tensors
 
 DELTA = {"in_proj_qkv": "attn_qkv", "in_proj_z": "attn_gate", "in_proj_b": "ssm_beta", "in_proj_a": "ssm_alpha"}
 """The layers before a delta net by their names in transformers."""
@@ -32,7 +32,7 @@ class StateMixers:
         self._header = header
         self._tensors = tensors
         self._layers = linear
-        self._renamed = ARCHITECTURES[header.architecture].renamed
+        self._row = ARCHITECTURES[header.architecture]
 
     def mixed(self, layer: int, x: Any, sequences: Sequences) -> tuple[Any, LinearLayer] | None:
         """Returns the result of a layer's token mixer, and the linear layer that projects it.
@@ -50,7 +50,7 @@ class StateMixers:
             return self._convolved(layer, x, sequences), last
         if not self._layers.has(f"{name}.ssm_conv1d"):
             return None
-        if self._layers.has(f"{name}.ssm_in"):
+        if self._layers.has(f"{name}.ssm_in") and not self._layers.has(f"{name}.ssm_ba"):
             last = LinearLayer(f"{name}.ssm_out", self._name(layer, "mamba.out_proj"))
             return self._scanned(layer, x, sequences), last
         last = LinearLayer(f"{name}.ssm_out", self._delta_name(layer, "out_proj"))
@@ -66,14 +66,10 @@ class StateMixers:
         return ops.multiply(second, ops.unsqueeze(found, np.array([1])))
 
     def _remembered(self, layer: int, x: Any, sequences: Sequences) -> Any:
-        """Returns the gated result of a layer of delta nets [tokens, 1, heads * size of a head].
-
-        The heads of values are ordered so that the heads of queries and keys are tiled: all of them, then all again.
-        """
+        """Returns the gated result of a layer of delta nets [tokens, 1, heads * size of a head]."""
         name, number = f"blk.{layer}", self._header.number
         shared, heads, size = number("ssm.group_count"), number("ssm.time_step_rank"), number("ssm.state_size")
-        parts = [LinearLayer(f"{name}.{tensor}", self._delta_name(layer, place)) for place, tensor in DELTA.items()]
-        joined, gate, beta, alpha = self._layers.products(x, parts)
+        joined, gate, beta, alpha = self._delta_inputs(layer, x, [2 * shared * size + heads * size, heads * size])
         weights = self._tensors.numbers(f"{name}.ssm_conv1d.weight")
         rows = ops.swish(sequences.convolve(ops.squeeze(joined, np.array([1])), weights))
         widths = np.array([shared * size, shared * size, heads * size])
@@ -81,12 +77,46 @@ class StateMixers:
             ops.reshape(part, np.array([0, -1, size]), True)
             for part in ops.variadic_split(rows, np.int64(1), widths).outputs()
         ]
-        rows[:2] = [ops.concat([layers.unit(part)] * (heads // shared), 1) for part in rows[:2]]
+        rows[:2] = [self._repeated(layers.unit(part), shared, heads // shared) for part in rows[:2]]
         beta, alpha = (ops.squeeze(value, np.array([1])) for value in (beta, alpha))
         decay = ops.softplus(ops.add(alpha, self._tensors.numbers(f"{name}.ssm_dt.bias")[None]))
         decay = ops.multiply(decay, self._tensors.numbers(f"{name}.ssm_a")[None])
         found = self._layers.norm(sequences.remember([*rows, decay, ops.sigmoid(beta)]), f"{name}.ssm_norm")
         return ops.multiply(ops.reshape(found, np.array([0, 1, heads * size]), True), ops.swish(gate))
+
+    def _delta_inputs(self, layer: int, x: Any, widths: list[int]) -> list[Any]:
+        """Returns what a delta net layer computes of its input: queries, keys and values joined, the gate, beta, alpha.
+
+        Args:
+            layer: The number of the layer.
+            x: The normalized input of the layer.
+            widths: The elements of the first two.
+        """
+        name, shared = f"blk.{layer}", self._header.number("ssm.group_count")
+        parts = [LinearLayer(f"{name}.{tensor}", self._delta_name(layer, place)) for place, tensor in DELTA.items()]
+        if not self._layers.has(f"{name}.ssm_ba"):
+            return self._layers.products(x, parts)
+        # The rows are ordered by key heads: each has its own part of all that a tensor joins.
+        size, each = self._header.number("ssm.state_size"), widths[1] // shared
+        joined = [LinearLayer(f"{name}.ssm_ba", "", order=_by_parts(shared, [each // size] * 2))]
+        if self._layers.has(f"{name}.ssm_in"):  # in files of older converters
+            rest, last = LinearLayer(f"{name}.ssm_in", "", order=_by_parts(shared, [size, size, each, each])), joined[0]
+            found = ops.variadic_split(self._layers.product(x, rest), np.int64(-1), np.array(widths)).outputs()
+            return [*found, *ops.split(self._layers.product(x, last), np.int64(-1), 2).outputs()]
+        *found, both = self._layers.products(x, [*parts[:2], *joined])
+        return [*found, *ops.split(both, np.int64(-1), 2).outputs()]
+
+    def _repeated(self, keys: Any, count: int, times: int) -> Any:
+        """Returns the heads of keys or queries for each head of values.
+
+        Args:
+            keys: The heads [tokens, count, size].
+            count: The number of these heads.
+            times: The number of value heads for each of them.
+        """
+        if self._row.tiled or times == 1:
+            return ops.concat([keys] * times, 1)
+        return ops.gather(keys, np.repeat(np.arange(count), times), np.int64(1))
 
     def _scanned(self, layer: int, x: Any, sequences: Sequences) -> Any:
         """Returns the gated result of a layer of state spaces [tokens, 1, heads * size of a head].
@@ -120,10 +150,21 @@ class StateMixers:
 
     def _name(self, layer: int, place: str) -> str:
         """Returns the name in transformers of a part of a layer."""
-        return f"model.layers.{layer}.{self._renamed.get(place, place)}"
+        return f"model.layers.{layer}.{self._row.renamed.get(place, place)}"
 
     def _delta_name(self, layer: int, place: str) -> str:
         """Returns the name in transformers of a part of a delta net layer, or "" if its heads have
         another order there."""
         same = self._header.number("ssm.group_count") == self._header.number("ssm.time_step_rank")
         return f"model.layers.{layer}.linear_attn.{place}" if same else ""
+
+
+def _by_parts(heads: int, sizes: list[int]) -> Order:
+    """Returns the order that puts the same part of all heads together, in rows where each head has all of its parts.
+
+    Args:
+        heads: The number of heads.
+        sizes: The number of rows of each part of a head.
+    """
+    rows = np.arange(heads * sum(sizes)).reshape(heads, -1)
+    return np.concatenate([part.reshape(-1) for part in np.split(rows, np.cumsum(sizes)[:-1], 1)])

@@ -1,0 +1,105 @@
+"""Builds the experts of a decoder from the tensors of a file, and the router that chooses among them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from openvino import opset13 as ops
+
+from ..architectures import Architecture
+from ..header import Header
+from .experts import Experts, Groups, chosen, chosen_apart, mixed
+from .file_layers import FileLayers, LinearLayer
+from .tensors import Tensors
+
+SIGMOID = 2
+"""The number of the function with which experts have weights of their own."""
+
+
+class FileExperts:
+    """Builds the mixtures of experts of a file's layers."""
+
+    def __init__(self, header: Header, tensors: Tensors, linear: FileLayers, row: Architecture) -> None:
+        """Keeps what the experts are built from.
+
+        Args:
+            header: The header of the file.
+            tensors: The tensors of the file.
+            linear: Builds linear layers.
+            row: The differences of the architecture.
+        """
+        self._header = header
+        self._tensors = tensors
+        self._layers = linear
+        self._row = row
+
+    def mixed(self, layer: int, x: Any, scored: Any) -> Any:
+        """Returns the result of a mixture of experts.
+
+        Args:
+            layer: The number of the layer.
+            x: The input of the experts.
+            scored: The input of the router, which scores the experts.
+        """
+        name = f"blk.{layer}.ffn"
+        scores = self._layers.product(ops.squeeze(scored, np.array([1])), LinearLayer(f"{name}_gate_inp", ""))
+        gate, up, down = (f"{name}_{part}_exps" for part in ("gate", "up", "down"))
+        weights = [f"{each}.weight" for each in (gate, up)]
+        count, used = self._tensors.shape(f"{down}.weight")[0], self._header.number("expert_used_count")
+        if not 0 < used <= count:
+            raise ValueError(f"a token uses {used} of {count} experts")
+        groups = self._groups(count, used)
+        last = self._tensors.experts(f"{down}.weight")
+        if self._row.clamped:
+            joined, first, second, third = (
+                self._tensors.experts(*weights),
+                *(self._tensors.numbers(f"{each}.bias") for each in (gate, up, down)),
+            )
+            biases = np.stack([first, second], 2).reshape(count, -1), third
+            known = Experts(count, last, gate=joined, biases=biases)
+        elif not self._row.gated:
+            known = Experts(count, last, up=self._tensors.experts(f"{up}.weight"), activation=self._row.activation)
+        else:
+            joined = f"{name}_gate_up_exps"
+            if self._layers.has(joined):
+                first, second = (self._tensors.experts(f"{joined}.weight", half=place) for place in (0, 1))
+            else:
+                first, second = (self._tensors.experts(each) for each in weights)
+            known = Experts(count, last, gate=first, up=second, activation=self._row.activation)
+        bias, factor = f"blk.{layer}.exp_probs_b.bias", self._header.real("expert_weights_scale", 1.0)
+        normed = self._header.metadata.get(f"{self._header.architecture}.expert_weights_norm")
+        if self._header.number("expert_gating_func") != SIGMOID and bias not in self._tensors:
+            sums_to_one = self._row.sums_to_one or normed is True
+            ids, shares = chosen(scores, used, sums_to_one=sums_to_one, factor=factor, groups=groups)
+            if (factors := f"{down}.scale") in self._tensors:
+                shares = ops.multiply(shares, ops.gather(self._tensors.numbers(factors), ids, np.int64(0)))
+            return mixed(x, (ids, shares), known)
+        found = chosen_apart(
+            scores,
+            used,
+            bias=self._tensors.numbers(bias).reshape(-1) if bias in self._tensors else None,
+            sums_to_one=normed is not False,
+            factor=factor,
+            groups=groups,
+            softmax=self._row.softmax,
+        )
+        return mixed(x, found, known)
+
+    def _groups(self, count: int, used: int) -> Groups | None:
+        """Returns the groups of a layer's experts; None if a token can use all experts.
+
+        Args:
+            count: The number of experts.
+            used: The number of experts that a token uses.
+
+        Raises:
+            ValueError: The experts are not divided among the groups, or there are too few in those of a token.
+        """
+        found = Groups(self._header.number("expert_group_count"), self._header.number("expert_group_used_count"))
+        if found.count <= 1:
+            return None
+        size, rest = divmod(count, found.count)
+        if rest or size < 2 or not 0 < found.used <= found.count or used > found.used * size:
+            raise ValueError(f"{used} of {count} experts cannot be chosen from {found.used} of {found.count} groups")
+        return found
