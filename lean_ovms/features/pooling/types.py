@@ -25,6 +25,8 @@ VECTORS = (EMBED, TOKEN_EMBED)
 
 AND = "+"
 """Joins the pooling modes of a model whose vectors are concatenations of several pooled ones, as in CLS+MEAN."""
+ASSUMED_PROMPT = "Qwen3-Reranker's prompt, which is not that of this model unless it was trained with it"
+"""Describes the prompt of a language model that reranks and whose own prompt is not known."""
 POOLED, PER_TOKEN = "pooled", "tokens"
 """Values of PoolingParams.output."""
 
@@ -91,6 +93,8 @@ class PoolingInfo:
     """The number of special tokens that one text gets."""
     special_pair: int = 0
     """The number of special tokens that a pair gets."""
+    prompt_assumed: bool = False
+    """Whether nothing decided the text prompt of pairs, so that it is only assumed."""
     pair: str = ""
     """How a pair becomes one input: "tokens" (by the tokenizer's template), "prompt" (by a text prompt, such as
     Qwen3-Reranker's), or "" if the model takes no pairs."""

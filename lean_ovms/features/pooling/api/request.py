@@ -26,6 +26,7 @@ from .. import fields as shared
 from ..feature import PoolingOptions
 from ..model import PoolingModel
 from ..types import (
+    ASSUMED_PROMPT,
     IMAGES_ALONE,
     VECTORS,
     PooledOutput,
@@ -65,6 +66,8 @@ class PoolingRequest:
     def headers(self) -> list[tuple[str, str]]:
         """The Warning headers of the response; one of them says if the pooling of the model is only assumed."""
         info = self.model.own_pooling if self.model.known else None
+        if info is not None and info.prompt_assumed and not self.model.config.chat_template:
+            return warning_headers([*self.warnings, f"pairs are scored with {ASSUMED_PROMPT} (--chat_template)"])
         if info is None or not info.pooling_assumed:
             return warning_headers(self.warnings)
         text = (

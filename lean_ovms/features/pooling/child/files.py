@@ -73,8 +73,16 @@ class PoolingFiles:
     """The texts that can be put before an input, by their names, such as "query"."""
     tokenizer_config: Json = field(default_factory=dict)
     """The members of tokenizer_config.json."""
+    scored_tokens: list[int] = field(default_factory=list)
+    """The token whose logit is the score of a language model that reranks, by its LogitScore module, after the token
+    whose logit is subtracted, if there is one; [] without such a module."""
     dense: list[DenseModule] = field(default_factory=list)
     """The modules with linear layers in modules.json, in their order."""
+
+    @property
+    def names(self) -> str:
+        """The names by which the model's family may be known, in lower case."""
+        return f"{self.path.resolve().name} {self.config.get('_name_or_path', '')}".lower()
 
     @property
     def normalizes(self) -> bool | None:
@@ -135,6 +143,7 @@ def read(path: Path) -> PoolingFiles:
         lower_case=bert.get("do_lower_case") is True,
         prompts=prompts,
         tokenizer_config=tokenizer,
+        scored_tokens=_scored_tokens(path, modules or []),
         dense=[_dense(path, place) for kind, place in modules or [] if kind.endswith("Dense")],
     )
 
@@ -176,6 +185,13 @@ def _pooling(path: Path, modules: list[tuple[str, str]]) -> Json:
     """Returns the settings of the Pooling module; empty if its file is missing."""
     place = _folder(path, next((where for name, where in modules if name.endswith("Pooling")), "1_Pooling"))
     return files.read_object(place / "config.json") if place is not None else {}
+
+
+def _scored_tokens(path: Path, modules: list[tuple[str, str]]) -> list[int]:
+    folder = _folder(path, next((place for kind, place in modules if kind.endswith("LogitScore")), "/"))
+    found = files.read_object(folder / "config.json") if folder is not None else {}
+    true, false = found.get("true_token_id"), found.get("false_token_id")
+    return [one for one in (false, true) if type(one) is int] if type(true) is int else []
 
 
 def _modes(settings: Json) -> list[str]:

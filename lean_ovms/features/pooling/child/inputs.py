@@ -61,9 +61,12 @@ class InputBuilder:
         if queries and self._prompt is not None:
             if any(not isinstance(one, str) for one in (*inputs, *queries)):
                 raise BadRequest("This model reads pairs of texts, not of token ids")
-            instruction = params.instruction or self._prompt.instruction
+            instruction = params.instruction
+            if instruction and not self._prompt.instructed:
+                raise BadRequest("The prompt of this model has no instruction", param="instruction")
+            text = self._prompt.instructed if instruction else self._prompt.body
             return [
-                self._prompt.body.format(instruction=instruction, query=queries[at % len(queries)], document=one)
+                text.format(instruction=instruction, query=queries[at % len(queries)], document=one)
                 for at, one in enumerate(inputs)
             ]
         return [self._cased(self._text(one)) for one in (*queries, *inputs) if not isinstance(one, list)]

@@ -22,26 +22,19 @@ from ....media.pixels import SquareProcessor
 from ....repository import model_config, model_file
 from ....types.engine import ModelInfo
 from ..feature import PoolingOptions
-from ..types import EMBED, IMAGES_ALONE, SCORE, TOKEN_CLASSIFY, VECTORS, PoolingInfo
-from . import dense
+from ..types import ASSUMED_PROMPT, EMBED, IMAGES_ALONE, SCORE, TOKEN_CLASSIFY, VECTORS, PoolingInfo
+from . import dense, rerank_prompts
 from . import files as pooling_files
 from .files import PoolingFiles
 from .model_kind import NO_YES, Shape, lost_limit, recognize
 from .network import SHORT, PoolingNetwork
-from .pooler import Batch, PoolingVision, Prompt
+from .pooler import Batch, PoolingVision
+from .rerank_prompts import RerankPrompt
 from .tokenizer import FilePoolingTokenizer, PoolingTokenizer
 from .vision import TRIAL, ImagesAlone
 
 log = logging.getLogger(__name__)
 
-QWEN_PREFIX = (
-    "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "
-    'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n'
-)
-QWEN_SUFFIX = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
-QWEN_BODY = "<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}"
-QWEN_INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
-"""Qwen3-Reranker's own prompt (its model card)."""
 WARM_SHAPES = ((1, 16), (1, 32), (8, 32), (32, 32))
 """Batches computed before the model is ready: code for a shape is generated at its first use."""
 
@@ -66,9 +59,10 @@ class OpenVinoPooler:
         shape = self._network.shape(unpooled=bool(config.of(PoolingOptions).pooling) or not files.pools_prompts)
         found = recognize(config, files, shape)
         self.template = self._tokenizer.template
-        self.prompt = self._make_prompt(files) if found.info.kind == SCORE else None
+        prompt, assumed = rerank_prompts.choose(files) if found.info.kind == SCORE else (None, False)
+        self.prompt = None if prompt is None else rerank_prompts.encoded(prompt, self._tokenizer.encode)
         self.vocabulary = replace(self._tokenizer.vocabulary(), exact=False)
-        self.pooling = self._with_overheads(found.info)
+        self.pooling = replace(self._with_overheads(found.info), prompt_assumed=assumed)
         self.info = self._describe(files, self.pooling)
         self.vision: PoolingVision | None = None
         if found.info.images == IMAGES_ALONE:
@@ -77,13 +71,13 @@ class OpenVinoPooler:
         elif found.info.images:
             self.vision = self._images_in_text(config)
         if found.causal:
-            self._network.compare_tokens(*self._no_and_yes(files, shape))
+            self._network.compare_tokens(self._scored_tokens(prompt or rerank_prompts.QWEN3, files, shape))
         else:
             after = dense.layers(files, found.info, shape.output, shape.width)
             pools_prompts = found.info.pools_prompts
             self._network.pool(shape.output, found.info.pooling, after, pools_prompts=pools_prompts)
         self._warm_up()
-        _report(config, found.info, lost_limit(files))
+        _report(config, self.pooling, lost_limit(files))
 
     # --- Pooler
 
@@ -138,25 +132,12 @@ class OpenVinoPooler:
         pair = sum(map(len, self.template.pair or ()))
         return replace(info, special_single=single, special_pair=pair, pair="tokens")
 
-    def _make_prompt(self, files: PoolingFiles) -> Prompt | None:
-        """Returns the prompt of a Qwen3-Reranker or another causal LM, or None for a model that takes
-        pairs of texts."""
-        architectures = files.config.get("architectures") or [""]
-        if not str(files.config.get("model_type")).startswith("qwen3") and "ForCausalLM" not in str(architectures[0]):
-            return None
-        prefix, suffix = self._tokenizer.encode([QWEN_PREFIX, QWEN_SUFFIX])
-        return Prompt(tuple(prefix), tuple(suffix), QWEN_BODY, QWEN_INSTRUCTION)
-
-    def _no_and_yes(self, files: PoolingFiles, shape: Shape) -> tuple[int, int]:
-        """Returns the ids of the tokens no and yes, or their indices where the network has only these two outputs."""
+    def _scored_tokens(self, prompt: RerankPrompt, files: PoolingFiles, shape: Shape) -> list[int]:
+        """Returns the ids of the tokens that are compared, or their indices where the network has only these two
+        outputs. Raises StartError."""
         if shape.width == len(NO_YES):
-            return files.labels.index(NO_YES[0]), files.labels.index(NO_YES[1])
-        named = files.config.get("classifier_from_token")
-        words = named if isinstance(named, list) and len(named) == 2 else NO_YES
-        ids = self._tokenizer.encode([str(word) for word in words])
-        if any(len(one) != 1 for one in ids):
-            raise StartError(f"--task rerank: {words[0]} and {words[1]} are not tokens of this model")
-        return ids[0][0], ids[1][0]
+            return [files.labels.index(name) for name in NO_YES]
+        return rerank_prompts.scored_tokens(prompt, files, self._tokenizer.encode)
 
     def _describe(self, files: PoolingFiles, info: PoolingInfo) -> ModelInfo:
         size = files.config.get("vocab_size")
@@ -224,5 +205,7 @@ def _report(config: EngineConfig, info: PoolingInfo, limit: int) -> None:
         log.log(
             level, "%s: pooling %s, according to %s; %s", config.served_name, info.pooling, info.pooling_source, how
         )
+    elif info.prompt_assumed:
+        log.warning("%s: scored with %s", config.served_name, ASSUMED_PROMPT)
     elif info.kind != TOKEN_CLASSIFY:
         log.info("%s: %d outputs, activation %s", config.served_name, info.outputs, info.activation)

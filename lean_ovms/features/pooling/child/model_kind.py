@@ -31,6 +31,8 @@ NO_YES = ("no", "yes")
 """The tokens whose logits a reranker compares that generates text; the labels of one that has a row for these alone."""
 LABELLED = 2
 """A classifier of more labels than this does not rerank."""
+CLASSES = {"Identity": "none", "Sigmoid": "sigmoid", "Softmax": "softmax"}
+"""The activation functions by the names of torch's classes."""
 WINDOW_KEYS = ("max_position_embeddings", "n_positions", "seq_len", "seq_length", "n_ctx", "sliding_window")
 UNKNOWN_WINDOW = 1024
 """OVMS's window for a config.json without any of WINDOW_KEYS."""
@@ -186,9 +188,8 @@ def _check_prompts_left_out(config: EngineConfig, mode: str) -> None:
 def _by_name(files: PoolingFiles, table: Sequence[tuple[str, Value]]) -> tuple[str, Value] | None:
     """Returns the part of the model's name that a pattern of the table matches, and the value for it; None if none
     does."""
-    names = f"{files.path.resolve().name} {files.config.get('_name_or_path', '')}".lower()
     for pattern, value in table:
-        if found := re.search(pattern, names):
+        if found := re.search(pattern, files.names):
             return found[0].strip("-_/ "), value
     return None
 
@@ -264,7 +265,7 @@ def _activation(config: Json, width: int) -> str:
     inner = config.get("sentence_transformers")
     named = inner.get("activation_fn") if isinstance(inner, dict) else None
     named = named or config.get("sbert_ce_default_activation_function")
-    return "none" if isinstance(named, str) and named.endswith(".Identity") else by_width
+    return CLASSES.get(str(named).rpartition(".")[2], by_width)
 
 
 # --- window

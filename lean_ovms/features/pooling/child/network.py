@@ -181,12 +181,13 @@ class PoolingNetwork:
 
         self._compile(rows)
 
-    def compare_tokens(self, no: int, yes: int) -> None:
-        """Makes the network return the logit of yes minus that of no at the last token of each input, and compiles it.
+    def compare_tokens(self, tokens: list[int]) -> None:
+        """Makes the network return the logit of the last of one or two tokens, minus that of the other one, at the last
+        token of each input, and compiles it.
 
         Raises StartError if the network cannot be compiled.
         """
-        self._compile(lambda model: pooling_graph.difference(model, no, yes))
+        self._compile(lambda model: pooling_graph.difference(model, tokens))
 
     def _compile(self, output: Callable[[ov.Model], ov.Output]) -> None:
         """Compiles the network with the given function's output as its only one. Raises StartError."""

@@ -40,9 +40,9 @@ class Prompt:
     suffix: tuple[int, ...]
     """The ids after the text."""
     body: str
-    """The text, with the placeholders {instruction}, {query} and {document}."""
-    instruction: str
-    """The default instruction."""
+    """The text, with the placeholders {query} and {document}."""
+    instructed: str
+    """The text for a request with an instruction, with a further placeholder {instruction}; "" if it takes none."""
 
 
 @dataclass(slots=True, eq=False)

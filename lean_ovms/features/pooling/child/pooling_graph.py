@@ -238,16 +238,19 @@ def headless(model: ov.Model, name: str) -> None:
     model.outputs[0].get_tensor().set_names({name})
 
 
-def difference(model: ov.Model, no: int, yes: int) -> ov.Output:
-    """Returns the logit of `yes` minus that of `no` at the last token of each input of a causal LM.
+def difference(model: ov.Model, compared: list[int]) -> ov.Output:
+    """Returns the logit of the last of one or two tokens, minus that of the other one, at the last token of each input
+    of a causal LM.
 
     Raises RuntimeError.
     """
     node = _head(model)
     axis = 0 if node.get_attributes().get("transpose_b") else 1
-    tokens = ops.constant(np.array([no, yes], np.int64))
+    tokens = ops.constant(np.array(compared, np.int64))
     weights = ops.convert(ops.gather(node.input_value(1), tokens, ops.constant(np.int64(axis))), "f32")
     hidden = ops.convert(_last(node.input_value(0), model.input("attention_mask")), "f32")
     pair = ops.matmul(hidden, weights, False, axis == 0)
+    if len(compared) == 1:
+        return pair.output(0)
     parts = ops.split(pair, ops.constant(np.int64(1)), 2)
     return ops.subtract(parts.output(1), parts.output(0)).output(0)

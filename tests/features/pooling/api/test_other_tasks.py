@@ -56,6 +56,17 @@ async def test_a_pooling_that_is_assumed_is_told_with_every_answer() -> None:
         await close(app)
 
 
+async def test_a_prompt_that_is_assumed_is_told_unless_there_is_a_template() -> None:
+    for template, told in (("", True), ("{{ messages[0].content }}", False)):
+        model, engine = await fake_model("rerank", chat_template=template)
+        engine.describe(prompt_assumed=True)
+        await model.load()
+        app = App(model.config, [model])
+        response = await post(app, "/rerank", {"model": "e", "query": "a", "documents": ["b"]})
+        assert any("pairs are scored with Qwen3-Reranker's prompt" in value for _, value in response.headers) is told
+        await close(app)
+
+
 async def test_which_model_is_the_default() -> None:
     app = await two_models()
     for path, model, body, message in (

@@ -257,6 +257,8 @@ def test_the_window_is_the_smallest_that_anything_says(
         ({"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity"}}, 1, "none"),
         ({"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"}, 1, "none"),
         ({"sbert_ce_default_activation_function": "torch.nn.modules.activation.Sigmoid"}, 1, "sigmoid"),
+        ({"sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Sigmoid"}}, 3, "sigmoid"),
+        ({"sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Softmax"}}, 2, "softmax"),
     ],
 )
 def test_the_activation_follows_vllms_rules(

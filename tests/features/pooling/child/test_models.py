@@ -328,6 +328,20 @@ def test_a_generative_reranker_takes_a_whole_prompt_too(load: Load) -> None:
     assert float(other[0, 0]) != float(default[0, 0])
 
 
+def test_the_logit_of_one_token_can_be_a_score(load: Load, folder: Path, tmp_path: Path) -> None:
+    rig, _, expected = load("qwen3_rerank")
+    no, yes = (rig.pooler.tokenize([word])[0][0] for word in ("no", "yes"))
+    scores = []
+    for name, token in (("yes", yes), ("no", no)):
+        path = shutil.copytree(folder / "qwen3_rerank", tmp_path / name)
+        (path / "modules.json").write_text(json.dumps([{"path": "1", "type": "x.LogitScore"}]))
+        (path / "1").mkdir()
+        (path / "1" / "config.json").write_text(json.dumps({"true_token_id": token, "false_token_id": None}))
+        one = Rig(pooler=OpenVinoPooler(Config(model_path=str(path), task="rerank", plugin_config=EXACT)))
+        scores.append(np.concatenate(one.ask(*inputs(expected), activation=False)))
+    assert np.abs(scores[0] - scores[1] - np.array(expected["values"]).reshape(-1, 1)).max() < 2e-5
+
+
 def test_text_and_tokens_are_the_tokenizers(load: Load) -> None:
     for name in ("bert_mean", "mpnet", "qwen3_embed"):
         rig, _, expected = load(name)
