@@ -192,11 +192,7 @@ def _parsed_body(data: bytes) -> Any:
 
 
 def parsed(data: bytes | str) -> Any:
-    """Parses JSON. Raises ValueError for invalid JSON, and TooDeep for more than about 120 levels.
-
-    orjson reads 1,000 levels but writes only 254, so a value that was read might not be writable. OVMS allows 100
-    levels.
-    """
+    """Parses JSON. Raises ValueError if it is invalid, and TooDeep beyond 120 levels: orjson writes only 254."""
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError as error:

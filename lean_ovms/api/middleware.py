@@ -100,10 +100,7 @@ class RequestRecords:
         return record
 
     def observe(self, request: Request, response: Response, record: RequestRecord) -> Response:
-        """Wraps a response so that closing it finishes the record and releases what the request holds.
-
-        A response that needs neither is returned unchanged.
-        """
+        """Returns the response, wrapped if its end must finish the record or release what the request holds."""
         if isinstance(response, Switch):
             return self._observe_switch(response, record)
         if not (self._enabled or record.releases):
@@ -307,10 +304,7 @@ class OriginPolicy:
         return known or address_in(name) is not None
 
     def _is_foreign(self, route: Route, request: Request, host: str) -> bool:
-        """Returns whether a request comes from a page that is neither the server's own nor of an allowed origin.
-
-        Following a link from another site to the server's own pages does not count.
-        """
+        """Returns whether a page neither of the server nor of an allowed origin sends a request, which no link is."""
         origin = request.headers.get("origin", "")
         if not origin:
             return route.auth != "open" and request.headers.get("sec-fetch-site") in OTHER_SITES
@@ -415,10 +409,7 @@ def _by_host(peer: str) -> str:
 
 @lru_cache(4096)
 def address_in(peer: str) -> Address | None:
-    """Returns the address in "host", "host:port" or "[host]:port"; None if the text is not an address.
-
-    An IPv4 address inside an IPv6 one is returned as IPv4.
-    """
+    """Returns the address, IPv4 also from inside IPv6, in "host", "host:port" or "[host]:port"; or None."""
     host = peer.strip()
     if host.startswith("["):
         host = host[1:].partition("]")[0]

@@ -67,10 +67,7 @@ async def any_size(offload: Offload, body: Json, headers: Sequence[tuple[str, st
 
 
 def json_in_pieces(pieces: list[bytes]) -> Response:
-    """Returns a JSON response whose serialized body is given in pieces.
-
-    A large body is sent piece by piece, since joining the pieces would take long.
-    """
+    """Returns a JSON response whose body is given in pieces, which are sent one by one if they are large."""
     whole = sum(map(len, pieces)) <= WHOLE_BYTES
     return json_bytes(b"".join(pieces) if whole else PieceStream(in_turns(pieces)))
 
@@ -125,11 +122,7 @@ def warning_headers(texts: list[str]) -> list[tuple[str, str]]:
 
 
 def token_name(token: TokenLogprob, *, by_id: bool) -> str:
-    """Returns the name of a token in log probabilities: its text, or its id if that is requested or the text is
-    incomplete.
-
-    The text of a token is incomplete if it holds only a part of a character.
-    """
+    """Returns the name of a token in log probabilities: its text, or its id if requested or if the text is cut."""
     return f"token_id:{token.id}" if by_id else token.token
 
 

@@ -133,10 +133,7 @@ class Table:
         return bool(port) and request.headers.get("host", "").endswith(f":{port}")
 
     def suggest(self, path: str) -> str:
-        """Suggests a known path for an unknown one; "" if none is similar.
-
-        It is a path with the same end, as with a wrong base URL, or one that differs in few letters.
-        """
+        """Suggests a known path with the same end, or with few other letters, for an unknown one; or ""."""
         parts = [part for part in path.split("/") if part][-MAX_PARTS:]
         for tail in ("/" + "/".join(parts[start:]) for start in range(len(parts))):
             known = [base + tail for base in ("", BASES[0]) if base + tail in self._exact]

@@ -167,18 +167,11 @@ class Services:
         return await self.offload_when_known(request.size, work)
 
     async def count_body(self, size: int) -> Lease:
-        """Reserves memory for a body or message of this size in bytes, and returns the lease. Raises Unavailable.
-
-        A small body needs no memory of the budget.
-        """
+        """Reserves memory for a body of these bytes, unless it is small; returns the lease. Raises Unavailable."""
         return await self.bodies.acquire(BODY_FACTOR * size) if size >= LARGE_BODY else Lease(self.bodies, 0)
 
     async def when_known(self, find: Callable[[], T]) -> T:
-        """Returns the result of `find`. If it needs a model that is not loaded, the model is loaded and `find` called
-        again.
-
-        Raises RequestError.
-        """
+        """Returns the result of `find`, called again once a model that it needs is loaded. Raises RequestError."""
         while True:
             try:
                 return find()

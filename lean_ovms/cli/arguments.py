@@ -121,10 +121,7 @@ def words_of(without: str = "") -> dict[str, dict[str, str]]:
 
 
 def _read_words(given: dict[str, Any], without: str) -> None:
-    """Replaces words without a flag by options: the word of a command that stands for options, and a model.
-
-    Raises StartError for any other word.
-    """
+    """Replaces words without a flag, a command that stands for options and a model, by options. Raises StartError."""
     of_options = words_of(without)
     words = [*given["words"], *([] if given["model"] is None else [given["model"]])]
     command = words.pop(0) if words and words[0] in of_options else "serve"
@@ -206,10 +203,7 @@ def hub_model(text: str) -> dict[str, str]:
 
 
 def _check_pointers(given: Mapping[str, str | None], without: str) -> None:
-    """Raises StartError if a flag that selects models is empty, as with an unset shell variable.
-
-    If the flag were ignored, the server would serve other models.
-    """
+    """Raises StartError if a flag that selects models is empty, as with an unset shell variable."""
     for name in pointers(without):
         if given.get(name) == "":
             raise StartError(f"--{name} is empty: give it a value, or leave it out")
@@ -440,11 +434,7 @@ class _Joined(argparse.Action):
 
 
 def own(own_parser: CommandParser, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str], list[str]]:
-    """Splits a command's arguments; returns its own, the words without a flag, and the rest, which are options of a
-    server.
-
-    Raises StartError.
-    """
+    """Splits a command's arguments into its own, words without a flag, and a server's options. Raises StartError."""
     first = next((place for place, word in enumerate(argv) if word.startswith("-")), len(argv))
     given, rest = own_parser.parse_known_args([underscored(argument) for argument in argv[first:]])
     names = [name[2:] for action in own_parser._actions for name in action.option_strings if name.startswith("--")]

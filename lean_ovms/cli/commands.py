@@ -30,10 +30,7 @@ class CheckedSource(Protocol):
     """A source of models, such as a hub, whose options are checked before a command or the server runs."""
 
     def check(self, config: Config, command: str) -> None:
-        """Checks the options that point to models; `command` is the option of a command, "" to serve them.
-
-        Raises WrongOptions if they do not fit together.
-        """
+        """Checks the options that point to models, to serve them or for a command's option. Raises WrongOptions."""
 
 
 class Sources(CheckedSource, Protocol):

@@ -122,10 +122,7 @@ def read_object(name: str, value: str) -> dict[str, Any]:
 
 
 def _is_text(value: str) -> bool:
-    """Returns whether a text has neither a NUL nor an unpaired surrogate.
-
-    JSON may contain these, and undecodable bytes of argv become unpaired surrogates.
-    """
+    """Returns whether a text has neither a NUL nor an unpaired surrogate, which JSON and argv may contain."""
     try:
         return b"\0" not in value.encode()
     except UnicodeEncodeError:

@@ -524,10 +524,7 @@ class Decoder:
 
 
 def changed_fields(kind: type) -> Callable[[Any], dict[str, Any]]:
-    """Returns a function from an instance of this dataclass to its fields that differ from those of kind().
-
-    Iterators in C take a tenth of the time of a loop over forty fields, of which five differ in most requests.
-    """
+    """Returns a fast function from an instance of this dataclass to its fields that differ from those of kind()."""
     names = tuple(field.name for field in fields(kind))
     values_of = attrgetter(*names)
     defaults = values_of(kind())

@@ -18,10 +18,7 @@ NOTES = frozenset(("title", "description", "default", "examples", "deprecated", 
 
 
 def resolved(root: Schema, ref: str) -> Schema | None:
-    """Returns the schema to which a reference into the root leads; None for a reference to another document.
-
-    Raises GrammarInvalid if there is nothing at that place.
-    """
+    """Returns the schema to which a reference leads; None in another document. Raises GrammarInvalid if missing."""
     if ref != "#" and not ref.startswith("#/"):
         return None
     found: Any = root

@@ -100,10 +100,7 @@ class Residence(Protocol):
         """The seconds for which the model stays in memory without another request; None if it has no such limit."""
 
     async def hold(self) -> bool:
-        """Counts one use of the model in its in_flight once it is loaded; returns False if it is replaced or removed.
-
-        Raises RequestError if too many requests wait, the load failed, or the server sleeps or stops.
-        """
+        """Counts a use of the model in in_flight, once loaded; returns False if it is replaced. Raises RequestError."""
 
     def keep(self, seconds: float | None) -> bool:
         """Sets the seconds that the model stays loaded after its last request; returns False if it is never unloaded.

@@ -197,10 +197,7 @@ class Model(ModelLifecycle):
             self._base.release()
 
     def _takes_request(self) -> bool:
-        """Returns whether this model serves the current task's request, or makes it wait.
-
-        A retired model serves only the requests that Rule 5 allows, while its engine runs.
-        """
+        """Returns whether this model serves the current request, or makes it wait; a retired one by Rule 5."""
         if not self.retired:
             return True
         return self.takes(arrival()) and not self._stopped and self.engine.state == "ready"

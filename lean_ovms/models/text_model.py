@@ -270,10 +270,7 @@ class TextModel(TokenModel):
             return len(await model._token_ids(prompt))
 
     async def _count_with_images(self, text: str, prompt: ChatPrompt) -> int:
-        """Returns the number of tokens of a prompt with images.
-
-        A request is submitted and cancelled as soon as the engine has accepted it, which includes the count.
-        """
+        """Returns a prompt's number of tokens with images by submitting it, and cancelling it when it is accepted."""
         reply = await self.engine.submit(
             text,
             add_special_tokens=prompt.add_special_tokens,

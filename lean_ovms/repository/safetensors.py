@@ -33,10 +33,7 @@ class TensorInfo:
 
 
 def header(file: Path) -> dict[str, Any]:
-    """Returns the header's rows by the name of the tensor. Raises OSError and ValueError.
-
-    Every row is within the file, and the size of a tensor with a type in FLOATS matches its shape.
-    """
+    """Returns the header's rows by tensor, checked against the file and their shapes. Raises OSError and ValueError."""
     with open_regular(file) as data:
         return _header(data, file.stat().st_size)[0]
 

@@ -76,10 +76,7 @@ def loads(data: bytes) -> Any:
 
 
 def free(value: Any) -> None:
-    """Empties the containers of a large value that is no longer used, a few members at a time.
-
-    Dropping the last reference would free everything in one call: 250,000 texts take 15 ms (2026-11).
-    """
+    """Empties a large value's containers bit by bit: freeing 250,000 texts in one call takes 15 ms (2026-11)."""
     left = [value] if isinstance(value, (list, dict)) else []
     while left:
         top = left.pop()

@@ -27,10 +27,7 @@ def file_stat(path: Path) -> FileStat:
 
 
 def exists(path: Path) -> bool:
-    """Returns whether a file or directory exists. Raises OSError if that cannot be determined.
-
-    In that case Path.exists() of Python 3.14 returns False.
-    """
+    """Returns whether a file or directory exists. Raises OSError if unknown, unlike Path.exists()."""
     try:
         path.stat()
     except OSError as error:

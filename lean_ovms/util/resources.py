@@ -76,11 +76,7 @@ def raise_open_files(wanted: int) -> int:
 
 
 def free_memory_bytes(root: Path = Path("/")) -> int:
-    """Returns how many bytes this process may still allocate: the machine's available memory, or less by its control
-    groups.
-
-    On systems other than Linux 4 GB is assumed.
-    """
+    """Returns the bytes this process may still allocate, by the machine and its control groups; 4 GB without Linux."""
     found = [_meminfo(root / "proc/meminfo")]
     for group in _groups(root, "memory"):
         for limit_name, used_name in (
@@ -112,10 +108,7 @@ _most_cores = sys.maxsize
 
 
 def cores(root: Path = Path("/")) -> int:
-    """Returns the number of processors that this process may use at once, limited by the quota of its control groups.
-
-    A fraction of a processor counts as one. `limit_cores` sets another limit.
-    """
+    """Returns the processors that this process may use at once by quotas and `limit_cores`, fractions rounded up."""
     found = min(allowed_cores(), _most_cores)
     for group in _groups(root, "cpu"):
         for numbers in (

@@ -129,10 +129,7 @@ class ContentReader:
         raise NotImplementedError
 
     async def as_text(self, prompt: ChatPrompt, model: TextModel, services: Services) -> tuple[ChatPrompt, list[str]]:
-        """Replaces the parts that the model cannot read by texts; returns the new prompt and a warning about each part.
-
-        Raises RequestError. Cancelling the call stops the work.
-        """
+        """Replaces parts that the model cannot read by texts; returns the prompt and warnings. Raises RequestError."""
         return prompt, []
 
     async def load(
@@ -185,10 +182,7 @@ def checked_part(part: Any, param: str, composition: Composition, *, of_tool: bo
 
 
 def check_member(part: Json, member: str, param: str) -> None:
-    """Raises BadRequest unless the part's content is an object with a text in `member`.
-
-    The content is the value under the name of the part's type, as in {"type": "image_url", "image_url": {"url": ...}}.
-    """
+    """Raises BadRequest unless the member named like the part's type is an object with a text in `member`."""
     kind = part["type"]
     value = part.get(kind)
     if not isinstance(value, dict) or not isinstance(value.get(member), str):
@@ -424,10 +418,7 @@ def _refuse_tokens(prompt: ChatPrompt, tokens: list[str], kinds: Collection[str]
 
 
 def _texts(value: Any, kinds: Collection[str]) -> Iterator[str]:
-    """Yields every string in a JSON value, except those in parts of the given types.
-
-    It does not recurse, since clients choose the depth.
-    """
+    """Yields every string in a JSON value, without recursion, except those in parts of the given types."""
     stack = [value]
     while stack:
         value = stack.pop()

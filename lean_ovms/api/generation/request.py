@@ -82,10 +82,7 @@ class GenerationBody:
         return warning_headers(self.notices)
 
     async def start(self, prompt: Prompt, *, echo: bool = False) -> Generation:
-        """Starts generating from a prompt, whose token ids it keeps for an answer with `echo`.
-
-        Raises RequestError if the model refuses the request, or the images of the prompt cannot be read.
-        """
+        """Starts generating from a prompt, whose token ids it keeps for an answer with `echo`. Raises RequestError."""
         notices: list[str] = []
         if isinstance(prompt, ChatPrompt):
             prompt, notices = await read_media(prompt, self.model, self.services)

@@ -30,10 +30,7 @@ MAX_BUDGET = 2147483647
 
 
 def token_ids(values: list[Any], param: str) -> list[int]:
-    """Returns values as token ids; the engine checks them against its vocabulary. Raises BadRequest.
-
-    Whole numbers become integers in place: a copy of 100,000 ids takes time.
-    """
+    """Returns values as token ids, in place, for the engine to check against its vocabulary. Raises BadRequest."""
     for position, value in enumerate(values):
         if type(value) is float:
             value = values[position] = whole(value)

@@ -198,10 +198,7 @@ class Child(asyncio.Protocol):
     # --- the process ---
 
     def _watch_exit(self) -> None:
-        """Waits for the exit of the process with a pidfd or, where that is impossible, in a thread.
-
-        This avoids polling, and a SIGCHLD handler, which would need the main thread.
-        """
+        """Waits for the exit of the process with a pidfd, without polling, or in a thread where that is impossible."""
         try:
             pidfd = os.pidfd_open(self.pid)
         except (OSError, AttributeError):  # macOS, Linux before 5.3, or a container that forbids it

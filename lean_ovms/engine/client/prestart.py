@@ -58,10 +58,7 @@ def discard() -> None:
 
 
 def spawn(command: Sequence[str]) -> Spawned:
-    """Starts a process with this command, or returns the prestarted one. Raises OSError.
-
-    The file descriptor of the process's end of the pipe is appended to the command.
-    """
+    """Starts a process with this command and its end of the pipe, or returns the prestarted one. Raises OSError."""
     if tuple(command) == COMMAND and _prestarted and _prestarted[-1].process.poll() is None:
         return _prestarted.pop()
     return _start(command)

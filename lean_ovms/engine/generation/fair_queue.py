@@ -205,10 +205,7 @@ class FairQueue(Generic[S]):
         return max(1, max(client.running, self.share(self.slots)) // len(client.groups))
 
     def giver(self, group: SequenceGroup) -> ClientQueue | SequenceGroup | None:
-        """Returns a client or group above its share that should give a slot to this group; None if there is none.
-
-        The group or its client must be below its own share.
-        """
+        """Returns a client or group above its share that should give a slot to this group, if it is below; or None."""
         client, share = group.client, self.share(self.slots)
         if client.running < share and len(self.clients) > 1:
             most = max(self.clients.values(), key=attrgetter("running"))

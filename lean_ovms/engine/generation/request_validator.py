@@ -204,10 +204,7 @@ def kept(prompt: Part, most: int, side: str) -> Part:
 
 
 def _assistant_params(sampling: SamplingParams, info: ModelInfo) -> SamplingParams:
-    """Returns the parameters with the fields of speculative decoding set as the engine needs them.
-
-    They are set if the model drafts tokens, and zero if it does not and for beam search.
-    """
+    """Returns the parameters with the fields for draft tokens, which are zero in beam search and without drafts."""
     if not info.speculative or sampling.beams > 1:
         if not (sampling.num_assistant_tokens or sampling.assistant_confidence_threshold or sampling.max_ngram_size):
             return sampling

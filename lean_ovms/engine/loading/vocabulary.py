@@ -106,10 +106,7 @@ def _read(model_dir: Path) -> Vocabulary:
 
 
 def _special(graph: Graph, decoder: str) -> frozenset[int]:
-    """Returns the ids that VocabDecoder skips.
-
-    They are its fifth input, or an attribute in files of openvino_tokenizers before 2024.4.
-    """
+    """Returns the ids that VocabDecoder skips: its fifth input, or an attribute (openvino_tokenizers before 2024.4)."""
     if graph.has_input(decoder, 4):
         return frozenset(graph.ints(decoder, 4))
     listed = graph.attributes(decoder).get("skip_tokens", "")

@@ -66,10 +66,7 @@ def keep(model: Any) -> None:
 
 
 def watch() -> None:
-    """Adds all mapped weights to the files that `changed_file` checks, once a model is loaded.
-
-    Openvino-genai's pipelines map their files themselves.
-    """
+    """Adds all mapped weights, also those of openvino-genai, to the files that `changed_file` checks."""
     for path in {path for *_, path in _mapped_files() if path.endswith(WEIGHTS)}:
         _watch(path)
 
@@ -84,10 +81,7 @@ def _watch(path: str) -> None:
 
 
 def changed_file() -> str:
-    """Returns the path of a mapped file that has been modified since it was mapped; "" if there is none.
-
-    A file that is replaced by another of the same name is not modified: the old one stays mapped.
-    """
+    """Returns the path of a mapped file that was modified, not replaced, since it was mapped; or ""."""
     with contextlib.suppress(OSError):  # of a file system that is gone: what is mapped may still be in memory
         return next((path for path, number, before in _files.values() if file_state(number) != before), "")
     return ""
@@ -148,10 +142,7 @@ def _mapped_files() -> Iterator[tuple[int, int, str]]:
 
 
 def replace_small_pages() -> None:
-    """Replaces the small pages of this process by large ones wherever all small pages of a large one are in use.
-
-    It is meant for a thread of its own, whose priority it lowers.
-    """
+    """Replaces small pages by large ones wherever all of a large one are in use, in a thread of low priority."""
     try:
         if "[madvise]" not in (SETTINGS / "enabled").read_text():
             return

@@ -92,7 +92,6 @@ def load(
     inputs: AdapterInputs | None = new_inputs(config) if new_inputs else None
     with as_start_error(config):
         found: list[ModelTokenizer] = []
-        load_tokenizer = _tokenizer_loader(config.model_dir, file)
         weights = open_weights(
             file,
             drafts.edits,
@@ -112,7 +111,7 @@ def load(
             hybrid_edit=lambda: None if config.batch_invariant else config.part(HYBRID_NETWORKS),
             soft_caps=lambda: config.part(SOFT_CAPS),
             compiler=_compiler(config, file, drafts, images=vision_file is not None),
-            while_compiling=lambda: found.append(load_tokenizer()),
+            while_compiling=lambda: found.append(_load_tokenizer(config.model_dir, file, single)),
         )
         [tokenizer] = found
         defaults = _defaults(config.model_dir, tokenizer)
@@ -183,25 +182,23 @@ def load(
     return pipeline
 
 
-def _tokenizer_loader(model_dir: Path, file: Path) -> Callable[[], ModelTokenizer]:
-    """Returns a function that loads the tokenizer of a model, given its directory and its network's file."""
-    if (single := file_of(file)) is not None:
-        return partial(_of_file, file, single)
-    return partial(_of_directory, model_dir)
+def _load_tokenizer(model_dir: Path, file: Path, single: EngineFile | None) -> ModelTokenizer:
+    """Loads the tokenizer of a model.
 
-
-def _of_file(file: Path, single: EngineFile) -> ModelTokenizer:
-    native = single.tokenizer()
-    encode = TextEncoder(file, native.encode, native.vocabulary.pieces, native.library)
-    return ModelTokenizer(native, native.vocabulary, encode, frozenset(native.ends))
-
-
-def _of_directory(model_dir: Path) -> ModelTokenizer:
-    native = genai.Tokenizer(str(model_dir), **TOKENIZER_PROPERTIES)
+    Args:
+        model_dir: The directory of the model, or its file.
+        file: The file of its network.
+        single: The model, if it consists of one file.
+    """
+    if single is not None:
+        native = single.tokenizer()
+        encode = TextEncoder(file, native.encode, native.vocabulary.pieces, native.library)
+        return ModelTokenizer(native, native.vocabulary, encode, frozenset(native.ends))
+    exported = genai.Tokenizer(str(model_dir), **TOKENIZER_PROPERTIES)
     library = json_tokenizer.read(model_dir)
-    known = vocabulary.build(model_dir, native, library)
-    encode = TextEncoder(model_dir, partial(model_info.encode, native), known.pieces, library)
-    return ModelTokenizer(native, known, encode, frozenset())
+    known = vocabulary.build(model_dir, exported, library)
+    encode = TextEncoder(model_dir, partial(model_info.encode, exported), known.pieces, library)
+    return ModelTokenizer(exported, known, encode, frozenset())
 
 
 def _compiler(config: EngineConfig, file: Path, drafts: DraftPlan, *, images: bool) -> NetworkCompiler:

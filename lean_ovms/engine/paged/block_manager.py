@@ -132,10 +132,7 @@ class BlockManager:
     # --- the prefix cache
 
     def has(self, serial: int) -> bool:
-        """Returns whether the block with a serial number is in the prefix cache.
-
-        It can be evicted while a sequence that contains the same tokens still runs, if that uses another block.
-        """
+        """Returns whether the block with a serial number is in the prefix cache; others may have the same tokens."""
         return serial in self._serials
 
     def match(self, tokens: array[int], start: int, end: int, parent: Parent) -> list[tuple[int, int]]:

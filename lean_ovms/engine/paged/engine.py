@@ -190,10 +190,7 @@ class Engine:
                 hook.rest()
 
     def handle(self, command: Record) -> None:
-        """Handles a command that belongs to no request: to clear the prefix cache, or a command of a feature.
-
-        Raises RequestError; raises NotSupported if nothing handles the command.
-        """
+        """Clears the prefix cache, or handles a feature's command. Raises RequestError, or NotSupported."""
         try:
             if isinstance(command, ResetPrefixCache):
                 self.blocks.clear_cache()
@@ -228,10 +225,7 @@ class Engine:
         )
 
     def _recover(self, error: Exception) -> None:
-        """Queues the sequences of a failed step again, and fails the request that is probably at fault.
-
-        Keys and values of the repeated step overwrite those of the failed one.
-        """
+        """Queues the sequences of a failed step again, and fails the request that is probably at fault."""
         self.recoveries += 1
         log.error("a step failed: %s", last_line(error))
         self.runner.remove_cancelled()

@@ -129,10 +129,7 @@ def _counts_places(model: Any) -> bool:
 
 
 def miscounts(xml: Path) -> bool:
-    """Returns whether openvino_genai's continuous batching would silently give all tokens of a step the same position.
-
-    It is False if the network cannot be converted at all, for which there is another error.
-    """
+    """Returns whether openvino_genai would silently give all tokens of a step one position; False if unknown."""
     try:
         return counts_positions(_transformed(ov.Core(), xml, connected=False))
     except (NotPageable, RuntimeError):

@@ -171,11 +171,7 @@ class Network(Protocol):
         """Starts a step with the contents of the input tensors; those with chunks of prompts differ in size."""
 
     def wait(self) -> NDArray[np.float32]:
-        """Waits for the started step; returns the logits [selected tokens, vocab], valid and writable until the next
-        start.
-
-        An exception of the network is passed on.
-        """
+        """Waits for the step; returns its logits [selected tokens, vocab], valid and writable until the next one."""
 
     def copy_block(self, source: int, target: int) -> None:
         """Copies the keys and values of a block in all layers."""
@@ -402,10 +398,7 @@ class AdapterInputs(Protocol):
     """Adds inputs for adapters to a network."""
 
     def insert(self, model: Any, kind: Any) -> None:
-        """Adds inputs for adapters to an openvino.Model with paged attention that computes in the type `kind`.
-
-        Raises NotPageable if no layer of the network can take an adapter.
-        """
+        """Adds inputs for adapters to a paged openvino.Model that computes in this type. Raises NotPageable."""
 
     def provider(self, network: Any) -> AdapterProvider:
         """Returns the provider that puts adapters into a model.PagedModel built with these inputs."""

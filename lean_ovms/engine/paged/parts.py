@@ -238,11 +238,7 @@ class DraftPlan(Protocol):
     """The changes to the model's network that a draft head needs."""
 
     def load(self, main: PagedModel, file: Path) -> int:
-        """Loads the draft model or the draft head, if there is one, for the main model and its file. Raises
-        NotPageable.
-
-        Returns the number of additional bytes for each KV block of the main model.
-        """
+        """Loads the drafts' network for the main model; returns the bytes it adds to each block. Raises NotPageable."""
 
     def source_factory(self, main: PagedModel, sizes: EngineSizes, prepare: Prepare) -> DraftSourceFactory | None:
         """Returns a function that creates an engine's source of drafts; None if no network drafts tokens.

@@ -46,10 +46,7 @@ class PrefixCache:
         self._hooks = hooks
 
     def root(self, sequence: Sequence) -> Parent | None:
-        """Returns the parent of a sequence's first block; None if the sequence does not use the prefix cache.
-
-        Even if prefix caching is off, the choices of one request share its prompt.
-        """
+        """Returns the parent of a sequence's first block; None if it shares no blocks, even with other choices."""
         params, request = sequence.params, sequence.request
         if sequence.spoiled:
             return None

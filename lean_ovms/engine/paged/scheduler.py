@@ -148,10 +148,7 @@ class Scheduler:
             self.checkpoints.keep_state_slots()
 
     def _add_drafts(self, chunks: list[Chunk], budget: int) -> int:
-        """Adds a chunk for each sequence with draft tokens; returns their total number of tokens.
-
-        Draft tokens leave room in the step for one token of each sequence, and for prompts.
-        """
+        """Adds chunks of draft tokens, leaving room for all sequences and prompts; returns their number of tokens."""
         drafting = [s for s in self.batch.decoding if s.drafting]
         left = budget - len(drafting) - (self._reserved if self.batch.prefilling else 0)
         self.speculation.propose(drafting, left, (budget - self._reserved) // 2)
@@ -344,11 +341,7 @@ class Scheduler:
         return self.batch.slots_used >= self.waiting.slots
 
     def prompts_full(self, client: ClientQueue) -> bool:
-        """Returns whether a client has so many prompts in prefill that another one would only wait.
-
-        A long prompt leaves half of each step to short ones that fit into it, so short prompts wait only for each
-        other.
-        """
+        """Returns whether a client's prompts in prefill are so many, or so long, that another would only wait."""
         if not any(s.client is client for s in self.batch.prefilling):
             return False
         left, half = self._prompts_left(), self._half()
@@ -473,11 +466,7 @@ class Scheduler:
         self.speculation.leave(sequence)
 
     def make_room(self, sequence: Sequence, blocks: int) -> bool:
-        """Preempts sequences until this number of blocks is free. Returns False if `sequence` was preempted itself, or
-        has failed.
-
-        Among the least urgent sequences, the oldest is preempted last.
-        """
+        """Preempts sequences until so many blocks are free. Returns False if `sequence` was preempted, or failed."""
         while self.prefixes.lacks(blocks):
             running = sorted(self.running, key=lambda s: s.arrival)
             victim = over_budget(running, self.waiting.clients.values(), self.batch.blocks_of)

@@ -41,10 +41,7 @@ class Matcher(Protocol):
         """Processes the next token. Returns True if the grammar is complete, so that nothing may follow."""
 
     def forced(self) -> list[int]:
-        """Returns tokens of the text that must come next, as far as the grammar leaves no choice.
-
-        Since the model may tokenize the same text differently, these are used as draft tokens.
-        """
+        """Returns tokens for the text that the grammar forces, as drafts, since the model may split it otherwise."""
 
     def fork(self) -> Matcher:
         """Returns a copy of the state for another sequence that continues from here."""
@@ -76,10 +73,7 @@ class Search(Protocol):
         """Chooses the next beams by logits [beams, vocabulary], which it changes. Raises NoToken if there are none."""
 
     def advance(self, leave: Callable[[Sequence], None], fork: Callable[[Sequence, Sequence], None]) -> bool:
-        """Replaces the beams by the chosen ones, with room for `width` of them; returns whether the search is over.
-
-        `leave` ends a beam, and `fork` makes its second beam continue from the state of the first.
-        """
+        """Replaces the beams, for which there is room, by `leave` and `fork`; returns whether the search is over."""
 
     def records(self) -> list[Record]:
         """Returns a record for each choice that is not cancelled: its text, best first, or that none was found."""

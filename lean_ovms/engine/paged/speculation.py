@@ -30,10 +30,7 @@ class Speculation:
         return self.source is not None and self.source.asks_network
 
     def choose(self) -> None:
-        """Chooses the draft tokens that need no model.
-
-        A sequence that has some, or may get some from a network, is not plain any more.
-        """
+        """Chooses draft tokens that need no model; sequences with some, or for a network, are not plain any more."""
         batch, source = self._batch, self.source
         if batch.regroup:
             batch.group()
@@ -75,10 +72,7 @@ class Speculation:
             source.propose(wanted)
 
     def room(self, sequence: Sequence) -> int:
-        """Returns how many draft tokens a sequence may have without preempting another sequence.
-
-        A hybrid network needs a slot for the state after each draft token, so that none has to be computed again.
-        """
+        """Returns how many draft tokens a sequence may have by the free blocks and, in a hybrid, slots for states."""
         batch, known = self._batch, len(sequence.ids)
         free = (len(sequence.blocks) + batch.blocks.available) * batch.blocks.block_size - known
         return min(sequence.limit - known - 1, free, batch.checkpoints.spare(len(batch.running)))

@@ -199,10 +199,7 @@ class StateCheckpoints:
         return Chunk(sequence, start, ends[-1] - start, wanted, self.slots(sequence), first, every)
 
     def note_shared(self, sequence: Sequence, common: int) -> bool:
-        """Notes that another prompt shares the first `common` tokens of a sequence, which end at a block boundary.
-
-        Returns whether a checkpoint will be made there, so that the other prompt can wait for it.
-        """
+        """Notes a prefix of whole blocks that another prompt shares; returns whether a checkpoint comes after it."""
         start = int(self._tables.computed[sequence.row])
         sequence.shared_ends = {end for end in sequence.shared_ends if end > start}
         if len(sequence.shared_ends) < MOST_SHARED_ENDS:
@@ -342,11 +339,7 @@ class StateCache:
                 self._free.append(slot)
 
     def writable(self, slot: int) -> int:
-        """Returns the slot to which a sequence with its state in `slot` writes the next state; NO_STATE if there is
-        none.
-
-        It is the same slot if no one else uses it. Otherwise it is a new one, and the sequence uses both.
-        """
+        """Returns the slot for a sequence's next state: its own if nobody else uses that, or a new one; or NO_STATE."""
         if self._users[slot] == 1 and not self._checkpointed[slot]:
             return slot
         new = self.allocate()
@@ -364,10 +357,7 @@ class StateCache:
         return next((at for at in range(len(chain), 0, -1) if chain[at - 1] in self._checkpoints), 0)
 
     def restore(self, chain: Seq[int], *, counts: bool) -> int:
-        """Returns the slot of the checkpoint at the end of a prefix's blocks, with one more user.
-
-        `counts` makes it a use by one more prompt.
-        """
+        """Returns the slot of the checkpoint after a prefix for one more user, which `counts` as a use by a prompt."""
         if not self.total:
             return NO_STATE
         found = self._checkpoints[chain[-1]]

@@ -58,10 +58,7 @@ def main(argv: list[str]) -> int:
 
 
 def serve(transport: Transport, log_fd: int | None = None) -> int:
-    """Loads the model that the first frame names, serves it until the pipe is closed, and returns the exit status.
-
-    The log is written to the descriptor, or to stderr, which the front end reads.
-    """
+    """Loads the model of the first frame, and serves it until the pipe is closed; returns the exit status."""
     records = transport.receive(wait=True)
     if records is None or not isinstance(records[0], Load):
         return EXIT_CLOSED if records is None else EXIT_USAGE

@@ -31,10 +31,7 @@ class StopMatcher:
         self._include = include
 
     def feed(self, text: str) -> tuple[str, str | None]:
-        """Takes new text; returns the text that can be shown, and the stop string if one was found, else None.
-
-        After a stop string was found, further calls return nothing.
-        """
+        """Takes new text; returns what can be shown, and the stop string if there is one, which ends the text."""
         before = self._node
         if before is None or self._first is None:
             return ("", None) if before is None else (text, None)

@@ -281,11 +281,7 @@ class HttpConnection(asyncio.Protocol):
                 self._server.parse_later(self._loop, self._continue_reading)
 
     def reserve_memory(self, size: int) -> bool:
-        """Reports the size in bytes of this connection's unfinished body; returns whether the memory of all exceeds the
-        limit.
-
-        It returns False for a small body.
-        """
+        """Reports the bytes of an unfinished body, unless it is small; returns whether all together are too many."""
         if size < SMALL_BYTES:
             size = 0
         if size == self._reserved:

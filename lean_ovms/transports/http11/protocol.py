@@ -275,10 +275,7 @@ class ServerProtocol:
         return data
 
     def switch_protocol(self, response: Switch) -> bytes:
-        """Returns the head that switches to the protocol for which the request asks. HTTP ends on this connection.
-
-        Raises ValueError if a header cannot be sent.
-        """
+        """Returns the head that switches to the other protocol, which ends HTTP here. Raises ValueError."""
         assert self._head is not None
         self.closing = True
         own = response.head_lines(self._head.headers)

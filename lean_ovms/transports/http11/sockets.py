@@ -90,10 +90,7 @@ def _bind_one(family: int, address: Any, *, reuse: bool) -> socket.socket:
 
 
 def bind_unix(path: Path) -> tuple[socket.socket, int]:
-    """Returns a Unix socket bound to the path, and the inode of the path.
-
-    An existing socket without a listener is replaced. Raises StartError for anything else at the path.
-    """
+    """Returns a Unix socket bound to the path, instead of one without a listener, and its inode. Raises StartError."""
     _remove_stale(path)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

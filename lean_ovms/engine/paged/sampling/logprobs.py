@@ -27,11 +27,7 @@ class TokenLogprobs:
 
 
 def log_sum_exp(logits: Logits) -> NDArray[np.float64]:
-    """Returns log(sum(exp(logits))) of each row of logits [n, vocab], as [n].
-
-    The result has double precision; otherwise the log probability of a likely token would have the logit's rounding
-    error.
-    """
+    """Returns log(sum(exp(logits))) of each row of logits [n, vocab] in double precision, [n]."""
     result = np.empty(len(logits), np.float64)
     for group in reductions.groups(*logits.shape):
         result[group] = reductions.log_sums(logits[group], logits[group].max(axis=-1))

@@ -111,11 +111,7 @@ def column_sums(weights: Floats) -> Floats:
 
 
 def finite(logits: Floats) -> NDArray[np.bool_]:
-    """Returns which rows [n] can be sampled from: those without NaN or positive infinity, in which some token is
-    allowed.
-
-    It checks the greatest logit of each row, which is not finite in the other cases.
-    """
+    """Returns which rows [n] can be sampled from: those whose greatest logit is finite."""
     rows: NDArray[np.bool_] = np.isfinite(logits.max(axis=-1))
     return rows
 
