@@ -260,9 +260,9 @@ class Scheduler:
         not, or a long prompt would starve behind short ones; but up to MAX_PASSES sequences of other clients within
         their share may.
         """
-        queue, passed = self.waiting, list[Sequence]()
-        if not queue:
+        if not self.waiting:
             return
+        queue, passed = self.waiting, list[Sequence]()
         lacking: ClientQueue | None = None  # its next sequence lacks blocks
         while (group := queue.next_group()) is not None:
             client, leaving = group.client, None
