@@ -107,11 +107,8 @@ def shortened(words: list[TimedWord], segments: Sequence[Segment], start: float)
     usual = min(MAX_USUAL_S, float(np.median(lengths))) if lengths else 0.0
     longest = 2 * usual
     for before, word in itertools.pairwise(words):
-        if word.length > longest > 0:
-            if word.text in SENTENCE_ENDS:
-                word.end = word.start + longest
-            elif before.text in SENTENCE_ENDS:
-                word.start = word.end - longest
+        if word.length > longest and before.text in SENTENCE_ENDS:
+            word.start = word.end - longest
     words = joined(words)
     at, spoken = 0, start
     for segment in segments:

@@ -143,19 +143,20 @@ def fitted(spans: list[Span], start: float, end: float) -> tuple[list[Span], flo
 
 
 @pytest.mark.parametrize(
-    ("more", "end", "expected"),
+    ("more", "end", "expected", "until"),
     [
-        ([(" last", 1.4, 1.6), (".", 1.6, 4.0)], 1.6, [(" last.", 1.4, 1.6)]),
-        ([(" (", 1.4, 2.4), ("last", 2.4, 2.6), (")", 2.6, 2.8)], 2.6, [(" (last)", 2.4, 2.6)]),
-        ([(".", 1.4, 1.6), (" New", 1.6, 5.0)], 5.0, [(" w6.", 1.2, 1.4), (" New", 4.6, 5.0)]),
-        ([(" last", 1.4, 9.0)], 1.7, [(" last", 1.4, 1.7)]),
-        ([(" last", 1.4, 2.1)], 1.7, [(" last", 1.4, 2.1)]),
+        ([(" last", 1.4, 1.6), (".", 1.6, 4.0)], 1.6, [(" last.", 1.4, 1.6)], 1.6),
+        ([(" (", 1.4, 2.4), ("last", 2.4, 2.6), (")", 2.6, 2.8)], 2.6, [(" (last)", 2.4, 2.6)], 2.6),
+        ([(".", 1.4, 1.6), (" New", 1.6, 5.0)], 5.0, [(" w6.", 1.2, 1.4), (" New", 4.6, 5.0)], 5.0),
+        ([(" last", 1.4, 9.0)], 1.7, [(" last", 1.4, 1.7)], 1.7),
+        ([(" last", 1.55, 9.0)], 1.6, [(" last", 1.55, 1.75)], 1.6),
+        ([(" last", 1.4, 2.1)], 1.7, [(" last", 1.4, 2.1)], 2.1),
     ],
 )
-def test_pauses_are_in_no_word(more: list[Span], end: float, expected: list[Span]) -> None:
-    found, start, until = fitted([*SEVEN, *more], 0.0, end)
+def test_pauses_are_in_no_word(more: list[Span], end: float, expected: list[Span], until: float) -> None:
+    found, start, segment_end = fitted([*SEVEN, *more], 0.0, end)
     assert found[-len(expected) :] == expected
-    assert (start, until) == (0.0, max(end, found[-1][2]))
+    assert (start, segment_end) == (0.0, until)
 
 
 @pytest.mark.parametrize(
@@ -163,6 +164,7 @@ def test_pauses_are_in_no_word(more: list[Span], end: float, expected: list[Span
     [
         ([(" one", 0.0, 3.0)], 0.0, [(" one", 2.6, 3.0)]),
         ([(" one", 0.0, 1.0), (" two", 1.0, 3.0)], 0.0, [(" one", 2.2, 2.6), (" two", 2.6, 3.0)]),
+        ([(" one", 0.6, 1.0), (" two", 1.0, 3.0)], 0.0, [(" one", 2.2, 2.6), (" two", 2.6, 3.0)]),
         ([(" one", 0.0, 0.7)], 0.6, [(" one", 0.5, 0.7)]),
     ],
 )
@@ -171,6 +173,22 @@ def test_a_segment_begins_after_the_pause_before_it(first: list[Span], start: fl
     found, begin, _ = fitted([*first, *later], start, 4.4)
     assert found[: len(expected)] == expected
     assert begin == (start if start == 0.6 else expected[0][1])
+
+
+def test_each_segment_has_the_times_of_its_own_words() -> None:
+    spans = [*SEVEN[:3], (" long", 0.6, 1.2), *((text, start + 0.6, end + 0.6) for text, start, end in SEVEN[3:])]
+    words = [TimedWord(text, 2, start, end) for text, start, end in spans]
+    parts = [
+        Segment(start=0.0, end=1.0, text="", tokens=[0] * 6),
+        Segment(start=1.0, end=2.0, text="", tokens=[0] * 10),
+    ]
+    shortened(words, parts, 0.0)
+    assert [(one.start, one.end) for one in parts] == [(0.0, 0.6), (0.6, 2.0)]
+
+
+def test_words_that_are_all_long_count_as_of_0_7_seconds() -> None:
+    found, _, _ = fitted([(" a", 0.0, 2.0), (".", 2.0, 4.0), (" b", 4.0, 7.0)], 0.0, 7.0)
+    assert found == [(" a.", 0.0, 2.0), (" b", 5.6, 7.0)]
 
 
 @given(
