@@ -416,8 +416,7 @@ class ExitStatus(IntEnum):
 
 
 class StartError(Exception):
-    """Raised if the server or one of its models cannot start: a wrong option, a missing file, a model that fails to
-    load.
+    """Raised if the server or a model cannot start: a wrong option, a missing file, a model that fails to load.
 
     The message is for the operator.
     """

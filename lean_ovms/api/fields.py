@@ -166,8 +166,7 @@ def require_identity(request: Request) -> None:
 
 
 def parsed_body(data: bytes) -> Any:
-    """Parses the JSON body of a request. Raises ValueError for invalid JSON, and TooDeep for more than about 120
-    levels.
+    """Parses the JSON body of a request. Raises ValueError, and TooDeep for more than about 120 levels.
 
     A byte order mark is skipped: PowerShell writes one, and RFC 8259 8.1 allows this. Unpaired surrogates become
     U+FFFD: an agent that cuts a tool's result inside an emoji sends one with each further request.

@@ -352,8 +352,7 @@ class Clients:
         return _by_host(self.source(request))
 
     def source(self, request: Request) -> str:
-        """Returns the client's address for logs: the peer's or, behind a trusted proxy, the one in X-Forwarded-For,
-        without port.
+        """Returns the client's address for logs, without port: the peer's or, from a trusted proxy, the forwarded one.
 
         Only a valid address is taken from the header's text.
         """

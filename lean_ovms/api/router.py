@@ -88,8 +88,7 @@ def imported(route: Route) -> Handler:
 
 
 class Table:
-    """Finds the route for a method and path. If several patterns match, the one with the most literal text has
-    precedence.
+    """Finds the route for a method and path. Of several patterns, the one with the most literal text matches.
 
     A trailing slash is ignored: some clients send one, and FastAPI (vLLM) redirects to the path without it.
     """

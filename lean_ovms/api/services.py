@@ -180,8 +180,7 @@ class Services:
             await model.wait_known()
 
     async def offload_when_known(self, size: int, find: Callable[[], T], *, inline_below: int = 0) -> T:
-        """Returns the result of `find`, called in the offload thread if `size` is large, after loading the models that
-        it needs.
+        """Returns the result of `find`, called in the thread if `size` is large, once the models it needs are loaded.
 
         Args:
             size: The size in bytes of what `find` works on.

@@ -228,8 +228,7 @@ def of_service(name: str, value: str) -> bool:
 def _text(
     row: Field[Any], given: Mapping[str, str | None], environ: Mapping[str, str], of_others: Mapping[str, str]
 ) -> str | None:
-    """Returns the text of an option in the command line, or else in the environment, where an empty variable counts as
-    unset.
+    """Returns the text of an option in the command line, or in a variable of the environment that is not empty.
 
     Args:
         row: The option.

@@ -120,8 +120,7 @@ class Model(ModelLifecycle):
         return {"max_model_len": info.context_length, **({"generates_by": engine} if info.pipeline else {})}
 
     async def hold(self: M, *, engine: bool = True) -> Hold[M]:
-        """Resolves and loads the model for a request addressed to this one, and returns a context manager that keeps
-        it.
+        """Resolves and loads the model for a request to this one; returns a context manager that keeps it.
 
         Every method that serves a request works on the result alone, so that no request is served partly by a model and
         partly by its successor. An adapter needs no engine of its own. Raises RequestError.

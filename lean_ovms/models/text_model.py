@@ -409,8 +409,7 @@ class TextModel(TokenModel):
         return max(1, context - min(sampling.max_tokens or 1, context // 2) - SPARE_TOKENS)
 
     async def _prompt_input(self, prompt: Prompt, truncate: int | None, side: str) -> tuple[str | list[int], bool]:
-        """Returns the text or the token ids of a prompt, and whether the tokenizer adds special tokens. Raises
-        RequestError.
+        """Returns a prompt's text or token ids, and whether special tokens are added. Raises RequestError.
 
         Args:
             prompt: The prompt.

@@ -53,8 +53,7 @@ def tensors(file: Path, wanted: Callable[[str], object]) -> Iterator[tuple[str, 
 
 
 def parts(file: Path, wanted: Callable[[str], object]) -> Iterator[tuple[str, bytes]]:
-    """Yields pieces of the tensors with types in FLOATS for whose names `wanted` is true, each with the name of the
-    type.
+    """Yields pieces of the wanted tensors with types in FLOATS, each with the name of the type.
 
     A piece consists of whole numbers. Raises OSError and ValueError.
     """

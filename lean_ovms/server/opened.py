@@ -45,8 +45,7 @@ class OfOptions(Generic[P]):
 @OfOptions(Config)
 @contextlib.asynccontextmanager
 async def opened(config: Config | None = None, **options: Any) -> AsyncIterator[App]:
-    """Yields an app with its models loaded, whose requests are answered by `await app.handle(request)` or through
-    `asgi`.
+    """Yields an app with its models loaded, which answers by `await app.handle(request)` or through `asgi`.
 
     At the end of the block, running requests are cancelled and engines stopped.
 

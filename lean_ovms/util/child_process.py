@@ -108,8 +108,7 @@ def inherit_socket(module: str, argv: Sequence[str]) -> socket.socket | None:
 
 
 def import_path() -> dict[str, str]:
-    """Returns the environment variables that give a child this process's import path, in the same order, and nothing
-    else.
+    """Returns the environment variables that give a child this process's import path in the same order.
 
     PYTHONOPTIMIZE is reset, since openvino reads its docstrings while it is imported, and fails if level 2 removed
     them.

@@ -185,8 +185,7 @@ TRIM_AFTER_S = 0.5
 
 
 def configure_allocator() -> None:
-    """Makes glibc return large blocks to the system, by fixed thresholds. It is called once, before threads allocate
-    memory.
+    """Makes glibc return large blocks to the system, by fixed thresholds; called once, before there are threads.
 
     By default glibc raises its threshold for separately mapped blocks to up to 32 MB after the first of them is freed,
     and keeps free memory between smaller blocks: after 50 bodies of 30 MB a process kept 1.2 GB for good. With other C

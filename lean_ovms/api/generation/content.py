@@ -135,8 +135,7 @@ class ContentReader:
     async def load(
         self, prompts: Sequence[ChatPrompt], places: Sequence[str], reads: Reads, services: Services
     ) -> list[ChatPrompt]:
-        """Reads the parts of the prompts of one request, and returns the prompts with the results, and with tags in the
-        text.
+        """Reads the parts of one request's prompts; returns the prompts with the results and with tags in the text.
 
         Args:
             prompts: The prompts; no text in them contains a tag.
@@ -372,8 +371,7 @@ def plain_text(text: str, tokens: Iterable[str]) -> str:
 
 
 def _with_plain_answers(messages: list[Json], tokens: list[str]) -> list[Json] | None:
-    """Returns the messages with the placeholders made harmless in the texts of the model and of tools; None if none has
-    any.
+    """Returns the messages with harmless placeholders in the texts of the model and of tools; None if unchanged.
 
     These texts come back with each further request: once a tool has read a page with such a word, or the model has
     written one, the conversation would be refused from then on.

@@ -50,8 +50,7 @@ class ReadRule(Protocol):
     def __call__(
         self, asked: Json, offer: ToolOffer, config: Config, sampling: SamplingParams, *, combines: bool
     ) -> tuple[OutputConstraint | None, list[str]]:
-        """Returns the constraint on the answer, None if any text is allowed, and warnings about forms that are not
-        enforced.
+        """Returns the constraint on the answer, None if any text is allowed, and warnings about what is not enforced.
 
         Args:
             asked: The values of the fields in FORMS that the client sets, by name.
@@ -71,8 +70,7 @@ WITHOUT = "which is off on this server"
 def answer_rule(
     values: Values, offer: ToolOffer, config: Config, sampling: SamplingParams, *, combines: bool
 ) -> tuple[OutputConstraint | None, list[str]]:
-    """Returns the constraint on the answer, None if any text is allowed, and warnings about forms that are not
-    enforced.
+    """Returns the constraint on the answer, None if any text is allowed, and warnings about what is not enforced.
 
     The feature for structured output builds it. A server without this feature refuses requests that need a constraint.
 

@@ -127,8 +127,7 @@ class ModelEngine(Protocol):
         """
 
     async def call_each(self, make: Callable[[int], protocol.Record]) -> list[Any]:
-        """Sends a record to each process that is ready, one after the other, and returns the replies. Raises
-        RequestError.
+        """Sends a record to each ready process, one after the other; returns the replies. Raises RequestError.
 
         `make` returns the record for a new id.
         """

@@ -95,8 +95,7 @@ class ReplyStream:
         return not self._running
 
     async def push_to(self, sink: Sink[list[protocol.Tokens]]) -> None:
-        """Pushes new tokens as they arrive, one record for each sequence that has any; returns after the last final
-        record.
+        """Pushes new tokens as they arrive, a record for each sequence that has any; returns after the last one.
 
         Raises RequestError if the engine failed the request or died, after pushing the tokens that arrived before. An
         exception of the sink is passed on.

@@ -126,8 +126,7 @@ class ImagePlaceholders(Protocol):
         """
 
     def placeholder_ids(self, image_prompt: ImagePrompt) -> list[int]:
-        """Returns the prompt as ids, with one negative id for each token of an image, which is the same for equal
-        images.
+        """Returns the prompt as ids, with a negative id, the same for equal images, for each token of an image.
 
         The number of these ids is exact for image sizes that were seen before, and an upper estimate for others.
         """

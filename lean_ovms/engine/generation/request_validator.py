@@ -109,8 +109,7 @@ class RequestValidator:
         return tokens
 
     def encode(self, text: str, submit: Submit, encode: Callable[[str, bool], Ids]) -> Ids:
-        """Returns the token ids of a prompt's text, not truncated. Raises BadRequest. It may be called in another
-        thread.
+        """Returns the token ids of a prompt's whole text. Raises BadRequest. Any thread may call it.
 
         If a text is probably too long, a part of it is tokenized first, which may show that. A text that cannot fit
         even if all its tokens are the longest of the vocabulary is refused without that, since a million characters

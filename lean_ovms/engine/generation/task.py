@@ -185,8 +185,7 @@ class GenerationTask(Task):
         return sum(queue.waiting for queue in self._other_queues)
 
     def _check_queue(self, submit: protocol.Submit) -> None:
-        """Raises TooManyRequests if a request cannot be queued. It is called before tokenization, so that a flood costs
-        little.
+        """Raises TooManyRequests if a request cannot be queued, before tokenization, so that a flood costs little.
 
         All prompts of one HTTP request are treated alike: if one is refused, all are. Once the first is accepted,
         further ones are refused only if the client has too many prompt tokens queued, and other requests of it wait.

@@ -120,8 +120,7 @@ class BatchState:
             self.tables.num_blocks[sequence.row] = need
 
     def fork(self, parent: Sequence, child: Sequence) -> None:
-        """Makes a beam continue from another: it shares the full blocks, and gets a copy of the block that is being
-        filled.
+        """Makes a beam continue from another: it shares full blocks, and gets a copy of the block being filled.
 
         A row and a block must be free.
         """

@@ -158,8 +158,7 @@ class BlockManager:
         return found
 
     def register(self, block: int, tokens: array[int], parent: Parent) -> int:
-        """Adds a block with these tokens to the prefix cache. If the same prefix is cached already, `match` still finds
-        that one.
+        """Adds a block with these tokens to the prefix cache, where `match` still finds an equal one that is there.
 
         Args:
             block: The number of the block.

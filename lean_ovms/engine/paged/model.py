@@ -239,8 +239,7 @@ class PagedModel:
         self._running.start_async()
 
     def wait(self) -> NDArray[np.float32]:
-        """Waits for the started step; returns the logits [selected tokens, vocab]. Releases the GIL. Raises
-        RuntimeError.
+        """Waits for the step; returns the logits [selected tokens, vocab]. Releases the GIL. Raises RuntimeError.
 
         The logits are the plugin's memory, which is valid and writable until the next start.
         """
@@ -411,8 +410,7 @@ def group_size_of(model: Any) -> int:
 
 
 def _scaled(product: Any) -> tuple[int, int]:
-    """Returns the number of weights per scale in a matrix product, 0 for a whole row, and the number of weights in
-    total.
+    """Returns how many weights of a matrix product have one scale, 0 for a whole row, and how many there are.
 
     The total is 0 if the weights are not compressed.
     """

@@ -125,8 +125,7 @@ class GrammarSource(Protocol):
         """The command that installs a missing library, as a sentence; "" if nothing is missing."""
 
     def load(self) -> Callable[[Vocabulary, int, Seq[int]], PagedGrammars]:
-        """Imports the libraries that the options need, and returns a function that creates the grammars. Raises
-        StartError.
+        """Imports the libraries that the options need; returns a function that makes the grammars. Raises StartError.
 
         The function takes a vocabulary, the width of the logits, and the stop tokens.
         """

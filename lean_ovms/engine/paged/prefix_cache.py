@@ -151,8 +151,7 @@ class PrefixCache:
         return owners
 
     def shares_prefix(self, first: Sequence, second: Sequence) -> bool:
-        """Returns whether a running prompt has still to compute blocks that are also at the beginning of another
-        prompt.
+        """Returns whether a running prompt has still to compute blocks that another prompt begins with, too.
 
         A hybrid network will make a checkpoint at their end.
         """

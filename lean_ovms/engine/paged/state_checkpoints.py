@@ -281,8 +281,7 @@ class Checkpoint:
 
 
 class StateCache:
-    """Counts the references to state slots, and finds checkpoints by the serial number of the last block of their
-    prefix.
+    """Counts the references to state slots, and finds checkpoints by the serial number of their last block.
 
     A slot holds the state of running sequences, of a checkpoint, or of both. States are never copied, neither for a
     checkpoint nor for a sequence that continues from one.

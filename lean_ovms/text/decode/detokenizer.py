@@ -98,8 +98,7 @@ class WindowDetokenizer:
         self._pending = ""  # the text after it, which may still change
 
     async def feed(self, tokens: Sequence[int], final: bool, skip_special_tokens: bool, decode: Decode) -> str:
-        """Takes tokens, and returns the new text; if `final` is set, also the text held back. Exceptions of `decode`
-        are passed on.
+        """Takes tokens, and returns the new text, all of it if `final` is set. Passes on exceptions of `decode`.
 
         Args:
             tokens: The new tokens.

@@ -131,8 +131,7 @@ def _said(message: Json) -> Any:
 
 
 def _content(content: Any, parts: bool, strings: bool) -> Any:
-    """Returns content as the template reads it: None and [] become None, text a string or parts; other parts are
-    unchanged.
+    """Returns content as the template reads it: None for nothing, a string or parts for text, other parts as they are.
 
     Args:
         content: The content.

@@ -168,8 +168,7 @@ class HttpConnection(asyncio.Protocol):
             self._limit_turn(len(data))
 
     def _limit_turn(self, size: int) -> None:
-        """Pauses reading from a client that sends faster than the loop processes, until other connections have had
-        their turn.
+        """Pauses reading from a client that sends faster than the loop processes, until others have had their turn.
 
         uvloop reads up to 32 times in a row: 8 MB, which take 25 ms if the memory is new.
         """

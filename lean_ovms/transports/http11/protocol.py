@@ -243,8 +243,7 @@ class ServerProtocol:
         return forms.response(error, self._config.cors_headers(), request=self._head)
 
     def start_response(self, response: Response) -> bytes:
-        """Returns the head of a response, followed by the body if that is bytes. Raises ValueError if a header cannot
-        be sent.
+        """Returns a response's head, followed by its body if that is bytes. Raises ValueError for a wrong header.
 
         If `expects_body` is true, `chunk` and `end_body` must follow; otherwise the response is complete.
         """

@@ -42,8 +42,7 @@ class Sampling:
 
 
 def uniform(seeds: Numbers, places: Numbers, trial: int) -> NDArray[np.float64]:
-    """Returns a number in [0, 1) for each seed and position: a counter passed twice through splitmix64's mixing
-    function.
+    """Returns a number in [0, 1) for each seed and position, by mixing a counter twice as splitmix64 does.
 
     Args:
         seeds: The seeds of the sequences.
@@ -65,8 +64,7 @@ def _mix(z: Numbers) -> Numbers:
 
 
 def sample_top_k(logits: Floats, sampling: Sampling, part: slice, positions: Numbers) -> Tokens:
-    """Samples tokens with top_k by partially sorting the logits. Of logits equal to the k-th greatest, only some are
-    included.
+    """Samples tokens with top_k by partially sorting the logits; of those equal to the k-th, only some are included.
 
     Args:
         logits: The logits [n, vocab].

@@ -138,8 +138,7 @@ def log_sums(logits: Floats, highest: Floats, factor: float = 1.0) -> NDArray[np
 
 
 def locate(weights: Floats, sums: Floats, numbers: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Returns the token of each row at which the cumulative weight reaches a number; finds the column first, then the
-    token.
+    """Returns the token of each row at which the cumulative weight reaches a number, by its column.
 
     Args:
         weights: The weights [n, vocab] of the tokens.
