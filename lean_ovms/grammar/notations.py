@@ -66,16 +66,6 @@ STYLES: dict[str, type[ValueNotation]] = {
 """The notations by the value of `style` (formats.py)."""
 
 
-def text(style: str, value: Any) -> str:
-    """Returns a value in the notation of a style. The arguments of a Python call must be an object."""
-    if style not in STYLES:
-        return json.dumps(value, ensure_ascii=False)
-    values = STYLES[style]
-    if style == "python_arguments":
-        return ", ".join(f"{name}={values.written(one)}" for name, one in value.items())
-    return values.written(value)
-
-
 def quote(style: object) -> str | None:
     """Returns the text around strings in the notation of a style; None if it has no special one."""
     values = STYLES.get(style) if isinstance(style, str) else None

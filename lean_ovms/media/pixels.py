@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,29 +21,6 @@ LANCZOS, BILINEAR, BICUBIC = 1, 2, 3
 
 def pixels(image: Image) -> Pixels:
     return np.frombuffer(image.pixels, np.uint8).reshape(image.height, image.width, 3)
-
-
-def frames(video: Image) -> list[Pixels]:
-    return list(np.frombuffer(video.pixels, np.uint8).reshape(-1, video.height, video.width, 3))
-
-
-def groups(video: Image, size: int) -> list[Image]:
-    """Returns groups of `size` consecutive frames of a video, the last completed by repeating its last frame."""
-    length, view, digest = 3 * video.height * video.width, memoryview(video.pixels), video.content()
-    found = list[Image]()
-    for first in range(0, len(video.times), size):
-        times = video.times[first : first + size]
-        part = bytes(view[first * length : (first + size) * length])
-        missing = size - len(times)
-        found.append(
-            replace(
-                video,
-                pixels=part + part[-length:] * missing,
-                digest=f"{digest} {first}",
-                times=times + times[-1:] * missing,
-            )
-        )
-    return found
 
 
 def resized(image: Pixels, size: Size, resample: int = BICUBIC) -> Pixels:
@@ -78,12 +55,6 @@ def center_cropped(image: Pixels, size: Size) -> Pixels:
         padded[above : above + height, before : before + width] = image
         image, top, left = padded, max(0, top + above), max(0, left + before)
     return image[top : top + size[0], left : left + size[1]]
-
-
-def tiles(image: Pixels, side: int) -> list[Pixels]:
-    """Divides an image into squares with this side, row by row."""
-    height, width = image.shape[:2]
-    return [image[y : y + side, x : x + side] for y in range(0, height, side) for x in range(0, width, side)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

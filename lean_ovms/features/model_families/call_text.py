@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ...errors import GrammarInvalid
-from ...grammar import notations
 from ...grammar.call_syntax import CallForm, CannotEnforce, Tool
+from ...grammar.notations import STYLES
 from ...types import Json
 
 
@@ -53,8 +53,18 @@ def _text(form: Json) -> str:
     if kind == "sequence":
         return "".join(map(_text, form["elements"]))
     if kind == "json_schema":
-        return notations.text(form.get("style", "json"), _value(form["json_schema"]))
+        return _written(form.get("style", "json"), _value(form["json_schema"]))
     return "0"
+
+
+def _written(style: str, value: Any) -> str:
+    """Returns a value in the notation of a style. The arguments of a Python call must be an object."""
+    if style not in STYLES:
+        return json.dumps(value, ensure_ascii=False)
+    values = STYLES[style]
+    if style == "python_arguments":
+        return ", ".join(f"{name}={values.written(one)}" for name, one in value.items())
+    return values.written(value)
 
 
 def _value(schema: Json) -> Any:

@@ -16,6 +16,7 @@ from ....errors import BadRequest
 from ....media import pixels
 from ....media.pixels import Scale, Size
 from ....types import Image
+from . import pieces
 from .family import Files, Layout, Part, clock
 
 FRAME_TOKENS = 70
@@ -54,7 +55,7 @@ class Gemma4:
         layout = self._layout((video.height, video.width), self._frame_tokens)
         return [
             Part(f"{' ' * (number > 0)}{clock(frame.times[0])} {self.before}", frame, layout, self.after)
-            for number, frame in enumerate(pixels.groups(video, 1))
+            for number, frame in enumerate(pieces.groups(video, 1))
         ]
 
     def encode_frames(self, frames: Image, layout: Layout) -> Rows:

@@ -14,6 +14,7 @@ from ....engine.paged.network import Rows
 from ....media import pixels
 from ....media.pixels import Pixels, Size
 from ....types import Image
+from . import pieces
 from .family import Files, Layout
 from .llava import Llava
 
@@ -38,7 +39,7 @@ class LlavaNext(Llava):
     def encode(self, image: Image) -> Rows:
         whole, size = pixels.pixels(image), (image.height, image.width)
         grid = self._grid(size)
-        tiles = pixels.tiles(self._padded(whole, grid), self.side)
+        tiles = pieces.tiles(self._padded(whole, grid), self.side)
         square = pixels.resized(whole, self._processor.square, self._processor.resample)
         features = self._features([self._processor.fitted(part) for part in (square, *tiles)])
         down, across, side = grid[0] // self.side, grid[1] // self.side, self.patches

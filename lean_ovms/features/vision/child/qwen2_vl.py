@@ -19,6 +19,7 @@ from ....errors import BadRequest
 from ....media import pixels
 from ....media.pixels import Pixels, Scale, Size
 from ....types import Image, Json
+from . import pieces
 from .family import Files, Layout, Part
 
 MAX_ASPECT = 200
@@ -96,7 +97,7 @@ class Qwen2Vl:
     def split(self, video: Image) -> list[Part]:
         """Returns the parts of a video, which are all between one pair of tokens; each part has its time."""
         height, width = (side // self.unit for side in self.fitted((video.height, video.width), self.video_limits))
-        groups, seconds = pixels.groups(video, self.repeat), self.repeat * video.seconds / len(video.times)
+        groups, seconds = pieces.groups(video, self.repeat), self.repeat * video.seconds / len(video.times)
         return [
             Part(
                 self.before * (number == 0),
@@ -117,7 +118,7 @@ class Qwen2Vl:
 
     def encode_frames(self, frames: Image, layout: Layout) -> Rows:
         size = layout.height * self.unit, layout.width * self.unit
-        return self._encoded(pixels.frames(frames), size, self._video_scale)
+        return self._encoded(pieces.frames(frames), size, self._video_scale)
 
     def _encoded(self, frames: list[Pixels], size: Size, scale: Scale) -> Rows:
         values = np.stack([scale(pixels.resized(frame, size, self._resample)) for frame in frames])

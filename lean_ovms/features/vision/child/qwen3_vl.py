@@ -11,9 +11,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from ....media import pixels
 from ....media.pixels import Size
 from ....types import Image
+from . import pieces
 from .family import Files, Layout, Part
 from .qwen2_vl import Qwen2Vl
 
@@ -29,7 +29,7 @@ class Qwen3Vl(Qwen2Vl):
         self._side = math.isqrt(int(files.config["vision_config"]["num_position_embeddings"]))
 
     def split(self, video: Image) -> list[Part]:
-        groups = pixels.groups(video, self.repeat)
+        groups = pieces.groups(video, self.repeat)
         frames = max(len(video.times), self.repeat)
         size = video.height, video.width
         if min(size) < self.unit:

@@ -13,6 +13,7 @@ from ....engine.paged.network import Rows
 from ....media import pixels
 from ....media.pixels import Pixels, Scale, Size
 from ....types import Image
+from . import pieces
 from .family import Files, Layout, Part, clock
 
 MAX_SIDE = 4096
@@ -66,7 +67,7 @@ class Tiled:
         parts = list[Pixels]()
         if rows:
             whole = pixels.resized(whole, (rows * side, columns * side), self._resample)
-            parts = pixels.tiles(whole, side)
+            parts = pieces.tiles(whole, side)
         parts.append(pixels.resized(whole, (side, side), self._resample))
         return self._encoded(parts)
 
@@ -126,7 +127,7 @@ class SmolVlm(Tiled):
         self._longest_of_video = min(int(size["longest_edge"]), MAX_SIDE)
 
     def split(self, video: Image) -> list[Part]:
-        seconds, frames = int(video.seconds), pixels.groups(video, 1)
+        seconds, frames = int(video.seconds), pieces.groups(video, 1)
         length = f"{seconds // 3600}:{clock(seconds % 3600)} [H:MM:SS]"
         intro = f"You are provided the following series of {in_words(len(frames))} frames from a {length} video.\n"
         layout = Layout(self._tokens, texts=((WHOLE, self._tokens),))

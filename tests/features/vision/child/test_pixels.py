@@ -6,6 +6,7 @@ import random
 import numpy as np
 import pytest
 
+from lean_ovms.features.vision.child import pieces
 from lean_ovms.features.vision.child.families import NotReadable, load
 from lean_ovms.features.vision.child.tiled import in_words
 from lean_ovms.media import pixels
@@ -96,7 +97,7 @@ def test_the_numbers_of_a_video_are_those_of_transformers(name, size, count, tmp
     wanted = _fitted(name, max(count, 2), size)
     parts = one.split(video)
     assert len(parts) == (count + 1) // 2
-    frames = [*pixels.frames(video), pixels.frames(video)[-1]]
+    frames = [*pieces.frames(video), pieces.frames(video)[-1]]
     for number, part in enumerate(parts):
         assert (part.layout.height * 16, part.layout.width * 16) == wanted
         one.encode_frames(part.image, part.layout)
@@ -146,7 +147,7 @@ def test_a_frame_is_an_image_with_the_limits_of_videos(name, size, tmp_path):
     (tmp_path / "video_preprocessor_config.json").write_text(json.dumps(wanted))
     one, networks = family(name, tmp_path)
     video = film(3, size)
-    for part, frame in zip(one.split(video), pixels.frames(video), strict=True):
+    for part, frame in zip(one.split(video), pieces.frames(video), strict=True):
         one.encode_frames(part.image, part.layout)
         [inputs] = networks.inputs.values()
         fields = {"max_soft_tokens": 140}
