@@ -82,7 +82,7 @@ async def constraint(make_app: MakeApp, options: Json | None = None, **fields: A
 async def test_one_call_unless_several_are_asked_for(make_app: MakeApp) -> None:
     assert (await constraint(make_app, tool_choice="required"))["type"] == "tag"
     several = await constraint(make_app, tool_choice="required", parallel_tool_calls=True)
-    assert several["type"] == "tags_with_separator"
+    assert several["elements"][0]["type"] == "tags_with_separator"
     assert (await constraint(make_app))["stop_after_first"] is True
     assert "stop_after_first" not in await constraint(make_app, parallel_tool_calls=True)
     named = {"type": "function", "function": {"name": "get_weather"}}

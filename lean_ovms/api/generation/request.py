@@ -13,7 +13,7 @@ from ...manifest import named
 from ...models.generation import DeltaStream, Generation, WrappedStream
 from ...models.text_model import TextModel
 from ...observability.records import current_record
-from ...types import ChatPrompt, Delta, Json, OutputParams, Prompt, SamplingParams, ToolCallStart
+from ...types import ChatPrompt, Delta, Json, OutputParams, Prompt, SamplingParams, Text, ToolCallStart
 from ...types.push import Sink
 from ..fields import Values, read
 from ..response import warning_headers
@@ -67,6 +67,8 @@ class GenerationBody:
     """The tools that the model may call."""
     one_call: bool
     """Whether the generation ends before a second tool call."""
+    calls_only: bool
+    """Whether the generation ends at text after a tool call."""
     truncate: int | None
     """The number of prompt tokens to keep, -1 for as many as fit; None to keep all."""
     truncation_side: str
@@ -109,8 +111,10 @@ class GenerationBody:
         return replace(self, sampling=replace(self.sampling, stop_token_ids=ends))
 
     def deltas(self, generation: Generation) -> DeltaStream:
-        """Returns the deltas of a started generation. If one_call is set, they end after the first tool call."""
-        return SingleCallStream(generation, self.sampling.n) if self.one_call else generation
+        """Returns the deltas of a started generation, which end after tool calls as one_call and calls_only say."""
+        if not self.one_call and not self.calls_only:
+            return generation
+        return LimitedCalls(generation, self.sampling.n, one=self.one_call, only=self.calls_only)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,6 +241,7 @@ class BodyReader:
             named_by_id=by_id or values.get("return_tokens_as_token_ids", False),
             tools=offer.tools,
             one_call=bool(offer.tools) and offer.parallel is False,
+            calls_only=bool(offer.tools) and offer.required,
             truncate=given["truncate_prompt_tokens"],
             truncation_side=given["truncation_side"],
             priority=given["priority"],
@@ -258,12 +263,23 @@ def check_sequences(prompts: int, sampling: SamplingParams, config: Config, para
         raise BadRequest(why, param="best_of" if sampling.beams > sampling.n else "n" if each > 1 else param)
 
 
-class SingleCallStream(WrappedStream):
-    """A stream of deltas that stops each choice before its second tool call, and ends once all choices have ended."""
+class LimitedCalls(WrappedStream):
+    """A stream of deltas that stops each choice after its tool calls, and ends once all choices have ended."""
 
-    def __init__(self, generation: Generation, choices: int) -> None:
+    def __init__(self, generation: Generation, choices: int, *, one: bool, only: bool) -> None:
+        """Wraps a started generation.
+
+        Args:
+            generation: The generation.
+            choices: The number of its choices.
+            one: Whether a choice stops before its second call.
+            only: Whether a choice stops at text after a call.
+        """
         super().__init__(generation)
         self._running = set(range(choices))
+        self._called: set[int] = set()
+        self._one = one
+        self._only = only
 
     async def push_to(self, sink: Sink[list[Delta]]) -> None:
         await self._stream.push_to(Sink(partial(self._push, sink.push), sink.paused))
@@ -275,9 +291,13 @@ class SingleCallStream(WrappedStream):
         if not self._running:
             self.finish("stop")
 
-    @staticmethod
-    def _cut(delta: Delta) -> Delta:
+    def _cut(self, delta: Delta) -> Delta:
         for place, event in enumerate(delta.events):
-            if isinstance(event, ToolCallStart) and event.index > 0:
+            if isinstance(event, ToolCallStart):
+                self._called.add(delta.index)
+                over = self._one and event.index > 0
+            else:
+                over = self._only and isinstance(event, Text) and delta.index in self._called
+            if over:
                 return Delta(delta.index, events=delta.events[:place], tokens=delta.tokens, finish="stop")
         return delta

@@ -26,6 +26,8 @@ BLANKS = formats.regex("[ \\n]{0,4}")
 """Blanks that models write between their reasoning and a call. Before content they would be a part of it."""
 MAX_CALLS = 32
 """Most calls in one answer: a small model may not stop by itself."""
+OTHER_TEXT = formats.sequence(formats.regex("[^< \\n]"), formats.ANY_TEXT)
+"""Text after required calls, which ends the answer (generation.request.LimitedCalls)."""
 _NESTED = ("elements", "content", "tags")
 
 
@@ -177,8 +179,8 @@ class _Builder:
         calls: Json = {"type": "tags_with_separator", "tags": ones, **more}
         if form.after or not form.between.isspace():
             return calls
-        # Qwen2.5-Coder ends with a newline, after which the separator alone would make it repeat the call.
-        return formats.sequence(calls, formats.optional(formats.text(form.between)))
+        # Where nothing but another call may follow, a model that was not trained on these calls repeats the first.
+        return formats.sequence(calls, formats.optional(formats.text(form.between)), formats.optional(OTHER_TEXT))
 
     def _ones(self, form: CallForm) -> list[Json]:
         return [self._one(form, tool["function"]) for tool in self.context.tools]

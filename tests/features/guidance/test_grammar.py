@@ -304,6 +304,8 @@ def test_calls_and_thoughts(library):
     required = build(OutputConstraint(tool_calls="required"), asked).tag
     assert fits(library, required, call)
     assert fits(library, required, f"{call}\n{call}\n")
+    assert fits(library, required, f"{call}\n{call}\nThe weather: <nice>")
+    assert not fits(library, required, f"{call}\n<tool_call>\n{{}}")
     assert not fits(library, required, "Hello.")
 
 

@@ -332,6 +332,15 @@ async def test_without_a_grammar_parallel_tool_calls_false_ends_the_answer_befor
     assert [p["finish_reason"] for e in sent[:-1] for p in e["choices"]][-1] == "tool_calls"
 
 
+async def test_text_after_a_required_call_ends_the_answer(make_app: MakeApp) -> None:
+    said = (*TWO_CALLS.partition("\n"), "\nIt", " is sunny.", "\n", TWO_CALLS)
+    for choice, calls, text in (("required", ["f", "g"], ""), ("auto", ["f", "g", "f", "g"], "\nIt is sunny.\n")):
+        app, _ = await make_app(say(*said), tool_parser="hermes3")
+        answer = (await whole(await ask(app, tools=[TOOL, OTHER], tool_choice=choice)))["choices"][0]
+        assert [call["function"]["name"] for call in answer["message"]["tool_calls"]] == calls
+        assert (answer["message"]["content"] or "", answer["finish_reason"]) == (text, "tool_calls")
+
+
 async def test_guided_generation_shapes_calls_that_the_model_begins(make_app: MakeApp) -> None:
     options = {"enable_tool_guided_generation": True}
     assert (await constraint(make_app, options=options, tools=[TOOL]))["type"] == "triggered_tags"
