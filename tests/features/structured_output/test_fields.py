@@ -333,8 +333,8 @@ async def test_without_a_grammar_parallel_tool_calls_false_ends_the_answer_befor
 
 
 async def test_text_after_a_required_call_ends_the_answer(make_app: MakeApp) -> None:
-    said = (*TWO_CALLS.partition("\n"), "\nIt", " is sunny.", "\n", TWO_CALLS)
-    for choice, calls, text in (("required", ["f", "g"], ""), ("auto", ["f", "g", "f", "g"], "\nIt is sunny.\n")):
+    said = ("So", *TWO_CALLS.partition("\n"), "\nIt", " is sunny.", "\n", TWO_CALLS)
+    for choice, calls, text in (("required", ["f", "g"], "So"), ("auto", ["f", "g", "f", "g"], "So\nIt is sunny.\n")):
         app, _ = await make_app(say(*said), tool_parser="hermes3")
         answer = (await whole(await ask(app, tools=[TOOL, OTHER], tool_choice=choice)))["choices"][0]
         assert [call["function"]["name"] for call in answer["message"]["tool_calls"]] == calls
