@@ -165,11 +165,13 @@ LATENT_SIZES: dict[str, Any] = {
 }
 DEEPSEEK = {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}
 GROUPS = {"n_routed_experts": 8, "n_group": 4, "topk_group": 2}
-GROUP_SIZES = {"expert_count": 8, "expert_group_count": 4, "expert_group_used_count": 2}
+GROUP_SIZES: dict[str, Any] = {"expert_count": 8, "expert_group_count": 4, "expert_group_used_count": 2}
 
 
 MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "llama": ("llama", {}, {}),
+    "llama-exaone": ("exaone", {}, {}),
+    "llama-internlm": ("internlm2", {}, {}),
     "qwen2": ("qwen2", {}, {}),
     "qwen3": ("qwen3", {"head_dim": 32}, {}),
     "qwen3_moe": (
@@ -369,6 +371,39 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"head_dim": 32, **MIXTRAL, "rope_parameters": HALF},
         {"expert_gating_func": 2, "rope.dimension_count": 16},
     ),
+    "cohere": ("command-r", {"use_qk_norm": False, "logit_scale": 0.25}, {"logit_scale": 0.25, **EPSILON}),
+    "cohere2": (
+        "cohere2",
+        {
+            "num_hidden_layers": 4,
+            "logit_scale": 0.25,
+            "sliding_window": WINDOW,
+            "layer_types": ["sliding_attention"] * 3 + ["full_attention"],
+        },
+        {"logit_scale": 0.25, **EPSILON, **WINDOWED},
+    ),
+    "starcoder2": ("starcoder2", {"sliding_window": None}, EPSILON),
+    "stablelm": (
+        "stablelm",
+        {"use_qkv_bias": True, "rope_parameters": HALF},
+        {**EPSILON, "rope.dimension_count": 8, "use_parallel_residual": False},
+    ),
+    "glm4_moe-joined": (
+        "bailingmoe2",
+        {
+            "head_dim": 32,
+            "n_routed_experts": 8,
+            "n_group": 4,
+            "topk_group": 2,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 32,
+            "first_k_dense_replace": 1,
+            "n_shared_experts": 1,
+            "use_qk_norm": True,
+            "routed_scaling_factor": 2.5,
+        },
+        {**APART, **GROUP_SIZES, "expert_used_count": 3, "expert_weights_scale": 2.5, "rope.dimension_count": 16},
+    ),
     "qwen3_next": ("qwen3next", {**DELTAS, **SHARED_EXPERT, "norm_topk_prob": True}, DELTA_SIZES),
     "granitemoe": ("granitemoe", {**MIXTRAL, **GRANITE}, GRANITE_SCALES),
     "granitemoehybrid": ("granitehybrid", {**MAMBA, **MIXTRAL, **GRANITE}, {**GRANITE_SCALES, **MAMBA_SIZES}),
@@ -448,7 +483,7 @@ PROJECTIONS = {
 """Layers by their names in torch, with their names in files."""
 DENSE = {"gemma3_text-embedding": {"dense_2.weight": [96, 64], "dense_3.weight": [64, 96]}}
 """Projections after the hidden states, which are not parameters in torch: rows and columns."""
-PERMUTED = ("arcee", "granite", "granitehybrid", "granitemoe", "llama", "mistral3", "smollm3")
+PERMUTED = ("arcee", "granite", "granitehybrid", "granitemoe", "internlm2", "llama", "mistral3", "smollm3")
 """Architectures in whose files the rows of queries and keys have another order than in transformers: pairs are
 adjacent."""
 RENAMED = {
@@ -650,6 +685,10 @@ def from_gguf(
         half = [size // 2 if place == axis else size for place, size in enumerate(shape)]
         names = [f"blk.{torch_name.split('.')[2]}.ffn_{part}_{end}.weight" for part in ("gate", "up")]
         return np.concatenate([tensor(name, half) for name in names], axis)
+    if architecture == "bailingmoe2" and (letter := torch_name.split(".")[-2][0]) in "qkv" and "proj" in torch_name:
+        sizes = [config.head_dim * count for count in (config.num_attention_heads, *[config.num_key_value_heads] * 2)]
+        joined = tensor(f"blk.{torch_name.split('.')[2]}.attn_qkv.weight", [sum(sizes), config.hidden_size])
+        return np.split(joined, np.cumsum(sizes)[:-1])["qkv".index(letter)]
     if torch_name.endswith("A_log") and architecture == "qwen3next":
         return np.log(-tensor(target or "", shape))
     if ".linear_attn." in torch_name and architecture != "qwen3next":

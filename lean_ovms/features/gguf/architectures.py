@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 LAYER = re.compile(r"blk\.(\d+)\.(.+)")
 """The name of a tensor of a layer: the number of the layer, and the tensor's name in it."""
@@ -52,6 +53,8 @@ ENCODER_LAYERS = _with_biases(
     *("ffn_up", "ffn_down", "ffn_gate", "layer_output_norm"),
 )
 """The names of the tensors of encoders: those that belong to no layer, and those of a layer."""
+CENTRED = {f"{name}.bias" for name in ("attn_norm", "ffn_norm", "output_norm")}
+"""The names of the biases of decoders' norms."""
 OWN = {
     "deepseek2": {
         *(f"attn_{name}.weight" for name in ("q_a", "q_a_norm", "q_b", "kv_a_mqa", "kv_a_norm", "k_b", "v_b")),
@@ -71,6 +74,8 @@ OWN = {
     "jina-bert-v2": _with_biases("attn_q_norm", "attn_k_norm", "attn_norm_2"),
     "modern-bert": _with_biases("attn_norm", "ffn_norm", "output_norm", "cls.norm"),
     "nemotron_h_moe": {"ffn_latent_down.weight", "ffn_latent_up.weight"},
+    "stablelm": CENTRED,
+    "starcoder2": {*CENTRED, *_with_biases("ffn_up", "ffn_down")},
     "nomic-bert-moe": {f"ffn_{name}.weight" for name in ("gate_inp", "up_exps", "down_exps")},
 }
 """The names of the tensors that only networks of one architecture have, those of layers included."""
@@ -134,6 +139,13 @@ class Architecture:
     """Whether attention is causal if the file does not say it."""
     projected: bool = False
     """Whether vectors go through final projections (dense_2, dense_3), which some files lack."""
+    centred_norms: bool = False
+    """Whether norms subtract the mean before they divide by the deviation (LayerNorm); otherwise they do not."""
+    parallel: bool = False
+    """Whether the feed-forward network reads the same input as the token mixer; otherwise it reads the sum of the input
+    and the mixer's result."""
+    multiplied_logits: bool = False
+    """Whether logits are multiplied by their scale; otherwise they are divided by it."""
     forward_norm: str = "ffn_norm"
     """The name of the norm before the feed-forward network in the file."""
     last_norm: str = "output_norm"
@@ -189,12 +201,19 @@ NEMOTRON_H = Architecture(
         **{f"mlp.shared_expert.{part}_proj": f"mixer.shared_experts.{part}_proj" for part in PARTS},
     },
 )
+COHERE: dict[str, Any] = {
+    "pairs": True, "centred_norms": True, "parallel": True, "multiplied_logits": True, "forward_norm": "attn_norm"
+}  # fmt: skip
 ARCHITECTURES = {
     "arcee": Architecture(pairs=True, permuted=True, activation="squared_relu", gated=False),
+    "bailingmoe2": Architecture(renamed=SHARED_EXPERTS),
+    "cohere2": Architecture(**COHERE, window_period=4, unrotated=4),
+    "command-r": Architecture(**COHERE),
     "deepseek2": Architecture(sums_to_one=False, renamed=SHARED_EXPERTS),
     "dots1": Architecture(renamed=SHARED_EXPERTS),
     "ernie4_5": Architecture(pairs=True),
     "ernie4_5-moe": Architecture(pairs=True, softmax=True, renamed=SHARED_EXPERTS),
+    "exaone": Architecture(),
     "exaone-moe": Architecture(window_period=4, unrotated=4, windowed=True, renamed=SHARED_EXPERTS),
     "exaone4": Architecture(window_period=4, unrotated=4, windowed=True),
     "gemma": Architecture(activation="gelu", scaled_embeddings=True),
@@ -256,6 +275,7 @@ ARCHITECTURES = {
         late_norms=True,
         renamed={f"mlp.shared_expert.{part}_proj": f"mlp.shared_mlp.{part}_proj" for part in PARTS},
     ),
+    "internlm2": Architecture(pairs=True, permuted=True),
     "lfm2": LFM2,
     "lfm2moe": LFM2,
     "llama": Architecture(pairs=True, permuted=True),
@@ -277,6 +297,8 @@ ARCHITECTURES = {
     "qwen3vl": Architecture(interleaved=True),
     "qwen3vlmoe": Architecture(interleaved=True),
     "seed_oss": Architecture(forward_norm="post_attention_norm"),
+    "stablelm": Architecture(centred_norms=True),
+    "starcoder2": Architecture(centred_norms=True, activation="gelu", gated=False),
     "smollm3": Architecture(pairs=True, permuted=True, unrotated=4),
 }
 """The architectures of decoders by their names in files."""

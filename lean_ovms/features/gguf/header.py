@@ -36,11 +36,17 @@ OPTIONAL = ("blk.0.attn_norm.weight", "blk.0.attn_norm.bias")
 UNNEEDED = {
     *("context_length", "vocab_size", "feed_forward_length", "embedding_length_out", "moe_latent_size"),
     *("attention.key_length", "attention.value_length", "attention.value_length_mla", "attention.recurrent_layers"),
-    *("attention.layer_norm_epsilon", "rope.freq_base", "rope.dimension_count", "rope.scaling.finetuned"),
+    *("attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon", "rope.freq_base", "rope.dimension_count"),
     *("expert_count", "expert_used_count", "expert_shared_count", "leading_dense_block_count"),
     *("expert_feed_forward_length", "expert_shared_feed_forward_length", "interleave_moe_layer_step"),
     *(f"ssm.{name}" for name in ("conv_kernel", "inner_size", "group_count", "state_size", "time_step_rank")),
-    *("attention.q_lora_rank", "shortconv.l_cache", "full_attention_interval", "pooling_type"),
+    *(
+        "attention.q_lora_rank",
+        "rope.scaling.finetuned",
+        "shortconv.l_cache",
+        "full_attention_interval",
+        "pooling_type",
+    ),
     *("rope.dimension_sections", "n_deepstack_layers", "classifier.output_labels"),
 }
 """Keys that only some networks need: those of which the tensors have the sizes, or which are of parts that the network

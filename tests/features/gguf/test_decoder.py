@@ -28,7 +28,7 @@ RECORDED = json.loads(zoo_gguf.FILE.read_text())
 BUILT = sorted({*RECORDED} - {*zoo_gguf.EMBEDDING})
 UNROTATED = {"exaone4": 1, "smollm3": 1}
 """The number of layers without positions."""
-MOVED = ("ernie4_5", "ernie4_5_moe", "glm4")
+MOVED = ("cohere", "cohere2", "ernie4_5", "ernie4_5_moe", "glm4")
 """Models whose queries and keys have their rows in another order."""
 DELTAS = {"RoPE": 2, "RMS": 8, "PagedAttention": 1, "PagedCausalConv1D": 1, "PagedGatedDeltaNet": 1}
 STATE_SPACES_FUSED = {"RoPE": 0, "PagedAttention": 1, "PagedCausalConv1D": 1, "PagedSelectiveSSM": 1}
@@ -39,6 +39,11 @@ HYBRIDS = {
     "gemma4_text": {"RoPE": 10, "RMS": 46},
     "glm4_moe": {"GatherMatmul": 3},
     "glm4_moe_lite": {"RMS": 9, "GatherMatmul": 3},
+    "cohere": {"RMS": 0},
+    "cohere2": {"RMS": 0, "RoPE": 6},
+    "starcoder2": {"RMS": 0},
+    "stablelm": {"RMS": 0},
+    "glm4_moe-joined": {"RMS": 9, "GatherMatmul": 3},
     "deepseek_v2": {"RMS": 9, "GatherMatmul": 3},
     "dots1": {"RMS": 9, "GatherMatmul": 3},
     "ernie4_5_moe": {"GatherMatmul": 3},
@@ -61,7 +66,7 @@ FOUR = (
 )
 NORMS = {"gemma3_text": 6, "gemma4_text-equal": 7, "gemma4_text-moe": 11, **dict.fromkeys(FOUR, 4)}
 """The number of norms in a layer, if it is not 2."""
-MORE = ("dots1", "ernie4_5_moe", "exaone_moe", "hunyuan_v1_moe", "qwen3_next")
+MORE = ("dots1", "ernie4_5_moe", "exaone_moe", "glm4_moe-joined", "hunyuan_v1_moe", "qwen3_next")
 LATENT = ("deepseek_v2", "deepseek_v3", "deepseek_v3-groups", "glm4_moe_lite")
 SHARED = ("qwen2_moe", "qwen3_5_moe_text", "glm4_moe", *LATENT, *MORE)
 """Models with an expert for all tokens."""

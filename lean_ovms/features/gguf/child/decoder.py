@@ -64,13 +64,17 @@ class FileDecoder:
         self._images = images
         self._header = header
         self._tensors = tensors
-        epsilon = header.real("attention.layer_norm_rms_epsilon", 1e-5)
-        self._layers = FileLayers(tensors, epsilon, adapted=adapted)
         self._row = ARCHITECTURES[header.architecture]
+        if header.metadata.get(f"{header.architecture}.use_parallel_residual") is True and not self._row.parallel:
+            raise ValueError("its feed-forward networks read what attention reads, which is not supported")
+        centred = self._row.centred_norms
+        epsilon = header.real(f"attention.layer_norm_{'' if centred else 'rms_'}epsilon", 1e-5)
+        self._layers = FileLayers(tensors, epsilon, adapted=adapted, centred=centred)
         self._states = StateMixers(header, tensors, self._layers)
         self._experts = FileExperts(header, tensors, self._layers, self._row)
         self._width = header.number("embedding_length")
-        self._logits_scale = 1 / header.real("logit_scale", 1.0)
+        scale = header.real("logit_scale", 1.0)
+        self._logits_scale = scale if self._row.multiplied_logits else 1 / scale
         self._residual_scale = header.real("residual_scale", 1.0)
         self._sharing = header.layers - header.number("attention.shared_kv_layers")
         self._shared: dict[bool, list[Any]] = {}
@@ -108,13 +112,15 @@ class FileDecoder:
         mixing = [layer for layer in range(self._header.layers) if not self._only_feeds(layer)]
         for layer in range(self._header.layers):
             x = x if self._altup is None else self._altup.predict(layer)
+            before = x
             if layer in mixing:
                 kept = wanted if layer == mixing[-1] else None
                 x = self._after_mixer(layer, x, positions, sequences, kept)
                 each_layer = [_kept(each, kept) for each in each_layer]
+                before = _kept(before, kept)
                 if self._row.alternating:
                     continue
-            result = self._forward(layer, x)
+            result = self._forward(layer, before if self._row.parallel else x)
             x = ops.add(x, layers.times(self._layers.norm(result, f"blk.{layer}.post_ffw_norm"), self._residual_scale))
             x = self._with_embeddings(layer, x, each_layer[layer] if each_layer else None)
             if self._layers.has(f"blk.{layer}.layer_output_scale"):

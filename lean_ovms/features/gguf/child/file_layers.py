@@ -38,7 +38,7 @@ class LinearLayer(NamedTuple):
 class FileLayers:
     """Builds the kinds of layers that all networks have from the tensors of a file."""
 
-    def __init__(self, tensors: Tensors, epsilon: float, *, adapted: bool) -> None:
+    def __init__(self, tensors: Tensors, epsilon: float, *, adapted: bool, centred: bool = False) -> None:
         """Keeps the tensors and the settings of layers.
 
         Args:
@@ -46,7 +46,9 @@ class FileLayers:
             epsilon: The number that norms add to the mean of squares.
             adapted: Whether layers that could be joined to one matrix product stay apart, so that adapters can change
                 each.
+            centred: Whether norms subtract the mean.
         """
+        self._centred = centred
         self._tensors = tensors
         self._epsilon = epsilon
         self._adapted = adapted
@@ -88,6 +90,8 @@ class FileLayers:
         """Applies the norm of this name, or returns x unchanged if the file has none."""
         if not self.has(name):
             return x
+        if self._centred:
+            return self.layer_norm(x, name)
         return layers.norm(x, self._tensors.numbers(f"{name}.weight"), self._epsilon)
 
     def layer_norm(self, x: Any, name: str) -> Any:
