@@ -287,7 +287,7 @@ class Composition:
         return self._only("files with options of models", lambda one: one.settings)
 
     def _only(self, what: str, of: Callable[[Feature], R | None]) -> R | None:
-        """Returns the only row that `of` returns for a feature, or None. Raises StartError for two rows `what`."""
+        """Returns the only row that `of` returns for a feature, or None. Raises StartError, naming `what`, for two."""
         found = self._rows(lambda one: (of(one),))
         if len(found) > 1:
             raise StartError(

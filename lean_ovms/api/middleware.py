@@ -304,7 +304,7 @@ class OriginPolicy:
         return known or address_in(name) is not None
 
     def _is_foreign(self, route: Route, request: Request, host: str) -> bool:
-        """Returns whether a page neither of the server nor of an allowed origin sends a request, which no link is."""
+        """Returns whether a page of an origin that is not allowed sends a request; links to open pages do not count."""
         origin = request.headers.get("origin", "")
         if not origin:
             return route.auth != "open" and request.headers.get("sec-fetch-site") in OTHER_SITES

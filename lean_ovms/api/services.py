@@ -28,7 +28,7 @@ INLINE_BYTES = 32768
 LARGE_BODY = 65536
 """The size in bytes from which a body counts toward --max_body_memory_mb."""
 BODY_FACTOR = 2
-"""The memory of a request as a multiple of its body, which is kept together with its values, or with the prompt."""
+"""The memory of a request as a multiple of its body: the body and its values, or the values and the prompt."""
 
 T = TypeVar("T")
 S = TypeVar("S", bound="Service")

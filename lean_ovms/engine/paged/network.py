@@ -106,7 +106,7 @@ class PromptEmbeddings(Protocol):
         """Returns the items that are not encoded yet. The embeddings of the others are kept from now on."""
 
     def chunk(self, start: int, count: int) -> int:
-        """Returns how many tokens from `start` a step should compute, `count` or fewer, to divide no image."""
+        """Returns how many tokens from `start`, about `count`, a step should compute so that no image is divided."""
 
     def cached(self, blocks: int, size: int) -> int:
         """Returns how many of the first `blocks` blocks, of `size` tokens each, may come from the prefix cache."""

@@ -30,7 +30,7 @@ class Speculation:
         return self.source is not None and self.source.asks_network
 
     def choose(self) -> None:
-        """Chooses draft tokens that need no model; sequences with some, or for a network, are not plain any more."""
+        """Chooses draft tokens that need no model; sequences that have or may get some are not plain any more."""
         batch, source = self._batch, self.source
         if batch.regroup:
             batch.group()

@@ -139,7 +139,7 @@ def client_of(peer: object) -> str:
 
 
 MAX_PENDING_BODIES = 4
-"""The memory of all incomplete bodies, in largest allowed ones; the clients of all connections could use 64 GiB."""
+"""The memory of all incomplete bodies, in largest allowed ones; without it, clients could use 64 GiB."""
 
 
 @dataclass(eq=False, repr=False)
