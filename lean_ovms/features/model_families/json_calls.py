@@ -67,17 +67,13 @@ class JsonCalls(Syntax):
         """
         if not (yield from self.scanner.literal("{")):
             return False
-        # Qwen2.5's first chat templates show calls in doubled braces, of which models copy both or only the last.
-        yield from self.scanner.literal("{")
+        yield from self.scanner.literal("{")  # the braces may be doubled (see `calls`)
         call = _Call(self, eager)
         while True:
             mark = yield from self.scanner.space()
             if mark == "}":
                 self.scanner.pos += 1
-                if not call.complete():
-                    return False
-                yield from self.scanner.literal("}")
-                return True
+                return call.complete()
             if mark == ",":
                 self.scanner.pos += 1
                 continue
@@ -87,7 +83,10 @@ class JsonCalls(Syntax):
                 return call.broken()
 
     def calls(self, *, eager: bool = True) -> Steps[bool]:
-        """Reads objects, single or in a list, separated by "," or ";". Returns False if the first one is not a call."""
+        """Reads objects, single or in a list, separated by "," or ";". Returns False if the first one is not a call.
+
+        Qwen2.5's first chat templates show calls in doubled braces, of which models copy both or only the last.
+        """
         called = False
         while True:
             mark = yield from self.scanner.space()
@@ -96,6 +95,8 @@ class JsonCalls(Syntax):
             elif mark == "]" and called:
                 self.scanner.pos += 1
                 return True
+            elif mark == "}" and called:
+                self.scanner.pos += 1
             elif mark != "{":
                 return called
             else:
