@@ -90,6 +90,12 @@ class PoolingFiles:
         return None if self.modules is None else "Normalize" in self.modules
 
     @property
+    def keeps_tokens(self) -> bool:
+        """Whether modules.json describes a model with a vector for each token, as PyLate and sentence-transformers
+        write it for late interaction."""
+        return self.modules is not None and "Dense" in self.modules and "Pooling" not in self.modules
+
+    @property
     def unsupported(self) -> str:
         """The first module after the network that is not supported, or not at its place; "" if there is none."""
         left: tuple[str, ...] = AFTER_NETWORK

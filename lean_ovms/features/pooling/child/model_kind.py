@@ -158,6 +158,8 @@ def _pooling(config: EngineConfig, files: PoolingFiles, shape: Shape) -> tuple[s
     architectures = files.config.get("architectures")
     if isinstance(architectures, list) and any(COLBERT.search(str(name)) for name in architectures):
         return ALL, f"config.json ({architectures[0]})", False
+    if shape.rank == 3 and files.keeps_tokens:
+        return ALL, "modules.json (a Dense module and no Pooling)", False
     if shape.rank == 2:
         return MODEL, f"the network's output {shape.output}", False
     if files.pooling:
@@ -212,6 +214,8 @@ def _normalize(config: EngineConfig, files: PoolingFiles, mode: str) -> bool:
         return chosen == "true"
     if mode == MODEL:
         return False  # the network already does what the model's files say
+    if mode == ALL:
+        return True  # ColBERT's libraries normalize without a module for it
     return files.normalizes is not False
 
 

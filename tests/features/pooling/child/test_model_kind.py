@@ -147,6 +147,19 @@ def test_a_model_of_late_interaction_keeps_the_vectors_of_its_tokens(tmp_path: P
         info(path, SENTENCE, pooling="ALL")
 
 
+def test_modules_without_pooling_are_those_of_late_interaction(tmp_path: Path) -> None:
+    modules = [MODULES[0], {"path": "1_Dense", "type": "pylate.models.Dense.Dense"}]
+    files = {"modules": modules, "1_Dense/config": {"out_features": 8}, "config": {"model_type": "modernbert"}}
+    path = directory(tmp_path / "m", **files)
+    found = info(path)
+    assert (found.kind, found.pooling, found.dimensions, found.pooling_assumed) == ("token_embed", "ALL", 8, False)
+    assert found.normalize
+    assert not info(path, normalize="false").normalize
+    assert info(path, pooling="MEAN").kind == "embed"
+    assert info(path, SENTENCE).pooling == "MODEL"
+    assert info(directory(tmp_path / "n", modules=MODULES[:1])).kind == "embed"
+
+
 @pytest.mark.parametrize(
     "files",
     [
