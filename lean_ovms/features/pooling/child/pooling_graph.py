@@ -63,8 +63,9 @@ def only(model: ov.Model, output: ov.Output) -> None:
 def tabulate_buckets(model: ov.Model, core: ov.Core) -> None:
     """Replaces the computation of relative position buckets by a lookup in a table that is computed in f32.
 
-    MPNet and T5 take the logarithm of the distance between two tokens and truncate it to an integer. In bf16 many
-    distances got a neighbouring bucket, and the vectors differed from those of f32 twice as much as torch's in bf16.
+    MPNet, T5 and DeBERTa take the logarithm of the distance between two tokens and round it to an integer. In bf16 many
+    distances got a neighbouring bucket, and the vectors differed from those of f32 twice as much as torch's in bf16, or
+    DeBERTa's results for 500 tokens three times.
     """
     for node in model.get_ordered_ops():
         if node.get_type_name() != "Log":
@@ -77,7 +78,8 @@ def tabulate_buckets(model: ov.Model, core: ov.Core) -> None:
             if len(readers) != 1:
                 break
             last = readers[0].get_node()
-        if first.get_type_name() == last.get_type_name() == "Convert" and _is_integer(last.output(0)):
+        whole = _is_integer(last.output(0)) if last.get_type_name() == "Convert" else last.get_type_name() == "Ceiling"
+        if first.get_type_name() == "Convert" and whole:
             distance, readers = first.input_value(0), list(last.output(0).get_target_inputs())
             every = ops.parameter([MOST_DISTANCE], distance.get_element_type())
             first.input(0).replace_source_output(every.output(0))
