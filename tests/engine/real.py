@@ -64,21 +64,18 @@ def assembled(*given, compiled_twice=True):
     from lean_ovms.engine.paged import assemble
     from lean_ovms.features.drafting.child import network_drafts
 
-    new_loader = assemble._tokenizer_loader
+    load_new = assemble._load_tokenizer
 
-    def loader(directory, file):
-        load_tokenizer = new_loader(directory, file)
-
-        def load_once():
-            key = said_of_tokens(directory)
-            if key not in TOKENIZERS:
-                TOKENIZERS[key] = load_tokenizer()
-            return TOKENIZERS[key]
-
-        return load_once if directory.is_dir() else load_tokenizer
+    def load_once(directory, *files):
+        if not directory.is_dir():
+            return load_new(directory, *files)
+        key = said_of_tokens(directory)
+        if key not in TOKENIZERS:
+            TOKENIZERS[key] = load_new(directory, *files)
+        return TOKENIZERS[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(assemble, "_tokenizer_loader", loader)
+        patch.setattr(assemble, "_load_tokenizer", load_once)
         for module in () if compiled_twice else (assemble, network_drafts):
             patch.setattr(module, "PagedModel", compiled_once)
         return assemble.load(*given)
