@@ -26,6 +26,9 @@ ABOUT_SERVERS = (
     Command("help", "[COMMAND | TOPIC]", "explain a command or a group of options", "help:main"),
 )
 
+SIMILAR = 0.6
+"""The least similarity of a word that is suggested, by difflib."""
+
 
 @cache
 def commands(without: str = "") -> dict[str, Command]:
@@ -34,7 +37,10 @@ def commands(without: str = "") -> dict[str, Command]:
 
 
 class CommandParser(argparse.ArgumentParser):
-    """An argument parser that raises StartError for an unknown flag, and suggests the most similar one."""
+    """An argument parser that raises StartError for an unknown flag, and suggests the most similar one.
+
+    The flags of other servers, which --help does not list, are among those that it suggests.
+    """
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parses arguments. "-h" is handled as text, since as a flag it would match "-hf", a flag of llama.cpp."""
@@ -43,13 +49,13 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         unknown = re.match(r"unrecognized arguments: --(\w+)", message)
-        shown = [action for action in self._actions if action.help != argparse.SUPPRESS]
-        names = [name[2:] for action in shown for name in action.option_strings if name.startswith("--")]
+        flags = [name for action in self._actions for name in action.option_strings]
+        names = [name[2:] for name in flags if name.startswith("--")]
         raise StartError(f"{message} ({hint(unknown[1] if unknown else '', names, '--help lists the options', '--')})")
 
 
 def hint(word: str, known: Iterable[str], otherwise: str, prefix: str = "") -> str:
-    """Returns a question that suggests the most similar known word, or another text if no word is similar.
+    """Returns a question that suggests the first of the most similar known words, or another text if none is similar.
 
     Args:
         word: The unknown word.
@@ -57,8 +63,9 @@ def hint(word: str, known: Iterable[str], otherwise: str, prefix: str = "") -> s
         otherwise: The text if none is similar.
         prefix: A prefix of all known words, such as "--".
     """
-    near = difflib.get_close_matches(word, known, 1)
-    return f"did you mean {prefix}{near[0]}?" if near else otherwise
+    similarity = {name: difflib.SequenceMatcher(None, name, word).ratio() for name in known}
+    near = max(similarity, key=similarity.__getitem__, default="")
+    return f"did you mean {prefix}{near}?" if similarity.get(near, 0) >= SIMILAR else otherwise
 
 
 def parser(name: str, notes: str = "") -> CommandParser:

@@ -90,6 +90,19 @@ def words_of(flag: str) -> Mapping[str, str]:
     return alias.words
 
 
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [
+        ("--prot", "--port"),
+        ("--gpu-memory-utilisation=1", "--gpu_memory_utilization"),
+        ("--cache_sise", "--cache_size"),
+    ],
+)
+def test_wrong_flags_are_compared_with_those_of_others_too(wrong: str, meant: str) -> None:
+    with pytest.raises(StartError, match=f"did you mean {meant}\\?"):
+        parse([wrong], {})
+
+
 def test_vllms_names_of_parsers_are_those_of_parsers_here() -> None:
     known = registry()
     assert set(words_of("tool_call_parser").values()) <= set(known.tool_names)
