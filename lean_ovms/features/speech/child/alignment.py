@@ -73,7 +73,7 @@ def word_times(
         return []
     head = [files.sot, *row.opening(), files.no_timestamps]
     weights = attention([*head, *tokens, files.eot])
-    start, end = row.job.start, row.job.end if row.read_to is None else row.read_to
+    start, end = row.job.start, row.job.end
     used = max(1, min(weights.shape[2], round((end - start) / POSITION_S)))
     places, frames = align(weights[:, :, :used], len(head))
     jumps = np.flatnonzero(np.diff(places, prepend=-1))

@@ -255,6 +255,8 @@ class DecodeRow:
         if job.stream:
             self._send_rest(text)
         job.read_to = self.read_to
+        if words and job.read_to is not None:  # as in openai-whisper: the timestamp may cut the next word
+            job.read_to = words[-1].end
         job.result = WindowDone(
             text=text,
             language=self.language or "en",

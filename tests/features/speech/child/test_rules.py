@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from lean_ovms.features.speech.child.alignment import TimedWord, shortened, split_words, warp
 from lean_ovms.features.speech.child.beams import Beams
-from lean_ovms.features.speech.child.decode_rows import compression_ratio, read_to, segments_of
+from lean_ovms.features.speech.child.decode_rows import DecodeRow, compression_ratio, read_to, segments_of
 from lean_ovms.features.speech.child.logits import Rules, penalize, sample
 from lean_ovms.features.speech.child.mel import LogMel, filters
+from lean_ovms.features.speech.child.recognizer import Job
 from lean_ovms.features.speech.child.whisper_files import WhisperFiles
-from lean_ovms.features.speech.params import Segment, TranscribeParams
+from lean_ovms.features.speech.params import Segment, TranscribeParams, Word
 
 FILES = WhisperFiles(
     eot=10,
@@ -115,6 +116,15 @@ def test_segments_stay_within_the_window() -> None:
 )
 def test_a_window_is_read_to_its_last_whole_segment(tokens: list[int], seconds: float | None) -> None:
     assert read_to(tokens, FILES) == (seconds and pytest.approx(seconds))
+
+
+@pytest.mark.parametrize(("words", "seconds"), [(None, 5.1), ([0.04], 5.04), ([0.02, 0.2], 5.2)])
+def test_with_words_a_window_is_read_to_the_last_word(words: list[float] | None, seconds: float) -> None:
+    job = Job(np.zeros(16000, np.float32), 5.0, TranscribeParams(segments=True, words=True), times=True)
+    row = DecodeRow(job, FILES, [b"a"] * SIZE, [])
+    row.attempts[0].tokens = [T, 0, T + 5, T + 5]
+    row.finish(row.segments(), words and [Word(word="a", start=5.0, end=5 + end) for end in words])
+    assert job.read_to == pytest.approx(seconds)
 
 
 def test_a_text_that_repeats_itself_compresses_well() -> None:
