@@ -45,7 +45,7 @@ def test_the_api_key_comes_from_the_environment_and_never_goes_to_the_engine() -
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--no_such"], "unrecognized arguments: --no_such (--help lists the options)"),
+        (["--qqq"], "unrecognized arguments: --qqq (--help lists the options)"),
         (["--rest-prot", "1"], "unrecognized arguments: --rest_prot (did you mean --rest_port?)"),
         (["--sse_ping_s", "nan"], "--sse_ping_s must be a finite number, not nan"),
         (["--task", "video"], "--task must be one of: text_generation, text2speech"),
@@ -279,9 +279,9 @@ def test_help_imports_nothing_heavy() -> None:
 
 @pytest.mark.slow
 def test_a_wrong_flag_ends_with_status_2_and_one_line() -> None:
-    done = subprocess.run([sys.executable, "-m", "lean_ovms", "--nope"], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-m", "lean_ovms", "--qqq"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr.splitlines() == ["lean_ovms: unrecognized arguments: --nope (--help lists the options)"]
+    assert done.stderr.splitlines() == ["lean_ovms: unrecognized arguments: --qqq (--help lists the options)"]
 
 
 @pytest.mark.parametrize(("argv", "variables"), [(["--without=chat"], {}), (["list"], {"LEAN_OVMS_WITHOUT": "chat"})])
