@@ -90,7 +90,7 @@ def transcribed(task: SpeechTask, audio: bytes, **params: Any) -> list[dict[str,
     """Returns the windows of a transcription."""
     rig = WorkerRig(task)
     task.out.clear()
-    rig.put(Transcribe(1, asdict(TranscribeParams(language="en", **params)), "", 0, {}, 0))
+    rig.put(Transcribe(1, asdict(TranscribeParams(**{"language": "en"} | params)), "", 0, {}, 0))
     rig.put(Audio(1, False, audio))
     rig.put(Audio(1, True, b""))
     rig.run()
@@ -130,6 +130,14 @@ def test_the_words_with_times_are_those_without(
         if "words" in more:
             alone = [word["word"] for window in windows for word in window["words"]]
             assert "".join(words(" ".join(alone))) == "".join(timed)
+
+
+@pytest.mark.parametrize("field", ["prompt", "hotwords"])
+def test_the_language_is_that_of_the_speech_and_not_of_a_prompt(task: SpeechTask, field: str) -> None:
+    audio = speech(" ".join(TEXT.split()[:SENTENCES]), SENTENCES_RATE, 0.0)
+    prompt = {field: "Das ist ein Gespräch über die Straßen von Köln."}
+    window, *_ = transcribed(task, audio, language="", fallback=False, **prompt)
+    assert window["language"] == "en"
 
 
 def test_speech_in_ten_formats_is_heard_as_well_as_by_torch(task: SpeechTask) -> None:

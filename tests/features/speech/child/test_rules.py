@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_ovms.features.speech.child.alignment import TimedWord, shortened, split_words, warp
+from lean_ovms.features.speech.child.alignment import TimedWord, shortened, split_words, warp, word_times
 from lean_ovms.features.speech.child.beams import Beams
 from lean_ovms.features.speech.child.decode_rows import DecodeRow, compression_ratio, read_to, segments_of
 from lean_ovms.features.speech.child.logits import Rules, penalize, sample
@@ -125,6 +125,16 @@ def test_with_words_a_window_is_read_to_the_last_word(words: list[float] | None,
     row.attempts[0].tokens = [T, 0, T + 5, T + 5]
     row.finish(row.segments(), words and [Word(word="a", start=5.0, end=5 + end) for end in words])
     assert job.read_to == pytest.approx(seconds)
+
+
+def test_words_are_aligned_with_all_of_the_window() -> None:
+    job = Job(np.zeros(16000, np.float32), 5.0, TranscribeParams(segments=True, words=True), times=True)
+    row = DecodeRow(job, FILES, [b"a"] * SIZE, [])
+    row.attempts[0].tokens = [T, 0, T + 5, T + 5]
+    weights = np.zeros((1, 4, 50), np.float32)  # for <|startoftranscript|>, <|notimestamps|>, the text and its end
+    weights[0, 1, :25] = weights[0, 2, 25:] = 9
+    [word] = word_times(row, row.segments(), FILES, [b"a"] * SIZE, lambda ids: weights)
+    assert (word.start, word.end) == (5.0, pytest.approx(5.5, abs=0.05))
 
 
 def test_a_text_that_repeats_itself_compresses_well() -> None:
