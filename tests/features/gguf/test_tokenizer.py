@@ -214,8 +214,14 @@ def test_what_cannot_be_built_is_refused(made, changes, word):
         made(changes)
 
 
-@pytest.mark.parametrize(("cased", "said"), [(False, None), (True, None), (False, True), (True, False), (True, True)])
-def test_words_and_their_ends_are_those_of_bert(made, cased, said):
+@pytest.mark.parametrize(
+    ("cased", "said", "accents"),
+    [
+        *((False, None, None), (True, None, None), (False, True, None), (True, False, None), (True, True, None)),
+        *((False, True, False), (True, False, True)),
+    ],
+)
+def test_words_and_their_ends_are_those_of_bert(made, cased, said, accents):
     """If the file does not say whether texts are lowercased, its words show it."""
     words = [*(f"[{name}]" for name in ("PAD", "UNK", "CLS", "SEP")), *"abcxyz0123.,!'"]
     words += ["the", "##s", "##x", "##ab", "\u4e2d", "caf\u00e9", "cafe"]
@@ -233,11 +239,13 @@ def test_words_and_their_ends_are_those_of_bert(made, cased, said):
             "tokenizer.ggml.token_type": [CONTROL if mark else NORMAL for mark in special],
             "tokenizer.ggml.cls_token_id": 2,
             "tokenizer.ggml.normalizer.lowercase": said,
+            "tokenizer.ggml.normalizer.strip_accents": accents,
             **{f"tokenizer.ggml.{name}_token_id": None for name in ("bos", "eos", "padding")},
         }
     )
     lowercase = not cased if said is None else said
-    theirs = BertWordPieceTokenizer({word: i for i, word in enumerate(words)}, lowercase=lowercase)
+    numbers = {word: i for i, word in enumerate(words)}
+    theirs = BertWordPieceTokenizer(numbers, lowercase=lowercase, strip_accents=accents)
     texts = [*hostile(300), "The thes abab cafe\u0301 xs CAFE!", "The\u4e2d\u4e2d's"]
     for text in texts:
         assert ours.encode(text, True) == [2, *theirs.encode(text, add_special_tokens=False).ids, 3]

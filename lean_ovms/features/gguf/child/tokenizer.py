@@ -134,6 +134,8 @@ HARMONY = {"<|return|>", "<|call|>"}
 """If a vocabulary has these tokens, they end an answer, and <|end|> only ends one of its messages."""
 LOWERCASE = "tokenizer.ggml.normalizer.lowercase"
 """The key of whether texts are lowercased."""
+STRIP_ACCENTS = "tokenizer.ggml.normalizer.strip_accents"
+"""The key of whether texts lose their accents."""
 SPACE = "\u2581"
 CAPITAL = re.compile("[A-Z]")
 MAX_PIECE = 4096
@@ -476,7 +478,8 @@ def _wordpiece(header: gguf.Header, tokens: Sequence[str], kinds: Sequence[int])
     unknown = header.token("unknown") or "[UNK]"
     made = Tokenizer(models.WordPiece(vocab=vocab, unk_token=unknown, max_input_chars_per_word=100))
     lowercase = header.metadata.get(LOWERCASE, not any(CAPITAL.search(word) for word in words)) is True
-    made.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    accents = header.metadata.get(STRIP_ACCENTS)  # if the file does not say it, lowercased texts lose their accents
+    made.normalizer = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=accents)
     made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     return made
 
