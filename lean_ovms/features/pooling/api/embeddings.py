@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ....api.fields import FieldSet
+from ....api.fields import Field, FieldSet
 from ....api.services import Services
 from ....types import Json, Request, Response
 from .. import fields as shared
@@ -17,7 +17,8 @@ from .chunks import encode_in_pieces
 from .encoding import ENCODING, Encoding, results_response
 from .request import Inputs, PoolingRequest, dimensions, items_of, parse_with_inputs
 
-FIELDS = FieldSet((*shared.INPUTS, shared.NORMALIZE, *ENCODING, shared.DIMENSIONS, *shared.PROMPTS))
+TASK = Field("task", "string", "(Jina) other name of prompt_name; no effect if the model has no prompts")
+FIELDS = FieldSet((*shared.INPUTS, shared.NORMALIZE, *ENCODING, shared.DIMENSIONS, *shared.PROMPTS, TASK))
 
 
 @shared.vectors_doc("A vector for each input", FIELDS)
@@ -33,6 +34,8 @@ respond = partial(results_response, prefix="embd", kind=b"embedding", member=b"e
 async def embed(call: PoolingRequest, inputs: Inputs) -> list[PooledOutput]:
     """Returns the vector of each input. Raises RequestError."""
     info = call.info((EMBED,))
+    if info.prompts and call.values["prompt_name"] is None and call.values["input_type"] is None:
+        call = call.with_values({"prompt_name": call.values["task"]})
     size = dimensions(call.values["dimensions"], call, info)
     params = call.params(info, dimensions=size, add_special_tokens=inputs.adds_special(info))
     return await encode_in_pieces(call, await items_of(call, inputs, info), params, info)

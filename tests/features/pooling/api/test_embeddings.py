@@ -248,7 +248,15 @@ async def test_the_models_prompts_by_name(make_pooling: MakePooling) -> None:
     await ask(app, PATH, input="a")
     assert engine.asked[-1][0] == ["a"]
     assert (await refused(app, PATH, input=[1], prompt_name="query"))[1] == "prompt_name"
+    engine.describe(prompts={"retrieval.query": "find: ", "document": "text: "})
+    await ask(app, PATH, input="a", task="retrieval.query")
+    assert engine.asked[-1][0] == ["find: a"]
+    await ask(app, PATH, input="a", task="retrieval.query", prompt_name="document")
+    assert engine.asked[-1][0] == ["text: a"]
+    assert (await refused(app, PATH, input="a", task="poem"))[1] == "prompt_name"
     engine.describe(prompts={})
+    await ask(app, PATH, input="a", task="retrieval.query")
+    assert engine.asked[-1][0] == ["a"]
     assert "does not define any" in (await refused(app, PATH, input="a", prompt_name="query"))[0]
 
 
