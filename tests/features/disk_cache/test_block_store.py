@@ -3,6 +3,7 @@
 import errno
 import os
 import random
+import shutil
 import stat
 import zlib
 
@@ -237,6 +238,18 @@ def test_two_writers_read_each_others_blocks_and_do_not_remove_what_is_being_wri
     assert newest == 2 * [content(number) for number in range(990, 1000)]
     check(first, 1000)
     check(second, 1000)
+
+
+def test_a_cache_that_is_removed_while_it_is_used_begins_anew(tmp_path):
+    root = tmp_path / "cache"
+    store = BlockStore(root, MINE, LIMIT)
+    assert store.write(key(0), block(0))
+    shutil.rmtree(root)
+    for _ in range(2):
+        store.refresh()
+        assert (store.errors, len(store)) == (1, 0)
+    assert store.write(key(1), block(1))
+    assert check(BlockStore(root, MINE, LIMIT)) == check(store) == 1
 
 
 class FullDisk:

@@ -78,6 +78,11 @@ class BlockStore:
         """Finds the blocks that other processes have written or removed since the last call."""
         try:
             names = {name.removesuffix(INDEX) for name in os.listdir(self._directory) if name.endswith(INDEX)}
+        except FileNotFoundError:  # removed while it is in use: the cache begins anew
+            self.close()
+            segments.private_directory(self._directory, "--prefix_cache_path")
+            self._report("%s was removed, and has been created again", self._directory)
+            names = set()
         except OSError as error:
             self._report("%s: %s", self._directory, error.strerror)
             names = set()
