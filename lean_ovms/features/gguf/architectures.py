@@ -57,7 +57,7 @@ CENTRED = {f"{name}.bias" for name in ("attn_norm", "ffn_norm", "output_norm")}
 """The names of the biases of decoders' norms."""
 OWN = {
     "deepseek2": {
-        *(f"attn_{name}.weight" for name in ("q_a", "q_a_norm", "q_b", "kv_a_mqa", "kv_a_norm", "k_b", "v_b")),
+        *(f"attn_{name}.weight" for name in ("q_a", "q_a_norm", "q_b", "kv_a_mqa", "kv_a_norm", "k_b", "v_b", "kv_b")),
     },
     "gemma3n": {
         *PER_LAYER,

@@ -109,6 +109,21 @@ def test_pairs_of_a_vision_model_are_apart_already(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+def test_older_files_of_deepseek_have_keys_and_values_joined(tmp_path):
+    known = RECORDED["deepseek_v3"]
+    weights = {name: zoo_gguf.values(name, shape) for name, shape in known["tensors"].items()}
+    for layer in range(2):
+        keys, values = (weights.pop(f"blk.{layer}.attn_{letter}_b.weight") for letter in "kv")
+        weights[f"blk.{layer}.attn_kv_b.weight"] = np.concatenate([keys.swapaxes(1, 2), values], 1).reshape(-1, 32)
+    sizes = {"head_count_kv": 4, "key_length": 40, "value_length": 20}
+    metadata = {key: value for key, value in known["metadata"].items() if not key.endswith("_mla")} | zoo_gguf.WORDS
+    metadata |= {f"deepseek2.attention.{key}": value for key, value in sizes.items()}
+    path = make_gguf.pack(tmp_path / "x.gguf", known["architecture"], metadata, weights.items(), "F16")
+    pipe = load(blocks=60, model_path=str(path), **OPTIONS)
+    assert [ids for ids, _ in answers(pipe)] == [ids for ids, _ in known["answers"]]
+
+
+@pytest.mark.slow
 def test_newer_files_of_qwen3_next_have_the_parts_of_heads_apart(tmp_path):
     known = RECORDED["qwen3_next"]
     weights = {name: zoo_gguf.values(name, shape) for name, shape in known["tensors"].items()}

@@ -300,7 +300,7 @@ class FileDecoder:
         name, number = f"blk.{layer}", self._header.number
         heads, rank = number("attention.head_count"), number("attention.kv_lora_rank")
         turned = number("rope.dimension_count")
-        plain = number("attention.key_length_mla") - turned
+        plain = (number("attention.key_length_mla") or number("attention.key_length")) - turned
         if self._layers.has(f"{name}.attn_q_a"):
             queries = self._layers.product(x, LinearLayer(f"{name}.attn_q_a", ""))
             queries, last = self._layers.norm(queries, f"{name}.attn_q_a_norm"), "attn_q_b"
@@ -318,26 +318,19 @@ class FileDecoder:
         latent = self._layers.norm(latent, f"{name}.attn_kv_a_norm")
         angles = self._angles(positions, turned, False)
         query, key = (layers.rotate(each, angles, turned, turned) for each in (query, key))
-        rest = self._by_heads(rest, f"{name}.attn_k_b.weight")
+        if self._layers.has(f"{name}.attn_kv_b"):  # in files of older converters
+            joined = self._tensors.numbers(f"{name}.attn_kv_b.weight").reshape(heads, -1, rank)
+            keys, results = joined[:, :plain].swapaxes(1, 2), joined[:, plain:]
+        else:
+            keys, results = (self._tensors.numbers(f"{name}.attn_{letter}_b.weight") for letter in "kv")
+        rest = _by_heads(rest, keys)
         values = [self._heated(ops.concat([rest, query], -1), positions), ops.concat([latent, key], -1), latent]
         rows = [ops.reshape(value, np.array([0, -1]), True) for value in values]
         sizes = [rank + turned, rank + turned, rank]
         scale = np.float32(self._latent_scale(plain + turned))
         found = sequences.attend(Projected(rows, [heads, 1, 1], sizes, scale, 0))
-        found = self._by_heads(ops.reshape(found, np.array([0, heads, 1, rank]), True), f"{name}.attn_v_b.weight")
+        found = _by_heads(ops.reshape(found, np.array([0, heads, 1, rank]), True), results)
         return ops.reshape(found, np.array([0, 1, -1]), True)
-
-    def _by_heads(self, x: Any, name: str) -> Any:
-        """Multiplies the vectors of each head [tokens, heads, 1, columns] by the head's own matrix.
-
-        Args:
-            x: The vectors.
-            name: The name of the tensor with the matrices [heads, rows, columns].
-        """
-        order = np.array([1, 0, 2])
-        by_heads = ops.transpose(ops.squeeze(x, np.array([2])), order)
-        found = ops.matmul(by_heads, ops.constant(self._tensors.numbers(name)), False, True)
-        return ops.unsqueeze(ops.transpose(found, order), np.array([2]))
 
     def _latent_scale(self, size: int) -> float:
         """Returns the attention scale of latent attention, which YaRN increases.
@@ -528,6 +521,14 @@ class FileDecoder:
 def _kept(x: Any, wanted: Any) -> Any:
     """Returns the tokens of x with these indices, or all if there are no indices."""
     return x if wanted is None else ops.gather(x, wanted, np.array([0]))
+
+
+def _by_heads(x: Any, matrices: layers.Floats) -> Any:
+    """Multiplies the vectors of each head [tokens, heads, 1, columns] by the head's own matrix [rows, columns]."""
+    order = np.array([1, 0, 2])
+    by_heads = ops.transpose(ops.squeeze(x, np.array([2])), order)
+    found = ops.matmul(by_heads, ops.constant(np.ascontiguousarray(matrices)), False, True)
+    return ops.unsqueeze(ops.transpose(found, order), np.array([2]))
 
 
 def _split(x: Any, *sizes: int) -> list[Any]:
