@@ -404,7 +404,8 @@ class FileDecoder:
         for letter, count, size in zip("qkv", heads.counts, heads.sizes, strict=True):
             if letter != "q" and layer >= self._sharing:
                 break
-            order = halves(count, size, heads.rotated) if pairs and letter != "v" else None
+            turned = size if self._row.permuted else heads.rotated  # the converter permutes all rows of a head
+            order = halves(count, size, turned) if pairs and letter != "v" else None
             rows = slice(start, start := start + count * size)
             name = f"blk.{layer}.attn_{letter}"
             name, rows = (joined, rows) if self._layers.has(joined) else (name, slice(None))
