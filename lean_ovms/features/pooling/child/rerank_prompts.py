@@ -34,7 +34,7 @@ class RerankPrompt(NamedTuple):
 
 QWEN3 = RerankPrompt(
     family="Qwen3-Reranker",
-    names="qwen3-(vl-)?reranker",
+    names="qwen3-reranker",
     prefix="<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "
     'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n',
     body="<Instruct>: Given a web search query, retrieve relevant passages that answer the query\n"
@@ -45,6 +45,14 @@ QWEN3 = RerankPrompt(
 )
 FAMILIES = (
     QWEN3,
+    QWEN3._replace(
+        family="Qwen3-VL-Reranker",
+        names="qwen3-vl-reranker",
+        body="<Instruct>: Given a search query, retrieve relevant candidates that answer the query."
+        "<Query>:{query}\n<Document>:{document}",
+        instructed="<Instruct>: {instruction}<Query>:{query}\n<Document>:{document}",
+        suffix="<|im_end|>\n<|im_start|>assistant\n",
+    ),
     RerankPrompt(
         family="mxbai-rerank-v2",
         names="mxbai-rerank-.*v2",

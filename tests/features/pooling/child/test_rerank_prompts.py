@@ -33,6 +33,7 @@ def encode(texts: Sequence[str]) -> list[list[int]]:
     ("name", "config", "family", "assumed"),
     [
         ("Qwen3-Reranker-0.6B", {"model_type": "qwen3"}, "Qwen3-Reranker", False),
+        ("Qwen3-VL-Reranker-2B", {"model_type": "qwen3_vl"}, "Qwen3-VL-Reranker", False),
         ("zerank", {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"]}, "Qwen3-Reranker", False),
         ("mxbai-rerank-base-v2", {"model_type": "qwen2"}, "mxbai-rerank-v2", False),
         ("m", {"_name_or_path": "BAAI/bge-reranker-v2-gemma", "model_type": "gemma"}, "bge-reranker-v2-gemma", False),
@@ -73,9 +74,10 @@ def test_a_pair_becomes_one_text_with_or_without_an_instruction() -> None:
         number = rig.submit(("a", "b"), instruction="find {c}")
         rig.run()
         if family.instructed:
-            assert "find {c}\n" in pooler.detokenize(rig.first_ids[1], False)
+            assert "find {c}" in pooler.detokenize(rig.first_ids[1], False)
         else:
             assert rig.error(number) == "The prompt of this model has no instruction"
     assert "\n<Query>: a {query}\n<Document>: b<|im_end|>\n<|im_start|>assistant\n<think>" in texts[0]
-    assert "user\nquery: a {query}\ndocument: b\nYou are a search relevance expert" in texts[1]
-    assert texts[2].startswith("<bos>A: a {query}\nB: b\nGiven a query A and a passage B, ")
+    assert texts[1].endswith("the query.<Query>:a {query}\n<Document>:b<|im_end|>\n<|im_start|>assistant\n")
+    assert "user\nquery: a {query}\ndocument: b\nYou are a search relevance expert" in texts[2]
+    assert texts[3].startswith("<bos>A: a {query}\nB: b\nGiven a query A and a passage B, ")
