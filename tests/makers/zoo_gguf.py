@@ -388,6 +388,25 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"use_qkv_bias": True, "rope_parameters": HALF},
         {**EPSILON, "rope.dimension_count": 8, "use_parallel_residual": False},
     ),
+    "falcon_h1": (
+        "falcon-h1",
+        {
+            "head_dim": 32,
+            "mamba_d_ssm": 128,
+            "mamba_n_heads": 8,
+            "mamba_d_head": 16,
+            "mamba_d_state": 16,
+            "mamba_n_groups": 2,
+            "mamba_chunk_size": 16,
+        },
+        {
+            "ssm.conv_kernel": 4,
+            "ssm.state_size": 16,
+            "ssm.group_count": 2,
+            "ssm.time_step_rank": 8,
+            "ssm.inner_size": 128,
+        },
+    ),
     "glm4_moe-joined": (
         "bailingmoe2",
         {

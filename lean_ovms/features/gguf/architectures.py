@@ -59,6 +59,7 @@ OWN = {
     "deepseek2": {
         *(f"attn_{name}.weight" for name in ("q_a", "q_a_norm", "q_b", "kv_a_mqa", "kv_a_norm", "k_b", "v_b", "kv_b")),
     },
+    "falcon-h1": {"ffn_norm"},
     "gemma3n": {
         *PER_LAYER,
         *(f"altup_{name}.weight" for name in ("proj", "unembd_proj", "router", "router_norm", "predict_coef")),
@@ -144,6 +145,8 @@ class Architecture:
     parallel: bool = False
     """Whether the feed-forward network reads the same input as the token mixer; otherwise it reads the sum of the input
     and the mixer's result."""
+    beside: bool = False
+    """Whether each layer has attention beside its state spaces, whose results are added."""
     multiplied_logits: bool = False
     """Whether logits are multiplied by their scale; otherwise they are divided by it."""
     forward_norm: str = "ffn_norm"
@@ -216,6 +219,7 @@ ARCHITECTURES = {
     "exaone": Architecture(),
     "exaone-moe": Architecture(window_period=4, unrotated=4, windowed=True, renamed=SHARED_EXPERTS),
     "exaone4": Architecture(window_period=4, unrotated=4, windowed=True),
+    "falcon-h1": Architecture(beside=True, renamed={f"mlp.{part}_proj": f"feed_forward.{part}_proj" for part in PARTS}),
     "gemma": Architecture(activation="gelu", scaled_embeddings=True),
     "gemma-embedding": Architecture(
         activation="gelu", scaled_embeddings=True, window_period=6, local_base=10000.0, causal=False, projected=True

@@ -51,6 +51,7 @@ HYBRIDS = {
     "deepseek_v3": {"RMS": 7, "GatherMatmul": 3},
     "deepseek_v3-groups": {"RMS": 9, "GatherMatmul": 3},
     "lfm2_moe": {"RoPE": 2, "RMS": 9, "PagedAttention": 1, "PagedCausalConv1D": 2, "GatherMatmul": 6},
+    "falcon_h1": {"RoPE": 4, "PagedCausalConv1D": 2, "PagedSelectiveSSM": 2},
     "granitemoehybrid": {**STATE_SPACES_FUSED, "RMS": 6},
     "nemotron_h": {**STATE_SPACES_FUSED, "RMS": 8, "PagedCausalConv1D": 2, "PagedSelectiveSSM": 2},
     **{name: {**STATE_SPACES_FUSED, "RMS": 5, "GatherMatmul": 2} for name in NEMOTRON_EXPERTS},
@@ -131,6 +132,8 @@ def test_layers_have_the_names_that_adapters_know(name, tmp_path):
     if name in SHARED:
         shared = {layer.replace("mlp.", "mlp.shared_expert.") for layer in other if layer.startswith("mlp.")}
         wanted |= {renamed.get(layer, layer) for layer in shared}
+    if row.beside:
+        wanted |= {f"mamba.{part}_proj" for part in ("in", "out")}
     if name in ALTERNATING:
         known = (layer.removeprefix("model.layers.") for layer in found)
         assert {layer for layer in known if layer[0] in "012"} == ALTERNATING[name]

@@ -144,6 +144,9 @@ class FileDecoder:
             self._altup.keep(kept)
         x, result = (_kept(each, kept) for each in (x, result))
         result = self._layers.product(result, last)
+        if self._row.beside:
+            attended = _kept(self._attention(layer, normed, positions, sequences), kept)
+            result = ops.add(result, self._layers.product(attended, self._output(layer)))
         if self._row.forward_norm != "post_attention_norm":
             result = self._layers.norm(result, f"blk.{layer}.post_attention_norm")
         x = ops.add(x, layers.times(result, self._residual_scale))
@@ -237,9 +240,12 @@ class FileDecoder:
         """
         if (found := self._states.mixed(layer, x, sequences)) is not None:
             return found
-        last = LinearLayer(f"blk.{layer}.attn_output", self._name(layer, "self_attn.o_proj"))
         attention = self._latent if self._layers.has(f"blk.{layer}.attn_kv_a_mqa") else self._attention
-        return attention(layer, x, positions, sequences), last
+        return attention(layer, x, positions, sequences), self._output(layer)
+
+    def _output(self, layer: int) -> LinearLayer:
+        """Returns the linear layer that projects the result of attention."""
+        return LinearLayer(f"blk.{layer}.attn_output", self._name(layer, "self_attn.o_proj"))
 
     def _name(self, layer: int, place: str) -> str:
         """Returns the name in transformers of a part of a layer, or "" if it has none there."""

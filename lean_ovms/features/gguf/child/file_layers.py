@@ -92,7 +92,8 @@ class FileLayers:
             return x
         if self._centred:
             return self.layer_norm(x, name)
-        return layers.norm(x, self._tensors.numbers(f"{name}.weight"), self._epsilon)
+        weights = f"{name}.weight"
+        return layers.norm(x, self._tensors.numbers(weights if weights in self._tensors else name), self._epsilon)
 
     def layer_norm(self, x: Any, name: str) -> Any:
         """Returns values with a mean of 0 and a variance of 1, multiplied by a weight, and with the bias if there is
@@ -108,7 +109,8 @@ class FileLayers:
         return layers.norm(x, np.ones(size, np.float32), self._epsilon)
 
     def has(self, name: str) -> bool:
-        return f"{name}.weight" in self._tensors
+        """Returns whether there is a layer of this name; the norms of Falcon-H1 have tensors without a suffix."""
+        return f"{name}.weight" in self._tensors or name in self._tensors
 
 
 def halves(heads: int, size: int, rotated: int, plain: int = 0) -> Order:

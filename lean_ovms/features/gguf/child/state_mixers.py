@@ -142,7 +142,7 @@ class StateMixers:
         found = sequences.scan([decays, step, given, values, taken])
         found = ops.add(found, ops.multiply(values, numbers(f"{name}.ssm_d").reshape(1, -1, 1)))
         found = ops.multiply(ops.reshape(found, np.array([0, inner]), True), ops.swish(gate))
-        if groups == 1:
+        if groups == 1 or not self._layers.has(f"{name}.ssm_norm"):
             return ops.unsqueeze(self._layers.norm(found, f"{name}.ssm_norm"), np.array([1]))
         found = self._layers.unit_norm(ops.reshape(found, np.array([0, groups, inner // groups]), True))
         found = ops.reshape(found, np.array([0, 1, inner]), True)
