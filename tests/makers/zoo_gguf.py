@@ -133,7 +133,8 @@ def scaled(yarn: dict[str, Any]) -> dict[str, Any]:
     return {f"rope.scaling.{key}": value for key, value in scaling.items()}
 
 
-HALF = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}
+PLAIN = {"rope_type": "default", "rope_theta": 10000.0}
+HALF = {**PLAIN, "partial_rotary_factor": 0.5}
 LATENT: dict[str, Any] = {
     "q_lora_rank": 48,
     "kv_lora_rank": 32,
@@ -163,6 +164,8 @@ LATENT_SIZES: dict[str, Any] = {
     "attention.head_count_kv": 1,
     "rope.dimension_count": 16,
 }
+XIELU = {"xielu.alpha_p": [0.25, 1.0], "xielu.alpha_n": [-0.5, 0.5], "xielu.beta": [0.5] * 2, "xielu.eps": [-1e-6] * 2}
+"""The numbers of xIELU in each layer, whose keys have no architecture."""
 DEEPSEEK = {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}
 GROUPS = {"n_routed_experts": 8, "n_group": 4, "topk_group": 2}
 GROUP_SIZES: dict[str, Any] = {"expert_count": 8, "expert_group_count": 4, "expert_group_used_count": 2}
@@ -407,6 +410,22 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
             "ssm.inner_size": 128,
         },
     ),
+    "afmoe": (
+        "afmoe",
+        {
+            "head_dim": 32,
+            "num_hidden_layers": 4,
+            "sliding_window": WINDOW,
+            "layer_types": ["sliding_attention"] * 3 + ["full_attention"],
+            **QWEN_EXPERTS,
+            "num_dense_layers": 1,
+            "num_shared_experts": 1,
+            "route_scale": 2.5,
+            "mup_enabled": True,
+        },
+        {**APART, **WINDOWED, "expert_weights_scale": 2.5},
+    ),
+    "apertus": ("apertus", {"rope_parameters": PLAIN}, XIELU),
     "glm4_moe-joined": (
         "bailingmoe2",
         {
@@ -650,7 +669,7 @@ def metadata(config: Any, architecture: str, more: dict[str, Any]) -> dict[str, 
         **{key: getattr(config, field) for key, field in EXPERTS if hasattr(config, field)},
         **more,
     }
-    return {f"{architecture}.{key}": value for key, value in numbers.items()}
+    return {key if key in XIELU else f"{architecture}.{key}": value for key, value in numbers.items()}
 
 
 def head_size(config: Any) -> int:
@@ -672,6 +691,8 @@ def from_gguf(
 ) -> np.ndarray:
     """Returns the values of a torch parameter. `tensor` returns those of a tensor of the file by name and shape."""
 
+    if ".act_fn.alpha" in torch_name:
+        return np.asarray(XIELU[f"xielu.{torch_name.split('.')[-1]}"][int(torch_name.split(".")[2])], np.float32)
     if torch_name.endswith("kv_b_proj.weight"):
         layer, heads, (_, rank) = torch_name.split(".")[2], config.num_attention_heads, shape
         keys = tensor(f"blk.{layer}.attn_k_b.weight", [heads, rank, config.qk_nope_head_dim])

@@ -97,8 +97,8 @@ class Architecture:
     """Whether llama.cpp's converter permuted the rows so that the pairs are adjacent; otherwise transformers has them
     so, too."""
     activation: str = "silu"
-    """The activation function of the gate, or of a feed-forward network without gates: "silu", "gelu" or
-    "squared_relu"."""
+    """The activation function of the gate, or of a feed-forward network without gates: "silu", "gelu", "squared_relu",
+    or "xielu", whose numbers are in the file."""
     gated: bool = True
     """Whether feed-forward networks and experts multiply the activated values by a second projection."""
     alternating: bool = False
@@ -208,6 +208,8 @@ COHERE: dict[str, Any] = {
     "pairs": True, "centred_norms": True, "parallel": True, "multiplied_logits": True, "forward_norm": "attn_norm"
 }  # fmt: skip
 ARCHITECTURES = {
+    "afmoe": Architecture(scaled_embeddings=True, window_period=4, unrotated=4, renamed=SHARED_EXPERTS),
+    "apertus": Architecture(activation="xielu", gated=False),
     "arcee": Architecture(pairs=True, permuted=True, activation="squared_relu", gated=False),
     "bailingmoe2": Architecture(renamed=SHARED_EXPERTS),
     "cohere2": Architecture(**COHERE, window_period=4, unrotated=4),

@@ -39,6 +39,7 @@ HYBRIDS = {
     "gemma4_text": {"RoPE": 10, "RMS": 46},
     "glm4_moe": {"GatherMatmul": 3},
     "glm4_moe_lite": {"RMS": 9, "GatherMatmul": 3},
+    "afmoe": {"RoPE": 6, "RMS": 25, "GatherMatmul": 9},
     "cohere": {"RMS": 0},
     "cohere2": {"RMS": 0, "RoPE": 6},
     "starcoder2": {"RMS": 0},
@@ -65,9 +66,9 @@ FOUR = (
     *("exaone4", "glm4", "glm4_moe", "hunyuan_v1_dense", "hunyuan_v1_moe", "minimax_m2", "olmo2", "olmoe", "qwen3"),
     *("qwen3-vision", "qwen3-yarn", "qwen3_moe", "qwen3_moe-vision"),
 )
-NORMS = {"gemma3_text": 6, "gemma4_text-equal": 7, "gemma4_text-moe": 11, **dict.fromkeys(FOUR, 4)}
+NORMS = {"apertus": 4, "gemma3_text": 6, "gemma4_text-equal": 7, "gemma4_text-moe": 11, **dict.fromkeys(FOUR, 4)}
 """The number of norms in a layer, if it is not 2."""
-MORE = ("dots1", "ernie4_5_moe", "exaone_moe", "glm4_moe-joined", "hunyuan_v1_moe", "qwen3_next")
+MORE = ("afmoe", "dots1", "ernie4_5_moe", "exaone_moe", "glm4_moe-joined", "hunyuan_v1_moe", "qwen3_next")
 LATENT = ("deepseek_v2", "deepseek_v3", "deepseek_v3-groups", "glm4_moe_lite")
 SHARED = ("qwen2_moe", "qwen3_5_moe_text", "glm4_moe", *LATENT, *MORE)
 """Models with an expert for all tokens."""
@@ -132,6 +133,8 @@ def test_layers_have_the_names_that_adapters_know(name, tmp_path):
     if name in SHARED:
         shared = {layer.replace("mlp.", "mlp.shared_expert.") for layer in other if layer.startswith("mlp.")}
         wanted |= {renamed.get(layer, layer) for layer in shared}
+    if name == "afmoe":
+        wanted.add("self_attn.gate_proj")
     if row.beside:
         wanted |= {f"mamba.{part}_proj" for part in ("in", "out")}
     if name in ALTERNATING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -274,6 +275,9 @@ class FileDecoder:
             projected[0], gate = (
                 ops.reshape(part, np.array([0, 1, width]), True) for part in ops.split(both, np.int64(2), 2).outputs()
             )
+        elif self._layers.has(f"blk.{layer}.attn_gate"):
+            gate = LinearLayer(f"blk.{layer}.attn_gate", self._name(layer, "self_attn.gate_proj"))
+            gate = self._layers.product(x, gate)
         values = [
             ops.reshape(self._placed(value, layer, place, positions, heads), np.array([0, -1]), True)
             for place, value in enumerate(projected)
@@ -466,7 +470,7 @@ class FileDecoder:
             place: The name of the network in the layer in transformers.
         """
         gate, up, down = (f"blk.{layer}.ffn_{name}{end}" for name in ("gate", "up", "down"))
-        activate, last = layers.ACTIVATIONS[self._row.activation], self._name(layer, f"{place}.down_proj")
+        activate, last = self._activation(layer), self._name(layer, f"{place}.down_proj")
         if not self._row.gated:
             x = activate(self._layers.product(x, LinearLayer(up, self._name(layer, f"{place}.up_proj"))))
             return self._layers.product(x, LinearLayer(down, last))
@@ -480,6 +484,13 @@ class FileDecoder:
             gated = layers.sparse(gated, self._sparsity[layer])
         shown = self._layers.product(x, LinearLayer(up, self._name(layer, f"{place}.up_proj"), more))
         return self._layers.product(ops.multiply(activate(gated), shown), LinearLayer(down, last))
+
+    def _activation(self, layer: int) -> Callable[[Any], Any]:
+        """Returns the activation function of a layer's feed-forward network."""
+        if self._row.activation != "xielu":
+            return layers.ACTIVATIONS[self._row.activation]
+        numbers = [self._header.metadata[f"xielu.{name}"][layer] for name in ("alpha_p", "alpha_n", "beta", "eps")]
+        return lambda x: layers.xielu(x, *numbers)
 
     def _window(self, layer: int) -> int:
         pattern = self._header.metadata.get(f"{self._header.architecture}.attention.sliding_window_pattern")

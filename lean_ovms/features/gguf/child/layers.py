@@ -6,6 +6,7 @@ keeps matrices in 4 or 8 bits. Values are [tokens, 1, width], or [tokens, heads,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -186,6 +187,22 @@ def product(x: Any, matrix: Matrix, sums: Sums, bias: Floats | None, name: str) 
 def _squared_relu(x: Any) -> Any:
     shown = ops.relu(x)
     return ops.multiply(shown, shown)
+
+
+def xielu(x: Any, positive: float, negative: float, beta: float, epsilon: float) -> Any:
+    """Returns xIELU, a square for positive values and an exponential function for others (arXiv:2411.13010).
+
+    Args:
+        x: The values.
+        positive: The trained number of the square, before softplus.
+        negative: The trained number of the exponential function, before softplus.
+        beta: The slope at 0.
+        epsilon: The largest value of which the exponential function is computed.
+    """
+    square, exponential = math.log1p(math.exp(positive)), beta + math.log1p(math.exp(negative))
+    below = ops.subtract(ops.subtract(ops.exp(ops.minimum(x, np.float32(epsilon))), np.float32(1)), x)
+    found = ops.select(ops.greater(x, np.float32(0)), times(ops.multiply(x, x), square), times(below, exponential))
+    return ops.add(found, times(x, beta))
 
 
 ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
