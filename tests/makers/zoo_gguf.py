@@ -425,6 +425,12 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         },
         {**APART, **WINDOWED, "expert_weights_scale": 2.5},
     ),
+    "nemotron": ("nemotron", {"head_dim": 32, "rope_parameters": HALF}, {**EPSILON, "rope.dimension_count": 16}),
+    "glm": (
+        "chatglm",
+        {"head_dim": 32, "attention_bias": True, "rope_parameters": HALF, "num_key_value_heads": 2},
+        {"rope.dimension_count": 16},
+    ),
     "apertus": ("apertus", {"rope_parameters": PLAIN}, XIELU),
     "glm4_moe-joined": (
         "bailingmoe2",
@@ -621,7 +627,9 @@ def network(name: str) -> tuple[Any, dict[str, list[int]]]:
         for torch_name, weights in [*model.named_parameters(), *biases]:
             if torch_name.startswith("pooler."):
                 continue
-            usual = torch_name.replace("model.", "backbone.", 1) if architecture.startswith("nemotron") else torch_name
+            usual = (
+                torch_name.replace("model.", "backbone.", 1) if architecture.startswith("nemotron_h") else torch_name
+            )
             target = names.get_name(usual, try_suffixes=(".weight", ".bias"))
             found = from_gguf(torch_name, target, list(weights.shape), architecture, config, tensor)
             weights.copy_(torch.tensor(found))
@@ -725,9 +733,14 @@ def from_gguf(
         half = [size // 2 if place == axis else size for place, size in enumerate(shape)]
         names = [f"blk.{torch_name.split('.')[2]}.ffn_{part}_{end}.weight" for part in ("gate", "up")]
         return np.concatenate([tensor(name, half) for name in names], axis)
-    if architecture == "bailingmoe2" and (letter := torch_name.split(".")[-2][0]) in "qkv" and "proj" in torch_name:
+    if (
+        architecture in ("bailingmoe2", "chatglm")
+        and (letter := torch_name.split(".")[-2][0]) in "qkv"
+        and "proj" in torch_name
+    ):
         sizes = [config.head_dim * count for count in (config.num_attention_heads, *[config.num_key_value_heads] * 2)]
-        joined = tensor(f"blk.{torch_name.split('.')[2]}.attn_qkv.weight", [sum(sizes), config.hidden_size])
+        end = torch_name.split(".")[-1]
+        joined = tensor(f"blk.{torch_name.split('.')[2]}.attn_qkv.{end}", [sum(sizes), *shape[1:]])
         return np.split(joined, np.cumsum(sizes)[:-1])["qkv".index(letter)]
     if torch_name.endswith("A_log") and architecture == "qwen3next":
         return np.log(-tensor(target or "", shape))
@@ -735,6 +748,8 @@ def from_gguf(
         return delta_net(torch_name, target, shape, tensor)
     if torch_name.endswith(".dt_bias") or (target and ".ssm_" in target and architecture != "qwen3next"):
         return mamba(torch_name, target, shape, tensor, getattr(config, "n_groups", 1))
+    if architecture == "nemotron" and target and target.endswith("norm.weight"):
+        return tensor(target, shape) - 1
     if architecture in ("qwen35", "qwen35moe", "qwen3next") and "norm" in target and "ssm_norm" not in target:
         return tensor(target, shape) - 1
     if target and target.endswith(("shortconv.conv.weight", "ssm_conv1d.weight")):

@@ -28,7 +28,7 @@ RECORDED = json.loads(zoo_gguf.FILE.read_text())
 BUILT = sorted({*RECORDED} - {*zoo_gguf.EMBEDDING})
 UNROTATED = {"exaone4": 1, "smollm3": 1}
 """The number of layers without positions."""
-MOVED = ("cohere", "cohere2", "ernie4_5", "ernie4_5_moe", "glm4")
+MOVED = ("cohere", "cohere2", "ernie4_5", "ernie4_5_moe", "glm", "glm4")
 """Models whose queries and keys have their rows in another order."""
 DELTAS = {"RoPE": 2, "RMS": 8, "PagedAttention": 1, "PagedCausalConv1D": 1, "PagedGatedDeltaNet": 1}
 STATE_SPACES_FUSED = {"RoPE": 0, "PagedAttention": 1, "PagedCausalConv1D": 1, "PagedSelectiveSSM": 1}
@@ -42,6 +42,7 @@ HYBRIDS = {
     "afmoe": {"RoPE": 6, "RMS": 25, "GatherMatmul": 9},
     "cohere": {"RMS": 0},
     "cohere2": {"RMS": 0, "RoPE": 6},
+    "nemotron": {"RMS": 0},
     "starcoder2": {"RMS": 0},
     "stablelm": {"RMS": 0},
     "glm4_moe-joined": {"RMS": 9, "GatherMatmul": 3},
