@@ -77,15 +77,14 @@ class BatchState:
         """Divides the decoding sequences into plain ones and those that may have draft tokens."""
         self.plain = [s for s in self.decoding if not s.drafting]
         self.speculating = [
-            s for s in self.decoding if s.search is None and (s.matcher is not None or s.params.lookahead)
+            s for s in self.decoding if s.search is None and (s.matcher is not None or s.params.num_assistant_tokens)
         ]
         self.plain_rows = np.array([s.row for s in self.plain], np.int64)
         self.regroup, self.changed = False, True
 
     def start(self, sequence: Sequence) -> None:
         """Adds a sequence in prefill. Cached blocks, if any, have been assigned to it already."""
-        params = sequence.params
-        sequence.row = self.tables.allocate(sequence.blocks, params.adapter, params.shift)
+        sequence.row = self.tables.allocate(sequence.blocks, sequence.adapter, sequence.shift)
         sequence.state = "prefill"
         self.prefilling.append(sequence)
         if sequence.search is not None:
@@ -124,8 +123,8 @@ class BatchState:
 
         A row and a block must be free.
         """
-        self.adapters.acquire(child.params.adapter)
-        row = self.tables.allocate([], child.params.adapter, child.params.shift)
+        self.adapters.acquire(child.adapter)
+        row = self.tables.allocate([], child.adapter, child.shift)
         self.tables.copy(parent.row, row)
         whole, rest = divmod(int(self.tables.computed[parent.row]), self.blocks.block_size)
         child.row, child.state = row, "decode"
@@ -146,7 +145,7 @@ class BatchState:
         (self.prefilling if sequence.state == "prefill" else self.decoding).remove(sequence)
         self.blocks.release(sequence.blocks)
         self.tables.free(sequence.row)
-        self.adapters.release(sequence.params.adapter)
+        self.adapters.release(sequence.adapter)
         self.checkpoints.leave(sequence)
         sequence.blocks, sequence.chain, sequence.row = [], [], -1
         self.regroup = True

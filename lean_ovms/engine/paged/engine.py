@@ -20,7 +20,7 @@ from .batch_state import BatchState
 from .block_manager import BlockManager, BlockTables
 from .model_inputs import ModelInputs
 from .network import Network
-from .params import Params
+from .params import Prepared
 from .parts import MAX_ROWS, EngineParts, EngineSizes, StepHook
 from .prefix_cache import PrefixCache
 from .scheduler import Scheduler
@@ -118,16 +118,18 @@ class Engine:
             )
 
     def add(self, request: GenerationRequest) -> None:
-        """Queues a request that `check` has accepted, whose `native` is a Params object."""
-        params: Params = request.native
+        """Queues a request that `check` has accepted, whose `native` is a Prepared object."""
+        prepared: Prepared = request.native
         sampling, ids = request.sampling, array("q", request.prompt)
         self.requests[request.id] = request
-        for index in [0] if params.beams > 1 else sorted(request.unfinished):
+        for index in [0] if sampling.beams > 1 else sorted(request.unfinished):
             self._arrived += 1
             sequence = Sequence(
                 request=request,
                 index=index,
-                params=params,
+                params=prepared.params,
+                adapter=prepared.adapter,
+                images=prepared.images,
                 ids=ids[:],
                 prompt=len(ids),
                 limit=len(ids) + request.max_tokens,
@@ -135,9 +137,9 @@ class Engine:
                 stops=request.stops,
                 arrival=self._arrived,
                 echo=sampling.prompt_logprobs and index == 0,
-                repetition=sampling.repetition if params.beams == 1 else None,
+                repetition=sampling.repetition if sampling.beams == 1 else None,
             )
-            if params.beams > 1:
+            if sampling.beams > 1:
                 assert self._new_search is not None  # otherwise no field could have requested a search
                 sequence.search = self._new_search(sequence)
             request.sequences.append(sequence)

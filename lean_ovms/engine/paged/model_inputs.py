@@ -188,7 +188,7 @@ class ModelInputs:
             known = np.array(sequence.ids[first : first + count], np.int64)
             ids[at : at + len(known)] = known
             positions[:, at : at + count] = np.arange(start, start + count)
-            if (images := sequence.params.images) is not None:
+            if (images := sequence.images) is not None:
                 ids[at : at + len(known)][known < 0] = images.token_id
                 self._images += [(at + places, matrix) for places, matrix in images.rows(first, count)]
                 if len(positions) > 1:

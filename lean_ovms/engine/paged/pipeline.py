@@ -19,7 +19,7 @@ from ..generation.sequence import GenerationRequest
 from ..loading.text_encoder import TextEncoder
 from .engine import Engine
 from .model import PagedModel
-from .params import Params, read
+from .params import Prepared, engine_params
 from .parts import EngineParts, EngineSizes, InputEmbeddings
 
 WARM_UP = range(1, 9)
@@ -94,7 +94,8 @@ class PagedPipeline(Engine):
             if request.sampling.prompt_logprobs:
                 raise BadRequest("prompt_logprobs is not supported for prompts with images", param="prompt_logprobs")
         speculative = self._speculative and not (images is not None and self._drafting == "draft")
-        request.native = read(request, speculative=speculative, ngrams=self._ngrams, adapter=adapter, images=images)
+        params = engine_params(request, speculative=speculative, ngrams=self._ngrams)
+        request.native = Prepared(params, adapter, images)
 
     def add(self, request: GenerationRequest) -> None:
         """Queues a request that `check` has accepted. If it has images, they are encoded first."""
@@ -141,9 +142,9 @@ class PagedPipeline(Engine):
         drafted = ASSISTANT_TOKENS if self._drafting not in ("", "prompt_lookup") else 0
         # A step behind a prompt, and one like all others; 5 more took 0.2 s of CPU time and made no request faster.
         answer = 8 if drafted else 3
-        sampling = SamplingParams(temperature=0.0, ignore_eos=True)
+        sampling = SamplingParams(temperature=0.0, num_assistant_tokens=drafted, cache_salt="warm-up")
         request = GenerationRequest(1, sampling, {0}, prompt=[*WARM_UP], max_tokens=answer)
-        request.native = Params(lookahead=drafted, salt="warm-up")
+        request.native = Prepared(sampling)
         self.add(request)
         while self._working:
             self.admit()

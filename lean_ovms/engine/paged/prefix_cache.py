@@ -47,13 +47,13 @@ class PrefixCache:
 
     def root(self, sequence: Sequence) -> Parent | None:
         """Returns the parent of a sequence's first block; None if it shares no blocks, even with other choices."""
-        params, request = sequence.params, sequence.request
+        request, adapter = sequence.request, sequence.adapter
         if sequence.spoiled:
             return None
-        salt = params.salt if self.caching else str(request.id) if request.sampling.n > 1 else ""
+        salt = sequence.params.cache_salt if self.caching else str(request.id) if request.sampling.n > 1 else ""
         if not (self.caching or salt):
             return None
-        return salt if params.adapter is None else (params.adapter.key, salt)
+        return salt if adapter is None else (adapter.key, salt)
 
     # --- what is computed
 
@@ -124,7 +124,7 @@ class PrefixCache:
         parent = sequence.chain[-1] if sequence.chain else root
         found = self.blocks.match(sequence.ids, start, len(sequence.ids) - 1, parent)
         usable, size = self.checkpoints.states.matched([serial for _, serial in found]), self.blocks.block_size
-        if (images := sequence.params.images) is not None:
+        if (images := sequence.images) is not None:
             usable = max(0, images.cached(start // size + usable, size) - start // size)
         if usable < len(found):
             self.blocks.release([block for block, _ in found[usable:]])

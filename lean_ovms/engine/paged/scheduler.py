@@ -207,7 +207,7 @@ class Scheduler:
         """
         batch = self.batch
         start, known = int(self.tables.computed[sequence.row]), len(sequence.ids)
-        count, images = known - start, sequence.params.images
+        count, images = known - start, sequence.images
         taken = count
         if self._split and not batch.decoding and len(batch.prefilling) == 1:
             count = taken = min(count, budget)
@@ -376,7 +376,7 @@ class Scheduler:
         promised = sum(self.blocks.blocks(len(s.ids)) - len(s.blocks) for s in self.batch.prefilling)
         grown = used // 4  # a fourth can still grow by a block
         need = self.blocks.blocks(len(sequence.ids)) - len(found) + promised + grown
-        if (running and need > self.blocks.available) or not self.batch.adapters.acquire(sequence.params.adapter):
+        if (running and need > self.blocks.available) or not self.batch.adapters.acquire(sequence.adapter):
             self.blocks.release([block for block, _ in found])
             return False
         sequence.blocks = [block for block, _ in found]
@@ -390,7 +390,7 @@ class Scheduler:
                 sequence.matcher = self._new_matcher(sequence)
         except BadRequest as error:
             self.blocks.release(sequence.blocks)
-            self.batch.adapters.release(sequence.params.adapter)
+            self.batch.adapters.release(sequence.adapter)
             sequence.blocks, sequence.chain, sequence.state = [], [], "over"
             self.fail(sequence.request, error)
             return

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ...types import SamplingParams
 from ..generation import sequence as generation
-from .params import Params
 
 if TYPE_CHECKING:
     from ..record import Record
+    from .network import AdapterWeights, PromptEmbeddings
     from .sampling.logit_state import ThinkingState, TokenCounts
     from .sampling.logprobs import TokenLogprobs
 
@@ -87,8 +88,12 @@ SearchFactory = Callable[["Sequence"], Search]
 class Sequence(generation.QueuedSequence):
     """A text that is being computed: a choice of a request, or a beam of a search."""
 
-    params: Params
-    """The parameters of the request in the engine's form."""
+    params: SamplingParams
+    """The sampling parameters of the request, as `params.engine_params` returns them."""
+    adapter: AdapterWeights | None = None
+    """The adapter's weights, which are added to the model's; None for no adapter."""
+    images: PromptEmbeddings | None = None
+    """The embeddings of the prompt's images; None for a prompt of text alone."""
     ids: array[int]
     """The prompt and generated tokens. While decoding, the keys and values of all but the newest token are in the KV
     cache. If the token before it was an alternative to a draft token, its keys and values are missing, too, since they
@@ -172,6 +177,31 @@ class Sequence(generation.QueuedSequence):
     """The settings by which it ends if it repeats itself (SamplingParams.repetition); None for never."""
 
     @property
+    def shift(self) -> int:
+        """The offset from the index of a token after the prompt to its position."""
+        return self.images.shift if self.images is not None else 0
+
+    @property
+    def penalised(self) -> bool:
+        """Whether there are penalties, so that logits depend on earlier tokens."""
+        params = self.params
+        return bool(params.repetition_penalty != 1 or params.presence_penalty or params.frequency_penalty)
+
+    @property
+    def edited(self) -> bool:
+        """Whether logits are changed before a token is sampled (sampling.logits_processors)."""
+        params, request = self.params, self.request
+        return bool(
+            self.matcher is not None
+            or self.penalised
+            or params.logit_bias
+            or params.allowed_token_ids is not None
+            or request.bad_words
+            or request.thinking is not None
+            or (params.min_tokens and self.stops)
+        )
+
+    @property
     def generated(self) -> int:
         return len(self.ids) - self.prompt
 
@@ -205,6 +235,8 @@ def forked(parent: Sequence, index: int) -> Sequence:
         request=parent.request,
         index=index,
         params=parent.params,
+        adapter=parent.adapter,
+        images=parent.images,
         ids=parent.ids[:],
         prompt=parent.prompt,
         limit=parent.limit,

@@ -43,7 +43,7 @@ class Speculation:
             source.copy(batch.speculating, len(batch.decoding), few=few, room=self.room)
         asks_network = self.asks_network
         for sequence in batch.speculating:
-            drafting = bool(sequence.draft_tokens or (sequence.params.lookahead and asks_network))
+            drafting = bool(sequence.draft_tokens or (sequence.params.num_assistant_tokens and asks_network))
             if drafting is not sequence.drafting:
                 sequence.drafting, batch.regroup = drafting, True
 
@@ -65,7 +65,7 @@ class Speculation:
                 sequence.draft_tokens = sequence.draft_tokens[: max(0, most)]
                 left -= len(sequence.draft_tokens)
             elif sequence.row >= 0:
-                room = max(0, min(self.room(sequence), left, sequence.params.lookahead, longest))
+                room = max(0, min(self.room(sequence), left, sequence.params.num_assistant_tokens, longest))
                 wanted.append((sequence, room))
                 left -= room
         if source is not None:

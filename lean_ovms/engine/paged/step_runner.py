@@ -87,7 +87,7 @@ class Outputs:
             ids, sequence.new_ids = sequence.new_ids, []
             if sequence.echo:
                 self._emit_prompt(sequence, sequence.prompt_details)
-            if sequence.reason is not None and sequence.params.lookahead:
+            if sequence.reason is not None and sequence.params.num_assistant_tokens:
                 out.append(Drafted(request.id, sequence.drafted, sequence.accepted))
             out.append(tokens_record(request, sequence.index, ids, sequence.new_details, sequence.reason))
             if sequence.new_details:
@@ -363,7 +363,7 @@ class StepRunner:
             following = sequence.ids[chunk.start + 1 : min(end + 1, sequence.prompt)]
             scored = logits[: len(following)]
             sequence.prompt_details += logprobs.details(
-                scored, np.array(following, np.int64), sequence.params.prompt_logprobs
+                scored, np.array(following, np.int64), sequence.params.prompt_top_logprobs
             )
         complete = end == len(sequence.ids)
         if not sequence.index and not sequence.output_since and sequence.request.unfinished:

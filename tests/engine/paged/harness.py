@@ -1,12 +1,12 @@
 """The paged engine without tasks and pipes: requests are added with their parameters, and read back one by one."""
 
 from collections import defaultdict
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 
 from lean_ovms.engine.generation.sequence import GenerationRequest
-from lean_ovms.engine.paged import params
 from lean_ovms.engine.paged.engine import Engine
+from lean_ovms.engine.paged.params import Prepared
 from lean_ovms.engine.paged.parts import EngineParts, EngineSizes, NoGrammars, one_by_one
 from lean_ovms.engine.paged.sampling.logprobs import TokenLogprobs
 from lean_ovms.engine.protocol import (
@@ -27,14 +27,35 @@ from lean_ovms.features.drafting.child.head import Head
 from lean_ovms.types import SamplingParams
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Params(params.Params):
-    """Sampling parameters together with those of a request: the number of texts, their length, the first seed."""
+@dataclass(slots=True, kw_only=True)
+class Params(SamplingParams):
+    """Sampling parameters, greedy by default, together with those of a request. Bad words are lists of ids."""
 
     max_tokens: int = 16
+    temperature: float = 0.0
+    max_ngram_size: int = 3
     seed: int = 0
-    n: int = 1
+    stops: frozenset = frozenset()
     priority: int = 0
+    adapter: object = None
+
+    def request(self, number, prompt, constraint=""):
+        """Returns a request for these parameters, with the seeds of its texts."""
+        texts = self.beams if self.beams > 1 else self.n
+        params = replace(self, n=texts, seeds=tuple(self.seed + index for index in range(texts)))
+        return GenerationRequest(
+            number,
+            params,
+            set(range(texts)),
+            constraint,
+            prompt=list(prompt),
+            max_tokens=self.max_tokens,
+            stops=self.stops,
+            details=True,
+            priority=self.priority,
+            bad_words=self.bad_words,
+            native=Prepared(params, self.adapter),
+        )
 
 
 @dataclass(slots=True)
@@ -173,26 +194,7 @@ class Driver(Engine):
 
     def add(self, tokens, asked, *, matcher=None):
         number = len(self._asked) + 1
-        known = {one.name: getattr(asked, one.name) for one in fields(params.Params)}
-        sampling = SamplingParams(
-            n=asked.beams if asked.beams > 1 else asked.n,
-            beams=asked.beams,
-            seeds=tuple(asked.seed + index for index in range(asked.n)),
-            logprobs=asked.logprobs != params.NO_LOGPROBS,
-            prompt_logprobs=asked.prompt_logprobs != params.NO_LOGPROBS,
-        )
-        request = GenerationRequest(
-            number,
-            sampling,
-            set(range(sampling.n)),
-            "a grammar" if matcher else "",
-            prompt=list(tokens),
-            max_tokens=asked.max_tokens,
-            stops=asked.stops,
-            details=True,
-            priority=asked.priority,
-            native=params.Params(**known),
-        )
+        request = asked.request(number, tokens, "a grammar" if matcher else "")
         self._by_request[number] = matcher
         self._asked[number] = Asked(self, request)
         super().add(request)

@@ -7,12 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lean_ovms.engine.generation.sequence import GenerationRequest
 from lean_ovms.engine.paged import speculation
 from lean_ovms.engine.paged.sampling.logprobs import log_sum_exp
 from lean_ovms.engine.paged.sampling.sampler import SamplingBatch, sample
 from lean_ovms.engine.paged.sequence import JUMP_FORWARD_SCORE, Sequence
-from lean_ovms.types import SamplingParams
 from tests.engine.paged.harness import Driver, Params
 from tests.engine.paged.network import VOCAB, FakeNetwork, HybridNetwork, logits_after
 
@@ -53,8 +51,8 @@ def run(made, *requests, most=5000):
 def alone(prompt, asked):
     """Returns the answer by the definition: token by token, without a cache."""
     ids = array("q", prompt)
-    request = GenerationRequest(1, SamplingParams(), {0})
-    one = Sequence(request=request, index=0, params=asked, ids=ids, prompt=len(ids), limit=1 << 20, seed=asked.seed)
+    fields = {"prompt": len(ids), "limit": 1 << 20, "seed": asked.seed, "stops": asked.stops}
+    one = Sequence(request=asked.request(1, ids), index=0, params=asked, ids=ids, **fields)
     for _ in range(asked.max_tokens):
         line = logits_after(ids.tolist())[None]
         ids.append(int(sample(line, SamplingBatch([one])).tokens[0]))
@@ -74,9 +72,17 @@ KINDS = [
     Params(max_tokens=25, stops=frozenset({3, 4, 5})),
     Params(max_tokens=20, temperature=1.0, top_p=0.9, seed=5),
     Params(max_tokens=20, temperature=1.5, top_k=9, seed=6, repetition_penalty=1.3, frequency_penalty=0.4),
-    Params(max_tokens=20, lookahead=3),
-    Params(max_tokens=20, lookahead=4, temperature=0.7, seed=8, presence_penalty=0.5),
-    Params(max_tokens=20, stops=frozenset({1, 2, 3}), min_tokens=10, logprobs=2, prompt_logprobs=1),
+    Params(max_tokens=20, num_assistant_tokens=3),
+    Params(max_tokens=20, num_assistant_tokens=4, temperature=0.7, seed=8, presence_penalty=0.5),
+    Params(
+        max_tokens=20,
+        stops=frozenset({1, 2, 3}),
+        min_tokens=10,
+        logprobs=True,
+        top_logprobs=2,
+        prompt_logprobs=True,
+        prompt_top_logprobs=1,
+    ),
 ]
 
 
@@ -156,7 +162,7 @@ def test_prompts_are_computed_in_chunks_beside_those_who_decode():
 def test_whoever_is_cancelled_while_a_step_computes_gets_nothing_of_it():
     """Prompts, draft tokens, beams and single tokens. Other requests continue as if nothing had happened."""
     made = engine(step_tokens=64)
-    kinds = [Params(max_tokens=20), Params(max_tokens=20, lookahead=3), Params(max_tokens=20, beams=3)]
+    kinds = [Params(max_tokens=20), Params(max_tokens=20, num_assistant_tokens=3), Params(max_tokens=20, beams=3)]
     kept = made.add(prompt(9, 9), Params(max_tokens=30))
     for decoding in (False, True):
         gone = [made.add(prompt(40, i), asked) for i, asked in enumerate(kinds)]
@@ -291,7 +297,16 @@ def test_beams_that_begin_again_have_no_penalties_from_before():
 def test_beams_have_alternatives_and_the_prompts_log_probabilities():
     """A search that starts again has them too."""
     ids = prompt(10)
-    asked = Params(max_tokens=8, beams=3, logprobs=2, prompt_logprobs=1, stops=frozenset({1, 2}), logit_bias={5: 3.0})
+    asked = Params(
+        max_tokens=8,
+        beams=3,
+        logprobs=True,
+        top_logprobs=2,
+        prompt_logprobs=True,
+        prompt_top_logprobs=1,
+        stops=frozenset({1, 2}),
+        logit_bias=((5, 3.0),),
+    )
     for blocks in (64, 12):
         made = engine(blocks)
         searches = [made.add(ids, asked) for _ in range(2)]
@@ -314,7 +329,7 @@ def test_prompt_log_probabilities_are_exact_in_chunks_in_company_and_beside_the_
     made, ids = engine(step_tokens=24), prompt(70)
     run(made, made.add(ids, Params(max_tokens=1)))
     others = [made.add(prompt(5, i), Params(max_tokens=40)) for i in range(3)]
-    request = made.add(ids, Params(max_tokens=2, prompt_logprobs=3))
+    request = made.add(ids, Params(max_tokens=2, prompt_logprobs=True, prompt_top_logprobs=3))
     run(made, request, *others)
     assert request.cached == 0
     assert len(request.prompt_details) == 69
@@ -417,7 +432,11 @@ class Verse(Alternating):
 @pytest.mark.parametrize("blocks", [200, 24])
 @pytest.mark.parametrize(
     "asked",
-    [{}, {"temperature": 1.0, "seed": 5, "logprobs": 2}, {"frequency_penalty": 0.5, "stops": frozenset({3, 9})}],
+    [
+        {},
+        {"temperature": 1.0, "seed": 5, "logprobs": True, "top_logprobs": 2},
+        {"frequency_penalty": 0.5, "stops": frozenset({3, 9})},
+    ],
 )
 @pytest.mark.slow
 def test_what_a_grammar_leaves_no_choice_about_is_guessed_and_changes_nothing(monkeypatch, asked, blocks, wrong):

@@ -26,13 +26,13 @@ KINDS = {
     "min_p": {"temperature": 0.7, "min_p": 0.1},
     "choices": {"temperature": 1.0, "n": 3},
     "beams": {"beams": 3},
-    "penalties": {"repetition_penalty": 1.3, "logit_bias": {5: 1.0}},
+    "penalties": {"repetition_penalty": 1.3, "logit_bias": ((5, 1.0),)},
     "one token allowed": {"allowed_token_ids": (7,)},
-    "log probabilities": {"logprobs": 3},
-    "named tokens": {"logprobs": 0, "logprob_token_ids": (1, 2)},
+    "log probabilities": {"logprobs": True, "top_logprobs": 3},
+    "named tokens": {"logprobs": True, "top_logprobs": 0, "logprob_token_ids": (1, 2)},
     "of the prompt": {"prompt_logprobs": 2},
-    "n-grams": {"lookahead": 4, "ngram": 1},
-    "draft model": {"lookahead": 4},
+    "n-grams": {"num_assistant_tokens": 4, "max_ngram_size": 1},
+    "draft model": {"num_assistant_tokens": 4},
 }
 
 
@@ -122,7 +122,7 @@ def test_a_fault_behind_a_draft_token_alone_costs_the_draft(after):
             pass
 
     made = engine(kind=Network, proposer=Guesses())
-    assert run(made, made.add(ids, Params(max_tokens=20, lookahead=4))) == [wanted]
+    assert run(made, made.add(ids, Params(max_tokens=20, num_assistant_tokens=4))) == [wanted]
 
 
 def test_parts_of_a_prompt_that_were_shared_before_the_fault_was_known_are_dropped_again():

@@ -6,11 +6,9 @@ from functools import cache
 import numpy as np
 import pytest
 
-from lean_ovms.engine.generation.sequence import GenerationRequest
 from lean_ovms.engine.paged.sampling import logits_processors as edits
 from lean_ovms.engine.paged.sampling import logprobs, random_sampling, sampler
 from lean_ovms.engine.paged.sequence import Sequence
-from lean_ovms.types import SamplingParams
 from tests.engine.paged.harness import Params
 
 VOCAB = 100
@@ -19,7 +17,7 @@ VOCAB = 100
 def sequence(prompt=(1, 2, 3), generated=(), matcher=None, **asked):
     ids = array("q", [*prompt, *generated])
     asked = Params(**asked)
-    request = GenerationRequest(1, SamplingParams(), {0})
+    request = asked.request(1, prompt)
     fields = {"prompt": len(prompt), "limit": 1 << 20, "seed": asked.seed, "stops": asked.stops, "row": 0}
     return Sequence(request=request, index=0, params=asked, ids=ids, matcher=matcher, **fields)
 
@@ -268,7 +266,9 @@ def test_whose_grammar_breaks_fails_alone():
 def test_log_probabilities_are_the_models_own_before_anything_is_asked():
     line = lines()
     wanted = np.log(softmax(line[0]))
-    token, detail = one(line, logprobs=4, temperature=2.0, presence_penalty=1.0, logit_bias={7: 50.0}, seed=3)
+    token, detail = one(
+        line, logprobs=True, top_logprobs=4, temperature=2.0, presence_penalty=1.0, logit_bias=((7, 50.0),), seed=3
+    )
     order = np.argsort(-wanted, kind="stable")
     assert detail.logprob == pytest.approx(wanted[token], abs=1e-5)
     assert detail.rank == order.tolist().index(token) + 1
@@ -284,8 +284,8 @@ WIDE_VOCAB = 40_003
     [
         (0.0, {"temperature": 1.5}),
         (500.0, {"temperature": 1.0, "top_p": 0.9, "repetition_penalty": 1.3, "frequency_penalty": 2.0}),
-        (-500.0, {"logit_bias": {7: 30.0, 40_002: 30.0}, "bad_words": ((7,), (3, 9)), "presence_penalty": 1.0}),
-        (0.0, {"stops": frozenset({4, 5}), "min_tokens": 20, "logit_bias": {4: 50.0}}),
+        (-500.0, {"logit_bias": ((7, 30.0), (40_002, 30.0)), "bad_words": ((7,), (3, 9)), "presence_penalty": 1.0}),
+        (0.0, {"stops": frozenset({4, 5}), "min_tokens": 20, "logit_bias": ((4, 50.0),)}),
         (500.0, {"allowed_token_ids": tuple(range(0, WIDE_VOCAB, 7)), "temperature": 3.0, "top_k": 30}),
     ],
 )
@@ -295,7 +295,7 @@ def test_log_probabilities_of_a_wide_vocabulary_are_the_models_own(asked, shift)
     x = lines(5, WIDE_VOCAB, seed=11) + np.float32(shift)
     x[2, 40_001] = x[2].max() + 1  # outside of the table
     batch = [
-        sequence(generated=(4, 8, 8), seed=i, logprobs=k, **(asked if i else {}))
+        sequence(generated=(4, 8, 8), seed=i, logprobs=k >= 0, top_logprobs=max(k, 0), **(asked if i else {}))
         for i, k in enumerate((3, 0, 20, -1, 5))
     ]
     found = sampler.sample(x.copy(), sampler.SamplingBatch(batch))

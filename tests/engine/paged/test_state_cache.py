@@ -201,8 +201,8 @@ def test_a_prompt_that_leaves_another_in_the_middle_goes_on_from_the_checkpoint_
 
 def test_other_salts_and_requests_without_the_cache_find_no_states():
     made, ids = hybrid(), prompt(40)
-    asked_of(made, ids, salt="a")
-    assert [asked_of(made, ids, salt=salt)[1] for salt in ("b", "", "a")] == [0, 0, 36]
+    asked_of(made, ids, cache_salt="a")
+    assert [asked_of(made, ids, cache_salt=salt)[1] for salt in ("b", "", "a")] == [0, 0, 36]
     made = hybrid(caching=False)
     assert [asked_of(made, ids)[1] for _ in range(3)] == [0, 0, 0]
     assert not made.states.checkpoints
@@ -211,7 +211,7 @@ def test_other_salts_and_requests_without_the_cache_find_no_states():
 def test_log_probabilities_of_a_prompt_are_complete_and_leave_a_state():
     made, ids = hybrid(), prompt(40)
     for _ in range(2):
-        request = made.add(ids, Params(max_tokens=1, prompt_logprobs=0))
+        request = made.add(ids, Params(max_tokens=1, prompt_logprobs=True))
         run(made, request)
         assert (request.cached, len(request.prompt_details)) == (0, 39)
     assert asked_of(made, ids)[1] == 36
@@ -245,7 +245,7 @@ def test_a_block_that_leaves_the_cache_takes_its_checkpoint_along():
 
 @pytest.mark.slow
 def test_there_are_no_more_draft_tokens_than_slots_for_their_states():
-    ids, wanted = prompt(8) * 8, Params(max_tokens=40, lookahead=4)
+    ids, wanted = prompt(8) * 8, Params(max_tokens=40, num_assistant_tokens=4)
     for states in (1, 2, 3, 4, 8):
         made = hybrid(states=states)
         assert run(made, *(made.add(ids, wanted) for _ in range(3))) == [alone(ids, wanted)] * 3
@@ -316,7 +316,9 @@ def test_many_texts_together_are_what_each_is_alone(seed, kind, blocks, states, 
     )
     base, turns = prompt(60, seed), []
     kinds = [*KINDS, Params(max_tokens=15, n=3, temperature=1.0), Params(max_tokens=15, beams=3)]
-    apart = [{"salt": salt, "adapter": adapter} for salt in ("", "a") for adapter in (None, Adapter("one", 1.0, {}))]
+    apart = [
+        {"cache_salt": salt, "adapter": adapter} for salt in ("", "a") for adapter in (None, Adapter("one", 1.0, {}))
+    ]
     live, texts, wanted, cachable = [], {}, {}, []
     for number in range(30):
         own = base[: dice.randrange(60)] + prompt(dice.randrange(1, 20), number)

@@ -139,7 +139,7 @@ def test_whatever_happens_in_a_read_the_next_is_served(tmp_path, monkeypatch, ca
 
     monkeypatch.setattr(disk(made).store, "read", broken)
     assert answer(made, prompt(50)) == 0
-    assert answer(made, prompt(101), salt="") in (96, 100)
+    assert answer(made, prompt(101), cache_salt="") in (96, 100)
     assert made.stats().of_features[HITS]
     assert "int too big" in caplog.text
 
@@ -156,11 +156,11 @@ def test_salts_and_adapters_are_kept_apart(tmp_path):
     weights = {"layer": (np.ones((2, 4), np.float32), np.ones((4, 2), np.float32))}
     kinds = [
         {},
-        {"salt": "a"},
-        {"salt": "b"},
+        {"cache_salt": "a"},
+        {"cache_salt": "b"},
         {"adapter": Adapter("one", 1.0, weights)},
         {"adapter": Adapter("other", 2.0, weights)},
-        {"adapter": Adapter("one", 1.0, weights), "salt": "a"},
+        {"adapter": Adapter("one", 1.0, weights), "cache_salt": "a"},
     ]
     for kind in kinds:
         made = tiered(tmp_path)
@@ -191,7 +191,7 @@ def test_blocks_of_images_stay_in_memory():
 
 def test_log_probabilities_of_the_prompt_are_computed(tmp_path):
     made = warm(tmp_path, 41)
-    assert answer(made, prompt(41), prompt_logprobs=1) == 0
+    assert answer(made, prompt(41), prompt_logprobs=True, prompt_top_logprobs=1) == 0
     assert made.stats().of_features[f"{METRIC}read_bytes_total"] == 0
 
 
@@ -317,8 +317,10 @@ def test_random_arrivals_evictions_and_restarts_give_the_same_tokens(tmp_path, k
         live, texts, wanted = [], {}, {}
         for number in range(25):
             ids = dice.choice(texts_of)
-            sampled = {"lookahead": dice.choice([0, 0, 3]), "temperature": dice.choice([0.0, 1.0])}
-            asked = Params(max_tokens=dice.randrange(1, 14), seed=number, salt=dice.choice(["", "", "s"]), **sampled)
+            sampled = {"num_assistant_tokens": dice.choice([0, 0, 3]), "temperature": dice.choice([0.0, 1.0])}
+            asked = Params(
+                max_tokens=dice.randrange(1, 14), seed=number, cache_salt=dice.choice(["", "", "s"]), **sampled
+            )
             wanted[number], texts[number] = (ids, asked), []
             live.append((number, made.add(ids, asked)))
             for _ in range(dice.randrange(8)):

@@ -129,7 +129,7 @@ def test_only_ngrams_of_a_sequence_alone_do_not_depend_on_times(count, monkeypat
     made = engine(400, 200)
     made.network.after = copying
     for _ in range(count):
-        made.add(prompt(16) * 3, Params(max_tokens=40, lookahead=32, ngram=32))
+        made.add(prompt(16) * 3, Params(max_tokens=40, num_assistant_tokens=32, max_ngram_size=32))
     while made.busy():
         made.step()
     assert bool(made.runner.drafts.drafts) is (count == 1)

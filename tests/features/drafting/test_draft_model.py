@@ -13,7 +13,7 @@ from tests.engine.paged.harness import Params
 from tests.engine.paged.network import VOCAB, FakeNetwork, HeadNetwork, logits_after
 from tests.engine.paged.test_engine import SIZE, Verse, alone, disturbed_step, engine, prompt, run
 
-LOOK = {"lookahead": 4}
+LOOK = {"num_assistant_tokens": 4}
 
 
 class Opinion:
@@ -74,8 +74,8 @@ KINDS = [
     {"stops": frozenset({3, 4, 5})},
     {"temperature": 1.0, "top_p": 0.9, "seed": 5},
     {"temperature": 1.5, "top_k": 9, "seed": 6, "repetition_penalty": 1.3, "frequency_penalty": 0.4},
-    {"stops": frozenset({1, 2, 3}), "min_tokens": 10, "logprobs": 2, "bad_words": ((7, 7),)},
-    {"logit_bias": {5: 3.0}, "confidence": 0.2},
+    {"stops": frozenset({1, 2, 3}), "min_tokens": 10, "logprobs": True, "top_logprobs": 2, "bad_words": ((7, 7),)},
+    {"logit_bias": ((5, 3.0),), "assistant_confidence_threshold": 0.2},
 ]
 
 
@@ -182,7 +182,7 @@ def test_a_long_prompt_is_computed_in_parts_and_delays_nobody_else():
     computed = proposer._network.computed
     while made.busy():
         made.step()
-        assert proposer._network.computed - computed <= 32 + 2 * LOOK["lookahead"]
+        assert proposer._network.computed - computed <= 32 + 2 * LOOK["num_assistant_tokens"]
         computed = proposer._network.computed
     assert other.status == long.status == "finished"
     assert_empty(proposer)
@@ -224,7 +224,7 @@ def test_guesses_end_where_the_draft_is_not_sure(kind):
     steps = []
     for confidence in (0.0, 0.5, 1.0):
         made, proposer = drafting(kind)
-        run(made, made.add(prompt(9), Params(max_tokens=31, confidence=confidence, **LOOK)))
+        run(made, made.add(prompt(9), Params(max_tokens=31, assistant_confidence_threshold=confidence, **LOOK)))
         steps.append((made.steps, proposer.steps))
     assert [made for made, _ in steps] == sorted(made for made, _ in steps)
     assert steps[0][0] < steps[1][0] < steps[2][0] == 31
@@ -297,7 +297,7 @@ def test_many_texts_with_preemptions_cancellations_and_failed_steps(kind):
     made, proposer = drafting(kind, blocks, wrong=3, **options)
     for number in range(20):
         ids = base[: dice.randrange(60)] + prompt(dice.randrange(1, 20), number)
-        asked = {"max_tokens": 20, **dice.choice(KINDS), "lookahead": dice.choice([0, 3, 6]), "seed": number}
+        asked = {"max_tokens": 20, **dice.choice(KINDS), "num_assistant_tokens": dice.choice([0, 3, 6]), "seed": number}
         waiting.append((number, ids, Params(**asked)))
     live, texts, wanted = [], {}, {}
     while waiting or made.busy():

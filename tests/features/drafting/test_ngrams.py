@@ -170,7 +170,10 @@ def test_sequences_that_copy_share_the_draft_tokens_of_a_step(copies, longest, m
     made = engine(400, 200)
     made.network.after = copying
     for number in range(8):
-        made.add(prompt(8, number) * 4, Params(max_tokens=40, lookahead=32 * (number >= 8 - copies), ngram=32))
+        made.add(
+            prompt(8, number) * 4,
+            Params(max_tokens=40, num_assistant_tokens=32 * (number >= 8 - copies), max_ngram_size=32),
+        )
     while made.busy():
         made.step()
     together = [lengths for lengths in drafted if len(lengths) == copies]
@@ -182,10 +185,10 @@ ASKED = [
     {},
     {"temperature": 1.0, "top_p": 0.9, "seed": 5},
     {"temperature": 1.5, "top_k": 9, "seed": 6, "repetition_penalty": 1.1, "frequency_penalty": 0.1},
-    {"stops": frozenset({3, 4}), "min_tokens": 30, "logprobs": 2, "bad_words": ((7, 7),)},
+    {"stops": frozenset({3, 4}), "min_tokens": 30, "logprobs": True, "top_logprobs": 2, "bad_words": ((7, 7),)},
     {"n": 3, "temperature": 1.0, "seed": 9},
     {"beams": 3},
-    {"logit_bias": {5: 3.0}, "logprobs": 3},
+    {"logit_bias": ((5, 3.0),), "logprobs": True, "top_logprobs": 3},
 ]
 
 
@@ -202,7 +205,7 @@ def test_answers_are_those_without_drafts_in_any_batch(together, blocks, kind):
     for first in range(0, len(requests), together):
         group, found = requests[first : first + together], []
         for drafts in (False, True):
-            with_drafts = {"lookahead": 32, "ngram": 32} if drafts else {}
+            with_drafts = {"num_assistant_tokens": 32, "max_ngram_size": 32} if drafts else {}
             asked = [
                 (ids, replace(params, **({} if params.beams > 1 else with_drafts)), matcher)
                 for ids, params, matcher in group
@@ -236,7 +239,7 @@ def test_networks_that_gain_by_drafts_have_them_unless_they_are_switched_off(mon
 
 def test_the_index_of_a_sequence_is_freed_when_it_ends():
     made = engine()
-    made.add(prompt(30), Params(max_tokens=10, lookahead=32, ngram=32))
+    made.add(prompt(30), Params(max_tokens=10, num_assistant_tokens=32, max_ngram_size=32))
     [request] = made.requests.values()
     [sequence] = request.sequences
     for _ in range(3):
@@ -250,7 +253,7 @@ def test_the_index_of_a_sequence_is_freed_when_it_ends():
 
 def test_a_sequence_without_draft_tokens_is_one_of_the_plain_ones():
     made = engine()
-    request = made.add(prompt(30), Params(max_tokens=10, lookahead=32, ngram=32))
+    request = made.add(prompt(30), Params(max_tokens=10, num_assistant_tokens=32, max_ngram_size=32))
     made.step()
     assert not made.scheduler.schedule().chunks
     assert request.status != "finished"
@@ -263,7 +266,7 @@ def test_where_many_decode_only_long_matches_are_proposed():
         made.network.after = copying
         for i in range(others):
             made.add(prompt(20, i), Params(max_tokens=30))
-        made.add([1, 2, 3, 9, 1, 2, 3, 8, 1, 2, 3], Params(max_tokens=12, lookahead=32, ngram=32))
+        made.add([1, 2, 3, 9, 1, 2, 3, 8, 1, 2, 3], Params(max_tokens=12, num_assistant_tokens=32, max_ngram_size=32))
         while made.busy():
             made.step()
         drafted.append(made.runner.drafts.drafts)
@@ -273,7 +276,7 @@ def test_where_many_decode_only_long_matches_are_proposed():
 def test_a_rejected_draft_gives_its_blocks_back():
     made = engine(blocks=64)
     made.network.after = lambda text: np.eye(VOCAB, dtype=np.float32)[len(text) % VOCAB]  # no draft token is accepted
-    request = made.add([1, 2, 3, 4, 5, 1, 2, 3] * 4, Params(max_tokens=40, lookahead=32, ngram=32))
+    request = made.add([1, 2, 3, 4, 5, 1, 2, 3] * 4, Params(max_tokens=40, num_assistant_tokens=32, max_ngram_size=32))
     while made.busy():
         made.step()
         for sequence in made.scheduler.batch.decoding:

@@ -162,7 +162,7 @@ def test_a_router_knows_what_is_cached(kind, seed):
     made, router, texts = watched(kind=kind, blocks=30, interval=16)
     dice = random.Random(seed)
     for number in range(40):
-        asked = Params(max_tokens=dice.randrange(1, 30), salt=dice.choice(["", "", "s"]))
+        asked = Params(max_tokens=dice.randrange(1, 30), cache_salt=dice.choice(["", "", "s"]))
         prompts = [prompt(dice.randrange(1, 60), seed=dice.randrange(3)) for _ in range(dice.randrange(1, 4))]
         run(made, *[made.add(one, asked) for one in prompts])
         if number == 20:
@@ -176,8 +176,8 @@ def test_a_router_knows_what_is_cached(kind, seed):
 
 def test_one_event_has_the_blocks_of_a_prompt_that_are_computed_in_one_step():
     made, router, _ = watched()
-    run(made, made.add([1, 2, 3, 4, 5, 6, 7, 8, 9, 10], Params(max_tokens=1, salt="s")))
-    run(made, made.add([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13], Params(max_tokens=1, salt="s")))
+    run(made, made.add([1, 2, 3, 4, 5, 6, 7, 8, 9, 10], Params(max_tokens=1, cache_salt="s")))
+    run(made, made.add([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13], Params(max_tokens=1, cache_salt="s")))
     first, second = router.events
     assert first.token_ids == [1, 2, 3, 4, 5, 6, 7, 8]
     assert (first.parent_block_hash, first.extra_keys, len(first.block_hashes)) == (None, [("s",), None], 2)

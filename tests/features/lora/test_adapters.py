@@ -108,7 +108,9 @@ def test_guesses_without_adapters_are_checked_with_them(drafting):
     for lookahead in (0, 4):
         made = engine(4, 200, proposer=draft() if drafting else None)
         for number in range(10):
-            params = Params(max_tokens=20, adapter=ADAPTERS[number % 5], lookahead=lookahead, ngram=1)
+            params = Params(
+                max_tokens=20, adapter=ADAPTERS[number % 5], num_assistant_tokens=lookahead, max_ngram_size=1
+            )
             ids = prompt(9 + number)
             asked[made.add(ids, params)] = wanted(ids, params, number % 5)
         assert run(made, *asked) == list(asked.values())

@@ -54,7 +54,7 @@ def saved(request, tmp_path):
     """Returns the directory with a file, its prompt, the kind of network, and the server's report on the file."""
     path, ids = tmp_path / "slots", prompt(10 * SIZE + 3, 1)
     made = with_slots(path, kind=request.param)
-    assert cached(made, ids, salt="s") == 0
+    assert cached(made, ids, cache_salt="s") == 0
     return path, ids, request.param, act(made, "save", 0, FILE)
 
 
@@ -68,7 +68,7 @@ def test_what_was_saved_is_cached_in_another_engine(saved):
     assert act(made, "restore", 3, FILE) == (tokens, size)
     assert made.blocks.available == available  # no references are left
     assert cached(made, ids) == 0  # the salt is another
-    assert cached(made, ids, salt="s") == 10 * SIZE
+    assert cached(made, ids, cache_salt="s") == 10 * SIZE
     assert act(made, "restore", 3, FILE) == (tokens, size)
     assert made.blocks.available == available
 
@@ -76,13 +76,13 @@ def test_what_was_saved_is_cached_in_another_engine(saved):
 def test_what_is_erased_is_computed_again_and_can_be_restored(saved):
     path, ids, kind, (tokens, _) = saved
     made = with_slots(path, kind=kind)
-    assert cached(made, ids, salt="s") == 0
+    assert cached(made, ids, cache_salt="s") == 0
     assert act(made, "erase", 0, "") == (tokens, 0)
     assert act(made, "erase", 0, "") == (0, 0)
-    assert cached(made, ids, salt="s") == 0
+    assert cached(made, ids, cache_salt="s") == 0
     act(made, "erase", 0, "")
     act(made, "restore", 0, FILE)
-    assert cached(made, ids, salt="s") == 10 * SIZE
+    assert cached(made, ids, cache_salt="s") == 10 * SIZE
     assert act(made, "save", 0, "b.bin")[0] == tokens
 
 
@@ -97,10 +97,10 @@ def test_an_unused_slot_has_nothing(kind, tmp_path):
 
 def test_a_text_with_a_longer_salt_than_a_file_may_have_is_not_saved(tmp_path):
     made, ids = with_slots(tmp_path / "s"), prompt(3 * SIZE, 1)
-    cached(made, ids, salt="s" * MOST_SALT)
+    cached(made, ids, cache_salt="s" * MOST_SALT)
     saved = act(made, "save", 0, FILE)
     assert act(made, "restore", 0, FILE) == saved
-    cached(made, ids, salt="s" * (MOST_SALT + 1))
+    cached(made, ids, cache_salt="s" * (MOST_SALT + 1))
     with pytest.raises(BadRequest, match=f"cache_salt .* {MOST_SALT + 1} bytes"):
         act(made, "save", 0, "b.bin")
     assert os.listdir(tmp_path / "s") == [FILE]
@@ -146,7 +146,7 @@ def test_a_damaged_file_is_refused_and_leaves_nothing(seed, saved):
         act(made, "restore", 0, FILE)
     assert caught.value.param == "filename"
     assert (made.blocks.free, made.states.available) == (blocks, states)
-    assert cached(made, ids, salt="s") == 0
+    assert cached(made, ids, cache_salt="s") == 0
 
 
 def test_a_file_with_a_right_checksum_and_wrong_contents_is_refused_and_leaves_nothing(saved):
@@ -167,7 +167,7 @@ def test_a_file_with_a_right_checksum_and_wrong_contents_is_refused_and_leaves_n
         with pytest.raises(BadRequest, match="damaged"):
             act(made, "restore", 0, FILE)
         assert (made.blocks.free, made.states.available) == before
-        assert cached(made, ids, salt="s") == 0
+        assert cached(made, ids, cache_salt="s") == 0
 
 
 def test_a_number_of_tokens_that_no_file_has_allocates_nothing(saved):
@@ -211,7 +211,7 @@ def test_what_is_no_file_is_refused(saved):
 def test_why_a_file_cannot_be_written_is_told(saved, monkeypatch, number, error):
     path, ids, kind, _ = saved
     made = with_slots(path, kind=kind)
-    cached(made, ids, salt="s")
+    cached(made, ids, cache_salt="s")
 
     def refused(*_, **__):
         raise OSError(number, os.strerror(number))
@@ -226,7 +226,7 @@ def test_why_a_file_cannot_be_written_is_told(saved, monkeypatch, number, error)
 def test_the_files_have_a_limit_together(saved):
     path, ids, kind, (_, size) = saved
     made = with_slots(path, kind=kind, limit=size + 100)
-    cached(made, ids, salt="s")
+    cached(made, ids, cache_salt="s")
     before = (path / FILE).read_bytes()
     (path / f".{FILE}.0.part").write_bytes(bytes(1000))  # left by a process that was killed
     assert act(made, "save", 0, FILE)[1] == size  # the file is replaced

@@ -27,35 +27,35 @@ NONE_LEFT = "the request allows no further token"
 
 def edit(row: LogitsRow, sequence: Sequence) -> None:
     """Applies all parameters of a sequence's request to its row of logits. Raises NoToken."""
-    params = sequence.params
+    params, request, stops = sequence.params, sequence.request, sequence.stops
     if sequence.matcher is not None:
         sequence.matcher.apply(row)
     if params.allowed_token_ids is not None:
         only(row, _arrays(sequence).allowed)
-    if params.bad_words:
-        row[banned(sequence.ids, sequence.prompt, params.bad_words)] = FORBIDDEN
-    if sequence.generated < params.min_tokens and params.stops:
-        _go_on(row, params.stops, ends=sequence.matcher is not None)
+    if request.bad_words:
+        row[banned(sequence.ids, sequence.prompt, request.bad_words)] = FORBIDDEN
+    if sequence.generated < params.min_tokens and stops:
+        _go_on(row, stops, ends=sequence.matcher is not None)
     if params.logit_bias:
         arrays = _arrays(sequence)
         row[arrays.biased] += arrays.bias
-    if params.penalised:
+    if sequence.penalised:
         penalise(row, _counts(sequence), params.repetition_penalty, params.presence_penalty, params.frequency_penalty)
-    if params.thinking is not None:
-        _end_reasoning(row, sequence, params.thinking)
+    if request.thinking is not None:
+        _end_reasoning(row, sequence, request.thinking)
     if row[:FIRST].max() == FORBIDDEN and row.max() == FORBIDDEN:
         raise NoToken(NONE_LEFT)
 
 
 def touched(sequence: Sequence) -> NDArray[np.int64] | None:
     """Returns the tokens whose logits `edit` may change, possibly with repetitions; None for all tokens."""
-    params = sequence.params
-    if sequence.matcher is not None or params.allowed_token_ids is not None or params.thinking is not None:
+    params, request = sequence.params, sequence.request
+    if sequence.matcher is not None or params.allowed_token_ids is not None or request.thinking is not None:
         return None
-    ids = [np.array([*(word[-1] for word in params.bad_words), *params.stops], np.int64)]
+    ids = [np.array([*(word[-1] for word in request.bad_words), *sequence.stops], np.int64)]
     if params.logit_bias:
         ids.append(_arrays(sequence).biased)
-    if params.penalised:
+    if sequence.penalised:
         ids.append(_counts(sequence).ids)
     return np.concatenate(ids)
 
@@ -76,8 +76,8 @@ def _arrays(sequence: Sequence) -> LogitArrays:
         allowed, bias = sequence.params.allowed_token_ids or (), sequence.params.logit_bias
         sequence.arrays = LogitArrays(
             np.array(allowed, np.int64),
-            np.fromiter(bias, np.int64, len(bias)),
-            np.fromiter(bias.values(), np.float32, len(bias)),
+            np.array([token for token, _ in bias], np.int64),
+            np.array([added for _, added in bias], np.float32),
         )
     return sequence.arrays
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..params import NO_LOGPROBS, NoToken
+from ..params import NoToken
 from ..sequence import Sequence
 from . import reductions
 from .random_sampling import Numbers, Sampling, sample_full, sample_top_k
@@ -46,9 +46,9 @@ class SamplingBatch:
         """
         self.sequences = sequences
         params = [sequence.params for sequence in sequences]
-        self.edited = [i for i, s in enumerate(sequences) if s.matcher is not None or params[i].edited]
-        self.with_logprobs = [i for i, a in enumerate(params) if details and a.logprobs != NO_LOGPROBS]
-        self.most = max((params[i].logprobs for i in self.with_logprobs), default=0)
+        self.edited = [i for i, s in enumerate(sequences) if s.edited]
+        self.with_logprobs = [i for i, a in enumerate(params) if details and a.logprobs]
+        self.most = max((params[i].top_logprobs for i in self.with_logprobs), default=0)
         self.named = [n for n, i in enumerate(self.with_logprobs) if params[i].logprob_token_ids]
         hot = [i for i, a in enumerate(params) if a.temperature > 0]
         self.greedy = [i for i, a in enumerate(params) if not a.temperature > 0]
@@ -112,7 +112,7 @@ def _details(logits: Logits, batch: SamplingBatch, tokens: Tokens, *, late: bool
     found = details(logits, theirs, batch.most, batch.with_logprobs)
     tokens[batch.with_logprobs] = theirs
     for place, detail in zip(batch.with_logprobs, found, strict=True):
-        del detail.top[max(0, batch.sequences[place].params.logprobs) :]
+        del detail.top[batch.sequences[place].params.top_logprobs :]
     for number in batch.named:
         place = batch.with_logprobs[number]
         found[number].top = named(logits[place], batch.sequences[place].params.logprob_token_ids)

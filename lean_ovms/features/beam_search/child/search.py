@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ....engine.paged.params import NO_LOGPROBS, NoToken
+from ....engine.paged.params import NoToken
 from ....engine.paged.sampling.logits_processors import FORBIDDEN, NONE_LEFT, edit
 from ....engine.paged.sampling.logprobs import TokenLogprobs, log_sum_exp, top
 from ....engine.paged.sequence import Sequence, forked
@@ -138,7 +138,7 @@ class BeamSearch:
         width, vocab = self._params.beams, logits.shape[1]
         raw = scores = np.subtract(logits, log_sum_exp(logits)[:, None], dtype=np.float32)
         dead: dict[int, NoToken] = {}
-        if self._params.edited or beams[0].matcher is not None:
+        if beams[0].edited:
             dead = _edit(logits, beams)
             scores = np.subtract(logits, log_sum_exp(logits)[:, None], dtype=np.float32)
             scores[list(dead)] = FORBIDDEN
@@ -167,12 +167,12 @@ class BeamSearch:
     def _alternatives(self, raw: NDArray[np.float32]) -> list[list[tuple[int, float]]]:
         """Returns the likeliest tokens or those that the request names for each row, or [] if it asks
         for no logprobs."""
-        ids = list(self._params.logprob_token_ids)
-        if ids:
+        params = self._params
+        if not params.logprobs:
+            return []
+        if ids := list(params.logprob_token_ids):
             return [list(zip(ids, row[ids].tolist(), strict=True)) for row in raw]
-        if self._params.logprobs > 0:
-            return top(raw, np.zeros(len(raw)), self._params.logprobs)
-        return [[] for _ in raw] if self._params.logprobs != NO_LOGPROBS else []
+        return top(raw, np.zeros(len(raw)), params.top_logprobs) if params.top_logprobs else [[] for _ in raw]
 
     def _close(self, beams: list[Sequence]) -> list[Hypothesis]:
         """Ends the search, and returns the best hypotheses, best first; running beams count as hypotheses."""

@@ -168,8 +168,8 @@ class DiskTier(StepHook):
             return False
         if sequence.looked_up or root is None:
             return False
-        if sequence.params.adapter is not None:
-            self._keys.know(sequence.params.adapter)
+        if sequence.adapter is not None:
+            self._keys.know(sequence.adapter)
         if not len(self.store) or sequence.needs_prompt_logprobs:
             return False
         wait = self._begin(sequence, root)

@@ -81,7 +81,7 @@ class DraftModel(Drafter):
         """Returns a copy of a sequence for the draft model, with a row and the blocks that its prefix cache has."""
         text = forked(sequence, sequence.index)
         if self._caching:
-            cached = self.blocks.match(text.ids, 0, len(text.ids) - 1, text.params.salt)
+            cached = self.blocks.match(text.ids, 0, len(text.ids) - 1, text.params.cache_salt)
             text.blocks, text.chain = [block for block, _ in cached], [serial for _, serial in cached]
         text.row = self._tables.allocate(text.blocks)
         return text
@@ -96,7 +96,7 @@ class DraftModel(Drafter):
             valid += 1
         self._tables.computed[text.row] = valid
         if self._caching:
-            self.blocks.register_all(text.blocks, ids, valid, text.chain, text.params.salt)
+            self.blocks.register_all(text.blocks, ids, valid, text.chain, text.params.cache_salt)
 
     def _catch_up(self, drafts: list[Draft]) -> tuple[list[Draft], Logits]:
         """Computes the tokens that the cache lacks, sequences that lack the fewest tokens first, within one step.

@@ -39,12 +39,12 @@ class BudgetedDrafts:
             return
         copying: list[Sequence] = []
         for sequence in sequences:
-            if not sequence.params.lookahead or sequence.draft_tokens:
+            if not sequence.params.num_assistant_tokens or sequence.draft_tokens:
                 continue
             text = self.texts.get(sequence)
             if text is None:
-                text = self.texts[sequence] = ngrams.NgramProposer(sequence.params.ngram)
-            most = min(sequence.params.lookahead, room(sequence), left)
+                text = self.texts[sequence] = ngrams.NgramProposer(sequence.params.max_ngram_size)
+            most = min(sequence.params.num_assistant_tokens, room(sequence), left)
             sequence.draft_tokens = text.propose(sequence.ids, most, few)
             if sequence.draft_tokens:
                 copying.append(sequence)

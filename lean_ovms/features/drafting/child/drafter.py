@@ -247,7 +247,8 @@ class _Confidence:
             drafting: The drafts.
             logits: The logits [drafts, vocabulary], before sampling parameters and grammars change them.
         """
-        self._least = {i: d.text.params.confidence for i, d in enumerate(drafting) if d.text.params.confidence > 0}
+        least = [draft.text.params.assistant_confidence_threshold for draft in drafting]
+        self._least = {place: value for place, value in enumerate(least) if value > 0}
         self._logits = logits[list(self._least)] if self._least else logits[:0]
         self._sums = log_sum_exp(self._logits) if self._least else np.zeros(0)
 

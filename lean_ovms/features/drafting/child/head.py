@@ -80,7 +80,7 @@ class Head(Drafter):
         hidden, at = self._main.hidden, decoding
         for sequence, start, length, *_ in chunks:
             rows, at = hidden[at : at + length], at + length
-            if not sequence.params.lookahead:
+            if not sequence.params.num_assistant_tokens:
                 continue
             pending = self._pending.get(sequence)
             if pending is None:

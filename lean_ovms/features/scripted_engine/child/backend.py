@@ -15,7 +15,7 @@ from ....engine.generation import fake_tokenizer as words
 from ....engine.generation.backend import ImagePlaceholders, LongTextEncoder, WaitingRequests
 from ....engine.generation.sequence import GenerationRequest
 from ....engine.paged.engine import Engine
-from ....engine.paged.params import read
+from ....engine.paged.params import Prepared, engine_params
 from ....engine.paged.parts import CAPABILITIES, EngineParts, EngineSizes
 from ....engine.paged.sequence import Sequence
 from ....engine.protocol import Failed, Submit
@@ -146,8 +146,8 @@ class ScriptedEngine(Engine):
 
     def check(self, request: GenerationRequest) -> None:
         super().check(request)
-        params = read(request, speculative=self._speculative, adapter=None)
-        request.native = replace(params, temperature=0.0)  # the script has already chosen the tokens
+        params = engine_params(request, speculative=self._speculative)
+        request.native = Prepared(replace(params, temperature=0.0))  # the script has already chosen the tokens
 
     def add(self, request: GenerationRequest) -> None:
         sampling = request.sampling

@@ -41,8 +41,8 @@ class Slots(StepHook):
         """Notes that the text of a request uses its slot, unless the request has an adapter, which changes the cached
         values.
         """
-        if sequence.params.adapter is None:
-            self.files.use(sequence.request.sampling.id_slot, sequence.params.salt, sequence.ids)
+        if sequence.adapter is None:
+            self.files.use(sequence.request.sampling.id_slot, sequence.params.cache_salt, sequence.ids)
 
     def handle(self, command: Record) -> bool:
         """Saves, restores or erases a slot if the command asks for it; returns whether it did."""
