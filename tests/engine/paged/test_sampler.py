@@ -6,6 +6,8 @@ from functools import cache
 import numpy as np
 import pytest
 
+from lean_ovms.engine.generation.sequence import Thinking
+from lean_ovms.engine.paged.params import engine_params
 from lean_ovms.engine.paged.sampling import logits_processors as edits
 from lean_ovms.engine.paged.sampling import logprobs, random_sampling, sampler
 from lean_ovms.engine.paged.sequence import Sequence
@@ -236,6 +238,21 @@ def test_no_stop_before_the_least_length():
     asked = {"stops": frozenset({best}), "min_tokens": 2}
     assert one(line, (1,), (5,), **asked)[0] != best
     assert one(line, (1,), (5, 6), **asked)[0] == best
+
+
+def test_a_used_up_budget_of_reasoning_tokens_forces_its_end():
+    thinking = sequence((1,), (5, 6))
+    thinking.request.thinking = Thinking(2, (), (9,), True)
+    assert sampler.sample(lines(), sampler.SamplingBatch([thinking])).tokens.tolist() == [9]
+
+
+@pytest.mark.parametrize(
+    ("asked", "temperature", "drafts"),
+    [({"temperature": 1e-6}, 0, 20), ({"temperature": 0.5}, 0.5, 20), ({"temperature": 0.5, "beams": 2}, 0, 0)],
+)
+def test_cold_requests_and_searches_are_greedy(asked, temperature, drafts):
+    params = engine_params(Params(min_tokens=99, max_tokens=7, **asked).request(1, (1,)), speculative=True)
+    assert (params.temperature, params.num_assistant_tokens, params.min_tokens) == (temperature, drafts, 7)
 
 
 def test_who_leaves_no_token_fails_alone():
