@@ -260,16 +260,8 @@ class Ready(Record):
 
     info: dict[str, Any]
     """The fields of types.engine.ModelInfo."""
-    pieces: list[str]
-    """The texts of all tokens (types.engine.Vocabulary, as the fields below), each byte as a latin-1 character."""
-    special: list[int]
-    """The ids of special tokens."""
-    strip_leading_space: bool
-    """Whether a leading blank is removed from a text."""
-    exact: bool
-    """Whether the pieces of a text's tokens, joined, are always the text."""
-    clean_up: bool = False
-    """Whether blanks before punctuation are removed."""
+    vocabulary: dict[str, Any]
+    """The fields of types.engine.Vocabulary in the form of its `to_wire`."""
 
 
 @dataclass(slots=True)

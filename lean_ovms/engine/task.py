@@ -44,7 +44,7 @@ class Task(ABC):
 
     def ready(self) -> Ready:
         """Describes the loaded model to the front end."""
-        return Ready(asdict(self._model_info), **self._vocabulary.to_wire())
+        return Ready(asdict(self._model_info), self._vocabulary.to_wire())
 
     def handle(self, command: Record) -> None:
         """Handles a command, and adds its replies to `out`."""

@@ -53,10 +53,16 @@ class Vocabulary:
         return max(map(len, self.pieces), default=0) or 64
 
     def to_wire(self) -> Json:
-        """Returns the fields in the form of protocol.Ready, with bytes as latin-1 texts."""
+        """Returns the fields as JSON, with each byte of a token as a latin-1 character."""
         pieces = [piece.decode("latin-1") for piece in self.pieces]
         same = {name: getattr(self, name) for name in ("strip_leading_space", "exact", "clean_up")}
         return {"pieces": pieces, "special": sorted(self.special), **same}
+
+    @classmethod
+    def from_wire(cls, found: Json) -> Vocabulary:
+        """Creates the object again from what `to_wire` returned. Raises TypeError, ValueError or KeyError."""
+        pieces = [piece.encode("latin-1") for piece in found["pieces"]]
+        return cls(**{**found, "pieces": pieces, "special": frozenset(found["special"])})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

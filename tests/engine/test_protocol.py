@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from lean_ovms.composition import compose, records_of
 from lean_ovms.engine import protocol
 from lean_ovms.features.pooling.records import Pooled
+from lean_ovms.types.engine import Vocabulary
 
 OF_FEATURES = {kind: None for row in (*compose().tasks, *compose().engine_rows) for kind in records_of(row)}
 KINDS = [
@@ -85,6 +86,13 @@ def fed(data, cuts):
 @given(st.lists(records, max_size=4))
 def test_every_record_comes_out_as_it_went_in(sent):
     assert Decoder().feed(protocol.encode(sent)) == sent
+
+
+def test_a_vocabulary_comes_out_as_it_went_in():
+    pieces = [b"a", b"\xff", "é".encode()]
+    sent = Vocabulary(pieces=pieces, special=frozenset((2, 0)), strip_leading_space=True, clean_up=True, exact=False)
+    [ready] = protocol.Decoder().feed(protocol.encode([protocol.Ready({}, sent.to_wire())]))
+    assert Vocabulary.from_wire(ready.vocabulary) == sent
 
 
 def test_an_oversized_frame_is_refused_before_its_body_comes():

@@ -186,15 +186,8 @@ class EngineClient:
     def _update_model(self, ready: protocol.Ready) -> None:
         try:
             self.info = ModelInfo.from_json(ready.info)
-            pieces = [piece.encode("latin-1") for piece in ready.pieces]
-            vocabulary = Vocabulary(
-                pieces=pieces,
-                special=frozenset(ready.special),
-                strip_leading_space=ready.strip_leading_space,
-                exact=ready.exact,
-                clean_up=ready.clean_up,
-            )
-        except (TypeError, ValueError, AttributeError) as error:
+            vocabulary = Vocabulary.from_wire(ready.vocabulary)
+        except (TypeError, ValueError, AttributeError, KeyError) as error:
             raise StartError(f"the engine's ready record is invalid: {error}") from error
         if vocabulary != getattr(self, "vocabulary", None):
             self.vocabulary = vocabulary  # otherwise the old object is kept, and everything built from it

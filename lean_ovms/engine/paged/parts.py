@@ -18,7 +18,6 @@ from ..record import Record
 from .network import AdapterProvider, NetworkEdit, PromptEmbeddings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
     from ...config import EngineConfig

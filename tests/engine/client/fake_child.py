@@ -76,7 +76,7 @@ class Actor:
             self.send(protocol.LoadFailed("no such model: /x"))
             sys.exit(3)
         last = str(os.getpid()) if self.part == "vocabulary" else "d"
-        self.send(protocol.Ready(INFO, ["a", "\xff", "c", last], [0], False, True))
+        self.send(protocol.Ready(INFO, {"pieces": ["a", "\xff", "c", last], "special": [0]}))
         if self.part == "die_after_ready":
             os._exit(9)
         if self.part in ("holder", "escapee"):

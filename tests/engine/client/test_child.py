@@ -61,7 +61,7 @@ def test_a_life_from_start_to_stop_on_either_loop(new_loop):
     async def main():
         life = Life()
         ready = await life.start()
-        assert ready.pieces[1] == "\xff"
+        assert ready.vocabulary["pieces"][1] == "\xff"
         life.child.send(protocol.Ping(5))
         await until(lambda: life.records)
         assert life.records[0].id == 5

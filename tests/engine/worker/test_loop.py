@@ -28,7 +28,7 @@ class Counting:
         return not self.work
 
     def ready(self):
-        return Ready({}, [], [], False, True)
+        return Ready({}, {})
 
     def handle(self, command):
         self.calls.append(("handle", command.id))
