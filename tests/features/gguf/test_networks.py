@@ -358,6 +358,19 @@ def test_state_spaces_whose_heads_are_not_in_groups_are_refused(tmp_path, size):
         network.read(zoo_gguf.write(tmp_path / "x.gguf", "nemotron_h", **changes))
 
 
+def test_what_other_models_of_an_architecture_have_more_is_refused(tmp_path):
+    path = zoo_gguf.write(tmp_path / "x.gguf", "stablelm", **{"stablelm.use_parallel_residual": True})
+    with pytest.raises(StartError, match="read what attention reads, which is not supported"):
+        network.read(path)
+    known = RECORDED["cohere"]
+    weights = {name: zoo_gguf.values(name, shape) for name, shape in known["tensors"].items()}
+    weights |= {f"blk.{layer}.attn_q_norm.weight": np.ones((4, 16), np.float32) for layer in range(2)}
+    metadata = {**known["metadata"], **zoo_gguf.WORDS}
+    path = make_gguf.pack(tmp_path / "x.gguf", known["architecture"], metadata, weights.items(), "F16")
+    with pytest.raises(StartError, match="attn_q_norm has other weights for each head"):
+        network.read(path)
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

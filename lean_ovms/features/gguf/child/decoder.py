@@ -371,9 +371,12 @@ class FileDecoder:
         """
         count, size, name = heads.counts[place], heads.sizes[place], f"blk.{layer}.attn_{'qkv'[place]}_norm"
         if place == VALUES:
-            shape = np.array([0, count, 1, size])
-            return self._layers.unit_norm(ops.reshape(value, shape, True)) if self._row.unit_values else value
-        for_each = not self._layers.has(name) or self._tensors.shape(f"{name}.weight")[-1] == size
+            apart = np.array([0, count, 1, size])
+            return self._layers.unit_norm(ops.reshape(value, apart, True)) if self._row.unit_values else value
+        shape = self._tensors.shape(f"{name}.weight") if self._layers.has(name) else [size]
+        if len(shape) > 1:
+            raise ValueError(f"{name} has other weights for each head, which is not supported")
+        for_each = shape[-1] == size
         value = value if for_each else self._layers.norm(value, name)
         value = ops.reshape(value, np.array([0, count, 1, size]), True)
         value = self._layers.norm(value, name) if for_each and not self._row.late_norms else value
