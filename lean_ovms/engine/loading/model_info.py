@@ -50,7 +50,3 @@ def encode(tokenizer: Any, text: str, add_special_tokens: bool) -> list[int]:
         raise BadRequest(NOT_UNICODE) from error
     ids: list[int] = inputs.input_ids.data.reshape(-1).tolist()
     return ids
-
-
-def decode(tokenizer: Any, tokens: list[int], skip_special_tokens: bool) -> str:
-    return str(tokenizer.decode(tokens, skip_special_tokens=skip_special_tokens))

@@ -26,22 +26,18 @@ WARM_UP = range(1, 9)
 """The ids of the prompt that is computed while loading; every vocabulary has them."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class ModelTokenizer:
-    """A loaded tokenizer with the interface of openvino_genai, and objects derived from it."""
+    """A loaded tokenizer, and what was derived from it."""
 
-    def __init__(self, native: Any, vocabulary: Vocabulary, encode: TextEncoder, ends: frozenset[int]) -> None:
-        """Combines the parts.
-
-        Args:
-            native: The tokenizer of openvino_genai, or an object with its methods.
-            vocabulary: The texts of all tokens.
-            encode: Encodes texts.
-            ends: The stop tokens named in the tokenizer's file.
-        """
-        self.native = native
-        self.vocabulary = vocabulary
-        self.encode = encode
-        self.ends = ends
+    native: Any
+    """The tokenizer of openvino_genai, or an object with its methods."""
+    vocabulary: Vocabulary
+    """The texts of all tokens."""
+    encode: TextEncoder
+    """Encodes texts."""
+    ends: frozenset[int]
+    """The stop tokens named in the tokenizer's file."""
 
     def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
         """Returns the text of token ids."""

@@ -8,6 +8,7 @@ where prompts diverge.
 from __future__ import annotations
 
 from array import array
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,32 +19,20 @@ from .sequence import Sequence
 from .state_checkpoints import StateCheckpoints
 
 
+@dataclass(slots=True, eq=False)
 class PrefixCache:
     """Records the computed tokens of sequences, and finds the cached prefix of a prompt."""
 
-    def __init__(
-        self,
-        blocks: BlockManager,
-        tables: BlockTables,
-        checkpoints: StateCheckpoints,
-        *,
-        caching: bool,
-        hooks: list[StepHook],
-    ) -> None:
-        """Creates the cache over the given blocks.
-
-        Args:
-            blocks: The blocks of the KV cache, which can be found by their tokens.
-            tables: The block tables of running sequences.
-            checkpoints: The states of a hybrid network after cached prefixes.
-            caching: Whether prompts of different requests share blocks.
-            hooks: The features' hooks, which may make a sequence wait until its blocks have been read from disk.
-        """
-        self.blocks = blocks
-        self.tables = tables
-        self.checkpoints = checkpoints
-        self.caching = caching
-        self._hooks = hooks
+    blocks: BlockManager
+    """The blocks of the KV cache, which can be found by their tokens."""
+    tables: BlockTables
+    """The block tables of running sequences."""
+    checkpoints: StateCheckpoints
+    """The states of a hybrid network after cached prefixes."""
+    caching: bool
+    """Whether prompts of different requests share blocks."""
+    hooks: list[StepHook]
+    """The features' hooks, which may make a sequence wait until its blocks have been read from disk."""
 
     def root(self, sequence: Sequence) -> Parent | None:
         """Returns the parent of a sequence's first block; None if it shares no blocks, even with other choices."""
@@ -102,12 +91,12 @@ class PrefixCache:
 
     def must_wait(self, sequence: Sequence) -> bool:
         """Returns whether a feature makes a sequence wait, for instance while its blocks are read from disk."""
-        return any(hook.must_wait(sequence, self.root(sequence)) for hook in self._hooks)
+        return any(hook.must_wait(sequence, self.root(sequence)) for hook in self.hooks)
 
     def lacks(self, blocks: int) -> bool:
         """Returns whether fewer blocks can be allocated even after features have freed those that they hold."""
         if self.blocks.available < blocks:
-            for hook in self._hooks:
+            for hook in self.hooks:
                 hook.give_back()
         return self.blocks.available < blocks
 

@@ -69,7 +69,7 @@ class GenAiPipeline:
         return self._encode(text, add_special_tokens)
 
     def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
-        return model_info.decode(self._tokenizer, tokens, skip_special_tokens)
+        return str(self._tokenizer.decode(tokens, skip_special_tokens=skip_special_tokens))
 
     def _config(self, request: PipelineRequest) -> Any:
         config = generation_config(request, self._eos, self._speculative)
