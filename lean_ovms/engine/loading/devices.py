@@ -11,6 +11,11 @@ from ...config import EngineConfig
 from ...errors import StartError
 from .pipeline_choice import drafts_of
 
+# The first call of to_dtype, which tensors and constants make for their data, fills a table without the interpreter's
+# lock (2026.4). A second thread that made its first call then would wait for the table and keep the lock, for ever.
+# Networks are read in one thread and tokenizers in another, so this call is made before there are threads.
+ov.Type.f32.to_dtype()
+
 TOKENIZER_PROPERTIES = {"INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1, "ENABLE_CPU_PINNING": False}
 """OpenVINO properties of tokenizers. Tokenizing has no parallel work: with more threads it takes twice the CPU time,
 and waits if another process uses one of two cores (a prompt of 100 tokens: median 4.3 ms against 0.45 with one thread,

@@ -1,5 +1,8 @@
 """Devices are chosen by names and files, and models load on them."""
 
+import subprocess
+import sys
+
 import pytest
 
 from lean_ovms.config import Config
@@ -81,3 +84,23 @@ def test_models_load_on_virtual_devices(device):
     pipeline = load_text_model(Config(target_device=device, cache_size=1))
     assert pipeline.info.block_size == 32
     assert pipeline.info.kv_blocks > 100
+
+
+FIRST_CALLS = """
+import sys, threading
+from lean_ovms.engine.loading import devices
+sys.setswitchinterval(1e-7)
+together = threading.Barrier(4)
+def first():
+    together.wait()
+    devices.ov.Type.f32.to_dtype()
+threads = [threading.Thread(target=first, daemon=True) for _ in range(4)]
+for each in threads: each.start()
+for each in threads: each.join()
+"""
+
+
+@pytest.mark.slow
+def test_threads_may_read_the_first_tensors_at_once():
+    """Without the call in devices, nearly every such process waits for ever."""
+    subprocess.run([sys.executable, "-c", FIRST_CALLS], check=True, timeout=60)
