@@ -142,9 +142,9 @@ def test_conversations_without_a_header_stay_where_they_are_cached(url: str) -> 
         one.turn()
     turns = [one.turn() for _ in range(3) for one in conversations]
     assert share_found(turns) >= 0.9
-    first, *others = {served(url, f"session {number}") for number in range(20)}
-    assert first + sum(others or [first]) == 32
-    assert min(first, *others) >= 8
+    counts = {served(url, f"session {number}") for number in range(20)}
+    assert sum(counts) == (16 if len(counts) == 1 else 32)
+    assert min(counts) >= 8
 
 
 def test_the_request_id_comes_once(url: str) -> None:
