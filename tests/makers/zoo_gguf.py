@@ -135,13 +135,7 @@ def scaled(yarn: dict[str, Any]) -> dict[str, Any]:
 
 PLAIN = {"rope_type": "default", "rope_theta": 10000.0}
 HALF = {**PLAIN, "partial_rotary_factor": 0.5}
-LATENT: dict[str, Any] = {
-    "q_lora_rank": 48,
-    "kv_lora_rank": 32,
-    "qk_nope_head_dim": 24,
-    "qk_rope_head_dim": 16,
-    "v_head_dim": 20,
-    "num_key_value_heads": 4,
+ROUTED = {
     "n_routed_experts": 4,
     "num_experts_per_tok": 2,
     "moe_intermediate_size": 32,
@@ -150,6 +144,16 @@ LATENT: dict[str, Any] = {
     "n_group": 1,
     "topk_group": 1,
     "routed_scaling_factor": 1.5,
+}
+"""Experts that a token chooses by sigmoid, after a dense layer and beside a shared expert."""
+LATENT: dict[str, Any] = {
+    "q_lora_rank": 48,
+    "kv_lora_rank": 32,
+    "qk_nope_head_dim": 24,
+    "qk_rope_head_dim": 16,
+    "v_head_dim": 20,
+    "num_key_value_heads": 4,
+    **ROUTED,
 }
 LATENT_SIZES: dict[str, Any] = {
     **APART,
@@ -296,16 +300,7 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "mixtral": ("llama", MIXTRAL, {}),
     "glm4_moe": (
         "glm4moe",
-        {
-            "head_dim": 32,
-            "n_routed_experts": 4,
-            "num_experts_per_tok": 2,
-            "moe_intermediate_size": 32,
-            "first_k_dense_replace": 1,
-            "n_shared_experts": 1,
-            "use_qk_norm": True,
-            "routed_scaling_factor": 1.5,
-        },
+        {"head_dim": 32, **ROUTED, "use_qk_norm": True},
         {**APART, "expert_count": 4, "expert_weights_scale": 1.5, "rope.dimension_count": 16},
     ),
     "lfm2_moe": (
@@ -321,18 +316,7 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "arcee": ("arcee", {"head_dim": 32}, {}),
     "dots1": (
         "dots1",
-        {
-            "head_dim": 32,
-            "n_routed_experts": 4,
-            "num_experts_per_tok": 2,
-            "moe_intermediate_size": 32,
-            "first_k_dense_replace": 1,
-            "n_shared_experts": 1,
-            "n_group": 1,
-            "topk_group": 1,
-            "norm_topk_prob": True,
-            "routed_scaling_factor": 1.5,
-        },
+        {"head_dim": 32, **ROUTED, "norm_topk_prob": True},
         {**APART, "expert_count": 4, "expert_weights_scale": 1.5},
     ),
     "exaone_moe": (
@@ -436,13 +420,9 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         "bailingmoe2",
         {
             "head_dim": 32,
-            "n_routed_experts": 8,
-            "n_group": 4,
-            "topk_group": 2,
+            **ROUTED,
+            **GROUPS,
             "num_experts_per_tok": 3,
-            "moe_intermediate_size": 32,
-            "first_k_dense_replace": 1,
-            "n_shared_experts": 1,
             "use_qk_norm": True,
             "routed_scaling_factor": 2.5,
         },

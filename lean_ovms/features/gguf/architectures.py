@@ -74,11 +74,11 @@ OWN = {
     },
     "jina-bert-v2": _with_biases("attn_q_norm", "attn_k_norm", "attn_norm_2"),
     "modern-bert": _with_biases("attn_norm", "ffn_norm", "output_norm", "cls.norm"),
-    "nemotron_h_moe": {"ffn_latent_down.weight", "ffn_latent_up.weight"},
     "nemotron": CENTRED,
+    "nemotron_h_moe": {"ffn_latent_down.weight", "ffn_latent_up.weight"},
+    "nomic-bert-moe": {f"ffn_{name}.weight" for name in ("gate_inp", "up_exps", "down_exps")},
     "stablelm": CENTRED,
     "starcoder2": {*CENTRED, *_with_biases("ffn_up", "ffn_down")},
-    "nomic-bert-moe": {f"ffn_{name}.weight" for name in ("gate_inp", "up_exps", "down_exps")},
 }
 """The names of the tensors that only networks of one architecture have, those of layers included."""
 NO_PERIOD = 1 << 16
@@ -213,8 +213,8 @@ ARCHITECTURES = {
     "apertus": Architecture(activation="xielu", gated=False),
     "arcee": Architecture(pairs=True, permuted=True, activation="squared_relu", gated=False),
     "bailingmoe2": Architecture(renamed=SHARED_EXPERTS),
-    "cohere2": Architecture(**COHERE, window_period=4, unrotated=4),
     "chatglm": Architecture(pairs=True),
+    "cohere2": Architecture(**COHERE, window_period=4, unrotated=4),
     "command-r": Architecture(**COHERE),
     "deepseek2": Architecture(sums_to_one=False, renamed=SHARED_EXPERTS),
     "dots1": Architecture(renamed=SHARED_EXPERTS),
@@ -306,9 +306,9 @@ ARCHITECTURES = {
     "qwen3vl": Architecture(interleaved=True),
     "qwen3vlmoe": Architecture(interleaved=True),
     "seed_oss": Architecture(forward_norm="post_attention_norm"),
+    "smollm3": Architecture(pairs=True, permuted=True, unrotated=4),
     "stablelm": Architecture(centred_norms=True),
     "starcoder2": Architecture(centred_norms=True, activation="gelu", gated=False),
-    "smollm3": Architecture(pairs=True, permuted=True, unrotated=4),
 }
 """The architectures of decoders by their names in files."""
 

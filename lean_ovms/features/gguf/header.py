@@ -122,11 +122,11 @@ class Header:
     @property
     def unused(self) -> list[str]:
         """The keys of the architecture that nobody has looked up, without those of which the network needs no value."""
-        keys, same = self.metadata.keys() - self.metadata.used, {"rope.freq_base_swa": "rope.freq_base"}
-        start = f"{self.architecture}."
-        found = sorted(key.removeprefix(start) for key in keys if key.startswith(start))
-        equal = {name for name in found if name in same and self.real(name, 0.0) == self.real(same[name], 0.0)}
-        return [name for name in found if name not in UNNEEDED | equal]
+        start, keys = f"{self.architecture}.", self.metadata.keys() - self.metadata.used
+        found = {key.removeprefix(start) for key in keys if key.startswith(start)}
+        if self.real("rope.freq_base_swa", 0.0) == self.real("rope.freq_base", 0.0):
+            found.discard("rope.freq_base_swa")
+        return sorted(found - UNNEEDED)
 
     def number(self, name: str) -> int:
         """Returns a positive integer of the architecture's metadata, or 0 if it is missing."""

@@ -51,7 +51,7 @@ def test_a_file_that_would_read_images_is_not_ignored_in_silence(
 
 
 @pytest.mark.parametrize("name", zoo_gguf.POOLED)
-def test_vectors_of_a_batch_are_those_of_torch(name: str, tmp_path: Path) -> None:
+def test_vectors_of_a_batch_are_those_of_torch(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     kind = RECORDED[name]["architecture"]
     rig = load(zoo_gguf.write(tmp_path / "x.gguf", name, **{f"{kind}.pooling_type": LAST}))
     info = rig.pooler.pooling
@@ -61,6 +61,7 @@ def test_vectors_of_a_batch_are_those_of_torch(name: str, tmp_path: Path) -> Non
         assert np.abs(rows[0] - vector / np.linalg.norm(vector)).max() < 1e-4
     for rows, vector in zip(rig.ask(*prompts(), normalize=False), wanted, strict=True):
         assert np.abs(rows[0] - vector).max() < 1e-3
+    assert "are not used" not in caplog.text
 
 
 def test_all_tokens_see_each_other_in_a_model_that_is_not_causal(tmp_path: Path) -> None:

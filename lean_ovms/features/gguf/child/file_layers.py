@@ -92,8 +92,7 @@ class FileLayers:
             return x
         if self._centred:
             return self.layer_norm(x, name)
-        weights = f"{name}.weight"
-        return layers.norm(x, self._tensors.numbers(weights if weights in self._tensors else name), self._epsilon)
+        return layers.norm(x, self._tensors.numbers(self._weights(name)), self._epsilon)
 
     def layer_norm(self, x: Any, name: str) -> Any:
         """Returns values with a mean of 0 and a variance of 1, multiplied by a weight, and with the bias if there is
@@ -109,8 +108,12 @@ class FileLayers:
         return layers.norm(x, np.ones(size, np.float32), self._epsilon)
 
     def has(self, name: str) -> bool:
-        """Returns whether there is a layer of this name; the norms of Falcon-H1 have tensors without a suffix."""
-        return f"{name}.weight" in self._tensors or name in self._tensors
+        """Returns whether there is a layer of this name."""
+        return self._weights(name) in self._tensors
+
+    def _weights(self, name: str) -> str:
+        """Returns the name of the tensor with a layer's weights; Falcon-H1 has norms whose tensors have no suffix."""
+        return name if name in self._tensors else f"{name}.weight"
 
 
 def halves(heads: int, size: int, rotated: int, plain: int = 0) -> Order:

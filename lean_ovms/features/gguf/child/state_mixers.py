@@ -98,12 +98,12 @@ class StateMixers:
             return self._layers.products(x, parts)
         # The rows are ordered by key heads: each has its own part of all that a tensor joins.
         size, each = self._header.number("ssm.state_size"), widths[1] // shared
-        joined = [LinearLayer(f"{name}.ssm_ba", "", order=_by_parts(shared, [each // size] * 2))]
         if self._layers.has(f"{name}.ssm_in"):  # in files of older converters
-            rest, last = LinearLayer(f"{name}.ssm_in", "", order=_by_parts(shared, [size, size, each, each])), joined[0]
-            found = ops.variadic_split(self._layers.product(x, rest), np.int64(-1), np.array(widths)).outputs()
-            return [*found, *ops.split(self._layers.product(x, last), np.int64(-1), 2).outputs()]
-        *found, both = self._layers.products(x, [*parts[:2], *joined])
+            parts = [LinearLayer(f"{name}.ssm_in", "", order=_by_parts(shared, [size, size, each, each]))]
+        joined = LinearLayer(f"{name}.ssm_ba", "", order=_by_parts(shared, [each // size] * 2))
+        *found, both = self._layers.products(x, [*parts[:2], joined])
+        if len(found) == 1:
+            found = ops.variadic_split(found[0], np.int64(-1), np.array(widths)).outputs()
         return [*found, *ops.split(both, np.int64(-1), 2).outputs()]
 
     def _repeated(self, keys: Any, count: int, times: int) -> Any:
