@@ -76,6 +76,7 @@ class FileDecoder:
         self._width = header.number("embedding_length")
         scale = header.real("logit_scale", 1.0)
         self._logits_scale = scale if self._row.multiplied_logits else 1 / scale
+        self._logits_cap = header.real("final_logit_softcapping", self._row.logits_cap)
         self._residual_scale = header.real("residual_scale", 1.0)
         self._sharing = header.layers - header.number("attention.shared_kv_layers")
         self._shared: dict[bool, list[Any]] = {}
@@ -212,7 +213,7 @@ class FileDecoder:
         """Projects hidden states to logits, scaled and capped as the file says."""
         found = layers.product(hidden, self.head(), self._layers.sums, None, "lm_head")
         found = layers.times(found, self._logits_scale)
-        cap = self._header.real("final_logit_softcapping", self._row.logits_cap)
+        cap = self._logits_cap
         return layers.times(ops.tanh(layers.times(found, 1 / cap)), cap) if cap else found
 
     def vectors(self, hidden: Any) -> Any:
