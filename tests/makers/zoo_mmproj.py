@@ -1,7 +1,8 @@
 """Tiny models with vision in llama.cpp's form, a GGUF file with its mmproj: fixtures of tests/data/zoo_mmproj.
 
 Each is a NAME.tar.xz with NAME.gguf and mmproj-NAME.gguf, made by llama.cpp's own converter from the networks of
-tests/makers/zoo_vision.py. answers.json has the answers of transformers in torch.
+tests/makers/zoo_vision.py, and from those in zoo_mmproj.json, which OpenVINO has no export of. answers.json has the
+answers of transformers in torch.
 
 python -m tests.makers.zoo_mmproj LLAMA_CPP DIR [NAME...]   (needs torch, transformers, Pillow; LLAMA_CPP: its sources)
 """
@@ -40,6 +41,8 @@ MODELS: dict[str, dict[str, dict[str, Any]]] = {
     "smolvlm": {"text_config": {"architectures": ["VLlama3ForCausalLM"]}},
 }
 """The models, and additions to parts of their configurations in zoo_vision."""
+_DATA: dict[str, dict[str, dict[str, Any]]] = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
+MODELS |= {name: {} for name in _DATA["models"]}
 BUFFERS = {"input_min": -1, "input_max": 1.25, "output_min": -2, "output_max": 1.5, "std_bias": 0.5, "std_scale": 1.5}
 """The values of Gemma 4's limits, and the scale of its embeddings."""
 VIDEOS = "qwen2_vl", "qwen2_5_vl", "qwen3_5", "qwen3_5_moe", "qwen3_vl", "gemma4", "gemma4-moe"
@@ -47,6 +50,7 @@ VIDEOS = "qwen2_vl", "qwen2_5_vl", "qwen3_5", "qwen3_5_moe", "qwen3_vl", "gemma4
 the time of the first one, which contradicts its documentation. It also makes other weights."""
 RENAMED = {
     "gemma3": {"model.language_model.": "language_model.", "model.vision": "vision", "model.multi": "multi"},
+    "internvl": {"model.language_model.": ""},
     "mistral3": {"model.language_model.": "language_model.", "model.vision": "vision", "model.multi": "multi"},
     "qwen2_vl": {"model.visual.": "visual."},
     "qwen2_5_vl": {"model.visual.": "visual."},
@@ -138,6 +142,12 @@ def main(argv: list[str]) -> int:
     target.mkdir(parents=True, exist_ok=True)
     file = target / "answers.json"
     known = json.loads(file.read_text()) if file.is_file() else {}
+    for name, fields in _DATA["models"].items():
+        text = {
+            field: value for field, value in {**zoo_vision.TEXT, **fields["text_config"]}.items() if value is not None
+        }
+        zoo_vision.MODELS[name] = {**fields, "text_config": text}
+    zoo_vision.PIXELS |= _DATA["pixels"]
     for name in argv[2:] or MODELS:
         fields = zoo_vision.MODELS[name]
         changed = {part: {**fields[part], **more} for part, more in MODELS[name].items()}

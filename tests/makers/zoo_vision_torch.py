@@ -58,6 +58,7 @@ FRAMES = {
     "gemma4_unified": ("<|image>", "<|image|>", "<image|>"),
     "qwen3_5": ("<|vision_start|>", "<|image_pad|>", "<|vision_end|>"),
     "qwen3_5_moe": ("<|vision_start|>", "<|image_pad|>", "<|vision_end|>"),
+    "internvl": ("<img>", "<IMG_CONTEXT>", "</img>\n"),
 }
 """What becomes of a tag in each family: a text in front of an image, the token of each position, and a text after it.
 
@@ -220,6 +221,8 @@ def _counts(name: str, model: Any, inputs: dict[str, Any]) -> list[int]:
 
     if "num_soft_tokens_per_image" in inputs:
         return [int(count) for count in inputs.pop("num_soft_tokens_per_image")]
+    if "num_patches" in inputs:
+        return [int(tiles) * MODELS[name]["image_seq_length"] for tiles in inputs.pop("num_patches")]
     if "image_grid_thw" in inputs:
         return [int(grid.prod()) // PIXELS[name]["merge_size"] ** 2 for grid in inputs["image_grid_thw"]]
     with torch.no_grad():

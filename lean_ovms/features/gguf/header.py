@@ -48,9 +48,12 @@ UNNEEDED = {
         "pooling_type",
     ),
     *("rope.dimension_sections", "n_deepstack_layers", "classifier.output_labels"),
+    *("vision.feed_forward_length", "has_audio_encoder"),
 }
 """Keys that only some networks need: those of which the tensors have the sizes, or which are of parts that the network
 lacks, such as rotations and images."""
+AUDIO = "clip.audio."
+"""The beginning of the keys of an encoder of audio, which is not read."""
 TEMPLATE = "tokenizer.chat_template"
 """The key of the chat template; the key of a named template continues with its name."""
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
@@ -123,7 +126,7 @@ class Header:
     def unused(self) -> list[str]:
         """The keys of the architecture that nobody has looked up, without those of which the network needs no value."""
         start, keys = f"{self.architecture}.", self.metadata.keys() - self.metadata.used
-        found = {key.removeprefix(start) for key in keys if key.startswith(start)}
+        found = {key.removeprefix(start) for key in keys if key.startswith(start) and not key.startswith(AUDIO)}
         if self.real("rope.freq_base_swa", 0.0) == self.real("rope.freq_base", 0.0):
             found.discard("rope.freq_base_swa")
         return sorted(found - UNNEEDED)

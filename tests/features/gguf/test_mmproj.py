@@ -53,10 +53,11 @@ def check(name, rig, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(RECORDED))
-def test_tokens_and_log_probabilities_are_those_of_torch(name, tmp_path, monkeypatch):
+def test_tokens_and_log_probabilities_are_those_of_torch(name, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(gemma4_vision, "TOKENS", 70)  # the number that the processor of the tiny models uses
     rig = models.load(unpacked(name, tmp_path))
     before = check(name, rig, monkeypatch)
+    assert "are not used" not in caplog.text
     if name in ("gemma3", "qwen3_vl"):  # of each kind of positions, the second time with cached prefixes
         assert before < check(name, rig, monkeypatch)
 
@@ -197,6 +198,16 @@ def test_a_tensor_that_is_missing_is_named(name, message, tmp_path):
     )
     with pytest.raises(StartError, match=rf"other\.gguf {message}: it has no {name}"):
         Mmproj(other, path).network("vision_embeddings_merger")
+
+
+def test_values_that_no_network_uses_are_named(tmp_path, caplog):
+    path = unpacked("qwen3_vl", tmp_path)
+    other = rewritten(tmp_path / "mmproj-qwen3_vl.gguf", tmp_path / "other.gguf", clip__vision__swiglu_clamp=7.0)
+    file = Mmproj(other, path)
+    file.network("vision_embeddings"), file.network("vision_embeddings_pos")
+    assert not caplog.text
+    file.network("vision_embeddings_merger")
+    assert caplog.text.strip().endswith("are not used: vision.swiglu_clamp")
 
 
 @pytest.mark.slow

@@ -11,9 +11,9 @@ from ....errors import StartError
 from ....types import Json
 from ..header import Header, read_mmproj
 from ..model_file import header_of
-from . import gemma4_vision, pixtral, qwen_vision, siglip
+from . import gemma4_vision, internvl, pixtral, qwen_vision, siglip
 from .image_inputs import DEEPSTACK
-from .tensors import Tensors, opened
+from .tensors import Tensors, opened, warn_of_unused
 
 log = logging.getLogger("lean_ovms.gguf")
 
@@ -48,6 +48,12 @@ PROJECTORS = {
         ("gemma4",), ("<|image|>",), gemma4_vision.gemma4, {"vision_embeddings": gemma4_vision.network}
     ),
     "idefics3": Projector(("llama",), ("<image>",), siglip.idefics3, {"vision_embeddings": siglip.idefics3_network}),
+    "internvl": Projector(
+        ("internlm2", "llama", "qwen2", "qwen3", "qwen3moe", "gpt-oss"),
+        ("<IMG_CONTEXT>",),
+        internvl.internvl,
+        {"vision_embeddings": internvl.network},
+    ),
     "pixtral": Projector(("llama", "mistral3"), ("[IMG]",), pixtral.pixtral, pixtral.NETWORKS),
     "qwen2vl_merger": Projector(("qwen2vl",), ("<|image_pad|>",), qwen_vision.qwen2, qwen_vision.NETWORKS),
     "qwen2.5vl_merger": Projector(("qwen2vl",), ("<|image_pad|>",), qwen_vision.qwen25, qwen_vision.NETWORKS),
@@ -87,6 +93,7 @@ class Mmproj:
         if missing := _lacks(self._header):
             raise StartError(f"{path} cannot be used: its header lacks {missing}")
         self._projector = PROJECTORS[kind]
+        self._built: set[str] = set()
         if lacking := _differs(self._header, text, self._projector):
             raise StartError(f"{path} does not fit {model.name}: {lacking}")
         rows = text.tensors["token_embd.weight"][-1]  # some files name more tokens than they have embeddings
@@ -128,7 +135,11 @@ class Mmproj:
     def network(self, part: str) -> Any:
         """Builds the network of this name, such as the encoder of images."""
         with opened(self._path, self._header) as tensors:
-            return self._projector.networks[part](self._header, tensors)
+            found = self._projector.networks[part](self._header, tensors)
+        self._built.add(part)
+        if self._built == self._projector.networks.keys():
+            warn_of_unused(self._path, self._header)
+        return found
 
 
 def _lacks(header: Header) -> str:

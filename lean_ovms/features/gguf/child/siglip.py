@@ -13,7 +13,7 @@ from ....media.pixels import BILINEAR, LANCZOS
 from ....types import Json
 from ..header import Header
 from .tensors import Tensors
-from .vision_tower import FACTOR, POSITIONS, VisionTower
+from .vision_tower import FACTOR, VisionTower, shuffled
 
 POOLED, SHUFFLED = 4, 3
 """The side in patches of the square that becomes one token, if the file does not say: in Gemma 3 and Idefics 3."""
@@ -69,11 +69,8 @@ def idefics3_network(header: Header, tensors: Tensors) -> Any:
     Each token is made of a square of adjacent patches.
     """
     tower, images, found = _encoded(header, tensors)
-    by = header.number(FACTOR) or SHUFFLED
-    side = header.number("vision.image_size") // header.number("vision.patch_size") // by
-    found = ops.reshape(found, np.array([-1, side, by, side, by, tower.width]), False)
-    found = ops.transpose(found, np.array([0, 1, 3, 2, 4, 5]))
-    found = ops.reshape(found, np.array([-1, side * side, by * by * tower.width]), False)
+    side = header.number("vision.image_size") // header.number("vision.patch_size")
+    found = shuffled(found, side, header.number(FACTOR) or SHUFFLED)
     return ov.Model([tower.product(found, "mm.model.fc").output(0)], [images, *_unused()], "siglip")
 
 
@@ -87,5 +84,4 @@ def _encoded(header: Header, tensors: Tensors) -> tuple[VisionTower, Any, Any]:
     """Returns an encoder, its input of images [images, RGB, side, side] and its result [images, patches, width]."""
     tower, side = VisionTower(header, tensors), header.number("vision.image_size")
     images = network_input("pixel_values", [-1, 3, side, side], np.float32)
-    x = ops.add(tower.embedded(images), tensors.numbers(POSITIONS))
-    return tower, images, tower.norm(tower.encoded(x), "v.post_ln")
+    return tower, images, tower.norm(tower.encoded(tower.placed(tower.embedded(images))), "v.post_ln")

@@ -79,14 +79,24 @@ def opened(path: Path, header: Header, *, exact: bool = False) -> Iterator[Tenso
         with Tensors(path, header, exact=exact) as tensors:
             yield tensors
             tensors.require_unchanged()
-        # Each of the networks of an mmproj file uses only a part of its values.
-        if header.architecture != MMPROJ and (unused := header.unused):
-            log.warning("%s: answers may be wrong, since these values are not used: %s", path.name, ", ".join(unused))
+        if header.architecture != MMPROJ:  # each network of an mmproj file uses only a part of its values
+            warn_of_unused(path, header)
     except KeyError as error:
         raise StartError(f"{path} is not a complete GGUF file: it has no {error.args[0]}; {PULL_AGAIN}") from error
     except (RuntimeError, ValueError, IndexError, ArithmeticError, OSError) as error:
         # raised if sizes do not fit together
         raise StartError(f"{path} cannot be served: {last_line(error)}; {EXPORT}") from error
+
+
+def warn_of_unused(path: Path, header: Header) -> None:
+    """Logs the values of a file that none of its networks has used.
+
+    Args:
+        path: The path of the file.
+        header: The header of the file.
+    """
+    if unused := header.unused:
+        log.warning("%s: answers may be wrong, since these values are not used: %s", path.name, ", ".join(unused))
 
 
 class Matrix(NamedTuple):

@@ -18,6 +18,8 @@ PATCHES = "v.patch_embd"
 """The layer that makes embeddings of patches."""
 POSITIONS = "v.position_embd.weight"
 """The tensor of the embeddings of positions."""
+CLASS = "v.class_embd"
+"""The tensor of the embedding that stands for the class of an image."""
 FACTOR = "vision.projector.scale_factor"
 """The metadata with the side, in patches, of the square that becomes one token."""
 
@@ -27,6 +29,8 @@ class VisionTower:
 
     activation = ""
     """The activation function of a kind of encoders whose files do not name it; "" if they do."""
+    gelu = "tanh"
+    """The kind of GELU in encoders whose files name it: "erf", or "tanh" for its approximation."""
 
     def __init__(self, header: Header, tensors: Tensors) -> None:
         """Reads the sizes of the network from the header.
@@ -51,6 +55,13 @@ class VisionTower:
         bias = f"{PATCHES}.bias"
         return ops.add(found, self.tensors.numbers(bias)) if bias in self.tensors else found
 
+    def placed(self, x: Any) -> Any:
+        """Adds embeddings of positions to patches [images, patches, width], after a class token if there is one."""
+        if CLASS in self.tensors:
+            first = ops.multiply(ops.slice(x, *map(np.array, ([0], [1], [1], [1]))), np.float32(0))
+            x = ops.concat([ops.add(first, self.tensors.numbers(CLASS).reshape(1, 1, -1)), x], 1)
+        return ops.add(x, self.tensors.numbers(POSITIONS).reshape(1, -1, self.width))
+
     def encoded(self, x: Any, attend: Callable[[int, list[Any]], Any] | None = None) -> Any:
         """Returns the result of all layers [images, patches, width].
 
@@ -69,8 +80,10 @@ class VisionTower:
         values = [self._by_heads(value) for value in self._projected(name, self.norm(x, f"{name}.ln1"))]
         found = attention(values) if attend is None else attend(number, values)
         found = ops.reshape(ops.transpose(found, np.array([0, 2, 1, 3])), np.array([0, 0, -1]), True)
-        x = ops.add(x, self.norm(self.product(found, f"{name}.attn_out"), f"{name}.attn_post_norm"))
-        return ops.add(x, self.norm(self._forward(name, self.norm(x, f"{name}.ln2")), f"{name}.ffn_post_norm"))
+        found = self.norm(self.product(found, f"{name}.attn_out"), f"{name}.attn_post_norm")
+        x = ops.add(x, self._scaled(found, f"{name}.ls1"))
+        found = self.norm(self._forward(name, self.norm(x, f"{name}.ln2")), f"{name}.ffn_post_norm")
+        return ops.add(x, self._scaled(found, f"{name}.ls2"))
 
     def norm(self, x: Any, name: str) -> Any:
         """Applies the norm of this name: a layer norm if it has a bias, else an RMS norm, or none if there is none."""
@@ -79,6 +92,11 @@ class VisionTower:
     def product(self, x: Any, name: str) -> Any:
         """Returns the result of the linear layer of this name."""
         return self.layers.product(x, LinearLayer(name, ""))
+
+    def _scaled(self, x: Any, name: str) -> Any:
+        """Multiplies the elements of values by the factors of this name, where the file has some."""
+        scales = f"{name}.weight"
+        return ops.multiply(x, self.tensors.numbers(scales)) if scales in self.tensors else x
 
     def _projected(self, name: str, x: Any) -> list[Any]:
         """Returns queries, keys and values [images, patches, width]."""
@@ -105,10 +123,11 @@ class VisionTower:
         """Applies the activation function: SiLU or GELU as the file says, else OpenAI's approximation of GELU."""
         if self.activation:
             return layers.ACTIVATIONS[self.activation](x)
-        if self.header.metadata.get("clip.use_silu"):
+        silu, gelu = (self.header.metadata.get(f"clip.use_{name}") for name in ("silu", "gelu"))
+        if silu:
             return ops.swish(x)
-        if self.header.metadata.get("clip.use_gelu"):
-            return ops.gelu(x, "tanh")
+        if gelu:
+            return ops.gelu(x, self.gelu)
         return ops.multiply(x, ops.sigmoid(ops.multiply(x, np.float32(1.702))))
 
 
@@ -124,3 +143,22 @@ def attention(values: list[Any], mask: Any = None, scale: float = 0.0) -> Any:
     factor = ops.constant(np.float32(scale or 1 / math.sqrt(size)))
     none = ops.constant(np.zeros((1, 1, 1, 1), np.float32))
     return ops.scaled_dot_product_attention(*values, none if mask is None else mask, factor)
+
+
+def without_class(x: Any) -> Any:
+    """Returns the patches of values [images, class token and patches, width]."""
+    return ops.slice(x, *map(np.array, ([1], [layers.END], [1], [1])))
+
+
+def shuffled(x: Any, side: int, by: int) -> Any:
+    """Joins the elements of adjacent patches [images, tokens, by x by x width].
+
+    Args:
+        x: The patches of square images [images, side x side, width].
+        side: The number of patches in a row.
+        by: The number of patches in a row of the square that becomes one token.
+    """
+    width, tokens = x.get_output_partial_shape(0)[-1].get_length(), side // by
+    found = ops.reshape(x, np.array([-1, tokens, by, tokens, by, width]), False)
+    found = ops.transpose(found, np.array([0, 1, 3, 2, 4, 5]))
+    return ops.reshape(found, np.array([-1, tokens**2, by * by * width]), False)

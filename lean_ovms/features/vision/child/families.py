@@ -14,6 +14,7 @@ from ....types import Json
 from ....util import files
 from .family import Files, VisionFamily
 from .gemma4 import Gemma4, Gemma4Unified
+from .internvl import InternVl
 from .llava import Gemma3, Llava
 from .llava_next import LlavaNext
 from .mistral3 import Mistral3
@@ -29,6 +30,7 @@ FAMILIES: dict[str, tuple[Callable[[Files], VisionFamily], str]] = {
     "gemma4": (Gemma4, "Gemma4ImageProcessor"),
     "gemma4_unified": (Gemma4Unified, "Gemma4UnifiedImageProcessor"),
     "idefics3": (Tiled, "Idefics3ImageProcessor"),
+    "internvl": (InternVl, "GotOcr2ImageProcessor"),
     "llava": (Llava, "CLIPImageProcessor"),
     "llava_next": (LlavaNext, "LlavaNextImageProcessor"),
     "mistral3": (Mistral3, "PixtralImageProcessor"),
