@@ -68,6 +68,7 @@ ENCODER = {"type_vocab_size": 2, "num_key_value_heads": 4}
 LAYER_NORM = {"attention.layer_norm_epsilon": 1e-12}
 EPSILON = {"attention.layer_norm_epsilon": 1e-5}
 APART = {"expert_gating_func": 2, "leading_dense_block_count": 1}
+ONE_SHARED = {"expert_feed_forward_length": 32, "expert_shared_count": 1, "expert_weights_scale": 1.0}
 MAMBA_SIZES = {
     "ssm.conv_kernel": 4, "ssm.state_size": 16, "ssm.group_count": 1, "ssm.time_step_rank": 8, "ssm.inner_size": 128,
     "attention.head_count_kv": [0, 2], "rope.scaling.finetuned": False
@@ -447,6 +448,40 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"shortconv.l_cache": 3, "attention.head_count_kv": [0, 2, 0]},
     ),
     "gpt_oss": ("gpt-oss", {"head_dim": 32, **MIXTRAL, **MIXED, "rope_parameters": OSS}, {**WINDOWED, **scaled(OSS)}),
+    "phi": ("phi2", {"num_key_value_heads": 4, "rope_parameters": HALF}, {**EPSILON, "rope.dimension_count": 8}),
+    "phimoe": ("phimoe", {**MIXTRAL, "attention_bias": True, "lm_head_bias": True, "sliding_window": None}, {}),
+    "granite-minicpm": (
+        "minicpm",
+        {
+            "embedding_multiplier": 12.0,
+            "residual_multiplier": 1.4 / 2**0.5,
+            "attention_multiplier": 0.25,
+            "logits_scaling": 64 / 256,
+        },
+        {},
+    ),
+    "deepseek_v3-minicpm": (
+        "minicpm3",
+        {**LATENT, "first_k_dense_replace": 2, "rope_interleave": False},
+        {
+            "attention.q_lora_rank": 48,
+            "attention.kv_lora_rank": 32,
+            "rope.dimension_count": 16,
+            "attention.key_length": 40,
+            "attention.value_length": 20,
+        },
+    ),
+    "qwen2_moe-deepseek": (
+        "deepseek",
+        {**SHARED_EXPERT, "qkv_bias": False, "mlp_only_layers": [0]},
+        {**ONE_SHARED, "leading_dense_block_count": 1},
+    ),
+    "qwen2_moe-bailing": (
+        "bailingmoe",
+        {**SHARED_EXPERT, "qkv_bias": False, "norm_topk_prob": True},
+        {**ONE_SHARED, "expert_weights_norm": True},
+    ),
+    "llama-pangu": ("pangu-embedded", {"attention_bias": True}, {}),
     "ministral3": ("mistral3", {"head_dim": 32, "rope_parameters": MINISTRAL}, {**HOTTER, **scaled(MINISTRAL)}),
     "qwen3-yarn": ("qwen3", {"head_dim": 32, "rope_parameters": YARN}, scaled(YARN)),
     "bert": ("bert", ENCODER, LAYER_NORM),
@@ -499,6 +534,10 @@ POOLED = ("gemma2", "gemma3_text", "qwen3", *EMBEDDING)
 ADAPTED = ("llama", "qwen3")
 """Models whose answers with an adapter are recorded."""
 RANK, STRENGTH = 4, 0.5
+FOLDED = {"minicpm3": {"token_embd": 12.0, "attn_output": 1.4 / 2**0.5, "ffn_down": 1.4 / 2**0.5, "output": 256 / 64}}
+"""Factors that the networks of an architecture apply, and which are in the weights of the model in torch."""
+UNGATED = ("bailingmoe", "deepseek")
+"""Architectures whose shared experts have no gate, unlike those of the model in torch."""
 PROJECTIONS = {
     **{f"self_attn.{letter}_proj": f"attn_{letter}" for letter in "qkv"},
     "self_attn.o_proj": "attn_output",
@@ -507,7 +546,10 @@ PROJECTIONS = {
 """Layers by their names in torch, with their names in files."""
 DENSE = {"gemma3_text-embedding": {"dense_2.weight": [96, 64], "dense_3.weight": [64, 96]}}
 """Projections after the hidden states, which are not parameters in torch: rows and columns."""
-PERMUTED = ("arcee", "granite", "granitehybrid", "granitemoe", "internlm2", "llama", "mistral3", "smollm3")
+PERMUTED = (
+    *("arcee", "bailingmoe", "deepseek", "granite", "granitehybrid", "granitemoe", "internlm2", "llama", "minicpm"),
+    *("mistral3", "smollm3"),
+)
 """Architectures in whose files the rows of queries and keys have another order than in transformers: pairs are
 adjacent."""
 RENAMED = {
@@ -592,6 +634,10 @@ def network(name: str) -> tuple[Any, dict[str, list[int]]]:
 
         for block in model.model.layers:
             block.mixer = NemotronHMLP(config) if block.block_type == "moe" else block.mixer
+
+    if architecture in UNGATED:
+        for layer in model.model.layers:
+            layer.mlp.shared_expert_gate = torch.nn.Threshold(inf, inf)  # whose sigmoid is 1
 
     def tensor(name: str, shape: list[int]) -> np.ndarray:
         tensors[name] = shape
@@ -681,7 +727,7 @@ def from_gguf(
 
     if ".act_fn.alpha" in torch_name:
         return np.asarray(XIELU[f"xielu.{torch_name.split('.')[-1]}"][int(torch_name.split(".")[2])], np.float32)
-    if torch_name.endswith("kv_b_proj.weight"):
+    if torch_name.endswith("kv_b_proj.weight") and architecture == "deepseek2":
         layer, heads, (_, rank) = torch_name.split(".")[2], config.num_attention_heads, shape
         keys = tensor(f"blk.{layer}.attn_k_b.weight", [heads, rank, config.qk_nope_head_dim])
         rows = [keys.swapaxes(1, 2), tensor(f"blk.{layer}.attn_v_b.weight", [heads, config.v_head_dim, rank])]
@@ -746,7 +792,7 @@ def from_gguf(
     if architecture in PERMUTED and part in heads:
         rows = data.reshape(heads[part], -1, 2, *shape[1:])
         return rows.swapaxes(1, 2).reshape(shape)
-    return data
+    return data * np.float32(FOLDED.get(architecture, {}).get(part, 1.0))
 
 
 def delta_net(

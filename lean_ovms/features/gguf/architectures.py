@@ -55,10 +55,10 @@ ENCODER_LAYERS = _with_biases(
 """The names of the tensors of encoders: those that belong to no layer, and those of a layer."""
 CENTRED = {f"{name}.bias" for name in ("attn_norm", "ffn_norm", "output_norm")}
 """The names of the biases of decoders' norms."""
+LATENT = {f"attn_{name}.weight" for name in ("q_a", "q_a_norm", "q_b", "kv_a_mqa", "kv_a_norm", "k_b", "v_b", "kv_b")}
+"""The names of the tensors of multi-head latent attention."""
 OWN = {
-    "deepseek2": {
-        *(f"attn_{name}.weight" for name in ("q_a", "q_a_norm", "q_b", "kv_a_mqa", "kv_a_norm", "k_b", "v_b", "kv_b")),
-    },
+    "deepseek2": LATENT,
     "falcon-h1": {"ffn_norm"},
     "gemma3n": {
         *PER_LAYER,
@@ -76,7 +76,10 @@ OWN = {
     "modern-bert": _with_biases("attn_norm", "ffn_norm", "output_norm", "cls.norm"),
     "nemotron": CENTRED,
     "nemotron_h_moe": {"ffn_latent_down.weight", "ffn_latent_up.weight"},
+    "minicpm3": LATENT,
     "nomic-bert-moe": {f"ffn_{name}.weight" for name in ("gate_inp", "up_exps", "down_exps")},
+    "phi2": {*CENTRED, "output.bias", *_with_biases("ffn_up", "ffn_down")},
+    "phimoe": {*CENTRED, "output.bias"},
     "stablelm": CENTRED,
     "starcoder2": {*CENTRED, *_with_biases("ffn_up", "ffn_down")},
 }
@@ -106,6 +109,14 @@ class Architecture:
     """Whether a layer has either a token mixer or a feed-forward network; otherwise each layer has both."""
     scaled_embeddings: bool = False
     """Whether token embeddings are multiplied by the square root of their width."""
+    embedding_scale: float = 1.0
+    """The factor of token embeddings if the file has none."""
+    depth_scale: float = 0.0
+    """The factor of what layers add, times the square root of their number, if the file has none; 0 if there is no
+    factor."""
+    base_width: int = 0
+    """The width at which logits are not scaled if the file has no scale: they are divided by the multiple of it that
+    the network's width is. 0 if logits are not scaled."""
     window_period: int = 0
     """The period of layers with full attention; the layers between have a sliding window. 0 if all have full attention,
     and NO_PERIOD if none has. A file may state another period, or list the layers."""
@@ -163,6 +174,9 @@ class Architecture:
     softmax: bool = False
     """Whether the weights of experts that are chosen with a bias are the softmax over all experts; otherwise they are
     sigmoids."""
+    one_by_one: bool = False
+    """Whether a token's experts are chosen one after the other, each with its share among the remaining ones that have
+    nearly its score (SparseMixer)."""
     tiled: bool = True
     """Whether the value heads of delta nets are in the order of repeated key heads: all of them, then all again.
     Otherwise value heads that share a key head are neighbours."""
@@ -205,6 +219,8 @@ NEMOTRON_H = Architecture(
         **{f"mlp.shared_expert.{part}_proj": f"mixer.shared_experts.{part}_proj" for part in PARTS},
     },
 )
+MINICPM: dict[str, Any] = {"embedding_scale": 12.0, "depth_scale": 1.4, "base_width": 256}
+"""The scales of MiniCPM's models, which only newer files state."""
 COHERE: dict[str, Any] = {
     "pairs": True, "centred_norms": True, "parallel": True, "multiplied_logits": True, "forward_norm": "attn_norm"
 }  # fmt: skip
@@ -212,11 +228,13 @@ ARCHITECTURES = {
     "afmoe": Architecture(scaled_embeddings=True, window_period=4, unrotated=4, renamed=SHARED_EXPERTS),
     "apertus": Architecture(activation="xielu", gated=False),
     "arcee": Architecture(pairs=True, permuted=True, activation="squared_relu", gated=False),
+    "bailingmoe": Architecture(pairs=True, permuted=True, sums_to_one=False, renamed=SHARED_EXPERTS),
     "bailingmoe2": Architecture(renamed=SHARED_EXPERTS),
     "chatglm": Architecture(pairs=True),
     "cohere2": Architecture(**COHERE, window_period=4, unrotated=4),
     "command-r": Architecture(**COHERE),
-    "deepseek2": Architecture(sums_to_one=False, renamed=SHARED_EXPERTS),
+    "deepseek": Architecture(pairs=True, permuted=True, sums_to_one=False, renamed=SHARED_EXPERTS),
+    "deepseek2": Architecture(pairs=True, sums_to_one=False, renamed=SHARED_EXPERTS),
     "dots1": Architecture(renamed=SHARED_EXPERTS),
     "ernie4_5": Architecture(pairs=True),
     "ernie4_5-moe": Architecture(pairs=True, softmax=True, renamed=SHARED_EXPERTS),
@@ -287,6 +305,8 @@ ARCHITECTURES = {
     "lfm2": LFM2,
     "lfm2moe": LFM2,
     "llama": Architecture(pairs=True, permuted=True),
+    "minicpm": Architecture(pairs=True, permuted=True, **MINICPM),
+    "minicpm3": Architecture(**MINICPM),
     "minimax-m2": Architecture(),
     "mistral3": Architecture(pairs=True, permuted=True),
     "nemotron": Architecture(centred_norms=True, activation="squared_relu", gated=False),
@@ -294,7 +314,17 @@ ARCHITECTURES = {
     "nemotron_h_moe": NEMOTRON_H,
     "olmo2": Architecture(window_period=4, unscaled_windows=True),
     "olmoe": Architecture(sums_to_one=False),
+    "pangu-embedded": Architecture(),
+    "phi2": Architecture(
+        activation="gelu",
+        gated=False,
+        centred_norms=True,
+        parallel=True,
+        forward_norm="attn_norm",
+        renamed={"self_attn.o_proj": "self_attn.dense", "mlp.up_proj": "mlp.fc1", "mlp.down_proj": "mlp.fc2"},
+    ),
     "phi3": Architecture(window_period=NO_PERIOD),
+    "phimoe": Architecture(window_period=NO_PERIOD, centred_norms=True, one_by_one=True),
     "qwen2": Architecture(),
     "qwen2moe": Architecture(sums_to_one=False),
     "qwen2vl": Architecture(),

@@ -26,59 +26,30 @@ FLOATS = {"INFERENCE_PRECISION_HINT": "f32"}
 pytestmark = pytest.mark.slow
 RECORDED = json.loads(zoo_gguf.FILE.read_text())
 BUILT = sorted({*RECORDED} - {*zoo_gguf.EMBEDDING})
-UNROTATED = {"exaone4": 1, "smollm3": 1}
-"""The number of layers without positions."""
+WITHOUT_POSITIONS = (
+    *("afmoe", "cohere2", "exaone4", "exaone_moe", "granitemoehybrid", "nemotron_h", "nemotron_h-latent"),
+    *("nemotron_h-moe", "smollm3"),
+)
+"""Models of which one layer has no positions."""
 MOVED = ("cohere", "cohere2", "ernie4_5", "ernie4_5_moe", "glm", "glm4")
 """Models whose queries and keys have their rows in another order."""
-DELTAS = {"RoPE": 2, "RMS": 8, "PagedAttention": 1, "PagedCausalConv1D": 1, "PagedGatedDeltaNet": 1}
-STATE_SPACES_FUSED = {"RoPE": 0, "PagedAttention": 1, "PagedCausalConv1D": 1, "PagedSelectiveSSM": 1}
-NEMOTRON_EXPERTS = ("nemotron_h-moe", "nemotron_h-latent")
-HYBRIDS = {
-    "gemma2": {"RMS": 17, "PagedAttention": 0, "Reference": 4},
+COUNTED = {
+    "PagedAttention": "attn_output",
+    "PagedCausalConv1D": ("ssm_conv1d", "shortconv.conv"),
+    "PagedGatedDeltaNet": ("ssm_alpha", "ssm_ba"),
+    "PagedSelectiveSSM": "ssm_d",
+    "RMS": "norm",
+}
+"""The ends of tensors' names by the operations of which there is one for each of these tensors."""
+OTHER = {
+    "gemma2": {"PagedAttention": 0, "Reference": 4},
     "gemma3n_text": {"RoPE": 10, "RMS": 64},
     "gemma4_text": {"RoPE": 10, "RMS": 46},
-    "glm4_moe": {"GatherMatmul": 3},
-    "glm4_moe_lite": {"RMS": 9, "GatherMatmul": 3},
-    "afmoe": {"RoPE": 6, "RMS": 25, "GatherMatmul": 9},
-    "cohere": {"RMS": 0},
-    "cohere2": {"RMS": 0, "RoPE": 6},
-    "nemotron": {"RMS": 0},
-    "starcoder2": {"RMS": 0},
-    "stablelm": {"RMS": 0},
-    "glm4_moe-joined": {"RMS": 9, "GatherMatmul": 3},
-    "deepseek_v2": {"RMS": 9, "GatherMatmul": 3},
-    "dots1": {"RMS": 9, "GatherMatmul": 3},
-    "ernie4_5_moe": {"GatherMatmul": 3},
-    "exaone_moe": {"RoPE": 6, "RMS": 17, "GatherMatmul": 9},
-    "deepseek_v3": {"RMS": 7, "GatherMatmul": 3},
-    "deepseek_v3-groups": {"RMS": 9, "GatherMatmul": 3},
-    "lfm2_moe": {"RoPE": 2, "RMS": 9, "PagedAttention": 1, "PagedCausalConv1D": 2, "GatherMatmul": 6},
-    "falcon_h1": {"RoPE": 4, "PagedCausalConv1D": 2, "PagedSelectiveSSM": 2},
-    "granitemoehybrid": {**STATE_SPACES_FUSED, "RMS": 6},
-    "nemotron_h": {**STATE_SPACES_FUSED, "RMS": 8, "PagedCausalConv1D": 2, "PagedSelectiveSSM": 2},
-    **{name: {**STATE_SPACES_FUSED, "RMS": 5, "GatherMatmul": 2} for name in NEMOTRON_EXPERTS},
-    "lfm2": {"RoPE": 2, "RMS": 9, "PagedAttention": 1, "PagedCausalConv1D": 2},
-    "qwen3_5_moe_text": DELTAS,
-    "qwen3_next": DELTAS,
-    "qwen3_5_text": DELTAS,
+    "gemma4_text-equal": {"RMS": 43},
+    "gemma4_text-moe": {"RMS": 67},
 }
-"""The number of operations in models in which not all layers have attention, experts, or their own keys."""
-FOUR = (
-    *("exaone4", "glm4", "glm4_moe", "hunyuan_v1_dense", "hunyuan_v1_moe", "minimax_m2", "olmo2", "olmoe", "qwen3"),
-    *("qwen3-vision", "qwen3-yarn", "qwen3_moe", "qwen3_moe-vision"),
-)
-NORMS = {"apertus": 4, "gemma3_text": 6, "gemma4_text-equal": 7, "gemma4_text-moe": 11, **dict.fromkeys(FOUR, 4)}
-"""The number of norms in a layer, if it is not 2."""
-MORE = ("afmoe", "dots1", "ernie4_5_moe", "exaone_moe", "glm4_moe-joined", "hunyuan_v1_moe", "qwen3_next")
-LATENT = ("deepseek_v2", "deepseek_v3", "deepseek_v3-groups", "glm4_moe_lite")
-SHARED = ("qwen2_moe", "qwen3_5_moe_text", "glm4_moe", *LATENT, *MORE)
-"""Models with an expert for all tokens."""
-THREE = (
-    *("glm4_moe", "granitemoe", "granitemoehybrid", "lfm2_moe", "mixtral", "olmoe", *SHARED[:2], "qwen3_moe"),
-    *("gemma4_text-moe", "minimax_m2", "qwen3_moe-vision", *LATENT, *MORE),
-)
-EXPERTS = {"gpt_oss": 2, **dict.fromkeys(THREE, 3)}
-"""The number of products in a layer that select the experts of each token."""
+"""The numbers of operations that the names do not show: attention with a soft cap, norms without weights, and rotations
+of keys that layers share."""
 PROJECTIONS = {f"self_attn.{letter}_proj" for letter in "qkvo"} | {
     f"mlp.{name}_proj" for name in ("gate", "up", "down")
 }
@@ -89,7 +60,7 @@ ATTENTION = {f"2.mixer.{letter}_proj" for letter in "qkvo"}
 SHARED_PART = {f"1.mixer.shared_experts.{part}_proj" for part in ("up", "down")}
 ALTERNATING = {
     "nemotron_h": {*STATE_SPACES, "1.mixer.up_proj", "1.mixer.down_proj", *ATTENTION},
-    **dict.fromkeys(NEMOTRON_EXPERTS, STATE_SPACES | SHARED_PART | ATTENTION),
+    **dict.fromkeys(("nemotron_h-moe", "nemotron_h-latent"), STATE_SPACES | SHARED_PART | ATTENTION),
 }
 """The layers that adapters know in the first three layers of models of which a layer has only one part."""
 
@@ -97,9 +68,13 @@ ALTERNATING = {
 def assert_fused(name, compiled):
     """Checks that each norm and each rotation is one operation in the compiled network."""
     kinds = Counter(str(op.get_rt_info()["layerType"].astype(str)) for op in compiled.get_runtime_model().get_ops())
-    layers = RECORDED[name]["metadata"][f"{RECORDED[name]['architecture']}.block_count"]
-    wanted = {"RoPE": 2 * (layers - UNROTATED.get(name, 0)), "RMS": layers * NORMS.get(name, 2) + 1}
-    wanted |= {"PagedAttention": layers, "GatherMatmul": layers * EXPERTS.get(name, 0)} | HYBRIDS.get(name, {})
+    tensors, row = [*RECORDED[name]["tensors"]], ARCHITECTURES[RECORDED[name]["architecture"]]
+    names = [tensor.removesuffix(".weight") for tensor in tensors]
+    wanted = {kind: sum(each.endswith(ends) for each in names) for kind, ends in COUNTED.items()}
+    wanted |= {"RoPE": 2 * wanted["PagedAttention"] - 2 * (name in WITHOUT_POSITIONS)}
+    wanted |= {"RMS": 0} if row.centred_norms else {}
+    products = 3 if row.gated and not row.clamped else 2
+    wanted |= {"GatherMatmul": products * sum(each.endswith("ffn_down_exps") for each in names)} | OTHER.get(name, {})
     assert {kind: kinds[kind] for kind in wanted} == wanted
 
 
@@ -121,19 +96,20 @@ def test_layers_have_the_names_that_adapters_know(name, tmp_path):
     model = network.read(zoo_gguf.write(tmp_path / "x.gguf", name), adapted=True)
     found = {layer for group in insert(model, ov.Type.f32).groups for layer in group}
     other = {"self_attn.q_proj", "self_attn.k_proj"} if name in MOVED else set()
+    tensors = {tensor.removeprefix("blk.1.") for tensor in RECORDED[name]["tensors"]}
     if name == "gemma4_text-equal":
         other = {"self_attn.v_proj"}  # its keys are the values, too
-    if name in EXPERTS and name != "gemma4_text-moe":  # this model has both kinds of layers
+    if "ffn_down_exps.weight" in tensors and "ffn_down.weight" not in tensors:
         other |= {layer for layer in PROJECTIONS if layer.startswith("mlp.")}
-    if name in LATENT:
+    if "attn_kv_a_mqa.weight" in tensors:
         other |= {f"self_attn.{letter}_proj" for letter in "qkv"}
     row = ARCHITECTURES[RECORDED[name]["architecture"]]
     other |= set() if row.gated else {"mlp.gate_proj"}
     renamed = row.renamed
     wanted = {renamed.get(layer, layer) for layer in PROJECTIONS - other}
-    if name in SHARED:
+    if "ffn_down_shexp.weight" in tensors:
         shared = {layer.replace("mlp.", "mlp.shared_expert.") for layer in other if layer.startswith("mlp.")}
-        wanted |= {renamed.get(layer, layer) for layer in shared}
+        wanted |= {renamed.get(layer, layer) for layer in shared} - {""}
     if name == "afmoe":
         wanted.add("self_attn.gate_proj")
     if row.beside:

@@ -68,16 +68,17 @@ class FileDecoder:
         self._row = ARCHITECTURES[header.architecture]
         if header.metadata.get(f"{header.architecture}.use_parallel_residual") is True and not self._row.parallel:
             raise ValueError("its feed-forward networks read what attention reads, which is not supported")
-        centred = self._row.centred_norms
-        epsilon = header.real(f"attention.layer_norm_{'' if centred else 'rms_'}epsilon", 1e-5)
+        centred, key = self._row.centred_norms, "attention.layer_norm_{}epsilon"
+        epsilon = header.real(key.format("" if centred else "rms_"), header.real(key.format("rms_"), 1e-5))
         self._layers = FileLayers(tensors, epsilon, adapted=adapted, centred=centred)
         self._states = StateMixers(header, tensors, self._layers)
         self._experts = FileExperts(header, tensors, self._layers, self._row)
         self._width = header.number("embedding_length")
-        scale = header.real("logit_scale", 1.0)
+        base, depth = self._row.base_width, self._row.depth_scale
+        scale = header.real("logit_scale", self._width / base if base else 1.0)
         self._logits_scale = scale if self._row.multiplied_logits else 1 / scale
         self._logits_cap = header.real("final_logit_softcapping", self._row.logits_cap)
-        self._residual_scale = header.real("residual_scale", 1.0)
+        self._residual_scale = header.real("residual_scale", depth / math.sqrt(header.layers) if depth else 1.0)
         self._sharing = header.layers - header.number("attention.shared_kv_layers")
         self._shared: dict[bool, list[Any]] = {}
         """The keys and values of the last layer with a sliding window, and of the last one without."""
@@ -105,8 +106,8 @@ class FileDecoder:
         """
         ids = ops.convert(ops.unsqueeze(tokens, np.int32(1)), "i32")
         x = layers.looked_up(self._embeddings, ids)
-        scale = math.sqrt(self._width) if self._row.scaled_embeddings else self._header.real("embedding_scale", 1.0)
-        x = layers.times(x, scale)
+        scale = math.sqrt(self._width) if self._row.scaled_embeddings else self._row.embedding_scale
+        x = layers.times(x, self._header.real("embedding_scale", scale))
         x = x if self._images is None else self._images.embedded(x)
         each_layer = self._for_layers(ids if self._images is None else self._images.padded(ids), x)
         if self._altup is not None:
@@ -211,7 +212,8 @@ class FileDecoder:
 
     def logits(self, hidden: Any) -> Any:
         """Projects hidden states to logits, scaled and capped as the file says."""
-        found = layers.product(hidden, self.head(), self._layers.sums, None, "lm_head")
+        bias = self._tensors.numbers("output.bias") if "output.bias" in self._tensors else None
+        found = layers.product(hidden, self.head(), self._layers.sums, bias, "lm_head")
         found = layers.times(found, self._logits_scale)
         cap = self._logits_cap
         return layers.times(ops.tanh(layers.times(found, 1 / cap)), cap) if cap else found
@@ -321,10 +323,11 @@ class FileDecoder:
             raise ValueError(f"the rows of {name}.{last}.weight are not {heads} heads of {plain + turned} elements")
         if self._tensors.rows(f"{name}.attn_kv_a_mqa.weight") != rank + turned:
             raise ValueError(f"the rows of {name}.attn_kv_a_mqa.weight are not {rank} and {turned}")
-        order = halves(heads, plain + turned, turned, plain)
+        order = halves(heads, plain + turned, turned, plain) if self._row.pairs else None
         queries = self._layers.product(queries, LinearLayer(f"{name}.{last}", "", order=order))
         rest, query = _split(ops.reshape(queries, np.array([0, heads, 1, plain + turned]), True), plain, turned)
-        both = LinearLayer(f"{name}.attn_kv_a_mqa", "", order=halves(1, rank + turned, turned, rank))
+        order = halves(1, rank + turned, turned, rank) if self._row.pairs else None
+        both = LinearLayer(f"{name}.attn_kv_a_mqa", "", order=order)
         latent, key = _split(ops.unsqueeze(self._layers.product(x, both), np.array([2])), rank, turned)
         latent = self._layers.norm(latent, f"{name}.attn_kv_a_norm")
         angles = self._angles(positions, turned, False)

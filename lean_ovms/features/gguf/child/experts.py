@@ -19,6 +19,9 @@ from .layers import ACTIVATIONS, END, Floats, times
 SLOPE, LIMIT = 1.702, 7.0
 """The factor inside the activation function of gpt-oss's gate, and the limit to which the gate is clamped."""
 
+NEAR = 0.02
+"""How much lower scores may be, relative to their size, that SparseMixer compares: twice the noise of its training."""
+
 
 @dataclass(frozen=True, slots=True)
 class Experts:
@@ -100,6 +103,27 @@ def chosen_apart(
     if sums_to_one:
         weights = ops.divide(weights, ops.add(ops.reduce_sum(weights, np.array([1]), True), np.float32(1e-6)))
     return ids, times(weights, factor)
+
+
+def chosen_one_by_one(scores: Any, used: int) -> Chosen:
+    """Selects the experts with the highest scores for each token, one after the other (SparseMixer, arXiv:2409.12136).
+
+    The weight of each is its softmax among those of the remaining experts whose scores are not much lower.
+
+    Args:
+        scores: The scores of the experts [tokens, experts].
+        used: The number of experts that a token uses.
+    """
+    best, ids = ops.topk(scores, np.int64(used), -1, "max", "value").outputs()
+    weights = []
+    for place, highest in enumerate(ops.split(best, np.int64(1), used).outputs()):
+        taken = ops.slice(ids, *(np.array([each]) for each in (0, place, 1, 1)))
+        none = ops.broadcast(ops.constant(np.float32(-np.inf)), ops.shape_of(taken))
+        left = ops.scatter_elements_update(scores, taken, none, np.int64(1)) if place else scores
+        lower = ops.divide(ops.subtract(highest, scores), ops.maximum(ops.abs(scores), highest))
+        near = ops.select(ops.greater(lower, np.float32(NEAR)), np.float32(-np.inf), left)
+        weights.append(ops.reduce_max(ops.softmax(near, -1), np.array([1]), True))
+    return ids, ops.concat(weights, 1)
 
 
 def _in_best_groups(ranked: Any, groups: Groups, best: int) -> Any:

@@ -9,7 +9,7 @@ from openvino import opset13 as ops
 
 from ..architectures import Architecture
 from ..header import Header
-from .experts import Experts, Groups, chosen, chosen_apart, mixed
+from .experts import Experts, Groups, chosen, chosen_apart, chosen_one_by_one, mixed
 from .file_layers import FileLayers, LinearLayer
 from .tensors import Tensors
 
@@ -71,6 +71,8 @@ class FileExperts:
         normed = self._header.metadata.get(f"{self._header.architecture}.expert_weights_norm")
         if self._header.number("expert_gating_func") != SIGMOID and bias not in self._tensors:
             sums_to_one = self._row.sums_to_one or normed is True
+            if self._row.one_by_one:
+                return mixed(x, chosen_one_by_one(scores, used), known)
             ids, shares = chosen(scores, used, sums_to_one=sums_to_one, factor=factor, groups=groups)
             if (factors := f"{down}.scale") in self._tensors:
                 shares = ops.multiply(shares, ops.gather(self._tensors.numbers(factors), ids, np.int64(0)))

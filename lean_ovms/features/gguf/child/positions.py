@@ -28,7 +28,8 @@ def frequencies(header: Header, tensors: Tensors, rotated: int, *, whole_ramp: b
     found = base ** -(np.arange(0, rotated, 2, dtype=np.float64) / rotated)
     if header.scaling == "yarn":
         return _yarn(header, found, base, whole_ramp)
-    original, length = header.number("rope.scaling.original_context_length"), header.number("context_length")
+    length = header.number("context_length")
+    original = header.number("rope.scaling.original_context_length") or length
     kind = "long" if length > original else "short"
     for name in ("rope_freqs", f"rope_factors_{kind}"):
         if f"{name}.weight" in tensors:
