@@ -389,20 +389,21 @@ def test_streams_and_sparsities_that_a_file_lacks_are_named(tmp_path, changes, s
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scaled", ["linear", "factors"])
+@pytest.mark.parametrize("scaled", ["linear", "factors", "for longer texts"])
 def test_positions_are_scaled_as_the_file_says(scaled, tmp_path):
-    """Frequencies are halved, by a factor for positions or for each frequency. A network with all frequencies
-    differs."""
+    """Frequencies are halved, by a factor for positions or for each frequency, but not by factors for texts longer than
+    the model was trained with, if the file does not say that it is to have these."""
     known = RECORDED["qwen3"]
     tensors = {name: zoo_gguf.values(name, shape) for name, shape in known["tensors"].items()}
     more = {"qwen3.rope.scaling.type": "linear", "qwen3.rope.scaling.factor": 2.0} if scaled == "linear" else {}
-    if scaled == "factors":
-        tensors["rope_freqs.weight"] = np.full(16, 2, np.float32)
+    if scaled != "linear":
+        name = "rope_freqs" if scaled == "factors" else "rope_factors_long"
+        tensors[f"{name}.weight"] = np.full(16, 2, np.float32)
     path = tmp_path / "x.gguf"
     make_gguf.pack(path, "qwen3", {**known["metadata"], **zoo_gguf.WORDS, **more}, tensors.items(), "F16")
     table = frequencies(path)
     plain = frequencies(zoo_gguf.write(tmp_path / "plain.gguf", "qwen3"))
-    assert table == pytest.approx(plain / 2)
+    assert table == pytest.approx(plain if scaled == "for longer texts" else plain / 2)
 
 
 def frequencies(path):
