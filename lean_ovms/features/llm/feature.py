@@ -8,5 +8,4 @@ FEATURE = Feature(
     name="llm",
     summary="offers vLLM's classes LLM and AsyncLLM to Python programs",
     needs=("chat", "completions", "deployment", "foreign_flags"),
-    packages=("tqdm",),
 )

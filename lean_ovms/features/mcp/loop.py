@@ -19,7 +19,7 @@ from ...types import Delta, Json, Timings, Usage
 from ...types.push import Sink
 from ..responses.events import Events
 from ..responses.items import is_usable
-from ..responses.mcp_items import McpCall
+from ..responses.output_items import McpCall
 from ..responses.request import ResponsesRequest
 from ..responses.store import Context
 from ..responses.tool_forms import LISTING, function_name

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 from ...api.response import prompt_progress, with_timings
 from ...errors import RequestError
 from ...types import Delta, Event, Json, Reasoning, Text, TokenLogprob, ToolCallStart, Usage
-from .mcp_items import ApprovalRequest, McpCall
 from .output_items import (
+    ApprovalRequest,
     CustomCall,
     Frame,
     FunctionCall,
+    McpCall,
     MessageItem,
     OutputItem,
     ReasoningItem,

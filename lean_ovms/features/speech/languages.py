@@ -31,6 +31,10 @@ _OTHER_NAMES = {
 _CODES = {name: code for code, name in NAMES.items()} | _OTHER_NAMES
 
 
+WITHOUT_SPACES = ("zh", "ja", "th", "lo", "my", "yue")
+"""The languages without spaces between words."""
+
+
 def find(text: str, known: Collection[str]) -> str:
     """Returns the known code of a language that is named as en, EN, en-US, english or <|en|>, or "" if
     it is unknown."""

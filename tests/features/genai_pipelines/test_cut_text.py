@@ -3,7 +3,7 @@
 import pytest
 
 from lean_ovms.errors import BadRequest
-from lean_ovms.features.genai_pipelines.child.cut_text import MOST_TOKENS, encode_cut
+from lean_ovms.features.genai_pipelines.child.base import MOST_TOKENS, encode_cut
 
 
 class Cutting:

@@ -12,7 +12,7 @@ from lean_ovms.engine.generation.worker_thread import in_thread
 from lean_ovms.engine.loading import vocabulary
 from lean_ovms.engine.worker.text_model import choose, load_text_model, other_pipelines
 from lean_ovms.errors import StartError
-from lean_ovms.features.genai_pipelines.child.cut_text import MOST_TOKENS
+from lean_ovms.features.genai_pipelines.child.base import MOST_TOKENS
 from lean_ovms.features.gguf import header as gguf
 from lean_ovms.features.gguf.model_file import GgufFile, header_of
 from lean_ovms.features.structured_output.child.limits import GrammarBounds

@@ -10,7 +10,7 @@ from lean_ovms.config import DEMO_MODEL
 from lean_ovms.engine.loading.vocabulary import read
 from lean_ovms.features.guidance.child.library import Guidance
 from lean_ovms.features.model_families.registry import registry
-from lean_ovms.features.structured_output.child.markup import markup
+from lean_ovms.features.structured_output.child.vocabulary import markup
 from lean_ovms.features.structured_output.constraint import build
 from lean_ovms.grammar.call_syntax import GrammarContext
 from lean_ovms.types import OutputConstraint

@@ -14,9 +14,8 @@ from lean_ovms.config import Config
 from lean_ovms.engine.protocol import FrameError
 from lean_ovms.errors import BadRequest, RequestTimeout
 from lean_ovms.features.metrics.counts import PrometheusMetrics
-from lean_ovms.features.pooling.model import PoolingModel
+from lean_ovms.features.pooling.model import PooledOutputs, PoolingModel, pool_record
 from lean_ovms.features.pooling.records import PooledPart
-from lean_ovms.features.pooling.reply import PooledOutputs, pool_record
 from lean_ovms.features.pooling.types import PooledOutput, PoolingParams
 from lean_ovms.models.model import make_model
 from lean_ovms.observability.records import RequestRecord, current_record

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lean_ovms.errors import EngineFailure
-from lean_ovms.features.realtime.api.silence import SilenceTimer
+from lean_ovms.features.realtime.api.openai import SilenceTimer
 from tests.features.realtime.fakes import APPEND, CLEAR, COMMIT, session, silence, speech_app, tone
 
 URL = "/v1/realtime?intent=transcription"

@@ -94,6 +94,25 @@ def _object(block: Any, param: str) -> Json:
     return block
 
 
+def _required(block: Json, name: str, param: str) -> str:
+    """Returns the text of a member. Raises BadRequest if it is missing."""
+    value = block.get(name)
+    if not isinstance(value, str):
+        raise _missing(f"{param}.{name}")
+    return value
+
+
+def _missing(param: str) -> BadRequest:
+    return BadRequest(f"{param}: Field required", param=param)
+
+
+def _answer(block: Json, text: str, param: str) -> Json:
+    """Returns the message of a result, whose text says if the call has failed: chat templates do not know is_error."""
+    if block.get("is_error") is True and "error" not in text[:40].lower():
+        text = f"Error: {text}"
+    return {"role": "tool", "tool_call_id": _required(block, "tool_use_id", param), "content": text}
+
+
 def _add(found: list[Json], message: Any, param: str, unshown: list[Block]) -> None:
     if not isinstance(message, dict):
         raise BadRequest(f"{param}: each message must be an object", param=param)
@@ -138,21 +157,16 @@ def _add_user(found: list[Json], blocks: list[Block]) -> None:
         if any(part["type"] == "text" for part in parts):
             _turn(found, "user")["content"] += parts
             parts = []
-        call_id, text, images = _tool_result(block, param)
-        found.append({"role": "tool", "tool_call_id": call_id, "content": text})
+        answer, images = _tool_result(block, param)
+        found.append(answer)
         parts += images  # templates read no images in the role tool, so they follow in the user's message
     if parts:
         _turn(found, "user")["content"] += parts
 
 
-def _tool_result(block: Json, param: str) -> tuple[str, str, list[Json]]:
-    """Returns the id of the call, the text and the images of a result.
-
-    Chat templates do not know is_error, so the text says if the call has failed.
-    """
-    call_id, content = block.get("tool_use_id"), block.get("content")
-    if not isinstance(call_id, str):
-        raise BadRequest(f"{param}.tool_use_id: Field required", param=f"{param}.tool_use_id")
+def _tool_result(block: Json, param: str) -> tuple[Json, list[Json]]:
+    """Returns the message of a result with its text, and its images."""
+    content = block.get("content")
     if content is None or isinstance(content, str):
         parts = [_part(content or "")]
     elif isinstance(content, list):
@@ -161,9 +175,8 @@ def _tool_result(block: Json, param: str) -> tuple[str, str, list[Json]]:
     else:
         raise BadRequest(f"{param}.content must be a string or an array of blocks", param=f"{param}.content")
     text = "\n".join(part["text"] for part in parts if part["type"] == "text")
-    if block.get("is_error") is True and "error" not in text[:40].lower():
-        text = f"Error: {text}"
-    return call_id, text, [{**part, OF_TOOL: True} for part in parts if part["type"] != "text"]
+    images = [{**part, OF_TOOL: True} for part in parts if part["type"] != "text"]
+    return _answer(block, text, param), images
 
 
 def _add_assistant(found: list[Json], blocks: list[Block]) -> None:
@@ -188,10 +201,8 @@ def _extend(turn: Json, block: Json, param: str) -> None:
         if text := _text(block, param):
             turn["content"].append(text)
     elif kind == "thinking":
-        if not isinstance(block.get("thinking"), str):
-            raise BadRequest(f"{param}.thinking: Field required", param=f"{param}.thinking")
-        if block["thinking"]:
-            turn.setdefault("reasoning_content", []).append(block["thinking"])
+        if thought := _required(block, "thinking", param):
+            turn.setdefault("reasoning_content", []).append(thought)
     elif kind in CALLS:
         turn.setdefault("tool_calls", []).append(_tool_use(block, param))
     elif kind != "redacted_thinking":  # a redacted block contains nothing that can be read here
@@ -203,12 +214,7 @@ def _add_result(found: list[Json], block: Json, param: str) -> Json:
 
     Raises BadRequest.
     """
-    if not isinstance(block.get("tool_use_id"), str):
-        raise BadRequest(f"{param}.tool_use_id: Field required", param=f"{param}.tool_use_id")
-    text = as_text(block.get("content") or "")
-    if block.get("is_error") is True and "error" not in text[:40].lower():
-        text = f"Error: {text}"
-    found.append({"role": "tool", "tool_call_id": block["tool_use_id"], "content": text})
+    found.append(_answer(block, as_text(block.get("content") or ""), param))
     return _turn(found, "assistant")
 
 
@@ -225,8 +231,8 @@ def _add_summary(found: list[Json], block: Json, param: str) -> Json:
 
 def _tool_use(block: Json, param: str) -> Json:
     for name in ("id", "name"):
-        if not isinstance(block.get(name), str) or not block[name]:
-            raise BadRequest(f"{param}.{name}: Field required", param=f"{param}.{name}")
+        if not _required(block, name, param):
+            raise _missing(f"{param}.{name}")
     given = {} if block.get("input") is None else block["input"]
     if not isinstance(given, dict):
         raise BadRequest(f"{param}.input must be an object", param=f"{param}.input")
@@ -249,9 +255,7 @@ def _unsupported(kind: str, param: str) -> BadRequest:
 def _text(block: Json, param: str) -> str:
     if block["type"] != "text":
         raise _unsupported(block["type"], param)
-    if not isinstance(block.get("text"), str):
-        raise BadRequest(f"{param}.text: Field required", param=f"{param}.text")
-    return str(block["text"])
+    return _required(block, "text", param)
 
 
 # --- blocks of a user, and of the result of a tool: content parts of chat
@@ -286,11 +290,10 @@ def _image(block: Json, param: str) -> list[Json]:
     kind = source.get("type") if isinstance(source, dict) else None
     if not isinstance(source, dict) or kind not in ("base64", "url"):
         raise _NotRead(f"{at}.type must be base64 or url", param=at)
-    names = ("url",) if kind == "url" else ("media_type", "data")
-    for name in names:
-        if not isinstance(source.get(name), str):
-            raise BadRequest(f"{at}.{name}: Field required", param=f"{at}.{name}")
-    url = source["url"] if kind == "url" else f"data:{source['media_type']};base64,{source['data']}"
+    if kind == "url":
+        url = _required(source, "url", at)
+    else:
+        url = f"data:{_required(source, 'media_type', at)};base64,{_required(source, 'data', at)}"
     return [{"type": "image_url", "image_url": {"url": url}}]
 
 
@@ -318,16 +321,14 @@ def _document(block: Json, param: str) -> list[Json]:
         inner = [p for i, b in enumerate(content) for p in _user_parts(_object(b, f"{at}.{i}"), f"{at}.{i}")]
         return head + inner
     if isinstance(source, dict) and (kind, source.get("media_type")) == ("base64", "application/pdf"):
-        if not isinstance(source.get("data"), str):
-            raise BadRequest(f"{at}.data: Field required", param=f"{at}.data")
-        return [*head, {"type": "file", "file": {"file_data": source["data"]}}]
+        return [*head, {"type": "file", "file": {"file_data": _required(source, "data", at)}}]
     raise _NotRead(f"{at}: a document must be a text or a PDF in base64; files and URLs are not supported", param=at)
 
 
 def _search_result(block: Json, param: str) -> list[Json]:
     content, at = block.get("content"), f"{param}.content"
     if not isinstance(content, list):
-        raise BadRequest(f"{at}: Field required", param=at)
+        raise _missing(at)
     head = [str(block[name]) for name in ("title", "source") if isinstance(block.get(name), str)]
     texts = [_text(_object(b, f"{at}.{i}"), f"{at}.{i}") for i, b in enumerate(content)]
     return [_part("\n".join([*head, *texts]))]
@@ -335,9 +336,7 @@ def _search_result(block: Json, param: str) -> list[Json]:
 
 def _tool_reference(block: Json, param: str) -> list[Json]:
     """Returns the name of a tool that the client's own search has found, as text; the prompt has all tools already."""
-    if not isinstance(block.get("tool_name"), str):
-        raise BadRequest(f"{param}.tool_name: Field required", param=f"{param}.tool_name")
-    return [_part(block["tool_name"])]
+    return [_part(_required(block, "tool_name", param))]
 
 
 _READERS: dict[str, Callable[[Json, str], list[Json]]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,7 @@ from ....engine.errors import last_line
 from ....engine.generation.backend import LongTextEncoder
 from ....engine.generation.request_validator import GREEDY_BELOW, MAX_SEED
 from ....engine.loading import json_tokenizer, model_info, vocabulary
+from ....engine.loading.model_info import encode
 from ....engine.loading.settings import PipelineSettings
 from ....engine.loading.text_encoder import TextEncoder
 from ....engine.paged.parts import NoGrammars
@@ -19,8 +21,29 @@ from ....errors import BadRequest
 from ....manifest import GENAI_GRAMMARS
 from ....repository import model_file
 from ....types import SamplingParams
-from .cut_text import encode_cut
 from .guard.pipeline import ImageTokenCounter, PipelineRequest
+
+MOST_TOKENS = 8192
+"""The tokens of a text that the tokenizer returns."""
+_BREAK = re.compile(r"\S\n\S")
+
+
+def encode_cut(tokenizer: Any, text: str, add_special_tokens: bool) -> list[int]:
+    """Encodes a text with a tokenizer that silently drops all but the last 8192 tokens.
+
+    Longer texts are tokenized in parts. A part ends after a line break between two characters that are not blank, where
+    the pre-tokenizers of all these models split anyway. Raises BadRequest for a text without such places.
+    """
+    ids = encode(tokenizer, text, add_special_tokens)
+    if len(ids) < MOST_TOKENS:
+        return ids
+    breaks = [found.end() - 1 for found in _BREAK.finditer(text)]
+    if not breaks:
+        raise BadRequest(f"this model cannot tokenize texts with {MOST_TOKENS} tokens or more without a line break")
+    middle = min(breaks, key=lambda place: abs(place - len(text) // 2))
+    head, tail = text[:middle], text[middle:]
+    return encode_cut(tokenizer, head, add_special_tokens) + encode_cut(tokenizer, tail, False)
+
 
 GREEDY = SamplingParams(temperature=0.0)
 WARM_LENGTHS = (8, 40, 250)

@@ -28,7 +28,7 @@ from ...pooling.types import VECTORS
 from . import names
 from .answer import timestamp
 from .body import parse_body
-from .weights import weights_of
+from .weights import WeightsSummary, weights_of
 
 VERSION = "0.33.0"
 """The version of Ollama whose API is served; clients compare it with the oldest one that they support."""
@@ -83,24 +83,24 @@ async def handle_show(request: Request, services: Services) -> Response:
     return json(await _shown(name, model))
 
 
-async def _row(name: str, model: Model) -> Json:
+def _row(name: str, model: Model, weights: WeightsSummary) -> Json:
     """Returns the members that a model has in every list."""
-    weights, tagged = await weights_of(model), names.tagged(name)
-    details = await _details(model)
-    return {"name": tagged, "model": tagged, "size": weights.bytes, "digest": weights.digest, "details": details}
+    tagged = names.tagged(name)
+    row = {"name": tagged, "model": tagged, "size": weights.bytes, "digest": weights.digest}
+    return {**row, "details": _details(model, weights)}
 
 
 async def _listed(name: str, model: Model) -> Json:
-    row, weights = await _row(name, model), await weights_of(model)
+    weights = await weights_of(model)
     modified = timestamp(weights.modified or model.created)
-    return {**row, "modified_at": modified, "capabilities": await capabilities(model)}
+    return {**_row(name, model, weights), "modified_at": modified, "capabilities": await capabilities(model)}
 
 
 async def _loaded(model: Model) -> Json:
     left = model.residence.seconds_left if model.residence is not None else None
     weights = await weights_of(model)
     return {
-        **await _row(model.name, model),
+        **_row(model.name, model, weights),
         "expires_at": timestamp(time.time() + (FOR_EVER_S if left is None else left)),
         "size_vram": weights.bytes if "GPU" in model.config.target_device else 0,
         "context_length": model.context_length,
@@ -108,11 +108,15 @@ async def _loaded(model: Model) -> Json:
 
 
 async def _shown(name: str, model: Model) -> Json:
-    weights, details, can = await weights_of(model), await _details(model), await capabilities(model)
+    weights, can = await weights_of(model), await capabilities(model)
+    details = _details(model, weights)
     family = details["family"] or "unknown"
-    info: Json = {"general.architecture": family, "general.basename": name}
-    info["general.parameter_count"] = weights.parameters
-    info[f"{family}.context_length"] = model.context_length
+    info: Json = {
+        "general.architecture": family,
+        "general.basename": name,
+        "general.parameter_count": weights.parameters,
+        f"{family}.context_length": model.context_length,
+    }
     if "embedding_length" in details:
         info[f"{family}.embedding_length"] = details["embedding_length"]
     template = model.template_source if isinstance(model, TextModel) else ""
@@ -127,8 +131,7 @@ async def _shown(name: str, model: Model) -> Json:
     }
 
 
-async def _details(model: Model) -> Json:
-    weights = await weights_of(model)
+def _details(model: Model, weights: WeightsSummary) -> Json:
     family = model.directory.config.get("model_type") or weights.family
     family = family if isinstance(family, str) else ""
     width = model.own_pooling.dimensions if isinstance(model, PoolingModel) and model.known else 0

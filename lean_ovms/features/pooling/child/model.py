@@ -11,15 +11,19 @@ from ....engine.loading import quiet_imports  # noqa: F401 - first, for its effe
 from ....engine.paged.network import file_of
 
 # isort: split
+from collections.abc import Sequence
+
 import numpy as np
 import openvino as ov
 
 from ....config import EngineConfig
 from ....engine.generation.image_prompts import image_tokens
-from ....errors import StartError
+from ....errors import BadRequest, StartError
 from ....manifest import IMAGES_IN_TEXTS
+from ....media import pixels
 from ....media.pixels import SquareProcessor
 from ....repository import model_config, model_file
+from ....types import IMAGE_TAG, Image
 from ....types.engine import ModelInfo
 from ..feature import PoolingOptions
 from ..types import ASSUMED_PROMPT, EMBED, IMAGES_ALONE, SCORE, TOKEN_CLASSIFY, VECTORS, PoolingInfo
@@ -28,10 +32,38 @@ from . import files as pooling_files
 from .files import PoolingFiles
 from .model_kind import NO_YES, Shape, lost_limit, recognize
 from .network import SHORT, PoolingNetwork
-from .pooler import Batch, PoolingVision
+from .pooler import Array, Batch, PoolingVision
 from .rerank_prompts import RerankPrompt
 from .tokenizer import FilePoolingTokenizer, PoolingTokenizer
-from .vision import TRIAL, ImagesAlone
+
+TRIAL = Image(64, 64, bytes(3 * 64 * 64))
+"""An image that is computed before the model is ready."""
+
+
+class ImagesAlone:
+    """Prepares images for a model with two towers. An image counts as one token, as in vLLM."""
+
+    token_id = 0
+
+    def __init__(self, processor: SquareProcessor) -> None:
+        self._processor = processor
+
+    def text(self, text: str, images: Sequence[Image]) -> str:
+        if len(images) > 1:
+            raise BadRequest("This model reads one image for each vector", param=images[1].param)
+        if text.strip() != IMAGE_TAG.format(0):
+            raise BadRequest(
+                "This model reads either a text or an image for each vector, not both", param=images[0].param
+            )
+        return ""
+
+    def ids(self, tokens: list[int], images: Sequence[Image]) -> list[int]:
+        return [self.token_id]
+
+    def inputs(self, ids: Array, images: Sequence[Image]) -> dict[str, Array]:
+        scaled = [self._processor.scale(self._processor.fitted(pixels.pixels(image))) for image in images]
+        return {"pixel_values": np.stack(scaled)} if scaled else {}
+
 
 log = logging.getLogger(__name__)
 

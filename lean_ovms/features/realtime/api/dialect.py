@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from ....errors import BadRequest
 from ....types import Json
 from ...speech.api.transcript import entries
+from ...speech.languages import WITHOUT_SPACES
 from ...speech.params import TextDelta
 
 EVENTS = ("session.update", "input_audio_buffer.append", "input_audio_buffer.commit", "input_audio_buffer.clear")
 """The types of client events that both dialects have."""
-SPACELESS = ("zh", "ja", "th", "lo", "my", "yue")
-"""The languages without spaces between words."""
 
 
 def audio_of(event: Json) -> str:
@@ -43,7 +42,7 @@ class Said:
         self.window += text
         if begins and not before:
             text = text.lstrip()
-        elif begins and text and not (language in SPACELESS or text[0].isspace() or before.isspace()):
+        elif begins and text and not (language in WITHOUT_SPACES or text[0].isspace() or before.isspace()):
             text = f" {text}"
         self.text += text
         return text

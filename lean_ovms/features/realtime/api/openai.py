@@ -7,7 +7,9 @@ transcript.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from ....api.response import new_id
@@ -16,9 +18,46 @@ from ....types import Json
 from ...speech.params import SpeechEvent, TextDelta, TurnStarted, TurnStopped, WindowDone
 from . import openai_session
 from .dialect import Said, audio_of, logprobs
-from .session import TranscriptionSession
-from .silence import SilenceTimer
-from .stream import Stream
+from .session import Stream, TranscriptionSession
+
+
+class SilenceTimer:
+    """The timer of a session. If it has expired, new audio starts it again."""
+
+    def __init__(self, seconds: Callable[[], float], ended: Callable[[], Awaitable[None]]) -> None:
+        """Creates the timer without starting it.
+
+        Args:
+            seconds: Returns how many seconds of silence are currently allowed; 0 for no limit.
+            ended: Awaited when the silence has lasted that long.
+        """
+        self._seconds = seconds
+        self._ended = ended
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Future[None] | None = None
+
+    def begin(self) -> None:
+        """Starts the timer unless it is running."""
+        if self._timer is None and (seconds := self._seconds()):
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._fire)
+
+    def stop(self) -> None:
+        """Stops the timer because somebody is speaking."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _fire(self) -> None:
+        self._timer = None
+        if self._seconds():  # the timeout is on, and nobody is speaking
+            self._task = asyncio.ensure_future(self._ended())
+
+    def close(self) -> None:
+        """Stops the timer and the call that it has started."""
+        self.stop()
+        if self._task is not None:
+            self._task.cancel()
+
 
 EMPTY = "Error committing input audio buffer: the buffer is empty"
 

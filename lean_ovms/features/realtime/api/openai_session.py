@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from ....api.fields import Field, read_one
 from ....errors import BadRequest
 from ....observability.logging import safe
 from ....types import Json
+from ...speech.api.fields import TURNS
 from ...speech.params import TurnDetection
 from .audio import G711_RATE, AudioFormat
 from .settings import LOGPROBS, MAX_KEYWORDS, MAX_PROMPT, Settings
@@ -20,14 +21,7 @@ FORMATS = {
     "audio/pcma": AudioFormat("pcma", G711_RATE),
 }
 INPUT = "session.audio.input"
-MAX_MS = 10_000
-IDLE_MS = (5_000, 30_000)
-_TURN_FIELDS = (
-    Field("threshold", "number", "", low=0, high=1),
-    Field("prefix_padding_ms", "int", "", low=0, high=MAX_MS),
-    Field("silence_duration_ms", "int", "", low=0, high=MAX_MS),
-)
-_IDLE = Field("idle_timeout_ms", "int", "", low=IDLE_MS[0], high=IDLE_MS[1])
+_IDLE = Field("idle_timeout_ms", "int", "", low=5_000, high=30_000)
 
 
 def defaults(model: str) -> Settings:
@@ -91,7 +85,7 @@ def _turns(given: Any) -> tuple[TurnDetection | None, int]:
     if kind not in (None, "server_vad"):
         raise _wrong(f"{where}.type", kind, "server_vad")
     found: dict[str, Any] = {}
-    for field in (*_TURN_FIELDS, _IDLE):
+    for field in (*TURNS, _IDLE):
         if values.get(field.name) is not None:
             try:
                 found[field.name] = read_one(field, values[field.name])
@@ -168,9 +162,7 @@ def rendered(settings: Settings, session_id: str, expires_at: int) -> Json:
                 if turns is None
                 else {
                     "type": "server_vad",
-                    "threshold": turns.threshold,
-                    "prefix_padding_ms": turns.prefix_padding_ms,
-                    "silence_duration_ms": turns.silence_duration_ms,
+                    **asdict(turns),
                     **({"idle_timeout_ms": settings.idle_timeout_ms} if settings.idle_timeout_ms else {}),
                 },
             }

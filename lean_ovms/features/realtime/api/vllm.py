@@ -16,9 +16,8 @@ from ....types import Json
 from ...speech.params import SpeechEvent, TextDelta, WindowDone
 from .audio import RATES, AudioFormat
 from .dialect import Said, audio_of, logprobs
-from .session import TranscriptionSession
+from .session import Stream, TranscriptionSession
 from .settings import LOGPROBS, MAX_PROMPT, Settings
-from .stream import Stream
 
 
 def _prompt(value: str) -> str:

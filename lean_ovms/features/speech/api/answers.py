@@ -6,13 +6,13 @@ The formats are those of https://platform.openai.com/docs/api-reference/audio wi
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from ....api.response import json
 from ....types import Json, Response
 from ..languages import name_of
 from ..params import Segment, Word
 from .request import AudioRequest
-from .subtitles import srt, vtt
 from .transcript import Transcript, entries
 
 FRAME_S = 0.01
@@ -113,3 +113,34 @@ def token_usage(found: Transcript) -> Json:
         "total_tokens": counts.prompt_tokens + counts.completion_tokens,
         "input_token_details": {"text_tokens": found.prompt_tokens, "audio_tokens": found.audio_tokens},
     }
+
+
+def srt(segments: Sequence[Segment]) -> str:
+    """Returns the segments as the subtitle format SubRip: numbered cues, or "" without segments."""
+    cues = [f"{number}\n{_times(one, ',')}\n{_line(one)}\n" for number, one in enumerate(segments, 1)]
+    return "\n".join(cues)
+
+
+def vtt(segments: Sequence[Segment]) -> str:
+    """Returns the segments as WebVTT (https://www.w3.org/TR/webvtt1/): the header and the cues."""
+    cues = [f"{_times(one, '.')}\n{_escaped(_line(one))}\n" for one in segments]
+    return "\n".join(["WEBVTT\n", *cues])
+
+
+def _line(segment: Segment) -> str:
+    """Returns the text of a segment on one line, in which an arrow cannot be mistaken for the times of a cue."""
+    return " ".join(segment.text.split()).replace("-->", "->")
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;")
+
+
+def _times(segment: Segment, mark: str) -> str:
+    return f"{_time(segment.start, mark)} --> {_time(segment.end, mark)}"
+
+
+def _time(seconds: float, mark: str) -> str:
+    """Formats a time as hh:mm:ss, the mark, and milliseconds."""
+    whole, milliseconds = divmod(round(seconds * 1000), 1000)
+    return f"{whole // 3600:02d}:{whole // 60 % 60:02d}:{whole % 60:02d}{mark}{milliseconds:03d}"

@@ -121,10 +121,8 @@ COMMON = (
     Field("response_format", "string", "json, text, srt, verbose_json or vtt", default="json", read=_format,
         schema={"enum": list(FORMATS)}),
     _shared("temperature", default=0.0,
-        help=
-            "sampling temperature; 0 takes the likeliest tokens, and samples again at higher ones if the text is "
-            "improbable "
-        "or repeats itself"),
+        help="sampling temperature; 0 takes the likeliest tokens, and samples again at higher ones if the text is "
+            "improbable or repeats itself"),
     STREAM,
     Field("stream_include_usage", "bool", "(vLLM) send the token counts in an additional last chunk", default=False),
     Field("stream_continuous_usage_stats", "bool", "(vLLM) send the token counts with every chunk", default=False),

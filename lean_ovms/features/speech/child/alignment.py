@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ..languages import WITHOUT_SPACES
 from ..params import Segment, Word
 from .whisper_files import HOP, WhisperFiles
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 POSITION_S = 2 * HOP / 16000
 """Seconds between two positions of the encoder's output."""
 MEDIAN = 7
-WITHOUT_SPACES = ("zh", "ja", "th", "lo", "my", "yue")
-"""Languages whose words are cut by character."""
 BEFORE = "\"'“¿([{-"
 AFTER = "\"'.。,，!！?？:：”)]}、"
 """Punctuation that belongs to the next word, and to the one before."""

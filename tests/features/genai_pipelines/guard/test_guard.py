@@ -12,9 +12,8 @@ from lean_ovms.engine.generation.sequence import GenerationRequest
 from lean_ovms.engine.protocol import Failed, SpokenTokens, Tokens
 from lean_ovms.features.genai_pipelines.child.guard import backend
 from lean_ovms.features.genai_pipelines.child.guard.backend import DRAIN_STEPS, GuardedPipeline
-from lean_ovms.features.genai_pipelines.child.guard.outputs import emit
 from lean_ovms.features.genai_pipelines.child.guard.pipeline import GuardedOutput
-from lean_ovms.features.genai_pipelines.child.guard.sequence import GuardedSequence
+from lean_ovms.features.genai_pipelines.child.guard.sequence import GuardedSequence, emit
 from lean_ovms.types import SamplingParams
 from tests.engine.rig import Rig, queue_limits
 from tests.features.genai_pipelines.guard.fake_pipeline import LOSE, STALL, FakePipeline

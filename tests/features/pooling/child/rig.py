@@ -12,8 +12,8 @@ from lean_ovms.config import Config
 from lean_ovms.engine.protocol import Refused
 from lean_ovms.features.pooling.child.fake_pooler import FakePooler
 from lean_ovms.features.pooling.child.task import PoolingTask
+from lean_ovms.features.pooling.model import pool_record
 from lean_ovms.features.pooling.records import Pooled, PooledPart
-from lean_ovms.features.pooling.reply import pool_record
 from lean_ovms.features.pooling.types import PoolingInput, PoolingParams
 from tests.engine.rig import WorkerRig
 

@@ -12,8 +12,8 @@ from lean_ovms.config import Config
 from lean_ovms.engine.protocol import Decode, Decoded, Encode, Encoded, Ping, Pong
 from lean_ovms.features.pooling.child import task as task_module
 from lean_ovms.features.pooling.child.fake_pooler import FakePooler, _info
+from lean_ovms.features.pooling.child.model import ImagesAlone
 from lean_ovms.features.pooling.child.network import PaddedLength
-from lean_ovms.features.pooling.child.vision import ImagesAlone
 from lean_ovms.features.pooling.feature import PoolingOptions
 from lean_ovms.features.pooling.types import PER_TOKEN, PoolingParams, TextWithImages
 from lean_ovms.media.pixels import SquareProcessor

@@ -9,7 +9,7 @@ import pytest
 
 from lean_ovms.api.app import App
 from lean_ovms.features.media_files.audio.decoder import AudioDecoder
-from lean_ovms.features.speech.api.subtitles import srt, vtt
+from lean_ovms.features.speech.api.answers import srt, vtt
 from lean_ovms.features.speech.params import Segment, TextDelta, TurnDetection, TurnStarted, TurnStopped, WindowDone
 from lean_ovms.util.spool import Spool
 from tests.api.conftest import MakeApp, get, post, whole

@@ -36,9 +36,8 @@ from .....engine.loading.pipeline_choice import drafts_of
 from .....engine.protocol import Counted, Failed, Prefilled, Record, ResetPrefixCache, Tokens
 from .....errors import BadRequest, EngineFailure, NotSupported, RequestError
 from .....types.engine import EngineStats
-from .outputs import emit
 from .pipeline import Pipeline
-from .sequence import GuardedSequence
+from .sequence import GuardedSequence, emit
 
 log = logging.getLogger(__name__)
 
