@@ -190,9 +190,7 @@ def is_url(text: str) -> bool:
 
 
 def url_of(words: Sequence[str]) -> str:
-    """Returns the URL that is a command's only word; "" if there are no words. Raises StartError for any other
-    word.
-    """
+    """Returns the URL that is a command's only word, or "" without words. Raises StartError for any other word."""
     if len(words) > 1 or not all(map(is_url, words)):
         raise StartError(f"{words[-1]} {NO_ADDRESS}")
     return "".join(words)

@@ -39,10 +39,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def options_of(pid: str) -> list[str]:
-    """Returns the options in the command line of the server that is the process `pid` or its child.
-
-    Raises StartError.
-    """
+    """Returns the options in the command line of the server: process `pid` or its child. Raises StartError."""
     try:
         words = (PROC / pid / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")[:-1]
     except OSError as error:

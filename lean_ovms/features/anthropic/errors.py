@@ -16,10 +16,7 @@ TYPES = {
     429: "rate_limit_error",
     503: "overloaded_error",
 }
-"""The error types by status.
-
-Other statuses below 500 are an invalid_request_error, and all further ones an api_error.
-"""
+"""The error types by status. Other statuses below 500 are an invalid_request_error, the rest an api_error."""
 SCHEMA = {
     "type": "object",
     "properties": {

@@ -84,8 +84,7 @@ _EMPTY: dict[str, Json] = {
 
 
 def _refused(name: str, kind: str, why: str, code: str | None = None) -> Field:
-    """Declares a field that cannot be honoured and would change the answer, so that it is an error 400 unless it is
-    empty."""
+    """Declares a field that cannot be honoured and would change the answer: a 400 unless it is empty."""
 
     def read(value: Any) -> Any:
         if value:

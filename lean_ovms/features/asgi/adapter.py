@@ -91,10 +91,7 @@ class ClientLeft(Exception):
 
 
 class _AsgiCycle(RequestResponseCycle):
-    """One request and its response through ASGI's `send`.
-
-    If a body breaks off after its start, the task raises an error.
-    """
+    """One request and its response through ASGI's `send`. A body that breaks off after its start is an error."""
 
     def __init__(
         self, handle: Handle, error_response: Callable[[RequestError], Response], send: Send, *, wants_body: bool

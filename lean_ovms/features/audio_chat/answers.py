@@ -251,8 +251,7 @@ class AudioDeltas:
         return self._with({"transcript": text})
 
     def of(self, delta: Delta) -> Iterator[bytes]:
-        """Yields the deltas of new samples, and at the end one whose expires_at has passed, as later turns cannot name
-        the audio."""
+        """Yields the deltas of new samples. The last has a past expires_at, as later turns cannot name the audio."""
         for piece in self._pieces.add(delta.audio):
             yield self._with({"data": piece})
         if delta.finish and not self._head:

@@ -153,10 +153,7 @@ async def attempt(handle: Handle, line: Line, client: str, error_forms: ErrorFor
 
 
 async def answer(handle: Handle, line: Line, client: str, error_forms: ErrorForms) -> tuple[Json, bool]:
-    """Sends the request of a line, again and again while the server is too busy.
-
-    Returns the outcome of the line, and whether the request failed.
-    """
+    """Sends the request of a line, again while the server is too busy. Returns the outcome, and whether it failed."""
     while True:
         try:
             return await attempt(handle, line, client, error_forms)

@@ -49,10 +49,7 @@ UNSENT = {
 
 
 class BatchService:
-    """Runs the batches of the server.
-
-    It is opened before serving, drained while the server stops, and closed after that.
-    """
+    """Runs the batches of the server. It is opened before serving, drained while the server stops, and then closed."""
 
     def __init__(self, config: Config) -> None:
         self.storage = Storage(config)

@@ -55,10 +55,7 @@ async def handle(request: Request, services: Services) -> Response:
 
 @RouteDoc("How many tokens the prompt of a chat request would have", body=ALL_FIELDS, other_clients=True)
 async def handle_input_tokens(request: Request, services: Services) -> Response:
-    """Counts the tokens of a conversation without generating, as llama.cpp's server does.
-
-    The response has the form of /responses/input_tokens.
-    """
+    """Counts a conversation's tokens without generating, as llama.cpp does. Answers like /responses/input_tokens."""
     chat = await services.parse_body(request, parse_chat)
     tokens = await chat.generation.count(chat.prompt)
     return json({"object": "response.input_tokens", "input_tokens": tokens}, chat.generation.headers)

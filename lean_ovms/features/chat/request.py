@@ -79,10 +79,7 @@ FUNCTION_FIELDS = (
 
 
 def read_functions(values: Values) -> tuple[list[Json], str | Json] | None:
-    """Converts the old fields functions and function_call to tools and tool_choice, or returns None without them.
-
-    Raises BadRequest.
-    """
+    """Converts the old functions and function_call to tools and tool_choice; None without them. Raises BadRequest."""
     if not values["functions"] or values["tools"] is not None:
         return None
     names = [function["name"] for function in values["functions"]]
@@ -235,10 +232,7 @@ def parse_chat(body: Json, services: Services) -> ChatRequest:
 
 
 def conversation(values: Values, composition: Composition) -> tuple[bool, ToolOffer, list[Json]]:
-    """Reads tools and messages. Returns whether calls are in the older form, the tools, and the messages.
-
-    Raises BadRequest.
-    """
+    """Returns whether calls are in the older form, and the tools and messages of the body. Raises BadRequest."""
     functions = read_functions(values)
     tools, choice = functions or (values["tools"], values["tool_choice"])
     offer = read_offer(tools, choice, values["parallel_tool_calls"] if functions is None else False)

@@ -105,10 +105,7 @@ def tools(values: Values) -> list[Any] | None:
 
 
 def messages(values: Values) -> list[Any]:
-    """Converts the messages to chat's form. Raises BadRequest.
-
-    Most errors in messages are found later, when these are read as messages of chat.
-    """
+    """Converts messages to chat's form. Raises BadRequest, but most errors are found when they are read as chat's."""
     if not isinstance(values["messages"], list):
         raise BadRequest("messages must be an array", param="messages")
     return [_message(one, f"messages[{place}]") for place, one in enumerate(values["messages"])]

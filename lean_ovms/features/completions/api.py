@@ -58,8 +58,7 @@ class Echo:
     generation: Generation
 
     def logprobs(self) -> list[TokenLogprob]:
-        """Returns the prompt's tokens with their log probabilities, which are known with the
-        generation's first delta."""
+        """Returns the prompt's tokens with their log probabilities, which are known with the first delta."""
         return self.generation.prompt_entries() if self.text else []
 
 
@@ -114,10 +113,7 @@ def _choice(completion: CompletionRequest, index: int, answer: CompletedChoice, 
 
 
 def _logprobs(tokens: list[TokenLogprob], options: ChunkOptions, offset: int = 0) -> Json:
-    """Returns OpenAI's `logprobs` with its four parallel lists.
-
-    Text offsets count characters, beginning with `offset`.
-    """
+    """Returns OpenAI's `logprobs` with its four parallel lists. Text offsets count characters from `offset` on."""
     offsets = []
     for token in tokens:
         offsets.append(offset)

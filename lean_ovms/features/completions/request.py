@@ -114,10 +114,7 @@ def parse_completion(body: Json, services: Services, default_max_tokens: int) ->
 
 
 def _echoed(prompts: TokenPrompts, n: int, *, echo: bool, ids: bool) -> int:
-    """Returns the approximate size of the prompts that the choices repeat in the response, in bytes.
-
-    Raises BadRequest.
-    """
+    """Returns the approximate bytes of the prompts that the choices repeat in the response. Raises BadRequest."""
     if not (echo or ids):
         return 0
     parts = [len(p.text) if isinstance(p, TextPrompt) else ID_BYTES * len(p.tokens) for p in prompts]

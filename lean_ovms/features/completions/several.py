@@ -156,10 +156,7 @@ async def _start_conversations(
 
 
 class GenerationGroup:
-    """Several generations as one stream, in which choice i of generation g is choice g * n + i.
-
-    Deltas come in the order in which they are ready.
-    """
+    """Several generations as one stream: choice i of generation g is choice g * n + i. Deltas come when ready."""
 
     def __init__(self, generations: list[Generation], n: int) -> None:
         self._generations = generations
@@ -211,18 +208,12 @@ class GenerationGroup:
 
 
 def joined(generations: list[Generation], n: int) -> DeltaStream:
-    """Returns the generations as one stream.
-
-    A single one is returned as it is, as a group takes several turns of the loop.
-    """
+    """Returns the generations as one stream. A single one is returned as it is, since a group is slower."""
     return generations[0] if len(generations) == 1 else GenerationGroup(generations, n)
 
 
 async def collect_each(generations: list[Generation]) -> tuple[list[CompletedChoice], Usage]:
-    """Reads generations with one choice each to their ends.
-
-    Returns the choices and the token counts. Raises RequestError.
-    """
+    """Reads generations of one choice each to their ends. Returns choices and token counts. Raises RequestError."""
     group = GenerationGroup(generations, 1)
     try:
         return await collect(group, len(generations)), group.usage

@@ -64,8 +64,7 @@ class Question:
     """The text of each option for the model."""
 
     def prompt(self, parts: list[Json]) -> str | list[Json]:
-        """Returns the content of the question's message: the input, first so that all questions share a prefix, and the
-        question."""
+        """Returns a message's content: the input, first so that all questions share a prefix, and the question."""
         options = [f"{letter}: {option}" for letter, option in zip(LETTERS, self.options, strict=False)]
         end = "\n".join(["", *options, REPLY])
         joined = _joined([*parts, _text("\n\nQuestion: "), *self.parts, _text(end)])
@@ -181,8 +180,7 @@ def _without_json(parts: list[Any], param: str) -> list[Any]:
 
 
 def _said(item: Json) -> list[Json]:
-    """Converts an item of a conversation to text parts, so that the model judges the conversation instead of continuing
-    it."""
+    """Converts an item of a conversation to text parts, so that the model judges it instead of continuing it."""
     kind = item["type"]
     if kind in ("function_call", "custom_tool_call"):
         return [_text(f"call of {item['name']}:\n{item.get('arguments', item.get('input'))}\n\n")]

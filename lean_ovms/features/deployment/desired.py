@@ -222,10 +222,7 @@ def repository_of(config: Config) -> Path:
 
 
 def _prepared(config: Config) -> Config:
-    """Converts the files of a model's directory, if necessary, and returns the options that serve it.
-
-    Raises StartError.
-    """
+    """Converts the files of a model's directory if necessary. Returns the options that serve it. Raises StartError."""
     path = config.model_dir
     try:
         missing = path.is_dir() and bool(model_dir.missing_in(path, config.task))
@@ -377,10 +374,7 @@ def _demo(config: Config, row: DemoModel) -> Config:
 
 
 def server_config(config: Config) -> Config:
-    """Completes the server's options: one option points to the models, and those that a file sets are included.
-
-    Raises StartError.
-    """
+    """Completes the server's options with those that point to the models or are set by a file. Raises StartError."""
     check_task(config)
     config, settings = _model_source(config), config.composition.settings
     return settings_files(settings).server(config) if settings is not None and config.model_list else config
@@ -420,10 +414,7 @@ def _model_source(config: Config) -> Config:
 
 
 def _in_repository(config: Config) -> Config:
-    """Returns options for the named model of the repository, else for its list of models, else for all its models.
-
-    Raises WrongOptions.
-    """
+    """Returns options for the repository's named model, else its list of models, else all. Raises WrongOptions."""
     from . import listing
 
     repository, source = Path(config.model_repository_path), config.source_model
@@ -449,8 +440,7 @@ def _refuse_of_one_model(config: Config, otherwise: str) -> None:
 
 
 def _from_model_path(config: Config, base: Path) -> ModelSpec:
-    """Returns the model of the command line, whose options override those in its directory; with --task the latter
-    are ignored."""
+    """Returns the model of the command line. Its options override the directory's, which --task switches off."""
     settings = config.composition.settings
     if config.task or settings is None or not os.path.isfile(base / settings.file):
         return ModelSpec(config=config)

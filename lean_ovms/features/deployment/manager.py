@@ -84,10 +84,7 @@ class DeploymentManager(Deployment):
 
     @staticmethod
     def of_server(config: Config) -> Config:
-        """Returns the options of the server with those that a file of models sets for the whole server.
-
-        Raises StartError.
-        """
+        """Returns the server's options with those that a file of models sets for the server. Raises StartError."""
         return server_config(config)
 
     async def check(self) -> None:
@@ -182,8 +179,7 @@ class DeploymentManager(Deployment):
         return bool(removed or changed)
 
     def _try_again(self, failure: StartError) -> None:
-        """Schedules a reload for models that did not load but may load later; one reload serves all that fail until
-        then."""
+        """Schedules a reload of models that may load later; one reload serves all that fail until then."""
         if failure.temporary and self._later is None and not self._stopped:
             self._later = asyncio.get_running_loop().create_task(self._reload_later())
 
@@ -242,10 +238,7 @@ class DeploymentManager(Deployment):
     # --- parts of it
 
     def _build(self, spec: ModelSpec) -> Model:
-        """Makes a model without loading it.
-
-        Its KV cache is sized so that other models get their share of the memory.
-        """
+        """Makes a model without loading it. Its KV cache leaves other models their share of the memory."""
         cached = [one for one in self._desired.models if one.config.task in ("", TEXT_GENERATION.name)]
         sharing = sum(not one.config.cache_size for one in cached)
         if any(one.on_demand for one in cached):

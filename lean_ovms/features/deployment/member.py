@@ -163,8 +163,7 @@ class Member:
             self._cache.pump()
 
     def answer(self, result: bool | Callable[[], RequestError]) -> None:
-        """Ends the wait of all requests with a result: True if each may use the model, which is counted,
-        or an error."""
+        """Ends the wait of all requests: with True each may use the model, which is counted, or else with an error."""
         waiters, self.waiters = self.waiters, []
         for waiter in waiters:
             if waiter.granted.done():  # the task was cancelled and has not run since

@@ -174,10 +174,7 @@ class ModelCache:
             await asyncio.wait_for(self._woken.wait(), seconds)
 
     async def wake_up(self) -> list[str]:
-        """Accepts requests again, and loads the models that were in memory before.
-
-        Returns the names of those that did not load.
-        """
+        """Accepts requests again, and loads the models that were in memory. Returns the names of those that failed."""
         before, self._asleep, self._keeps = self._asleep or frozenset(), None, False
         self._woken.set()
         self._woken = asyncio.Event()

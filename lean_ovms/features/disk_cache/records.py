@@ -19,8 +19,7 @@ class DiskCacheAction(Record):
 
     id: int
     action: str
-    """"save": blocks that are only in memory are written; "restore": blocks that other processes have written are
-    found."""
+    """"save": blocks that are only in memory are written; "restore": blocks that other processes wrote are found."""
 
 
 @dataclass(slots=True)

@@ -17,10 +17,7 @@ it prints the sections that contain all of them: lean_ovms docs limit memory."""
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Prints the address of the documentation, and opens it if there is a browser.
-
-    Raises StartError or CommandFailed.
-    """
+    """Prints the documentation's address, and opens it if there is a browser. Raises StartError or CommandFailed."""
     _, words, options = own(parser("docs", NOTES), argv)
     url = words.pop(0) if words and is_url(words[0]) else ""
     client = connect(url, parse(options, environ))

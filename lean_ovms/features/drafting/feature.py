@@ -74,10 +74,7 @@ class DraftOptions(Options):
     )
 
     def check(self, config: Any) -> None:
-        """Checks that at most one source of draft tokens is set, and that no option is without effect.
-
-        Raises StartError.
-        """
+        """Checks that at most one source of draft tokens is set, and no option is without effect. Raises StartError."""
         draft = self.draft_model_path or self.draft_source_model
         if self.draft_model_path and self.draft_source_model:
             raise StartError("--draft_model_path and --draft_source_model cannot be used together")

@@ -29,8 +29,7 @@ def method(text: str) -> dict[str, str]:
 
 
 def speculative(text: str) -> dict[str, str]:
-    """Returns the options for vLLM's speculative config: {"method": "ngram"}, or {"model": a directory or a hub's
-    model}."""
+    """Returns the options for vLLM's speculative config: {"method": "ngram"}, or {"model": DIRECTORY or NAME}."""
     config = json.loads(text)
     chosen, model = config.get("method") or "draft_model", config.get("model", "")
     needs_model = str(chosen).endswith(("draft_model", "draft-simple", "eagle3", "dflash"))

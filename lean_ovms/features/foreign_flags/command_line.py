@@ -46,8 +46,7 @@ class Alias:
     names: tuple[str, ...] = ()
     """The names of the flags, short ones with their hyphen."""
     how: str = ""
-    """How the value is translated: a word of flags.txt, or a function as "module:function"; "" if it is
-    not translated."""
+    """How the value is translated: a word of flags.txt, or "module:function"; "" if it is not translated."""
     name: str = ""
     """The text after that word: a value, a member, or an option for further names."""
     separator: str = ""
@@ -68,10 +67,7 @@ class Alias:
         return self.name if self.how == "names" else ""
 
     def read(self, text: str) -> str | dict[str, str]:
-        """Translates a value to that of the option, or to those of several options.
-
-        Raises ValueError with the allowed ones.
-        """
+        """Translates a value to that of one or several options. Raises ValueError with the allowed values."""
         if ":" in self.how:
             value: str | dict[str, str] = named(self.package, self.how)(text)
             return value

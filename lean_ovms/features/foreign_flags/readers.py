@@ -55,10 +55,7 @@ def reasoning_effort(text: str) -> str:
 
 
 def reasoning_budget(text: str) -> str:
-    """Translates llama.cpp's budget of reasoning.
-
-    0 switches reasoning off, -1 sets no limit; others are not possible.
-    """
+    """Translates llama.cpp's budget of reasoning: 0 is no reasoning, -1 no limit; others are not possible."""
     if text not in ("0", "-1"):
         raise ValueError("0 or -1 (requests may set others by thinking_token_budget)")
     return "" if text == "-1" else json.dumps({"enable_thinking": False})

@@ -224,10 +224,7 @@ class HubClient:
 
 
 def open_hub() -> HubClient:
-    """Returns a client of the hub that the environment names, with the retries of OVMS's variables.
-
-    Raises StartError.
-    """
+    """Returns a client of the environment's hub, with the retries that OVMS's variables set. Raises StartError."""
     retries = RetryPolicy()
     try:
         retries = RetryPolicy(

@@ -42,10 +42,7 @@ class HubPulls:
         self._stopped = False
 
     async def pull(self, name: str, report: Report, serve: Reload) -> None:
-        """Pulls a model.
-
-        `report` is called on the event loop, and `serve` when all files are there. Raises RequestError.
-        """
+        """Pulls a model; `report` runs on the event loop, `serve` when all files are there. Raises RequestError."""
         if self._stopped:
             raise Unavailable("the server is shutting down", code="shutting_down")
         loop, abandoned = asyncio.get_running_loop(), False

@@ -93,10 +93,7 @@ def usual_of(listing: Listing) -> str:
 
 
 def shards(name: str) -> list[str]:
-    """Returns the names of all parts of a model file, or the name alone if it is not split.
-
-    Raises PullError for a part that is not the first.
-    """
+    """Returns the names of all parts of a model file, given an unsplit file or the first part. Raises PullError."""
     path = PurePosixPath(name)
     form = compose().format_of(path)
     if form is not None and not model_file.whole_or_first([name]):
@@ -111,10 +108,7 @@ def _is_needed(path: str) -> bool:
 
 
 def _with_safe_names(files: Iterable[RemoteFile]) -> list[RemoteFile]:
-    """Returns the files if no name leads out of the target directory, since the hub chooses the names.
-
-    Raises PullError.
-    """
+    """Returns the files if no name leads out of the target directory; the hub chooses names. Raises PullError."""
     chosen = list(files)
     for file in chosen:
         parts = file.path.split("/")

@@ -53,10 +53,7 @@ class Staging:
         return [file for file in files if not matches(self.ready / file.path, file)]
 
     def part(self, file: RemoteFile) -> Path:
-        """Returns the path to which a file is downloaded.
-
-        The name is a hash, so another commit's file is never resumed.
-        """
+        """Returns the path of a download. The name is a hash, so another commit's file is never resumed."""
         name = hashlib.sha256(f"{file.path}\0{file.size}\0{file.digest}".encode()).hexdigest()
         return self._parts / name[:32]
 
@@ -88,10 +85,7 @@ class Staging:
         _sync(target.parent)
 
     def publish_files(self, target: Path, names: list[str]) -> None:
-        """Moves single files into `target`.
-
-        The first name is moved last, so that its presence means that all are there.
-        """
+        """Moves single files into `target`, the first name last, so that its presence means that all are there."""
         for name in reversed(names):
             place = target / name
             place.parent.mkdir(parents=True, exist_ok=True)

@@ -151,10 +151,7 @@ class ImageGenerationRequest:
     """The Warning headers of the response."""
 
     def sized(self, sources: Sequence[Image]) -> list[ImageParams]:
-        """Returns the parameters of each image, with the size of the source where no size is requested.
-
-        Raises BadRequest.
-        """
+        """Returns each image's parameters, with the size of the source if none is requested. Raises BadRequest."""
         if self.images[0].width:
             return self.images
         width, height = (max(SIDE_STEP, side - side % SIDE_STEP) for side in (sources[0].width, sources[0].height))
@@ -249,10 +246,7 @@ def _check_limit(name: str, value: int, most: int) -> None:
 
 
 def _size(values: Values, model: ImageModel, *, own: bool) -> tuple[int, int]:
-    """Returns the requested width and height, or 0 for both if they are those of the source image.
-
-    Raises BadRequest.
-    """
+    """Returns the requested width and height, or 0 for both if they are the source image's. Raises BadRequest."""
     options, given = model.config.of(ImageOptions), values["size"]
     if given is not None and (values["width"] or values["height"]):
         raise BadRequest("size and width or height cannot be used together", param="size")

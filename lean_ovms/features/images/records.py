@@ -10,11 +10,7 @@ from ...engine.record import ANSWER, COMMAND, PARTIAL, DataRecord, PixelsRecord
 
 @dataclass(slots=True)
 class GenerateImage(PixelsRecord):
-    """The command to generate one image.
-
-    It is answered by the requested PartialImages, and then by one GeneratedImage, Refused or
-    Failed.
-    """
+    """The command to make an image, answered by PartialImages, and then a GeneratedImage, Refused or Failed."""
 
     role = COMMAND
     id: int

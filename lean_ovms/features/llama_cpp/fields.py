@@ -60,10 +60,7 @@ def _extra(value: list[Any]) -> list[tuple[str, str]]:
 
 
 def _bias(value: Any) -> list[tuple[int | str, float]]:
-    """Reads pairs of a token id, or a text that stands for all its tokens, and a bias. The bias False bans a token.
-
-    Raises BadRequest.
-    """
+    """Reads pairs of a token id, or a text for all its tokens, and a bias; False bans a token. Raises BadRequest."""
     wrong = BadRequest(
         "logit_bias must contain pairs of a token id or string, and a number or false", param="logit_bias"
     )

@@ -193,8 +193,7 @@ class AsyncLLM:
             return AsyncTokenizer(await self.services.when_known(self.default_model))
 
     async def get_default_sampling_params(self) -> SamplingParams:
-        """Returns the sampling parameters of a request that sets none: the model's defaults, and those
-        of the options."""
+        """Returns the sampling parameters of a request that sets none: the model's and the options' defaults."""
         with _python_errors():
             model = await self.services.when_known(self.default_model)
             defaults = Defaults(model.directory.generation_config)

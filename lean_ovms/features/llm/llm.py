@@ -43,8 +43,7 @@ Adapters = LoRARequest | Sequence[LoRARequest | None] | None
 """One for all inputs, one for each, or none."""
 Texts = Text | Sequence[Text]
 BATCHED_TOKENS = 1024
-"""The default of max_num_batched_tokens here: nobody waits for the next token, and larger steps are more tokens a
-second."""
+"""The default of max_num_batched_tokens here: nobody waits for the next token, and larger steps are faster."""
 WAITING = 64
 """Inputs that wait for a place in the engine, so that none is free while the next one is tokenized."""
 PAIRS = 32
@@ -146,8 +145,7 @@ class LLM:
         return Tokenizer(self._loop.run(self._llm.get_tokenizer()), self._loop.run)
 
     def get_default_sampling_params(self) -> SamplingParams:
-        """Returns the sampling parameters of a request that sets none: the model's defaults, and those
-        of the options."""
+        """Returns the sampling parameters of a request that sets none: the model's and the options' defaults."""
         return self._loop.run(self._llm.get_default_sampling_params())
 
     def embed(self, prompts: Texts, use_tqdm: Tqdm = True, **fields: Any) -> list[EmbeddingRequestOutput]:
@@ -243,10 +241,7 @@ def _with_params(
 
 
 def _each(inputs: list[Any], given: Any, kind: type[T]) -> list[T | None]:
-    """Returns a value for each input: the same one, or those of a list.
-
-    Raises ValueError for a list of another length.
-    """
+    """Returns a value for each input: the same, or those of a list. Raises ValueError for a list of another length."""
     each = [given] * len(inputs) if given is None or isinstance(given, kind) else list(given)
     if len(each) != len(inputs):
         raise ValueError(f"there are {counted(len(inputs), 'input')}, but {len(each)} {kind.__name__}")
@@ -254,10 +249,7 @@ def _each(inputs: list[Any], given: Any, kind: type[T]) -> list[T | None]:
 
 
 async def _map(inputs: Sequence[T], call: Callable[[T], Awaitable[R]], at_once: int, bar: Any) -> list[R]:
-    """Calls a function for each input, and returns the results.
-
-    After an error or a cancellation, all calls are cancelled.
-    """
+    """Calls a function for each input, and returns the results. An error or a cancellation cancels all calls."""
     results: dict[int, R] = {}
     numbered = iter(enumerate(inputs))
     began, tokens = time.monotonic(), 0

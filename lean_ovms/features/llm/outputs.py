@@ -198,8 +198,7 @@ class PoolingOutput:
     """The result of a pooling model for a text."""
 
     data: Any
-    """A vector or the numbers of the labels, as an array of numpy; where these are of each token, it has a row for
-    each."""
+    """A vector or the numbers of the labels, as an array of numpy; if each token has its own, with a row for each."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,7 @@ NO_EFFECT = ("disable_any_whitespace", "disable_additional_properties", "whitesp
 
 @dataclass
 class StructuredOutputsParams:
-    """The form that an answer must have, for `SamplingParams(structured_outputs=...)`.
-
-    Raises ValueError unless exactly one form is given.
-    """
+    """The form of an answer, for `SamplingParams(structured_outputs=...)`. Raises ValueError unless one is given."""
 
     json: str | Json | None = None
     """A JSON schema, as an object or as text."""

@@ -64,10 +64,7 @@ async def handle_unload(request: Request, services: Services) -> Response:
 
 
 def _base_model(services: Services, named: str | None) -> Model:
-    """Returns the base model of an adapter: the named one, else the first.
-
-    Raises NotFound if clients may not load adapters.
-    """
+    """Returns an adapter's base model: the named or first one. Raises NotFound if clients may not load adapters."""
     model = services.registry.get(named) if named is not None else next(iter(services.registry.models.values()), None)
     if model is None or not model.config.of(LoraOptions).allow_runtime_lora:
         raise NotFound(NOT_ALLOWED)

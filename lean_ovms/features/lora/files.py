@@ -49,10 +49,7 @@ _TOP_BYTES = {kind: bytes(byte for byte in range(256) if byte & 0x7F < least) fo
 
 
 def weights(path: Path) -> Path:
-    """Returns the .safetensors file of an adapter, given that file or its directory.
-
-    Raises StartError if there is none.
-    """
+    """Returns an adapter's .safetensors file, given it or its directory. Raises StartError if there is none."""
     is_directory = os.path.isdir(path)
     file = path / WEIGHTS if is_directory else path
     if not os.path.isfile(file):
@@ -90,8 +87,7 @@ def _number(value: Any) -> float:
 
 
 def check(module: LoraModule, model_dir: Path) -> None:
-    """Raises StartError for an adapter that is missing or broken, has weights that are not finite, or does not fit the
-    model."""
+    """Raises StartError for an adapter that is missing, broken or not finite, or does not fit the model."""
     file = weights(Path(module.path))
     scale(module)
     if (model_dir / IMAGE_MODEL).is_file():
@@ -148,8 +144,7 @@ def misfit(name: str, widths: tuple[int, int]) -> str:
 
 
 def linear_layers(network: str) -> dict[str, tuple[int, int]]:
-    """Returns the input and output widths of a network's linear layers by their names in peft, if the file has the
-    names."""
+    """Returns the input and output widths of a network's linear layers by their names in peft, if it has the names."""
     found = {}
     for name, x, y in _LINEAR.findall(network):
         widths = tuple(int(_DIMENSION.findall(part)[-1]) for part in (x, y) if _DIMENSION.search(part))
@@ -206,10 +201,7 @@ def layer(name: str) -> str:
 
 
 def tensors(file: Path) -> list[str]:
-    """Returns the names of the tensors in a .safetensors file, after checking the header against the file's size.
-
-    Raises StartError.
-    """
+    """Returns the names of a .safetensors file's tensors, and checks its header and size. Raises StartError."""
     return [*_rows(file)]
 
 

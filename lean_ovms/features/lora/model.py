@@ -47,10 +47,7 @@ class LoraSet(AdapterSet):
             await self._check(module)
 
     async def load(self) -> None:
-        """Begins to serve the adapters after the model was loaded and they were checked. No engine is started.
-
-        Raises StartError.
-        """
+        """Begins to serve adapters that were checked, after the model was loaded. Raises StartError."""
         for model in self.models.values():
             await model.open()
 

@@ -94,10 +94,7 @@ class ToolSessions:
         self._closed = False
 
     async def list_tools(self, label: str) -> list[Json]:
-        """Returns the tools of a server that the request allows.
-
-        Raises ListingFailed, TooManyRequests and Unavailable.
-        """
+        """Returns the tools of a server that a request allows. Raises ListingFailed, TooManyRequests, Unavailable."""
         await self._take_slot()
         try:
             found = await self._ask(label, list_tools)

@@ -1,5 +1,4 @@
-"""Decodes base64 as clients write it: with blanks, percent-encoded, with or without padding, by the URL standard's
-rules."""
+"""Decodes base64 as clients write it, by the URL standard's rules: with blanks, percent-encoded, padded or not."""
 
 from __future__ import annotations
 

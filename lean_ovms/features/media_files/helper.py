@@ -99,10 +99,7 @@ H = TypeVar("H", bound=Helper)
 
 
 class IdleHelpers(Generic[H]):
-    """Keeps at most `most` helpers without a job.
-
-    They are ended together after idle_s seconds in which none was released.
-    """
+    """Keeps at most `most` helpers without a job. After idle_s seconds without a release all are ended."""
 
     def __init__(self, idle_s: float, most: int) -> None:
         self._idle_s = idle_s
@@ -116,10 +113,7 @@ class IdleHelpers(Generic[H]):
         return [helper.pid for helper in self._idle]
 
     def acquire(self) -> H | None:
-        """Returns an idle helper whose process is alive, or None.
-
-        A job of a dead process would fail as if its file were broken.
-        """
+        """Returns an idle helper whose process is alive, or None: a dead one would make its file seem broken."""
         while self._idle:
             helper = self._idle.pop()
             if helper.alive:

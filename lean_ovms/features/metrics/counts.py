@@ -114,10 +114,7 @@ class LatencyTimer(TokenTimer):
         self._last = 0.0
 
     def observe(self, count: int) -> None:
-        """Observes that `count` tokens of a choice arrived now.
-
-        The tokens of one speculative step share its time equally.
-        """
+        """Observes that `count` tokens of a choice arrived now. Tokens of one speculative step share its time."""
         now = time.monotonic()
         if self._last:
             gap = now - self._last
@@ -272,8 +269,7 @@ class PrometheusMetrics(Metrics):
         self._set("lean_ovms_engine_recoveries_total", labels, stats.recoveries)
 
     def _create_series(self, model: str) -> None:
-        """Creates the series of a served model before its first event, which would otherwise not be
-        visible in a rate."""
+        """Creates the series of a served model before its first event, which a rate would otherwise not show."""
         if model in self._created:
             return
         self._created.add(model)

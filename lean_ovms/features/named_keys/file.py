@@ -168,9 +168,7 @@ def _key(name: str, value: Any) -> KeySpec:
 
 
 def _texts(name: str, value: dict[str, Any], member: str) -> tuple[str, ...]:
-    """Returns a list of texts; () if the member is missing. An empty list is an error, since it would mean no
-    limit.
-    """
+    """Returns a list of texts, or () if the member is missing. An empty list is an error: it would mean no limit."""
     texts = value.get(member)
     if texts is None:
         return ()

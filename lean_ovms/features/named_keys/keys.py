@@ -92,10 +92,7 @@ class NamedKey(ApiKey):
         return INFERENCE in self._spec.roles
 
     def admit(self, route: Route, request: Request, record: RequestRecord) -> None:
-        """Counts a request for the limits and the usage.
-
-        Raises Forbidden if the key lacks the role, or TooManyRequests.
-        """
+        """Counts a request for limits and usage. Raises Forbidden if the key lacks the role, and TooManyRequests."""
         role = role_of(route)
         if role and role not in self._spec.roles:
             text = f"This API key does not have the role {role}, which {safe(request.path)} needs"
@@ -147,9 +144,7 @@ class NamedKey(ApiKey):
             rate.use(generation.prompt_tokens + generation.completion_tokens)
 
     def headers(self) -> list[tuple[str, str]]:
-        """Returns the headers with the remaining limits in OpenAI's form
-        (https://platform.openai.com/docs/guides/rate-limits).
-        """
+        """Returns the remaining limits as OpenAI's headers (https://platform.openai.com/docs/guides/rate-limits)."""
         headers = []
         for unit, rate in self._rates.items():
             left, full_s = max(0, math.floor(rate.left())), rate.seconds_until(rate.limit)
@@ -210,10 +205,7 @@ class NamedKeys(ApiKeys):
                     yield f"lean_ovms_api_key_{metric}_total", (usage.name, usage.model), count
 
     async def reload(self) -> None:
-        """Reads the file again, so that revoked keys are refused.
-
-        Raises WrongOptions if it is not valid, and keeps the old keys.
-        """
+        """Reads the file again, so that revoked keys are refused; the old keys stay if it raises WrongOptions."""
         if not self._path:
             return
         async with self._reloading:  # so that an older version cannot replace a newer one

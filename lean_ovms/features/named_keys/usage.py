@@ -118,10 +118,7 @@ class KeyUsages:
             raise WrongOptions(f"--api_key_usage_file {path}: {reason}") from None
 
     def of(self, name: str, model: str) -> KeyUsage:
-        """Returns the sums of a key and a model since the last write.
-
-        The caller adds to them, and they are written within `WRITE_S` seconds.
-        """
+        """Returns a key's and model's sums, to which the caller adds; they are written within `WRITE_S` seconds."""
         if self._path is not None and self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._write_later())
         return self._new.of(name, model)

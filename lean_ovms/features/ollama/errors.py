@@ -9,7 +9,5 @@ SCHEMA = {"type": "object", "properties": {"error": {"type": "string"}}, "requir
 
 
 def ollama_error(error: RequestError, request_id: str = "") -> dict[str, str]:
-    """Returns Ollama's error object, a message that begins with the name of the parameter. It does not contain an
-    id.
-    """
+    """Returns Ollama's error object, a message that begins with the parameter's name. It does not contain an id."""
     return {"error": with_param(error)}

@@ -48,10 +48,7 @@ def _think(value: Any) -> bool | str:
 
 
 def read_images(value: list[Any]) -> list[str]:
-    """Checks that images are strings, and returns them; their content is checked when they are loaded.
-
-    Raises BadRequest.
-    """
+    """Returns images if they are strings; their content is checked when they are loaded. Raises BadRequest."""
     if not all(isinstance(image, str) for image in value):
         raise BadRequest("images must be an array of strings in base64", param="images")
     return value

@@ -1,3 +1,1 @@
-"""The endpoints of OpenVINO Model Server: the states of models, reloading the configuration, and KServe's health
-checks.
-"""
+"""The endpoints of OpenVINO Model Server: states of models, reloading the configuration, KServe's health checks."""

@@ -55,9 +55,7 @@ def remove(config: Config) -> None:
 
 
 def _config_file(config: Config, command: str) -> Path:
-    """Returns the file to edit: the command's, that of --config_path, or that of the repository. Raises
-    WrongOptions.
-    """
+    """Returns the file to edit: the command's, --config_path's, or the repository's. Raises WrongOptions."""
     require(config.model_name, f"--{command} needs --model_name")
     options = config.of(OvmsFileOptions)
     given = options.add_to_config or options.remove_from_config

@@ -91,17 +91,13 @@ def names(path: Path) -> list[str]:
 
 
 def options_of(config: Config) -> dict[str, Any]:
-    """Returns the options for an entry: those of the model that differ from their defaults, with JSON texts as
-    objects.
-    """
+    """Returns the options for an entry: the model's that are not the default, with JSON texts as objects."""
     changed = {name: value for name, value in config.of_model().items() if name not in FROM_ENTRY}
     return {name: _as_object(value) if name.endswith("_config") else value for name, value in changed.items()}
 
 
 def relative_path(directory: Path, path: Path) -> str:
-    """Returns a path as a config.json in `directory` should name it: relative if it is inside, so that both can be
-    moved.
-    """
+    """Returns a path as a config.json in `directory` names it: relative if inside, so that both can be moved."""
     absolute, base = path.absolute(), directory.absolute()
     return str(absolute.relative_to(base)) if absolute.is_relative_to(base) else str(absolute)
 

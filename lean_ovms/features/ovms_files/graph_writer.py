@@ -68,9 +68,7 @@ LOOP_HANDLER = """\
 
 
 def graph_of(config: Config) -> tuple[TaskRow, GraphRow] | None:
-    """Returns the task of the options ("" for text generation) and the form of its graphs; None if it has no
-    graphs.
-    """
+    """Returns the options' task ("" for text generation) and the form of its graphs; None if it has no graphs."""
     task = config.composition.task(config.task)
     return (task, GRAPHS[task.name]) if task.name in GRAPHS else None
 
@@ -125,9 +123,7 @@ def text(config: Config, models_path: str, companions: Mapping[str, str], versio
 
 
 def written_options(config: Config) -> dict[str, Any]:
-    """Returns the options that `text` writes for the task, with their defaults, to which they are reset once the graph
-    has them.
-    """
+    """Returns the options that `text` writes for the task, with the defaults that they get once the graph has them."""
     found = graph_of(config)
     assert found is not None
     defaults = _defaults(config)

@@ -179,8 +179,6 @@ def _add(message: descriptor_pb2.DescriptorProto, number: int, field: str, enums
 
 
 def of_calculators(names: Iterable[str], tasks: Iterable[TaskRow]) -> tuple[TaskRow, GraphRow, str] | None:
-    """Returns the task of a graph with these calculators, the form of its graphs, and the calculator; None if there is
-    none.
-    """
+    """Returns the task of a graph with these calculators, the form of its graphs, and the calculator; or None."""
     rows = [(task, GRAPHS[task.name]) for task in tasks if task.name in GRAPHS]
     return next(((task, graph, name) for name in names for task, graph in rows if name in graph.calculators), None)

@@ -1,6 +1,4 @@
-"""Reads PDF files in separate processes, since their content is not trusted, and reading one may take long or never
-end.
-"""
+"""Reads PDF files in separate processes, since they are not trusted, and reading one may take long or never end."""
 
 from __future__ import annotations
 

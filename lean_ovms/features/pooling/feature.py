@@ -106,8 +106,7 @@ def _scores(files: ModelFiles) -> bool:
 
 
 def _classifies(files: ModelFiles) -> bool:
-    """Returns whether the model is a sequence classifier: its labels have names of their own, or are too many for a
-    reranker."""
+    """Returns whether it is a sequence classifier: its labels have real names, or are too many for a reranker."""
     labels = files.config.get("id2label")
     names = list(labels.values()) if isinstance(labels, dict) else []
     named = any(not re.fullmatch(r"LABEL_\d+", str(name)) for name in names)
@@ -139,8 +138,7 @@ def _embeds(files: ModelFiles) -> bool:
 
 
 def _is_headless(files: ModelFiles) -> bool:
-    """Returns whether a model that could be a generator was exported as an encoder: its network has no
-    input beam_idx."""
+    """Returns whether a possible generator was exported as an encoder: its network has no input beam_idx."""
     if not any(name in AMBIGUOUS for name in files.architectures):
         return False
     head = files.network_head()

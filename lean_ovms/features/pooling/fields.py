@@ -129,10 +129,7 @@ def vectors_doc(summary: str, body: FieldSet) -> RouteDoc:
 
 
 def activation(values: Values) -> bool | None:
-    """Returns the value of use_activation or its alias normalize, or None if neither is set.
-
-    Raises BadRequest if they differ.
-    """
+    """Returns use_activation or its alias normalize, or None if neither is set. Raises BadRequest if they differ."""
     one: bool | None = values["use_activation"]
     other: bool | None = values.get("normalize")
     if one is not None and other is not None and one != other:

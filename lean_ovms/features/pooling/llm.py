@@ -42,8 +42,7 @@ async def score(llm: Caller, data: tuple[str | list[str], str | list[str]], fiel
 
 
 async def classify(llm: Caller, text: TextOrTokens, fields: Json) -> tuple[list[float], str | None]:
-    """Returns the probability of each label, and the name of the likeliest label, or None if the labels
-    have no names."""
+    """Returns the probability of each label, and the name of the likeliest one; None if labels have no names."""
     call, inputs = await llm.read(classes.parse_classify, classes.FIELDS, {"input": text}, fields)
     info, [found] = await classes.classify(call, inputs)
     return found.values, classes.likeliest(found.values, info)

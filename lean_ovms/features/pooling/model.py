@@ -144,8 +144,7 @@ class PoolingModel(TokenModel):
             self.endpoints = ("/rerank", "/score", "/pooling")  # the names of its classes are not known
 
     async def _render(self, prompt: ChatPrompt) -> str:
-        """Returns the text of a conversation. Without a template, the texts of a CLIP-like model's messages are
-        concatenated, as in vLLM."""
+        """Returns the text of a conversation. CLIP-like models have no template: texts are concatenated, as in vLLM."""
         if self.pooling.images != IMAGES_ALONE or prompt.template or self.chat_format.template.source:
             return await super()._render(prompt)
         return "".join(_text(message.get("content")) for message in prompt.messages)
@@ -158,8 +157,7 @@ class PoolingModel(TokenModel):
 
     @property
     def output_modalities(self) -> tuple[str, ...]:
-        """The kind of output, which is the name of the task; "embeddings" and "rerank" are OpenRouter's
-        names as well."""
+        """The kind of output, which is the task's name; "embeddings" and "rerank" are OpenRouter's names as well."""
         return (self.config.task,)
 
     @property
@@ -169,8 +167,7 @@ class PoolingModel(TokenModel):
 
     @property
     def own_pooling(self) -> PoolingInfo:
-        """The description of this very model, not of a successor that may have replaced it and may be of
-        another kind."""
+        """The description of this very model, not of a successor that has replaced it and may be of another kind."""
         info = self.info
         if self._own_pooling is None or self._own_pooling[0] is not info:
             self._own_pooling = info, PoolingInfo(**info.of_task)
@@ -185,8 +182,7 @@ class PoolingModel(TokenModel):
         return {**super().reported, "pooling": _described(self.pooling)}
 
     def require_kind(self, *kinds: str) -> PoolingModel:
-        """Returns the model that serves requests now. Raises RequestError if it is of none of these kinds, or not
-        loaded."""
+        """Returns the model that serves requests now. Raises RequestError if it is of another kind or not loaded."""
         model = self.serving()
         if model.own_pooling.kind not in kinds:
             wanted = " or ".join(VERBS[kind] for kind in kinds)
@@ -241,8 +237,7 @@ class PoolingModel(TokenModel):
             raise BadRequest(f"the inputs together have {characters} characters, too many for {most} tokens")
 
     def _longest_token(self) -> int:
-        """Returns the length of the vocabulary's longest token in characters, computed once, as it takes
-        a millisecond."""
+        """Returns the most characters of a token, which are computed once, as that takes a millisecond."""
         vocabulary = self.vocabulary
         if self._measured is None or self._measured[0] is not vocabulary:
             self._measured = vocabulary, vocabulary.longest

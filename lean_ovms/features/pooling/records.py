@@ -18,8 +18,7 @@ class Pool(PixelsRecord):
     inputs: list[str | list[int]]
     """Texts, which the engine tokenizes, or token ids."""
     queries: list[str | list[int]]
-    """The first halves of pairs whose second halves are the inputs: one for each input, or one for all; empty if the
-    inputs are not pairs."""
+    """The first halves of pairs, of which the inputs are the second: one for each, or one for all; else empty."""
     params: dict[str, Any]
     """The fields of a PoolingParams that differ from their defaults."""
     images: list[list[int]] = field(default_factory=list)

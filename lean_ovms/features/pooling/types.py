@@ -38,8 +38,7 @@ Pair = tuple[TextOrTokens, TextOrTokens]
 
 @dataclass(frozen=True, slots=True)
 class TextWithImages:
-    """A text with images, whose places in the text are marked by tags (IMAGE_TAG) with the numbers of the images from
-    0."""
+    """A text with images, whose places in the text are marked by tags (IMAGE_TAG) with their numbers from 0."""
 
     text: str
     images: tuple[Image, ...]
@@ -83,8 +82,7 @@ class PoolingInfo:
     matryoshka_dimensions: list[int] = field(default_factory=list)
     """The only numbers of dimensions that requests may set; [] for any."""
     prompts: dict[str, str] = field(default_factory=dict)
-    """The texts that can be put before an input, by their names, from sentence-transformers' files or
-    task_instructions."""
+    """The texts that can be put before an input by name, from sentence-transformers' files or task_instructions."""
     pools_prompts: bool = True
     """Whether the tokens of a prompt count in the pooled vector like those of the text."""
     lower_case: bool = False
@@ -132,8 +130,7 @@ class PoolingParams:
     instruction: str = ""
     """The instruction in the prompt of a pair; "" for the model's default instruction."""
     unpooled: str = ""
-    """The prompt with which every text begins and whose tokens do not count in the pooled vector; "" if there is
-    none."""
+    """The prompt with which every text begins, and whose tokens do not count in a pooled vector; "" if none."""
 
 
 @dataclass(slots=True)

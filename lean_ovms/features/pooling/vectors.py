@@ -66,8 +66,7 @@ def _fp8_table(exponent_bits: int, fraction_bits: int) -> Array:
 
 
 def _fp8(values: Array, exponent_bits: int, fraction_bits: int) -> Array:
-    """Converts numbers to the codes of an 8-bit float type, to nearest with ties to even; larger ones become the
-    largest."""
+    """Converts numbers to codes of an 8-bit float type, rounding ties to even; too large ones become the largest."""
     table = _fp8_table(exponent_bits, fraction_bits)
     middles = (table[:-1] + table[1:]) / 2
     sizes = np.abs(values.astype(np.float64))

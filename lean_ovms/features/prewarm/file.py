@@ -32,10 +32,7 @@ def read(name: str) -> list[Any]:
 
 
 def add(name: str, body: Json) -> int:
-    """Adds a body unless the file has it already.
-
-    Returns the number of bodies. Raises BadRequest, WrongOptions and OSError.
-    """
+    """Adds a body that the file lacks. Returns the number of bodies. Raises BadRequest, WrongOptions, OSError."""
     path = Path(name)
     with atomic_file.lock(path.resolve().parent):
         bodies = read(name)

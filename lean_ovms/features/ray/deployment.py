@@ -101,10 +101,7 @@ class LeanOvms:
         return Exchange(self._asgi, request)
 
     async def change(self, change: Change) -> Result | None:
-        """Makes a change that another replica has received; called by that replica.
-
-        Returns None in that replica itself.
-        """
+        """Makes a change that another replica has received, which calls this. Returns None in that replica itself."""
         return await self._replicas.change(change)
 
     async def changes(self) -> list[Change]:

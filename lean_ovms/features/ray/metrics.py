@@ -81,9 +81,7 @@ class Reporter:
 
 @contextlib.asynccontextmanager
 async def publishing(app: App) -> AsyncIterator[None]:
-    """Reports the metrics of an app to Ray inside the `with` block, if --metrics_enable is set and this is a
-    replica.
-    """
+    """Reports an app's metrics to Ray inside the `with` block, if --metrics_enable is set and this is a replica."""
     if not app.services.metrics.enabled or replica_context() is None:
         yield
         return

@@ -80,9 +80,7 @@ class ProxiedRequest:
         return self._text
 
     def home(self) -> Hashable:
-        """Returns the id of the replica that made the response to which this request refers; None if there is none or
-        unknown.
-        """
+        """Returns the id of the replica that made the response to which a request refers; None if none is known."""
         self.prompt()
         return MADE_BY.get(self._response)
 

@@ -104,9 +104,7 @@ class _ProxyResponse:
 
 
 class PromptReader:
-    """An ASGI app around that of a proxy, which makes a request and its prompt available to the router while it is
-    served.
-    """
+    """An ASGI app around that of a proxy, which gives the router a request and its prompt while it is served."""
 
     def __init__(self, app: Callable[[Any, Receive, Send], Awaitable[None]]) -> None:
         self._app = app

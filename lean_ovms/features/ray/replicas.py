@@ -32,13 +32,11 @@ CHANGE_TIMEOUT_S = 600.0
 ASK_TIMEOUT_S = 10.0
 """Seconds within which the others must report their changes."""
 ASK_AGAIN_S = (1.0, 2.0, 4.0, 8.0, 16.0)
-"""Seconds between the repeated requests of a new replica for changes. Until all others know of it, they make changes
-without it."""
+"""Seconds between a new replica's requests for changes. Until all know of it, they make changes without it."""
 MOST_LASTING = 4096
 """The number of objects whose last change is remembered; those changed longest ago are forgotten."""
 MOST_READ = 1 << 20
-"""The largest body, in bytes, whose prompt a replica reads to report it, since reading a longer one would delay
-others."""
+"""The largest body, in bytes, whose prompt a replica reads to report it; a longer one would delay others."""
 MOST_KNOWN = 4096
 """The number of prompt prefixes that a replica reports: two million characters, which take 32 KB."""
 ONE_ALONE = "only one replica has done this"
@@ -97,9 +95,7 @@ class Replicas:
             self._id, self._deployment = context.replica_id.unique_id, (context.deployment, context.app_name)
 
     async def handle(self, request: Request) -> Response:
-        """Returns the response to a client's request; if it changes state, together with the results of the other
-        replicas.
-        """
+        """Returns the response to a client's request; if it changes state, with the results of the other replicas."""
         route = self._app.route(request)
         if route is None or not route.changes:
             return await self._answer(request)

@@ -59,9 +59,7 @@ class PrefixAffinityRouter(RequestRouter):  # type: ignore[misc]  # Ray is not i
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
     ) -> list[list[RunningReplica]]:
-        """Returns the replicas in the order in which Ray should ask them, best first; those in one inner list are
-        equal.
-        """
+        """Returns the replicas in the order in which Ray should ask them, best first; inner lists are of equal ones."""
         if pending_request is None or not candidate_replicas:
             return [candidate_replicas]
         # Otherwise Ray asks again without a pause while all replicas are full.

@@ -210,10 +210,7 @@ class EnginePool:
         )
 
     def open_lasting(self, make: Callable[[int, Send, Close], L]) -> L:
-        """Sends a new request that survives restarts to the replica with the fewest requests, and returns its reply.
-
-        Raises Unavailable.
-        """
+        """Sends a request to the least busy replica. Returns its reply, which survives restarts. Raises Unavailable."""
         return self._idlest().open_lasting(make)
 
     async def encode(self, texts: list[str], add_special_tokens: bool, client: str = "") -> list[list[int]]:
@@ -308,10 +305,7 @@ class EnginePool:
     # --- counts
 
     async def stats(self) -> EngineStats:
-        """Returns the combined statistics of all replicas, including processes that have ended.
-
-        Raises Unavailable if none serves.
-        """
+        """Returns the statistics of all replicas, those of ended ones too. Raises Unavailable if none serves."""
         self._loads()
         await asyncio.gather(*map(self._update, range(len(self.replicas))))
         known = [one for one in (*self._before, *self.latest) if one is not None]

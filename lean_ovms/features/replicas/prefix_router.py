@@ -18,8 +18,7 @@ BLOCK = 64
 BLOCK_IDS = 16
 """The number of token ids in a block, for prompts that are lists of ids."""
 MAX_BLOCKS = 2048
-"""The number of blocks of a prompt that are considered (131,072 characters). Computing their hashes takes half a
-millisecond."""
+"""The number of blocks of a prompt that are considered (131,072 characters). Their hashes take 0.5 ms."""
 KNOWN_BLOCKS = 32768
 """The number of blocks remembered for each replica: two million characters, which take 5 MB."""
 MOST_AHEAD = 4

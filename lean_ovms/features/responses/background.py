@@ -53,10 +53,7 @@ class BackgroundResponse:
         self.task = asyncio.get_running_loop().create_task(self._produce())
 
     async def stop(self, error: RequestError | None = None) -> None:
-        """Stops the response as cancelled, or as failed with `error`, and waits until it is stored.
-
-        It has no effect on a finished response.
-        """
+        """Stops a response that has not finished as cancelled, or failed with `error`, and waits until it is stored."""
         if not self._read_all:
             self._cancelled, self._error = error is None, error
             await self._generation.aclose()

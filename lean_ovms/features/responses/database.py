@@ -184,10 +184,7 @@ class Database:
         return result
 
     def _transact(self, work: Callable[[Connection], T], write: bool, deletes: bool) -> T:
-        """Runs work in a transaction.
-
-        A failed transaction is repeated once if it changed nothing and may succeed now.
-        """
+        """Runs work in a transaction. One that failed is repeated once if it changed nothing and may succeed now."""
         tried = False
         while True:
             db, committing = self._connected(), False
@@ -222,8 +219,7 @@ class Database:
         return False
 
     def _do_upkeep(self, db: Connection, write: bool) -> None:
-        """Runs the maintenance that is due in a transaction of its own, and then begins the caller's
-        transaction again."""
+        """Runs the maintenance that is due as a transaction of its own, and begins the caller's transaction again."""
         if not self._upkeep(db):
             return
         db.execute("COMMIT")

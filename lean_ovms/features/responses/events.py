@@ -257,10 +257,7 @@ class Events:
         self._choices.clear()
 
     def _finish(self, choice: _Choice, reason: str) -> None:
-        """Ends a choice.
-
-        If it has neither a message nor a call, it gets an empty message, unless its reasoning was cut off.
-        """
+        """Ends a choice. Without a message or a call it gets an empty message, unless its reasoning was cut off."""
         # The model was cut off inside a call; complete calls are closed.
         in_call = isinstance(choice.open, FunctionCall)
         complete = reason != "length" and not in_call

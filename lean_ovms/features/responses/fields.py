@@ -95,8 +95,7 @@ def _reasoning(value: Json) -> Json:
 
 
 def _tools(value: Any) -> Any:
-    """Drops members that are null from the tools, as OpenAI's clients send null for parameters and strict that are not
-    set."""
+    """Drops members that are null from tools: OpenAI's clients send null for unset `parameters` and `strict`."""
     if not isinstance(value, list):
         return value
     return [{k: v for k, v in tool.items() if v is not None} if isinstance(tool, dict) else tool for tool in value]
@@ -160,8 +159,7 @@ REFUSED = {
 
 
 def _fit_for_a_path(value: str) -> str:
-    """Checks that an id can be part of a URL's path, since clients fetch responses by their ids without
-    escaping them."""
+    """Checks that an id can be part of a URL's path, since clients request ids without escaping them."""
     if not _IN_PATH.fullmatch(value):
         text = f"request_id must have 1 to {MAX_REQUEST_ID} letters, digits, dots, dashes or underscores"
         raise BadRequest(text, param="request_id")

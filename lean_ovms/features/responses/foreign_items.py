@@ -101,6 +101,5 @@ def unshown(items: list[Json], param: str) -> list[str]:
 
 
 def is_unshown(item: Json) -> bool:
-    """Returns whether a model cannot be shown an item, as it has no text for a model or is encrypted by
-    another server."""
+    """Returns whether an item cannot be shown to a model: it has no text, or another server has encrypted it."""
     return item["type"] in UNSHOWN or (item["type"] == compaction.KIND and not compaction.is_own(item))

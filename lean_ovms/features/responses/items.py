@@ -24,10 +24,7 @@ REFERENCE = "item_reference"
 
 
 def read_input(value: Any) -> list[Json]:
-    """Reads the field `input`.
-
-    Returns its items, each with a type, an id and its content as a list. Raises BadRequest.
-    """
+    """Returns the items of the field `input`, each with type, id and content as a list. Raises BadRequest."""
     if isinstance(value, str):
         if not value:
             raise BadRequest("input cannot be empty", param="input")
@@ -278,8 +275,7 @@ _READERS: dict[str, Callable[[Json, str], Json]] = {
 
 
 def is_usable(item: Json) -> bool:
-    """Returns whether a later turn can use an output item, which is false for a call that was cut off or
-    has no result."""
+    """Returns whether a later turn can use an output item; not a call that was cut off or has no result."""
     return item["type"] not in ("function_call", CALL) or item["status"] in ("completed", "failed")
 
 

@@ -80,8 +80,7 @@ def pieces_of(frames: Iterable[Frame]) -> list[bytes]:
 
 
 def joined(frames: Iterable[Frame]) -> list[bytes]:
-    """Returns the bytes of frames in pieces: consecutive small frames are joined to one piece, a large
-    one has several."""
+    """Returns the bytes of frames in pieces: consecutive small frames are one piece, a large one has several."""
     found: list[bytes] = []
     for small, alike in groupby(frames, lambda frame: isinstance(frame, bytes)):
         pieces = pieces_of(alike)
@@ -95,8 +94,7 @@ def delta_head(kind: str) -> bytes:
 
 
 def entry(token: TokenLogprob, *, by_id: bool) -> Json:
-    """Returns a token with its log probability and its alternatives, with a number for an unknown probability, not
-    null."""
+    """Returns a token with its log probability and alternatives; an unknown probability is a number, not null."""
     found = logprob_entry(token, by_id=by_id)
     if found["logprob"] is None:
         found["logprob"] = UNKNOWN_LOGPROB
@@ -160,8 +158,7 @@ class MessageItem(OutputItem):
         writer.add("response.content_part.added", {**self._where, "part": self._part()})
 
     def add(self, text: str, logprobs: Sequence[TokenLogprob] = ()) -> None:
-        """Adds text, with the log probabilities of its tokens if the request asks for them, and writes
-        the delta event."""
+        """Adds text, with the log probabilities of its tokens if they are requested, and writes the delta event."""
         self._texts.append(text)
         if not logprobs:
             self._writer.delta(self.head, self._tail, text, b',"logprobs":[]}')
@@ -277,8 +274,7 @@ class CustomCall(FunctionCall):
     head = b""
 
     def _content(self) -> str:
-        """Returns the text of the arguments {"input": text}, or "" if the arguments are cut off or have
-        another form."""
+        """Returns the text in the arguments {"input": text}, or "" if they are cut off or of another form."""
         text = (parsed_object(self.text) or {}).get("input")
         return text if isinstance(text, str) else ""
 

@@ -27,8 +27,7 @@ class TokenIds:
         self._choices[delta.index] += delta.tokens
 
     def to_json(self) -> Json:
-        """Returns vLLM's fields prompt_token_ids and token_ids; the latter is a list of lists if there are several
-        choices."""
+        """Returns vLLM's fields prompt_token_ids and token_ids; of several choices, the latter has a list for each."""
         ids = self._choices[0] if len(self._choices) == 1 else self._choices
         return {"prompt_token_ids": self._prompt, "token_ids": ids}
 
@@ -111,10 +110,7 @@ def failure(error: RequestError) -> Json:
 
 
 def counts(usage: Usage) -> Json:
-    """Returns the usage object.
-
-    The number of cached prompt tokens is 0 if it is unknown, since the schema requires one.
-    """
+    """Returns the usage object. Unknown cached prompt tokens are 0, since the schema requires a number."""
     return {
         "input_tokens": usage.prompt_tokens,
         "input_tokens_details": {"cached_tokens": usage.cached_tokens or 0, "cache_write_tokens": 0},

@@ -86,10 +86,7 @@ class Sealer:
             raise BadRequest("it is damaged, or was encrypted with another key") from None
 
     def _fernet(self) -> MultiFernet:
-        """Returns the keys.
-
-        Raises MissingExtra if cryptography is not installed, WrongOptions if the file has no valid keys.
-        """
+        """Returns the keys. Raises MissingExtra without cryptography, WrongOptions if the file has no valid keys."""
         if self._keys is None:
             try:
                 from cryptography.fernet import Fernet, MultiFernet

@@ -154,8 +154,7 @@ class ResponseService:
         return PieceStream(in_turns(await self._cut(frames, start)))
 
     async def _cut(self, frames: bytes, start: int) -> list[bytes]:
-        """Returns the part of a stored stream from event number `start` on, in pieces; a long one is searched in a
-        thread."""
+        """Returns the part of a stored stream from event `start` on, in pieces; a long one is searched in a thread."""
         if len(frames) <= WHOLE_BYTES:
             return frames_from(frames, start)
         return await asyncio.to_thread(frames_from, frames, start)

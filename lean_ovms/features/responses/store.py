@@ -63,8 +63,7 @@ Async = Callable[Concatenate["Store", P], Coroutine[Any, Any, T]]
 
 
 def _transaction(*, write: bool = True, deletes: bool = False) -> Callable[[Sync[P, T]], Async[P, T]]:
-    """Decorates a method that takes a connection, so that it is a coroutine that runs in a transaction
-    (Database.run)."""
+    """Decorates a method that takes a connection: it becomes a coroutine in a transaction (Database.run)."""
 
     def decorate(method: Sync[P, T]) -> Async[P, T]:
         async def run(self: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -174,10 +173,7 @@ class Store:
         self._drop_excess(db, body["id"])
 
     def _add_to_conversation(self, db: Connection, body: Json, context: Context, turn: int) -> None:
-        """Makes a turn the last one of its conversation.
-
-        If another turn was added meanwhile, a copy is added after that.
-        """
+        """Makes a turn the last of its conversation. If another was added meanwhile, a copy is added after that."""
         assert context.conversation is not None
         try:
             last = self._touch(db, context.conversation)
@@ -289,10 +285,7 @@ class Store:
         return body
 
     def _touch(self, db: Connection, conversation_id: str) -> int | None:
-        """Sets the time of a conversation's last use to now, and returns the number of its last turn.
-
-        Raises NotFound.
-        """
+        """Sets a conversation's last use to now, and returns the number of its last turn. Raises NotFound."""
         turn = tables.turn_of(db, CONVERSATION, conversation_id)
         db.execute("UPDATE entry SET used = ? WHERE id = ?", (self._clock(), conversation_id))
         return turn
@@ -320,10 +313,7 @@ def _interrupted(body: Json) -> Json:
 
 
 def _add_turn(db: Connection, context: Context) -> int:
-    """Adds the turn of a response, and returns its number.
-
-    If its history was deleted meanwhile, the turn contains it.
-    """
+    """Adds the turn of a response, and returns its number. It contains a history that was deleted meanwhile."""
     if context.turn is None or tables.has_turn(db, context.turn):
         return tables.add_turn(db, context.turn, context.input)
     return tables.add_turn(db, None, context.items)

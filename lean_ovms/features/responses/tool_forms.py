@@ -13,8 +13,7 @@ from ...types import Json
 KIND, LISTING, CALL = "mcp", "mcp_list_tools", "mcp_call"
 APPROVAL_REQUEST, APPROVAL_RESPONSE = "mcp_approval_request", "mcp_approval_response"
 SHOWN = ("type", "server_label", "server_description", "allowed_tools", "require_approval")
-"""The members of a tool that the response repeats. Headers, token and URL may hold secrets, so they are
-not among them."""
+"""The members of a tool that the response repeats, not headers, token and URL, which may hold secrets."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,8 +36,7 @@ WITHOUT_SPACES = ("zh", "ja", "th", "lo", "my", "yue")
 
 
 def find(text: str, known: Collection[str]) -> str:
-    """Returns the known code of a language that is named as en, EN, en-US, english or <|en|>, or "" if
-    it is unknown."""
+    """Returns the known code of a language named as en, EN, en-US, english or <|en|>, or "" if it is unknown."""
     name = text.strip().removeprefix("<|").removesuffix("|>").lower()
     short = name.replace("_", "-").partition("-")[0]
     for code in (name, _CODES.get(name, ""), short, _CODES.get(short, "")):

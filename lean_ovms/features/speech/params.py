@@ -150,8 +150,7 @@ class Word:
 
 @dataclass(slots=True)
 class TextDelta:
-    """New text of a window; all its deltas together are its text, with the space that separates it from the text
-    before."""
+    """New text of a window; its deltas joined are its text, with the space that separates it from the text before."""
 
     text: str
     """The text."""

@@ -225,8 +225,7 @@ class _Builder:
 
 
 def _check(found: Any, what: str, param: str) -> None:
-    """Raises SchemaInvalid, with the path of the mistake, for an invalid schema, and GrammarTooComplex
-    for a large one."""
+    """Raises SchemaInvalid, with the path of the mistake, for a wrong schema; GrammarTooComplex for a large one."""
     try:
         validity.check(found)
     except SchemaInvalid as error:

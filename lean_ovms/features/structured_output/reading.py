@@ -36,10 +36,7 @@ def read_rule(
 
 
 def _constraint(requested: Json, config: Config) -> tuple[OutputConstraint | None, list[str]]:
-    """Returns the constraint of the answer's content, and warnings for formats that are not applied.
-
-    Raises BadRequest.
-    """
+    """Returns the constraint of the answer's content, and warnings for ignored formats. Raises BadRequest."""
     options = config.of(StructuredOutputOptions)
     if len(requested) > 1:
         _refuse_different(requested)
@@ -58,8 +55,7 @@ def _constraint(requested: Json, config: Config) -> tuple[OutputConstraint | Non
 
 
 def _refuse_different(requested: Json) -> None:
-    """Raises BadRequest for two different constraints; some clients send the same one in the forms of several vLLM
-    versions."""
+    """Raises BadRequest for two different constraints; clients may send one in the forms of several vLLM versions."""
     (first, value), *others = requested.items()
     form = _READERS[first](value, first)
     for name, other in others:

@@ -63,10 +63,7 @@ class StructuredOutput:
         return self._relaxed + self._ignored if self._asked else []
 
     async def submit(self, submit: Callable[..., Awaitable[ReplyStream]]) -> ReplyStream:
-        """Submits the request, with a weaker constraint whenever the engine refuses the last one.
-
-        Raises RequestError.
-        """
+        """Submits the request, with a weaker constraint each time the engine refuses one. Raises RequestError."""
         constraint = await self._build()
         while True:
             try:
@@ -125,10 +122,7 @@ class StructuredOutput:
         self._relaxed.append(warning)
 
     async def _built(self) -> Constraint:
-        """Builds the tag of the current constraint, in the offload thread if its schemas are large.
-
-        Raises GrammarInvalid and GrammarTooComplex.
-        """
+        """Builds the tag of the constraint, in a thread if large. Raises GrammarInvalid and GrammarTooComplex."""
         size, limit = grammar.size(self._constraint, self._context.tools), self._most_bytes
         if size > limit:
             raise GrammarTooComplex(f"The schemas have more than {limit} bytes")

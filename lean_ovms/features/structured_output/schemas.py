@@ -104,8 +104,7 @@ class _Writer:
             done["properties"] = {**listed, **{name: True for name in sorted(names) if name not in listed}}
 
     def _reference(self, schema: Json, others: frozenset[str], opened: tuple[str, ...]) -> Schema:
-        """Returns a reference that stands alone as it is, else its target, which is closed together with
-        its siblings."""
+        """Returns a reference that stands alone as it is, or else its target, closed together with its siblings."""
         ref = schema["$ref"]
         self._follow(schema, ())
         siblings = {key: value for key, value in schema.items() if key not in ("$ref", *_DEFINITIONS, *NOTES)}

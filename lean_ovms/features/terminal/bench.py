@@ -24,8 +24,7 @@ the time per token after the first of a request, and ITL the time between two ch
 PATIENCE_S = 3600.0
 WIDTH = 50
 IDS = range(100, 1000)
-"""The token ids for prompts, which are after the special tokens of most vocabularies, and exist in every
-vocabulary."""
+"""The token ids for prompts: they exist in every vocabulary, after the special tokens of most of them."""
 COUNTS = {
     "num_prompts": (32, "number of requests"),
     "max_concurrency": (4, "number of concurrent requests"),
@@ -71,10 +70,7 @@ class Timing:
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Runs the load and prints the report. Returns the exit status, 1 if any request failed.
-
-    Raises StartError or CommandFailed.
-    """
+    """Runs the load, prints the report, and returns 1 if any request failed. Raises StartError or CommandFailed."""
     if argv[:1] == ["serve"]:  # as in vllm bench serve
         argv = argv[1:]
     given, words, options = own(_arguments(), argv)

@@ -82,10 +82,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def prompt_of(words: Sequence[str]) -> str:
-    """Returns the prompt in the words or on stdin; "" for a chat on a terminal.
-
-    Raises StartError if neither has a text.
-    """
+    """Returns the prompt in the words or on stdin, or "" for a chat on a terminal. Raises StartError without any."""
     prompt = " ".join(words)
     if sys.stdin.isatty():
         return prompt
@@ -96,9 +93,7 @@ def prompt_of(words: Sequence[str]) -> str:
 
 
 def talk(conversation: Conversation, prompt: str, environ: Mapping[str, str]) -> int:
-    """Answers one prompt, or chats if it is empty. Returns the exit status. Raises CommandFailed or
-    KeyboardInterrupt.
-    """
+    """Answers one prompt, or chats if it is empty. Returns the exit status. Raises CommandFailed, KeyboardInterrupt."""
     conversation.client.timeout_s = PATIENCE_S
     if not prompt:
         print(f"{conversation.model}: /help shows the commands, Ctrl-D ends")
@@ -172,9 +167,7 @@ class Conversation:
         return {**self.fields, "model": self.model, "messages": [*self._system, *self._messages]}
 
     def _send(self, before: list[dict[str, Any]], message: dict[str, Any]) -> None:
-        """Sends a message after the given ones, and prints the answer. If it is answered, they become the
-        conversation.
-        """
+        """Sends a message after the given ones, and prints the answer, with which they become the conversation."""
         self._asked = message
         body = {**self.request(), "messages": [*self._system, *before, message]}
         if self._verbose:
@@ -219,10 +212,7 @@ class AnswerSpeed:
 
 
 def _printed(events: Iterator[dict[str, Any]]) -> Iterator[str]:
-    """Prints an answer as it arrives, and yields its texts.
-
-    The reasoning is dim on a terminal, and omitted elsewhere.
-    """
+    """Prints an answer as it arrives, and yields its texts. The reasoning is dim on a terminal, else omitted."""
     terminal = sys.stdout.isatty()
     dim, ended = False, True
     try:
@@ -354,8 +344,7 @@ COMMANDS: Mapping[str, Callable[[Conversation, str], str | None]] = {
     "/help": lambda *_: print(HELP),
     "/bye": lambda *_: None,
 }
-"""The function for each command of a chat. It is called with the text after the command, and returns a message to
-send."""
+"""The function of each command of a chat. It is given the text after the command, and returns a message to send."""
 
 
 @contextmanager

@@ -1,6 +1,4 @@
-"""`lean-ovms show MODEL`: prints how a model would be served with these options, and whether it can be. Loads
-nothing.
-"""
+"""`lean-ovms show MODEL`: prints whether and how a model would be served with these options. Loads nothing."""
 
 from __future__ import annotations
 
@@ -118,9 +116,7 @@ def _engine(config: Config) -> Rows:
 
 
 def _chat(config: Config, directory: ModelDir) -> Rows:
-    """Returns the facts about the chat template and the parsers. Raises WrongOptions if --chat_template is not
-    valid.
-    """
+    """Returns facts about the chat template and the parsers. Raises WrongOptions for an invalid --chat_template."""
     inside = _template_of_tokenizer(directory.path)
     template = ChatTemplate.load(directory, override=config.chat_template, from_tokenizer=inside)
     sources = {

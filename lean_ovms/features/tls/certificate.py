@@ -48,9 +48,7 @@ class Certificate:
 
     @staticmethod
     def introduce(context: ssl.SSLContext, config: Config) -> None:
-        """Prepares a client's context for this machine's own server, with the client certificate if the server requires
-        one.
-        """
+        """Prepares a context for a client of this machine's own server, with the client certificate if it needs one."""
         options = config.of(TlsOptions)
         if options.ssl_ca_certs:
             context.load_cert_chain(options.ssl_certfile, options.ssl_keyfile, password=lambda: "")

@@ -27,8 +27,7 @@ MAX_VALUE = 1 << 20
 """The most bytes of a part that is not a file."""
 MAX_NAME = 200
 PIECE = 1 << 18
-"""The number of bytes of a stored body that are read at once. A whole MB would come from new pages each time, which
-costs more than reading."""
+"""The bytes of a stored body that are read at once. A MB needs new pages each time, which costs more."""
 _MEMBER = re.compile(r"(?P<name>[^\[\]]+)\[(?P<member>[^\[\]]*)\]")
 
 
@@ -42,9 +41,7 @@ class FilePart:
 
 
 def read_file(value: object, name: str = "file") -> FilePart:
-    """Returns the file that is the value of a field. Raises BadRequest for a text, and for several files in an
-    array.
-    """
+    """Returns the file that is a field's value. Raises BadRequest for a text, and for several files in an array."""
     if isinstance(value, list) and len(value) == 1:
         [value] = value
     if isinstance(value, list):

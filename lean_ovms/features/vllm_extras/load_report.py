@@ -14,8 +14,7 @@ from ...types import Response
 
 NAME = "endpoint-load-metrics"
 TIMEOUT_S = 0.2
-"""The seconds that a response waits for the engine's statistics, which the engine sends between two steps. After that
-it has no report."""
+"""The seconds for which a response waits for the engine's statistics, which come between steps."""
 
 
 async def add(response: Response, form: str, model: Model | None) -> None:

@@ -1,7 +1,4 @@
-"""A text-to-speech model, as requests use it: text in, audio out, sentence by sentence.
-
-Independent of HTTP and file formats.
-"""
+"""A text-to-speech model as requests use it: text in, audio out, by sentences. No HTTP and no file formats."""
 
 from __future__ import annotations
 
@@ -51,10 +48,7 @@ class VoiceModel(Speaker):
         return f"{self.task}, {len(info.voices) or 1} voices, {info.sample_rate} Hz"
 
     def pieces(self, text: str) -> list[str]:
-        """Divides a text into the pieces that are spoken one by one.
-
-        Raises BadRequest for a text without anything to speak.
-        """
+        """Divides a text into the pieces that are spoken one by one. Raises BadRequest if there is nothing to speak."""
         pieces = split(text, self.serving().info.context_length)
         if not pieces:
             raise BadRequest("input is empty", param="input")
@@ -127,9 +121,7 @@ class VoiceModel(Speaker):
 
 
 def _without_sound(info: VoiceInfo) -> str:
-    """Returns the error message for a text for which a model makes no sound, such as an emoji or another language's
-    letters.
-    """
+    """Returns the error message for a text without any sound, such as an emoji or another language's letters."""
     text = "input contains nothing that this model can speak"
     return f"{text}; language must be one of: {', '.join(info.languages)}" if info.languages else text
 

@@ -106,10 +106,7 @@ def names(folder: Path) -> frozenset[str]:
 
 @cache
 def read(path: Path) -> WebFile:
-    """Returns a file of the page, which is read at its first use.
-
-    A wheel contains a compressed copy of it (setup.py).
-    """
+    """Returns a file of the page, read at its first use. A wheel contains a compressed copy of it (setup.py)."""
     copy = path.with_name(f"{path.name}.gz")
     return _file(path.suffix, path.read_bytes(), copy.read_bytes() if copy.is_file() else b"")
 

@@ -61,9 +61,7 @@ class Channel:
 
     @property
     def full(self) -> bool:
-        """Whether the queue is full, so that the transport must stop reading until the handler has received a
-        message.
-        """
+        """Whether the queue is full: the transport must stop reading until the handler has received a message."""
         return len(self._messages) >= MAX_QUEUED_MESSAGES or self._bytes >= MAX_QUEUED_BYTES
 
     @property
@@ -80,10 +78,7 @@ class Channel:
             self.ended.set_result(None)
 
     async def run(self, serve: Serve) -> Close:
-        """Runs the handler until it returns or the client is gone; returns how to close the WebSocket.
-
-        It is cancelled when the server stops.
-        """
+        """Runs the handler until it returns, the client is gone or the server stops. Returns how to close."""
         task = asyncio.ensure_future(serve(self))
         try:
             waited: set[asyncio.Future[Any]] = {task, self.ended}

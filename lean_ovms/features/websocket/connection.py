@@ -151,9 +151,7 @@ class Http11WebSocket(Channel):
         return self.awaited or not (self.full or self._frames.unfinished_bytes > AHEAD_BYTES)
 
     def _watch_message(self) -> None:
-        """Limits the memory of incomplete messages and the time of a large one, which counts while the handler
-        waits.
-        """
+        """Limits the memory of incomplete messages, and the time of a large one while the handler waits for it."""
         size = self._frames.unfinished_bytes
         if self._link.reserve_memory(size):
             self._give_up(TOO_MANY)
@@ -181,10 +179,7 @@ class Http11WebSocket(Channel):
         self._writer.write(self._frames.take_outgoing())
 
     def _tick(self) -> None:
-        """Sends a ping, or gives up a client that has vanished.
-
-        It does not count while the server itself pauses reading.
-        """
+        """Sends a ping, or gives up a client that has vanished; not while the server itself pauses reading."""
         self._timer = self._loop.call_later(PING_S, self._tick)
         self._missed = 0 if self._received or self._backlog else self._missed + 1
         self._received = False

@@ -19,12 +19,10 @@ from ...transports.cycle import RequestBody
 from .types import MAX_REASON_BYTES, Close, WebSocketMessage
 
 PIECE_BYTES = 1 << 15
-"""The number of bytes of a frame that the parser gets at once; a multiple of the mask's four bytes, and less than 64
-KiB."""
+"""The most bytes of a frame that the parser gets at once; a multiple of the mask's 4 bytes, less than 64 KiB."""
 
 _log = logging.Logger("lean_ovms.transports.frames", logging.ERROR)
-"""A logger without debug lines, which would show what clients say. It is not registered, so that no program changes its
-level."""
+"""A logger without debug lines, which would show clients' texts; not registered, so that nothing changes its level."""
 _log.parent = logging.getLogger("lean_ovms.transports")
 
 _utf_8 = codecs.getincrementaldecoder("utf-8")
@@ -34,9 +32,7 @@ _DATA = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 
 
 class _Cutter:
-    """Divides large frames into fragments, since the parser copies and unmasks each in one call: 30 MB in 30 ms
-    (2026-11).
-    """
+    """Divides large frames into fragments; the parser copies and unmasks each in one call: 30 MB in 30 ms (2026-11)."""
 
     def __init__(self, max_message_bytes: int) -> None:
         self._most = max_message_bytes
@@ -143,9 +139,7 @@ class Frames(Protocol):
         return messages, len(self.events_received())
 
     def recv_frame(self, frame: Frame) -> None:
-        """Processes a frame like the base class. Raises UnicodeDecodeError, which closes the WebSocket with code
-        1007.
-        """
+        """Processes a frame like the base class. Raises UnicodeDecodeError, which closes the WebSocket with 1007."""
         super().recv_frame(frame)
         opcode = frame.opcode
         if opcode not in _DATA:

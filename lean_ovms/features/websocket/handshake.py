@@ -55,8 +55,6 @@ def _is_key(key: str) -> bool:
 
 
 def accept_key(key: str) -> str:
-    """Returns Sec-WebSocket-Accept for a Sec-WebSocket-Key. The protocol prescribes SHA-1, which protects nothing
-    here.
-    """
+    """Returns Sec-WebSocket-Accept for a Sec-WebSocket-Key. SHA-1 is prescribed, and protects nothing here."""
     digest = hashlib.sha1(key.encode("latin-1") + _GUID, usedforsecurity=False).digest()
     return base64.b64encode(digest).decode()

@@ -46,10 +46,7 @@ class WebSocketMessage(NamedTuple):
 
 
 class WebSocket(Protocol):
-    """An open WebSocket, as its handler uses it.
-
-    The handler is cancelled when the client closes the WebSocket or leaves.
-    """
+    """An open WebSocket as its handler uses it, which is cancelled when the client closes it or leaves."""
 
     async def receive(self) -> WebSocketMessage:
         """Waits for the next message, and returns it. Little is read ahead while the handler does not receive."""

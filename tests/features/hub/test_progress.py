@@ -23,7 +23,7 @@ def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     progress.report(10.0)
     assert out.getvalue().split(CLEAR)[1:] == [
         "org/m:   0%|                               | 0.00/120M [00:00<?, ?B/s]",
-        "org/m:  25%|######              | 30.0M/120M [00:10<00:30, 3.00MB/s]",
+        "org/m:  25%|#####                 | 30.0M/120M [00:10<00:30, 3.00MB/s]",
     ]
 
 

@@ -210,10 +210,7 @@ def _extend(turn: Json, block: Json, param: str) -> None:
 
 
 def _add_result(found: list[Json], block: Json, param: str) -> Json:
-    """Adds the result of a tool that Anthropic's servers have run, and returns the assistant's next turn.
-
-    Raises BadRequest.
-    """
+    """Adds the result of a tool that Anthropic's servers ran. Returns the assistant's next turn. Raises BadRequest."""
     found.append(_answer(block, as_text(block.get("content") or ""), param))
     return _turn(found, "assistant")
 

@@ -51,7 +51,6 @@ async def handle(request: Request, services: Services) -> Response:
 
 @RouteDoc("How many tokens the prompt of a message would have", body=COUNTED)
 async def handle_count_tokens(request: Request, services: Services) -> Response:
-    """Counts the tokens of a conversation without generating:
-    https://docs.anthropic.com/en/api/messages-count-tokens."""
+    """Counts a conversation's tokens without generating: https://docs.anthropic.com/en/api/messages-count-tokens."""
     parsed = await services.parse_body(request, parse_count)
     return json({"input_tokens": await parsed.run(parsed.generation.count)}, parsed.headers)

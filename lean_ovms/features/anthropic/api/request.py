@@ -114,10 +114,7 @@ def _tool(tool: Any, param: str) -> Json:
 
 
 def read_choice(choice: Json | None) -> tuple[str | Json | None, bool | None]:
-    """Converts tool_choice to chat's form. Returns it, and parallel_tool_calls or None if it is not set.
-
-    Raises BadRequest.
-    """
+    """Converts tool_choice to chat's form, and returns it with parallel_tool_calls or None. Raises BadRequest."""
     if choice is None:
         return None, None
     kind, alone = choice.get("type"), choice.get("disable_parallel_tool_use")

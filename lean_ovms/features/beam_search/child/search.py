@@ -54,8 +54,7 @@ class Hypothesis(NamedTuple):
     score: float
     """The log probability of the text, divided by length ** length_penalty."""
     details: list[TokenLogprobs]
-    """The log probability, rank and alternatives of each token; empty if the request does not ask for log
-    probabilities."""
+    """The log probability, rank and alternatives of each token; empty if the request does not ask for them."""
 
 
 class BeamSearch:
@@ -91,8 +90,7 @@ class BeamSearch:
         self._following = self._continuations(beams, logits)
 
     def advance(self, leave: Callable[[Sequence], None], fork: Callable[[Sequence, Sequence], None]) -> bool:
-        """Replaces each beam by one of its continuations, and forks it for others; returns whether the search is
-        over."""
+        """Replaces each beam by one of its continuations, and forks it for others. Returns whether the search ends."""
         following, self._following = self._following, []
         parents = {id(one.parent) for one in following}
         for beam in self.beams:
@@ -121,8 +119,7 @@ class BeamSearch:
         return True
 
     def records(self) -> list[Record]:
-        """Returns the record of each choice that is not cancelled: its text, the best first, or that no
-        text was found."""
+        """Returns the record of each choice that is not cancelled: its text, best first, or that no text was found."""
         request, stops, found = self._first.request, self._first.stops, list[Record]()
         for rank in sorted(request.unfinished):
             if rank >= len(self._best):
@@ -165,8 +162,7 @@ class BeamSearch:
         return [] if self._over(front, beams[0].generated, beams[0].limit - beams[0].prompt) else following
 
     def _alternatives(self, raw: NDArray[np.float32]) -> list[list[tuple[int, float]]]:
-        """Returns the likeliest tokens or those that the request names for each row, or [] if it asks
-        for no logprobs."""
+        """Returns the likeliest tokens or those that the request names for each row; [] if it asks for no logprobs."""
         params = self._params
         if not params.logprobs:
             return []
@@ -209,8 +205,7 @@ class BeamSearch:
 
 
 def _edit(logits: NDArray[np.float32], beams: Seq[Sequence]) -> dict[int, NoToken]:
-    """Applies sampling parameters and grammars to each row of logits, and returns the errors of beams without any
-    token."""
+    """Applies sampling parameters and grammars to each row of logits. Returns the errors of beams without tokens."""
     dead: dict[int, NoToken] = {}
     for place, (row, beam) in enumerate(zip(logits, beams, strict=True)):
         try:

@@ -67,10 +67,7 @@ class KeepingCompiler:
             return self._kept(key, folder, core, read(), device, properties)
 
     def _key(self, properties: Mapping[str, Any]) -> str:
-        """Returns the key of the network in the cache, which also depends on properties and hardware.
-
-        Raises OSError.
-        """
+        """Returns the network's key in the cache, which also depends on properties and hardware. Raises OSError."""
         files = model_file.parts(self._file) if model_file.is_one(self._file) else [self._file]
         known = {
             "format": FORMAT,

@@ -133,8 +133,7 @@ def read(folder: Path, entry: KeptNetwork) -> tuple[Any, Any]:
 
 
 def computes_the_same(compiled: Any, again: Any) -> bool:
-    """Returns whether two compiled networks have the same operations, except for conversions that the
-    second one lacks."""
+    """Returns whether two compiled networks have the same operations, except for conversions in the first one."""
     first, second = _operations(compiled), _operations(again)
     return not second - first and all(kind in FREE for kind, *_ in first - second)
 

@@ -36,8 +36,7 @@ class Speed:
         return amount * self._seconds / self._amount if self._amount and self._seconds else None
 
     def decay(self) -> None:
-        """Makes the next estimates a little faster, so that work that was estimated as too slow is tried again some
-        time."""
+        """Makes the next estimates a little faster, so that work estimated as too slow is tried again some time."""
         self._seconds *= 0.95
 
 

@@ -211,10 +211,7 @@ class DiskTier(StepHook):
         self._abandoned.append(read)
 
     def _begin(self, sequence: Sequence, root: Parent) -> bool:
-        """Begins to read blocks for a sequence.
-
-        Returns whether it waits for these, or for blocks that are already read.
-        """
+        """Begins to read blocks for a sequence. Returns whether it waits for these, or for blocks already read."""
         size, ids, blocks, states = self._blocks.block_size, sequence.ids, self._blocks, self._states
         found = blocks.match(ids, 0, len(ids) - 1, root)
         chain = [serial for _, serial in found]
@@ -285,8 +282,7 @@ class DiskTier(StepHook):
         return next((n for n in range(len(ends), usable, -1) if state_key(ends[n - 1]) in self.store), usable)
 
     def _worth(self, tokens: int, size: int) -> float:
-        """Returns the seconds that a sequence may wait to read `size` bytes instead of computing tokens;
-        0 for no wait."""
+        """Returns how many seconds a sequence may wait to read `size` bytes instead of computing tokens, or 0."""
         computing, reading = self._computing.seconds(tokens), self.reader.speed.seconds(size)
         if computing is not None and reading is not None and reading >= computing:
             self.reader.speed.decay()

@@ -9,8 +9,7 @@ SHARE = 0.015
 SAVED = 3
 """The limit of a balance, above and below zero: the time of this many steps without draft tokens."""
 REFRESH = 64
-"""The number of steps with draft tokens after which steps without any are measured again, since they take longer as
-contexts grow."""
+"""The steps with draft tokens after which some without are measured again: they take longer as contexts grow."""
 LONGEST = 32
 """The most draft tokens of a sequence in a step."""
 RATE = 0.2
@@ -18,8 +17,7 @@ RATE = 0.2
 MOST = 2
 """A measurement of a step is limited to MOST times the known value."""
 LEAST_S = 0.005
-"""If steps are shorter than this, in seconds, there are no balances, since their time varies with other work of the
-process."""
+"""If steps take fewer seconds, there are no balances, since their time varies with the process's other work."""
 
 
 @dataclass(slots=True)
@@ -96,8 +94,6 @@ class DraftBudget:
         balance.saved_s = max(-most, min(most, balance.saved_s))
 
     def forget(self) -> None:
-        """Discards the measurements, for instance those of a network's first steps, which take longer than all
-        others.
-        """
+        """Discards the measurements, for instance of a network's first steps, which take longer than all others."""
         self._balances.clear()
         self._last = None

@@ -41,8 +41,7 @@ class DraftLength:
             self.learn(len(proposed), accepted)
 
     def learn(self, drafted: int, accepted: int) -> None:
-        """Updates the length by the result of the last draft: the first `accepted` of `drafted` tokens
-        were accepted."""
+        """Updates the length by the result of the last draft: `accepted` of `drafted` tokens were accepted."""
         if accepted:
             self.pause //= 2
             whole = accepted == drafted

@@ -23,10 +23,7 @@ FIRST_LENGTH = 2
 
 
 class DraftModel(Drafter):
-    """A Drafter with a model of its own.
-
-    Its network has a KV cache and a prefix cache apart from those of the main model.
-    """
+    """A Drafter with a model of its own, whose KV cache and prefix cache are apart from those of the main model."""
 
     name = "draft model"
 
@@ -87,8 +84,7 @@ class DraftModel(Drafter):
         return text
 
     def _roll_back(self, draft: Draft) -> None:
-        """Keeps what the cache has of accepted tokens, except the newest one, which is computed again
-        for its logits."""
+        """Keeps what the cache has of accepted tokens, except the newest, which is computed again for its logits."""
         text, ids = draft.text, draft.sequence.ids
         computed = min(int(self._tables.computed[text.row]), len(ids) - 1)
         valid = min(draft.base, computed)

@@ -36,8 +36,7 @@ class Draft:
     sequence: Sequence
     """The sequence of the main model."""
     text: Sequence
-    """A copy of the sequence to which the draft tokens are appended, with the row and the blocks of the drafter's
-    cache."""
+    """A copy of the sequence to which draft tokens are appended, with the row and blocks of the drafter's cache."""
     length: DraftLength
     """The length of the next draft, which depends on how many of the last draft tokens were accepted."""
     base: int = 0

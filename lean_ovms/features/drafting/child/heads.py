@@ -182,8 +182,7 @@ def _embedding(model: Any) -> Any:
 
 
 def _widen(model: Any) -> None:
-    """Maps a head's logits to the model's token ids; the logits of tokens that the head does not know are minus
-    infinity."""
+    """Maps a head's logits to the model's token ids; tokens that the head does not know get minus infinity."""
     offsets = next((output for output in model.outputs if OFFSETS in output.get_names()), None)
     if offsets is None:
         return

@@ -88,8 +88,7 @@ class NgramProposer:
         return list(self._proposed)
 
     def _match(self, ids: array[int]) -> tuple[int, int]:
-        """Returns the position after the longest match of the newest tokens, and its length; both are 0 if there is
-        none."""
+        """Returns the position after the longest match of the newest tokens, and its length; (0, 0) if none matches."""
         best = longest = 0
         for place in islice(self._places(ids), MAX_CANDIDATES):
             matched = self._matched(ids, place)
@@ -100,8 +99,7 @@ class NgramProposer:
         return best, longest
 
     def _places(self, ids: array[int]) -> Iterator[int]:
-        """Yields positions after possible matches: the continuation of the last match first, then from the newest one
-        on."""
+        """Yields positions after possible matches: the one that continues the last match, then the newest first."""
         ngram = self._index(ids)
         if self._distance:
             yield len(ids) - self._distance

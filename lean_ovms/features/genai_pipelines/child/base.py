@@ -155,8 +155,7 @@ def _set_sampling(config: Any, request: PipelineRequest) -> None:
 
 
 def _set_assistant(config: Any, request: PipelineRequest, speculative: str) -> None:
-    """Sets the draft parameters, which every request of a speculative pipeline needs, but which would hang other
-    pipelines."""
+    """Sets the draft parameters: each request of a speculative pipeline needs them; other pipelines would hang."""
     sampling = request.sampling
     if speculative == "draft" and sampling.assistant_confidence_threshold:
         config.assistant_confidence_threshold = sampling.assistant_confidence_threshold

@@ -103,8 +103,7 @@ class GenAiPipelines:
         return Choice(STATEFUL, f"{obstacle}, and LM_CB would give all tokens of a step the same position")
 
     def _proven(self) -> bool:
-        """Returns whether the model was tested with paged attention, or is a single file, which is
-        checked elsewhere."""
+        """Returns whether the model was tested with paged attention, or is one file, which is checked elsewhere."""
         model_dir = self._config.model_dir
         return model_file.is_one(model_dir) or model_config.read(model_dir).get("model_type") in PROVEN
 

@@ -109,8 +109,7 @@ class ContinuousPipeline(GenAiPipeline):
             self._pipe.step()
 
     def _measure(self, settings: PipelineSettings) -> int:
-        """Returns the number of blocks in the KV cache, measured by the share of it that a known number of blocks
-        fills."""
+        """Returns the number of blocks in the KV cache, measured by the share that a known number of them fills."""
         self._run([[i % 32 for i in range(PROBE_TOKENS)]], 1)
         share = self._pipe.get_metrics().cache_usage / 100
         used = -(-PROBE_TOKENS // settings.block_size)

@@ -27,8 +27,7 @@ MAX_KNOWN = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patches:
-    """Qwen's rule: the sides of an image are scaled to multiples of `unit` pixels, and each square of that size is a
-    token."""
+    """Qwen's rule: an image's sides are scaled to multiples of `unit` pixels; each square of that size is a token."""
 
     unit: int
     """The side of a token's square in pixels."""
@@ -50,8 +49,7 @@ class Patches:
             return None
 
     def tokens(self, size: Size) -> int:
-        """Returns the number of an image's tokens without those around it, as openvino_genai's smart_resize computes
-        it."""
+        """Returns the number of an image's tokens without those around it, like openvino_genai's smart_resize."""
         height, width = size
         unit = self.unit
         rows, columns = (math.floor(side / unit + 0.5) * unit for side in size)
@@ -107,10 +105,7 @@ class GenAiImageTokens:
         return None if around else lambda size: rule.tokens(size) + frame
 
     def tokens(self, size: Size) -> int:
-        """Returns the number of an image's tokens.
-
-        For an unknown size, it is the most of known sizes that are not much larger.
-        """
+        """Returns an image's number of tokens; for an unknown size the most of known sizes not much larger."""
         if self.fixed:
             return self.fixed
         if self.patches is not None:

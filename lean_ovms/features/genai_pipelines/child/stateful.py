@@ -40,10 +40,7 @@ STEP_S = 0.02
 
 @dataclass(slots=True, eq=False)
 class StatefulHandle:
-    """A request to the pipeline.
-
-    The generating thread writes `new_…`, `finished` and `error` under the pipeline's lock.
-    """
+    """A request. The generating thread writes `new_…`, `finished` and `error` under the pipeline's lock."""
 
     request: PipelineRequest
     config: Any
@@ -182,8 +179,7 @@ class StatefulPipeline(GenAiPipeline):
     # --- the thread that generates
 
     def receive(self, handle: StatefulHandle, tokens: list[int], audio: bytes = b"") -> Any:
-        """Adds new tokens or audio from the streamer to a handle, and returns GenAI's status, which continues or
-        cancels."""
+        """Adds the streamer's new tokens or audio to a handle. Returns GenAI's status, which continues or cancels."""
         with self._changed:
             handle.new_tokens += tokens
             handle.new_audio += audio
@@ -219,10 +215,7 @@ class StatefulPipeline(GenAiPipeline):
         return list(result.tokens[0])
 
     def _repair(self, error: Exception) -> None:
-        """Generates one token after an exception, which removes the failed request's sampler.
-
-        Otherwise the next request might use this sampler.
-        """
+        """Generates a token after an exception, so that the next request does not use the failed one's sampler."""
         log.warning("a request failed: %s", last_line(error))
         try:
             self._probe(1)

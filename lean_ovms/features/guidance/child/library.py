@@ -235,8 +235,7 @@ class Guidance:
         return slowest
 
     def _any_token(self, mask: bytes, rng: random.Random) -> int | None:
-        """Returns a random token that a mask allows and that does not end the text, not necessarily uniformly
-        distributed."""
+        """Returns a random token that a mask allows and that does not end the text; the distribution is not uniform."""
         allowed = np.frombuffer(mask, np.uint8)[: self._width // 8 + 1].copy()
         for end in self._eos:
             allowed[end >> 3] &= ~np.uint8(1 << (end & 7))

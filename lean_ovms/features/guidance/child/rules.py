@@ -8,10 +8,7 @@ from typing import Any
 from ....types import Json
 
 WHITESPACE = "[ \\n\\r\\t]{1,25}"
-"""The blanks allowed between two tokens of JSON, enough for any indentation.
-
-Without a limit a model may write blanks forever.
-"""
+"""The blanks allowed between two tokens of JSON: any indentation, but a model cannot write blanks forever."""
 _ONE_LINE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 

@@ -121,8 +121,7 @@ class _Numbers(NamedTuple):
 
 
 def _rounded(elements: Floats, bits: int) -> _Numbers:
-    """Quantizes groups of elements [rows, groups, elements] to `bits` bits, with the scales that give
-    the least error."""
+    """Quantizes groups of elements [rows, groups, elements] to `bits` bits with the scales of the least error."""
     most = 2**bits - 1
     least = np.minimum(elements.min(-1, keepdims=True), 0)
     width = np.maximum(elements.max(-1, keepdims=True), 0) - least

@@ -129,8 +129,7 @@ class ImageTask(Task):
         self._queue.append(command)
 
     def _next(self) -> GenerateImage:
-        """Removes and returns the oldest image of the waiting client that was charged the least, and charges the
-        client."""
+        """Removes and returns the oldest image of the waiting client that was charged the least, and charges it."""
         command = min(self._queue, key=lambda one: self._work[one.client])
         self._queue.remove(command)
         least = self._work[command.client]

@@ -71,10 +71,7 @@ def fits(adapter: Adapter, layers: Sizes, fixed: frozenset[str]) -> str:
 
 
 class AdapterTable(AdapterProvider):
-    """The adapters whose weights are in a network.
-
-    When it is full, an adapter that no sequence uses is replaced by another one.
-    """
+    """The adapters whose weights are in a network. A full one replaces an adapter that no sequence uses."""
 
     def __init__(self, network: Network, groups: Iterable[Sizes], most: int) -> None:
         """Writes the inputs without any adapter.

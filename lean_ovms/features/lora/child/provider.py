@@ -1,5 +1,4 @@
-"""Reads the adapters that requests name from their files, keeps them while they are used, and puts them into the
-network."""
+"""Reads adapters that requests name from files, keeps them while they are used, and adds them to the network."""
 
 from __future__ import annotations
 

@@ -31,10 +31,7 @@ _CODECS = frozenset(("aac", "opus", "vorbis", "mp3", "flac", "alac", "mp3float",
 
 
 def decode(data: bytes | memoryview, format: str, limits: AudioLimits) -> Iterator[bytes]:  # noqa: A002 - as in formats
-    """Yields blocks of samples in the format of types.audio.
-
-    Raises BadRequest, also after some blocks, and MemoryError.
-    """
+    """Yields blocks of samples as in types.audio. Raises BadRequest, also after some blocks, and MemoryError."""
     try:
         count = 0
         for block in _unlimited(data, format, limits):

@@ -70,10 +70,7 @@ _MAGIC = ((b"OggS", 0, OGG), (b"ftyp", 4, MP4), (b"\x1a\x45\xdf\xa3", 0, WEBM))
 
 
 def _behind_tags(data: bytes | memoryview | FileSlice) -> int | None:
-    """Returns the offset after ID3v2 tags, or None if there are too many tags.
-
-    See https://id3.org/id3v2.4.0-structure, 3.1.
-    """
+    """Returns the offset after ID3v2 tags (https://id3.org/id3v2.4.0-structure, 3.1); None if there are too many."""
     offset = 0
     for _ in range(_MAX_TAGS + 1):
         head = bytes(data[offset : offset + _ID3_HEADER])

@@ -1,5 +1,4 @@
-"""The framing of the blocks that a decoder process sends: a head before each block, and before a JSON object at the
-end."""
+"""The framing of a decoder process's blocks: a head before each block, and before a JSON object at the end."""
 
 from __future__ import annotations
 

@@ -22,8 +22,7 @@ _RELAYED = (ipaddress.IPv6Network("2002::/16"), ipaddress.IPv6Network("2001::/32
 
 
 class AllowedHosts:
-    """The value of --allowed_media_domains: names, *.name for subdomains, addresses, networks, or "all"
-    for all names."""
+    """The value of --allowed_media_domains: names, *.name for subdomains, addresses, networks, "all" for any name."""
 
     def __init__(self, listed: str) -> None:
         entries = [entry.strip().lower() for entry in listed.split(",") if entry.strip()]

@@ -45,8 +45,7 @@ class DecodeJob:
     video: FrameLimits | None = None
     """The limits of the frames to decode from a video; None for an image."""
     mask: bool = False
-    """Whether an image is the mask of an edit: transparent pixels become white and others black. Without any, it
-    becomes grey."""
+    """Whether it is an edit's mask: transparent pixels become white and others black; without any, it becomes grey."""
 
     def pieces(self) -> Iterator[bytes | memoryview]:
         """Yields the file in pieces, so that no call copies a large file at once."""

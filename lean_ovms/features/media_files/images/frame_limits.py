@@ -22,8 +22,7 @@ class FrameLimits:
     """Whether the file is a list of images in base64, with a comma between them."""
 
     def sampled(self, total: int, seconds: float) -> list[int]:
-        """Returns the numbers of the frames to decode: as many as allowed, evenly spaced, with the first and the last
-        one."""
+        """Returns the numbers of the frames to decode: as many as allowed, evenly spaced, from first to last."""
         count = min(self.num_frames, total)
         if self.fps:
             count = min(count, math.floor(seconds * self.fps))

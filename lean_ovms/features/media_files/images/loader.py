@@ -46,8 +46,7 @@ class ImageRequest:
     file: memoryview | FileSlice | None = None
     """The image itself, instead of a URL."""
     mask: bool = False
-    """Whether it is the mask of an edit: transparent pixels become white and others black; without any, it becomes
-    grey."""
+    """Whether it is an edit's mask: transparent pixels become white and others black; without any, it becomes grey."""
 
 
 class _MediaReader:

@@ -32,10 +32,7 @@ class LocalFiles:
         self._max_bytes = max_bytes
 
     async def read(self, path: str) -> bytes:
-        """Returns the bytes of a file.
-
-        Raises BadRequest, which for a path outside does not reveal whether it exists.
-        """
+        """Returns the bytes of a file. Raises BadRequest, which does not reveal whether a path outside exists."""
         if not self._root:
             raise BadRequest(DISABLED)
         if "\0" in path:

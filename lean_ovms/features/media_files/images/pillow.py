@@ -106,8 +106,7 @@ def _transparent(image: Image.Image) -> bool:
 
 
 def _mask(image: Image.Image) -> Image.Image:
-    """Converts an image to a mask that is white where it is transparent, or if it has no transparency, where it is
-    white."""
+    """Converts an image to a mask: the more transparent a pixel, the whiter; without transparency, its grey values."""
     if _transparent(image):
         alpha = image.convert("RGBA").getchannel("A")
         if alpha.getextrema() != (255, 255):

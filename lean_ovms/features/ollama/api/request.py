@@ -1,6 +1,4 @@
-"""Parses the bodies of /api/chat and /api/generate to requests: for a generation, or for loading or unloading a
-model.
-"""
+"""Parses the bodies of /api/chat and /api/generate to requests for generating, or for loading or unloading."""
 
 from __future__ import annotations
 

@@ -54,8 +54,7 @@ async def tokens_of(call: PoolingRequest, texts: Sequence[str], param: str) -> l
 
 
 def _groups(texts: Sequence[str]) -> list[list[str]]:
-    """Groups the texts, in their order, so that each group has about CALL_CHARACTERS characters: one call of the
-    tokenizer."""
+    """Groups the texts, in order, by about CALL_CHARACTERS characters: each group is one call of the tokenizer."""
     groups: list[list[str]] = []
     space = 0
     for text in texts:

@@ -65,10 +65,7 @@ class Encoding:
 
     @classmethod
     def of(cls, values: Values, *, per_token: bool = False) -> Encoding:
-        """Makes the encoding that the values of the request's fields name.
-
-        Raises BadRequest if they exclude each other.
-        """
+        """Makes the encoding that a request's fields name. Raises BadRequest if they exclude each other."""
         encoding = cls(values["encoding_format"], values["embed_dtype"], values["endianness"], per_token)
         if encoding.format == "float" and encoding.dtype != "float32":
             raise BadRequest("embed_dtype needs an encoding_format of base64, bytes or bytes_only", param="embed_dtype")
@@ -81,8 +78,7 @@ class Encoding:
 
     @property
     def needs_numpy(self) -> bool:
-        """Whether numpy must convert the numbers; little-endian float32 in base64 or bytes is sent as the engine
-        returned it."""
+        """Whether numpy must convert the numbers; float32 as base64 or bytes is sent as the engine returned it."""
         return self.format == "float" or self.dtype != "float32" or self.endianness not in LITTLE
 
     def shape(self, output: PooledOutput) -> tuple[int, ...]:
@@ -188,8 +184,7 @@ def usage(prompt_tokens: int) -> Json:
 
 
 def json_list(envelope: Json, items: Iterable[bytes], counts: Json, headers: list[tuple[str, str]]) -> Response:
-    """Returns a response {"id", "object": "list", "created", "model", "data": items, "usage": counts}; each item is
-    JSON text."""
+    """Returns the response {"id", "object": "list", "created", "model", "data", "usage"} for items of JSON text."""
     head = orjson.dumps({"id": envelope["id"], "object": "list", **envelope})
     parts = [head[:-1], b',"data":']
     for item in items:  # copies long vectors once instead of twice
@@ -200,8 +195,7 @@ def json_list(envelope: Json, items: Iterable[bytes], counts: Json, headers: lis
 
 
 def bare_list(items: Iterable[bytes], headers: list[tuple[str, str]]) -> Response:
-    """Returns a response whose body is the list of the items, each of which is JSON text, without an
-    object around it."""
+    """Returns a response whose body is the list of the items, which are JSON texts, without an object around it."""
     return json_bytes(b"[%b]" % b",".join(items), headers)
 
 

@@ -94,10 +94,7 @@ def _inner(tokens: list[Any], name: str, param: str) -> list[int]:
 
 
 def _tokens(tokens: list[int], name: str, param: str) -> list[int]:
-    """Returns the ids if all fit in 32 bits, else raises BadRequest.
-
-    The engine compares them with its vocabulary later.
-    """
+    """Returns the ids if all fit in 32 bits, else raises BadRequest. The engine checks the vocabulary later."""
     if max(tokens) > INT32_MAX or min(tokens) < -INT32_MAX - 1:
         raise BadRequest(f"every element in {name} array should be either string or int", param=param)
     return tokens

@@ -57,10 +57,7 @@ def limits(values: Values) -> Json:
 
 
 def side(value: Any, name: str, most: int) -> list[str]:
-    """Returns the texts of one side of the pairs: a string, an object with content, or a list of those.
-
-    Raises BadRequest.
-    """
+    """Returns the texts of one side of pairs: a string, an object with content, or a list. Raises BadRequest."""
     if not isinstance(value, list):
         return [content_text(value, name)]
     check_count(len(value), most, name)

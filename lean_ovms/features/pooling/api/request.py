@@ -194,10 +194,7 @@ class Inputs:
 
 
 def parse_with_inputs(body: Json, services: Services, *, fields: FieldSet) -> tuple[PoolingRequest, Inputs]:
-    """Reads the body of an endpoint that computes each input alone, and returns request and inputs.
-
-    Raises RequestError.
-    """
+    """Reads the body of an endpoint that computes each input alone: request and inputs. Raises RequestError."""
     call = parse(body, services, fields=fields)
     return call, _inputs(call.values, services)
 
@@ -232,10 +229,7 @@ def _conversations(several: list[Any], values: Values, composition: Composition)
 
 
 async def items_of(request: PoolingRequest, inputs: Inputs, info: PoolingInfo) -> list[PoolingInput]:
-    """Returns each input as a text, perhaps with images, or as token ids.
-
-    Each one begins with the prompt that the request names, if it names one.
-    """
+    """Returns each input as a text, perhaps with images, or token ids, after the prompt that the request names."""
     items: list[PoolingInput] = [*inputs.items]
     if inputs.prompts:
         prompts = await _with_images(request, inputs, info)
@@ -291,10 +285,7 @@ async def rendered(request: PoolingRequest, prompts: Iterable[ChatPrompt]) -> li
 
 
 def prompt_text(values: Values, info: PoolingInfo) -> str:
-    """Returns the text of the prompt that prompt_name or input_type names, or "" if neither is set.
-
-    Raises BadRequest.
-    """
+    """Returns the text of the prompt that prompt_name or input_type names; "" without them. Raises BadRequest."""
     name = "input_type" if values.get("prompt_name") is None else "prompt_name"
     if values.get(name) is None:
         return ""

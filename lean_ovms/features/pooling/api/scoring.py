@@ -195,8 +195,7 @@ def _value(output: PooledOutput, *, sigmoid: bool) -> float:
 
 
 async def _pairs(request: ScoreRequest, info: PoolingInfo) -> tuple[list[PoolingInput], list[int]]:
-    """Returns the pairs to compute, and for each its document's number; a document cut into pieces has
-    several pairs."""
+    """Returns the pairs to compute, and each one's document number; a document cut into pieces has several pairs."""
     if request.call.model.config.chat_template:
         return await _rendered(request), list(range(len(request.documents)))
     if info.pair != BY_TOKENS:

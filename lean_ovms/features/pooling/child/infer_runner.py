@@ -119,10 +119,7 @@ class InferRunner:
         self._finished: SimpleQueue[tuple[Batch, Array | RuntimeError]] = SimpleQueue()
 
     def start(self, batch: Batch, requests: InferRequestPool) -> None:
-        """Starts a forward pass while no other one runs.
-
-        `wait` waits for it without a further thread, which saves 0.1 ms. Raises RuntimeError.
-        """
+        """Starts a forward pass if no other runs. `wait` needs no thread for it (0.1 ms). Raises RuntimeError."""
         assert self._own is None
         self._own = batch, requests, requests.start(batch)
 
@@ -133,10 +130,7 @@ class InferRunner:
         self._threads.submit(self._compute, batch, requests)
 
     def wait(self) -> tuple[Batch, Array | RuntimeError]:
-        """Waits until a pass has ended, and returns its batch with the output or the error.
-
-        At least one must be running.
-        """
+        """Waits until a pass has ended, and returns its batch with its output or error. At least one must run."""
         if self._own is None:
             return self._finished.get()
         (batch, requests, request), self._own = self._own, None

@@ -155,10 +155,7 @@ class InputBuilder:
         return self._single(ids, replace(params, truncate=None), *around, at)
 
     def _ids(self, tokens: list[int] | TextWithImages) -> list[int]:
-        """Returns a client's token ids.
-
-        Raises BadRequest for invalid ids, which the network would compute without an error.
-        """
+        """Returns a client's token ids. Raises BadRequest for invalid ones, which the network would not notice."""
         if isinstance(tokens, TextWithImages):
             raise BadRequest("pairs cannot contain images", param=tokens.images[0].param)
         check_ids(tokens, self._vocab_size)

@@ -114,10 +114,7 @@ class OpenVinoPooler:
     # --- Pooler
 
     def detokenize(self, tokens: list[int], skip_special_tokens: bool) -> str:
-        """Returns the text of the ids.
-
-        The exported detokenizer drops special tokens, so their text is taken from the vocabulary.
-        """
+        """Returns the text of the ids, special ones from the vocabulary: the exported detokenizer drops these."""
         if skip_special_tokens or not self.vocabulary.special.intersection(tokens):
             return self._tokenizer.decode(tokens)
         pieces = self.vocabulary.pieces
@@ -138,8 +135,7 @@ class OpenVinoPooler:
     # --- loading
 
     def _filling(self, files: PoolingFiles) -> int | None:
-        """Returns the token with which every text is padded to the whole window, as SigLIP was trained, or None for
-        others."""
+        """Returns the token with which texts are padded to the whole window, as SigLIP was trained; None for others."""
         if not str(files.config.get("model_type")).startswith("siglip"):
             return None
         token, pieces = _content(files.tokenizer_config.get("pad_token")).encode(), self.vocabulary.pieces
@@ -165,8 +161,7 @@ class OpenVinoPooler:
         return replace(info, special_single=single, special_pair=pair, pair="tokens")
 
     def _scored_tokens(self, prompt: RerankPrompt, files: PoolingFiles, shape: Shape) -> list[int]:
-        """Returns the ids of the tokens that are compared, or their indices where the network has only these two
-        outputs. Raises StartError."""
+        """Returns the ids of the compared tokens, or their indices if the network has only these. Raises StartError."""
         if shape.width == len(NO_YES):
             return [files.labels.index(name) for name in NO_YES]
         return rerank_prompts.scored_tokens(prompt, files, self._tokenizer.encode)

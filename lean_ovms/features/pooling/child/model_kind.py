@@ -66,8 +66,7 @@ OWN_LIMITS = (
     (r"all-minilm-l12|paraphrase-(multilingual|minilm)|distiluse", 128),
     (r"all-mpnet-base", 384),
 )
-"""Tokens of an input that known families' own sentence_bert_config.json allows, where it is less than their network's
-positions."""
+"""Tokens of an input by known families' sentence_bert_config.json, if fewer than their network's positions."""
 
 
 class Shape(NamedTuple):
@@ -188,8 +187,7 @@ def _check_prompts_left_out(config: EngineConfig, mode: str) -> None:
 
 
 def _by_name(files: PoolingFiles, table: Sequence[tuple[str, Value]]) -> tuple[str, Value] | None:
-    """Returns the part of the model's name that a pattern of the table matches, and the value for it; None if none
-    does."""
+    """Returns the part of the model's name that a pattern of the table matches, and the pattern's value, or None."""
     for pattern, value in table:
         if found := re.search(pattern, files.names):
             return found[0].strip("-_/ "), value
@@ -203,8 +201,7 @@ def _reads_both_ways(config: Json, kind: str) -> bool:
 
 
 def lost_limit(files: PoolingFiles) -> int:
-    """Returns the most tokens of an input by the original model, known by its name, if the export lost that file, else
-    0."""
+    """Returns the most tokens of the original model, known by its name, if the export lost that file, else 0."""
     named = None if files.max_seq_length or files.modules is not None else _by_name(files, OWN_LIMITS)
     return named[1] if named else 0
 

@@ -1,5 +1,4 @@
-"""The network of a pooling model in OpenVINO, with pooling as part of its graph: batches of ids in, rows of numbers
-out."""
+"""The network of a pooling model in OpenVINO, whose graph includes pooling: batches of ids in, rows of numbers out."""
 
 from __future__ import annotations
 
@@ -284,10 +283,7 @@ class PoolingNetwork:
 
 
 def _streams(properties: dict[str, Any]) -> int:
-    """Returns NUM_STREAMS, the number of batches that can be computed at once.
-
-    Raises StartError if it is not a number.
-    """
+    """Returns NUM_STREAMS, the number of batches computed at once. Raises StartError if it is no number."""
     try:
         return max(1, int(properties["NUM_STREAMS"]))
     except (TypeError, ValueError):

@@ -25,8 +25,7 @@ class Template:
     single: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
     """The ids before and after a text."""
     pair: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None = None
-    """The ids before the query, between query and document, and after the document; None if the model does not take
-    pairs of texts."""
+    """The ids before the query, between query and document, and after the document; None if it takes no pairs."""
     types: tuple[int, ...] = (0, 0, 0, 0, 0)
     """The token type ids of the five parts of a pair: before, query, between, document, after."""
 

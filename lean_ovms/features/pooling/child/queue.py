@@ -220,8 +220,7 @@ class TextQueue:
         return chosen
 
     def _charge(self, item: QueuedText, sign: int) -> None:
-        """Charges the request for a text that leaves the queue (`sign` 1), or refunds it for one that
-        goes back (-1)."""
+        """Charges the request for a text that leaves the queue (`sign` 1), or refunds it if it goes back (-1)."""
         item.request.charged += sign * item.cost
         if sign > 0:
             item.request.waiting_tokens -= item.cost
@@ -230,8 +229,7 @@ class TextQueue:
 
 
 def _usable(count: int) -> int:
-    """Returns how many of `count` texts to compute at once: all if little padding makes the count one of SIZES, else
-    fewer."""
+    """Returns how many of `count` texts to compute at once: all if little padding makes them one of SIZES, or fewer."""
     return count if _rows(count) - count <= MAX_PADDING * _rows(count) else SIZES[bisect_right(SIZES, count) - 1]
 
 

@@ -88,10 +88,7 @@ def load(config: EngineConfig, _: Callable[[], None]) -> PoolingTask:
 
 
 class PoolingTask(Task):
-    """Computes the requests of one model.
-
-    A command is only queued; `admit` tokenizes a bounded part of the queue a turn.
-    """
+    """Computes the requests of one model. Commands are queued; `admit` tokenizes a bounded part of them a turn."""
 
     def __init__(self, pooler: Pooler, config: EngineConfig) -> None:
         super().__init__(pooler.info, pooler.vocabulary)
@@ -152,8 +149,7 @@ class PoolingTask(Task):
         self._forget(getattr(command, "id", 0))
 
     def _forget(self, number: int) -> None:
-        """Drops a request: its waiting texts are removed, and results that are being computed for it
-        will be ignored."""
+        """Drops a request: its waiting texts are removed, and results being computed for it will be ignored."""
         self._arriving.pop(number, None)
         self._open.pop(number, None)
         self.queue.remove(number)
@@ -161,8 +157,7 @@ class PoolingTask(Task):
     # --- from texts to items
 
     def admit(self) -> None:
-        """Tokenizes some of the texts that have arrived in one call, by priority and then the shortest
-        requests first."""
+        """Tokenizes some of the texts that have arrived in one call, by priority and then short requests first."""
         arriving = list(self._arriving.values())
         if not arriving:
             return
@@ -251,10 +246,7 @@ class PoolingTask(Task):
         self._running[batch] = items
 
     def _batch_tokens(self) -> int:
-        """Returns the most padded tokens of the next batch.
-
-        Batches that run at once share the waiting texts equally.
-        """
+        """Returns the most padded tokens of the next batch. Batches that run at once share the texts equally."""
         if self.pooler.slots == 1:
             return self.options.pooling_batch_tokens
         free = self.pooler.slots - len(self._running)

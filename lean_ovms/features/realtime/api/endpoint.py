@@ -82,10 +82,7 @@ def dialect_of(event: Json) -> type[Dialect] | None:
 
 
 def chosen_model(services: Services, name: str) -> str:
-    """Returns the name of the model in the URL or of the only model, which must be ready; "" if there are several.
-
-    Raises RequestError.
-    """
+    """Returns the model of the URL, or the only one, if it is ready; "" if there are several. Raises RequestError."""
     registry = services.registry
     if name:
         return registry.get(name, SpeechModel).require_ready().name

@@ -200,10 +200,7 @@ class TranscriptionSession:
             self._stopping.set_result(None)
 
     async def configure(self, settings: Settings) -> None:
-        """Applies settings to audio that arrives from now on.
-
-        Raises RequestError if the model lacks support for them.
-        """
+        """Applies settings to audio that arrives from now on. Raises RequestError if the model lacks the support."""
         if settings == self.settings:
             return
         settings.params((await self.model(settings.model)).speech, partials=False)
@@ -270,10 +267,7 @@ class TranscriptionSession:
     # --- its life
 
     async def run(self) -> Close:
-        """Serves the client until a limit is reached, and returns how to close.
-
-        It is cancelled if the client leaves.
-        """
+        """Serves the client until a limit is reached; returns how to close. It is cancelled if the client leaves."""
         transcribing = asyncio.create_task(self._transcribe_all())
         reading = asyncio.create_task(self._read())
         tasks = {transcribing, reading}

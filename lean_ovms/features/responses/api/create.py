@@ -115,10 +115,7 @@ async def collect_response(
 def stream_response(
     parsed: ResponsesRequest, events: Events, stream: DeltaStream, context: Context, services: Services
 ) -> ByteStream:
-    """Returns the stream of events.
-
-    The response is stored before its last event is sent, which says whether it is stored.
-    """
+    """Returns the stream of events. The response is stored before its last event, which says whether it is."""
 
     async def before_end(error: RequestError | None) -> None:
         final = events.finalize(Usage() if error else stream.usage, error)

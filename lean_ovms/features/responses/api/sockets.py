@@ -66,10 +66,7 @@ class ResponseSockets(OpenWebSockets["ResponseSocket"]):
         self._most_kept = (config.max_body_memory_mb << 20) // KEPT_SHARE
 
     def limit_kept(self) -> None:
-        """Drops the longest kept conversations until the limit is met.
-
-        Their clients get an error, and send them again.
-        """
+        """Drops the longest kept conversations until the limit is met; their clients get an error, and resend them."""
         kept = sum(socket.kept.size for socket in self.sessions)
         for socket in sorted(self.sessions, key=lambda socket: -socket.kept.size):
             if kept <= self._most_kept:
@@ -158,10 +155,7 @@ class ResponseSocket:
         self.kept = Kept()
 
     async def run(self, stopping: asyncio.Event) -> Close:
-        """Serves the client until the server stops or the time limit is reached.
-
-        It is cancelled if the client leaves.
-        """
+        """Serves the client until the server stops or time is up. It is cancelled if the client leaves."""
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + self._services.config.of(WebSocketOptions).max_realtime_session_s
         stopped = asyncio.ensure_future(stopping.wait())

@@ -158,10 +158,7 @@ class SlotFiles:
             raise BadRequest(f"the file cannot be read: {error.strerror}", param="filename") from None
 
     def erase(self, slot: int) -> int:
-        """Removes the blocks of a slot's text that no sequence uses from the prefix cache.
-
-        Returns their number of tokens.
-        """
+        """Removes a slot's blocks that no sequence uses from the prefix cache. Returns the number of their tokens."""
         found = [block for block, _ in self._cached(self._used.pop(slot, UNUSED))]
         self._blocks.release(found)
         return self._blocks.drop(found) * self._blocks.block_size

@@ -38,9 +38,7 @@ class Slots(StepHook):
         self._answer = answer
 
     def added(self, sequence: Sequence) -> None:
-        """Notes that the text of a request uses its slot, unless the request has an adapter, which changes the cached
-        values.
-        """
+        """Notes that a request's text uses its slot, unless it has an adapter, which changes the cached values."""
         if sequence.adapter is None:
             self.files.use(sequence.request.sampling.id_slot, sequence.params.cache_salt, sequence.ids)
 

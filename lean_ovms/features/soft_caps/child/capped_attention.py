@@ -142,8 +142,7 @@ class LayerAttention(NamedTuple):
     """The attention of one layer in one step."""
 
     queries: Floats
-    """The queries [tokens, key heads, queries per key head, size of a head], already multiplied by the scale and
-    divided by the cap."""
+    """The queries [tokens, key heads, queries per key head, size of a head], times the scale, divided by the cap."""
     found: Floats
     """The array for the result, [tokens, key heads, queries per key head, size of a value]."""
     caches: tuple[Floats, Floats]
@@ -206,9 +205,7 @@ def _compute(attention: LayerAttention, parts: list[SequencePart]) -> None:
 
 
 def _pieces(part: SequencePart, heads: int) -> Iterator[tuple[SequencePart, int, int]]:
-    """Divides a part into ranges of tokens that fit into memory; yields the part with the first and last index of each
-    range.
-    """
+    """Divides a part into ranges of tokens that fit into memory, and yields it with each range's two indices."""
     count = part.rows.stop - part.rows.start
     most = max(1, PRODUCTS // (heads * (part.start + count)))
     for first in range(0, count, most):

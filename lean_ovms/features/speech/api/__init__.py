@@ -1,2 +1,1 @@
-"""OpenAI's speech-to-text endpoints, as OVMS and vLLM have them: they take a form with an audio file,
-and return text."""
+"""OpenAI's speech-to-text endpoints, as in OVMS and vLLM: they take a form with an audio file, and return text."""

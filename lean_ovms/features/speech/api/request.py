@@ -153,10 +153,7 @@ def _ignored(values: Values, fields: FieldSet, body: Json, task: str) -> Iterato
 
 
 def code_of(text: str, known: Collection[str]) -> str:
-    """Returns the code of a language that a client names by code or name.
-
-    Raises BadRequest if it is not a known one.
-    """
+    """Returns the code of a language that a client names by code or name. Raises BadRequest if it is unknown."""
     code = find(text, known)
     if not code:
         listed = ", ".join(sorted(known))

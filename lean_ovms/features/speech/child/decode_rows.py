@@ -121,8 +121,7 @@ class DecodeRow:
         return len(self.prompt) + (3 if self._files.languages else 1)
 
     def opening(self) -> list[int]:
-        """Returns the tokens of language and task, which follow <|startoftranscript|>; an English-only
-        model has none."""
+        """Returns the tokens of language and task, which follow <|startoftranscript|>; [] for an English-only model."""
         files = self._files
         if not files.languages:
             return []
@@ -296,10 +295,7 @@ def text_of(pieces: Sequence[bytes], tokens: Sequence[int]) -> str:
 
 
 def compression_ratio(text: str) -> float:
-    """Returns the size of a text, without the space around it, divided by its compressed size.
-
-    It is high if the text repeats itself.
-    """
+    """Returns a stripped text's size divided by its compressed size, which is high if it repeats itself."""
     data = text.strip().encode()
     return len(data) / len(zlib.compress(data)) if data else 1.0
 

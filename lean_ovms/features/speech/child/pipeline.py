@@ -115,8 +115,7 @@ class PipelineRecognizer:
             self._ready.notify()
 
     def _texts(self, job: Job) -> Texts:
-        """Returns the prompt and the hotwords of a job, truncated to their last tokens, since the pipeline does not do
-        that."""
+        """Returns a job's prompt and hotwords, cut to their last tokens, which the pipeline does not do itself."""
         left = self._kind.max_prompt_tokens
         found: list[str] = []
         for text in (plain(job.params.hotwords), plain(job.prompt)):

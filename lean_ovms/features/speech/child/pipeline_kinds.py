@@ -131,8 +131,7 @@ class FunAsr(Kind):
 
 
 class Whisper(Kind):
-    """The kind of Whisper, with timestamps of segments, beam search, and word times if the pipeline was loaded for
-    them."""
+    """The kind of Whisper, with timestamps of segments, beam search, and word times if it was loaded for them."""
 
     def __init__(self, files: whisper_files.WhisperFiles, words: bool) -> None:
         """Keeps the settings of the model.

@@ -190,10 +190,7 @@ class Transcription:
             self._report(cut, job.result, out, self._clock() - self._started_at)
 
     def _read(self, cut: Cut, at: int) -> Cut:
-        """Cuts the audio after the sample `at` again, as the text of the window ends there.
-
-        Returns the shortened window.
-        """
+        """Cuts the audio after the sample `at` again, as the window's text ends there. Returns the shortened window."""
         at = max(at, cut.start + MIN_READ)
         if cut.end - at < MIN_REST or self.exhausted:
             return cut

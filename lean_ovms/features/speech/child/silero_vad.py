@@ -35,10 +35,7 @@ class SileroVad:
         return SileroDetector(self._request)
 
     def has_speech(self, samples: Samples) -> bool:
-        """Returns whether any second of the samples has speech.
-
-        The loudest seconds are tried first, to find it fast.
-        """
+        """Returns whether any second of the samples has speech. The loudest are tried first, to find it fast."""
         seconds = [samples[at : at + SAMPLE_RATE] for at in range(0, len(samples), SAMPLE_RATE)]
         for second in sorted(seconds, key=lambda one: -float(np.square(one).sum())):
             detector = self.detector()

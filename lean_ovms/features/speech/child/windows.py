@@ -43,10 +43,7 @@ class Cut:
 
 
 class Buffer:
-    """The samples of a request that are still needed.
-
-    Positions are counted from the beginning of the request's audio.
-    """
+    """The samples of a request that are still needed. Positions count from the beginning of its audio."""
 
     def __init__(self, start: int) -> None:
         self.start = start
@@ -128,8 +125,7 @@ class Cutter:
         self.buffer.forget(before)
 
     def resume(self, at: int, end: int) -> None:
-        """Makes a window of the samples from `at` to `end`, since the last window ended at `end` but was read up to
-        `at`."""
+        """Makes a window of the samples from `at` to `end`: the last one ended at `end`, but was read up to `at`."""
         self.cuts.appendleft(Cut(at, end))
 
     def _finish(self) -> None:

@@ -122,10 +122,7 @@ class GrammarQueue:
 
     @property
     def compiling(self) -> bool:
-        """Whether a thread compiles.
-
-        Meanwhile no request with a grammar may have its first step, not even a preempted one.
-        """
+        """Whether a thread compiles. No request with a grammar may have its first step then, even a preempted one."""
         return self._compilations.busy
 
     def add(self, submit: Submit, request: GenerationRequest) -> bool:

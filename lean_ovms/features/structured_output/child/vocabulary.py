@@ -28,8 +28,7 @@ _SIGN = re.compile(r'["\'/]')
 
 
 class Needed(NamedTuple):
-    """The special tokens that occur in a grammar's markup, and those that end a value of free text, as booleans per
-    token."""
+    """The special tokens of a grammar's markup, and those that end a value of free text: a boolean per token."""
 
     markup: NDArray[np.bool_]
     ends: NDArray[np.bool_]

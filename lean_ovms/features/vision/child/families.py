@@ -1,7 +1,4 @@
-"""Lists the families of models with vision that the paged engine serves, by model_type of config.json.
-
-It loads no networks.
-"""
+"""Lists the paged engine's families of models with vision by config.json's model_type. Loads no network."""
 
 from __future__ import annotations
 

@@ -21,8 +21,7 @@ class Layout(NamedTuple):
     tokens: int
     """The number of its tokens."""
     height: int = 0
-    """The number of rows of tokens, if positions have rows and columns; 0 if its tokens have positions like those of
-    text."""
+    """The number of rows of tokens, if positions have rows and columns; 0 if positions are like those of text."""
     width: int = 0
     """The number of columns of tokens; 0 if its tokens have positions like those of text."""
     texts: tuple[tuple[str, int], ...] = ()
@@ -46,8 +45,7 @@ class VisionFamily(Protocol):
     after: str
     """The text after the tokens of an image."""
     whole: bool
-    """Whether the tokens of an image attend to each other in both directions, so that one step must compute them
-    all."""
+    """Whether an image's tokens attend to each other in both directions, so that one step computes them all."""
 
     def layout(self, size: Size) -> Layout:
         """Returns the tokens that an image of this height and width takes. Raises BadRequest if it cannot be read."""

@@ -29,10 +29,7 @@ class Gemma4:
     before, after = "<|image>", "<image|>"
 
     def __init__(self, files: Files) -> None:
-        """Reads the model's settings.
-
-        Raises KeyError, TypeError or ValueError if the family's files do not look like this.
-        """
+        """Reads the model's settings. Raises KeyError, TypeError or ValueError if the files do not look like this."""
         config, processor = files.config, files.processor
         self.token_id = int(config["image_token_id"])
         self.whole = config["text_config"].get("use_bidirectional_attention") == "vision"
@@ -81,10 +78,7 @@ class Gemma4:
         return features.reshape(-1, features.shape[-1])[: len(patches) // self._merge**2]
 
     def _resized(self, size: Size, most: int) -> Size:
-        """Returns the height and width to which an image is scaled: multiples of a token's side, within the limit.
-
-        Raises BadRequest.
-        """
+        """Returns the scaled height and width: multiples of a token's side, within the limit. Raises BadRequest."""
         unit = self._patch * self._merge
         scale = math.sqrt(most * unit**2 / (size[0] * size[1]))
         height, width = (math.floor(scale * side / unit) for side in size)

@@ -1,7 +1,4 @@
-"""Encodes the images in texts for embedding models.
-
-Such a model computes one text at once, so the text's images are encoded just before.
-"""
+"""Encodes the images of texts for embedding models, each just before its text, as one is computed at a time."""
 
 from __future__ import annotations
 
@@ -71,9 +68,7 @@ class ImagesInText:
         self._hidden = hidden
 
     def text(self, text: str, images: Sequence[Image]) -> str:
-        """Returns a text in which image tokens replace the tags. Raises BadRequest for an image that cannot be
-        read.
-        """
+        """Returns a text with image tokens instead of the tags. Raises BadRequest for an image that cannot be read."""
         for image in images:
             try:
                 self._family.layout((image.height, image.width))

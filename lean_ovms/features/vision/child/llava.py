@@ -16,14 +16,10 @@ class Llava:
 
     before, after = "", "\n"
     whole = pads = False
-    """Whether the tokens of an image attend to all others of it, and whether the family pads images if do_pad is
-    set."""
+    """Whether an image's tokens attend to all others of it, and whether the family pads images if do_pad is set."""
 
     def __init__(self, files: Files) -> None:
-        """Reads the model's settings.
-
-        Raises KeyError, TypeError or ValueError if the family's files do not look like this.
-        """
+        """Reads the model's settings. Raises KeyError, TypeError or ValueError if the files do not look like this."""
         config, processor = files.config, files.processor
         vision = config["vision_config"]
         self.token_id = files.image_token
@@ -57,10 +53,7 @@ class Llava:
 
 
 class Gemma3(Llava):
-    """A `family.VisionFamily` for Gemma 3.
-
-    The tokens of an image attend to each other in both directions, so one step computes them all.
-    """
+    """A `family.VisionFamily` for Gemma 3, whose image tokens attend in both directions: one step computes all."""
 
     before, after = "\n\n<start_of_image>", "<end_of_image>\n\n"
     whole = True

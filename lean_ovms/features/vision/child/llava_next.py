@@ -50,9 +50,7 @@ class LlavaNext(Llava):
         return np.concatenate([features[0], rows.reshape(-1, joined.shape[-1])])
 
     def _grid(self, size: Size) -> Size:
-        """Returns the size of the grid that keeps the most pixels of an image; among several, the one with the least
-        padding.
-        """
+        """Returns the size of the grid that keeps the most pixels of an image, with the least padding if several do."""
         height, width = size
 
         def rank(grid: Size) -> tuple[int, int]:

@@ -23,10 +23,7 @@ class Mistral3:
     whole = False
 
     def __init__(self, files: Files) -> None:
-        """Reads the model's settings.
-
-        Raises KeyError, TypeError or ValueError if the family's files do not look like this.
-        """
+        """Reads the model's settings. Raises KeyError, TypeError or ValueError if the files do not look like this."""
         config, processor = files.config, files.processor
         if config["text_config"]["model_type"] != "mistral":
             raise ValueError(f"its language model is {config['text_config']['model_type']}")

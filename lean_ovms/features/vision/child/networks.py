@@ -42,9 +42,7 @@ class VisionNetworks:
         self._requests: dict[str, Any] = {}
 
     def compiled(self, part: str) -> Any:
-        """Compiles the network of the file openvino_PART_model.xml, and returns it. Raises RuntimeError and
-        StartError.
-        """
+        """Compiles the network of openvino_PART_model.xml, and returns it. Raises RuntimeError and StartError."""
         core, file = ov.Core(), self._image_file
         path = self._dir / f"openvino_{part}_model.xml"
         model = core.read_model(path) if file is None else file.network(part)

@@ -49,17 +49,13 @@ class PromptImages:
         return first - start if first > start else end - start
 
     def cached(self, blocks: int, size: int) -> int:
-        """Returns how many of the first `blocks` blocks may come from the prefix cache, so that no image is
-        divided.
-        """
+        """Returns how many of the first `blocks` blocks may come from the prefix cache without dividing an image."""
         while (fewer := self._around(blocks * size)[0] // size) < blocks:
             blocks = fewer
         return blocks
 
     def _around(self, end: int) -> tuple[int, int]:
-        """Returns the nearest indices before and after `end` at which the prompt may be divided; both are `end` if it
-        is one.
-        """
+        """Returns the nearest indices around `end` where the prompt may be divided; `end` twice if it is one."""
         for places, _ in self.images if self._whole else ():
             if places[0] < end <= places[-1]:
                 return int(places[0]), int(places[-1]) + 1

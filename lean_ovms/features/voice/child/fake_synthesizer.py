@@ -23,8 +23,7 @@ RATE = 16_000
 CHARACTER_S = 0.01
 VOICES = {"low": 0.25, "loud": 0.75}
 RAISE, HANG, DIE, BROKEN = "<|raise|>", "<|hang|>", "<|die|>", "<|nan|>"
-"""Texts that make it fail: raise an exception, never return, kill the process, or return a value that is not a
-number."""
+"""Texts that make it raise an exception, never return, kill the process, or return a value that is no number."""
 MOST_CHARACTERS = 100
 
 

@@ -51,9 +51,7 @@ WARM_UP = "Ready."
 
 
 class GenAiSynthesizer:
-    """A Synthesizer with one pipeline for each text that is spoken at once (--num_streams); each keeps the weights in
-    memory.
-    """
+    """A Synthesizer with a pipeline for each text that is spoken at once (--num_streams), each with the weights."""
 
     def __init__(self, config: EngineConfig) -> None:
         """Loads the model once for each stream. Raises StartError."""

@@ -38,9 +38,7 @@ class Synthesizer(Protocol):
     """The number of texts that are spoken at once."""
 
     def speak(self, jobs: Sequence[tuple[str, SpeakParams]]) -> list[Samples | RuntimeError]:
-        """Returns the audio of each of at most `slots` texts, at the model's own sample rate, or the exception for
-        it.
-        """
+        """Returns the audio of each of at most `slots` texts at the model's sample rate, or its exception."""
 
 
 def load(config: EngineConfig, _: Callable[[], None]) -> VoiceTask:

@@ -14,8 +14,7 @@ from queue import SimpleQueue
 
 Item = tuple[Callable[[], None], "Future[None]"]
 WALL_FACTOR = 40
-"""The wall time that a call may take, as a multiple of its CPU time limit, in a thread that gets no CPU or waits for
-another."""
+"""The wall time of a call as a multiple of its CPU limit, for a thread that gets no CPU or waits for another."""
 CHECK_EVERY_S = 0.02
 
 

@@ -79,10 +79,7 @@ def forced(matcher: Any) -> bytes:
 
 @cache
 def load() -> Core:
-    """Loads the library, which takes 17 MB and 0.25 s (2026-11), without torch even if that is installed.
-
-    Raises NotUsable.
-    """
+    """Loads the library (17 MB, 0.25 s, 2026-11), without torch even if it is installed. Raises NotUsable."""
     try:
         tvm_ffi, folders = _import(), getattr(importlib.util.find_spec("xgrammar"), "submodule_search_locations", None)
         if folders is None:
@@ -102,9 +99,7 @@ def load() -> Core:
 
 
 def _import() -> Any:
-    """Imports tvm_ffi, but prevents it from importing torch, which takes seconds and hundreds of MB and is not
-    needed.
-    """
+    """Imports tvm_ffi without torch, which it would import if installed: seconds and hundreds of MB for nothing."""
     os.environ.setdefault("TVM_FFI_DISABLE_TORCH_C_DLPACK", "1")
     known = "torch" in sys.modules
     sys.modules.setdefault("torch", None)  # type: ignore[arg-type]  # an import of it fails, as where it is not installed

@@ -45,8 +45,7 @@ all steps."""
 MOST_LEFT = 4
 """The number of abandoned threads that are still computing from which new grammars are refused."""
 GUESS_S = 0.005
-"""The CPU seconds of looking ahead after which a text gets no more forced tokens; XGrammar looks ahead to the end of
-the text."""
+"""The CPU seconds of looking ahead, to the end of the text, after which a text gets no more forced tokens."""
 
 
 @dataclass(slots=True)
@@ -112,9 +111,7 @@ class XGrammar:
             self._dropped, self._compiled = self._compiled, {}
 
     def check(self, tag: str, bounds: GrammarBounds) -> GrammarCost:
-        """Compiles a grammar within these bounds, and returns what matching it costs. `matcher` can use it
-        afterwards.
-        """
+        """Compiles a grammar within bounds, so that `matcher` can use it, and returns what matching it costs."""
         if self._thread.left >= MOST_LEFT:
             raise Unavailable("Structured output is not available at the moment.", code="grammar_unavailable")
         self._bounds = bounds

@@ -89,9 +89,7 @@ class XGrammarCompiler:
         return max(times, default=0.0)
 
     def _letter(self, allowed: NDArray[np.int64]) -> int:
-        """Returns the token "x" if it is allowed, so that counted repetitions become long, or else the first allowed
-        token.
-        """
+        """Returns the token "x" if it is allowed, so that repetitions become long, or else the first allowed token."""
         found = int(np.searchsorted(allowed, self._x))
         return int(allowed[found if found < len(allowed) and allowed[found] == self._x else 0])
 

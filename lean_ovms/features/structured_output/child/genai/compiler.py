@@ -98,10 +98,7 @@ class GrammarCompiler:
                 pipeline.step()
 
     def clear(self) -> None:
-        """Drops all compiled grammars.
-
-        It must not be called during a step, and takes 2 ms and 1 ms for each MB freed.
-        """
+        """Drops all compiled grammars, which takes 2 ms and 1 ms for each MB. It must not be called during a step."""
         self._run(self._other, None)
         self._run(self._right, None)  # otherwise the next step would have to set the width again
         resources.trim()
@@ -146,10 +143,7 @@ def structured(tag: str, byte_fallback: bool) -> Any:
 
 @lru_cache(maxsize=64)
 def lowered(tag: str, byte_fallback: bool) -> tuple[str, tuple[str, ...]]:
-    """Rewrites a tag for the XGrammar inside GenAI.
-
-    Returns it, and notices of what is not enforced. Raises ValueError.
-    """
+    """Rewrites a tag for GenAI's XGrammar. Returns it, and notices of what is not enforced. Raises ValueError."""
     form = json.loads(tag)["format"]
     found = PlainFormat(rewritten(form) if byte_fallback else form, within_genai=True)
     return json.dumps({"type": "structural_tag", "format": found.form}, ensure_ascii=False), found.notices

@@ -114,8 +114,7 @@ class Checker:
 
 
 def check_schemas(tag: Any) -> None:
-    """Raises GrammarInvalid if a structural tag contains an invalid JSON schema, in which xgrammar ignores many
-    mistakes."""
+    """Raises GrammarInvalid for an invalid JSON schema in a structural tag; XGrammar ignores many mistakes."""
     for key, value in members(tag):
         if key == "json_schema" and not isinstance(value, bool):
             try:
