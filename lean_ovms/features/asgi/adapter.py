@@ -189,9 +189,7 @@ async def _lifespan(receive: Receive, send: Send) -> None:
 def asgi(app: App, handle: Handle | None = None) -> Asgi:
     """Returns the app as an ASGI callable, to mount in Starlette or FastAPI, or for a host such as uvicorn.
 
-    Args:
-        app: The app.
-        handle: A function that answers requests instead of the app; None if the app answers them.
+    Requests are answered by `handle`, or by the app if that is None.
     """
     config = app.config
     error_forms = config.composition.error_forms.below(config.root_path)

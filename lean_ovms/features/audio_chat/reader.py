@@ -169,15 +169,7 @@ async def _open(part: Json, services: Services) -> AudioStream:
 
 
 async def _read(samples: AudioStream, longest_s: float) -> bytes:
-    """Reads all samples of a stream.
-
-    Args:
-        samples: The stream.
-        longest_s: The longest audio that fits the model's context, in seconds.
-
-    Raises:
-        RequestError: The audio is too long, or cannot be read.
-    """
+    """Reads all samples of a stream of at most `longest_s` seconds. Raises RequestError if it is longer."""
     blocks: list[bytes] = []
     async with aclosing(samples):
         async for block in samples:

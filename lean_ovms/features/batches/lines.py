@@ -113,11 +113,7 @@ class Busy(Exception):
     """Raised if the server is too busy for a line of a batch."""
 
     def __init__(self, retry_after_s: float) -> None:
-        """Keeps the delay.
-
-        Args:
-            retry_after_s: The seconds to wait before the line is sent again.
-        """
+        """Keeps the seconds to wait before the line is sent again."""
         super().__init__()
         self.retry_after_s = retry_after_s
 

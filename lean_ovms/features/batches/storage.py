@@ -208,14 +208,9 @@ class Storage:
         self.used += len(data)
 
     def put(self, entry: Entry, text: str) -> None:
-        """Stores the object of a file or a batch.
+        """Stores the object of a file or a batch. Raises StoreFailure.
 
-        Args:
-            entry: The file or the batch.
-            text: The JSON text to store, which the caller makes because another thread may change the entry.
-
-        Raises:
-            StoreFailure: The disk cannot be written.
+        The caller makes the JSON text, since another thread may change the entry.
         """
         name = entry.body["id"]
         try:

@@ -49,12 +49,7 @@ def arguments(value: Any) -> str:
 
 
 def unshown_line(places: list[str], kinds: list[str]) -> list[str]:
-    """Returns a warning about items that the model is not shown, or [] if there are none.
-
-    Args:
-        places: The paths of the items in the body.
-        kinds: The types of the items.
-    """
+    """Returns a warning that items at these paths, of these types, are not shown to the model; [] without items."""
     if not places:
         return []
     more = f" and {len(places) - MOST_SHOWN} more" if len(places) > MOST_SHOWN else ""

@@ -20,14 +20,9 @@ from ...types import ChatPrompt, Json
 
 
 def read_messages(value: Any, composition: Composition) -> list[Json]:
-    """Reads a conversation, and converts older forms of messages to the current one.
+    """Reads the field `messages`, and converts older forms of messages to the current one. Raises BadRequest.
 
-    Args:
-        value: The value of the field `messages`.
-        composition: The features, some of which read content other than text.
-
-    Raises:
-        BadRequest: The conversation is not well-formed.
+    Some features of the composition read content other than text.
     """
     if value is None:
         raise BadRequest("Messages missing in request", param="messages")

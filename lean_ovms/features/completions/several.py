@@ -96,15 +96,7 @@ def check_common(tokens: int, own_bytes: int, count: int, most: int) -> None:
 
 
 def check_total(tokens: int, most: int) -> None:
-    """Checks the number of tokens of all prompts of a request.
-
-    Args:
-        tokens: The number of tokens.
-        most: The value of the option that limits it.
-
-    Raises:
-        BadRequest: There are too many tokens.
-    """
+    """Raises BadRequest if all prompts of a request have more tokens than the option that limits them allows."""
     if tokens > most:
         raise BadRequest(
             f"the prompts of this request have more than {most} tokens together, this server's limit "

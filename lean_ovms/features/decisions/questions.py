@@ -71,11 +71,7 @@ class Question:
         return joined[0]["text"] if len(joined) == 1 else joined
 
     def answer(self, chances: list[float]) -> Json:
-        """Returns the answer to the question.
-
-        Args:
-            chances: The probability of each option's letter, in the whole vocabulary.
-        """
+        """Returns the answer, given the probability of each option's letter in the whole vocabulary."""
         mass = sum(chances) or 1.0
         shares = [chance / mass for chance in chances]
         found: Json = {"type": self.kind, "name": self.name}

@@ -109,12 +109,7 @@ class SettingsFiles(Protocol):
         """Returns the models that the file `Config.model_list` lists, each with its problem if it cannot be served."""
 
     def model(self, config: Config, base: Path) -> ModelSpec:
-        """Returns a model with the options in its directory, which those of the command line override.
-
-        Args:
-            config: The options of the command line.
-            base: The directory.
-        """
+        """Returns a model with the options in its directory `base`, which those of the command line override."""
 
     def write(self, config: Config, directory: Path, companions: Mapping[str, str], name: str) -> Config:
         """Writes options of a model into its directory.
@@ -318,15 +313,9 @@ class RepositoryPulls(Protocol):
         """
 
     async def delete(self, name: str, unserve: Reload) -> None:
-        """Deletes a model.
+        """Deletes a model. Raises RequestError.
 
-        Args:
-            name: The name of the model.
-            unserve: Stops serving the model; it is awaited after the model's folder is moved away, before its files are
-                deleted.
-
-        Raises:
-            RequestError: The model cannot be deleted.
+        Once its folder is moved away, `unserve`, which stops serving it, is awaited; then the files are deleted.
         """
 
 

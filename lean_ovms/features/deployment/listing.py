@@ -19,16 +19,10 @@ MAX_DEPTH = 8
 
 
 def servable(repository: Path, visit: Callable[[Path], object] = lambda _: None) -> list[str]:
-    """Returns the names of the directories with an OpenVINO model or with options of one, sorted.
+    """Returns the sorted names of the directories with an OpenVINO model or with options of one. Raises StartError.
 
-    Directories below a model belong to it. Those without read permission are skipped with a warning.
-
-    Args:
-        repository: The directory of models.
-        visit: Is called with each directory that is not a model, before it is read.
-
-    Raises:
-        StartError: There is no such directory, or it cannot be read.
+    Directories below a model belong to it. Those without read permission are skipped with a warning. `visit` is called
+    with each directory that is not a model, before it is read.
     """
     try:
         os.scandir(repository).close()

@@ -135,9 +135,7 @@ class ModelCache:
     async def sleep(self, *, keeps: bool = False, cut: bool = False) -> None:
         """Puts the server to sleep: refuses new requests, waits for running ones, and unloads all models.
 
-        Args:
-            keeps: Whether the models stay in memory.
-            cut: Whether running requests are ended with an error at once.
+        The models stay in memory if `keeps` is set. Running requests are ended with an error at once if `cut` is.
         """
         groups = self._groups.values()
         if self._asleep is None:
@@ -155,12 +153,7 @@ class ModelCache:
         )
 
     async def _pump_until(self, done: Callable[[], bool], groups: Iterable[ModelGroup]) -> None:
-        """Waits until a condition is true, or the cache stops.
-
-        Args:
-            done: The condition.
-            groups: The groups whose loads and unloads may change it.
-        """
+        """Waits until `done` is true, which loads and unloads of the groups may change, or until the cache stops."""
         while True:
             self.pump()
             if self._stopped or done():
@@ -300,12 +293,7 @@ class ModelCache:
     # --- loads and unloads
 
     def _load_members(self, group: ModelGroup, *, wanted: bool = False) -> None:
-        """Loads the models of a group, unless a retired one is still in memory.
-
-        Args:
-            group: The group.
-            wanted: Whether only the models are loaded for which requests wait.
-        """
+        """Loads the models of a group, only the wanted ones if that is set, unless a retired one is still in memory."""
         if any(one.retired and one.phase != UNLOADED for one in group.models):
             return
         for one in group.members:

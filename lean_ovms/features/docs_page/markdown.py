@@ -53,12 +53,7 @@ class Document:
 
 
 def read(text: str, resolve: Resolve) -> Document:
-    """Converts a document.
-
-    Args:
-        text: The text in Markdown.
-        resolve: Returns the address to which a link of the document leads.
-    """
+    """Converts a document in Markdown; `resolve` returns the address to which one of its links leads."""
     reader = _Reader(resolve)
     html = "".join(reader.blocks(COMMENT.sub("", text).splitlines()))
     return Document(html, reader.sections)

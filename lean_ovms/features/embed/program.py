@@ -79,12 +79,7 @@ class ClientError(Exception):
     """Raised for an error response."""
 
     def __init__(self, status: int, error: Mapping[str, Any]) -> None:
-        """Keeps the error.
-
-        Args:
-            status: The HTTP status.
-            error: OpenAI's error object.
-        """
+        """Keeps the HTTP status and OpenAI's error object."""
         super().__init__(f"{status}: {error.get('message', 'unknown error')}")
         self.status = status
         self.error = error
@@ -115,12 +110,7 @@ class Client:
         self._headers = {"content-type": "application/json", **({"authorization": f"Bearer {key}"} if key else {})}
 
     async def chat(self, messages: str | list[Json], **fields: Any) -> str:
-        """Requests a chat completion, and returns the text of the answer.
-
-        Args:
-            messages: The conversation, or the text of its only user message.
-            fields: Further fields of the request.
-        """
+        """Returns the answer to a conversation, or to a text; further fields of the request are keyword arguments."""
         response = await self.post(CHAT, self._chat(messages, fields))
         return response["choices"][0]["message"]["content"] or ""
 

@@ -97,12 +97,7 @@ class HubClient:
     """A client of one hub. Token and proxies are those that huggingface_hub finds."""
 
     def __init__(self, endpoint: str = "", retries: RetryPolicy | None = None) -> None:
-        """Imports the library of the hub.
-
-        Args:
-            endpoint: The hub's address; "" for the public one.
-            retries: The rules for repeating a request; None for the default ones.
-        """
+        """Imports the hub's library. The endpoint "" is the public hub; retries None are the default ones."""
         self.endpoint = endpoint.rstrip("/") or PUBLIC_ENDPOINT
         self._retries = retries or RetryPolicy()
         self._library = importlib.import_module("huggingface_hub")

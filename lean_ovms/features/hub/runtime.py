@@ -73,15 +73,9 @@ class HubPulls:
             abandoned = True
 
     async def delete(self, name: str, unserve: Reload) -> None:
-        """Deletes a model.
+        """Deletes a model. Raises RequestError.
 
-        Args:
-            name: The name of the model.
-            unserve: Stops serving the model; it is awaited after the model's folder is moved away, before its files are
-                deleted.
-
-        Raises:
-            RequestError: The model cannot be deleted.
+        Once its folder is moved away, `unserve`, which stops serving it, is awaited; then the files are deleted.
         """
         try:
             removed = await asyncio.to_thread(_take_out, self._repository, name)

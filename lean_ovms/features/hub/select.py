@@ -31,12 +31,7 @@ class NotOpenVino(PullError):
     """Raised for a repository without an OpenVINO model."""
 
     def __init__(self, message: str, *, checkpoint: bool) -> None:
-        """Keeps the reason.
-
-        Args:
-            message: The reason.
-            checkpoint: Whether the repository has a model that optimum-cli can convert.
-        """
+        """Keeps the reason, and whether the repository has a checkpoint that optimum-cli can convert."""
         super().__init__(message)
         self.checkpoint = checkpoint
 

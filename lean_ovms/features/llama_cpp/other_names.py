@@ -33,15 +33,7 @@ PRECEDENCE = (*((limit, "n_predict") for limit in LIMITS), ("repetition_penalty"
 
 
 def rewrite(given: ReadableBody, names: Collection[str]) -> ReadableBody:
-    """Renames llama.cpp's fields in a body to those of OpenAI's API.
-
-    Args:
-        given: The body of a client.
-        names: The names of the endpoint's fields.
-
-    Raises:
-        BadRequest: A value is not allowed for its field.
-    """
+    """Renames llama.cpp's fields in a body to those of OpenAI's API. Raises BadRequest for a wrong value."""
     values = read(FIELDS, given.body)
     body: Json = {name: value for name, value in given.body.items() if name not in FIELDS.places}
     most, penalty = values["n_predict"], values["repeat_penalty"]

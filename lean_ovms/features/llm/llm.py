@@ -223,12 +223,7 @@ class LLM:
 
 
 def _several(value: Any, element: type) -> list[Any]:
-    """Returns a list of inputs; a single input becomes a list of one.
-
-    Args:
-        value: The inputs.
-        element: The type of the elements of an input.
-    """
+    """Returns a list of inputs; a single input, with elements of this type, becomes a list of one."""
     alone = isinstance(value, str | bytes | PathLike | Mapping) or (len(value) > 0 and isinstance(value[0], element))
     return [value] if alone else list(value)
 

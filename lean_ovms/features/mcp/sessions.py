@@ -39,11 +39,7 @@ class ToolFailed(Exception):
     """Raised if a call, or listing the tools, failed."""
 
     def __init__(self, error: Json) -> None:
-        """Keeps the error.
-
-        Args:
-            error: The error, in the form that it has in an item of a response.
-        """
+        """Keeps the error in the form that it has in an item of a response."""
         super().__init__(error_text(error))
         self.error = error
 
@@ -121,11 +117,9 @@ class ToolSessions:
         return text
 
     async def _take_slot(self) -> None:
-        """Waits until the response has a slot. This time does not count towards the time limit of a tool server.
+        """Waits until the response has a slot. Raises TooManyRequests if the client has its share, or Unavailable.
 
-        Raises:
-            TooManyRequests: The client already has its share of the slots.
-            Unavailable: All slots are taken.
+        This time does not count towards the time limit of a tool server.
         """
         slots, most = self._servers.slots, self._servers.most
         if self._slot is None:

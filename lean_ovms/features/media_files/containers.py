@@ -12,10 +12,8 @@ _METADATA: dict[str, Any] = {"metadata_errors": "ignore"} if int(av.__version__.
 
 
 def opened(data: bytes | memoryview, name: str) -> Any:
-    """Opens a file as a container of PyAV, which the caller has to close. Raises PyAV's errors.
+    """Opens a file of the format that FFmpeg names like this as PyAV's container. Raises PyAV's errors.
 
-    Args:
-        data: The bytes of the file.
-        name: FFmpeg's name of the file's format.
+    The caller has to close it.
     """
     return av.open(io.BytesIO(data), "r", format=name, **_METADATA)

@@ -43,15 +43,7 @@ UNUSED = (
 
 
 def select(families: Sequence[Metric], listed: str) -> list[Metric]:
-    """Selects metric families by a comma-separated list of names; an empty list selects all.
-
-    Args:
-        families: All families.
-        listed: The list of names.
-
-    Raises:
-        StartError: A name is unknown.
-    """
+    """Selects families by a comma-separated list of names, all if it is empty. Raises StartError if one is unknown."""
     if not listed:
         return list(families)
     names = {name.strip() for name in listed.split(",") if name.strip()}
@@ -209,15 +201,7 @@ class PrometheusMetrics(Metrics):
             self._levels[name] += by
 
     def expose(self, engines: Iterable[EngineState] = (), samples: Iterable[Sample] = ()) -> bytes:
-        """Returns all metrics in Prometheus' text format.
-
-        Args:
-            engines: The states of the models, for gauges.
-            samples: The values of metrics that features count.
-
-        Returns:
-            The text as bytes.
-        """
+        """Returns all metrics in Prometheus' text format, with gauges of engines, and the samples of features."""
         for name, family in self._families.items():
             if family.kind == "gauge" or not family.lasting:
                 self._values[name].clear()

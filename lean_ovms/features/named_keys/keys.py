@@ -103,12 +103,7 @@ class NamedKey(ApiKey):
             self.count_usage(record)
 
     def start_request(self, record: RequestRecord, *, counts_as_running: bool) -> None:
-        """Counts a request for the limits and the usage. Raises TooManyRequests.
-
-        Args:
-            record: The record of the request.
-            counts_as_running: Whether it counts as running until its response is closed.
-        """
+        """Counts a request, which may count as running until its response is closed. Raises TooManyRequests."""
         for unit, rate in self._rates.items():
             if wait_s := rate.seconds_until(1):
                 self._refuse(f"{counted(rate.limit, unit.removesuffix('s'))} per minute", wait_s)
@@ -222,11 +217,7 @@ class NamedKeys(ApiKeys):
                 raise
 
     async def watch(self, period_s: float) -> None:
-        """Reads the file again whenever it has changed, until it is cancelled.
-
-        Args:
-            period_s: The seconds between two checks.
-        """
+        """Reads the file again whenever it has changed, which is checked every `period_s`, until it is cancelled."""
         while self._path:
             await asyncio.sleep(period_s)
             if await asyncio.to_thread(file_stat, Path(self._path)) != self._file:

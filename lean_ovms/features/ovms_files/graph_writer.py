@@ -134,12 +134,7 @@ def written_options(config: Config) -> dict[str, Any]:
 
 
 def _values(config: Config, names: Iterable[str]) -> dict[str, Any]:
-    """Returns the values of options that differ from their defaults or are always written; None for all others.
-
-    Args:
-        config: All options.
-        names: The names of the options in a graph.
-    """
+    """Returns the named options' values if they are not the default or always written; None for all others."""
     found: dict[str, Any] = {}
     defaults, schema = _defaults(config), schema_of(config.composition)
     for name in names:

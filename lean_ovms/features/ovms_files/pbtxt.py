@@ -35,14 +35,9 @@ KINDS = {
 
 
 def node_options(text: str, composition: Composition | None = None) -> tuple[TaskRow, dict[str, Any]]:
-    """Returns the task of a graph, and the options that its node sets.
+    """Returns the task of a graph, and the options of its node. Raises StartError, which does not name the file.
 
-    Args:
-        text: The graph.
-        composition: The features; None for all features.
-
-    Raises:
-        StartError: The graph is not valid. The message does not name its file.
+    The composition None has all features.
     """
     composition = composition or compose()
     schema = _Messages(schema_of(composition))

@@ -74,15 +74,9 @@ class PdfReaders:
             lease.release()
 
     async def text(self, key: bytes, data: bytes) -> str:
-        """Returns the text of a file in a conversation, which is cached, since the client sends the file again with
-        each turn.
+        """Returns the text of a file with this digest, which is cached: the client sends it again with each turn.
 
-        Args:
-            key: The digest of the file, the key of the cache.
-            data: The file.
-
-        Raises:
-            RequestError: The file cannot be read.
+        Raises RequestError if the file cannot be read.
         """
         text = self._known.pop(key, None)
         if text is None:

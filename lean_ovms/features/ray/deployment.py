@@ -80,13 +80,9 @@ class LeanOvms:
     """The class of which Ray makes replicas: used by `application(model_path=...)`, or in a deployment of your own."""
 
     async def __init__(self, **options: Any) -> None:  # type: ignore[misc]  # Ray awaits it
-        """Loads the models.
+        """Loads the models with options of the command line, as values or texts. Raises StartError.
 
-        Args:
-            options: The options of the command line, as values or as texts. Addresses have no effect.
-
-        Raises:
-            StartError: An option is not valid, or a model cannot be loaded.
+        Addresses have no effect.
         """
         self._stack = contextlib.AsyncExitStack()
         self._app: App = await self._stack.enter_async_context(opened(of_keywords(**options)))

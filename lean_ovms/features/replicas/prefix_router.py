@@ -39,11 +39,8 @@ Prefixes = Sequence[int]
 def prefixes(namespace: Hashable, prompt: str | bytes | Sequence[int]) -> Prefixes:
     """Returns the hashes of the prefixes of a prompt that end at a block boundary; none for a short prompt.
 
+    A prompt is a text, bytes or token ids. Equal ones of different namespaces (model, adapter, salt) are cached apart.
     Like Python's hashes of strings, they are valid in this process only.
-
-    Args:
-        namespace: A value that differs if equal prompts are cached separately, such as the model, adapter and salt.
-        prompt: A text, bytes, or token ids.
     """
     size = BLOCK if isinstance(prompt, str | bytes) else BLOCK_IDS
     found: list[int] = []

@@ -57,11 +57,7 @@ class Connection(Protocol):
         """Stores the version of the tables."""
 
     def hold(self, server: str) -> None:
-        """Takes the lock of this server, which is released when the connection or the process ends.
-
-        Args:
-            server: The id of the server, a number as a string.
-        """
+        """Takes the lock of the server with this id, a number, until the connection or the process ends."""
 
     def holds(self, server: str) -> bool:
         """Returns whether the server with this id is running, which is known by its lock."""

@@ -70,14 +70,7 @@ class Database:
         self._closed = False
 
     async def open(self, shown: str) -> None:
-        """Opens the database.
-
-        Args:
-            shown: The name of the database in errors.
-
-        Raises:
-            StartError: The database cannot be opened.
-        """
+        """Opens the database, which has the name `shown` in errors. Raises StartError."""
         try:
             await self.run(lambda connection: None)
         except StoreFailure as error:

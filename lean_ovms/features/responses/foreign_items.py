@@ -90,12 +90,7 @@ def output(item: Json) -> str | list[Json]:
 
 
 def unshown(items: list[Json], param: str) -> list[str]:
-    """Returns a warning for the items that the model is not shown, or an empty list.
-
-    Args:
-        items: The items of a request.
-        param: The name of the field that has the items.
-    """
+    """Returns a list with a warning for items in the field `param` that the model is not shown, or []."""
     found = [(place, one["type"]) for place, one in enumerate(items) if is_unshown(one)]
     return unshown_line([f"{param}[{place}]" for place, _ in found], [kind for _, kind in found])
 

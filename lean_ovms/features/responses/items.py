@@ -307,11 +307,7 @@ class _MessageBuilder:
     """Collects chat messages from items; further items of the assistant extend its last message."""
 
     def __init__(self, answered: Set[str]) -> None:
-        """Begins without a message.
-
-        Args:
-            answered: The ids of the calls whose results are separate items.
-        """
+        """Begins without a message; `answered` are the ids of calls whose results are separate items."""
         self.messages: list[Json] = []
         self._answered = answered
         self._requests: dict[str, Json] = {}  # approval requests by id

@@ -33,15 +33,7 @@ class ServerTools(Protocol):
     """Runs the tools of MCP servers; it is made of a Config by the feature that provides SERVER_TOOLS."""
 
     def read(self, tool: Json, param: str) -> ServerTool:
-        """Reads a tool of type mcp of a request.
-
-        Args:
-            tool: The tool.
-            param: The path of the tool in the body, for errors.
-
-        Raises:
-            BadRequest: The tool is not valid or cannot be used.
-        """
+        """Reads a tool of type mcp at the path `param` of a request. Raises BadRequest if it cannot be used."""
 
     async def start(self, parsed: ResponsesRequest, context: Context, services: Services) -> ToolStream:
         """Starts a response that has tools of MCP servers. Raises RequestError."""

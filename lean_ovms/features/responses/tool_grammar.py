@@ -102,10 +102,9 @@ class _Lark:
         self._common.update({found[2] or name: COMMON[name] for name in names})
 
     def _either(self, tokens: list[Token]) -> str:
-        """Reads alternatives up to a closing bracket or the end, and returns them as a regular expression.
+        """Returns alternatives up to a closing bracket or the end as a regular expression.
 
-        Args:
-            tokens: The tokens of the grammar in reversed order; those that are read are removed.
+        The tokens are in reversed order; those that are read are removed.
         """
         options = [""]
         while tokens and tokens[-1] not in (("sign", ")"), ("sign", "]")):

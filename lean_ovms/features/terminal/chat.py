@@ -120,11 +120,7 @@ class Conversation:
         self.clear(system)
 
     def clear(self, system: str | None = None) -> None:
-        """Removes all messages.
-
-        Args:
-            system: The new system prompt; None to keep the current one.
-        """
+        """Removes all messages, and replaces the system prompt unless it is None."""
         if system is not None:
             self._system = [{"role": "system", "content": system}] if system else []
         self._messages, self._images, self._asked = [], [], {}

@@ -34,11 +34,7 @@ class Certificate:
         """The context of new connections. Open connections keep the old one."""
 
     async def watch(self, period_s: float = CHECK_S) -> None:
-        """Loads certificates that are replaced, once they are complete; never returns.
-
-        Args:
-            period_s: The seconds between two checks.
-        """
+        """Loads certificates that are replaced once they are complete, checked every `period_s`; never returns."""
         while True:
             await asyncio.sleep(period_s)
             stamps = self._file_stamps()

@@ -156,9 +156,7 @@ def split(text: str, most: int) -> list[str]:
 def ended(text: str, most: int) -> int:
     """Returns the end of the last sentence that further text cannot change; 0 if no sentence has ended.
 
-    Args:
-        text: The text so far.
-        most: The number of characters after which a sentence without an end is cut.
+    A sentence without an end is cut after `most` characters.
     """
     end = 0
     for found in _ends(text):

@@ -109,11 +109,9 @@ async def handle_results(request: Request, services: Services) -> Response:
 
 
 def _results(known: set[str], file: BinaryIO) -> bytes:
-    """Reads the next results of a batch from a file, and returns them as JSON lines; b"" at the end.
+    """Returns the next results in a file of outcomes or errors as JSON lines, b"" at the end.
 
-    Args:
-        known: The custom_ids of the results that were returned before, to which those of the new ones are added.
-        file: The file of outcomes, or of errors for requests without an outcome.
+    Those whose custom_id is in `known` were returned before; the new ones are added to it.
     """
     found: list[bytes] = []
     while not found and (rows := file.readlines(PIECE)):

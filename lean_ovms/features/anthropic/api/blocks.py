@@ -21,11 +21,7 @@ class Blocks:
     """Turns deltas into blocks; subclasses handle the steps. A caller feeds it all deltas, then calls `close`."""
 
     def __init__(self, *, omit_thinking: bool = False) -> None:
-        """Begins an answer.
-
-        Args:
-            omit_thinking: Whether the text of the reasoning is left out of the thinking blocks.
-        """
+        """Begins an answer, whose thinking blocks lack the text of the reasoning if `omit_thinking` is set."""
         self.index = -1
         """The number of the last block that has begun."""
         self.has_calls = False
@@ -41,11 +37,7 @@ class Blocks:
         self._signed = hashlib.sha256()
 
     def begin_block(self, block: Json) -> None:
-        """Begins a block.
-
-        Args:
-            block: The block without its content.
-        """
+        """Begins a block, which is given without its content."""
 
     def add_text(self, text: str) -> None:
         """Adds text to the open block; a tool_use block gets parts of the JSON of its input."""

@@ -61,11 +61,7 @@ class BeamSearch:
     """Searches for the likeliest texts of one sequence with several beams."""
 
     def __init__(self, first: Sequence) -> None:
-        """Begins with a single beam.
-
-        Args:
-            first: The sequence that computes the prompt.
-        """
+        """Begins with a single beam, the sequence that computes the prompt."""
         self._params = first.params
         self._first = first
         self.width = first.params.beams

@@ -58,12 +58,7 @@ class NetworkStore:
     """The cache of networks in one directory."""
 
     def __init__(self, directory: Path, most_bytes: int) -> None:
-        """Keeps the settings; nothing is read.
-
-        Args:
-            directory: The directory, which must exist.
-            most_bytes: The most bytes of all networks together.
-        """
+        """Keeps the directory, which must exist, and the most bytes of all networks together; nothing is read."""
         self.folder = directory / FOLDER
         self.most_bytes = most_bytes
 

@@ -61,12 +61,7 @@ class DiskSegment:
     """One data file with its index."""
 
     def __init__(self, path: Path, fingerprint: bytes) -> None:
-        """Keeps the names of the files; nothing is read.
-
-        Args:
-            path: The path of both files, without suffix.
-            fingerprint: Identifies the network and the machine for which blocks are valid.
-        """
+        """Keeps the path of both files without suffix, and the id of the network and machine. Nothing is read."""
         self.path = path
         self.keys: list[bytes] = []
         """The keys of its blocks, as far as the index was read."""
@@ -220,14 +215,9 @@ def checksum(key: bytes, buffers: Sequence[Bytes]) -> int:
 
 
 def shared_directory(path: Path, option: str) -> None:
-    """Creates a directory for this user only, if it is missing. An existing one may be shared, but not with everybody.
+    """Creates the directory that an option names for this user only, if it is missing.
 
-    Args:
-        path: The directory.
-        option: The option that names it, for errors.
-
-    Raises:
-        StartError: The directory cannot be created, or everybody may write to it.
+    An existing one may be shared, but not with everybody. Raises StartError.
     """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -239,14 +229,9 @@ def shared_directory(path: Path, option: str) -> None:
 
 
 def private_directory(path: Path, option: str) -> None:
-    """Creates a directory and its parent for this user only, if they are missing.
+    """Creates the directory that an option names, and its parent, for this user only, if they are missing.
 
-    Args:
-        path: The directory.
-        option: The option that names it, for errors.
-
-    Raises:
-        StartError: They cannot be created, or others may write to them.
+    Raises StartError, also if others may write to them.
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -195,10 +195,9 @@ class BlockWriter:
         self.seconds += time.monotonic() - begin
 
     def _write_memory(self, *, save: bool) -> bool:
-        """Writes blocks that are in memory: those that will be evicted next, and all while nothing is computed.
+        """Writes blocks in memory: those that will be evicted next, and all while nothing is computed.
 
-        Args:
-            save: Whether all blocks are written in any case; otherwise copies of evicted blocks take precedence.
+        Copies of evicted blocks take precedence, unless `save` is set.
         """
         before, urgent = self._store.written_blocks, save or self._closing
         resting = not self.busy and time.monotonic() > self._rested_since + REST_S

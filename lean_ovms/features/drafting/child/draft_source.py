@@ -20,11 +20,7 @@ class BudgetedDrafts:
     """An engine.paged.parts.DraftSource that drafts with a network, or else with n-grams of the texts."""
 
     def __init__(self, drafter: Drafter | None) -> None:
-        """Begins without measurements.
-
-        Args:
-            drafter: A draft model or a draft head of the model; None for n-grams.
-        """
+        """Begins without measurements of a drafter: a draft model or a draft head, or None for n-grams."""
         self.asks_network = drafter is not None
         self.budget = DraftBudget()
         self.drafter = drafter

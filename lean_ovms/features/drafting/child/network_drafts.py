@@ -27,11 +27,7 @@ class NetworkDrafts:
     ngrams = False
 
     def __init__(self, settings: PipelineSettings) -> None:
-        """Keeps the settings; nothing is loaded.
-
-        Args:
-            settings: The settings that were made from the options.
-        """
+        """Keeps the settings that were made from the options; nothing is loaded."""
         self.kind = settings.speculative
         self.trees = self.kind in ("draft", "eagle3")
         self.edits: Seq[NetworkEdit] = [heads.HeadTap(settings.head)] if settings.head is not None else []

@@ -42,12 +42,7 @@ class NgramProposer:
     """Proposes draft tokens for one sequence, to which tokens are only appended."""
 
     def __init__(self, longest: int) -> None:
-        """Begins without tokens.
-
-        Args:
-            longest: The most tokens of a match that are compared. Of two matches of at least this length, the newer one
-                is used.
-        """
+        """Begins without tokens. Of two matches of `longest` or more tokens, the newer one is used."""
         self._longest = longest
         self._size = min(INDEXED, longest)
         self._last: dict[bytes, int] = {}  # the position after the last occurrence of each n-gram

@@ -36,12 +36,7 @@ class TextDrafts(NoDrafts):
     """The plan of a model whose draft tokens come from n-grams of texts, or that gets none."""
 
     def __init__(self, kind: str, *, ngrams: bool) -> None:
-        """Keeps the settings; there is nothing to load.
-
-        Args:
-            kind: "prompt_lookup" if requests may ask for drafts from n-grams, else "".
-            ngrams: Whether requests get such drafts without asking.
-        """
+        """Keeps the kind, "prompt_lookup" if requests may ask for drafts from n-grams, and whether all get them."""
         self.kind = kind
         self.ngrams = ngrams
 

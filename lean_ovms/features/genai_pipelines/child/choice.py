@@ -39,12 +39,7 @@ class GenAiPipelines:
     """Chooses and loads the pipeline of openvino_genai for one model."""
 
     def __init__(self, config: EngineConfig, available: Sequence[str]) -> None:
-        """Keeps the options; nothing is loaded.
-
-        Args:
-            config: The options of the engine.
-            available: The names of OpenVINO's devices.
-        """
+        """Keeps the options and the names of OpenVINO's devices; nothing is loaded."""
         self._config = config
         self._available = available
         self._vision = has_vision(config.model_dir)

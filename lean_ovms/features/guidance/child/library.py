@@ -162,12 +162,7 @@ class Guidance:
             self._reader.stop()
 
     def matcher(self, tag: str, stops: frozenset[int]) -> GuidanceMatcher:
-        """Returns a matcher at the beginning of a grammar.
-
-        Args:
-            tag: The grammar.
-            stops: The tokens with which a text may end where the grammar allows the end.
-        """
+        """Returns a matcher at the beginning of a grammar; `stops` may end a text where the grammar allows the end."""
         self.compile(tag)
         built, needed = self._compiled[tag]
         return GuidanceMatcher(built.deep_copy(), stops | frozenset(self._eos), self._tokens, needed)

@@ -33,10 +33,7 @@ class GrammarRules:
     def json(self, schema: Any, *, one_line: bool = False, **more: Any) -> str:
         """Adds a rule for the JSON values of a schema, and returns its name.
 
-        Args:
-            schema: The JSON Schema.
-            one_line: Whether the only white space is one blank after each colon and comma.
-            **more: Further settings of llguidance for JSON.
+        With one_line, the only white space is one blank after each colon and comma. Further arguments are llguidance's.
         """
         blanks: Json = _ONE_LINE if one_line else {"whitespace_pattern": WHITESPACE}
         settings = {**blanks, "lenient": True, **more}

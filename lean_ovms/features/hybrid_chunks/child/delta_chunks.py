@@ -48,12 +48,8 @@ are added."""
 def compute_in_chunks(model: Any, precision: Callable[[], Any]) -> None:
     """Adds the computation of prompts in chunks to each gated delta rule of a network, if it has any.
 
-    The network gets the inputs CHUNK_*, and for each table of states an output with the states after the requested
-    chunks.
-
-    Args:
-        model: The openvino.Model, with paged attention.
-        precision: Returns the element type of its tables of states, in which the network computes.
+    The network, which has paged attention, gets the inputs CHUNK_*, and for each table of states an output with the
+    states after the requested chunks. `precision` returns the element type of its tables, in which it computes.
     """
     ordered = model.get_ordered_ops()
     for node in ordered:

@@ -59,12 +59,7 @@ class Places(NamedTuple):
 
 
 def places(slots: Any, tokens: Any) -> Places:
-    """Returns the places of tokens.
-
-    Args:
-        slots: The input STEP_SLOTS.
-        tokens: The input CHUNK_OTHERS.
-    """
+    """Returns the places of tokens, given the inputs STEP_SLOTS and CHUNK_OTHERS."""
     first, count, end, one = np.int32(0), first_size(slots), first_size(tokens), np.int32(1)
     return Places(ops.range(first, count, one, "i32"), ops.range(count, end, one, "i32"))
 
@@ -101,12 +96,9 @@ def computed(node: Any, sizes: Sizes, slots: Any, tokens: Places, kind: Any) -> 
 
 
 def normalized(values: Any, eps: float | None) -> Any:
-    """Normalizes vectors to length 1.
+    """Normalizes vectors along the last axis to length 1.
 
-    Args:
-        values: The vectors, along the last axis.
-        eps: The number that is added to the sum of squares, so that it is not 0; None if the vectors are returned
-            unchanged.
+    `eps` is added to the sum of squares, so that it is not 0; with None the vectors are returned unchanged.
     """
     if eps is None:
         return values

@@ -40,13 +40,9 @@ def activate_rows(convolution: Any) -> None:
 
 
 def convolution_before(node: Any, values: Sequence[Any]) -> Any:
-    """Returns the convolution from which an operation's values are computed.
+    """Returns the convolution from which an operation's queries, keys and values among its inputs are computed.
 
     It returns None if there is no single one, or if its results (not only their shapes) are used elsewhere as well.
-
-    Args:
-        node: The operation.
-        values: The queries, keys and values among its inputs.
     """
     seen = {node.get_friendly_name(): node}
     left = [value.get_node() for value in values]
@@ -96,11 +92,9 @@ class ShortConvolution:
     """A short convolution with the operations that depend only on its results."""
 
     def __init__(self, convolution: Any, values: Sequence[Any]) -> None:
-        """Copies the needed operations of a network. Raises RuntimeError if the values depend on other inputs as well.
+        """Copies the operations that compute the values [tokens, ...] from a convolution.
 
-        Args:
-            convolution: The operation of the convolution.
-            values: The values that are computed from its results, [tokens, ...].
+        Raises RuntimeError if the values depend on other inputs as well.
         """
         shape = convolution.input_value(ROW_TABLE).get_partial_shape()
         self.channels, self.length = (shape[axis].get_length() for axis in (1, 2))

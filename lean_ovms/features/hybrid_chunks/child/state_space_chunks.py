@@ -41,12 +41,8 @@ step and the sizes of Granite-4.0-H-350M (36) and 1B (42)."""
 def compute_in_chunks(model: Any, precision: Callable[[], Any]) -> None:
     """Adds the computation of prompts in chunks to each state space of a network, if it has any.
 
-    The network gets the inputs CHUNK_*, and for each table of states an output with the states after the requested
-    chunks.
-
-    Args:
-        model: The openvino.Model, with paged attention.
-        precision: Returns the element type of its tables of states, in which the network computes.
+    The network, which has paged attention, gets the inputs CHUNK_*, and for each table of states an output with the
+    states after the requested chunks. `precision` returns the element type of its tables, in which it computes.
     """
     nodes = [node for node in model.get_ordered_ops() if node.get_type_name() == OPERATION]
     if not nodes or not prompt_chunks.fits([node.input_value(TABLE) for node in nodes], MEMORY):

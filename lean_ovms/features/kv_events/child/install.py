@@ -23,14 +23,9 @@ def install(parts: Parts) -> None:
 
 
 def publisher(text: str, *, caching: bool) -> KvEventPublisher | None:
-    """Makes the publisher for the value of the option, or returns None if it asks for no events.
+    """Makes the publisher that the option's text describes, or None if it asks for no events. Raises StartError.
 
-    Args:
-        text: The value of the option.
-        caching: Whether there is a prefix cache, without which there are no events.
-
-    Raises:
-        StartError: The settings cannot be used.
+    Without caching, that is, without a prefix cache, there are no events.
     """
     try:
         from .publisher import KvEventPublisher, read_config

@@ -131,12 +131,7 @@ class KvEventPublisher:
             raise StartError(f"--{OPTION}: {endpoint}: {error.strerror}") from None
 
     def publish(self, at: float, events: list[Any]) -> None:
-        """Queues a batch of events for sending.
-
-        Args:
-            at: The Unix time of the batch.
-            events: The events, in their order.
-        """
+        """Queues a batch of events, in their order, with its Unix time."""
         number = self._sequence.to_bytes(SEQUENCE_BYTES, "big")
         self._sequence += 1
         batch = msgspec.msgpack.encode([at, events, self._config.data_parallel_rank])

@@ -77,12 +77,7 @@ def last(parsed: CompletionCall, generation: Generation, index: int, choice: Com
 
 
 def probabilities(tokens: Sequence[TokenLogprob], *, plain: bool) -> list[Json]:
-    """Returns each token with its likeliest alternatives.
-
-    Args:
-        tokens: The tokens.
-        plain: Whether probabilities are returned instead of their logarithms.
-    """
+    """Returns each token with its likeliest alternatives: with probabilities if `plain`, else their logarithms."""
     others = "top_probs" if plain else "top_logprobs"
     return [{**_entry(token, plain), others: [_entry(other, plain) for other in token.top]} for token in tokens]
 

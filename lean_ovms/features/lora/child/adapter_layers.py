@@ -39,10 +39,7 @@ class Layers(NamedTuple):
 def insert(model: Any, kind: Any) -> Layers:
     """Adds the inputs of adapters to every linear layer that has a name and computes one row for each token.
 
-    Args:
-        model: The network.
-        kind: The element type of the inputs. It should be that in which the network computes, as another one would be
-            converted in each step.
+    Their element type should be that in which the network computes, as another one would be converted in each step.
     """
     choice = network_input(ADAPTER_CHOICE, [-1, -1], np.float32)
     inputs, choices, found = [choice], {1: choice}, list[Sizes]()

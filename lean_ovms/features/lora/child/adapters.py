@@ -20,11 +20,7 @@ Sizes = Mapping[str, tuple[int, int]]
 
 
 def down_name(layer: str) -> str:
-    """Returns the name of the input [layers * ranks, width] that has the A of all adapters for a group of layers.
-
-    Args:
-        layer: The name of the group's first layer.
-    """
+    """Returns the name of the input [layers * ranks, width] with the A of all adapters for a group of layers."""
     return f"lora_A.{layer}"
 
 

@@ -50,12 +50,7 @@ def open_encoder(name: str, rate: int, samples: int | None = None) -> Encoder:
 
 
 def wav_head(rate: int, size: int) -> bytes:
-    """Returns the 44 bytes before the samples of a mono WAV file.
-
-    Args:
-        rate: The sample rate in Hz.
-        size: The size of all samples in bytes, or UNKNOWN.
-    """
+    """Returns the 44 bytes before the samples of a mono WAV file. The size is that of all samples, or UNKNOWN."""
     whole = UNKNOWN if size == UNKNOWN else size + 36
     form = struct.pack("<IHHIIHH", 16, 1, 1, rate, rate * SAMPLE_BYTES, SAMPLE_BYTES, 8 * SAMPLE_BYTES)
     return b"RIFF" + struct.pack("<I", whole) + b"WAVEfmt " + form + b"data" + struct.pack("<I", size)

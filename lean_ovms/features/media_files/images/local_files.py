@@ -22,12 +22,7 @@ class LocalFiles:
     """Reads files below one folder."""
 
     def __init__(self, root: str, max_bytes: int) -> None:
-        """Keeps the folder.
-
-        Args:
-            root: The folder; "" if no files are allowed.
-            max_bytes: The most bytes of a file.
-        """
+        """Keeps the folder, "" if no files are allowed, and the most bytes of a file."""
         self._root = os.path.realpath(root) if root else ""
         self._max_bytes = max_bytes
 

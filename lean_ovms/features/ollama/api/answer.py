@@ -104,12 +104,7 @@ class Answer:
         return found | _listed("logprobs", (logprob_entry(token, by_id=False) for token in logprobs))
 
     def end(self, finish: str, tokens: Sequence[int]) -> Json:
-        """Returns the members that only the last object has.
-
-        Args:
-            finish: The finish reason.
-            tokens: The generated token ids.
-        """
+        """Returns the members that only the last object has, with the finish reason and the generated token ids."""
         usage, times = self._generation.usage, self._generation.timings
         total_s, eval_s = time.monotonic() - self._began, times.predicted_ms / 1000
         prompt_s = times.prompt_ms / 1000 or total_s - self._loaded_s - eval_s  # if the engine does not measure it

@@ -52,12 +52,7 @@ async def weights_of(model: Model) -> WeightsSummary:
 
 
 def _summary(path: Path, known: WeightsSummary | None) -> WeightsSummary:
-    """Returns the summary for a model directory or model file. It reads the networks, but no weights.
-
-    Args:
-        path: The directory or the file.
-        known: The summary as it was before, which is returned if no file has changed.
-    """
+    """Returns the summary of a model's files, or the known one if no file has changed. No weights are read."""
     files = model_file.parts(path) if path.is_file() else sorted(filter(_is_weights, path.glob("*")))
     found = [(file.name, stat.st_size, stat.st_mtime) for file in files if (stat := _stat(file))]
     digest = hashlib.sha256(repr(found).encode()).hexdigest()

@@ -181,12 +181,7 @@ async def _by_pairs(request: ScoreRequest, info: PoolingInfo) -> Scores:
 
 
 def _value(output: PooledOutput, *, sigmoid: bool) -> float:
-    """Returns the score of one pair.
-
-    Args:
-        output: The model's output for the pair; its last value counts.
-        sigmoid: Whether that value is a logit, whose sigmoid is the score, as OVMS has it for every model.
-    """
+    """Returns the score of one pair: the last value of its output, or the sigmoid of it, as OVMS has it."""
     value = output.values[-1]
     if not sigmoid:
         return value

@@ -106,11 +106,9 @@ class PoolingFiles:
         return ""
 
     def dense_after(self, output: str, *, each_token: bool) -> list[DenseModule]:
-        """Returns the Dense modules that an output of an exported network lacks.
+        """Returns the Dense modules that an exported network's output of this name lacks.
 
-        Args:
-            output: The name of the output.
-            each_token: Whether the model has a vector for each token. Modules after pooling do not change these.
+        Modules after pooling do not change vectors of each token.
         """
         lacks = not each_token or (output != "token_embeddings" and "Pooling" not in (self.modules or ()))
         return self.dense if lacks else []

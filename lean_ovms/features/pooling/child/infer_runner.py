@@ -93,11 +93,7 @@ class LazyCompiledModel:
             self._requests = in_thread("compile", self._compiled)
 
     def get(self, timeout_s: float = 0.0) -> InferRequestPool | None:
-        """Returns the network's infer requests, or None if the network is not compiled yet, or cannot be.
-
-        Args:
-            timeout_s: The seconds to wait for a compilation that has begun; 0 for no wait.
-        """
+        """Returns the network's infer requests, or None. It waits at most `timeout_s` for a begun compilation."""
         if self._requests is None or not (timeout_s or self._requests.done()):
             return None
         return self._requests.result(timeout_s)

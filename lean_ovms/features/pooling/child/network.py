@@ -128,13 +128,9 @@ class PoolingNetwork:
         self._images = InferRequestPool(compiled, max(self._configured, MOST_STREAMS))
 
     def shape(self, *, unpooled: bool) -> Shape:
-        """Returns the inputs and the output of the network, by which its kind is recognized.
+        """Returns the network's inputs and output, by which its kind is recognized. Raises StartError for others.
 
-        Args:
-            unpooled: Whether an output of one vector for each token is preferred to one that is pooled already.
-
-        Raises:
-            StartError: The network has other inputs than a text model, or no known output.
+        An output with one vector for each token is preferred to a pooled one if `unpooled` is set.
         """
         inputs = frozenset(one.get_any_name() for one in self.model.inputs)
         if "input_ids" not in inputs or not inputs <= INPUTS:

@@ -112,15 +112,7 @@ class Pooler(Protocol):
         """Returns the text of the ids, which must be valid."""
 
     def start(self, batch: Batch, alone: bool) -> None:
-        """Begins a forward pass.
-
-        Args:
-            batch: The inputs.
-            alone: Whether no other pass runs at the same time.
-
-        Raises:
-            RuntimeError: OpenVINO fails.
-        """
+        """Begins a forward pass of a batch; `alone` if no other one runs at the same time. Raises RuntimeError."""
 
     def wait(self) -> tuple[Batch, Array | RuntimeError]:
         """Waits until a batch has been computed, and returns it with its output or its error.

@@ -127,11 +127,9 @@ class TextQueue:
             request.buckets.clear()
 
     def next_batch(self, tokens: int = 0) -> list[QueuedText]:
-        """Removes and returns the texts of the next batch, at least one. The queue must not be empty.
+        """Removes and returns the texts of the next batch, at least one of a queue that is not empty.
 
-        Args:
-            tokens: The most tokens of the batch, padding included, which only a single text may exceed; 0 for the
-            default.
+        It has at most so many tokens, padding included, which only a single text may exceed; 0 is the default.
         """
         self._batches += 1
         self._room_tokens = tokens or self._batch_tokens

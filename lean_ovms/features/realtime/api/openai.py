@@ -27,9 +27,7 @@ class SilenceTimer:
     def __init__(self, seconds: Callable[[], float], ended: Callable[[], Awaitable[None]]) -> None:
         """Creates the timer without starting it.
 
-        Args:
-            seconds: Returns how many seconds of silence are currently allowed; 0 for no limit.
-            ended: Awaited when the silence has lasted that long.
+        `seconds` returns how many seconds of silence are allowed, 0 for no limit; then `ended` is awaited.
         """
         self._seconds = seconds
         self._ended = ended

@@ -105,12 +105,7 @@ class Dialect(Protocol):
         """Handles a client's event, whose type is in dialect.EVENTS. Raises RequestError."""
 
     async def refuse(self, error: RequestError, event: Json) -> None:
-        """Sends the error for a client's event.
-
-        Args:
-            error: The error.
-            event: The event; {} if the message could not be read as an event.
-        """
+        """Sends the error for a client's event, which is {} if the message could not be read as one."""
 
     async def transcribed(self, stream: Stream, event: SpeechEvent) -> None:
         """Sends what an event of the engine adds to the transcript of a stream."""

@@ -28,12 +28,7 @@ class Slots(StepHook):
     """The slots of one engine: records which text used each last, and handles the commands for them."""
 
     def __init__(self, files: SlotFiles, answer: Callable[[Record], None]) -> None:
-        """Creates the object, with no slot used.
-
-        Args:
-            files: The files of slots.
-            answer: Sends a record to the front end.
-        """
+        """Creates the object with no slot used; `answer` sends a record to the front end."""
         self.files = files
         self._answer = answer
 

@@ -40,12 +40,7 @@ SHARED = 1 << 19
 
 
 def insert(model: Any, cap: float) -> None:
-    """Replaces each paged attention of a network by CappedAttention.
-
-    Args:
-        model: The openvino.Model, with paged attention.
-        cap: The cap of the products of queries and keys.
-    """
+    """Replaces each paged attention of a network by CappedAttention with this cap of queries times keys."""
     for node in model.get_ordered_ops():
         if node.get_type_name() != ATTENTION:
             continue
@@ -67,12 +62,7 @@ class CappedAttention(ov.Op):  # type: ignore[misc]
     """Attention with a soft cap over a paged KV cache: an OpenVINO operation written in Python."""
 
     def __init__(self, inputs: list[Any], cap: float) -> None:
-        """Creates the operation.
-
-        Args:
-            inputs: The outputs of other operations that it reads, in the order of INPUTS.
-            cap: The cap of products of queries and keys.
-        """
+        """Creates the operation with its inputs, in the order of INPUTS, and the cap of queries times keys."""
         self._cap = cap
         super().__init__(self, inputs)
 

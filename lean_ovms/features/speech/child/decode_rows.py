@@ -243,12 +243,7 @@ class DecodeRow:
         return found
 
     def finish(self, segments: list[Segment], words: list[Word] | None = None) -> None:
-        """Sets the result of the job.
-
-        Args:
-            segments: The segments of the text.
-            words: The words with their times; None if they are not requested.
-        """
+        """Sets the job's result: the segments, and the words with their times, or None if they are not requested."""
         job, chosen = self.job, self.chosen
         text = text_of(self._pieces, self.text_tokens)
         if job.stream:

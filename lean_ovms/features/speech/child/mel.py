@@ -48,12 +48,7 @@ class LogMel:
     """Computes the log-mel features of windows of one length."""
 
     def __init__(self, mels: int, frames: int) -> None:
-        """Prepares the filters.
-
-        Args:
-            mels: The number of mel bands.
-            frames: The number of frames of a window, of HOP samples each.
-        """
+        """Prepares the filters for so many mel bands, and frames of HOP samples in a window."""
         self._filters = filters(mels).T.copy()
         self._frames = frames
         self._window = np.hanning(N_FFT + 1)[:-1].astype(np.float32)

@@ -66,12 +66,7 @@ class Kind:
     """The positions of the decoder."""
 
     def __init__(self, known: Sequence[str], ends: Sequence[int] = ()) -> None:
-        """Keeps the languages and the end tokens of the model.
-
-        Args:
-            known: The codes of its languages.
-            ends: The tokens that end a text, if they differ from the pipeline's own.
-        """
+        """Keeps the codes of the model's languages, and its end tokens if they are not the pipeline's own."""
         self.languages = list(known)
         self.capabilities: list[str] = []
         self.properties: dict[str, Any] = {}
@@ -134,12 +129,7 @@ class Whisper(Kind):
     """The kind of Whisper, with timestamps of segments, beam search, and word times if it was loaded for them."""
 
     def __init__(self, files: whisper_files.WhisperFiles, words: bool) -> None:
-        """Keeps the settings of the model.
-
-        Args:
-            files: The sizes and special tokens of the model.
-            words: Whether the pipeline is loaded for word times.
-        """
+        """Keeps the model's sizes and special tokens, and whether the pipeline is loaded for word times."""
         super().__init__(list(files.languages) or ["en"])
         self.capabilities = ["beams", *(["words"] if words else [])]
         self.properties = {"word_timestamps": True} if words else {}

@@ -74,11 +74,7 @@ class Recognizer(Protocol):
     """The most samples of a window."""
 
     def room(self, soon: bool) -> bool:
-        """Returns whether another job can be started now.
-
-        Args:
-            soon: Whether the job should start at once, instead of waiting for those that are being decoded.
-        """
+        """Returns whether another job can be started now; `soon` if it should not wait for those being decoded."""
 
     def start(self, jobs: list[Job]) -> None:
         """Begins to compute jobs, in addition to those that are running."""

@@ -22,11 +22,7 @@ class Detector(Protocol):
     """A voice activity detector of one request, which gets frames in order and without gaps."""
 
     def probability(self, frame: Samples) -> float:
-        """Returns the probability that the next frame has speech, from 0 to 1.
-
-        Args:
-            frame: The frame of FRAME samples.
-        """
+        """Returns the probability, from 0 to 1, that the next frame of FRAME samples has speech."""
 
 
 class EnergyDetector:

@@ -43,11 +43,9 @@ class Decoding:
         request.reset_state()
 
     def step(self, ids: NDArray[np.int64], beams: NDArray[np.int32] | None = None) -> Array:
-        """Computes tokens, and returns the logits after each [rows, tokens, vocabulary], valid until the next step.
+        """Computes tokens [rows, tokens]. Returns the logits [rows, tokens, vocabulary], valid until the next step.
 
-        Args:
-            ids: The tokens [rows, tokens].
-            beams: For each row the row whose state it continues; None if each continues its own.
+        `beams` has for each row the row whose state it continues; None if each continues its own.
         """
         if beams is None:
             beams = np.arange(len(ids), dtype=np.int32)

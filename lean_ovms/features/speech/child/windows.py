@@ -142,12 +142,7 @@ class Cutter:
         self._cursor, self.speech_since = end, None
 
     def _frame(self, frame: Samples, end: int) -> None:
-        """Works on the next frame.
-
-        Args:
-            frame: The frame.
-            end: The position after the frame.
-        """
+        """Works on the next frame, after which the position is `end`."""
         raise NotImplementedError
 
     def _close(self, end: int) -> None:

@@ -23,9 +23,7 @@ Check = Callable[[str, GrammarBounds], dict[str, Any]]
 def serve(module: str, load: Callable[[dict[str, Any]], Check]) -> NoReturn:
     """Answers messages until the other side closes the connection, and then ends the process.
 
-    Args:
-        module: The name of the module that the process runs.
-        load: Makes the function that checks grammars, given the settings in the first message.
+    Given the settings in the first message, `load` makes the function that checks grammars.
     """
     sock = inherit_socket(module, sys.argv[1:])
     if sock is None:

@@ -61,12 +61,7 @@ class CheckerSettings:
 
     @classmethod
     def of(cls, config: EngineConfig, width: int) -> CheckerSettings:
-        """Returns the settings of a process that only compiles grammars.
-
-        Args:
-            config: The options of the engine.
-            width: The number of logits of a token.
-        """
+        """Returns the settings of a process that only compiles grammars for a vocabulary of this width."""
         limits = config.of(StructuredOutputOptions)
         return cls(
             model_dir=str(config.model_dir),
@@ -121,11 +116,7 @@ class ProcessGrammarChecker:
         return answer
 
     def stop(self, grace_s: float = 0.0) -> int | None:
-        """Ends the process, if there is one, and returns its exit status.
-
-        Args:
-            grace_s: The seconds that the process has to end by itself before it is killed.
-        """
+        """Ends the process, by force if it does not end within `grace_s`, and returns its exit status, or None."""
         process, self._process = self._process, None
         if self._socket is not None:
             self._socket.close()

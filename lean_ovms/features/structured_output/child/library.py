@@ -42,12 +42,7 @@ class Library(Protocol):
         """Frees the resources of checking; the next `check` takes them again."""
 
     def matcher(self, tag: str, stops: frozenset[int]) -> Matcher:
-        """Returns a matcher at the beginning of a grammar.
-
-        Args:
-            tag: The grammar.
-            stops: The tokens with which a text may end where the grammar allows the end.
-        """
+        """Returns a matcher at the beginning of a grammar; `stops` may end a text where the grammar allows the end."""
 
     def prepare(self, matchers: Sequence[Matcher]) -> None:
         """Computes the masks of a step for matchers that this library has made."""

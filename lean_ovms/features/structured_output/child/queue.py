@@ -153,9 +153,7 @@ class GrammarQueue:
     def poll(self, may_compile: bool) -> list[GrammarOutcome]:
         """Returns the requests that no longer wait for their grammars.
 
-        Args:
-            may_compile: Whether a grammar may be compiled now, since no request with a grammar is about to have its
-                first step.
+        A grammar may be compiled now if no request with one is about to have its first step (`may_compile`).
         """
         if not self._waiting and not self.compiling:
             return []

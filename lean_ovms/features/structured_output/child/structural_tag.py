@@ -57,12 +57,7 @@ class PlainFormat:
     """A format that is rewritten in XGrammar's terms."""
 
     def __init__(self, form: Any, *, within_genai: bool) -> None:
-        """Rewrites the format.
-
-        Args:
-            form: The format, with this server's extensions.
-            within_genai: Whether it is for the version of XGrammar inside openvino-genai.
-        """
+        """Rewrites a format with this server's extensions, for XGrammar or the older one within GenAI."""
         self._within_genai = within_genai
         self._ignored: set[str] = set()
         self.form = self._written(form)

@@ -39,12 +39,7 @@ class ImageCache:
     """Finds images by their content. It is used by the thread of the engine's loop."""
 
     def __init__(self, family: VisionFamily, budget: int) -> None:
-        """Creates an empty cache.
-
-        Args:
-            family: Encodes the images.
-            budget: The most bytes of embeddings to keep.
-        """
+        """Creates an empty cache for a family's embeddings of images, with a budget in bytes."""
         self._family = family
         self._budget = budget
         self._images: OrderedDict[tuple[str, str], KnownImage] = OrderedDict()  # the most recently used is last

@@ -84,12 +84,7 @@ class ImageQueue:
         self._thread.start()
 
     def cancel(self, number: int, index: int | None) -> bool:
-        """Cancels a waiting request, or one choice of it; returns whether the request was waiting.
-
-        Args:
-            number: The id of the request.
-            index: The index of the choice; None for all.
-        """
+        """Cancels a waiting request, or only a choice of it if `index` is set. Returns whether it was waiting."""
         item = self._waiting.get(number)
         if item is None:
             return False

@@ -65,10 +65,6 @@ class PromptImages:
         """Yields the embeddings of the image tokens in a chunk, each array with the indices of its tokens in the chunk.
 
         They are in the order of the prompt. The network relies on that order, since it counts image tokens.
-
-        Args:
-            start: The index of the chunk's first token.
-            count: The number of tokens in the chunk.
         """
         for number, rows in sorted(self._rows.items()):
             places = self.images[number][0]

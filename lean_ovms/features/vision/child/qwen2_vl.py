@@ -106,11 +106,7 @@ class Qwen2Vl:
         ]
 
     def _interval(self, seconds: float) -> float:
-        """Returns the difference between the positions of successive parts.
-
-        Args:
-            seconds: The time between them.
-        """
+        """Returns the difference between the positions of successive parts, so many seconds apart."""
         return 1
 
     def encode_frames(self, frames: Image, layout: Layout) -> Rows:

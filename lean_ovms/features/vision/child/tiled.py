@@ -79,12 +79,7 @@ class Tiled:
         return features.reshape(-1, features.shape[-1])
 
     def _resized(self, size: Size, longest: int) -> Size:
-        """Returns the height and width to which an image is scaled before it is divided into tiles.
-
-        Args:
-            size: The image's height and width.
-            longest: The most pixels of the longer side.
-        """
+        """Returns the height and width to which an image is scaled before it is tiled; `longest` limits each side."""
         height, width = size
         aspect = width / height
         if width >= height:

@@ -56,12 +56,7 @@ class VoiceTask(Task):
     """Speaks texts with a synthesizer."""
 
     def __init__(self, synthesizer: Synthesizer, max_queued: int) -> None:
-        """Creates the task of a synthesizer.
-
-        Args:
-            synthesizer: The loaded model.
-            max_queued: The most texts that may wait.
-        """
+        """Creates the task of a loaded synthesizer, with the most texts that may wait."""
         super().__init__(synthesizer.info)
         assert synthesizer.info.voices is not None
         self.synthesizer = synthesizer

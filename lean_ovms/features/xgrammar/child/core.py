@@ -30,11 +30,7 @@ class Core:
     """The library's classes."""
 
     def __init__(self, registered: Any) -> None:
-        """Looks up the classes of the library.
-
-        Args:
-            registered: Returns the class registered under a name.
-        """
+        """Looks up the classes of the library; `registered` returns the one registered under a name."""
         self._vocabulary = registered("TokenizerInfo")
         self._compiler = registered("GrammarCompiler")
         self._compiled = registered("CompiledGrammar")

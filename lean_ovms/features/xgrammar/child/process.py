@@ -45,12 +45,7 @@ class XGrammarCompiler:
     """Compiles and tests grammars for one vocabulary."""
 
     def __init__(self, pieces: Sequence[bytes], eos: Sequence[int]) -> None:
-        """Reads a vocabulary.
-
-        Args:
-            pieces: The bytes of each token.
-            eos: The stop tokens of the model.
-        """
+        """Reads a vocabulary: the bytes of each token, and the tokens that end a text."""
         self._core = core.load()
         self._vocabulary = self._core.vocabulary(pieces, eos)
         self._compiler = self._core.compiler(self._vocabulary)

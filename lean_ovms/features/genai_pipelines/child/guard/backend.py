@@ -330,14 +330,9 @@ class GuardedPipeline:
         return bool(ready)
 
     def _read(self, sequence: GuardedSequence, empty: list[GuardedSequence]) -> bool:
-        """Reads one output of a sequence, after `can_read` has returned True.
+        """Reads an output of a sequence, for which `can_read` is True. Returns whether it was the last one.
 
-        Args:
-            sequence: A sequence in the pipeline.
-            empty: A list to which the sequence is added if the output is empty.
-
-        Returns:
-            Whether it was the sequence's last output, after which the caller removes the sequence.
+        Then the caller removes the sequence. If the output is empty, the sequence is added to `empty`.
         """
         assert sequence.handle is not None
         outputs = sequence.handle.read()

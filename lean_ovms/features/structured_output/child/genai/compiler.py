@@ -116,12 +116,7 @@ class GenAiGrammars:
     """The grammars of the pipelines of openvino_genai with one tokenizer."""
 
     def __init__(self, compiler: GrammarCompiler, checker: ProcessGrammarChecker) -> None:
-        """Keeps the compiler and the checker.
-
-        Args:
-            compiler: Compiles grammars for the tokenizer that the pipelines use.
-            checker: Checks grammars in another process before they are compiled.
-        """
+        """Keeps the pipelines' compiler, and the checker, which checks grammars in another process before."""
         self.compiler = compiler
         self.checker = checker
 
