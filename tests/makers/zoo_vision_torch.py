@@ -195,10 +195,38 @@ def _shown(name: str, model: Any, images: list[Any]) -> tuple[dict[str, Any], li
         inputs = dict(processor(images=images, patch_size={"height": 16, "width": 16}, return_tensors="pt"))
         sizes = [(height // 16, width // 16) for height, width in inputs["image_sizes"].tolist()]
         return inputs, ["[IMG_BREAK]".join(["[IMG]" * width] * height) + "[IMG_END]" for height, width in sizes]
+    if kind == "lfm2_vl":
+        return _lfm2_images(processor, images)
     inputs = dict(processor(images=images, return_tensors="pt"))
     inputs.pop("num_crops", None)
     before, token, behind = FRAMES[kind]
     return inputs, [before + token * count + behind for count in _counts(name, model, inputs)]
+
+
+def _lfm2_images(processor: Any, images: list[Any]) -> tuple[dict[str, Any], list[str]]:
+    """Returns the inputs and texts of LFM2-VL. Its processor is made to scale with Pillow."""
+    import numpy as np
+    import torch
+    from PIL import Image
+    from transformers.models.lfm2_vl.processing_lfm2_vl import Lfm2VlProcessor
+
+    def resize(self: Any, batch: Any, size: Any, **_: Any) -> Any:
+        scaled = [Image.fromarray(one.permute(1, 2, 0).numpy()) for one in batch]
+        scaled = [one.resize((size.width, size.height), Image.Resampling.BILINEAR) for one in scaled]
+        return torch.stack([torch.from_numpy(np.array(one)).permute(2, 0, 1) for one in scaled])
+
+    type(processor).__mro__[1].resize = resize
+    inputs = dict(processor(images=[images], return_row_col_info=True, return_tensors="pt"))
+    names = {"image": "<image>", "image_start": "<|image_start|>", "image_end": "<|image_end|>"}
+    members = {f"{name}_token": token for name, token in (names | {"image_thumbnail": "<|img_thumbnail|>"}).items()}
+    members |= {"image_processor": processor, "__init__": lambda self: None}
+    spelled = type("Spelled", (Lfm2VlProcessor,), members)()
+    grids = [inputs.pop(f"image_{part}") for part in ("rows", "cols", "sizes")]
+    texts = list[str]()
+    for number, image in enumerate(images):
+        parts = (part[number : number + 1] for part in grids)
+        texts += spelled.expand_text_with_placeholders(["<image>"], [[image]], *parts, True)
+    return inputs, texts
 
 
 def image_processor(name: str) -> Any:

@@ -17,7 +17,7 @@ from lean_ovms.engine.worker.text_model import load_text_model
 from lean_ovms.errors import StartError, WrongOptions
 from lean_ovms.features.genai_pipelines.child.choice import GenAiPipelines
 from lean_ovms.features.gguf import header, mmproj_file
-from lean_ovms.features.gguf.child import gemma4_vision
+from lean_ovms.features.gguf.child import gemma4_vision, lfm2_vision
 from lean_ovms.features.gguf.child.mmproj import PROJECTORS, Mmproj
 from lean_ovms.features.gguf.child.tensors import Tensors
 from lean_ovms.features.vision.child.networks import VisionNetworks
@@ -28,6 +28,7 @@ from tests.makers import make_gguf
 
 ZOO = Path(__file__).parents[2] / "data" / "zoo_mmproj"
 RECORDED = json.loads((ZOO / "answers.json").read_text())
+TINY_LFM2 = {"min_image_tokens": 2, "max_image_tokens": 2, "tile_size": 64, "max_pixels_tolerance": 1.5}
 pytestmark = pytest.mark.model
 
 
@@ -54,7 +55,8 @@ def check(name, rig, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(RECORDED))
 def test_tokens_and_log_probabilities_are_those_of_torch(name, tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(gemma4_vision, "TOKENS", 70)  # the number that the processor of the tiny models uses
+    monkeypatch.setattr(gemma4_vision, "TOKENS", 70)  # the numbers that the processors of the tiny models use
+    monkeypatch.setattr(lfm2_vision, "SETTINGS", lfm2_vision.SETTINGS | TINY_LFM2)
     rig = models.load(unpacked(name, tmp_path))
     before = check(name, rig, monkeypatch)
     assert "are not used" not in caplog.text

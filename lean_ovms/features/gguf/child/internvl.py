@@ -12,7 +12,6 @@ from ....engine.paged.network import network_input
 from ....media.pixels import BICUBIC
 from ....types import Json
 from ..header import Header
-from .file_layers import FileLayers
 from .tensors import Tensors
 from .vision_tower import FACTOR, VisionTower, shuffled, without_class
 
@@ -20,8 +19,6 @@ SHUFFLED = 2
 """The side in patches of the square that becomes one token, if the file does not say."""
 TILES = 1, 12
 """The fewest and the most tiles of an image, if the file does not say."""
-PROJECTOR_EPSILON = 1e-5
-"""The epsilon of the projector's norm, which is PyTorch's own one."""
 
 
 def internvl(header: Header) -> tuple[Json, Json]:
@@ -46,11 +43,12 @@ def internvl(header: Header) -> tuple[Json, Json]:
 
 def network(header: Header, tensors: Tensors) -> Any:
     """Builds the network, which computes embeddings [images, tokens, width] of tiles."""
-    tower, side = _Tower(header, tensors), header.number("vision.image_size")
+    tower, side, by = _Tower(header, tensors), header.number("vision.image_size"), header.number(FACTOR) or SHUFFLED
     images = network_input("pixel_values", [-1, 3, side, side], np.float32)
     found = without_class(tower.norm(tower.encoded(tower.placed(tower.embedded(images))), "v.post_ln"))
-    found = shuffled(found, side // header.number("vision.patch_size"), header.number(FACTOR) or SHUFFLED)
-    found = FileLayers(tensors, PROJECTOR_EPSILON, adapted=False).layer_norm(found, "mm.model.mlp.0")
+    tokens = np.array([side // header.number("vision.patch_size") // by])
+    found = shuffled(found, (tokens, tokens), by)
+    found = tower.projector_norm(found, "mm.model.mlp.0")
     found = tower.product(ops.gelu(tower.product(found, "mm.model.mlp.1"), "erf"), "mm.model.mlp.3")
     return ov.Model([found.output(0)], [images], "internvl")
 

@@ -11,7 +11,7 @@ from ....errors import StartError
 from ....types import Json
 from ..header import Header, read_mmproj
 from ..model_file import header_of
-from . import gemma4_vision, internvl, pixtral, qwen_vision, siglip
+from . import gemma4_vision, internvl, lfm2_vision, pixtral, qwen_vision, siglip
 from .image_inputs import DEEPSTACK
 from .tensors import Tensors, opened, warn_of_unused
 
@@ -54,6 +54,7 @@ PROJECTORS = {
         internvl.internvl,
         {"vision_embeddings": internvl.network},
     ),
+    "lfm2": Projector(("lfm2", "lfm2moe"), ("<image>",), lfm2_vision.lfm2, {"vision_embeddings": lfm2_vision.network}),
     "pixtral": Projector(("llama", "mistral3"), ("[IMG]",), pixtral.pixtral, pixtral.NETWORKS),
     "qwen2vl_merger": Projector(("qwen2vl",), ("<|image_pad|>",), qwen_vision.qwen2, qwen_vision.NETWORKS),
     "qwen2.5vl_merger": Projector(("qwen2vl",), ("<|image_pad|>",), qwen_vision.qwen25, qwen_vision.NETWORKS),

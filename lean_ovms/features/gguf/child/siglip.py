@@ -69,8 +69,9 @@ def idefics3_network(header: Header, tensors: Tensors) -> Any:
     Each token is made of a square of adjacent patches.
     """
     tower, images, found = _encoded(header, tensors)
-    side = header.number("vision.image_size") // header.number("vision.patch_size")
-    found = shuffled(found, side, header.number(FACTOR) or SHUFFLED)
+    by = header.number(FACTOR) or SHUFFLED
+    side = np.array([header.number("vision.image_size") // header.number("vision.patch_size") // by])
+    found = shuffled(found, (side, side), by)
     return ov.Model([tower.product(found, "mm.model.fc").output(0)], [images, *_unused()], "siglip")
 
 

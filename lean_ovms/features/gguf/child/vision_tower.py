@@ -22,6 +22,8 @@ CLASS = "v.class_embd"
 """The tensor of the embedding that stands for the class of an image."""
 FACTOR = "vision.projector.scale_factor"
 """The metadata with the side, in patches, of the square that becomes one token."""
+PROJECTOR_EPSILON = 1e-5
+"""The epsilon of the norm in a projector, which is PyTorch's own one; files only have that of the encoder."""
 
 
 class VisionTower:
@@ -62,6 +64,19 @@ class VisionTower:
             x = ops.concat([ops.add(first, self.tensors.numbers(CLASS).reshape(1, 1, -1)), x], 1)
         return ops.add(x, self.tensors.numbers(POSITIONS).reshape(1, -1, self.width))
 
+    def interpolated(self, rows: Any, columns: Any) -> Any:
+        """Returns the embeddings of positions [1, patches, width] for a grid of another size than that of the table.
+
+        Args:
+            rows: The shares of the table's rows in each row of patches [rows, side of the table].
+            columns: The shares of its columns in each column of patches.
+        """
+        table = self.tensors.numbers(POSITIONS)
+        side = math.isqrt(len(table))
+        found = ops.matmul(rows, table.reshape(side, -1), False, False)
+        found = ops.matmul(columns, ops.reshape(found, np.array([0, side, self.width]), True), False, False)
+        return ops.reshape(found, np.array([1, -1, self.width]), False)
+
     def encoded(self, x: Any, attend: Callable[[int, list[Any]], Any] | None = None) -> Any:
         """Returns the result of all layers [images, patches, width].
 
@@ -88,6 +103,11 @@ class VisionTower:
     def norm(self, x: Any, name: str) -> Any:
         """Applies the norm of this name: a layer norm if it has a bias, else an RMS norm, or none if there is none."""
         return self.layers.layer_norm(x, name) if f"{name}.bias" in self.tensors else self.layers.norm(x, name)
+
+    def projector_norm(self, x: Any, name: str) -> Any:
+        """Applies the layer norm of a projector, or returns x unchanged if the file has none of this name."""
+        found = FileLayers(self.tensors, PROJECTOR_EPSILON, adapted=False)
+        return found.layer_norm(x, name) if found.has(name) else x
 
     def product(self, x: Any, name: str) -> Any:
         """Returns the result of the linear layer of this name."""
@@ -150,15 +170,15 @@ def without_class(x: Any) -> Any:
     return ops.slice(x, *map(np.array, ([1], [layers.END], [1], [1])))
 
 
-def shuffled(x: Any, side: int, by: int) -> Any:
+def shuffled(x: Any, grid: tuple[Any, Any], by: int) -> Any:
     """Joins the elements of adjacent patches [images, tokens, by x by x width].
 
     Args:
-        x: The patches of square images [images, side x side, width].
-        side: The number of patches in a row.
+        x: The patches of images of one size [images, patches, width].
+        grid: The numbers of rows and columns of tokens, each as [1].
         by: The number of patches in a row of the square that becomes one token.
     """
-    width, tokens = x.get_output_partial_shape(0)[-1].get_length(), side // by
-    found = ops.reshape(x, np.array([-1, tokens, by, tokens, by, width]), False)
-    found = ops.transpose(found, np.array([0, 1, 3, 2, 4, 5]))
-    return ops.reshape(found, np.array([-1, tokens**2, by * by * width]), False)
+    width, side = x.get_output_partial_shape(0)[-1].get_length(), np.array([by])
+    shape = ops.concat([np.array([-1]), grid[0], side, grid[1], side, np.array([width])], 0)
+    found = ops.transpose(ops.reshape(x, shape, False), np.array([0, 1, 3, 2, 4, 5]))
+    return ops.reshape(found, np.array([0, -1, by * by * width]), True)

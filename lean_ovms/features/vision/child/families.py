@@ -12,6 +12,7 @@ from ....util import files
 from .family import Files, VisionFamily
 from .gemma4 import Gemma4, Gemma4Unified
 from .internvl import InternVl
+from .lfm2_vl import Lfm2Vl
 from .llava import Gemma3, Llava
 from .llava_next import LlavaNext
 from .mistral3 import Mistral3
@@ -28,6 +29,7 @@ FAMILIES: dict[str, tuple[Callable[[Files], VisionFamily], str]] = {
     "gemma4_unified": (Gemma4Unified, "Gemma4UnifiedImageProcessor"),
     "idefics3": (Tiled, "Idefics3ImageProcessor"),
     "internvl": (InternVl, "GotOcr2ImageProcessor"),
+    "lfm2_vl": (Lfm2Vl, "Lfm2VlImageProcessor"),
     "llava": (Llava, "CLIPImageProcessor"),
     "llava_next": (LlavaNext, "LlavaNextImageProcessor"),
     "mistral3": (Mistral3, "PixtralImageProcessor"),

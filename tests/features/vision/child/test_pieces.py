@@ -1,0 +1,36 @@
+"""Sizes of images, grids of tiles and places between places, with the results of transformers and torch."""
+
+import numpy as np
+import pytest
+
+from lean_ovms.features.vision.child import pieces
+from lean_ovms.features.vision.child.internvl import closest_grid, grids
+
+
+@pytest.mark.parametrize(
+    ("size", "scaled", "grid"),
+    [
+        ((50, 60), (256, 288), (3, 4)),
+        ((2, 200), (32, 2560), (1, 12)),
+        ((200, 2), (2560, 32), (12, 1)),
+        ((3000, 3000), (512, 512), (3, 3)),
+        ((272, 400), (256, 384), (2, 3)),
+        ((5000, 60), (4672, 32), (12, 1)),
+        ((16, 16), (256, 256), (1, 1)),
+    ],
+)
+def test_sizes_and_grids_are_those_of_transformers(size, scaled, grid):
+    assert pieces.fitted(size, 32, (64 * 32**2, 256 * 32**2)) == scaled
+    assert closest_grid(size, grids(1, 12), 448) == grid
+
+
+@pytest.mark.parametrize(
+    ("known", "shares"),
+    [
+        (5, [[0.5714, 0.4286, 0, 0, 0], [0, 0.2222, 0.5556, 0.2222, 0], [0, 0, 0, 0.4286, 0.5714]]),
+        (2, [[1, 0], [0.5, 0.5], [0, 1]]),
+        (3, np.eye(3)),
+    ],
+)
+def test_shares_between_points_are_those_of_torch(known, shares):
+    assert pieces.interpolation(3, known) == pytest.approx(np.array(shares), abs=1e-4)
