@@ -8,6 +8,7 @@ two has the field.
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
@@ -37,6 +38,11 @@ def audio_in(formats: Sequence[str]) -> Callable[[Json], Json]:
         return value
 
     return read_audio
+
+
+def _at_least(least: float) -> Callable[[float], float | None]:
+    """Returns the reader of a number that switches a sampler on from `least` on, and off below it."""
+    return lambda value: value if value >= least else None
 
 
 def _tier(value: str) -> str | None:
@@ -93,6 +99,20 @@ UNSUPPORTED = FieldSet((
     Field("late_chunking", "bool", "(Jina) treat the inputs as parts of one text"),
     Field("lora_alphas", "any", "(OVMS, images) strengths of LoRA adapters"),
     Field("return_mm_kwargs", "bool", "(vLLM) return the inputs of the image encoder"),
+    Field("mirostat", "int", "(llama.cpp) version of the Mirostat sampler", default=0),
+    Field("dry_multiplier", "number", "(llama.cpp) strength of the DRY penalty of repetitions", default=0),
+    Field("xtc_probability", "number", "(llama.cpp) probability of the XTC sampler", default=0),
+    Field("typical_p", "number", "(llama.cpp) probability mass of locally typical sampling", default=1),
+    Field("top_n_sigma", "number", "(llama.cpp) keep logits within this many standard deviations of the highest",
+        read=_at_least(math.ulp(0.0))),
+    Field("dynatemp_range", "number", "(llama.cpp) range of a temperature that depends on the entropy", default=0),
+    Field("adaptive_target", "number", "(llama.cpp) probability that tokens are chosen near to", read=_at_least(0)),
+    Field("repeat_last_n", "int", "(llama.cpp) latest tokens that penalties count; all are counted", default=-1),
+    Field("lora", "array", "(llama.cpp) strengths of LoRA adapters; an adapter has its own model name"),
+    Field("n_cmpl", "int", "(llama.cpp) number of answers; only for chat and completions, as n", default=1),
+    Field("reasoning_control", "bool", "(llama.cpp) let another request end the reasoning"),
+    Field("reasoning_budget_message", "string", "(llama.cpp) text at the end of reasoning that is cut off"),
+    Field("verbose", "bool", "(llama.cpp) return the prompt and the settings"),
 ))  # fmt: skip
 """Unsupported fields of every generating endpoint that does not declare them itself."""
 

@@ -12,7 +12,10 @@ FEATURE = Feature(
     needs=("admin", "deployment", "chat", "pooling", "completions"),
     flags="flags.txt",
     body=BodyRow(
-        names=("n_predict", "repeat_penalty", "reasoning_format", "parse_tool_calls"),
+        names=(
+            *("n_predict", "repeat_penalty", "n_cmpl", "reasoning_budget_tokens", "thinking_budget_tokens"),
+            *("reasoning_format", "parse_tool_calls"),
+        ),
         fields="other_names:FIELDS",
         rewrite="other_names:rewrite",
     ),

@@ -29,7 +29,7 @@ MAX_BIASED, MAX_WORD = 1024, 256
 PRECEDENCE = (("n_predict", "max_tokens"),)
 """Two names of one setting; the first has precedence."""
 WITHOUT_EFFECT = (
-    *("cache_prompt", "n_keep", "n_discard", "n_indent", "samplers", "repeat_last_n", "typical_p"),
+    *("cache_prompt", "n_keep", "n_discard", "n_indent", "samplers"),
     *("t_max_prompt_ms", "min_keep", "sse_ping_interval"),
 )
 

@@ -23,12 +23,23 @@ FIELDS = FieldSet((
         low=-1, high=UINT32_MAX),
     replace(SAMPLING.named("repetition_penalty"), name="repeat_penalty", help=
         "(llama.cpp) another name of repetition_penalty"),
+    Field("n_cmpl", "uint", "(llama.cpp) another name of n", low=1),
+    replace(SAMPLING.named("thinking_token_budget"), name="reasoning_budget_tokens", help=
+        "(llama.cpp) another name of thinking_token_budget"),
+    replace(SAMPLING.named("thinking_token_budget"), name="thinking_budget_tokens", help=
+        "(llama.cpp) older name of reasoning_budget_tokens"),
     Field("reasoning_format", "string", "(llama.cpp) none leaves the reasoning in the content, with its tags",
         default="auto", choices=FORMATS, outside=f"reasoning_format must be one of: {', '.join(FORMATS)}"),
     Field("parse_tool_calls", "bool", "(llama.cpp) false leaves tool calls in the content", default=True),
 ))  # fmt: skip
 LIMITS = ("max_completion_tokens", "max_tokens")
-PRECEDENCE = (*((limit, "n_predict") for limit in LIMITS), ("repetition_penalty", "repeat_penalty"))
+RENAMED = (
+    ("repetition_penalty", "repeat_penalty"),
+    ("n", "n_cmpl"),
+    ("thinking_token_budget", "reasoning_budget_tokens"),
+    ("thinking_token_budget", "thinking_budget_tokens"),
+)
+PRECEDENCE = (*((limit, "n_predict") for limit in LIMITS), *RENAMED)
 """Two names of one setting each; the first has precedence."""
 
 
@@ -36,12 +47,13 @@ def rewrite(given: ReadableBody, names: Collection[str]) -> ReadableBody:
     """Renames llama.cpp's fields in a body to those of OpenAI's API. Raises BadRequest for a wrong value."""
     values = read(FIELDS, given.body)
     body: Json = {name: value for name, value in given.body.items() if name not in FIELDS.places}
-    most, penalty = values["n_predict"], values["repeat_penalty"]
+    most = values["n_predict"]
     limited = any(body.get(name) is not None for name in LIMITS if name in names)
     if most is not None and most >= 0 and not limited:
         body["max_tokens"] = max(1, most)
-    if penalty is not None and body.get("repetition_penalty") is None:
-        body["repetition_penalty"] = penalty
+    for name, theirs in RENAMED:
+        if values[theirs] is not None and body.get(name) is None:
+            body[name] = values[theirs]
     return replace(
         given,
         body=body,

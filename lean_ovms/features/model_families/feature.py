@@ -8,7 +8,7 @@ from typing import Any
 
 from ...config.options import Options, option
 from ...errors import WrongOptions
-from ...manifest import ANSWER_FORMATS, TEMPLATE_READERS, Feature, ParserRow, PartRow
+from ...manifest import ANSWER_FORMATS, TEMPLATE_READERS, BodyRow, Feature, ParserRow, PartRow
 
 NONE = "none"
 """The value of an option that leaves calls or reasoning in the text."""
@@ -163,4 +163,9 @@ FEATURE = Feature(
         PartRow(seam=TEMPLATE_READERS, make="arrange:ProbedTemplate"),
     ),
     parsers=FAMILIES,
+    body=BodyRow(
+        names=("reasoning", "thinking", "enable_thinking", "think"),
+        fields="other_names:FIELDS",
+        rewrite="other_names:rewrite",
+    ),
 )

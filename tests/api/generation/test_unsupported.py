@@ -70,6 +70,19 @@ ASKED: dict[str, Any] = {
     "ec_transfer_params": {"a": 1},
     "return_mm_kwargs": True,
     "lora_alphas": {"a": 0.5},
+    "mirostat": 2,
+    "dry_multiplier": 0.8,
+    "xtc_probability": 0.5,
+    "typical_p": 0.9,
+    "top_n_sigma": 1,
+    "dynatemp_range": 0.5,
+    "adaptive_target": 0,
+    "repeat_last_n": 64,
+    "lora": [{"id": 0, "scale": 0.5}],
+    "n_cmpl": 2,
+    "reasoning_control": True,
+    "reasoning_budget_message": "x",
+    "verbose": True,
 }
 IDLE: dict[str, Any] = {
     "store": False,
@@ -88,6 +101,15 @@ IDLE: dict[str, Any] = {
     "detokenize": True,
     "spaces_between_special_tokens": True,
     "enable_response_messages": False,
+    "mirostat": 0,
+    "dry_multiplier": 0.0,
+    "xtc_probability": 0,
+    "typical_p": 1.0,
+    "top_n_sigma": -1,
+    "dynatemp_range": 0.0,
+    "adaptive_target": -1.0,
+    "repeat_last_n": -1,
+    "lora": [],
 }
 ELSEWHERE = {
     "store",
@@ -139,6 +161,7 @@ async def test_what_cannot_be_honoured_is_accepted_but_not_silently(app: App, pa
     honoured |= {"timings", "timings_per_token"}
     honoured |= {"store", "metadata", "service_tier"} if path == "/v1/responses" else set()
     honoured |= {"functions", "function_call", "media_io_kwargs"} if path == CHAT else set()
+    honoured |= {"n_cmpl"} if path != "/v1/responses" else set()
     for name, value in ASKED.items():
         response = await send(app, path, {name: value})
         if (path == "/v1/responses" and name in responses.REFUSED) or (path in SPOKEN and name == "modalities"):

@@ -262,3 +262,20 @@ async def test_a_wrong_place(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch)
     for fields, param in WRONG_PLACES:
         error = await refused(make_app, monkeypatch, CODER, **fields)
         assert (error["status"], error["param"]) == (400, param)
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        (
+            {"dry_multiplier": 0.8, "dry_base": 2, "samplers": ["dry", "top_k"], "n_cmpl": 3},
+            ["dry_multiplier", "n_cmpl"],
+        ),
+        ({"dry_multiplier": 0, "xtc_probability": 0.0, "typical_p": 1, "top_n_sigma": -1, "mirostat": 0}, []),
+    ],
+)
+async def test_a_sampler_that_is_missing_is_named(make_app: MakeApp, fields: Any, told: list[str]) -> None:
+    app, _ = await make_app(lambda *_: say("x"), capable=True)
+    response = await post(app, "/completion", {"prompt": "a", **fields})
+    found = [value for name, value in response.headers if name == "Warning"]
+    assert found == [f'299 lean_ovms "{name} is not supported and was ignored"' for name in told]

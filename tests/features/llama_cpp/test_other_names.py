@@ -27,11 +27,15 @@ THOUGHT = "<think>\nhm\n</think>\n\n"
         ({"n_predict": -1}, {"max_tokens": None}),
         ({"n_predict": 0}, {"max_tokens": 1}),
         ({"repeat_penalty": 1.5}, {"repetition_penalty": 1.5}),
+        ({"n_cmpl": 2}, {"n": 2}),
+        ({"reasoning_budget_tokens": 7}, {"thinking_token_budget": 7}),
+        ({"thinking_budget_tokens": 8}, {"thinking_token_budget": 8}),
         ({"cache_prompt": True, "id_slot": 0, "n_keep": 1, "sse_ping_interval": 5}, {}),
     ],
 )
 async def test_other_names(make_app: MakeApp, path: str, fields: dict[str, Any], wanted: dict[str, Any]) -> None:
-    app, engine = await make_app(lambda *_: say("x"), capable=True)
+    options = {"capable": True, "reasoning_parser": "qwen3"}
+    app, engine = await make_app(lambda _, sampling: say("x", sequences=sampling.n), **options)
     response = await post(app, path, {**ASKED, **fields})
     assert response.status == 200, response.body
     assert "Warning" not in dict(response.headers)

@@ -16,7 +16,7 @@ from ....api import sse
 from ....api.fields import FieldSet, RouteDoc, Values
 from ....api.generation.request import BodyReader, GenerationBody, check_sequences
 from ....api.generation.sampling import LogprobsRequest, generated_size
-from ....api.generation.unsupported import overruled
+from ....api.generation.unsupported import overruled, warnings
 from ....api.response import prompt_progress, timings, warning_headers, written
 from ....api.services import Services
 from ....api.sse import Renderer, event
@@ -57,7 +57,8 @@ def _read(fields: FieldSet, body: Json, services: Services) -> tuple[Values, Gen
     reader = BodyReader(AS_COMPLETION, translated(values), services)
     logprobs = LogprobsRequest(chosen=values["n_probs"] > 0, top=values["n_probs"])
     generation = reader.generation(logprobs=logprobs, parsed=False)
-    return values, replace(generation, notices=[*generation.notices, *overruled(values, PRECEDENCE)])
+    notices = [*generation.notices, *warnings(fields, body), *overruled(values, PRECEDENCE)]
+    return values, replace(generation, notices=notices)
 
 
 def _read_completion(body: Json, services: Services) -> tuple[Values, GenerationBody, list[Pieces]]:

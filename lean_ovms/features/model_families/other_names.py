@@ -1,0 +1,105 @@
+"""Translates the fields by which other servers' clients control reasoning in OpenAI's chat.
+
+`reasoning` is that of OpenRouter and of Ollama's chat completions, `thinking` that of DeepSeek, GLM and Kimi,
+`enable_thinking` that of Qwen's, and `think` that of Ollama's own API. If a body also has this server's field for the
+same setting, that one counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+
+from ...api.fields import Field, FieldSet, read
+from ...api.generation.request import ReadableBody
+from ...api.schemas import BOOLEAN, STRING, any_of
+from ...errors import BadRequest
+from ...types import Json
+
+KINDS = ("enabled", "disabled", "adaptive", "auto")
+EFFORT, BUDGET, KWARGS = "reasoning_effort", "thinking_token_budget", "chat_template_kwargs"
+
+
+def _think(value: Any) -> bool | str:
+    if not isinstance(value, bool | str):
+        raise BadRequest("think must be true, false or the name of an effort", param="think")
+    return value
+
+
+def _member(value: Json, field: str, name: str, kind: type) -> Any:
+    """Returns a member of a field's object; None if it is missing or null. Raises BadRequest if its type is wrong."""
+    found = value.get(name)
+    if found is not None and type(found) is not kind:
+        raise BadRequest(f"{field}.{name} has a wrong type", param=f"{field}.{name}")
+    return found
+
+
+def _reasoning(value: Json) -> Json:
+    rows = (("effort", str), ("enabled", bool), ("max_tokens", int), ("exclude", bool))
+    return {name: _member(value, "reasoning", name, kind) for name, kind in rows}
+
+
+def _thinking(value: Json) -> Json:
+    if value.get("type") not in KINDS:
+        raise BadRequest(f"thinking.type must be one of: {', '.join(KINDS)}", param="thinking.type")
+    return {"type": value["type"], "budget_tokens": _member(value, "thinking", "budget_tokens", int)}
+
+
+FIELDS = FieldSet((
+    Field("reasoning", "object",
+        "(OpenRouter, Ollama) effort is reasoning_effort, max_tokens is thinking_token_budget; enabled: false turns "
+        "reasoning off, and exclude: true leaves it out of the answer", read=_reasoning,
+        schema={"properties": {"effort": STRING, "enabled": BOOLEAN, "max_tokens": {"type": "integer"},
+            "exclude": BOOLEAN}}),
+    Field("thinking", "object",
+        "(DeepSeek, GLM, Kimi) type disabled turns reasoning off, enabled turns it on", read=_thinking,
+        schema={"properties": {"type": {"enum": list(KINDS)}, "budget_tokens": {"type": "integer"}},
+            "required": ["type"]}),
+    Field("enable_thinking", "bool", "(Qwen) sets enable_thinking for the chat template"),
+    Field("think", "any", "(Ollama) true or false sets enable_thinking, and a level is reasoning_effort", read=_think,
+        schema=any_of(BOOLEAN, STRING)),
+))  # fmt: skip
+
+
+def rewrite(given: ReadableBody, names: Collection[str]) -> ReadableBody:
+    """Converts the fields in a body to those of this server.
+
+    Args:
+        given: The body of a client.
+        names: The names of the endpoint's fields.
+
+    Raises:
+        BadRequest: A value is not allowed for its field.
+    """
+    values = read(FIELDS, given.body)
+    body: Json = {name: value for name, value in given.body.items() if name not in FIELDS.places}
+    if EFFORT not in names:
+        unused = [name for name in FIELDS.places if values[name] is not None]
+        notices = [f"{name} has no effect: this endpoint uses no chat template" for name in unused]
+        return replace(given, body=body, notices=(*given.notices, *notices))
+    reasoning, thinking, think = values["reasoning"] or {}, values["thinking"] or {}, values["think"]
+    kind = thinking.get("type")
+    levels = (reasoning.get("effort"), think if isinstance(think, str) else None)
+    switches = (
+        values["enable_thinking"],
+        think if isinstance(think, bool) else None,
+        None if kind not in ("enabled", "disabled") else kind == "enabled",
+        reasoning.get("enabled"),
+    )
+    _set(body, EFFORT, *levels)
+    _set(body, BUDGET, reasoning.get("max_tokens"), thinking.get("budget_tokens"))
+    if reasoning.get("exclude"):
+        _set(body, "include_reasoning", False)
+    kwargs = body.get(KWARGS)
+    switch = next((one for one in switches if one is not None), None)
+    if switch is not None and (kwargs is None or isinstance(kwargs, dict)):
+        body[KWARGS] = {"enable_thinking": switch} | (kwargs or {})
+    return replace(given, body=body)
+
+
+def _set(body: Json, name: str, *values: Any) -> None:
+    """Sets a field that the body does not have to the first of the values that is not None."""
+    value = next((one for one in values if one is not None), None)
+    if value is not None and body.get(name) is None:
+        body[name] = value
