@@ -96,6 +96,7 @@ SAME_BODY = {
 """Paths in docs/fields.md that also stand for other paths with the same fields. The page says so."""
 READERS = {
     "text": ("…/chat/completions", "…/completions", "…/responses", "…/messages"),
+    "OpenAI": ("…/chat/completions", "…/completions", "…/responses"),
     "images": ("…/images/generations", "…/images/edits", "…/images/variations"),
     "audio": ("…/audio/transcriptions", "…/audio/translations"),
     "vectors": ("…/embeddings", "…/classify", "…/pooling", "…/rerank", "…/score"),
