@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import Process
-from tests.e2e.test_page import answer_with, answered, ask, browser, page, pytestmark, sent, server, texts  # noqa: F401
+from tests.e2e.test_page import CHATS, answer_with, answered, ask, browser, page, pytestmark, sent, server, texts  # noqa: F401
 
 
 def test_the_meter_of_the_context_shows_what_is_used(page: Any) -> None:
@@ -44,6 +44,34 @@ def test_an_answer_that_was_cut_off_is_continued(page: Any) -> None:
     body = sent(page, lambda: ask(page, "Go on."))
     assert "continue_final_message" not in body
     assert texts(body)[1] == "One, two, three."
+
+
+def test_a_conversation_that_is_too_long_goes_on_without_its_oldest_messages(page: Any) -> None:
+    def fits_three(route: Any) -> None:
+        if len(route.request.post_data_json["messages"]) <= 3:
+            route.fallback()
+        else:
+            error = {"message": "It is too long.", "code": "context_length_exceeded"}
+            route.fulfill(status=400, json={"error": error})
+
+    for text in ("one", "two"):
+        answer_with(page, {"content": f"{text}."})
+        ask(page, text)
+        page.get_by_text(f"{text}.", exact=True).wait_for()
+    page.route(CHATS, fits_three)
+    ask(page, "three")
+    answer_with_rest = page.get_by_role("button", name="Leave out the oldest messages")
+    answer_with_rest.wait_for()
+    assert page.get_by_role("button", name="Try again").count() == 0
+    answer_with(page, {"content": "three."})
+    page.route(CHATS, fits_three)
+    answer_with_rest.press("Enter")
+    page.get_by_text("The model did not get the first 2 messages.").wait_for()
+    answer_with(page, {"content": "four."})
+    page.route(CHATS, fits_three)
+    ask(page, "four")
+    page.get_by_text("The model did not get the first 4 messages.").wait_for()
+    assert (page.locator(".failed").count(), page.locator(".message").count()) == (0, 8)
 
 
 def test_the_model_continues_what_it_said(page: Any) -> None:

@@ -39,6 +39,7 @@ class ServerError extends Problem {
     this.status = status;
     this.retryAfter = retryAfter;
     this.field = error.param || "";
+    this.code = error.code || "";
   }
 
   get text() {

@@ -15,6 +15,7 @@ import * as tree from "./tree.js";
 import { welcome } from "./welcome.js";
 
 const NEAR_END = 80; // pixels
+const TOO_LONG = "context_length_exceeded";
 let current = fresh();
 let model = {};
 let device = "";
@@ -69,6 +70,10 @@ const actions = {
   },
   again(message) {
     answer(message.role === "assistant" ? tree.parentOf(current, message) : message);
+  },
+  shorten(message) {
+    current.shortens = true;
+    actions.again(message);
   },
   goOn(message) {
     answer(tree.parentOf(current, message), message);
@@ -181,9 +186,10 @@ async function answer(parent, cut = null) {
   try {
     await conversations.keep(conversation);
     const offered = await tools.offered(conversation.settings || {});
-    const request = body(model.id, said, conversation.settings || {}, { goesOn: Boolean(cut), offered, callsLeft });
-    if (model.generates_by?.type === "PAGED") request.return_progress = true;
-    await stream(request, message, growing, mine.signal);
+    const options = { goesOn: Boolean(cut), offered, callsLeft };
+    const more = model.generates_by?.type === "PAGED" ? { return_progress: true } : {};
+    const request = (sent) => ({ ...body(model.id, sent, conversation.settings || {}, options), ...more });
+    message.left = await streamShortened(conversation, said, (sent) => stream(request(sent), message, growing, mine.signal));
     showProblem("");
   } catch (error) {
     const empty = !message.content && !message.reasoning && !message.calls;
@@ -198,6 +204,21 @@ async function answer(parent, cut = null) {
   if (loads) await readModels();
 }
 
+// Calls send with the messages, without the oldest questions and what follows them if the reader chose that and the context
+// is too short for all. Returns the number of messages that were left out.
+async function streamShortened(conversation, said, send) {
+  for (let left = conversation.shortens ? said.findLast((message) => message.left)?.left || 0 : 0; ; ) {
+    try {
+      await send(said.slice(left));
+      return left;
+    } catch (error) {
+      const next = said.findIndex((message, place) => place > left && message.role === "user");
+      if (!conversation.shortens || error.code !== TOO_LONG || next < 0) throw error;
+      left = next;
+    }
+  }
+}
+
 // How many answers with calls the last question has.
 function rounds(said) {
   const question = said.findLastIndex((message) => message.role === "user");
@@ -207,7 +228,9 @@ function rounds(said) {
 // The message that got no whole answer says why, and when to try again.
 function fail(message, error) {
   const text = error.name === "AbortError" ? t("Stopped.") : explain(error);
-  message.failed = { text, until: Date.now() + 1000 * (error.retryAfter || 0) };
+  const questions = tree.path(current).filter((one) => one.role === "user");
+  const long = error.code === TOO_LONG && questions.length > 1 && !current.shortens;
+  message.failed = { text, long, until: Date.now() + 1000 * (error.retryAfter || 0) };
 }
 
 // Shows an answer that arrives, at most once a frame, and follows its end unless the reader has scrolled up.

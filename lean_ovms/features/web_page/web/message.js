@@ -7,7 +7,8 @@ import { MarkdownView, markdown } from "./markdown.js";
 
 const WHO = { user: "You", assistant: "Model", tool: "Tool" };
 
-// actions: { edit(message, text), again(message), goOn(message), answerCall(message, call, text), runCall(message, call),
+// actions: { edit(message, text), again(message), shorten(message), goOn(message), answerCall(message, call, text),
+// runCall(message, call),
 // canRun(call), choose(version) }; null while an answer arrives. called: what tree.js knows of
 // its calls. versions: the message and its alternatives. named: whether an answer says which model gave it. isLast:
 // whether it is the end of the conversation.
@@ -20,6 +21,7 @@ export function render(message, versions, actions, named, isLast, called) {
   else if (message.content) box.append(make("div", { className: "body", textContent: message.content }));
   for (const call of message.calls || []) if (call) box.append(callBox(call, message, actions, called));
   if (message.finish === "length") box.append(make("p", { className: "note", textContent: t("Cut off at the limit of tokens.") }));
+  if (message.left) box.append(make("p", { className: "note", textContent: t("The model did not get the first {n} messages.", { n: message.left }) }));
   if (message.calledEnough) box.append(make("p", { className: "note", textContent: t("The limit of calls was reached.") }));
   if (message.failed) box.append(failure(message, actions));
   if (actions) box.append(foot(message, versions, actions, box, isLast));
@@ -178,7 +180,8 @@ function failure(message, actions) {
     if (seconds > 0) setTimeout(() => again.isConnected && tick(), 1000);
   };
   tick();
-  row.append(again);
+  if (message.failed.long) row.append(button(t("Leave out the oldest messages"), () => actions.shorten(message)));
+  else row.append(again);
   return row;
 }
 
