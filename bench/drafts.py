@@ -33,7 +33,7 @@ from lean_ovms.cli.arguments import parse
 from lean_ovms.config import Config
 from lean_ovms.engine.loading import settings
 from lean_ovms.engine.paged import assemble
-from lean_ovms.engine.paged.pipeline import PagedPipeline
+from lean_ovms.engine.paged.engine import PagedPipeline
 from lean_ovms.engine.paged.sampling.reductions import Logits
 from lean_ovms.engine.paged.sampling.sampler import SamplingBatch
 from lean_ovms.features.drafting.child import ngrams

@@ -25,7 +25,7 @@ from lean_ovms.config import Config
 from lean_ovms.engine import protocol
 from lean_ovms.engine.generation import fake_tokenizer
 from lean_ovms.engine.generation.task import GenerationTask
-from lean_ovms.engine.worker.loop import Worker
+from lean_ovms.engine.task import Worker
 from lean_ovms.features.chat import api as chat
 from lean_ovms.features.model_families.arrange import ProbedTemplate
 from lean_ovms.features.model_families.registry import registry

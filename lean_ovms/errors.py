@@ -3,13 +3,14 @@
 An error class has its own status, type and code, so no separate table can miss one. An error is rendered as OpenAI's
 error object (https://platform.openai.com/docs/guides/error-codes); composition.py has the forms of other APIs. The
 engine process sends an error over the pipe with `to_wire`, and `from_wire` recreates it in the front end. The module
-also has helpers for numbers in messages, and the exit statuses of a process.
+also has helpers for numbers in messages, exit statuses, and errors that stay inside the engine process.
 """
 
 from __future__ import annotations
 
 import errno
 import json
+import logging
 import math
 from collections.abc import Iterable
 from enum import IntEnum
@@ -17,9 +18,9 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from logging import Logger
-
     from .types import Response
+
+log = logging.getLogger(__name__)
 
 CLIENT_LEFT = 499
 """The status of a request whose client did not wait for the response (nginx's number; it is never sent)."""
@@ -291,7 +292,7 @@ class InternalError(RequestError):
         super().__init__("internal error")
 
 
-def reported(error: Exception, logger: Logger, text: str, *values: object) -> RequestError:
+def reported(error: Exception, logger: logging.Logger, text: str, *values: object) -> RequestError:
     """Returns the error to send to the client for an exception.
 
     A RequestError is returned itself. Any other exception is logged, and an InternalError is returned.
@@ -449,3 +450,28 @@ class WrongOptions(StartError):
 
 class CommandFailed(Exception):
     """Reports that a command failed: a server cannot be reached, or it answers with an error."""
+
+
+# --- inside the engine process
+
+NOT_UNICODE = "the text is not valid Unicode (lone surrogates)"
+RESTARTING = "The engine failed and is being restarted; please try again."
+"""The message for each request that is lost together with its pipeline."""
+
+
+class EngineLost(Exception):
+    """Raised if the pipeline cannot be used any more, so that the process has to be replaced."""
+
+
+def last_line(error: Exception) -> str:
+    """Returns the last line of a message of GenAI. The lines before it have source paths of its build machine."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
+
+
+def for_client(error: Exception, what: str) -> RequestError:
+    """Returns the error for the client of a failed request or command. It logs an error of any other kind."""
+    if isinstance(error, RequestError):
+        return error
+    log.error("%s failed", what, exc_info=error)
+    return EngineFailure("The engine could not process this request.")

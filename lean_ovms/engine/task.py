@@ -1,20 +1,30 @@
-"""The base class of tasks, each of which is one kind of work on one loaded model.
+"""The base class of tasks, each of which is one kind of work on one loaded model, and the loop that runs a task.
 
-A new task is a subclass in a feature, whose TaskRow names the function that loads it. The worker's loop knows only this
-base class.
+A new task is a subclass in a feature, whose TaskRow names the function that loads it. The loop knows only the base
+class: it reads commands, has the task handle them and compute, and writes records. It waits for a command only if the
+task is idle. One frame is sent per step, and one before it if there were replies to commands, so that the front end
+learns of an acceptance without waiting for the step.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+import select
+import socket
+import threading
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import Any
 
-from ..errors import TooManyRequests
+from ..errors import TooManyRequests, for_client
 from ..types.engine import ModelInfo, Vocabulary
-from .errors import for_client
-from .protocol import Ready, Record, Refused
+from ..util import resources
+from ..util.round_robin import RoundRobin
+from .protocol import Cancel, Decoder, Ping, Pong, Ready, Record, Refused, Submit, attachments, encode
 
+RECEIVE_BYTES = 1 << 18
 NO_VOCABULARY = Vocabulary(pieces=[], exact=False)
 
 
@@ -75,3 +85,150 @@ class Task(ABC):
     @abstractmethod
     def stats(self) -> dict[str, Any]:
         """Returns the fields of types.engine.EngineStats."""
+
+
+class Transport:
+    """The engine process's end of the pipe to the front end, which transfers whole records over a blocking socket.
+
+    Waiting is one poll without a timeout, which costs no CPU; between two steps a poll of 0.4 us finds out whether
+    anything has arrived.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(True)
+        self._socket = sock
+        self._decoder = Decoder()
+        self._poll = select.poll()
+        self._poll.register(sock, select.POLLIN)
+        self._wake_reader, self._wake_writer = os.pipe()
+        os.set_blocking(self._wake_writer, False)
+        self._poll.register(self._wake_reader, select.POLLIN)
+
+    def receive(self, wait: bool) -> list[Record] | None:
+        """Returns the records that have arrived; None if the other end is closed.
+
+        With `wait`, it blocks until at least one record arrives or `wake` is called.
+        """
+        records: list[Record] = []
+        while ready := self._poll.poll(None if wait and not records else 0):
+            for number, _ in ready:
+                if number == self._wake_reader:
+                    os.read(self._wake_reader, RECEIVE_BYTES)
+                    wait = False
+                    continue
+                data = self._socket.recv(RECEIVE_BYTES)
+                if not data:
+                    return None
+                records += self._decoder.feed(data)
+        return records
+
+    def know(self, records: Iterable[type[Any]]) -> None:
+        """Adds a task's record classes to those that can be received."""
+        self._decoder.know(records)
+
+    def wake(self) -> None:
+        """Ends a waiting `receive`, the current one or the next. It is thread-safe."""
+        with contextlib.suppress(BlockingIOError):  # the pipe is full of wake-ups already
+            os.write(self._wake_writer, b"!")
+
+    def send(self, records: list[Record]) -> None:
+        """Sends records as one frame. Raises OSError if the other end is closed."""
+        frame = encode(records)
+        parts = attachments(records)
+        self._socket.sendall(b"".join([*parts, frame]) if parts else frame)
+
+
+class CommandQueue:
+    """The commands that are not handled yet. Clients take turns; the commands of each are in the order of arrival.
+
+    Texts are tokenized between two steps, only some in each turn of the loop, so a client with many of them would
+    otherwise delay the requests of all others. Commands without a client count as another client. A Cancel stays after
+    the command that it cancels.
+    """
+
+    def __init__(self) -> None:
+        self._turns: RoundRobin[Record] = RoundRobin()
+        self._client_of: dict[int, str] = {}  # by the id of a waiting command that has a client
+
+    def __bool__(self) -> bool:
+        return bool(self._turns)
+
+    def extend(self, commands: list[Record]) -> None:
+        """Queues commands in the order of their arrival."""
+        for command in commands:
+            number: int = getattr(command, "id", 0)
+            if isinstance(command, Cancel):
+                client = self._client_of.get(number, "")
+            elif client := getattr(command, "client", ""):
+                self._client_of[number] = client
+            self._turns.add(client, command)
+
+    def next(self) -> Record | None:
+        """Removes and returns the next command, or None; the next turn is another client's."""
+        command = self._turns.next()
+        if command is not None and not isinstance(command, Cancel):
+            self._client_of.pop(getattr(command, "id", 0), None)
+        return command
+
+
+class Worker:
+    """Serves one task to one front end."""
+
+    def __init__(self, task: Task, transport: Transport, check: Callable[[], None] = lambda: None) -> None:
+        """Creates a worker without commands.
+
+        Args:
+            task: The task.
+            transport: The pipe to the front end.
+            check: Called before commands are handled; it may raise errors.EngineLost.
+        """
+        self._check = check
+        self.task = task
+        self.transport = transport
+        self._commands = CommandQueue()
+        self._had_images = False  # since memory was trimmed
+
+    def run(self) -> None:
+        """Works until the front end closes the connection. Raises errors.EngineLost."""
+        try:
+            while self.turn():
+                pass
+        finally:
+            self.flush()
+
+    def turn(self) -> bool:
+        """Runs one turn of the loop. Returns False if the connection is closed."""
+        task = self.task
+        if self._had_images and task.idle and not self._commands:
+            self._had_images = False  # hundreds of MB of pixels and encoders go back to the system
+            threading.Thread(target=resources.trim, name="trim", daemon=True).start()
+        commands = self.transport.receive(wait=task.idle and not self._commands)
+        if commands is None:
+            return False
+        if commands:
+            self._check()
+        if len(commands) == 1 and not self._commands and task.accepts_commands:
+            self._handle(commands[0])  # the usual case: there are no other clients to take turns with
+        elif commands or self._commands:
+            self._commands.extend(commands)
+            while task.accepts_commands and (command := self._commands.next()) is not None:
+                self._handle(command)
+        task.admit()
+        self.flush()
+        if not task.idle:
+            task.step()
+            self.flush()
+        return True
+
+    def flush(self) -> None:
+        """Sends the task's records as one frame."""
+        if self.task.out:
+            self.transport.send(self.task.out)
+            self.task.out.clear()
+
+    def _handle(self, command: Record) -> None:
+        if isinstance(command, Ping):
+            self.task.out.append(Pong(command.id, self.task.stats()))
+            return
+        self.task.handle(command)
+        self._had_images |= isinstance(command, Submit) and bool(command.images)

@@ -74,13 +74,13 @@ def test_every_folder_imports_only_what_it_may() -> None:
 @pytest.mark.parametrize(
     ("module", "statement"),
     [
-        ("models.text_model", "from ..engine.paged.pipeline import PagedPipeline"),
+        ("models.text_model", "from ..engine.paged.engine import PagedPipeline"),
         ("models.text_model", "from ..engine.loading.vocabulary import build"),
-        ("models.text_model", "from ..engine.worker import loop"),
+        ("models.text_model", "from ..engine.worker import text_model"),
         ("engine.client.engine", "from ..generation import sequence"),
-        ("engine.worker.loop", "from ..generation.sequence import Sequence"),
-        ("engine.generation.task", "from ..paged.pipeline import PagedPipeline"),
-        ("engine.paged.pipeline", "from ..worker.text_model import load"),
+        ("engine.task", "from .generation.sequence import Sequence"),
+        ("engine.generation.task", "from ..paged.engine import PagedPipeline"),
+        ("engine.paged.engine", "from ..worker.text_model import load"),
         ("engine.paged.scheduler", "from ...observability import logging"),
         ("api.stored_objects", "from ..features.admin import server_info"),
         ("transports.http11.server", "from ...api.app import App"),

@@ -20,7 +20,7 @@ from lean_ovms.engine.protocol import (
     Submit,
     Tokens,
 )
-from lean_ovms.engine.worker.loop import Worker
+from lean_ovms.engine.task import Worker
 from lean_ovms.types import SamplingParams
 from lean_ovms.types.engine import EngineStats
 

@@ -1,6 +1,6 @@
 """The interface between the text generation task and an engine that generates tokens for requests.
 
-A LoadedModel is used to check and tokenize requests; a Backend also generates. `paged.pipeline.PagedPipeline` is the
+A LoadedModel is used to check and tokenize requests; a Backend also generates. `paged.engine.PagedPipeline` is the
 core's Backend; features may supply others (manifest.BackendRow), and one works without a model. Independent of
 openvino.
 """

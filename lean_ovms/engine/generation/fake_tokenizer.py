@@ -7,9 +7,8 @@ import re
 import signal
 import time
 
-from ...errors import BadRequest
+from ...errors import NOT_UNICODE, BadRequest
 from ...types.engine import Vocabulary
-from ..errors import NOT_UNICODE
 
 SPECIAL = ("<eos>", "<bos>", "<|system|>", "<|user|>", "<|assistant|>", "<|tool|>", "<|end|>")
 TRICKS = ("<|raise|>", "<|hang|>", "<|die|>")

@@ -18,7 +18,7 @@ from . import request_validator
 from .backend import Backend, ConstraintQueue, WaitingRequests
 from .request_validator import BadWords, RequestValidator
 from .sequence import GenerationRequest
-from .tokenize_queue import TokenizeQueue
+from .worker_thread import TokenizeQueue
 
 MAX_ENCODE_CHARACTERS = 4 << 20
 """The most characters in one Encode command; tokenizing them takes up to three seconds, without any other token."""

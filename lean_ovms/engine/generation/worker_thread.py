@@ -1,18 +1,23 @@
-"""Threads of the engine process: one that works through a queue of items, and one for a single piece of work."""
+"""Threads of the engine process: for a queue of items, for a single piece of work, and for tokenizing long texts."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from array import array
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
+from dataclasses import dataclass, field
+from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
-from ...errors import EngineFailure, RequestError
+from ...errors import EngineFailure, RequestError, TooManyRequests, last_line
 from ...util.round_robin import RoundRobin
-from ..errors import last_line
+from ..protocol import Encode, Submit
+from .backend import Backend, LongTextEncoder
+from .request_validator import BadWords, RequestValidator, kept
 
 log = logging.getLogger(__name__)
 
@@ -107,3 +112,157 @@ def in_thread(name: str, work: Callable[[], T]) -> Future[T]:
     future = pool.submit(copy_context().run, work)
     pool.shutdown(wait=False)
     return future
+
+
+# --- long texts
+
+MOST, MOST_OF_CLIENT = 64, 32
+"""The most commands that may wait for tokenization, in total and of one client; others are refused (429)."""
+RETRY_AFTER_S = 2
+FEW_WORDS = 8
+"""The bad words that are tokenized in the step loop, in two calls of 0.6 ms each; 256 took 2.5 s (2026-11)."""
+MANY_CHARACTERS = 1 << 16
+"""The total number of characters up to which the texts of an Encode command are tokenized in the step loop."""
+PIECE = 65536
+"""The number of ids that are converted in one call, which takes 1 ms."""
+
+Command = Submit | Encode
+
+
+class Ids(NamedTuple):
+    """The token ids of a command's texts."""
+
+    prompt: list[int] | None = None
+    """The token ids of a Submit's prompt; None if it is short, and tokenized elsewhere."""
+    texts: Sequence[array[int]] = ()
+    """The token ids of each text of an Encode command."""
+    bad_words: BadWords | None = None
+    """The token ids of a Submit's bad words; None if they are few, and tokenized elsewhere."""
+
+
+Work = Callable[[], Ids]
+
+
+def as_list(ids: array[int]) -> list[int]:
+    """Converts an array of ids to a list, piece by piece, so that other threads can run."""
+    whole: list[int] = []
+    for start in range(0, len(ids), PIECE):
+        whole += ids[start : start + PIECE].tolist()
+    return whole
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A command whose texts are not tokenized yet."""
+
+    command: Command
+    """The command."""
+    work: Work
+    """The function that tokenizes the texts."""
+    cancelled: set[int] = field(default_factory=set)
+    """The choices of the command that were cancelled."""
+
+
+class TokenizeOutcome(NamedTuple):
+    """A command that no longer waits for tokenization."""
+
+    command: Command
+    """The command."""
+    result: Ids | RequestError
+    """The token ids of the texts, or the error with which the command is refused."""
+    cancelled: set[int]
+    """The choices of the command that were cancelled."""
+
+
+class TokenizeQueue:
+    """The commands that wait for tokenization."""
+
+    def __init__(self, backend: Backend, validator: RequestValidator, wake: Callable[[], None]) -> None:
+        """Creates an empty queue.
+
+        Args:
+            backend: Tokenizes the texts.
+            validator: Checks the requests.
+            wake: Wakes up the engine's loop; called from the thread.
+        """
+        self._backend, self._validator = backend, validator
+        self._waiting: dict[int, _Waiting] = {}
+        self._thread: WorkerThread[_Waiting, Ids] = WorkerThread(
+            "tokenize",
+            lambda item: item.work(),
+            wake,
+            "The engine could not tokenize this text.",
+            wanted=lambda item: item.command.id in self._waiting,
+        )
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    def waiting_of(self, client: str) -> int:
+        return sum(item.command.client == client for item in self._waiting.values())
+
+    def work(self, command: Command) -> Work | None:
+        """Returns the function that the thread should call for a command; None if its texts are short."""
+        encoder = self._backend.long_text_encoder
+        if encoder is None:
+            return None
+        if isinstance(command, Encode):
+            if sum(map(len, command.texts)) <= MANY_CHARACTERS and not any(map(encoder.is_long, command.texts)):
+                return None
+            return lambda: Ids(None, [encoder.encode(text, command.add_special_tokens) for text in command.texts])
+        text, words = command.prompt, command.sampling.get("bad_words", ())
+        placeholders = self._backend.image_placeholders
+        in_steps = placeholders is not None and (command.images or not placeholders.takes_ids)
+        if in_steps or not isinstance(text, str) or not encoder.is_long(text):
+            text = ""
+        if len(words) <= FEW_WORDS:
+            words = ()
+        return partial(self._of_submit, command, text, words, encoder) if text or words else None
+
+    def _of_submit(self, submit: Submit, text: str, words: Sequence[str], encoder: LongTextEncoder) -> Ids:
+        bad_words = self._validator.bad_words(words, encoder.encode) if words else None
+        return Ids(self._prompt(submit, text, encoder) if text else None, (), bad_words)
+
+    def _prompt(self, submit: Submit, text: str, encoder: LongTextEncoder) -> list[int]:
+        ids, context = self._validator.encode(text, submit, encoder.encode), self._backend.info.context_length
+        if submit.truncate is None:
+            self._validator.check_length(len(ids))
+        elif len(ids) > context:
+            ids = kept(ids, max(context, submit.truncate), submit.truncation_side)
+        return as_list(ids)
+
+    def add(self, command: Command, work: Work) -> None:
+        """Queues a command, which `poll` returns with the result or error of `work`. Raises TooManyRequests."""
+        if len(self._waiting) >= MOST or self.waiting_of(command.client) >= MOST_OF_CLIENT:
+            text = "too many long texts are waiting to be tokenized; please try again later"
+            raise TooManyRequests(text, retry_after_s=RETRY_AFTER_S)
+        item = self._waiting[command.id] = _Waiting(command, work)
+        self._thread.add(command.client or str(command.id), item)
+        self._thread.start()
+
+    def cancel(self, number: int, index: int | None) -> None:
+        """Drops a request that its client cancelled, or one choice of it. Unknown ids are ignored."""
+        if index is None:
+            self._waiting.pop(number, None)
+        elif number in self._waiting:
+            self._waiting[number].cancelled.add(index)
+
+    def poll(self) -> list[TokenizeOutcome]:
+        """Returns the commands that no longer wait."""
+        outcomes: list[TokenizeOutcome] = []
+        for item, result in self._thread.poll():
+            if self._waiting.pop(item.command.id, None) is not None:
+                self._learn(item.command, result)
+                outcomes.append(TokenizeOutcome(item.command, result, item.cancelled))
+        self._thread.start()
+        return outcomes
+
+    def _learn(self, command: Command, result: Ids | RequestError) -> None:
+        encoder = self._backend.long_text_encoder
+        if encoder is None or isinstance(result, RequestError) or isinstance(command, Encode):
+            return
+        if result.prompt is not None and isinstance(command.prompt, str):
+            if command.truncate is None:
+                encoder.learn(command.prompt, result.prompt, command.add_special_tokens)
+            command.prompt = ""  # nobody needs it

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 import openvino as ov
 
-from ...errors import BadRequest, StartError
-from ..errors import NOT_UNICODE, last_line
-from .devices import TOKENIZER_PROPERTIES
+from ...errors import NOT_UNICODE, BadRequest, StartError, last_line
+from .settings import TOKENIZER_PROPERTIES
 
 NO_LIMIT = (1 << 31) - 1
 

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, overload
 
-from ...errors import BadRequest
-from ..errors import NOT_UNICODE
+from ...errors import NOT_UNICODE, BadRequest
 
 log = logging.getLogger(__name__)
 

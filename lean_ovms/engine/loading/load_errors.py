@@ -15,11 +15,10 @@ from pathlib import Path
 
 from ...config import EngineConfig
 from ...config.core import PROPERTIES
-from ...errors import StartError
+from ...errors import StartError, last_line
 from ...repository import model_file, weights
 from ...repository.weights import TOKENIZERS
 from ...util.resources import free_memory_bytes, lacks_thread, with_memory_limit, with_thread_limits
-from ..errors import last_line
 from .pipeline_choice import drafts_of
 
 log = logging.getLogger(__name__)

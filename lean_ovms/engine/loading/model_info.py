@@ -8,9 +8,8 @@ import openvino as ov
 import openvino_genai as genai
 
 from ...config import EngineConfig
-from ...errors import BadRequest
+from ...errors import NOT_UNICODE, BadRequest
 from ...types.engine import ModelInfo
-from ..errors import NOT_UNICODE
 from .settings import PipelineSettings, kv_precisions
 
 

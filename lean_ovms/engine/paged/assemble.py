@@ -32,11 +32,17 @@ from ...repository.weights import LANGUAGE_MODEL
 from ...util.resources import allowed_cores, trim
 from ..generation.backend import ASSISTANT_TOKENS
 from ..loading import json_tokenizer, model_info, pipeline_choice, vocabulary
-from ..loading.devices import TOKENIZER_PROPERTIES
 from ..loading.load_errors import as_start_error, check_files, network
-from ..loading.settings import PipelineSettings, free_memory_bytes, is_small, network_bytes, resolve
+from ..loading.settings import (
+    TOKENIZER_PROPERTIES,
+    PipelineSettings,
+    free_memory_bytes,
+    is_small,
+    network_bytes,
+    resolve,
+)
 from ..loading.text_encoder import TextEncoder
-from .engine import divide, slots_for
+from .engine import ModelTokenizer, PagedPipeline, PipelineParts, divide, slots_for
 from .ir_weights import open_weights
 from .model import PagedModel
 from .network import AdapterInputs, AdapterProvider, EngineFile, NetworkCompiler, compile_new, file_of
@@ -50,7 +56,6 @@ from .parts import (
     PagedGrammars,
     Parts,
 )
-from .pipeline import ModelTokenizer, PagedPipeline, PipelineParts
 
 log = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ import openvino as ov
 from openvino import opset13 as ops
 from openvino._offline_transformations import paged_attention_transformation
 
+from ...errors import last_line
 from ...repository import model_config
-from ..errors import last_line
 from .network import (
     ATTENTION,
     EMBEDDINGS_INPUT,

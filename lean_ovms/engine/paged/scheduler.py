@@ -19,12 +19,11 @@ from numpy.typing import NDArray
 from ...errors import BadRequest, EngineFailure, RequestError
 from ..generation.fair_queue import FairQueue
 from ..generation.sequence import ClientQueue, GenerationRequest, SequenceGroup
-from .batch_state import BatchState
+from .batch_state import BatchState, Speculation
 from .model_inputs import Chunk
 from .prefix_cache import PrefixCache
 from .scheduling_rules import ChunkSizes, FaultIsolation, for_another, must_wait_for_masks, over_budget
 from .sequence import Matcher, Sequence
-from .speculation import Speculation
 
 PREFILL_TOKENS = 32
 """The tokens of a step that are kept for prompts, which decoding sequences could otherwise block forever."""

@@ -1,11 +1,14 @@
-"""The state of a sequence in the paged engine. The scheduler and the step runner decide what happens to it."""
+"""The state of a sequence in the paged engine, and the form in which its request gets there.
+
+The scheduler and the step runner decide what happens to a sequence.
+"""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -13,6 +16,8 @@ from numpy.typing import NDArray
 
 from ...types import SamplingParams
 from ..generation import sequence as generation
+from ..generation.request_validator import GREEDY_BELOW
+from ..generation.sequence import GenerationRequest
 
 if TYPE_CHECKING:
     from ..record import Record
@@ -22,11 +27,19 @@ if TYPE_CHECKING:
 
 JUMP_FORWARD_SCORE = 4
 """If this many more of its grammar's draft tokens were rejected than accepted, a sequence gets no more of them."""
+MAX_DRAFTED = 20
+"""The most draft tokens in a step if only the draft model's confidence limits them; transformers' default."""
+MAX_COPIED = 32
+"""The most draft tokens in a step, and the longest n-gram to look up, if a request does not set them."""
 State = Literal["waiting", "prefill", "decode", "over"]
 
 
 NO_STATE = -1
 """The value of a state slot if there is no state."""
+
+
+class NoToken(Exception):
+    """Raised if a request's parameters leave no token to sample."""
 
 
 class Matcher(Protocol):
@@ -36,7 +49,7 @@ class Matcher(Protocol):
         """Computes the token mask early, while the network computes. `apply` does it otherwise."""
 
     def apply(self, row: NDArray[np.float32]) -> None:
-        """Forbids the tokens that the grammar does not allow next, in a logits row [vocab]. Raises params.NoToken."""
+        """Forbids the tokens that the grammar does not allow next, in a logits row [vocab]. Raises NoToken."""
 
     def consume(self, token: int) -> bool:
         """Processes the next token. Returns True if the grammar is complete, so that nothing may follow."""
@@ -84,12 +97,23 @@ SearchFactory = Callable[["Sequence"], Search]
 """A function that creates a search from the sequence that computes the prompt."""
 
 
+class Prepared(NamedTuple):
+    """The native form of a request in the paged engine (GenerationRequest.native)."""
+
+    params: SamplingParams
+    """The sampling parameters, as `engine_params` returns them."""
+    adapter: AdapterWeights | None = None
+    """The adapter's weights, which are added to the model's; None for no adapter."""
+    images: PromptEmbeddings | None = None
+    """The embeddings of the prompt's images; None for a prompt of text alone."""
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
 class Sequence(generation.QueuedSequence):
     """A text that is being computed: a choice of a request, or a beam of a search."""
 
     params: SamplingParams
-    """The sampling parameters of the request, as `params.engine_params` returns them."""
+    """The sampling parameters of the request, as `engine_params` returns them."""
     adapter: AdapterWeights | None = None
     """The adapter's weights, which are added to the model's; None for no adapter."""
     images: PromptEmbeddings | None = None
@@ -252,4 +276,25 @@ def forked(parent: Sequence, index: int) -> Sequence:
         score=parent.score,
         logprobs=list(parent.logprobs),
         new_details=list(parent.new_details),
+    )
+
+
+def engine_params(request: GenerationRequest, *, speculative: bool, ngrams: bool = False) -> SamplingParams:
+    """Returns a request's sampling parameters with what the engine decides: draft tokens and greedy decoding.
+
+    Args:
+        request: The request.
+        speculative: Whether a draft model or prompt lookup is available, so that the request's number of draft tokens
+            applies.
+        ngrams: Whether n-grams are looked up even if the request does not ask for it.
+    """
+    sampling = request.sampling
+    drafted = MAX_COPIED if ngrams else (sampling.num_assistant_tokens or MAX_DRAFTED) if speculative else 0
+    cold = sampling.temperature <= GREEDY_BELOW or sampling.beams > 1
+    return replace(
+        sampling,
+        temperature=0.0 if cold else sampling.temperature,
+        min_tokens=min(sampling.min_tokens, request.max_tokens),
+        num_assistant_tokens=drafted if sampling.beams == 1 else 0,
+        max_ngram_size=MAX_COPIED if ngrams else sampling.max_ngram_size,
     )

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import BadRequest, EngineFailure, RequestError
-from ..errors import last_line
+from ...errors import BadRequest, EngineFailure, RequestError, last_line
 from ..generation.backend import SpecDecodeStats
 from ..generation.sequence import GenerationRequest, repeats
 from ..protocol import (
@@ -26,13 +25,12 @@ from ..protocol import (
 )
 from .model_inputs import Chunk, ModelInputs
 from .network import Network
-from .params import NoToken
 from .parts import Prepare, StepHook
 from .sampling import reductions
 from .sampling.reductions import Logits
 from .sampling.sampler import Sampled, SamplingBatch, sample
 from .scheduler import Scheduler, Step
-from .sequence import JUMP_FORWARD_SCORE, Matcher, Search, Sequence
+from .sequence import JUMP_FORWARD_SCORE, Matcher, NoToken, Search, Sequence
 
 if TYPE_CHECKING:
     from .sampling.logprobs import TokenLogprobs

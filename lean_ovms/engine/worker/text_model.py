@@ -32,9 +32,9 @@ def load_text_model(config: EngineConfig, wake: Callable[[], None] = lambda: Non
         backend: Backend = config.part(ANSWERS_WITHOUT_MODEL).from_config(config)
         return backend
     # openvino takes 0.3 s to import, and an engine without a model does not need it.
-    from ..loading import devices, settings
+    from ..loading import settings
 
-    config, available = devices.on_device(config)
+    config, available = settings.on_device(config)
     choice = choose(config, available)
     log.info("pipeline %s: %s", *choice)
     found: Backend | None = None

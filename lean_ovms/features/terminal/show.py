@@ -91,11 +91,11 @@ def _architecture(described: Mapping[str, object]) -> str:
 
 def _engine(config: Config) -> Rows:
     """Returns the facts about the engine and its memory. Raises StartError."""
-    from ...engine.loading import devices, settings  # late, because openvino takes 0.3 s to import
+    from ...engine.loading import settings  # late, because openvino takes 0.3 s to import
     from ...engine.loading.pipeline_choice import PAGED
     from ...engine.worker.text_model import choose
 
-    engine, available = devices.on_device(config)
+    engine, available = settings.on_device(config)
     choice = choose(engine, available)
     free = settings.free_memory_bytes()
     found = settings.resolve(engine, free, available, paged=choice.pipeline == PAGED)

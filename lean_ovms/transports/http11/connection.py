@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ...errors import RequestError, RequestTimeout, Unavailable
 from ...types import Request, Switch
-from .cycle import Http11Cycle
+from .cycle import Http11Cycle, ResponseWriter
 from .protocol import Phase, ServerProtocol
 from .request_parser import RequestHead
 from .server_state import ServerState, client_of, too_many_connections
-from .writer import ResponseWriter
 
 if TYPE_CHECKING:
     from .switching import MakeConnection, SwitchedConnection

@@ -426,7 +426,7 @@ async def test_a_child_that_is_stopped_after_its_pipe_has_ended_has_crashed(capl
 NATIVE = """
 import ctypes, os, runpy, sys
 sys.argv = ["worker", sys.argv[-1]]
-import lean_ovms.engine.worker.loop as loop
+import lean_ovms.engine.task as loop
 def turn(self, turn=loop.Worker.turn):
     ctypes.CDLL(None).puts(b"[ERROR] printed by C")
     print("printed by Python")

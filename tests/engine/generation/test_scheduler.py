@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lean_ovms.engine.errors import last_line
 from lean_ovms.engine.protocol import Failed, Tokens
+from lean_ovms.errors import last_line
 from tests.engine.rig import Rig, queue_limits
 
 

@@ -7,7 +7,7 @@ from array import array
 
 import pytest
 
-from lean_ovms.engine.generation import tokenize_queue
+from lean_ovms.engine.generation import worker_thread
 from lean_ovms.engine.generation.fake_tokenizer import encode
 from lean_ovms.engine.generation.task import GenerationTask
 from lean_ovms.engine.protocol import Accepted, Encode, Encoded, Refused
@@ -152,7 +152,7 @@ def test_clients_take_turns(rig):
 
 
 def test_too_many_long_texts_of_one_client_are_refused(rig, monkeypatch):
-    monkeypatch.setattr(tokenize_queue, "MOST_OF_CLIENT", 2)
+    monkeypatch.setattr(worker_thread, "MOST_OF_CLIENT", 2)
     mine = [rig.submit(f"{LONG}{number}", client="a") for number in range(3)]
     other = rig.submit(LONG, client="b")
     rig.turn()

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.engine.loading import devices
+from lean_ovms.engine.loading import settings
 from lean_ovms.engine.worker.text_model import load_text_model
 from lean_ovms.errors import StartError
 
@@ -19,12 +19,12 @@ MODEL = {"vocab_size": 100, "max_position_embeddings": 8192, "num_hidden_layers"
 )
 def test_auto_is_the_gpu_with_the_most_memory_of_its_own_or_else_the_cpu(available, chosen):
     memory = {"GPU": 0, "GPU.0": 0, "GPU.1": 8 << 30, "GPU.2": 16 << 30}
-    assert devices.choose("auto", available, memory.__getitem__) == chosen
+    assert settings.chosen_device("auto", available, memory.__getitem__) == chosen
 
 
 @pytest.mark.parametrize("name", ["CPU", "NPU", "AUTO", "AUTO:GPU,CPU", "HETERO:GPU.0,GPU.1"])
 def test_other_devices_are_taken_as_they_are(name):
-    assert devices.choose(name, ["CPU", "GPU"], lambda _: 0) == name
+    assert settings.chosen_device(name, ["CPU", "GPU"], lambda _: 0) == name
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_other_devices_are_taken_as_they_are(name):
     ],
 )
 def test_a_name_may_stand_for_several_devices(name, expected):
-    assert devices.members(name, ["CPU", "GPU"]) == expected
+    assert settings.devices_in(name, ["CPU", "GPU"]) == expected
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_name_may_stand_for_several_devices(name, expected):
     ],
 )
 def test_a_device_that_is_not_there_is_named(asked, missing):
-    assert devices.missing([asked], ["CPU"]) == missing
+    assert settings.missing_device([asked], ["CPU"]) == missing
 
 
 @pytest.mark.parametrize(
@@ -62,12 +62,12 @@ def test_a_device_that_is_not_there_is_named(asked, missing):
 )
 def test_blocks_are_large_only_where_nothing_but_a_cpu_computes(name, size):
     """A value that is too small is safe, one that is too large is not."""
-    assert devices.block_size(devices.members(name, ["CPU"])) == size
+    assert settings.tokens_per_block(settings.devices_in(name, ["CPU"])) == size
 
 
 @pytest.mark.model
 def test_auto_is_looked_up_in_the_machine():
-    found, available = devices.on_device(Config(target_device="auto"))
+    found, available = settings.on_device(Config(target_device="auto"))
     assert found.target_device == "CPU" or found.target_device in available
 
 
@@ -75,7 +75,7 @@ def test_auto_is_looked_up_in_the_machine():
 @pytest.mark.parametrize("options", [{"target_device": "XPU"}, {"draft_device": "XPU", "draft_model_path": "x"}])
 def test_a_device_that_does_not_exist_stops_the_start(options):
     with pytest.raises(StartError, match="XPU: this machine has no such device"):
-        devices.on_device(Config(**options))
+        settings.on_device(Config(**options))
 
 
 @pytest.mark.model
@@ -88,12 +88,12 @@ def test_models_load_on_virtual_devices(device):
 
 FIRST_CALLS = """
 import sys, threading
-from lean_ovms.engine.loading import devices
+from lean_ovms.engine.loading import settings
 sys.setswitchinterval(1e-7)
 together = threading.Barrier(4)
 def first():
     together.wait()
-    devices.ov.Type.f32.to_dtype()
+    settings.ov.Type.f32.to_dtype()
 threads = [threading.Thread(target=first, daemon=True) for _ in range(4)]
 for each in threads: each.start()
 for each in threads: each.join()

@@ -14,8 +14,8 @@ import pytest
 
 from lean_ovms.config import DEMO_MODEL
 from lean_ovms.engine.loading import json_tokenizer, model_info, text_encoder, vocabulary
-from lean_ovms.engine.loading.devices import TOKENIZER_PROPERTIES
 from lean_ovms.engine.loading.graph_tokenizer import GraphTokenizer
+from lean_ovms.engine.loading.settings import TOKENIZER_PROPERTIES
 from lean_ovms.engine.loading.text_encoder import Encode, TextEncoder
 from lean_ovms.errors import BadRequest
 from lean_ovms.features.pooling.child.tokenizer import PoolingTokenizer

@@ -6,9 +6,9 @@ from functools import partial
 
 from lean_ovms.engine.generation.sequence import GenerationRequest
 from lean_ovms.engine.paged.engine import Engine
-from lean_ovms.engine.paged.params import Prepared
 from lean_ovms.engine.paged.parts import EngineParts, EngineSizes, NoGrammars, one_by_one
 from lean_ovms.engine.paged.sampling.logprobs import TokenLogprobs
+from lean_ovms.engine.paged.sequence import Prepared
 from lean_ovms.engine.protocol import (
     ABSENT,
     DetailedTokens,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lean_ovms.engine.paged import speculation
+from lean_ovms.engine.paged import batch_state
 from lean_ovms.engine.paged.sampling.logprobs import log_sum_exp
 from lean_ovms.engine.paged.sampling.sampler import SamplingBatch, sample
 from lean_ovms.engine.paged.sequence import JUMP_FORWARD_SCORE, Sequence
@@ -440,7 +440,7 @@ class Verse(Alternating):
 )
 @pytest.mark.slow
 def test_what_a_grammar_leaves_no_choice_about_is_guessed_and_changes_nothing(monkeypatch, asked, blocks, wrong):
-    monkeypatch.setattr(speculation, "FEW_SEQUENCES", 4)
+    monkeypatch.setattr(batch_state, "FEW_SEQUENCES", 4)
     found = []
     for guesses in (False, True):
         made = engine(blocks)

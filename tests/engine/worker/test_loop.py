@@ -5,11 +5,11 @@ import threading
 
 import pytest
 
-from lean_ovms.engine.errors import EngineLost
+from lean_ovms.engine import task as engine_task
 from lean_ovms.engine.protocol import Cancel, Decode, Decoded, Encode, Encoded, Ping, Pong, Ready, Submit, encode
+from lean_ovms.engine.task import CommandQueue, Transport, Worker
 from lean_ovms.engine.worker import __main__ as worker_main
-from lean_ovms.engine.worker import loop
-from lean_ovms.engine.worker.loop import CommandQueue, Transport, Worker
+from lean_ovms.errors import EngineLost
 from tests.engine.rig import MemoryTransport
 
 
@@ -86,7 +86,7 @@ def test_commands_that_the_task_does_not_accept_wait_for_a_step_and_keep_their_o
 
 def test_memory_is_trimmed_when_the_last_request_with_images_has_ended(worker, monkeypatch):
     trimmed = threading.Event()
-    monkeypatch.setattr(loop.resources, "trim", trimmed.set)
+    monkeypatch.setattr(engine_task.resources, "trim", trimmed.set)
     worker.task.handle = lambda command: worker.task.work.extend([command.id] * 2)
     submit = Submit(1, "look", False, None, False, {}, images=[[1, 1]], pixels=[bytes(3)])
     worker.transport.inbox.append([submit])

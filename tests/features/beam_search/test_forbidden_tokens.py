@@ -7,8 +7,8 @@ import random
 import numpy as np
 import pytest
 
-from lean_ovms.engine.paged.params import NoToken
 from lean_ovms.engine.paged.sampling.logprobs import log_sum_exp
+from lean_ovms.engine.paged.sequence import NoToken
 from lean_ovms.features.structured_output.child.vocabulary import forbid
 from tests.api.conftest import MakeApp, post, whole
 from tests.cases import few_fast

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lean_ovms.engine.paged import assemble
-from lean_ovms.engine.paged.speculation import Speculation
+from lean_ovms.engine.paged.batch_state import Speculation
 from lean_ovms.features.drafting.child.draft_budget import DraftBudget
 from lean_ovms.features.drafting.child.draft_length import DraftLength
 from lean_ovms.features.drafting.child.ngrams import (

@@ -271,7 +271,7 @@ def test_a_crowd_of_which_a_third_leaves_is_served_exactly_and_leaves_nothing(en
 LOST = """
 import os
 from lean_ovms.engine.generation import request_validator
-from lean_ovms.engine.errors import EngineLost
+from lean_ovms.errors import EngineLost
 from tests.engine.real import chat, draft_model, load
 from tests.engine.rig import Rig
 rig = Rig(pipeline=load(draft_model_path=draft_model()))

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.engine.errors import EngineLost
 from lean_ovms.engine.generation import request_validator
+from lean_ovms.errors import EngineLost
 from lean_ovms.types import SamplingParams
 from tests.engine.real import EXACT, QUESTIONS, assert_empty, chat
 from tests.engine.rig import Rig

@@ -11,8 +11,8 @@ from llguidance import LLParserLimits
 
 from lean_ovms.config import DEMO_MODEL, Config
 from lean_ovms.engine.loading.vocabulary import read
-from lean_ovms.engine.paged.params import NoToken
 from lean_ovms.engine.paged.parts import NoGrammars
+from lean_ovms.engine.paged.sequence import NoToken
 from lean_ovms.errors import GrammarInvalid, GrammarTooComplex
 from lean_ovms.features.guidance.child import library as guidance_module
 from lean_ovms.features.guidance.child import process as guidance_process

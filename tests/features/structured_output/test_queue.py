@@ -9,7 +9,7 @@ import pytest
 from lean_ovms.engine.generation.sequence import GenerationRequest
 from lean_ovms.engine.generation.task import GenerationTask
 from lean_ovms.engine.protocol import Submit
-from lean_ovms.engine.worker.loop import Worker
+from lean_ovms.engine.task import Worker
 from lean_ovms.errors import EngineFailure, GrammarInvalid, GrammarTooComplex, TooManyRequests, Unavailable
 from lean_ovms.features.structured_output.child import limits, queue
 from lean_ovms.features.structured_output.child.library import LibraryGrammars

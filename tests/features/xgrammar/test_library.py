@@ -13,7 +13,7 @@ import time
 import numpy as np
 import pytest
 
-from lean_ovms.engine.paged.params import NoToken
+from lean_ovms.engine.paged.sequence import NoToken
 from lean_ovms.errors import BadRequest, GrammarInvalid, GrammarTooComplex, Unavailable
 from lean_ovms.features.guidance.child.library import Guidance
 from lean_ovms.features.structured_output.child.checker import CheckerSettings, ProcessGrammarChecker

@@ -23,7 +23,7 @@ from lean_ovms.config import Config
 from lean_ovms.errors import StartError
 from lean_ovms.features.tls.certificate import Certificate
 from lean_ovms.transports.http11 import connection as connection_module
-from lean_ovms.transports.http11 import sockets
+from lean_ovms.transports.http11 import server as server_module
 from lean_ovms.transports.http11.connection import HttpConnection
 from lean_ovms.transports.http11.server import Server
 from lean_ovms.transports.http11.server_state import MAX_SURPLUS
@@ -167,9 +167,9 @@ async def test_a_port_that_needs_a_privilege_is_named_with_its_option(
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(sockets, "_bind_one", refuse)
+    monkeypatch.setattr(server_module, "_bind_one", refuse)
     with pytest.raises(StartError, match=f"need privileges: choose another port with --{option}$"):
-        await sockets.bind("127.0.0.1", 80, option=option)
+        await server_module.bind("127.0.0.1", 80, option=option)
 
 
 async def test_two_servers_share_a_port_only_where_both_allow_it() -> None:

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...generation.sequence import Thinking
-from ..params import NoToken
-from ..sequence import LogitArrays, Sequence
+from ..sequence import LogitArrays, NoToken, Sequence
 from .logit_state import ThinkingState, TokenCounts
 
 LogitsRow = NDArray[np.float32]

@@ -20,10 +20,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ....engine.paged.params import NoToken
 from ....engine.paged.sampling.logits_processors import FORBIDDEN, NONE_LEFT, edit
 from ....engine.paged.sampling.logprobs import TokenLogprobs, log_sum_exp, top
-from ....engine.paged.sequence import Sequence, forked
+from ....engine.paged.sequence import NoToken, Sequence, forked
 from ....engine.paged.step_runner import tokens_record
 from ....engine.protocol import ABSENT, Tokens
 from ....engine.record import Record

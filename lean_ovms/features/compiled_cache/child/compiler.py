@@ -14,11 +14,11 @@ import openvino as ov
 
 from ...._version import __version__
 from ....config import EngineConfig
-from ....engine.errors import last_line
 from ....engine.generation.worker_thread import in_thread
 from ....engine.loading import file_identity, weight_pages
 from ....engine.loading.settings import network_bytes
 from ....engine.paged.network import compile_new
+from ....errors import last_line
 from ....repository import model_file
 from ..feature import CompiledCacheOptions
 from .network import compile_and_write, computes_the_same, head_sizes, in_known_form

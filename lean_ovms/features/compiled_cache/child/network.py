@@ -18,7 +18,7 @@ from typing import Any
 
 import openvino as ov
 
-from ....engine.loading.devices import cpu_plugin
+from ....engine.loading.settings import cpu_plugin
 from ....engine.paged.network import ATTENTION
 from .store import GRAPH, WEIGHTS, KeptNetwork, NotAsWritten, checksum
 

@@ -9,10 +9,10 @@ import time
 from array import array
 from dataclasses import dataclass, field
 
-from ....engine.errors import last_line
 from ....engine.paged.block_manager import Parent
 from ....engine.paged.network import Network
 from ....engine.paged.sequence import NO_STATE
+from ....errors import last_line
 from .block_store import BlockStore
 from .segment import nbytes
 

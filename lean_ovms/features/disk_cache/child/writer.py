@@ -17,12 +17,11 @@ from operator import itemgetter
 
 import numpy as np
 
-from ....engine.errors import last_line
 from ....engine.paged.block_manager import BlockManager
 from ....engine.paged.network import Network
 from ....engine.paged.sequence import NO_STATE
 from ....engine.paged.state_checkpoints import StateCache
-from ....errors import EngineFailure
+from ....errors import EngineFailure, last_line
 from ..records import BlocksOnDisk, DiskCacheAction
 from .block_store import BlockStore
 from .keys import BlockKeys, state_key

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ....engine.errors import last_line
 from ....engine.paged.block_manager import BlockManager, BlockTables
 from ....engine.paged.model_inputs import Chunk, ModelInputs
 from ....engine.paged.network import TREE_MASK, Network
@@ -22,6 +21,7 @@ from ....engine.paged.sampling.logprobs import log_sum_exp
 from ....engine.paged.sampling.reductions import Logits
 from ....engine.paged.sampling.sampler import SamplingBatch, sample
 from ....engine.paged.sequence import Sequence, forked
+from ....errors import last_line
 from .draft_length import DraftLength
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,6 @@ from typing import Any
 import openvino_genai as genai
 
 from ....config import EngineConfig
-from ....engine.errors import last_line
 from ....engine.generation.backend import LongTextEncoder
 from ....engine.generation.request_validator import GREEDY_BELOW, MAX_SEED
 from ....engine.loading import json_tokenizer, model_info, vocabulary
@@ -17,7 +16,7 @@ from ....engine.loading.model_info import encode
 from ....engine.loading.settings import PipelineSettings
 from ....engine.loading.text_encoder import TextEncoder
 from ....engine.paged.parts import NoGrammars
-from ....errors import BadRequest
+from ....errors import BadRequest, last_line
 from ....manifest import GENAI_GRAMMARS
 from ....repository import model_file
 from ....types import SamplingParams

@@ -10,9 +10,9 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from ....config import EngineConfig
-from ....engine.loading import devices
 from ....engine.loading.load_errors import TEXT_MODEL
 from ....engine.loading.pipeline_choice import PROVEN, Choice, has_vision, speaks
+from ....engine.loading.settings import devices_in, is_npu
 from ....engine.paged.ir_weights import attention_cap, miscounts
 from ....errors import StartError
 from ....manifest import CHANGED_WEIGHTS
@@ -88,7 +88,7 @@ class GenAiPipelines:
         config = self._config
         if self._vision and speaks(config.model_dir):
             return Choice(OMNI, obstacle)
-        if devices.is_npu(devices.members(config.target_device, self._available)):
+        if is_npu(devices_in(config.target_device, self._available)):
             return Choice("VLM" if self._vision else STATEFUL, "an NPU computes one request at a time")
         if self._vision:
             return Choice(VISION, obstacle)

@@ -15,13 +15,11 @@ import openvino as ov
 import openvino_genai as genai
 
 from ....config import EngineConfig
-from ....engine.errors import last_line
 from ....engine.generation.backend import ASSISTANT_TOKENS, NGRAM_SIZE
 from ....engine.generation.request_validator import GREEDY_BELOW
-from ....engine.loading.devices import TOKENIZER_PROPERTIES
 from ....engine.loading.load_errors import TEXT_MODEL, as_start_error, check_files
-from ....engine.loading.settings import NO_LIMIT, PipelineSettings, free_memory_bytes, resolve
-from ....errors import BadRequest
+from ....engine.loading.settings import NO_LIMIT, TOKENIZER_PROPERTIES, PipelineSettings, free_memory_bytes, resolve
+from ....errors import BadRequest, last_line
 from ....manifest import GENAI_ADAPTERS
 from ....repository.model_config import is_head
 from ....types import SamplingParams

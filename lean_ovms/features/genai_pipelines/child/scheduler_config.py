@@ -11,9 +11,8 @@ import openvino_genai as genai
 
 from ....config import EngineConfig
 from ....config.options import read_object
-from ....engine.errors import last_line
 from ....engine.loading.settings import PipelineSettings, draft_bytes_per_token
-from ....errors import StartError
+from ....errors import StartError, last_line
 from ....types import Json
 from ..feature import GenAiOptions
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ....config import EngineConfig
-from ....engine.loading import devices
-from ....engine.loading.settings import NO_LIMIT, PipelineSettings, resolve
+from ....engine.loading.settings import NO_LIMIT, PipelineSettings, devices_in, is_npu, resolve
 from ....errors import StartError
 from ..feature import GenAiOptions
 
@@ -22,7 +21,7 @@ def resolve_stateful(config: EngineConfig, available: Sequence[str] = ("CPU",)) 
     if settings.speculative:
         raise StartError("a draft model and prompt lookup need continuous batching: --pipeline_type LM_CB")
     context, max_prompt_tokens, properties = settings.context, NO_LIMIT, settings.properties
-    if devices.is_npu(devices.members(config.target_device, available)):
+    if is_npu(devices_in(config.target_device, available)):
         if most := config.of(GenAiOptions).max_prompt_len:
             properties = {"MAX_PROMPT_LEN": most, **properties}
         max_prompt_tokens = _npu_length(properties, "MAX_PROMPT_LEN", NPU_PROMPT)

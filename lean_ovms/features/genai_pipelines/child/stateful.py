@@ -23,10 +23,9 @@ import openvino as ov
 import openvino_genai as genai
 
 from ....config import EngineConfig
-from ....engine.errors import last_line
 from ....engine.loading.load_errors import TEXT_MODEL, as_start_error, check_files
 from ....engine.loading.settings import PipelineSettings
-from ....errors import BadRequest, too_long
+from ....errors import BadRequest, last_line, too_long
 from ....manifest import GENAI_ADAPTERS
 from .base import WARM_LENGTHS, GenAiPipeline
 from .guard.pipeline import GuardedOutput, Handle, PipelineRequest, Status

@@ -19,13 +19,12 @@ import openvino as ov
 import openvino_genai as genai
 
 from ....config import EngineConfig
-from ....engine.errors import last_line
 from ....engine.generation import image_prompts
 from ....engine.generation.sequence import ImagePrompt
 from ....engine.loading import model_info
 from ....engine.loading.pipeline_choice import drafts_of
 from ....engine.loading.settings import PipelineSettings
-from ....errors import BadRequest, StartError
+from ....errors import BadRequest, StartError, last_line
 from ....repository.weights import LANGUAGE_MODEL
 from ....types import IMAGE_TAG, Image
 from .continuous import ContinuousPipeline

@@ -17,7 +17,7 @@ from openvino import Output
 from openvino import opset13 as ops
 from openvino.utils.node_factory import NodeFactory
 
-from ....engine.loading.devices import cpu_plugin
+from ....engine.loading.settings import cpu_plugin
 from .tensors import Matrix
 
 Floats = NDArray[np.float32]

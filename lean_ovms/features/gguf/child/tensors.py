@@ -19,10 +19,9 @@ import openvino as ov
 from numpy.typing import NDArray
 from openvino import opset13 as ops
 
-from ....engine.errors import last_line
 from ....engine.loading.weight_pages import file_state
 from ....engine.loading.weights import of_bf16
-from ....errors import StartError
+from ....errors import StartError, last_line
 from ....repository import model_file
 from ....util.files import open_regular
 from ....util.sizes import human_size

@@ -20,9 +20,8 @@ from llguidance.gbnf_to_lark import gbnf_to_lark
 from numpy.typing import NDArray
 
 from ....config import EngineConfig
-from ....engine.paged.params import NoToken
 from ....engine.paged.parts import one_by_one
-from ....engine.paged.sequence import Matcher
+from ....engine.paged.sequence import Matcher, NoToken
 from ....errors import GrammarInvalid, GrammarTooComplex
 from ....types import Json
 from ....types.engine import Vocabulary

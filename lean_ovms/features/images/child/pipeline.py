@@ -20,8 +20,6 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from ....engine.loading import devices
-
 # isort: split
 import numpy as np
 import openvino as ov
@@ -29,10 +27,9 @@ import openvino_genai as genai
 
 from ....config import EngineConfig
 from ....config.options import read_object
-from ....engine.errors import last_line
 from ....engine.loading.load_errors import as_start_error
-from ....engine.loading.settings import base_properties
-from ....errors import BadRequest
+from ....engine.loading.settings import base_properties, on_device
+from ....errors import BadRequest, last_line
 from ....manifest import GENAI_ADAPTERS
 from ....types import Image
 from ....types.engine import ModelInfo
@@ -51,7 +48,7 @@ class GenAiImagePipeline:
 
     def __init__(self, config: EngineConfig) -> None:
         """Loads a model. Raises StartError."""
-        config, _ = devices.on_device(config)
+        config, _ = on_device(config)
         properties = base_properties(config) | read_object("plugin_config", config.plugin_config)
         if config.num_streams:
             properties["NUM_STREAMS"] = config.num_streams

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ....engine.errors import last_line
 from ....engine.generation.worker_thread import in_thread
+from ....errors import last_line
 from . import pooling_graph
 from .pooler import Array, Batch
 

@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 
 from ....config import EngineConfig
-from ....engine.errors import for_client
 from ....engine.protocol import Cancel, Decode, Decoded, Encode, Encoded, Record, Refused
 from ....engine.task import Task, busy
-from ....errors import BadRequest, EngineFailure, RequestError, requests_waiting
+from ....errors import BadRequest, EngineFailure, RequestError, for_client, requests_waiting
 from ..feature import PADDED_TOKENS, TOKENS, PoolingOptions
 from ..records import Pool, Pooled, PooledPart
 from ..types import CLASSIFY, ONLY_PER_TOKEN, SCORE, VECTORS, PoolingInfo, PoolingParams, TextWithImages

@@ -10,8 +10,8 @@ import openvino as ov
 
 from ....engine.loading import json_tokenizer, vocabulary
 from ....engine.loading.graph_tokenizer import GraphTokenizer
-from ....engine.loading.ir import NotUnderstood
 from ....engine.loading.json_tokenizer import JsonTokenizer
+from ....engine.loading.vocabulary import NotUnderstood
 from ....engine.paged.network import FileTokenizer
 from ....types.engine import Vocabulary
 from .pooler import Template

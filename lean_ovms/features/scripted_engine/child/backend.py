@@ -10,16 +10,14 @@ from numpy.typing import NDArray
 
 from ....composition import compose
 from ....config import EngineConfig
-from ....engine.errors import RESTARTING, EngineLost, last_line
 from ....engine.generation import fake_tokenizer as words
 from ....engine.generation.backend import ImagePlaceholders, LongTextEncoder, WaitingRequests
 from ....engine.generation.sequence import GenerationRequest
 from ....engine.paged.engine import Engine
-from ....engine.paged.params import Prepared, engine_params
 from ....engine.paged.parts import CAPABILITIES, EngineParts, EngineSizes
-from ....engine.paged.sequence import Sequence
+from ....engine.paged.sequence import Prepared, Sequence, engine_params
 from ....engine.protocol import Failed, Submit
-from ....errors import EngineFailure
+from ....errors import RESTARTING, EngineFailure, EngineLost, last_line
 from ....manifest import TEXT_DRAFTS, TEXT_SEARCH
 from .network import ScriptedNetwork
 from .script import Script, answer, from_config, model_info

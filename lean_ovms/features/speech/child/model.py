@@ -13,13 +13,11 @@ from ..feature import SpeechOptions
 
 # isort: split
 from ....config import EngineConfig
-from ....engine.errors import last_line
 from ....engine.loading import vocabulary
-from ....engine.loading.devices import device_of
 from ....engine.loading.graph_tokenizer import GraphTokenizer
-from ....engine.loading.ir import NotUnderstood
-from ....engine.loading.settings import device_properties
-from ....errors import StartError
+from ....engine.loading.settings import device_of, device_properties
+from ....engine.loading.vocabulary import NotUnderstood
+from ....errors import StartError, last_line
 from ....types.engine import Vocabulary
 from ....util import files
 from . import whisper_files

@@ -22,9 +22,8 @@ import numpy as np
 import openvino_genai as genai
 
 from ....config import EngineConfig
-from ....engine.errors import EngineLost
 from ....engine.loading.load_errors import as_start_error
-from ....errors import RequestError
+from ....errors import EngineLost, RequestError
 from ....types.engine import ModelInfo, Vocabulary
 from ..params import SpeechInfo, TranscribeParams
 from .pipeline_kinds import Kind, Texts, plain

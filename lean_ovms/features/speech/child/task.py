@@ -13,9 +13,8 @@ import numpy as np
 
 from ....config import EngineConfig
 from ....engine import protocol
-from ....engine.errors import EngineLost, for_client
 from ....engine.task import Task, busy
-from ....errors import RequestError, counted
+from ....errors import EngineLost, RequestError, counted, for_client
 from .. import records
 from .recognizer import Job, Recognizer, Samples
 from .session import MIN_SAMPLES, Transcription

@@ -15,9 +15,8 @@ from openvino import opset13 as ops
 
 from ....config import EngineConfig
 from ....engine.loading import weight_pages
-from ....engine.loading.devices import device_of
 from ....engine.loading.load_errors import as_start_error
-from ....engine.loading.settings import device_properties
+from ....engine.loading.settings import device_of, device_properties
 from ....errors import StartError
 
 Array = NDArray[np.float32]

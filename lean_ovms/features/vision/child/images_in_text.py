@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from ....config import EngineConfig
 from ....engine.generation.image_prompts import TAG
-from ....engine.loading.devices import device_of
-from ....engine.loading.settings import device_properties
+from ....engine.loading.settings import device_of, device_properties
 from ....engine.paged.network import IMAGE_DEEPER, IMAGE_PLACES, IMAGE_ROWS
 from ....errors import BadRequest, StartError
 from ....types import Image

@@ -14,8 +14,8 @@ from ....engine.generation import image_prompts
 from ....engine.generation.image_prompts import TAG
 from ....engine.generation.sequence import GenerationRequest, ImagePrompt
 from ....engine.loading.settings import PipelineSettings
+from ....engine.paged.engine import ModelTokenizer
 from ....engine.paged.network import NotPageable, Places, VisionFile
-from ....engine.paged.pipeline import ModelTokenizer
 from ....engine.protocol import Submit
 from ....errors import BadRequest
 from ....types import Image

@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from typing import Any
 
-from ....engine.loading import devices
 from ..feature import VoiceOptions
 
 # isort: split
@@ -25,7 +24,7 @@ from numpy.typing import NDArray
 from ....config import EngineConfig
 from ....config.options import read_object
 from ....engine.loading.load_errors import as_start_error
-from ....engine.loading.settings import HINT, base_properties
+from ....engine.loading.settings import HINT, base_properties, on_device
 from ....types.audio import SpeakParams, VoiceInfo
 from ....types.engine import ModelInfo
 from ....util import files
@@ -55,7 +54,7 @@ class GenAiSynthesizer:
 
     def __init__(self, config: EngineConfig) -> None:
         """Loads the model once for each stream. Raises StartError."""
-        config, _ = devices.on_device(config)
+        config, _ = on_device(config)
         self.slots = config.streams
         self._speecht5 = (config.model_dir / VOCODER).is_file()
         with as_start_error(config):

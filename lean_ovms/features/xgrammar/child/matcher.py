@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ....engine.paged.params import NoToken
 from ....engine.paged.parts import one_by_one
-from ....engine.paged.sequence import Matcher
+from ....engine.paged.sequence import Matcher, NoToken
 from ....errors import BadRequest, GrammarTooComplex, Unavailable
 from ...structured_output.child.checker import ProcessGrammarChecker
 from ...structured_output.child.limits import GrammarBounds, GrammarCost

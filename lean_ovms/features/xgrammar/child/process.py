@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ....engine.errors import last_line
-from ....errors import GrammarInvalid
+from ....errors import GrammarInvalid, last_line
 from ...structured_output.child import limits
 from ...structured_output.child.answers import Check, limit_memory, serve
 from ...structured_output.child.limits import GrammarBounds, too_complex

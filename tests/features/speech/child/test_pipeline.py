@@ -13,9 +13,8 @@ import openvino_genai
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.engine.errors import EngineLost
 from lean_ovms.engine.protocol import Cancel
-from lean_ovms.errors import StartError
+from lean_ovms.errors import EngineLost, StartError
 from lean_ovms.features.speech.child import model as loading
 from lean_ovms.features.speech.child import pipeline_kinds
 from lean_ovms.features.speech.child.pipeline import PipelineRecognizer

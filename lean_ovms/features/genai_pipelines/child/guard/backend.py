@@ -21,7 +21,6 @@ from __future__ import annotations
 import logging
 
 from .....config import EngineConfig
-from .....engine.errors import RESTARTING, EngineLost, last_line
 from .....engine.generation.backend import (
     ASSISTANT_TOKENS,
     ImagePlaceholders,
@@ -34,7 +33,7 @@ from .....engine.generation.request_validator import BEAM_SPARE_BLOCKS
 from .....engine.generation.sequence import GenerationRequest
 from .....engine.loading.pipeline_choice import drafts_of
 from .....engine.protocol import Counted, Failed, Prefilled, Record, ResetPrefixCache, Tokens
-from .....errors import BadRequest, EngineFailure, NotSupported, RequestError
+from .....errors import RESTARTING, BadRequest, EngineFailure, EngineLost, NotSupported, RequestError, last_line
 from .....types.engine import EngineStats
 from .pipeline import Pipeline
 from .sequence import GuardedSequence, emit

@@ -27,10 +27,9 @@ from openvino import opset13 as ops
 from openvino.op.util import Variable, VariableInfo
 
 from .....config import EngineConfig
-from .....engine.errors import last_line
 from .....engine.paged.network import network_input
 from .....engine.paged.parts import NoGrammars
-from .....errors import GrammarInvalid, StartError
+from .....errors import GrammarInvalid, StartError, last_line
 from .....repository import model_file
 from .....util import resources
 from ...feature import StructuredOutputOptions
