@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ...types import Request, Switch
-from .cycle import ResponseWriter
+from .writer import ResponseWriter
 
 
 class Link(Protocol):

@@ -8,7 +8,7 @@ import pytest
 
 from lean_ovms.engine.generation.sequence import Thinking
 from lean_ovms.engine.paged.sampling import logits_processors as edits
-from lean_ovms.engine.paged.sampling import logprobs, sampler
+from lean_ovms.engine.paged.sampling import logprobs, random_sampling, sampler
 from lean_ovms.engine.paged.sequence import Sequence, engine_params
 from tests.engine.paged.harness import Params
 
@@ -144,7 +144,7 @@ def test_a_seeds_draw_depends_on_the_place_in_the_completion():
 
 def test_random_numbers_are_spread_evenly():
     seeds, places = np.meshgrid(np.arange(200, dtype=np.uint64), np.arange(200, dtype=np.uint64))
-    numbers = sampler.uniform(seeds.reshape(-1), places.reshape(-1), 0)
+    numbers = random_sampling.uniform(seeds.reshape(-1), places.reshape(-1), 0)
     assert 0 <= numbers.min() < 0.001
     assert 0.999 < numbers.max() < 1
     counts = np.histogram(numbers, 50, (0, 1))[0]

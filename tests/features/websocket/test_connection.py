@@ -155,13 +155,13 @@ def test_a_request_without_a_proper_handshake_is_plain_http(loop: JumpLoop, head
 
 
 def test_without_the_extra_the_error_names_it(loop: JumpLoop, monkeypatch: pytest.MonkeyPatch) -> None:
-    from lean_ovms.transports.http11 import cycle
+    from lean_ovms.transports.http11 import connection
 
     async def in_loop(function: object, module: str) -> None:
         raise ImportError
 
     monkeypatch.delitem(sys.modules, "lean_ovms.features.websocket.connection")
-    monkeypatch.setattr(cycle.asyncio, "to_thread", in_loop)
+    monkeypatch.setattr(connection.asyncio, "to_thread", in_loop)
     echo = Echo()
     wire = Wire(loop, echo.handle, CONFIG)
     wire.send(HEAD)

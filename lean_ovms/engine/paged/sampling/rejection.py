@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import reductions
+from .random_sampling import MAX_TRIALS, Numbers, Sampling, Tokens, in_nucleus, sample_full, uniform, weights_of
 from .reductions import Floats
-from .sampler import MAX_TRIALS, Numbers, Sampling, Tokens, in_nucleus, sample_full, uniform, weights_of
 
 NEAR = float(np.exp(-8))
 """The weight, relative to the likeliest token, from which a column counts as near. A smaller value makes more columns

@@ -223,7 +223,7 @@ class XGrammarMatcher:
             log.warning("a grammar can no longer be matched: %s", error)
 
     def apply(self, row: NDArray[np.float32]) -> None:
-        """Forbids the tokens that the grammar does not allow next, in a logits row [vocab]. Raises params.NoToken."""
+        """Forbids the tokens that the grammar does not allow next, in a logits row [vocab]. Raises sequence.NoToken."""
         self.prepare()
         if self._failed:
             raise NoToken(TOO_COMPLEX)
