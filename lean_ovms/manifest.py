@@ -33,7 +33,7 @@ ADAPTER_SET, ADAPTER_INPUTS, GENAI_ADAPTERS = "adapter set", "adapter inputs", "
 """Seams of adapters. A function from a model to its `models.lifecycle.AdapterSet`; and functions from an EngineConfig
 to `engine.paged.network.AdapterInputs` and to openvino_genai's AdapterConfig."""
 DEPLOYMENT, SOURCES, MODEL_SOURCE, RUNTIME_PULLS = "deployment", "sources", "model source", "runtime pulls"
-"""Seams of a server's models. Classes of `models.registry.Deployment` and of `cli.commands.Sources`, a class that
+"""Seams of a server's models. Classes of `models.model.Deployment` and of `cli.commands.Sources`, a class that
 fetches or converts a model, and an `api.services.Service` that pulls and deletes models for clients."""
 INPUT_EMBEDDINGS, IMAGES_IN_TEXTS = "input embeddings", "images in texts"
 """Seams of images and audio in prompts. A function from an EngineConfig, its PipelineSettings, the model's tokenizer, a
@@ -62,9 +62,9 @@ TEMPLATE_READERS = "template readers"
 """The seam of chat templates: a class derived from `text.template.chat_template.TemplateReader`."""
 ANSWER_FORMATS, ANSWER_RULES, REQUEST_CONSTRAINTS = "answer formats", "answer rules", "request constraints"
 """Seams of the form of answers. A function from a Config and the sources of a chat template and of that for tools to a
-`models.chat_format.AnswerFormat`; an `api.generation.tools.ReadRule`; and a function from the constraint that it makes,
-a `grammar.call_syntax.GrammarContext`, a Config, an Offload, and whether the client asked for the constraint to a
-`models.chat_format.RequestConstraint`."""
+`models.chat_format.AnswerFormat`; an `api.generation.request.ReadRule`; and a function from the constraint that it
+makes, a `grammar.call_syntax.GrammarContext`, a Config, an Offload, and whether the client asked for the constraint to
+a `models.chat_format.RequestConstraint`."""
 SERVER_TOOLS, SPOKEN_ANSWERS, GENERATION_METRICS = "server tools", "spoken answers", "metrics of a generation"
 """Seams of answers. A function from a Config to the tools that the server runs while it answers; one from the values of
 a body, its `api.generation.request.GenerationBody` and the Services to the generation and what speaks its answer (None

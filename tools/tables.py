@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from lean_ovms.api.fields import Field, doc_of
-from lean_ovms.api.generation import unsupported
+from lean_ovms.api.generation import common_fields
 from lean_ovms.api.router import imported
-from lean_ovms.cli import command_table
+from lean_ovms.cli import commands as command_table
 from lean_ovms.composition import compose
 from lean_ovms.config import GROUPS, listed
 from lean_ovms.features.docs_page import openapi
@@ -139,12 +139,12 @@ def ollama_options() -> str:
 
 def accepted_fields() -> str:
     """Returns the fields of text generation that are accepted without an effect or a warning."""
-    return ", ".join(f"`{field.name}`" for field in unsupported.ACCEPTED)
+    return ", ".join(f"`{field.name}`" for field in common_fields.ACCEPTED)
 
 
 def warned_fields() -> str:
     """Returns the fields that have no effect, and cause a Warning header."""
-    return ", ".join(dict.fromkeys(f"`{field.name}`" for field in unsupported.UNSUPPORTED))
+    return ", ".join(dict.fromkeys(f"`{field.name}`" for field in common_fields.UNSUPPORTED))
 
 
 def _range(f: Field) -> str:

@@ -14,13 +14,11 @@ from ..composition import below_root
 from ..config import Config
 from ..errors import MethodNotAllowed, NotFound, reported
 from ..manifest import LOAD_REPORTS, METRICS, Route, named
-from ..models.model import Model
-from ..models.registry import ModelRegistry
+from ..models.model import Model, ModelRegistry
 from ..observability.logging import safe
 from ..observability.records import Metrics, RequestRecord, current_record
 from ..types import Request, Response
-from ..util.budget import Budget
-from ..util.concurrency import InlineTime, Offload, inline_time
+from ..util.concurrency import Budget, InlineTime, Offload, inline_time
 from ..util.resources import Trimmer
 from . import router
 from .keys import ApiKey, kind_of

@@ -2,8 +2,7 @@
 
 Validation, the error message with its `param`, the documentation table and the OpenAPI document follow from a Field.
 JSON null means absent, for every field, and a number without a fraction is an integer, however written. Unknown fields
-are ignored, as in OVMS and vLLM, with a warning
-(generation/unsupported.py).
+are ignored, as in OVMS and vLLM, with a warning (generation/common_fields.py).
 """
 
 from __future__ import annotations

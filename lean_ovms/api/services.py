@@ -9,14 +9,12 @@ from typing import Any, Protocol, TypeVar
 
 from ..config import Config
 from ..errors import BadRequest, ModelNotFound, RequestError, Unavailable
-from ..models.model import Model, NotLoaded
-from ..models.registry import Deployment, ModelRegistry
+from ..models.model import Deployment, Model, ModelRegistry, NotLoaded
 from ..observability.records import Metrics, log_quietly
 from ..types import Json, Request, Response
 from ..types.engine import EngineStats
 from ..util import chunked_json
-from ..util.budget import Budget, Lease
-from ..util.concurrency import Offload
+from ..util.concurrency import Budget, Lease, Offload
 from .fields import Values, json_body
 from .keys import ApiKeys
 from .middleware import RequestRecords

@@ -26,8 +26,7 @@ from ..config.options import TYPE_NAMES, from_json
 from ..errors import ExitStatus, StartError
 from ..manifest import MODEL_SOURCE, OTHER_FLAGS
 from ..util import files
-from . import command_table
-from .command_table import CommandParser, commands, hint
+from .commands import CommandParser, commands, described, hint
 
 PREFIX = "LEAN_OVMS_"
 SERVICE = re.compile(
@@ -409,7 +408,7 @@ class _Help(argparse.Action):
             if MODEL_SOURCE in (composed := compose(self._without)).parts:
                 lines = (f"  {row.example}\n" for row in composed.commands if row.example)
                 examples += "".join((EXAMPLE_OF_A_SOURCE, *lines))
-            print(f"\ncommands:\n{command_table.listed(self._without)}\n\n{examples}")
+            print(f"\ncommands:\n{described(self._without)}\n\n{examples}")
             print(f"more options: --help={ALL}, or --help=GROUP with one of {groups}")
         sys.exit(ExitStatus.OK)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..config import shown
 from ..errors import StartError
-from .command_table import commands
+from .commands import commands
 
 NAMES = ("lean_ovms", "lean-ovms")
 """Names under which the command is installed."""

@@ -10,7 +10,7 @@ from ..composition import compose, manifests
 from ..errors import ExitStatus, StartError
 from ..manifest import Feature
 from .arguments import own, without_of
-from .command_table import parser, table
+from .commands import parser, table
 
 NOTES = """With --without NAME,... the states are those of a server with this option. A host runs the server
 inside another program, which starts it."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from ..errors import ExitStatus, StartError
 from ..manifest import named
 from .arguments import parse, without_of
-from .command_table import commands, explain
+from .commands import commands, explain
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:

@@ -62,7 +62,7 @@ def _main() -> NoReturn:
 def _command(argv: Sequence[str]) -> Config:
     """Returns the options if the server is to run; otherwise runs the command, and exits."""
     from .arguments import other_flags, parse, without_of  # late: after the engine process is started
-    from .command_table import commands, explain
+    from .commands import commands, explain
 
     try:
         without = without_of(argv, os.environ)

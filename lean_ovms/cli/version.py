@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, packages_distributions, ver
 from .._version import __version__
 from ..composition import manifests
 from ..errors import ExitStatus
-from .command_table import add_json, parser, print_json, table
+from .commands import add_json, parser, print_json, table
 
 LIBRARIES = ("openvino", "openvino-genai", "openvino-tokenizers", "tokenizers")
 """The libraries that the core uses."""

@@ -17,8 +17,7 @@ from typing import Any, ClassVar, TypeVar
 from ..composition import TEXT_GENERATION, Composition, compose
 from ..errors import StartError
 from ..manifest import ANSWERS_WITHOUT_MODEL, EngineRow, TaskRow
-from .core import DEMO_MODEL, EngineOptions, LimitOptions, ModelOptions, ServerOptions
-from .options import MODEL, Options
+from .options import DEMO_MODEL, MODEL, EngineOptions, LimitOptions, ModelOptions, Options, ServerOptions
 
 __all__ = [
     "DEMO_MODEL",

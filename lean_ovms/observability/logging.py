@@ -27,7 +27,7 @@ TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 PLAIN = "%(message)s"
 """The format of lines for a person who waits for the end of a command."""
 PRINTED = "[%(levelname)s] %(name)s: %(message)s"
-"""The format of log lines in an engine process whose stderr the front end reads; engine/client/output.py parses it."""
+"""The format of log lines in an engine process whose stderr the front end reads; engine/client/child.py parses it."""
 
 
 def setup(level: str, form: str = "text", path: str = "", fd: int | None = None, *, text: str = "") -> None:

@@ -23,8 +23,7 @@ from ..config import Config
 from ..engine.client import prestart
 from ..errors import ExitStatus, StartError, WrongOptions
 from ..manifest import API_KEYS, DEPLOYMENT, named
-from ..models.model import Model, make_model
-from ..models.registry import Deployment
+from ..models.model import Deployment, Model, make_model
 from ..observability import logging as log
 from ..transports.http11.server import Server
 from ..util import resources

@@ -15,6 +15,11 @@ from typing import Any
 
 log = logging.getLogger(__name__)
 
+PREIMPORT = "preimport"
+"""An argument of a child's command: import what it will need before its parent sends anything."""
+LOG_FD = "LEAN_OVMS_ENGINE_LOG_FD"
+"""The environment variable with the descriptor of the engine process's log; its stdout and stderr are for other
+output."""
 PR_SET_PDEATHSIG = 1
 IOLBF = 1
 NEEDS_POSIX = (

@@ -11,7 +11,7 @@ import pytest
 
 from lean_ovms.api.app import App
 from lean_ovms.api.fields import Field, RouteDoc, doc_of
-from lean_ovms.api.generation.unsupported import ACCEPTED, UNSUPPORTED
+from lean_ovms.api.generation.common_fields import ACCEPTED, UNSUPPORTED
 from lean_ovms.api.router import imported
 from lean_ovms.composition import compose
 from lean_ovms.types import Json, Request

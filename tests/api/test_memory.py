@@ -12,7 +12,7 @@ from lean_ovms.config import Config
 from lean_ovms.features.media_files.images.decoder_pool import DecodeJob
 from lean_ovms.features.media_files.images.loader import ImageLoader, ImageRequest
 from lean_ovms.types import Image, Request
-from lean_ovms.util import budget
+from lean_ovms.util import concurrency
 from tests.api.conftest import MakeApp, post, whole
 from tests.fakes import say
 from tests.waiting import cancel
@@ -63,7 +63,7 @@ async def test_who_leaves_while_a_body_waits_or_works_gives_it_back(make_app: Ma
 async def test_bodies_that_wait_too_long_or_too_many_get_503(
     make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(budget, "MAX_WAIT_S", 0.05)
+    monkeypatch.setattr(concurrency, "MAX_WAIT_S", 0.05)
     app, _ = await make_app(say("a"), max_body_memory_mb=1, max_body_bytes=500_000)
     first = await post(app, CHAT, large())
     answers = await asyncio.gather(*(post(app, CHAT, large()) for _ in range(8)))

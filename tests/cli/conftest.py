@@ -11,6 +11,7 @@ import pytest
 from lean_ovms.cli import commands
 from lean_ovms.cli.arguments import parse
 from lean_ovms.config import Config
+from lean_ovms.observability import logging
 from tests.cli.scripted import ScriptedServer, scripted_server
 
 Run = Callable[..., int]
@@ -21,7 +22,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs a command line in tmp_path, and returns its exit status. `served` gets the options that would be served."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("OVMS_MODEL_REPOSITORY_PATH", raising=False)
-    monkeypatch.setattr(commands.log, "setup", lambda *_, **__: None)  # loggers belong to the whole process
+    monkeypatch.setattr(logging, "setup", lambda *_, **__: None)  # loggers belong to the whole process
     return lambda *argv: commands.run(parse(argv, os.environ))
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from lean_ovms.cli import command_table, completion, version
+from lean_ovms.cli import completion, version
 from lean_ovms.cli.arguments import parse, parser
-from lean_ovms.cli.command_table import commands
+from lean_ovms.cli.commands import commands, described
 from lean_ovms.cli.main import run_command
 
 Capture = pytest.CaptureFixture[str]
@@ -73,5 +73,5 @@ def test_the_documentation_has_commands_and_flags_that_exist(capsys: Capture) ->
 
 def test_the_table_of_commands_is_in_the_help_and_in_completions() -> None:
     for name in commands():
-        assert name in command_table.listed()
+        assert name in described()
         assert all(f" {name}" in completion.script(shell).replace("'", " ") for shell in completion.SHELLS)

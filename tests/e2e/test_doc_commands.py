@@ -21,7 +21,7 @@ import httpx
 import pytest
 
 from lean_ovms.cli.arguments import parse
-from lean_ovms.cli.command_table import commands
+from lean_ovms.cli.commands import commands
 from tests.e2e.conftest import Process, start_process
 from tests.recordings import pcm, tone, wav
 

@@ -19,7 +19,7 @@ from schemathesis import GenerationMode
 from schemathesis.checks import CHECKS
 
 from lean_ovms.api.app import App
-from lean_ovms.api.generation.unsupported import UNSUPPORTED
+from lean_ovms.api.generation.common_fields import UNSUPPORTED
 from lean_ovms.features.asgi.adapter import Asgi
 from tests.every_model import app_with_every_model
 from tests.fuzz import examples

@@ -8,8 +8,7 @@ import pytest
 
 from lean_ovms.config import Config
 from lean_ovms.errors import BadRequest, ModelNotFound
-from lean_ovms.models.model import Model
-from lean_ovms.models.registry import ModelRegistry
+from lean_ovms.models.model import Model, ModelRegistry
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.observability.records import Metrics, RequestRecord, current_record
 from lean_ovms.util.concurrency import Offload

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from lean_ovms.errors import Unavailable
 from lean_ovms.transports.http11.writer import ResponseWriter
 from lean_ovms.types.push import Sink
-from lean_ovms.util import budget as budgets
-from lean_ovms.util.budget import Budget
+from lean_ovms.util import concurrency as budgets
 from lean_ovms.util.client_slots import ClientSlots
+from lean_ovms.util.concurrency import Budget
 
 MOST = 4
 STEPS = st.lists(

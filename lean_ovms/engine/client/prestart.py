@@ -16,9 +16,8 @@ from collections.abc import Sequence
 from io import FileIO
 from typing import NamedTuple
 
-from ...util.child_process import import_path, spawn_with_socket
+from ...util.child_process import LOG_FD, PREIMPORT, import_path, spawn_with_socket
 from ...util.resources import cores
-from ..record import LOG_FD, PREIMPORT
 
 COMMAND = (sys.executable, "-m", "lean_ovms.engine.worker")
 PIPE_BYTES = 1 << 18

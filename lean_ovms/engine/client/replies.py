@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 from ...errors import RequestError, from_wire
 from ...types.push import Sink, wake
 from .. import protocol
-from ..record import ANSWER, COMMAND, PARTIAL
+from ..protocol import ANSWER, COMMAND, PARTIAL
 
 
 class Reply(Protocol):

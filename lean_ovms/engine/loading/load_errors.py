@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ...config import EngineConfig
-from ...config.core import PROPERTIES
+from ...config.options import PROPERTIES
 from ...errors import StartError, last_line
 from ...repository import model_file, weights
 from ...repository.weights import TOKENIZERS

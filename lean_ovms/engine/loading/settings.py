@@ -15,8 +15,7 @@ from typing import Any
 import openvino as ov
 
 from ...config import EngineConfig
-from ...config.core import PROPERTIES
-from ...config.options import read_object
+from ...config.options import PROPERTIES, read_object
 from ...errors import StartError
 from ...repository import model_config
 from ...repository.weights import MTP_HEAD, weights_bytes

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ...errors import BadRequest, GrammarInvalid, RequestError
 from ..generation.backend import ConstraintQueue, Grammars, ImagePlaceholders, WaitingRequests
-from ..record import Record
+from ..protocol import Record
 from .network import AdapterProvider, NetworkEdit, PromptEmbeddings
 
 if TYPE_CHECKING:

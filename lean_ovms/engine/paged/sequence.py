@@ -20,7 +20,7 @@ from ..generation.request_validator import GREEDY_BELOW
 from ..generation.sequence import GenerationRequest
 
 if TYPE_CHECKING:
-    from ..record import Record
+    from ..protocol import Record
     from .network import AdapterWeights, PromptEmbeddings
     from .sampling.logit_state import ThinkingState, TokenCounts
     from .sampling.logprobs import TokenLogprobs

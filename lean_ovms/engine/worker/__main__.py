@@ -22,10 +22,9 @@ from ...errors import EngineLost, StartError, last_line
 from ...manifest import named
 from ...observability import logging as logs
 from ...util import resources
-from ...util.child_process import EXIT_USAGE, inherit_socket, write_lines_at_once
+from ...util.child_process import EXIT_USAGE, LOG_FD, PREIMPORT, inherit_socket, write_lines_at_once
 from ..loading import weight_pages
 from ..protocol import Load, LoadFailed
-from ..record import LOG_FD, PREIMPORT
 from ..task import Task, Transport, Worker
 
 log = logging.getLogger("lean_ovms.engine.worker")  # __name__ is "__main__" here, whose INFO lines nobody writes

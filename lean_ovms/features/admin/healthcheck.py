@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ...cli.arguments import parse
-from ...cli.command_table import parser
+from ...cli.commands import parser
 from ...cli.completion import NAMES
 from ...errors import ExitStatus, StartError
 from .client import READY, ServerClient, address

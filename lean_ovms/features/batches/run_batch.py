@@ -15,7 +15,7 @@ import orjson
 from ...api.app import App
 from ...api.keys import without_keys
 from ...cli.arguments import own, parse
-from ...cli.command_table import CommandParser, parser
+from ...cli.commands import CommandParser, parser
 from ...config import Config
 from ...errors import BadRequest, CommandFailed, ExitStatus, StartError, counted
 from ...observability import logging as log

@@ -2,7 +2,7 @@
 
 https://platform.openai.com/docs/api-reference/chat,
 https://github.com/openvinotoolkit/model_server/blob/main/docs/model_server_rest_api_chat.md. Fields that are not
-supported are accepted with a Warning header (generation/unsupported.py).
+supported are accepted with a Warning header (generation/common_fields.py).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import Any
 from ...api.fields import Values
 from ...api.generation.common_fields import template_kwargs
 from ...api.generation.content import checked_part, refuse_media
-from ...api.generation.tools import read_tools
+from ...api.generation.request import read_tools
 from ...composition import Composition
 from ...errors import BadRequest
 from ...types import ChatPrompt, Json

@@ -25,12 +25,12 @@ from ...api.generation.common_fields import (
     TEMPLATE_KWARGS,
     TOOLS,
     TOP_LOGPROBS,
+    UNSUPPORTED,
+    audio_in,
     token_limit,
 )
-from ...api.generation.request import BodyReader, GenerationBody
+from ...api.generation.request import BodyReader, GenerationBody, ToolOffer, read_offer
 from ...api.generation.sampling import SAMPLING, GenerationFields, LogprobsRequest
-from ...api.generation.tools import ToolOffer, read_offer
-from ...api.generation.unsupported import UNSUPPORTED, audio_in
 from ...api.response import logprob_entry
 from ...api.schemas import FUNCTION, VOICE, any_of, array, object_of
 from ...api.services import Services

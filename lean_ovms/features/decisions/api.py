@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from ...api.fields import Field, FieldSet, RouteDoc, read, require
-from ...api.generation.common_fields import KEEP_ALIVE, MODEL, TEMPLATE_KWARGS
+from ...api.generation.common_fields import KEEP_ALIVE, MODEL, TEMPLATE_KWARGS, warnings
 from ...api.generation.content import PLACE, Reads, load_media
 from ...api.generation.sampling import SAMPLING, require_alternatives
-from ...api.generation.unsupported import warnings
 from ...api.response import json, warning_headers
 from ...api.schemas import SOME_TEXT, any_of, array
 from ...api.services import Services

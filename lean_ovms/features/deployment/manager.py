@@ -19,8 +19,7 @@ from ...composition import TEXT_GENERATION
 from ...config import Config
 from ...errors import StartError, WrongOptions
 from ...models.lifecycle import RETRY_S
-from ...models.model import Model, make_model
-from ...models.registry import Deployment, ModelRegistry
+from ...models.model import Deployment, Model, ModelRegistry, make_model
 from ...observability.logging import abbreviate
 from ...util.files import FileStat, file_stat
 from ...util.resources import free_memory_bytes

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import urlencode
 
 from ...cli.arguments import own, parse
-from ...cli.command_table import parser
+from ...cli.commands import parser
 from ...errors import ExitStatus, StartError
 from ..admin.client import connect, is_url
 

@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any
 
 from ...cli.arguments import OtherFlags, of_service, require_options
-from ...cli.command_table import value_of
+from ...cli.commands import value_of
 from ...composition import compose
 from ...config import listed, shown
 from ...errors import StartError

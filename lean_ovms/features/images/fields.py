@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from ...api.fields import UINT32_MAX, Field, FieldSet, Values, read
-from ...api.generation import unsupported
+from ...api.generation import common_fields
 from ...api.response import warning_headers
 from ...api.services import Services
 from ...errors import BadRequest
@@ -198,7 +198,7 @@ def parse(fields: FieldSet, body: Json, services: Services) -> ImageGenerationRe
         more={name: values[name] for name in names if values[name] is not None},
     )
     ignored = IGNORED.names | {"input_fidelity"} | (set() if files else {STRENGTH.name})
-    notices = unsupported.warnings(fields, body)
+    notices = common_fields.warnings(fields, body)
     notices += [
         f"{field.name} is not supported and was ignored"
         for field in fields

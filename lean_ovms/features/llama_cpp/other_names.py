@@ -10,9 +10,9 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from ...api.fields import UINT32_MAX, Field, FieldSet, read
+from ...api.generation.common_fields import overruled
 from ...api.generation.request import ReadableBody
 from ...api.generation.sampling import SAMPLING
-from ...api.generation.unsupported import overruled
 from ...types import Json
 
 FORMATS = ("auto", "deepseek", "none")

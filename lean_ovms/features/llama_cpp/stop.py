@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ...cli.arguments import own, parse
-from ...cli.command_table import parser
+from ...cli.commands import parser
 from ...errors import ExitStatus, StartError
 from ..admin.client import connect, is_url
 

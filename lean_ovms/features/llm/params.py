@@ -9,9 +9,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ...api.fields import FieldSet, read_one
-from ...api.generation.common_fields import NUM_LOGPROBS, PROMPT_LOGPROBS, RESPONSE_FORMAT, STRUCTURED
+from ...api.generation.common_fields import (
+    NUM_LOGPROBS,
+    PROMPT_LOGPROBS,
+    RESPONSE_FORMAT,
+    STRUCTURED,
+    UNSUPPORTED,
+    similar,
+)
 from ...api.generation.sampling import SAMPLING
-from ...api.generation.unsupported import UNSUPPORTED, similar
 from ...errors import BadRequest
 from ...types import Json
 from .requests import as_given

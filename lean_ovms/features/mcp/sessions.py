@@ -18,9 +18,8 @@ from ...config import Config
 from ...errors import RequestError, TooManyRequests, Unavailable
 from ...observability.records import current_client
 from ...types import Json
-from ...util.budget import MAX_WAIT_S
 from ...util.client_slots import ClientSlots, share
-from ...util.concurrency import InFlight
+from ...util.concurrency import MAX_WAIT_S, InFlight
 from ..responses.tool_forms import ToolOrigin, error_text
 from .feature import McpOptions
 from .request import McpTool, execution_error

@@ -12,8 +12,7 @@ from typing import Any
 
 from ...composition import TEXT_GENERATION
 from ...config import Config, listed
-from ...config.core import PROPERTIES
-from ...config.options import read_object
+from ...config.options import PROPERTIES, read_object
 from ...errors import StartError
 from ...manifest import TaskRow
 from .graph_schema import COMPANIONS, GRAPHS, PACKAGE, GraphRow, GraphSchema, fields_of, schema_of

@@ -13,7 +13,7 @@ from ...config import Config
 from ...errors import BadRequest, RequestError, Unavailable, install_command
 from ...media.file_slice import FileSlice
 from ...types import Json
-from ...util.budget import Budget
+from ...util.concurrency import Budget
 from ..media_files.helper import Helper, IdleHelpers
 
 log = logging.getLogger("lean_ovms.media")

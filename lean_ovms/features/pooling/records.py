@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...engine.record import ANSWER, COMMAND, PARTIAL, DataRecord, PixelsRecord
+from ...engine.protocol import ANSWER, COMMAND, PARTIAL, DataRecord, PixelsRecord
 
 
 @dataclass(slots=True)

@@ -21,8 +21,7 @@ from ...api.services import Services
 from ...config import Config
 from ...errors import BadRequest, NotSupported, RequestError, StartError, WrongOptions, store_failure
 from ...models.generation import collect, total_usage
-from ...models.model import Model
-from ...models.registry import ModelRegistry
+from ...models.model import Model, ModelRegistry
 from ...models.text_model import TextModel
 from ...observability.records import current_record, scoped_salt
 from ...types import Json, OutputParams, Prompt, Request, Response, SamplingParams, Usage

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...api.generation.tools import WITHOUT
+from ...api.generation.request import WITHOUT
 from ...errors import BadRequest, GrammarInvalid
 from ...types import Json
 from . import tool_grammar

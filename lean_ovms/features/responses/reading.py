@@ -10,9 +10,8 @@ from functools import partial
 from typing import Any
 
 from ...api.fields import Values
-from ...api.generation.request import BodyReader, GenerationBody
+from ...api.generation.request import BodyReader, GenerationBody, read_offer, read_tools
 from ...api.generation.sampling import LogprobsRequest
-from ...api.generation.tools import read_offer, read_tools
 from ...api.response import warning_headers
 from ...api.services import Services
 from ...errors import BadRequest, MissingExtra

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...engine.record import ANSWER, COMMAND, Record
+from ...engine.protocol import ANSWER, COMMAND, Record
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from ...engine.record import COMMAND, DataRecord, Record
+from ...engine.protocol import COMMAND, DataRecord, Record
 
 
 @dataclass(slots=True)

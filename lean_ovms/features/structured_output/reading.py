@@ -14,7 +14,7 @@ import orjson
 
 from ...api.fields import parsed
 from ...api.generation.common_fields import FORMATS
-from ...api.generation.tools import ToolOffer
+from ...api.generation.request import ToolOffer
 from ...config import Config
 from ...errors import BadRequest, GrammarInvalid, GrammarTooComplex
 from ...types import Json, OutputConstraint, SamplingParams

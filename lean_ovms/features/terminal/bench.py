@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from ...cli.arguments import own, parse
-from ...cli.command_table import CommandParser, add_json, parser, print_json
+from ...cli.commands import CommandParser, add_json, parser, print_json
 from ...errors import CommandFailed, ExitStatus, StartError
 from ..admin.client import ServerClient, connect, is_url, url_of
 

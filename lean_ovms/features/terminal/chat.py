@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ...cli.arguments import own, parse
-from ...cli.command_table import CommandParser, hint, parser, value_of
+from ...cli.commands import CommandParser, hint, parser, value_of
 from ...config.options import read_object
 from ...errors import BadRequest, CommandFailed, ExitStatus, StartError, counted
 from ..admin.client import ServerClient, connect, is_url

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ...cli.arguments import own, parse
-from ...cli.command_table import hint, parser, table
+from ...cli.commands import hint, parser, table
 from ...errors import CommandFailed, ExitStatus, StartError
 from ...server.checks import checked
 from ..admin.client import connect, is_url

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...cli.arguments import own, parse
-from ...cli.command_table import add_json, parser, print_json, table
+from ...cli.commands import add_json, parser, print_json, table
 from ...composition import compose
 from ...config import Config
 from ...errors import ExitStatus, StartError

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...cli.arguments import own, parse
-from ...cli.command_table import add_json, parser, print_json, table
+from ...cli.commands import add_json, parser, print_json, table
 from ...errors import CommandFailed, ExitStatus, counted
 from ..admin.client import connect, url_of
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ...cli.arguments import own, parse
-from ...cli.command_table import hint, parser
+from ...cli.commands import hint, parser
 from ...errors import ExitStatus, StartError
 from ...observability.logging import abbreviate
 from ...util.sizes import human_size

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ...cli.arguments import own, parse
-from ...cli.command_table import add_json, parser, print_json, table
+from ...cli.commands import add_json, parser, print_json, table
 from ...composition import TEXT_GENERATION, compose
 from ...config import Config
 from ...errors import ExitStatus, StartError

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from ...api.fields import Field, FieldSet, RouteDoc, read
-from ...api.generation import unsupported
+from ...api.generation import common_fields
 from ...api.response import json, warning_headers
 from ...api.router import follows_ovms
 from ...api.schemas import VOICE
@@ -101,7 +101,7 @@ def parse(body: Json, services: Services) -> SpeechRequest:
     values = read(FIELDS, body)
     text = _text(values["input"], services)
     model = services.named_model(values, VoiceModel)
-    info, notices = model.voices, unsupported.warnings(FIELDS, body)
+    info, notices = model.voices, common_fields.warnings(FIELDS, body)
     options = model.config.of(VoiceOptions)
     low, high = options.speed_min, options.speed_max
     if not low <= values["speed"] <= high:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...engine.record import ANSWER, COMMAND, DataRecord, Record
+from ...engine.protocol import ANSWER, COMMAND, DataRecord, Record
 
 
 @dataclass(slots=True)

@@ -8,8 +8,8 @@ import pytest
 
 from lean_ovms.api.fields import doc_of
 from lean_ovms.api.generation import sampling
+from lean_ovms.api.generation.common_fields import DRAFTING, idle_fields
 from lean_ovms.api.generation.sampling import SAMPLING
-from lean_ovms.api.generation.unsupported import DRAFTING, idle_fields
 from lean_ovms.api.router import imported
 from lean_ovms.composition import compose
 from lean_ovms.models.text_model import TextModel

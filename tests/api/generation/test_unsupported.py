@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from lean_ovms.api.app import App
-from lean_ovms.api.generation import unsupported
-from lean_ovms.api.generation.unsupported import ACCEPTED, UNSUPPORTED
+from lean_ovms.api.generation import common_fields
+from lean_ovms.api.generation.common_fields import ACCEPTED, UNSUPPORTED
 from lean_ovms.composition import compose
 from lean_ovms.features.chat import request as chat_request
 from lean_ovms.features.completions import request as completion_request
@@ -286,9 +286,9 @@ async def test_a_name_is_no_way_into_a_header(app: App) -> None:
 
 async def test_many_unknown_names_cost_little(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[str] = []
-    monkeypatch.setattr(unsupported, "similar", lambda name, known: compared.append(name) or "")
+    monkeypatch.setattr(common_fields, "similar", lambda name, known: compared.append(name) or "")
     assert (await send(app, CHAT, {f"max_token{i}": i for i in range(1000)})).status == 200
-    assert len(compared) == unsupported.MAX_UNKNOWN
+    assert len(compared) == common_fields.MAX_UNKNOWN
 
 
 @pytest.mark.parametrize("path", [CHAT, "/v1/responses", "/tokenize"])

@@ -17,9 +17,10 @@ import subprocess
 import sys
 import time
 
-from lean_ovms.engine import protocol, record
+from lean_ovms.engine import protocol
 from lean_ovms.errors import BadRequest, EngineFailure
 from lean_ovms.types import SamplingParams
+from lean_ovms.util.child_process import LOG_FD
 
 INFO = {
     "vocab_size": 4,
@@ -93,7 +94,7 @@ class Actor:
         return {
             "fds": [n for n in numbers if os.path.exists(f"/proc/self/fd/{n}") and n != self.sock.fileno()],
             "stdin": os.readlink("/proc/self/fd/0"),
-            "log_fd": (fd := os.environ.get(record.LOG_FD)) and int(fd),
+            "log_fd": (fd := os.environ.get(LOG_FD)) and int(fd),
             "log": fd and os.readlink(f"/proc/self/fd/{fd}"),
             "session": os.getsid(0) == os.getpid(),
             "blas": os.environ["OPENBLAS_NUM_THREADS"],

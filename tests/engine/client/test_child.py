@@ -22,10 +22,10 @@ import uvloop
 import lean_ovms
 from lean_ovms.config import Config
 from lean_ovms.engine import protocol
-from lean_ovms.engine.client import output, prestart
-from lean_ovms.engine.client.child import Child, describe_exit
+from lean_ovms.engine.client import child as child_module
+from lean_ovms.engine.client import prestart
+from lean_ovms.engine.client.child import MAX_LINE, MAX_LINES, MAX_RECORDS, Child, Grouper, OutputLog, describe_exit
 from lean_ovms.engine.client.engine import EngineClient
-from lean_ovms.engine.client.output import MAX_LINE, MAX_LINES, MAX_RECORDS, Grouper, OutputLog
 from lean_ovms.errors import StartError
 from tests.engine.client.harness import PATIENT_S, command, run_fast, until
 from tests.waiting import cancel
@@ -354,7 +354,7 @@ async def test_old_output_is_no_reason_for_a_death(monkeypatch: pytest.MonkeyPat
         os.close(writer)
         await until(lambda: log._pipe.closed)
         assert log.last_words == "one | two"
-        monkeypatch.setattr(output, "LAST_S", -1.0)
+        monkeypatch.setattr(child_module, "LAST_S", -1.0)
         assert log.last_words == ""
 
 

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from lean_ovms.engine.paged.parts import StepHook
-from lean_ovms.engine.protocol import PrefixCacheReset
-from lean_ovms.engine.record import COMMAND, Record
+from lean_ovms.engine.protocol import COMMAND, PrefixCacheReset, Record
 from lean_ovms.errors import NotSupported
 from tests.engine.paged.harness import Params
 from tests.engine.paged.test_engine import alone, engine, prompt, run

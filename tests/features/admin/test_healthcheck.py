@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from lean_ovms.api import router
-from lean_ovms.cli.command_table import commands
+from lean_ovms.cli.commands import commands
 from lean_ovms.cli.main import run_command
 from lean_ovms.composition import compose, manifests
 from lean_ovms.config import Config

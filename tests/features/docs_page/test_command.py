@@ -6,7 +6,7 @@ from collections import deque
 
 import pytest
 
-from lean_ovms.cli.command_table import commands
+from lean_ovms.cli.commands import commands
 from lean_ovms.cli.main import run_command
 from tests.cli.scripted import scripted_server
 

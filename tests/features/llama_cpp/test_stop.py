@@ -7,7 +7,7 @@ from collections import deque
 import pytest
 
 from lean_ovms.cli.arguments import parse
-from lean_ovms.cli.command_table import commands
+from lean_ovms.cli.commands import commands
 from lean_ovms.cli.main import run_command
 from lean_ovms.errors import StartError
 from tests.cli.scripted import scripted_server

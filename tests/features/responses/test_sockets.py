@@ -24,7 +24,7 @@ from lean_ovms.features.responses.api import sockets as responses_websocket
 from lean_ovms.features.responses.api.sockets import ResponseSockets
 from lean_ovms.features.websocket.types import GOING_AWAY
 from lean_ovms.types import Request
-from lean_ovms.util import budget, chunked_json
+from lean_ovms.util import chunked_json, concurrency
 from tests.api.conftest import MakeApp, get
 from tests.fakes import say
 from tests.features.responses.rules import Json, check
@@ -242,7 +242,7 @@ async def test_a_large_answer_is_one_message_and_its_next_turn_goes_on(make_app:
 
 
 async def test_a_large_message_waits_for_room_like_a_body(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(budget, "MAX_WAIT_S", 0.05)
+    monkeypatch.setattr(concurrency, "MAX_WAIT_S", 0.05)
     app, _ = await make_app(say("x"), max_body_memory_mb=1)
     async with opened(app) as websocket:
         lease = await app.services.count_body(1 << 20)

@@ -8,7 +8,7 @@ from collections import deque
 
 import pytest
 
-from lean_ovms.cli.command_table import commands
+from lean_ovms.cli.commands import commands
 from lean_ovms.cli.main import run_command
 from lean_ovms.features.terminal.bench import Timing, percentile, report, results
 from tests.cli.scripted import ScriptedServer

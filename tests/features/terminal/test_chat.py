@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from lean_ovms.cli.command_table import commands
+from lean_ovms.cli.commands import commands
 from lean_ovms.cli.main import run_command
 from lean_ovms.errors import CommandFailed
 from lean_ovms.features.admin.client import ServerClient

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lean_ovms.cli.command_table import commands
+from lean_ovms.cli.commands import commands
 from lean_ovms.cli.main import run_command
 from lean_ovms.features.terminal.launch import AGENTS
 from tests.cli.scripted import ScriptedServer, scripted_server

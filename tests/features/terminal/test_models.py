@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lean_ovms.cli.command_table import commands
+from lean_ovms.cli.commands import commands
 from lean_ovms.cli.main import run_command
 from lean_ovms.config import DEMO_MODEL
 from lean_ovms.engine.loading import settings

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lean_ovms.cli.command_table import commands
+from lean_ovms.cli.commands import commands
 from lean_ovms.cli.main import run_command
 from lean_ovms.features.terminal import chat, run
 from tests.features.terminal.test_chat import Stdin

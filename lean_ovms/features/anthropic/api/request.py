@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ....api.fields import Values
-from ....api.generation.request import BodyReader, GenerationBody
-from ....api.generation.tools import read_offer
+from ....api.generation.request import BodyReader, GenerationBody, read_offer
 from ....api.response import warning_headers
 from ....api.services import Services
 from ....errors import BadRequest, RequestError

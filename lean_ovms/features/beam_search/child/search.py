@@ -24,8 +24,7 @@ from ....engine.paged.sampling.logits_processors import FORBIDDEN, NONE_LEFT, ed
 from ....engine.paged.sampling.logprobs import TokenLogprobs, log_sum_exp, top
 from ....engine.paged.sequence import NoToken, Sequence, forked
 from ....engine.paged.step_runner import tokens_record
-from ....engine.protocol import ABSENT, Tokens
-from ....engine.record import Record
+from ....engine.protocol import ABSENT, Record, Tokens
 
 
 class Continuation(NamedTuple):

@@ -9,9 +9,8 @@ from functools import partial
 
 from ....api import sse
 from ....api.fields import RouteDoc
-from ....api.generation.request import BodyReader, GenerationBody
+from ....api.generation.request import BodyReader, GenerationBody, read_offer
 from ....api.generation.sampling import LogprobsRequest, generated_size
-from ....api.generation.tools import read_offer
 from ....api.response import warning_headers, written
 from ....api.services import Services
 from ....models.generation import collect

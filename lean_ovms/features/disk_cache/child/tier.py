@@ -14,8 +14,7 @@ from ....engine.paged.network import Network
 from ....engine.paged.parts import StepHook
 from ....engine.paged.sequence import NO_STATE, Sequence
 from ....engine.paged.state_checkpoints import StateCache
-from ....engine.protocol import ResetPrefixCache
-from ....engine.record import Record
+from ....engine.protocol import Record, ResetPrefixCache
 from ..feature import CLOSE_S, METRIC
 from ..records import DiskCacheAction
 from .block_store import BlockStore

@@ -14,9 +14,9 @@ from functools import partial
 
 from ....api import sse
 from ....api.fields import FieldSet, RouteDoc, Values
+from ....api.generation.common_fields import overruled, warnings
 from ....api.generation.request import BodyReader, GenerationBody, check_sequences
 from ....api.generation.sampling import LogprobsRequest, generated_size
-from ....api.generation.unsupported import overruled, warnings
 from ....api.response import prompt_progress, timings, warning_headers, written
 from ....api.services import Services
 from ....api.sse import Renderer, event

@@ -17,7 +17,7 @@ from ....config import Config
 from ....errors import BadRequest, PayloadTooLarge, RequestError, Unavailable
 from ....media.file_slice import FileSlice
 from ....types.audio import SAMPLE_BYTES, SAMPLE_RATE
-from ....util.budget import Budget, Lease
+from ....util.concurrency import Budget, Lease
 from ..feature import AudioFileOptions
 from ..helper import Helper, IdleHelpers
 from .formats import READ, AudioLimits, Found, recognise

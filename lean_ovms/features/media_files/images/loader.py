@@ -11,7 +11,7 @@ from ....config import Config
 from ....errors import BadRequest, counted
 from ....media.file_slice import FileSlice
 from ....types import Image, Json
-from ....util.budget import Budget, Lease
+from ....util.concurrency import Budget, Lease
 from ..feature import ImageFileOptions
 from .decoder_pool import DecodeJob, DecoderPool
 from .fetch import HttpFetcher

@@ -12,7 +12,7 @@ import orjson
 
 from ....api import schemas
 from ....api.fields import Field, FieldSet, RouteDoc, Values, read
-from ....api.generation import unsupported
+from ....api.generation import common_fields
 from ....api.generation.common_fields import KEEP_ALIVE
 from ....api.response import json, json_bytes
 from ....api.services import Services
@@ -134,5 +134,5 @@ def _request(
     name = names.find(values, services.registry, PoolingModel)
     given = {"model": name, "keep_alive": body.get(KEEP_ALIVE.name), **more}
     call = parse(given, services, fields=AS_EMBEDDINGS)
-    call = replace(call, warnings=call.warnings + unsupported.warnings(fields, body))
+    call = replace(call, warnings=call.warnings + common_fields.warnings(fields, body))
     return OllamaVectors(values["model"] or name, call, texts)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ....api.fields import Field, Values
 from ....errors import BadRequest, ModelNotFound
-from ....models.model import Model
-from ....models.registry import ModelRegistry
+from ....models.model import Model, ModelRegistry
 from ....observability.logging import safe
 
 LATEST = ":latest"

@@ -17,7 +17,7 @@ from ....api.response import json
 from ....api.services import Services
 from ....errors import Forbidden, ModelNotFound, RequestError, reported
 from ....manifest import RUNTIME_PULLS
-from ....models.registry import Deployment
+from ....models.model import Deployment
 from ....observability.logging import safe
 from ....types import Request, Response
 from ....types.push import Sink

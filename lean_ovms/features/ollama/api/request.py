@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ....api.fields import FieldSet, Values, read
-from ....api.generation import unsupported
+from ....api.generation import common_fields
 from ....api.generation.common_fields import KEEP_ALIVE
-from ....api.generation.request import BodyReader, GenerationBody
+from ....api.generation.request import BodyReader, GenerationBody, read_offer
 from ....api.generation.sampling import LogprobsRequest, token_ids
-from ....api.generation.tools import read_offer
 from ....api.response import warning_headers
 from ....api.services import Services
 from ....errors import TOO_LONG, BadRequest, counted
@@ -235,7 +234,7 @@ def _reader(
         services: The services of the server.
     """
     given, warnings = translated(values, served, body.get(KEEP_ALIVE.name))
-    warnings += unsupported.warnings(fields, body)
+    warnings += common_fields.warnings(fields, body)
     reader = BodyReader(AS_CHAT, given, services)
     if values["think"] and not reader.model.parser_names[1]:
         raise BadRequest(f'"{values["model"]}" does not support thinking', param="think")

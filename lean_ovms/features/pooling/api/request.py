@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ....api.fields import FieldSet, Values, read
-from ....api.generation import unsupported
+from ....api.generation import common_fields
 from ....api.generation.content import PLACE, Reads, load_media, refuse_media
 from ....api.response import new_id, now, warning_headers
 from ....api.services import Services
@@ -167,7 +167,7 @@ def parse(body: Json, services: Services, *, fields: FieldSet) -> PoolingRequest
         values=values,
         model=model,
         services=services,
-        warnings=padding + unsupported.warnings(fields, body) + kept,
+        warnings=padding + common_fields.warnings(fields, body) + kept,
     )
 
 

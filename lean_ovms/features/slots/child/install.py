@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ....engine.paged.parts import Parts, StepHook
 from ....engine.paged.sequence import Sequence
-from ....engine.record import Record
+from ....engine.protocol import Record
 from ...disk_cache.child.install import fingerprint_of, limit_bytes
 from ..feature import SlotOptions
 from ..records import SlotAction, SlotDone

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from ....api.fields import FieldSet, Values, read
-from ....api.generation import unsupported
+from ....api.generation import common_fields
 from ....api.response import warning_headers
 from ....api.services import Services
 from ....errors import BadRequest
@@ -61,14 +61,14 @@ def parse(body: Json, services: Services, fields: FieldSet, task: str) -> tuple[
     params = _params(values, info, task)
     names = values.get("timestamp_granularities") or ()
     verbose = values["response_format"] == "verbose_json"
-    unread = {name: value for name, value in body.items() if name not in unsupported.UNSUPPORTED.places}
+    unread = {name: value for name, value in body.items() if name not in common_fields.UNSUPPORTED.places}
     parsed = AudioRequest(
         values=values,
         model=model,
         params=params,
         segments=params.segments and (verbose or "segment" in names),
         include_usage=values["stream_include_usage"] or services.config.enable_force_include_usage,
-        headers=warning_headers([*_ignored(values, fields, body, task), *unsupported.warnings(fields, unread)]),
+        headers=warning_headers([*_ignored(values, fields, body, task), *common_fields.warnings(fields, unread)]),
     )
     return parsed, values["file"].data
 

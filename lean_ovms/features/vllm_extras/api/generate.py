@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from ....api import sse
 from ....api.fields import Field, FieldSet, RouteDoc, Values, read
-from ....api.generation import unsupported
+from ....api.generation import common_fields
 from ....api.generation.common_fields import (
     MODEL,
     NUM_LOGPROBS,
@@ -149,7 +149,7 @@ def _read(body: Json, services: Services) -> GenerateRequest:
     )
     if generation.model.image_tokens is not None:
         raise BadRequest("a model with vision only generates from messages", param="model")
-    notices = [*generation.notices, *unsupported.warnings(FIELDS, body)]
+    notices = [*generation.notices, *common_fields.warnings(FIELDS, body)]
     return GenerateRequest(
         prompt=TokenPrompt(token_ids(tokens, "token_ids")),
         generation=replace(generation, notices=notices),

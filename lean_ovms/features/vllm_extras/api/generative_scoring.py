@@ -13,9 +13,8 @@ from functools import partial
 from typing import Any
 
 from ....api.fields import Field, FieldSet, RouteDoc, Values, read, require
-from ....api.generation.common_fields import MODEL, REQUEST_ID
+from ....api.generation.common_fields import MODEL, REQUEST_ID, warnings
 from ....api.generation.sampling import SAMPLING, require_alternatives, token_ids
-from ....api.generation.unsupported import warnings
 from ....api.response import json, new_id, now, usage, warning_headers
 from ....api.schemas import STRING, TOKENS, any_of, array
 from ....api.services import Services

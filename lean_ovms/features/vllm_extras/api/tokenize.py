@@ -16,8 +16,8 @@ from typing import Any
 
 from ....api.fields import UINT32_MAX, Field, FieldSet, RouteDoc, Values, read, whole
 from ....api.generation.common_fields import MESSAGES, MODEL, OF_TEMPLATE
+from ....api.generation.request import read_tools
 from ....api.generation.sampling import token_ids
-from ....api.generation.tools import read_tools
 from ....api.queries import read_query
 from ....api.response import json, model_name, written
 from ....api.schemas import TEXT_MESSAGES, TEXTS, TOKENS, all_of
