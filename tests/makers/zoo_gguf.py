@@ -481,6 +481,28 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {**SHARED_EXPERT, "qkv_bias": False, "norm_topk_prob": True},
         {**ONE_SHARED, "expert_weights_norm": True},
     ),
+    "jamba": (
+        "jamba",
+        {
+            "num_hidden_layers": 3,
+            "attn_layer_period": 3,
+            "attn_layer_offset": 1,
+            "num_experts": 4,
+            "expert_layer_period": 2,
+            "expert_layer_offset": 1,
+            "num_experts_per_tok": 2,
+            "mamba_d_state": 8,
+            "mamba_dt_rank": 4,
+            "use_mamba_kernels": False,
+        },
+        {
+            "ssm.conv_kernel": 4,
+            "ssm.state_size": 8,
+            "ssm.time_step_rank": 4,
+            "ssm.inner_size": 128,
+            "attention.head_count_kv": [0, 2, 0],
+        },
+    ),
     "llama-pangu": ("pangu-embedded", {"attention_bias": True}, {}),
     "ministral3": ("mistral3", {"head_dim": 32, "rope_parameters": MINISTRAL}, {**HOTTER, **scaled(MINISTRAL)}),
     "qwen3-yarn": ("qwen3", {"head_dim": 32, "rope_parameters": YARN}, scaled(YARN)),
@@ -536,6 +558,8 @@ ADAPTED = ("llama", "qwen3")
 RANK, STRENGTH = 4, 0.5
 FOLDED = {"minicpm3": {"token_embd": 12.0, "attn_output": 1.4 / 2**0.5, "ffn_down": 1.4 / 2**0.5, "output": 256 / 64}}
 """Factors that the networks of an architecture apply, and which are in the weights of the model in torch."""
+ELEMENTS = ("jamba",)
+"""Architectures in whose state spaces each element has a state of its own (Mamba-1)."""
 UNGATED = ("bailingmoe", "deepseek")
 """Architectures whose shared experts have no gate, unlike those of the model in torch."""
 PROJECTIONS = {
@@ -772,7 +796,12 @@ def from_gguf(
         return np.log(-tensor(target or "", shape))
     if ".linear_attn." in torch_name and architecture != "qwen3next":
         return delta_net(torch_name, target, shape, tensor)
-    if torch_name.endswith(".dt_bias") or (target and ".ssm_" in target and architecture != "qwen3next"):
+    if architecture in ELEMENTS and torch_name.endswith((".A_log", ".conv1d.weight")):
+        data = tensor(target or "", [shape[0], shape[-1]])
+        return np.log(-data) if torch_name.endswith("A_log") else data[:, None]
+    if torch_name.endswith(".dt_bias") or (
+        target and ".ssm_" in target and architecture not in ("qwen3next", *ELEMENTS)
+    ):
         return mamba(torch_name, target, shape, tensor, getattr(config, "n_groups", 1))
     if architecture == "nemotron" and target and target.endswith("norm.weight"):
         return tensor(target, shape) - 1

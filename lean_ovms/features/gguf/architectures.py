@@ -72,6 +72,7 @@ OWN = {
         *(f"{name}.weight" for name in ("pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2", "ffn_gate_up_exps")),
         *("ffn_gate_inp.scale", "ffn_down_exps.scale"),
     },
+    "jamba": {"ssm_x.weight", "ssm_dt.weight", *(f"ssm_{name}_norm.weight" for name in ("dt", "b", "c"))},
     "jina-bert-v2": _with_biases("attn_q_norm", "attn_k_norm", "attn_norm_2"),
     "modern-bert": _with_biases("attn_norm", "ffn_norm", "output_norm", "cls.norm"),
     "nemotron": CENTRED,
@@ -302,6 +303,9 @@ ARCHITECTURES = {
         renamed={f"mlp.shared_expert.{part}_proj": f"mlp.shared_mlp.{part}_proj" for part in PARTS},
     ),
     "internlm2": Architecture(pairs=True, permuted=True),
+    "jamba": Architecture(
+        sums_to_one=False, unrotated=1, renamed={f"mlp.{part}_proj": f"feed_forward.{part}_proj" for part in PARTS}
+    ),
     "lfm2": LFM2,
     "lfm2moe": LFM2,
     "llama": Architecture(pairs=True, permuted=True),

@@ -160,7 +160,7 @@ def test_a_split_file_answers_what_it_answers_whole(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["lfm2", "nemotron_h-moe", "qwen3_5_text"])
+@pytest.mark.parametrize("name", ["jamba", "lfm2", "nemotron_h-moe", "qwen3_5_text"])
 def test_a_hybrid_goes_on_from_cached_states(name, tmp_path):
     path = str(zoo_gguf.write(tmp_path / "x.gguf", name))
     options = {**OPTIONS, "compiled_twice": True, "enable_prefix_caching": True, "cache_interval_multiplier": 1}

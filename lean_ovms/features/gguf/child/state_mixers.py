@@ -1,4 +1,4 @@
-"""Builds the token mixers of hybrid networks that keep a state for each sequence: convolutions, delta nets, Mamba-2."""
+"""Builds the token mixers of hybrid networks that keep a state for each sequence: convolutions, delta nets, Mamba."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ class StateMixers:
             return None
         if self._layers.has(f"{name}.ssm_in") and not self._layers.has(f"{name}.ssm_ba"):
             last = LinearLayer(f"{name}.ssm_out", self._name(layer, "mamba.out_proj"))
-            return self._scanned(layer, x, sequences), last
+            scanned = self._selected if self._layers.has(f"{name}.ssm_x") else self._scanned
+            return scanned(layer, x, sequences), last
         last = LinearLayer(f"{name}.ssm_out", self._delta_name(layer, "out_proj"))
         return self._remembered(layer, x, sequences), last
 
@@ -147,6 +148,36 @@ class StateMixers:
         found = self._layers.unit_norm(ops.reshape(found, np.array([0, groups, inner // groups]), True))
         found = ops.reshape(found, np.array([0, 1, inner]), True)
         return ops.multiply(found, numbers(f"{name}.ssm_norm.weight").reshape(1, 1, -1))
+
+    def _selected(self, layer: int, x: Any, sequences: Sequences) -> Any:
+        """Returns the gated result of a layer of Mamba-1's state spaces [tokens, 1, elements].
+
+        Each element has a state of its own, and each number of this state its own decay. So each number is a head of
+        one element for OpenVINO's operation, in which a head has one decay: first the first number of all elements.
+        """
+        name, numbers, first = f"blk.{layer}", self._tensors.numbers, np.array([1])
+        inner, size, rank = (
+            self._header.number(f"ssm.{key}") for key in ("inner_size", "state_size", "time_step_rank")
+        )
+        joined = self._layers.product(x, LinearLayer(f"{name}.ssm_in", self._name(layer, "mamba.in_proj")))
+        values, gate = ops.split(ops.squeeze(joined, first), np.int64(1), 2).outputs()
+        weights, bias = (numbers(f"{name}.ssm_conv1d.{kind}") for kind in ("weight", "bias"))
+        values = ops.swish(sequences.convolve(values, weights, bias))
+        shown = LinearLayer(f"{name}.ssm_x", self._name(layer, "mamba.x_proj"))
+        shown = self._layers.product(ops.unsqueeze(values, first), shown)
+        parts = ops.variadic_split(shown, np.int64(-1), np.array([rank, size, size])).outputs()
+        parts = [
+            self._layers.norm(part, f"{name}.ssm_{key}_norm") for part, key in zip(parts, ("dt", "b", "c"), strict=True)
+        ]
+        step = self._layers.product(parts[0], LinearLayer(f"{name}.ssm_dt", self._name(layer, "mamba.dt_proj")))
+        step = ops.softplus(ops.squeeze(step, first))
+        given, taken = (ops.transpose(part, np.array([0, 2, 1])) for part in parts[1:])
+        steps, heads = (ops.concat([each] * size, 1) for each in (step, values))
+        decays = ops.constant(np.ascontiguousarray(numbers(f"{name}.ssm_a").T).reshape(-1))
+        found = sequences.scan([decays, steps, given, ops.unsqueeze(heads, np.array([2])), taken])
+        found = ops.reduce_sum(ops.reshape(found, np.array([0, size, inner]), True), first, False)
+        found = ops.add(found, ops.multiply(values, numbers(f"{name}.ssm_d").reshape(1, -1)))
+        return ops.unsqueeze(ops.multiply(found, ops.swish(gate)), first)
 
     def _name(self, layer: int, place: str) -> str:
         """Returns the name in transformers of a part of a layer."""

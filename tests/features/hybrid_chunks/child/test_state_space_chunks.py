@@ -5,15 +5,18 @@ import numpy as np
 import pytest
 
 pytest.importorskip("openvino")
+pytest.importorskip("gguf")
 
 import openvino as ov
 from openvino import opset13 as ops
 
 from lean_ovms.engine.paged.network import CHUNK
+from lean_ovms.features.gguf.child import network as gguf
 from lean_ovms.features.hybrid_chunks.child import prompt_chunks, state_space_chunks
 from lean_ovms.features.hybrid_chunks.child.exact import exact
 from tests.engine.paged.test_zoo import unpacked
 from tests.features.hybrid_chunks.child.test_delta_chunks import by_tokens, log_probabilities
+from tests.makers import zoo_gguf
 
 pytestmark = [pytest.mark.model, pytest.mark.slow]
 
@@ -40,6 +43,14 @@ def test_without_room_for_the_chunks_it_stays_token_by_token(path, monkeypatch, 
     monkeypatch.setattr(prompt_chunks, "free_memory_bytes", lambda: 0)
     assert len(log_probabilities(path, 256)) > 0
     assert "prompts are computed slowly, token by token" in caplog.text
+
+
+def test_states_of_which_each_number_decays_by_itself_stay_token_by_token(tmp_path):
+    """A matrix of all pairs of tokens for each of them would take too much memory (Mamba-1)."""
+    model = gguf.read(zoo_gguf.write(tmp_path / "x.gguf", "jamba"))
+    inputs = len(model.inputs)
+    state_space_chunks.compute_in_chunks(model, lambda: ov.Type.f32)
+    assert len(model.inputs) == inputs
 
 
 @pytest.mark.parametrize(
