@@ -7,8 +7,11 @@ from ...manifest import BASES, Feature, Route
 FEATURE = Feature(
     name="decisions",
     summary="answers questions about an input with a probability for each option",
-    title="OpenAI: decisions",
+    title="Decisions",
     reference="https://platform.openai.com/docs/api-reference/decisions",
     needs=("completions", "responses"),
-    routes=(Route("POST", "/decisions", "api:handle", BASES),),
+    routes=(
+        Route("POST", "/decisions", "api:handle", BASES),
+        Route("POST", "/systemone", "systemone:handle", BASES),
+    ),
 )

@@ -6,6 +6,7 @@ Each question is a multiple-choice question whose options have the letters A, B,
 from __future__ import annotations
 
 import string
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -63,12 +64,17 @@ class Question:
     options: list[str]
     """The text of each option for the model."""
 
+    @property
+    def labels(self) -> Sequence[str]:
+        """The letter of each option."""
+        return LETTERS[: len(self.options)]
+
     def prompt(self, parts: list[Json]) -> str | list[Json]:
         """Returns a message's content: the input, first so that all questions share a prefix, and the question."""
-        options = [f"{letter}: {option}" for letter, option in zip(LETTERS, self.options, strict=False)]
+        options = [f"{letter}: {option}" for letter, option in zip(self.labels, self.options, strict=True)]
         end = "\n".join(["", *options, REPLY])
-        joined = _joined([*parts, _text("\n\nQuestion: "), *self.parts, _text(end)])
-        return joined[0]["text"] if len(joined) == 1 else joined
+        content = joined([*parts, _text("\n\nQuestion: "), *self.parts, _text(end)])
+        return content[0]["text"] if len(content) == 1 else content
 
     def answer(self, chances: list[float]) -> Json:
         """Returns the answer, given the probability of each option's letter in the whole vocabulary."""
@@ -103,7 +109,7 @@ def read_input(value: Any) -> list[Json]:
     items = read_items(plain, "input")
     if len(items) == 1 and items[0].get("role") == "user":
         return to_parts(items[0]["content"])
-    return _joined([part for item in items for part in _said(item)])
+    return joined([part for item in items for part in _said(item)])
 
 
 def read_questions(value: list[Any], most: int) -> list[Question]:
@@ -187,7 +193,7 @@ def _said(item: Json) -> list[Json]:
     raise BadRequest(f"input item type {kind!r} is not supported for decisions", param="input")
 
 
-def _joined(parts: list[Json]) -> list[Json]:
+def joined(parts: list[Json]) -> list[Json]:
     """Joins adjacent text parts."""
     found: list[Json] = []
     for are_texts, run in groupby(parts, key=lambda part: part["type"] == "text"):

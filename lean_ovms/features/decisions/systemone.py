@@ -1,0 +1,202 @@
+"""POST …/systemone: vLLM's structured decisions, also served by llama.cpp.
+
+https://docs.vllm.ai/en/stable/serving/online_serving/. Questions have names and criteria here, and their answers more
+members than those of OpenAI's decisions. The options of a choice have letters, those of yes or no these two words, and
+the levels of a score their numbers.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from ...api.fields import Field, FieldSet, RouteDoc, read, require
+from ...api.generation.common_fields import KEEP_ALIVE, MODEL, REQUEST_ID, TEMPLATE_KWARGS, warnings
+from ...api.generation.sampling import SAMPLING, require_alternatives
+from ...api.response import json, new_id, now, warning_headers
+from ...api.schemas import STRING, any_of, object_of
+from ...api.services import Services
+from ...errors import BadRequest
+from ...models.text_model import TextModel
+from ...types import ChatPrompt, Json, Request, Response
+from .label_probabilities import DecisionRequest, LabelChances
+from .questions import joined
+
+CHOICE, YES_OR_NO, SCORE = "choice", "noul", "score"
+LABELS: dict[str, Sequence[str]] = {CHOICE: string.ascii_uppercase, YES_OR_NO: ("yes", "no"), SCORE: string.digits}
+"""The labels of the options of each type of question, in order."""
+REPLY = {
+    CHOICE: "Answer with the letter of one option only.",
+    YES_OR_NO: "Answer with yes or no only.",
+    SCORE: "Answer with the number of one level only.",
+}
+MEDIA = {"images": "image_url", "audio": "audio_url", "videos": "video_url"}
+"""The fields with the URLs of files, and the type of content part that each becomes."""
+
+
+def _urls(name: str) -> Field:
+    def read_urls(value: list[Any]) -> list[str]:
+        if not all(isinstance(url, str) for url in value):
+            raise BadRequest(f"{name} must be an array of URLs", param=name)
+        return value
+
+    return Field(name, "array", "URLs of files that belong to the state, or data URLs", read=read_urls,
+        schema={"items": STRING})  # fmt: skip
+
+
+FIELDS = FieldSet((
+    MODEL,
+    Field("state", "any", "what the questions are about: a text or any JSON value", required=True),
+    Field("questions", "object",
+        "objects by the names of their answers, with type (choice, noul for yes or no, or score), instructions, and "
+        "criteria: the options with their descriptions, or the levels", required=True,
+        schema={"additionalProperties": object_of(
+            {"type": {"enum": list(LABELS)}}, instructions=STRING, criteria=any_of({"type": "object"},
+            {"type": "array"}, {"type": "null"}))}),
+    Field("instructions", "string", "system message before the questions"),
+    *map(_urls, MEDIA),
+    TEMPLATE_KWARGS,
+    KEEP_ALIVE,
+    REQUEST_ID,
+    SAMPLING.named("priority"),
+    SAMPLING.named("cache_salt"),
+))  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class StructuredQuestion:
+    """A question about the state."""
+
+    kind: str
+    """"choice", "noul" or "score"."""
+    instructions: str
+    """The text of the question."""
+    names: list[str]
+    """The name of each option."""
+    descriptions: list[str]
+    """The description of each option; "" if it has none."""
+
+    @property
+    def labels(self) -> Sequence[str]:
+        """The label of each option."""
+        return LABELS[self.kind][: len(self.names)]
+
+    def prompt(self, parts: list[Json]) -> str | list[Json]:
+        """Returns the content of the question's message: the state, first so that all questions share a prefix, and the
+        question."""
+        lines = [f"Question: {self.instructions}"] if self.instructions else []
+        for label, name, more in zip(self.labels, self.names, self.descriptions, strict=True):
+            shown = [more] if self.kind == YES_OR_NO else [f"{name} - {more}" if more else name]
+            lines.append(": ".join([label, *filter(None, shown)]))
+        text = "\n".join(["", "", *lines, REPLY[self.kind]])
+        content = joined([*parts, {"type": "text", "text": text}])
+        return content[0]["text"] if len(content) == 1 else content
+
+    def answer(self, reading: LabelChances) -> Json:
+        """Returns the answer that the probabilities of the labels give."""
+        mass = sum(reading.chances) or 1.0
+        shares = [chance / mass for chance in reading.chances]
+        best = max(range(len(shares)), key=shares.__getitem__)
+        found: Json = {"type": self.kind}
+        if self.kind == CHOICE:
+            found |= {"choice": self.names[best], "probabilities": dict(zip(self.names, shares, strict=True))}
+        elif self.kind == YES_OR_NO:
+            found |= {"noul": shares[0], "probabilities": dict(zip(self.labels, shares, strict=True))}
+        else:
+            found |= {
+                "score": sum(place * share for place, share in enumerate(shares)),
+                "legend": dict(zip(self.labels, self.names, strict=True)),
+                "probabilities": dict(zip(self.labels, shares, strict=True)),
+            }
+        return found | {"confidence": reading.chances[best]}
+
+
+@RouteDoc("Probabilities of answers to questions about a state, in vLLM's form", body=FIELDS)
+async def handle(request: Request, services: Services) -> Response:
+    questions, parsed, request_id = await services.parse_body(request, _parse)
+    with await parsed.model.hold() as model:
+        readings, usage = await parsed.decide(model, services)
+    found = dict(zip(questions, readings, strict=True))
+    body = {
+        "id": new_id("decision", request_id),
+        "object": "structured_decision",
+        "created": now(),
+        "model": model.name,
+        "answers": {name: questions[name].answer(one) for name, one in found.items()},
+        "usage": {"input_tokens": usage.prompt_tokens, "output_tokens": usage.completion_tokens},
+        "diagnostics": {
+            name: {"label_mass": sum(one.chances), "argmax_is_label": one.likeliest} for name, one in found.items()
+        },
+    }
+    return json(body, parsed.headers)
+
+
+def _parse(body: Json, services: Services) -> tuple[dict[str, StructuredQuestion], DecisionRequest, str | None]:
+    values = read(FIELDS, body)
+    model = services.named_model(values, TextModel)
+    require(FIELDS, values)
+    most = services.config.max_prompts
+    if not 1 <= len(values["questions"]) <= most:
+        raise BadRequest(f"questions must have 1 to {most} members", param="questions")
+    questions = {name: _question(name, one) for name, one in values["questions"].items()}
+    model.require_ready()
+    require_alternatives(model, "a decision")
+    state = values["state"]
+    text = state if isinstance(state, str) else orjson.dumps(state).decode()
+    media = [{"type": kind, kind: {"url": url}} for name, kind in MEDIA.items() for url in values[name] or ()]
+    system = [{"role": "system", "content": values["instructions"]}] if values["instructions"] else []
+    kwargs = {"enable_thinking": False} | (values["chat_template_kwargs"] or {})
+    parsed = DecisionRequest(
+        model=model,
+        questions=list(questions.values()),
+        parts=[*media, {"type": "text", "text": text}],
+        base=ChatPrompt(messages=system, template_kwargs=kwargs),
+        cache_salt=values["cache_salt"] or "",
+        priority=values["priority"],
+        headers=warning_headers(warnings(FIELDS, body) + model.keep_loaded(values["keep_alive"])),
+    )
+    return questions, parsed, values["request_id"]
+
+
+def _question(name: str, given: Any) -> StructuredQuestion:
+    """Reads a question. Raises BadRequest."""
+    param = f"questions.{name}"
+    if not name or not isinstance(given, dict):
+        raise BadRequest(f"{param} must have a name, and be an object", param=param)
+    kind, instructions, criteria = given.get("type"), given.get("instructions"), given.get("criteria")
+    if kind not in LABELS:
+        raise BadRequest(f"{param}.type must be one of: {', '.join(LABELS)}", param=f"{param}.type")
+    if unknown := given.keys() - {"type", "instructions", "criteria"}:
+        raise BadRequest(f"{param} has unknown members: {', '.join(sorted(unknown))}", param=param)
+    options = _options(kind, criteria, f"{param}.criteria")
+    text = "" if instructions is None else instructions if isinstance(instructions, str) else str(instructions)
+    return StructuredQuestion(kind, text, list(options), [_described(more) for more in options.values()])
+
+
+def _options(kind: str, criteria: Any, param: str) -> dict[str, Any]:
+    """Returns the options with their descriptions. Raises BadRequest."""
+    if kind == YES_OR_NO:
+        found = {} if criteria is None else criteria
+        if not isinstance(found, dict) or not found.keys() <= {"true", "false"}:
+            raise BadRequest(f"{param} must be an object with true and false", param=param)
+        return {"yes": found.get("true"), "no": found.get("false")}
+    if kind == CHOICE and isinstance(criteria, dict):
+        options = criteria
+    elif kind == SCORE and isinstance(criteria, list):
+        options = dict.fromkeys(map(_described, criteria))
+        if len(options) < len(criteria):
+            raise BadRequest(f"{param}: two levels must not have the same name", param=param)
+    else:
+        what = "an object of options and descriptions" if kind == CHOICE else "an array of levels"
+        raise BadRequest(f"{param} must be {what}", param=param)
+    if not 1 + (kind == SCORE) <= len(options) <= len(LABELS[kind]):
+        raise BadRequest(f"{param} must have at most {len(LABELS[kind])} entries, and not too few", param=param)
+    return options
+
+
+def _described(value: Any) -> str:
+    return "" if value is None else value if isinstance(value, str) else orjson.dumps(value).decode()
