@@ -84,7 +84,6 @@ def pytest_collection_finish() -> None:
     """
     if found := [name for name in os.environ.keys() - ENVIRONMENT if name.startswith(("HF_", "LEAN_OVMS_"))]:
         raise pytest.UsageError(f"what tests import has set {', '.join(found)}")
-    gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     gc.enable()

@@ -10,8 +10,8 @@ import pytest
 from lean_ovms.errors import counted, requests_waiting
 
 ROOT = Path(__file__).parents[1]
-FIXED = re.compile(r"\{[^{}]*[a-z][^{}]*\} (?:requests|messages|images|blocks|prompts|errors)\b")
-"""Matches a variable number in front of a noun that is right for all numbers but 1."""
+FIXED = re.compile(r"(\{[^{}]*)\} (?:requests|messages|images|blocks|prompts|errors)\b")
+"""Matches a number in an f-string in front of a noun that is right for all numbers but 1."""
 
 
 @pytest.mark.parametrize(
@@ -39,4 +39,5 @@ def test_messages_count_what_can_be_one() -> None:
         f"{path.relative_to(ROOT)}: {found[0]}"
         for path in (ROOT / "lean_ovms").rglob("*.py")
         for found in FIXED.finditer(path.read_text("utf-8"))
+        if re.search("[a-z]", found[1])  # not a constant
     ]

@@ -7,7 +7,7 @@ import re
 from tests.conventions.source import ROOT
 
 TIME_OF_DAY = re.compile(
-    r"\btime\.time(_ns)?\b|\bdate(time)?\.(now|utcnow|today)\b|from time import .*\btime(_ns)?\b|CLOCK_REALTIME"
+    r"time\.time(_ns)?\b|date(time)?\.(now|utcnow|today)\b|from time import .*\btime(_ns)?\b|CLOCK_REALTIME"
 )
 ALLOWED = {
     "api/response.py": "`created` of answers",

@@ -12,6 +12,7 @@ import pytest
 
 from tests.conventions.source import ROOT, Function, Source, source
 
+pytestmark = pytest.mark.slow
 OF_VLLM = ("PoolingParams", "SamplingParams")
 """Classes with vLLM's names in a program, which are converted to ours with the same names."""
 

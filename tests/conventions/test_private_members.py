@@ -6,6 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 
+import pytest
+
 from tests.conventions.source import ROOT
 
 OF_PACKAGES = {"_info"}
@@ -24,6 +26,7 @@ def written(tree: ast.AST) -> Iterator[tuple[str, bool]]:
             yield node.attr, isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
 
 
+@pytest.mark.slow
 def test_no_private_member_is_written_from_another_file() -> None:
     found = []
     for path in sorted(ROOT.rglob("*.py")):
