@@ -10,6 +10,7 @@ python -m tests.makers.zoo_mmproj LLAMA_CPP DIR [NAME...]   (needs torch, transf
 from __future__ import annotations
 
 import json
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -33,6 +34,8 @@ MODELS: dict[str, dict[str, dict[str, Any]]] = {
         "text_config": {"architectures": ["MistralForCausalLM"], "rms_norm_eps": 1e-5},
         "vision_config": {"hidden_act": "silu", "num_hidden_layers": 4},
     },
+    "llava": {"text_config": {"architectures": ["LlamaForCausalLM"]}},
+    "llava_next": {"text_config": {"architectures": ["LlamaForCausalLM"]}},
     "qwen2_vl": {"vision_config": DEEPER},
     "qwen2_5_vl": {"vision_config": DEEPER | {"fullatt_block_indexes": [1, 3], "window_size": 112}},
     "qwen3_5": {"text_config": DELTAS},
@@ -51,6 +54,8 @@ the time of the first one, which contradicts its documentation. It also makes ot
 RENAMED = {
     "gemma3": {"model.language_model.": "language_model.", "model.vision": "vision", "model.multi": "multi"},
     "internvl": {"model.language_model.": ""},
+    "llava": {"model.language_model.": ""},
+    "llava_next": {"model.language_model.": ""},
     "mistral3": {"model.language_model.": "language_model.", "model.vision": "vision", "model.multi": "multi"},
     "qwen2_vl": {"model.visual.": "visual."},
     "qwen2_5_vl": {"model.visual.": "visual."},
@@ -76,7 +81,7 @@ def make(name: str, llama_cpp: Path, target: Path) -> dict[str, Any]:
         _fill(source / "tokenizer.json")
         files = [_converted(source, llama_cpp, eyes=False)]
         _rename(source, {"lm_head.": None})  # which that of Gemma 4's eyes does not know: published models have none
-        files.append(_converted(source, llama_cpp, eyes=True))
+        files.append((_clip if "llava" in name else _converted)(source, llama_cpp, eyes=True))
         pack(files, target / f"{name}.tar.xz")
     prompts = zoo_vision_torch.PROMPTS
     if name in VIDEOS:
@@ -132,6 +137,31 @@ def _converted(source: Path, llama_cpp: Path, *, eyes: bool) -> Path:
     with torch.inference_mode():
         made(source, gguf.LlamaFileType.MOSTLY_F16, file).write()
     return file
+
+
+def _clip(source: Path, llama_cpp: Path, *, eyes: bool) -> Path:
+    """Returns the mmproj file that llama.cpp's old converter makes of LLaVA's folder; the new one does not read it."""
+    import subprocess
+
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    config = json.loads((source / "config.json").read_text())
+    tensors, made = load_file(source / "model.safetensors"), source / "clip"
+    made.mkdir()
+    begin = "model.vision_tower."
+    tower = {name[len(begin) :]: values for name, values in tensors.items() if name.startswith(begin)}
+    save_file(tower, made / "model.safetensors")
+    others = {name.removeprefix("model."): values for name, values in tensors.items() if not name.startswith(begin)}
+    kept = {name: values for name, values in others.items() if "multi_modal" in name or "newline" in name}
+    torch.save(kept, made / "llava.projector")
+    more = {key: config[key] for key in ("vision_feature_layer", "image_grid_pinpoints") if key in config}
+    (made / "config.json").write_text(json.dumps({**config["vision_config"], **more}))
+    script = llama_cpp / "tools" / "mtmd" / "legacy-models" / "convert_image_encoder_to_gguf.py"
+    options = ["--clip-model-is-vision", "--llava-projector", str(made / "llava.projector")]
+    environment = {**os.environ, "PYTHONPATH": str(llama_cpp / "gguf-py")}
+    subprocess.run([sys.executable, str(script), "-m", str(made), *options], check=True, env=environment)
+    return (made / "mmproj-model-f16.gguf").rename(source.parent / f"mmproj-{source.name}.gguf")
 
 
 def main(argv: list[str]) -> int:

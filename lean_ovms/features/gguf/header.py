@@ -48,7 +48,14 @@ UNNEEDED = {
         "pooling_type",
     ),
     *("rope.dimension_sections", "n_deepstack_layers", "classifier.output_labels"),
-    *("vision.feed_forward_length", "has_audio_encoder"),
+    *("has_audio_encoder", "has_text_encoder", "has_llava_projector"),
+    *(
+        f"vision.{name}"
+        for name in (
+            *("feed_forward_length", "projection_dim", "mm_projector_type", "mm_patch_merge_type"),
+            *("image_crop_resolution", "image_split_resolution"),
+        )
+    ),
 }
 """Keys that only some networks need: those of which the tensors have the sizes, or which are of parts that the network
 lacks, such as rotations and images."""

@@ -115,6 +115,12 @@ def test_hostile_texts_have_the_pieces_of_the_best_scores(made, prefix):
             assert tokenizer.decode(tokenizer.encode(text, False), False) == text.replace(SPACE, " ")
 
 
+@pytest.mark.slow
+def test_the_token_for_unknown_text_can_stand_for_an_image(made):
+    tokenizer = made(PIECES)
+    assert tokenizer.encode(f"hello{tokenizer.decode([0], False)}world", False).count(0) == 1
+
+
 @pytest.mark.parametrize(("bits", "at_once"), [(20, 4096), (2, 7)])
 def test_merges_are_all_cuts_of_a_piece_into_two(monkeypatch, bits, at_once):
     dice = random.Random(3)

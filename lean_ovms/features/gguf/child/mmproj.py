@@ -11,7 +11,7 @@ from ....errors import StartError
 from ....types import Json
 from ..header import Header, read_mmproj
 from ..model_file import header_of
-from . import gemma4_vision, internvl, lfm2_vision, pixtral, qwen_vision, siglip
+from . import gemma4_vision, internvl, lfm2_vision, llava, pixtral, qwen_vision, siglip
 from .image_inputs import DEEPSTACK
 from .tensors import Tensors, opened, warn_of_unused
 
@@ -35,6 +35,8 @@ class Projector(NamedTuple):
     """Returns the members that config.json and preprocessor_config.json have in exports of these models."""
     networks: Mapping[str, Network]
     """The functions that build the networks, by the names of the networks in an export."""
+    outputs: tuple[str, ...] = ()
+    """The possible tensors with as many rows as embeddings have numbers; empty if the file states this width."""
 
 
 PROJECTORS = {
@@ -55,6 +57,13 @@ PROJECTORS = {
         {"vision_embeddings": internvl.network},
     ),
     "lfm2": Projector(("lfm2", "lfm2moe"), ("<image>",), lfm2_vision.lfm2, {"vision_embeddings": lfm2_vision.network}),
+    "mlp": Projector(
+        ("llama", "phi3", "qwen2"),
+        ("<image>", "<unk>"),  # most of these models have no token for images
+        llava.llava,
+        {"vision_embeddings": llava.network},
+        ("mm.2.weight", "mm.4.weight"),
+    ),
     "pixtral": Projector(("llama", "mistral3"), ("[IMG]",), pixtral.pixtral, pixtral.NETWORKS),
     "qwen2vl_merger": Projector(("qwen2vl",), ("<|image_pad|>",), qwen_vision.qwen2, qwen_vision.NETWORKS),
     "qwen2.5vl_merger": Projector(("qwen2vl",), ("<|image_pad|>",), qwen_vision.qwen25, qwen_vision.NETWORKS),
@@ -106,6 +115,9 @@ class Mmproj:
             self.config, self.processor = self._projector.describe(self._header)
         except KeyError as error:
             raise StartError(f"{path} cannot be used: it has no {error.args[0]}") from None
+        if newline := next((name for name in llava.NEWLINES if name in self._header.tensors), ""):
+            with opened(path, self._header) as tensors:
+                self.config["image_newline"] = tensors.numbers(newline).tolist()
         whole = "vision" if text.sees_whole_images else None
         written = {"use_bidirectional_attention": whole, **self.config.get("text_config", {})}
         self.config |= {"image_token_id": token, "text_config": written}
@@ -162,7 +174,9 @@ def _differs(vision: Header, text: Header, projector: Projector) -> str:
     """
     if text.architecture not in projector.architectures:
         return f"it is for the architectures {', '.join(projector.architectures)}, not for {text.architecture}"
-    made, wanted = vision.number("vision.projection_dim"), text.number("embedding_length")
+    output = next((vision.tensors[name] for name in projector.outputs if name in vision.tensors), None)
+    made = output[-1] if output else vision.number("vision.projection_dim")
+    wanted = text.number("embedding_length")
     if made != wanted:
         return f"its embeddings have {made} numbers, but the model's have {wanted}"
     made, wanted = len(qwen_vision.deeper(vision)), text.number(DEEPSTACK)

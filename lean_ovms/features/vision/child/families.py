@@ -30,7 +30,7 @@ FAMILIES: dict[str, tuple[Callable[[Files], VisionFamily], str]] = {
     "idefics3": (Tiled, "Idefics3ImageProcessor"),
     "internvl": (InternVl, "GotOcr2ImageProcessor"),
     "lfm2_vl": (Lfm2Vl, "Lfm2VlImageProcessor"),
-    "llava": (Llava, "CLIPImageProcessor"),
+    "llava": (Llava, "CLIPImageProcessor or LlavaImageProcessor"),
     "llava_next": (LlavaNext, "LlavaNextImageProcessor"),
     "mistral3": (Mistral3, "PixtralImageProcessor"),
     "qwen2_vl": (Qwen2Vl, "Qwen2VLImageProcessor"),
@@ -40,7 +40,7 @@ FAMILIES: dict[str, tuple[Callable[[Files], VisionFamily], str]] = {
     "qwen3_vl": (Qwen3Vl, "Qwen2VLImageProcessor"),
     "smolvlm": (SmolVlm, "SmolVLMImageProcessor"),
 }
-"""The class of each family, and the image processor of transformers that it reproduces."""
+"""The class of each family, and the image processors of transformers that it reproduces."""
 
 
 class NotReadable(Exception):
@@ -60,7 +60,7 @@ def of(found: Files) -> VisionFamily:
     if kind not in FAMILIES:
         raise NotReadable(f"images of models of the type {kind} are not supported")
     family, wanted = FAMILIES[kind]
-    if _name(processor) != wanted:
+    if _name(processor) not in wanted.split():
         raise NotReadable(f"its image processor is {_name(processor) or 'unknown'}, not {wanted}")
     try:
         return family(found)

@@ -31,8 +31,7 @@ class Llava:
         # Whether the class token is kept.
         self._whole = config.get("vision_feature_select_strategy", "default") == "full"
         self._processor = SquareProcessor.read(processor)
-        if processor.get("do_pad") and not self.pads:
-            raise ValueError("its images are padded to squares")
+        self._padding = tuple(int(255 * mean) for mean in processor["image_mean"]) if processor.get("do_pad") else None
 
     @property
     def tile_tokens(self) -> int:
@@ -43,7 +42,10 @@ class Llava:
         return Layout(self.tile_tokens)
 
     def encode(self, image: Image) -> Rows:
-        [rows] = self._features([self._processor.fitted(pixels.pixels(image))])
+        whole = pixels.pixels(image)
+        if self._padding is not None:
+            whole = pixels.squared(whole, self._padding, self._processor.resample)
+        [rows] = self._features([self._processor.fitted(whole)])
         return np.asarray(rows, np.float32)
 
     def _features(self, images: list[Pixels]) -> Rows:

@@ -22,8 +22,6 @@ from .llava import Llava
 class LlavaNext(Llava):
     """A `family.VisionFamily` for LLaVA-NeXT."""
 
-    pads = True
-
     def __init__(self, files: Files) -> None:
         super().__init__(files)
         self._grids: list[Size] = [(int(h), int(w)) for h, w in files.config["image_grid_pinpoints"]]

@@ -211,7 +211,7 @@ def test_a_text_is_behind_each_row_of_mistral(size, rows, columns, tmp_path):
     assert one.after == "[IMG_END]"
 
 
-@pytest.mark.parametrize("changes", [{"image_processor_type": "OtherProcessor"}, {"do_pad": True}, {"size": {}}])
+@pytest.mark.parametrize("changes", [{"image_processor_type": "OtherProcessor"}, {"size": {}}])
 def test_other_processors_are_refused(changes, tmp_path):
     with pytest.raises(NotReadable):
         family("llava", tmp_path, **changes)
@@ -244,3 +244,13 @@ def test_other_language_models_and_families_are_refused(changes, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({**PLAIN["mistral3"], "model_type": "mistral3", **changes}))
     with pytest.raises(NotReadable, match=r"ministral3|newest"):
         load(tmp_path, Networks())
+
+
+def test_a_square_around_a_long_image_is_limited(monkeypatch):
+    monkeypatch.setattr(pixels, "LONGEST", 50)
+    made = pixels.squared(np.full((3, 7, 3), 9, np.uint8), (1, 2, 3))
+    assert (made[:, :, 0] == np.array([[1], [1], [9], [9], [9], [1], [1]])).all()
+    assert (made[0, 0] == (1, 2, 3)).all()
+    assert (pixels.squared(np.full((5, 2, 3), 9, np.uint8), (1, 2, 3))[:, :, 0] == [1, 9, 9, 1, 1]).all()
+    made = pixels.squared(np.full((100, 1, 3), 9, np.uint8), (1, 2, 3))
+    assert (made[:, :, 0] == [1] * 24 + [9] + [1] * 25).all()
