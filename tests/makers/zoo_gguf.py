@@ -73,6 +73,13 @@ MAMBA_SIZES = {
     "ssm.conv_kernel": 4, "ssm.state_size": 16, "ssm.group_count": 1, "ssm.time_step_rank": 8, "ssm.inner_size": 128,
     "attention.head_count_kv": [0, 2], "rope.scaling.finetuned": False
 }  # fmt: skip
+NO_ATTENTION = {
+    "attention.head_count": 0,
+    "feed_forward_length": 0,
+    **dict.fromkeys(("attention.head_count_kv", "attention.key_length", "attention.value_length", "rope.freq_base")),
+    **dict.fromkeys(("rope.dimension_count", "rope.scaling.finetuned")),
+}
+"""The metadata that networks without attention lack."""
 NEMOTRON = {
     "layers_block_type": ["mamba", "moe", "attention", "mamba", "moe"],
     "head_dim": 32,
@@ -504,6 +511,35 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         },
     ),
     "llama-pangu": ("pangu-embedded", {"attention_bias": True}, {}),
+    "mamba": (
+        "mamba",
+        {"state_size": 8, "time_step_rank": 4, "intermediate_size": 128},
+        {
+            **NO_ATTENTION,
+            "ssm.conv_kernel": 4,
+            "ssm.state_size": 8,
+            "ssm.time_step_rank": 4,
+            "ssm.inner_size": 128,
+            "ssm.dt_b_c_rms": False,
+        },
+    ),
+    "falcon_mamba": (
+        "mamba",
+        {"state_size": 8, "time_step_rank": 4, "intermediate_size": 128, "mixer_rms_eps": 1e-5},
+        {
+            **NO_ATTENTION,
+            "ssm.conv_kernel": 4,
+            "ssm.state_size": 8,
+            "ssm.time_step_rank": 4,
+            "ssm.inner_size": 128,
+            "ssm.dt_b_c_rms": True,
+        },
+    ),
+    "mamba2": (
+        "mamba2",
+        {"state_size": 16, "num_heads": 8, "head_dim": 16, "n_groups": 1, "chunk_size": 128},
+        {**MAMBA_SIZES, **NO_ATTENTION},
+    ),
     "ministral3": ("mistral3", {"head_dim": 32, "rope_parameters": MINISTRAL}, {**HOTTER, **scaled(MINISTRAL)}),
     "qwen3-yarn": ("qwen3", {"head_dim": 32, "rope_parameters": YARN}, scaled(YARN)),
     "bert": ("bert", ENCODER, LAYER_NORM),
@@ -558,7 +594,7 @@ ADAPTED = ("llama", "qwen3")
 RANK, STRENGTH = 4, 0.5
 FOLDED = {"minicpm3": {"token_embd": 12.0, "attn_output": 1.4 / 2**0.5, "ffn_down": 1.4 / 2**0.5, "output": 256 / 64}}
 """Factors that the networks of an architecture apply, and which are in the weights of the model in torch."""
-ELEMENTS = ("jamba",)
+ELEMENTS = ("jamba", "mamba")
 """Architectures in whose state spaces each element has a state of its own (Mamba-1)."""
 UNGATED = ("bailingmoe", "deepseek")
 """Architectures whose shared experts have no gate, unlike those of the model in torch."""
@@ -727,7 +763,8 @@ def metadata(config: Any, architecture: str, more: dict[str, Any]) -> dict[str, 
         **{key: getattr(config, field) for key, field in EXPERTS if hasattr(config, field)},
         **more,
     }
-    return {key if key in XIELU else f"{architecture}.{key}": value for key, value in numbers.items()}
+    known = {key: value for key, value in numbers.items() if value is not None}
+    return {key if key in XIELU else f"{architecture}.{key}": value for key, value in known.items()}
 
 
 def head_size(config: Any) -> int:

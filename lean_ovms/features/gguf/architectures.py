@@ -57,6 +57,8 @@ CENTRED = {f"{name}.bias" for name in ("attn_norm", "ffn_norm", "output_norm")}
 """The names of the biases of decoders' norms."""
 LATENT = {f"attn_{name}.weight" for name in ("q_a", "q_a_norm", "q_b", "kv_a_mqa", "kv_a_norm", "k_b", "v_b", "kv_b")}
 """The names of the tensors of multi-head latent attention."""
+SELECTING = {"ssm_x.weight", "ssm_dt.weight"}
+"""The names of the tensors from which Mamba-1 has what changes with each token."""
 OWN = {
     "deepseek2": LATENT,
     "falcon-h1": {"ffn_norm"},
@@ -72,11 +74,12 @@ OWN = {
         *(f"{name}.weight" for name in ("pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2", "ffn_gate_up_exps")),
         *("ffn_gate_inp.scale", "ffn_down_exps.scale"),
     },
-    "jamba": {"ssm_x.weight", "ssm_dt.weight", *(f"ssm_{name}_norm.weight" for name in ("dt", "b", "c"))},
+    "jamba": {*SELECTING, *(f"ssm_{name}_norm.weight" for name in ("dt", "b", "c"))},
     "jina-bert-v2": _with_biases("attn_q_norm", "attn_k_norm", "attn_norm_2"),
     "modern-bert": _with_biases("attn_norm", "ffn_norm", "output_norm", "cls.norm"),
     "nemotron": CENTRED,
     "nemotron_h_moe": {"ffn_latent_down.weight", "ffn_latent_up.weight"},
+    "mamba": SELECTING,
     "minicpm3": LATENT,
     "nomic-bert-moe": {f"ffn_{name}.weight" for name in ("gate_inp", "up_exps", "down_exps")},
     "phi2": {*CENTRED, "output.bias", *_with_biases("ffn_up", "ffn_down")},
@@ -222,6 +225,9 @@ NEMOTRON_H = Architecture(
 )
 MINICPM: dict[str, Any] = {"embedding_scale": 12.0, "depth_scale": 1.4, "base_width": 256}
 """The scales of MiniCPM's models, which only newer files state."""
+MAMBA = Architecture(
+    alternating=True, renamed={f"mamba.{part}_proj": f"mixer.{part}_proj" for part in ("in", "x", "dt", "out")}
+)
 COHERE: dict[str, Any] = {
     "pairs": True, "centred_norms": True, "parallel": True, "multiplied_logits": True, "forward_norm": "attn_norm"
 }  # fmt: skip
@@ -309,6 +315,8 @@ ARCHITECTURES = {
     "lfm2": LFM2,
     "lfm2moe": LFM2,
     "llama": Architecture(pairs=True, permuted=True),
+    "mamba": MAMBA,
+    "mamba2": MAMBA,
     "minicpm": Architecture(pairs=True, permuted=True, **MINICPM),
     "minicpm3": Architecture(**MINICPM),
     "minimax-m2": Architecture(),

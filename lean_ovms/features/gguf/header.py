@@ -546,7 +546,8 @@ def _lacks_of_classifier(header: Header) -> str:
 
 def _require_whole(header: Header) -> None:
     """Raises Malformed if the file lacks metadata or tensors, with which OpenVINO would crash."""
-    for name in ("block_count", "embedding_length", "attention.head_count"):
+    attends = any(name.endswith("attn_output.weight") for name in header.tensors)
+    for name in ("block_count", "embedding_length", *(("attention.head_count",) if attends else ())):
         if not header.number(name):
             raise Malformed(f"{header.architecture}.{name} is missing")
     heads, key = header.number("attention.head_count"), f"{header.architecture}.attention.head_count_kv"

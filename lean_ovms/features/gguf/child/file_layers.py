@@ -104,7 +104,7 @@ class FileLayers:
 
     def unit_norm(self, x: Any) -> Any:
         """Applies a norm without weights."""
-        size = x.get_output_partial_shape(0)[-1].get_length()
+        size = layers.partial_shape(x)[-1].get_length()
         return layers.norm(x, np.ones(size, np.float32), self._epsilon)
 
     def has(self, name: str) -> bool:

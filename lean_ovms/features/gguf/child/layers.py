@@ -41,12 +41,13 @@ def unit(x: Any) -> Any:
     return ops.divide(x, ops.sqrt(ops.add(squares, np.float32(1e-6))))
 
 
-def _shape(x: Any) -> Any:
+def partial_shape(x: Any) -> Any:
+    """Returns the shape of a node's first output, or of an output."""
     return x.get_partial_shape() if isinstance(x, Output) else x.get_output_partial_shape(0)
 
 
 def _rank(x: Any) -> int:
-    return int(_shape(x).rank.get_length())
+    return int(partial_shape(x).rank.get_length())
 
 
 def sparse(x: Any, deviations: float) -> Any:
@@ -142,7 +143,7 @@ def whole(matrix: Matrix) -> Any:
 
 def _raised(rows: Any, offsets: Any) -> Any:
     """Adds the offsets of groups [..., groups] to rows [..., columns]."""
-    shape = _shape(rows)
+    shape = partial_shape(rows)
     groups, columns = offsets.get_output_partial_shape(0)[-1].get_length(), shape[-1].get_length()
     kept = [0] * (shape.rank.get_length() - 1)
     divided = ops.reshape(rows, np.array([*kept, groups, columns // groups]), True)

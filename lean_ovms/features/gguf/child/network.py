@@ -24,6 +24,8 @@ from .tensors import opened
 TOKENS = ("input_ids", "position_ids", LOGITS_INPUT)
 """The inputs with a number for each token, or for each token whose output is needed."""
 SEQUENCES = ("past_lens", "subsequence_begins", "block_indices", "block_indices_begins")
+IDLE = 16
+"""The size of the head of an attention that adds nothing."""
 SHARED_BYTES = 64
 """The size of the constants of which equal ones are one: numbers, axes and shapes, no weights."""
 
@@ -122,6 +124,21 @@ class _State:
         marks = self._marks if rows.window or not self._in_windows else None
         return attention.paged(rows, [*self._pairs[keys], *self._sequences], self._longest, marks)
 
+    def with_attention(self, x: Any, tokens: Any) -> Any:
+        """Returns x, to which an attention to nothing is added if the network has no other.
+
+        The engine keeps count of tokens by the blocks of a KV cache, and OpenVINO makes its tables for those.
+
+        Args:
+            x: The hidden states.
+            tokens: The ids of all tokens.
+        """
+        if self._pairs:
+            return x
+        rows = ops.broadcast(ops.constant(np.float32(0)), ops.concat([ops.shape_of(tokens), np.array([IDLE])], 0))
+        found = self.attend(Projected([rows] * 3, [1] * 3, [IDLE] * 3, np.float32(1), 0))
+        return ops.add(x, ops.reduce_sum(found, np.array([0, 1]), False))
+
 
 def read(path: Path, *, adapted: bool = False, exact: bool = False, images: bool = False) -> Any:
     """Builds the network of a GGUF file.
@@ -151,6 +168,7 @@ def read(path: Path, *, adapted: bool = False, exact: bool = False, images: bool
     with opened(path, header, exact=exact) as tensors:
         decoder = FileDecoder(header, tensors, adapted=adapted, images=rows)
         hidden = decoder.hidden(tokens, positions, state, None if adapted else wanted)
+        hidden = state.with_attention(hidden, tokens)
         logits = decoder.logits(ops.gather(hidden, wanted, np.array([0])) if adapted else hidden)
     of_images = rows.inputs if rows is not None else []
     model = ov.Model([logits.output(0)], [tokens, positions, wanted, *of_images, *state.inputs], "gguf")

@@ -166,12 +166,13 @@ class StateMixers:
         shown = LinearLayer(f"{name}.ssm_x", self._name(layer, "mamba.x_proj"))
         shown = self._layers.product(ops.unsqueeze(values, first), shown)
         parts = ops.variadic_split(shown, np.int64(-1), np.array([rank, size, size])).outputs()
-        parts = [
-            self._layers.norm(part, f"{name}.ssm_{key}_norm") for part, key in zip(parts, ("dt", "b", "c"), strict=True)
-        ]
-        step = self._layers.product(parts[0], LinearLayer(f"{name}.ssm_dt", self._name(layer, "mamba.dt_proj")))
+        if self._header.metadata.get(f"{self._header.architecture}.ssm.dt_b_c_rms") is True:
+            parts = [self._layers.unit_norm(part) for part in parts]
+        norms = (f"{name}.ssm_{part}_norm" for part in ("dt", "b", "c"))
+        step, *both = (self._layers.norm(part, norm) for part, norm in zip(parts, norms, strict=True))
+        step = self._layers.product(step, LinearLayer(f"{name}.ssm_dt", self._name(layer, "mamba.dt_proj")))
         step = ops.softplus(ops.squeeze(step, first))
-        given, taken = (ops.transpose(part, np.array([0, 2, 1])) for part in parts[1:])
+        given, taken = (ops.transpose(part, np.array([0, 2, 1])) for part in both)
         steps, heads = (ops.concat([each] * size, 1) for each in (step, values))
         decays = ops.constant(np.ascontiguousarray(numbers(f"{name}.ssm_a").T).reshape(-1))
         found = sequences.scan([decays, steps, given, ops.unsqueeze(heads, np.array([2])), taken])
