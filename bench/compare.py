@@ -35,7 +35,7 @@ from bench.report import Report, options
 from bench.weights import Unavailable, Weights
 from bench.work import WORDS, Work
 from lean_ovms.config import DEMO_MODEL
-from lean_ovms.engine.loading import json_tokenizer
+from lean_ovms.engine.loading.text_encoder import FILE, JsonTokenizer
 from lean_ovms.features.gguf.child.tokenizer import GgufTokenizer
 
 BARE = {"bare: GenAI": "genai", "bare: paged": "paged"}
@@ -98,9 +98,9 @@ def sizes(args: argparse.Namespace, folder: Path) -> Iterator[tuple[argparse.Nam
     if not args.prompts:
         yield args, ""
         return
-    library = GgufTokenizer(folder).library if folder.is_file() else json_tokenizer.read(folder)
+    library = GgufTokenizer(folder).library if folder.is_file() else JsonTokenizer.read(folder)
     if not library:
-        raise SystemExit(f"--prompts needs {folder / json_tokenizer.FILE}")
+        raise SystemExit(f"--prompts needs {folder / FILE}")
     text = args.text[:1000] or random.Random(1).choices(WORDS, k=1000)
     per_word = len(library.encode(" ".join(text))) / len(text)
     for tokens in map(int, args.prompts.split(",")):

@@ -11,8 +11,8 @@ pytest.importorskip("gguf")
 from gguf import GGUFReader
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from lean_ovms.engine.loading import json_tokenizer
 from lean_ovms.engine.loading.graph_tokenizer import GraphTokenizer
+from lean_ovms.engine.loading.text_encoder import JsonTokenizer
 from lean_ovms.features.gguf.child.tokenizer import GgufTokenizer
 from lean_ovms.text.decode.detokenizer import Detokenizer
 from tests.features.gguf.test_tokenizer import CONTROL, PUBLISHED, hostile
@@ -42,7 +42,7 @@ def test_hostile_texts_have_the_ids_of_the_reference(smollm2: Path) -> None:
 
 def test_the_exports_tokenizer_has_the_same_ids(smollm2: Path) -> None:
     """Both tokenizers: tokenizer.json, and openvino's, which ends a text at a zero character."""
-    library, graph = json_tokenizer.read(smollm2_of("int8")), GraphTokenizer(smollm2_of("int8"))
+    library, graph = JsonTokenizer.read(smollm2_of("int8")), GraphTokenizer(smollm2_of("int8"))
     theirs, texts = reference(smollm2), hostile(2000)
     assert library is not None
     for text, ids in zip(texts, graph.encode([text.rstrip("\0") for text in texts]), strict=True):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.engine.loading.load_errors import as_start_error, check_files
+from lean_ovms.engine.loading.pipeline_choice import as_start_error, check_files
 from lean_ovms.errors import StartError
 from lean_ovms.repository import weights
 from lean_ovms.util.resources import with_thread_limits
@@ -61,7 +61,7 @@ def test_what_is_needed_and_free_is_said(tmp_path: Path, caplog: pytest.LogCaptu
     check_files(config)
     assert caplog.text == ""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lean_ovms.engine.loading.load_errors.free_memory_bytes", lambda: 1_000_000)
+        patch.setattr("lean_ovms.engine.loading.pipeline_choice.free_memory_bytes", lambda: 1_000_000)
         check_files(config)
         said = r"bad_alloc; its weights take 0\.0 GB, and 0\.0 GB of memory are free"
         with pytest.raises(StartError, match=said), as_start_error(config):

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lean_ovms.errors import Unavailable
-from lean_ovms.transports.http11.writer import ResponseWriter
+from lean_ovms.transports.cycle import ResponseWriter
 from lean_ovms.types.push import Sink
 from lean_ovms.util import concurrency as budgets
 from lean_ovms.util.client_slots import ClientSlots

@@ -20,10 +20,10 @@ from ...errors import StartError
 from ...repository import model_config
 from ...repository.weights import MTP_HEAD, weights_bytes
 from ...types import Json
+from ...types.engine import ModelInfo
 from ...util.resources import free_memory_bytes as free_memory_bytes
 from ...util.resources import thread_limit
-from .load_errors import CACHE_OPTIONS, network
-from .pipeline_choice import Drafts, drafts_of
+from .pipeline_choice import CACHE_OPTIONS, Drafts, drafts_of, network
 from .quiet_imports import PREPARED
 
 # The first call of to_dtype, which tensors and constants make for their data, fills a table without the interpreter's
@@ -404,3 +404,33 @@ def cache_properties(properties: dict[str, Any]) -> dict[str, str]:
 
 def _group(kind: str) -> tuple[str, ...]:
     return next(group for group in GROUPS if kind in group)
+
+
+def describe(config: EngineConfig, settings: PipelineSettings, blocks: int, tokenizer: Any, defaults: Any) -> ModelInfo:
+    """Returns the properties of the model for the front end.
+
+    Args:
+        config: The engine's configuration.
+        settings: The settings of its pipeline.
+        blocks: The number of blocks in the pipeline's KV cache.
+        tokenizer: The tokenizer of openvino_genai.
+        defaults: The pipeline's default GenerationConfig.
+    """
+    import openvino_genai as genai  # late: models of other tasks do not need it
+
+    eos = {int(i) for i in defaults.stop_token_ids} | {int(defaults.eos_token_id), int(tokenizer.get_eos_token_id())}
+    return ModelInfo(
+        vocab_size=settings.vocab_size or len(tokenizer.get_vocab()),
+        context_length=settings.context,
+        kv_blocks=blocks,
+        block_size=settings.block_size,
+        kv_precision="/".join(dict.fromkeys(kv_precisions(config, settings.properties))),
+        eos_token_ids=sorted(i for i in eos if i >= 0),
+        pad_token_id=max(0, int(tokenizer.get_pad_token_id())),
+        bos_token=tokenizer.get_bos_token(),
+        eos_token=tokenizer.get_eos_token(),
+        chat_template=tokenizer.get_original_chat_template(),
+        speculative=settings.speculative,
+        prefix_caching=settings.prefix_caching,
+        versions={"openvino": ov.get_version(), "openvino_genai": genai.__version__},
+    )

@@ -1,6 +1,9 @@
 """Tokenizes prompts exactly as the model's exported tokenizer does, by means of tokenizer.json if it gives the same
 ids.
 
+The library `tokenizers` reads tokenizer.json, and works without the interpreter lock. Measured 2026-11 with Qwen2's
+151,643 tokens: 0.37 s of CPU time and 82 MB to load, 0.14 ms for a text of 180 tokens.
+
 The tokens of the chat template split a text into segments, each of which is tokenized independently of the others. So
 the ids of segments are cached, and only the new part of a conversation is tokenized. While the model is loading, all of
 this is compared with the exported tokenizer, and not used if any result differs.
@@ -9,17 +12,16 @@ this is compared with the exported tokenizer, and not used if any result differs
 from __future__ import annotations
 
 import logging
+import os
 import random
 import re
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, overload
 
-from ...errors import StartError
-from . import json_tokenizer
-from .json_tokenizer import JsonTokenizer
+from ...errors import NOT_UNICODE, BadRequest, StartError
 
 if TYPE_CHECKING:
     from .graph_tokenizer import GraphTokenizer
@@ -36,6 +38,84 @@ SAMPLES, SAMPLE_PARTS = 6, 12
 
 Encode = Callable[[str, bool], list[int]]
 """The type of LoadedModel.encode: returns the ids of a text, with or without the special tokens around it."""
+FILE = "tokenizer.json"
+SAMPLE_TEXTS = (
+    "",
+    "a",
+    " Hello,\tWORLD!\r\n(it's) e-mail@example.com: 3.14 = $5; a^b`c~d_e#f",
+    "It's 2026, and  nobody\r\n\n isn't here.\t x_y = 10**3  # \u4e2d\u6587 caf\u00e9 e\u0301 \U0001f600",
+    '## ##s antidisestablishmentarianism x86_64 zzzzzzzzzzzzzzzzzzzzqqqqqqqqqq\n\n[x] <y> {z} "q" 1234567890',
+    "zzzzqqqqq" * 50,
+    " \n" * 50,
+)
+"""Texts with which tokenizer.json is compared to the model's exported tokenizer."""
+
+
+class JsonTokenizer:
+    """A tokenizer of the library `tokenizers`. It can be used from any thread."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        """Wraps a `tokenizers.Tokenizer`."""
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the cores are for the network's threads
+        self._tokenizer = tokenizer
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        self.literals = {
+            token.content: number
+            for number, token in self._tokenizer.get_added_tokens_decoder().items()
+            if token.content and not (token.normalized or token.lstrip or token.rstrip or token.single_word)
+        }
+        """The added tokens that split a text wherever they occur, with their ids."""
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the ids of a text, without the tokens that the model's template puts around it. Raises BadRequest."""
+        try:
+            found: list[int] = self._tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids
+        except TypeError:  # the library takes only strings that UTF-8 can express
+            raise BadRequest(NOT_UNICODE) from None
+        return found
+
+    @overload
+    def decode(self, tokens: list[int], skip_special_tokens: bool) -> str: ...
+
+    @overload
+    def decode(self, tokens: list[list[int]], skip_special_tokens: bool) -> list[str]: ...
+
+    def decode(self, tokens: list[int] | list[list[int]], skip_special_tokens: bool) -> str | list[str]:
+        """Returns the text of a list of ids, or the texts of several lists."""
+        if tokens and isinstance(tokens[0], list):
+            return list(self._tokenizer.decode_batch(tokens, skip_special_tokens=skip_special_tokens))
+        return str(self._tokenizer.decode(tokens, skip_special_tokens=skip_special_tokens))
+
+    def encode_pair(self, first: str, second: str) -> Any:
+        """Returns the library's Encoding of two texts, joined as the model's post-processor does."""
+        return self._tokenizer.encode(first, second)
+
+    @classmethod
+    def read(cls, model_dir: Path) -> JsonTokenizer | None:
+        """Returns the tokenizer of a model's tokenizer.json; None if there is no usable one."""
+        file = model_dir / FILE
+        if not file.is_file():
+            return None
+        import tokenizers
+
+        try:
+            return cls(tokenizers.Tokenizer.from_file(str(file)))
+        except Exception as reason:  # the library raises bare Exceptions
+            log.info("%s is not used: %s", FILE, reason)
+            return None
+
+    def agrees(self, exported: Callable[[Sequence[str]], list[list[int]]], samples: Sequence[str] = ()) -> bool:
+        """Returns whether this gives the same ids as the model's exported tokenizer, for SAMPLE_TEXTS and more samples.
+
+        `exported` returns the ids of each text from that tokenizer, without special tokens.
+        """
+        texts = [*SAMPLE_TEXTS, *samples]
+        for text, ids in zip(texts, exported(texts), strict=True):
+            if self.encode(text) != ids:
+                log.info("%s is not used: the exported tokenizer gives other ids, for example for %.60r", FILE, text)
+                return False
+        return True
 
 
 class _Divider:
@@ -90,7 +170,7 @@ class TextEncoder:
         self._divider = _Divider()
         self._known: dict[str, list[int]] = {}
         self._characters = 0
-        same = library is not None and json_tokenizer.agrees(library, self._exported_ids, _samples(pieces, []))
+        same = library is not None and library.agrees(self._exported_ids, _samples(pieces, []))
         self._json = library if same else None
         if self._json is not None:
             self._divide_at(self._json.literals, pieces)
@@ -150,7 +230,7 @@ class TextEncoder:
 
         try:
             made = GraphTokenizer(self._model_dir)
-            same = made.encode(json_tokenizer.SAMPLES) == self._exported_ids(json_tokenizer.SAMPLES)
+            same = made.encode(SAMPLE_TEXTS) == self._exported_ids(SAMPLE_TEXTS)
         except (StartError, RuntimeError, OSError) as reason:
             log.info("long texts pause running requests while they are tokenized: %s", reason)
             return None
@@ -202,3 +282,13 @@ def _samples(pieces: Sequence[bytes], literals: Sequence[str]) -> list[str]:
         text = "".join(parts)
         texts.append(text if number < 2 else text.encode("ascii", "ignore").decode())
     return texts
+
+
+def exported_ids(tokenizer: Any, text: str, add_special_tokens: bool) -> list[int]:
+    """Returns the ids of a text from openvino_genai's tokenizer. Raises BadRequest for unpaired surrogates."""
+    try:
+        inputs = tokenizer.encode(text, add_special_tokens=add_special_tokens)
+    except TypeError as error:  # the binding takes only strings that UTF-8 can express
+        raise BadRequest(NOT_UNICODE) from error
+    ids: list[int] = inputs.input_ids.data.reshape(-1).tolist()
+    return ids

@@ -23,7 +23,7 @@ from xml.etree.ElementTree import ParseError
 from ...repository import model_file
 from ...types.engine import CLEAN_UP, Vocabulary
 from ...util.files import open_regular, read_bytes
-from .json_tokenizer import FILE, JsonTokenizer
+from .text_encoder import FILE, JsonTokenizer
 
 log = logging.getLogger(__name__)
 

@@ -31,17 +31,18 @@ from ...manifest import (
 from ...repository.weights import LANGUAGE_MODEL
 from ...util.resources import allowed_cores, trim
 from ..generation.backend import ASSISTANT_TOKENS
-from ..loading import json_tokenizer, model_info, pipeline_choice, vocabulary
-from ..loading.load_errors import as_start_error, check_files, network
+from ..loading import pipeline_choice, vocabulary
+from ..loading.pipeline_choice import as_start_error, check_files, network
 from ..loading.settings import (
     TOKENIZER_PROPERTIES,
     PipelineSettings,
+    describe,
     free_memory_bytes,
     is_small,
     network_bytes,
     resolve,
 )
-from ..loading.text_encoder import TextEncoder
+from ..loading.text_encoder import JsonTokenizer, TextEncoder, exported_ids
 from .engine import ModelTokenizer, PagedPipeline, PipelineParts, divide, slots_for
 from .ir_weights import open_weights
 from .model import PagedModel
@@ -146,7 +147,7 @@ def load(
             overlapping=allowed_cores() >= model.threads + 2,
             pad_to=TILE if small and not model.hybrid else 1,
         )
-        info = model_info.describe(config, settings, sizes.blocks, tokenizer.native, defaults)
+        info = describe(config, settings, sizes.blocks, tokenizer.native, defaults)
         grammars: PagedGrammars = NoGrammars()
         if new_grammars is not None:
             grammars = new_grammars(tokenizer.vocabulary, model.vocab_size, info.eos_token_ids)
@@ -200,9 +201,9 @@ def _load_tokenizer(model_dir: Path, file: Path, single: EngineFile | None) -> M
         encode = TextEncoder(file, native.encode, native.vocabulary.pieces, native.library)
         return ModelTokenizer(native, native.vocabulary, encode, frozenset(native.ends))
     exported = genai.Tokenizer(str(model_dir), **TOKENIZER_PROPERTIES)
-    library = json_tokenizer.read(model_dir)
+    library = JsonTokenizer.read(model_dir)
     known = vocabulary.build(model_dir, exported, library)
-    encode = TextEncoder(model_dir, partial(model_info.encode, exported), known.pieces, library)
+    encode = TextEncoder(model_dir, partial(exported_ids, exported), known.pieces, library)
     return ModelTokenizer(exported, known, encode, frozenset())
 
 

@@ -18,7 +18,7 @@ from ...errors import StartError
 from ...manifest import named
 from ...types import Json
 from ...types.engine import Vocabulary
-from ..loading.json_tokenizer import JsonTokenizer
+from ..loading.text_encoder import JsonTokenizer
 
 ATTENTION = "PagedAttentionExtension"
 """The type name of the operations that read the KV cache."""

@@ -9,7 +9,7 @@ from ...api.fields import FieldSet, read
 from ...api.generation.common_fields import MESSAGES, OF_TEMPLATE
 from ...models.text_model import TokenModel
 from ...types import Json
-from ..chat.messages import text_conversation
+from ..chat.request import text_conversation
 
 T = TypeVar("T")
 FIELDS = FieldSet((MESSAGES, *OF_TEMPLATE))

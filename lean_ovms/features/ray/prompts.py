@@ -16,7 +16,7 @@ import orjson
 
 from ...composition import compose
 from ...types import Json
-from ..chat.messages import without_changing_line
+from ..chat.request import without_changing_line
 from ..replicas.prefix_router import BLOCK, MAX_BLOCKS, Prefixes, prefixes
 
 MOST_BODY = 16 << 20

@@ -14,8 +14,7 @@ from ...api.services import INLINE_BYTES, Services
 from ...errors import TOO_LONG, BadRequest
 from ...models.generation import Generation
 from ...types import ChatPrompt, Json
-from ..chat.messages import read_messages
-from ..chat.request import AnswerAudio
+from ..chat.request import AnswerAudio, read_messages
 from .agent_tools import AgentTools
 from .items import to_messages
 from .response import ResponseObject

@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
+from ...transports.cycle import ResponseWriter
 from ...transports.http11.switching import Link
-from ...transports.http11.writer import ResponseWriter
 from ...types import Switch
 from .channel import STOPPED, Channel
 from .frames import Frames

@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, Any, cast
 from ...errors import InternalError, MissingExtra, RequestError, RequestTimeout, Unavailable
 from ...types import ByteStream, Handle, Request, Response, Switch
 from ...types.push import Sink
-from ..cycle import RequestResponseCycle
+from ..cycle import RequestResponseCycle, ResponseWriter
 from .protocol import Phase, ServerProtocol
 from .request_parser import RequestHead
 from .server_state import ServerState, client_of, too_many_connections
-from .writer import ResponseWriter
 
 if TYPE_CHECKING:
     from .switching import MakeConnection, SwitchedConnection

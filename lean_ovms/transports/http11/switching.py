@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ...types import Request, Switch
-from .writer import ResponseWriter
+from ..cycle import ResponseWriter
 
 
 class Link(Protocol):

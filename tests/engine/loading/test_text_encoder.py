@@ -13,10 +13,10 @@ import openvino_genai as genai
 import pytest
 
 from lean_ovms.config import DEMO_MODEL
-from lean_ovms.engine.loading import json_tokenizer, model_info, text_encoder, vocabulary
+from lean_ovms.engine.loading import text_encoder, vocabulary
 from lean_ovms.engine.loading.graph_tokenizer import GraphTokenizer
 from lean_ovms.engine.loading.settings import TOKENIZER_PROPERTIES
-from lean_ovms.engine.loading.text_encoder import Encode, TextEncoder
+from lean_ovms.engine.loading.text_encoder import Encode, JsonTokenizer, TextEncoder, exported_ids
 from lean_ovms.errors import BadRequest
 from lean_ovms.features.pooling.child.tokenizer import PoolingTokenizer
 from lean_ovms.features.pooling.model import DEMO as DEMO_EMBED
@@ -34,7 +34,7 @@ def tokenizer() -> genai.Tokenizer:
 
 @pytest.fixture(scope="module")
 def ask(tokenizer: genai.Tokenizer) -> Encode:
-    return partial(model_info.encode, tokenizer)
+    return partial(exported_ids, tokenizer)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def pieces(tokenizer: genai.Tokenizer) -> list[bytes]:
 
 @pytest.fixture
 def encode(ask: Encode, pieces: list[bytes]) -> TextEncoder:
-    made = TextEncoder(DEMO_MODEL, ask, pieces, json_tokenizer.read(DEMO_MODEL))
+    made = TextEncoder(DEMO_MODEL, ask, pieces, JsonTokenizer.read(DEMO_MODEL))
     assert made._json is not None
     return made
 
@@ -120,7 +120,7 @@ def test_other_ids_than_the_exported_tokenizers_are_not_used(ask: Encode, pieces
     def other(text: str, add_special_tokens: bool) -> list[int]:
         return ask(re.sub(" +", " ", text), add_special_tokens)
 
-    made = TextEncoder(DEMO_MODEL, other, pieces, json_tokenizer.read(DEMO_MODEL))
+    made = TextEncoder(DEMO_MODEL, other, pieces, JsonTokenizer.read(DEMO_MODEL))
     assert made._json is None
     assert made("a  b", False) == other("a  b", False)
     assert made.encode("a  b", False).tolist() == other("a  b", False)  # the graph differs as well
@@ -132,7 +132,7 @@ def test_segments_that_depend_on_each_other_are_tokenized_whole(ask: Encode, pie
     def other(text: str, add_special_tokens: bool) -> list[int]:
         return [99, *ask(text, False)] if text else []
 
-    made = TextEncoder(DEMO_MODEL, ask, pieces, json_tokenizer.read(DEMO_MODEL))
+    made = TextEncoder(DEMO_MODEL, ask, pieces, JsonTokenizer.read(DEMO_MODEL))
     made._json.encode = lambda text: other(text, False)
     made._ask = other
     made._divide_at(made._json.literals, pieces)
@@ -144,7 +144,7 @@ def test_segments_that_depend_on_each_other_are_tokenized_whole(ask: Encode, pie
 def test_without_tokenizer_json_long_texts_go_to_the_exported_graph(
     ask: Encode, pieces: list[bytes], without_json: Path, text: str
 ) -> None:
-    made = TextEncoder(without_json, ask, pieces, json_tokenizer.read(without_json))
+    made = TextEncoder(without_json, ask, pieces, JsonTokenizer.read(without_json))
     assert made._json is None
     assert made.is_long(text)
     assert made.encode(text, True).tolist() == ask(text, True)
@@ -153,7 +153,7 @@ def test_without_tokenizer_json_long_texts_go_to_the_exported_graph(
 
 
 def test_without_any_file_the_tokenizer_is_asked(ask: Encode, pieces: list[bytes], tmp_path: Path) -> None:
-    made = TextEncoder(tmp_path, ask, pieces, json_tokenizer.read(tmp_path))
+    made = TextEncoder(tmp_path, ask, pieces, JsonTokenizer.read(tmp_path))
     assert made("hello", False) == ask("hello", False)
     assert made.encode("hello", False).tolist() == ask("hello", False)
 
@@ -165,7 +165,7 @@ def test_a_broken_tokenizer_json_is_passed_over(
     folder = tmp_path / "broken"
     shutil.copytree(without_json, folder)
     (folder / "tokenizer.json").write_text(content)
-    made = TextEncoder(folder, ask, pieces, json_tokenizer.read(folder))
+    made = TextEncoder(folder, ask, pieces, JsonTokenizer.read(folder))
     assert made._json is None
     assert made("hello", False) == ask("hello", False)
 

@@ -12,7 +12,8 @@ import pytest
 import tokenizers
 
 from lean_ovms.config import DEMO_MODEL
-from lean_ovms.engine.loading import json_tokenizer, vocabulary
+from lean_ovms.engine.loading import vocabulary
+from lean_ovms.engine.loading.text_encoder import JsonTokenizer
 from lean_ovms.text.decode.detokenizer import Detokenizer, WindowDetokenizer
 
 LLAMA_SP = Path(__file__).parents[2] / "data" / "llama_sp"
@@ -253,7 +254,7 @@ def test_tokenizer_json_is_believed_where_the_exported_detokenizer_takes_a_tag_f
     made.decoder = tokenizers.decoders.Sequence(parts)
     made.save(str(tmp_path / "tokenizer.json"))
     exported = Decoder([b"<s>", b" Hello", "日本".encode(), b" ", b"\xcd"], strip=True)
-    found = vocabulary.build(tmp_path, exported, json_tokenizer.read(tmp_path))
+    found = vocabulary.build(tmp_path, exported, JsonTokenizer.read(tmp_path))
     assert (found.exact, found.pieces[-1]) == (exact, b"<code>")
 
 

@@ -15,7 +15,7 @@ pytest.importorskip("gguf")
 from tokenizers import BertWordPieceTokenizer, Regex, Tokenizer, normalizers, pre_tokenizers
 
 from lean_ovms.config import Config
-from lean_ovms.engine.loading.json_tokenizer import SAMPLES
+from lean_ovms.engine.loading.text_encoder import SAMPLE_TEXTS
 from lean_ovms.errors import StartError
 from lean_ovms.features.gguf.child import tokenizer
 from lean_ovms.features.gguf.child.tokenizer import COMPOSED, PRE_TOKENIZERS, GgufTokenizer
@@ -33,7 +33,7 @@ SPACE = "\u2581"
 
 def hostile(count=1000):
     dice = random.Random(7)
-    return [*SAMPLES, *("".join(dice.choices([*ALPHABET, *PARTS], k=dice.randrange(1, 30))) for _ in range(count))]
+    return [*SAMPLE_TEXTS, *("".join(dice.choices([*ALPHABET, *PARTS], k=dice.randrange(1, 30))) for _ in range(count))]
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from ....api.generation.content import OF_TOOL, check_member, left_out
 from ....errors import BadRequest
 from ....types import Json
 from ...chat.foreign import arguments, as_text, unshown_line
-from ...chat.messages import without_changing_line
+from ...chat.request import without_changing_line
 from ..feature import CHANGING_LINES
 
 ROLES = ("user", "assistant", "system")

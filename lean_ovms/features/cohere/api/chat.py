@@ -15,7 +15,7 @@ from ....api.response import warning_headers, written
 from ....api.services import Services
 from ....models.generation import collect
 from ....types import ChatPrompt, Json, Request, Response
-from ...chat.messages import read_messages
+from ...chat.request import read_messages
 from .. import fields
 from .chat_message import CohereMessageRenderer, MessageEnd, whole
 

@@ -20,7 +20,7 @@ from ....api.services import Services
 from ....composition import Composition
 from ....errors import BadRequest
 from ....types import ChatPrompt, Json, Request, Response
-from ...chat.messages import read_messages
+from ...chat.request import read_messages
 from ...pooling import fields as shared
 from ...pooling.api.encoding import Encoding
 from ...pooling.api.inputs import check_count, content_text

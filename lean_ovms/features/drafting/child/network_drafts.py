@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence as Seq
 from pathlib import Path
 
-from ....engine.loading.load_errors import network as network_file
+from ....engine.loading.pipeline_choice import network as network_file
 from ....engine.loading.settings import PipelineSettings, is_small
 from ....engine.paged.block_manager import BlockManager, BlockTables
 from ....engine.paged.ir_weights import open_weights

@@ -11,10 +11,9 @@ import openvino_genai as genai
 from ....config import EngineConfig
 from ....engine.generation.backend import LongTextEncoder
 from ....engine.generation.request_validator import GREEDY_BELOW, MAX_SEED
-from ....engine.loading import json_tokenizer, model_info, vocabulary
-from ....engine.loading.model_info import encode
-from ....engine.loading.settings import PipelineSettings
-from ....engine.loading.text_encoder import TextEncoder
+from ....engine.loading import vocabulary
+from ....engine.loading.settings import PipelineSettings, describe
+from ....engine.loading.text_encoder import JsonTokenizer, TextEncoder, exported_ids
 from ....engine.paged.parts import NoGrammars
 from ....errors import BadRequest, last_line
 from ....manifest import GENAI_GRAMMARS
@@ -33,7 +32,7 @@ def encode_cut(tokenizer: Any, text: str, add_special_tokens: bool) -> list[int]
     Longer texts are tokenized in parts. A part ends after a line break between two characters that are not blank, where
     the pre-tokenizers of all these models split anyway. Raises BadRequest for a text without such places.
     """
-    ids = encode(tokenizer, text, add_special_tokens)
+    ids = exported_ids(tokenizer, text, add_special_tokens)
     if len(ids) < MOST_TOKENS:
         return ids
     breaks = [found.end() - 1 for found in _BREAK.finditer(text)]
@@ -72,10 +71,10 @@ class GenAiPipeline:
             defaults: The pipeline's own GenerationConfig.
         """
         self.step_tokens = settings.step_tokens
-        self.info = model_info.describe(config, settings, blocks, self._tokenizer, defaults)
-        library = json_tokenizer.read(config.model_dir)
+        self.info = describe(config, settings, blocks, self._tokenizer, defaults)
+        library = JsonTokenizer.read(config.model_dir)
         self.vocabulary = vocabulary.build(config.model_dir, self._tokenizer, library)
-        ask = partial(encode_cut if model_file.is_one(config.model_dir) else model_info.encode, self._tokenizer)
+        ask = partial(encode_cut if model_file.is_one(config.model_dir) else exported_ids, self._tokenizer)
         self._encode = TextEncoder(config.model_dir, ask, self.vocabulary.pieces, library)
         self.long_text_encoder: LongTextEncoder | None = self._encode
         new_grammars = config.part(GENAI_GRAMMARS)

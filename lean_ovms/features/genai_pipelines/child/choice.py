@@ -10,8 +10,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from ....config import EngineConfig
-from ....engine.loading.load_errors import TEXT_MODEL
-from ....engine.loading.pipeline_choice import PROVEN, Choice, has_vision, speaks
+from ....engine.loading.pipeline_choice import PROVEN, TEXT_MODEL, Choice, has_vision, speaks
 from ....engine.loading.settings import devices_in, is_npu
 from ....engine.paged.ir_weights import attention_cap, miscounts
 from ....errors import StartError

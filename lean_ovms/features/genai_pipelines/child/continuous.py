@@ -17,7 +17,7 @@ import openvino_genai as genai
 from ....config import EngineConfig
 from ....engine.generation.backend import ASSISTANT_TOKENS, NGRAM_SIZE
 from ....engine.generation.request_validator import GREEDY_BELOW
-from ....engine.loading.load_errors import TEXT_MODEL, as_start_error, check_files
+from ....engine.loading.pipeline_choice import TEXT_MODEL, as_start_error, check_files
 from ....engine.loading.settings import NO_LIMIT, TOKENIZER_PROPERTIES, PipelineSettings, free_memory_bytes, resolve
 from ....errors import BadRequest, last_line
 from ....manifest import GENAI_ADAPTERS

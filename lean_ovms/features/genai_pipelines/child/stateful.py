@@ -23,7 +23,7 @@ import openvino as ov
 import openvino_genai as genai
 
 from ....config import EngineConfig
-from ....engine.loading.load_errors import TEXT_MODEL, as_start_error, check_files
+from ....engine.loading.pipeline_choice import TEXT_MODEL, as_start_error, check_files
 from ....engine.loading.settings import PipelineSettings
 from ....errors import BadRequest, last_line, too_long
 from ....manifest import GENAI_ADAPTERS

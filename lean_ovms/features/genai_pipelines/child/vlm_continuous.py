@@ -21,9 +21,9 @@ import openvino_genai as genai
 from ....config import EngineConfig
 from ....engine.generation import image_prompts
 from ....engine.generation.sequence import ImagePrompt
-from ....engine.loading import model_info
 from ....engine.loading.pipeline_choice import drafts_of
 from ....engine.loading.settings import PipelineSettings
+from ....engine.loading.text_encoder import exported_ids
 from ....errors import BadRequest, StartError, last_line
 from ....repository.weights import LANGUAGE_MODEL
 from ....types import IMAGE_TAG, Image
@@ -75,7 +75,7 @@ class VlmContinuous(ContinuousPipeline):
         text, words = "", 0
         while words <= settings.block_size:
             text += " and so"
-            words = len(model_info.encode(self._tokenizer, text, False))
+            words = len(exported_ids(self._tokenizer, text, False))
         self._run_texts([text], 1)
         share = self._pipe.get_metrics().cache_usage / 100
         measured = round(-(-words // settings.block_size) / share) if share > 0 else 0

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ....engine.loading.json_tokenizer import JsonTokenizer
+from ....engine.loading.text_encoder import JsonTokenizer
 from ....engine.loading.vocabulary import byte_fallback, text_to_bytes
 from ....errors import StartError
 from ....types.engine import Vocabulary
@@ -149,7 +149,7 @@ TABLE_BITS = 20
 
 
 class GgufTokenizer:
-    """The tokenizer of a GGUF file, with those methods of openvino_genai.Tokenizer that loading.model_info calls."""
+    """The tokenizer of a GGUF file, with those methods of openvino_genai.Tokenizer that engine.loading calls."""
 
     def __init__(self, path: Path) -> None:
         """Builds the tokenizer that a file describes. Raises StartError if that is not possible."""

@@ -27,7 +27,7 @@ import openvino_genai as genai
 
 from ....config import EngineConfig
 from ....config.options import read_object
-from ....engine.loading.load_errors import as_start_error
+from ....engine.loading.pipeline_choice import as_start_error
 from ....engine.loading.settings import base_properties, on_device
 from ....errors import BadRequest, last_line
 from ....manifest import GENAI_ADAPTERS

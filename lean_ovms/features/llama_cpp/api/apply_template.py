@@ -14,7 +14,7 @@ from ....api.response import json
 from ....api.services import Services
 from ....models.text_model import TextModel
 from ....types import ChatPrompt, Json, Request, Response
-from ...chat.messages import text_conversation
+from ...chat.request import text_conversation
 
 FIELDS = FieldSet((MODEL, replace(MESSAGES, required=True), *OF_TEMPLATE))
 

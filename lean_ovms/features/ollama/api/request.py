@@ -16,7 +16,7 @@ from ....models.generation import Generation
 from ....models.model import Model
 from ....models.text_model import TextModel
 from ....types import ChatPrompt, Json, Prompt, TextPrompt
-from ...chat.messages import read_messages
+from ...chat.request import read_messages
 from ...completions.fim import filled_in
 from ..fields import AS_CHAT, CHAT, GENERATE, template_variables, translated
 from . import names

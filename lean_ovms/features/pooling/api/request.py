@@ -21,7 +21,7 @@ from ....api.services import Services
 from ....composition import Composition
 from ....errors import BadRequest
 from ....types import ChatPrompt, Json, Response
-from ...chat.messages import chat_prompt, read_messages
+from ...chat.request import chat_prompt, read_messages
 from .. import fields as shared
 from ..feature import PoolingOptions
 from ..model import PoolingModel

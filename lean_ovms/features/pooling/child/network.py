@@ -10,7 +10,7 @@ import openvino as ov
 from ....config import EngineConfig
 from ....config.options import read_object
 from ....engine.loading import weight_pages
-from ....engine.loading.load_errors import as_start_error, network
+from ....engine.loading.pipeline_choice import as_start_error, network
 from ....engine.loading.settings import device_of, device_properties, kept_shapes, network_bytes
 from ....engine.paged import input_embeddings
 from ....engine.paged.network import IMAGE_DEEPER, IMAGE_PLACES, IMAGE_ROWS, file_of

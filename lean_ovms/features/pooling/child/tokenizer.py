@@ -8,9 +8,9 @@ from pathlib import Path
 
 import openvino as ov
 
-from ....engine.loading import json_tokenizer, vocabulary
+from ....engine.loading import vocabulary
 from ....engine.loading.graph_tokenizer import GraphTokenizer
-from ....engine.loading.json_tokenizer import JsonTokenizer
+from ....engine.loading.text_encoder import JsonTokenizer
 from ....engine.loading.vocabulary import NotUnderstood
 from ....engine.paged.network import FileTokenizer
 from ....types.engine import Vocabulary
@@ -31,9 +31,9 @@ class PoolingTokenizer(GraphTokenizer):
         self._json: JsonTokenizer | None = None
         self._directory = model_dir
         super().__init__(model_dir, core)
-        found = json_tokenizer.read(model_dir)
+        found = JsonTokenizer.read(model_dir)
         self.template = template(found, self.single)
-        if found is not None and json_tokenizer.agrees(found, self.encode):
+        if found is not None and found.agrees(self.encode):
             self._json = found
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:

@@ -22,7 +22,7 @@ import numpy as np
 import openvino_genai as genai
 
 from ....config import EngineConfig
-from ....engine.loading.load_errors import as_start_error
+from ....engine.loading.pipeline_choice import as_start_error
 from ....errors import EngineLost, RequestError
 from ....types.engine import ModelInfo, Vocabulary
 from ..params import SpeechInfo, TranscribeParams

@@ -15,7 +15,7 @@ from openvino import opset13 as ops
 
 from ....config import EngineConfig
 from ....engine.loading import weight_pages
-from ....engine.loading.load_errors import as_start_error
+from ....engine.loading.pipeline_choice import as_start_error
 from ....engine.loading.settings import device_of, device_properties
 from ....errors import StartError
 

@@ -18,8 +18,7 @@ from ....api.services import Services
 from ....errors import BadRequest
 from ....models.generation import CompletedChoice, Generation, collect
 from ....types import ChatPrompt, Json, Request, Response
-from ...chat.messages import read_messages
-from ...chat.request import ALL_FIELDS, ChatRequest, choice, envelope, parse_chat
+from ...chat.request import ALL_FIELDS, ChatRequest, choice, envelope, parse_chat, read_messages
 from ...completions.several import GenerationGroup, start_prompts
 
 _OTHERWISE: dict[str, Json] = {

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from ....config import EngineConfig
 from ....config.options import read_object
-from ....engine.loading.load_errors import as_start_error
+from ....engine.loading.pipeline_choice import as_start_error
 from ....engine.loading.settings import HINT, base_properties, on_device
 from ....types.audio import SpeakParams, VoiceInfo
 from ....types.engine import ModelInfo

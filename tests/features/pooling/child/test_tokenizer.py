@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer, models, processors
 
-from lean_ovms.engine.loading import json_tokenizer
+from lean_ovms.engine.loading.text_encoder import JsonTokenizer
 from lean_ovms.features.pooling.child.pooler import Template
 from lean_ovms.features.pooling.child.tokenizer import template
 
@@ -41,4 +41,4 @@ def test_pairs_are_joined_as_tokenizer_json_says(tmp_path: Path, processor: Any,
     if processor is not None:
         tokenizer.post_processor = processor
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    assert template(json_tokenizer.read(tmp_path), SINGLE) == expected
+    assert template(JsonTokenizer.read(tmp_path), SINGLE) == expected
