@@ -44,8 +44,8 @@ from .manifest import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from .model_files import ModelFiles
     from .types import Response
+    from .util.files import ModelFiles
 
 R = TypeVar("R", bound=Row | Route | Command)
 

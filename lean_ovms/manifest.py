@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .model_files import ModelFiles
+    from .util.files import ModelFiles
 
 BASES = ("/v1", "/v3", "/v3/v1")
 """Prefixes of the generative endpoints: OpenAI's and vLLM's, OVMS's, and OVMS's older one."""

@@ -48,10 +48,10 @@ from ..engine.client.engine import engine_of
 from ..errors import StartError, WrongOptions
 from ..manifest import ADAPTER_SET
 from ..observability.records import Metrics, current_record
-from ..repository import weights
+from ..repository import model_config
+from ..repository.model_config import weights_bytes
 from ..repository.model_dir import MISSING, ModelDir
 from ..repository.model_dir import read as read_model_dir
-from ..repository.weights import weights_bytes
 from ..types.engine import EngineStats, ModelInfo, Vocabulary
 from ..util.concurrency import InFlight, Offload
 
@@ -434,7 +434,7 @@ class ModelLifecycle(Residency):
         self._info = info
 
     def _check_weights(self) -> None:
-        if short := weights.short_file(self.config.model_dir, needed_only=True):
+        if short := model_config.short_file(self.config.model_dir, needed_only=True):
             raise StartError(short, reason=MISSING)
 
     async def _read_once(self) -> None:

@@ -27,7 +27,7 @@ from ..observability.records import (
     current_record,
     own_salt,
 )
-from ..repository import model_config, model_file, weights
+from ..repository import model_config, model_file
 from ..text.decode.detokenizer import Detokenizer, decode_slices
 from ..types import ChatPrompt, Json, OutputParams, Prompt, SamplingParams, TokenPrompt
 from ..types.engine import ModelInfo
@@ -187,7 +187,7 @@ class TextModel(TokenModel):
     def _import(self) -> None:
         super()._import()
         if not self.config.without_model:
-            self._precision = weights.precision(self.config.model_dir)
+            self._precision = model_config.precision(self.config.model_dir)
 
     def _prepare(self, info: ModelInfo) -> None:
         super()._prepare(info)
@@ -229,7 +229,7 @@ class TextModel(TokenModel):
     def input_modalities(self) -> tuple[str, ...]:
         """The modalities that it reads, detected from its files until it is loaded."""
         path = self.directory.path
-        files = path is not None and (path / weights.LANGUAGE_MODEL).is_file()
+        files = path is not None and (path / model_config.LANGUAGE_MODEL).is_file()
         images = self.info.vision if self.known else files
         video = self.known and self.info.video
         own = (*["image"] * images, *["video"] * video, *["audio"] * self.takes_audio)
@@ -457,7 +457,7 @@ def _check_model(option: str, path: Path) -> None:
     try:
         if not files.exists(path):
             raise WrongOptions(f"{wrong}: {model_file.absent(path)}")
-        if path.is_dir() and not (path / weights.TEXT_NETWORKS[0]).is_file():
-            raise WrongOptions(f"{wrong} has no {weights.TEXT_NETWORKS[0]}")
+        if path.is_dir() and not (path / model_config.TEXT_NETWORKS[0]).is_file():
+            raise WrongOptions(f"{wrong} has no {model_config.TEXT_NETWORKS[0]}")
     except OSError as error:
         raise WrongOptions(f"{wrong} cannot be read: {error.strerror}") from None

@@ -19,10 +19,9 @@ from ..composition import Composition, compose
 from ..config.options import read_object
 from ..errors import StartError
 from ..manifest import TaskRow
-from ..model_files import ModelFiles
-from ..util.files import NOT_REGULAR, exists, read_text
+from ..util.files import NOT_REGULAR, ModelFiles, exists, read_text
 from . import model_file
-from .weights import TEXT_NETWORKS, TOKENIZERS, networks
+from .model_config import TEXT_NETWORKS, TOKENIZERS, networks
 
 HUB_NAME = re.compile(r"[\w.-]*\w[\w.-]*/[\w.-]+")
 """Matches ORGANISATION/NAME, if a path that does not exist may be meant as a name on a hub."""

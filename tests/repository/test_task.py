@@ -10,7 +10,7 @@ import pytest
 
 from lean_ovms.errors import StartError
 from lean_ovms.features.images.feature import FILES as IMAGE_FILES
-from lean_ovms.repository import model_dir, weights
+from lean_ovms.repository import model_config, model_dir
 from lean_ovms.repository.model_dir import detect_task
 
 BY_ARCHITECTURE = {
@@ -143,4 +143,4 @@ def test_an_image_model_is_known_by_its_folders(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     (tmp_path / "vae_decoder" / "openvino_model.bin").write_bytes(b"1234")
     model_dir.check(tmp_path, "image_generation")
-    assert weights.weights_bytes(tmp_path) == 4
+    assert model_config.weights_bytes(tmp_path) == 4

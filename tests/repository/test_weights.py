@@ -12,10 +12,10 @@ import pytest
 from lean_ovms.config import Config
 from lean_ovms.engine.loading.pipeline_choice import as_start_error, check_files
 from lean_ovms.errors import StartError
-from lean_ovms.repository import weights
+from lean_ovms.repository import model_config
 from lean_ovms.util.resources import with_thread_limits
 
-DEMO = Path(weights.__file__).parents[1] / "demo_model"
+DEMO = Path(model_config.__file__).parents[1] / "demo_model"
 
 
 def network(folder: Path, constants: list[tuple[str, int, int]], size: int, name: str = "openvino_model") -> None:
@@ -26,20 +26,20 @@ def network(folder: Path, constants: list[tuple[str, int, int]], size: int, name
 
 def test_the_precision_is_that_of_most_bytes_counted_once(tmp_path: Path) -> None:
     network(tmp_path, [("u4", 0, 60), ("f16", 60, 50), ("f16", 60, 50), ("i64", 110, 8)], 118)
-    assert weights.precision(tmp_path) == "u4"
-    assert weights.precision(tmp_path / "nothing") == ""
-    assert weights.short_file(tmp_path) == ""
+    assert model_config.precision(tmp_path) == "u4"
+    assert model_config.precision(tmp_path / "nothing") == ""
+    assert model_config.short_file(tmp_path) == ""
 
 
 def test_a_file_that_broke_off_is_named_with_both_sizes(tmp_path: Path) -> None:
     network(tmp_path, [("u4", 0, 60)], 60)
     network(tmp_path, [("f32", 0, 100)], 40, "openvino_tokenizer")
-    text = weights.short_file(tmp_path)
+    text = model_config.short_file(tmp_path)
     assert text.startswith(
         f"{tmp_path / 'openvino_tokenizer.bin'} is truncated, with 40 of 100 bytes: copy, pull or export"
     )
     (tmp_path / "openvino_tokenizer.bin").unlink()
-    assert "with 0 of 100 bytes" in weights.short_file(tmp_path)
+    assert "with 0 of 100 bytes" in model_config.short_file(tmp_path)
 
 
 def test_a_network_without_its_end_is_named(tmp_path: Path) -> None:
@@ -47,10 +47,10 @@ def test_a_network_without_its_end_is_named(tmp_path: Path) -> None:
     network(tmp_path, [("u4", 0, 60)], 10, "other")
     (tmp_path / "openvino_tokenizer.xml").write_text('<net name="a"><layers>' + " " * 3000)
     cut = f"{tmp_path / 'openvino_tokenizer.xml'} is truncated: copy, pull or export the model again"
-    assert weights.short_file(tmp_path, needed_only=True) == cut
+    assert model_config.short_file(tmp_path, needed_only=True) == cut
     (tmp_path / "openvino_tokenizer.xml").unlink()
-    assert weights.short_file(tmp_path, needed_only=True) == ""
-    assert "other.bin is truncated, with 10 of 60 bytes" in weights.short_file(tmp_path)
+    assert model_config.short_file(tmp_path, needed_only=True) == ""
+    assert "other.bin is truncated, with 10 of 60 bytes" in model_config.short_file(tmp_path)
 
 
 def test_what_is_needed_and_free_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -19,8 +19,8 @@ from ...config import EngineConfig
 from ...config.options import PROPERTIES
 from ...errors import StartError, last_line
 from ...manifest import DRAFT_SETTINGS, GENAI_ADAPTERS, GRAMMARS
-from ...repository import model_config, model_file, weights
-from ...repository.weights import TALKER, TEXT_EMBEDDINGS, TOKENIZERS
+from ...repository import model_config, model_file
+from ...repository.model_config import TALKER, TEXT_EMBEDDINGS, TOKENIZERS
 from ...util.resources import free_memory_bytes, lacks_thread, with_memory_limit, with_thread_limits
 
 log = logging.getLogger(__name__)
@@ -163,8 +163,8 @@ def check_files(config: EngineConfig, model: str = TEXT_MODEL) -> None:
     for folder, name in required:
         if not (folder / name).is_file():
             raise StartError(f"{folder} has no {name}")
-    if config.target_device == "CPU" and weights.too_large(config.model_dir, free := free_memory_bytes()):
-        log.warning("the model may not fit into memory: %s", weights.memory(config.model_dir, free))
+    if config.target_device == "CPU" and model_config.too_large(config.model_dir, free := free_memory_bytes()):
+        log.warning("the model may not fit into memory: %s", model_config.memory(config.model_dir, free))
 
 
 def network(model_dir: Path) -> Path:
@@ -193,12 +193,12 @@ def _explain(config: EngineConfig, text: str, whole: str) -> str:
             return f"--{option}: {text.removeprefix('NotFound: ')}"
     if option := _option_of(config, whole):
         return f"{option}: {text}"
-    if short := weights.short_file(config.model_dir):
+    if short := model_config.short_file(config.model_dir):
         return short
     if lacks_thread(whole):
         return f"the model does not load: {with_thread_limits(text)}"
     if scarce:
-        text = f"{text}; {weights.memory(config.model_dir, free_memory_bytes())}"
+        text = f"{text}; {model_config.memory(config.model_dir, free_memory_bytes())}"
         if config.cache_size:
             text = f"{text}, and --cache_size asks for another {config.cache_size} GB"
     return f"the model does not load: {with_memory_limit(text)}"

@@ -18,7 +18,7 @@ from ...config import EngineConfig
 from ...config.options import PROPERTIES, read_object
 from ...errors import StartError
 from ...repository import model_config
-from ...repository.weights import MTP_HEAD, weights_bytes
+from ...repository.model_config import MTP_HEAD, weights_bytes
 from ...types import Json
 from ...types.engine import ModelInfo
 from ...util.resources import free_memory_bytes as free_memory_bytes

@@ -28,7 +28,7 @@ from ...manifest import (
     TEXT_SEARCH,
     named,
 )
-from ...repository.weights import LANGUAGE_MODEL
+from ...repository.model_config import LANGUAGE_MODEL
 from ...util.resources import allowed_cores, trim
 from ..generation.backend import ASSISTANT_TOKENS
 from ..loading import pipeline_choice, vocabulary

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from openvino import opset13 as ops
 
-from ...repository.weights import TEXT_EMBEDDINGS
+from ...repository.model_config import TEXT_EMBEDDINGS
 from .network import EMBEDDINGS_INPUT, IMAGE_DEEPER, IMAGE_PLACES, IMAGE_ROWS, find_input, network_input
 
 DEEPER, OF_IMAGES = "deepstack_visual_embeds", "visual_pos_masks"

@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 from ...composition import Composition, compose
 from ...errors import StartError, WrongOptions
 from ...observability.logging import abbreviate, safe
-from ...repository.weights import networks
+from ...repository.model_config import networks
 
 log = logging.getLogger("lean_ovms.models")
 

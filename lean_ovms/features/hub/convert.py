@@ -15,8 +15,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ...composition import compose
+from ...repository.model_config import TOKENIZERS
 from ...repository.model_dir import missing_in
-from ...repository.weights import TOKENIZERS
 from .client import PullError
 
 log = logging.getLogger("lean_ovms.hub")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ...errors import StartError
 from ...observability.logging import safe
-from ...repository import model_dir, model_file, weights
+from ...repository import model_config, model_dir, model_file
 from ...util.sizes import human_size
 from . import convert, select
 from .client import HubClient, Listing, PullError, RemoteFile
@@ -109,7 +109,7 @@ def prepare(path: Path, task: str, weight_format: str, extra: str) -> Path:
     Missing tokenizers are made. Raises PullError. Problems that cannot be repaired are reported by loading the model.
     """
     missing = model_dir.missing_in(path, task)
-    if missing and set(missing) <= set(weights.TOKENIZERS):
+    if missing and set(missing) <= set(model_config.TOKENIZERS):
         if (path / "tokenizer.json").is_file() and convert.find_program("convert_tokenizer"):
             log.info("%s has no %s; creating them", path, " and ".join(missing))
             convert.make_tokenizers(path)

@@ -9,8 +9,8 @@ from pathlib import PurePosixPath
 from ...composition import compose
 from ...observability.logging import safe
 from ...repository import model_file
+from ...repository.model_config import TEXT_NETWORKS, TOKENIZERS, needed_networks, networks
 from ...repository.model_dir import missing_files
-from ...repository.weights import TEXT_NETWORKS, TOKENIZERS, needed_networks, networks
 from .client import Listing, PullError, RemoteFile
 
 OTHER_WEIGHTS = (

@@ -63,7 +63,7 @@ class ImageOptions(Options):
 
 
 if TYPE_CHECKING:
-    from ...model_files import ModelFiles
+    from ...util.files import ModelFiles
 
 FILES = ("vae_decoder/openvino_model.xml", "model_index.json", "scheduler/scheduler_config.json")
 """Files of every model that makes images; the first one shows it."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from ...errors import counted
 from ...repository import safetensors
-from ...repository.weights import LANGUAGE_MODEL
+from ...repository.model_config import LANGUAGE_MODEL
 from ...util import files
 from .modules import LoraModule, invalid
 

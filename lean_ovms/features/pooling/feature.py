@@ -87,7 +87,7 @@ class PoolingOptions(Options):
 
 
 if TYPE_CHECKING:
-    from ...model_files import ModelFiles
+    from ...util.files import ModelFiles
 
 AMBIGUOUS = ("Qwen3ForCausalLM", "Qwen3VLForConditionalGeneration")
 """Architectures of several tasks: the directory's name decides, and for embeddings the network's inputs."""

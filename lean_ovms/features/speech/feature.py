@@ -29,7 +29,7 @@ class SpeechOptions(Options):
 
 
 if TYPE_CHECKING:
-    from ...model_files import ModelFiles
+    from ...util.files import ModelFiles
 
 ARCHITECTURES = ("WhisperForConditionalGeneration", "Qwen3ASRForConditionalGeneration")
 FUN_ASR = "fun_asr"

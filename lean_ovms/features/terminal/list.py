@@ -13,7 +13,7 @@ from ...cli.commands import add_json, parser, print_json, table
 from ...composition import compose
 from ...config import Config
 from ...errors import ExitStatus, StartError
-from ...repository import model_dir, weights
+from ...repository import model_config, model_dir
 from ...util.sizes import human_size
 from ..deployment.desired import repository_of
 from ..deployment.listing import servable
@@ -55,7 +55,7 @@ def _facts(repository: Path, name: str) -> dict[str, Any]:
     path = repository / name
     changed = time.strftime("%Y-%m-%d", time.localtime(path.stat().st_mtime))
     forms = (row.name for row in compose().formats if any(path.rglob(f"*{row.suffix}")))
-    precision = weights.precision(path) or next(forms, "")
+    precision = model_config.precision(path) or next(forms, "")
     return {
         "name": name,
         "size": size(path),

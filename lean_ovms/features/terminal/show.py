@@ -13,7 +13,7 @@ from ...composition import TEXT_GENERATION, compose
 from ...config import Config
 from ...errors import ExitStatus, StartError
 from ...models.chat_format import answer_format
-from ...repository import model_config, model_dir, model_file, weights
+from ...repository import model_config, model_dir, model_file
 from ...repository.model_dir import ModelDir
 from ...text.template.chat_template import ChatTemplate
 from ...util.sizes import human_size
@@ -58,10 +58,12 @@ def facts(config: Config) -> Rows:
     kind = config.task or model_dir.detect_task(path) or TEXT_GENERATION.name
     described = model_config.read(path)
     rows: Rows = [("model", str(path)), ("task", kind), ("architecture", _architecture(described))]
-    problem = "" if path.is_file() else weights.short_file(path, needed_only=True)
+    problem = "" if path.is_file() else model_config.short_file(path, needed_only=True)
     form = compose().format_of(path) if path.is_file() else None
-    precision = weights.precision(path) if form is None else form.name
-    rows.append(("weights", ", ".join(filter(None, (precision, human_size(weights.weights_bytes(path)), problem)))))
+    precision = model_config.precision(path) if form is None else form.name
+    rows.append(
+        ("weights", ", ".join(filter(None, (precision, human_size(model_config.weights_bytes(path)), problem))))
+    )
     if kind != TEXT_GENERATION.name:
         context = model_config.context_length(described)
         return [*rows, ("context", f"{context} tokens")] if context else rows
@@ -138,7 +140,7 @@ def _chat(config: Config, directory: ModelDir) -> Rows:
 
 def _template_of_tokenizer(path: Path | None) -> str:
     try:
-        text = (path / weights.TOKENIZERS[0]).read_text("utf-8") if path is not None else ""
+        text = (path / model_config.TOKENIZERS[0]).read_text("utf-8") if path is not None else ""
     except (OSError, UnicodeDecodeError):
         return ""
     found = TEMPLATE.search(text)

@@ -39,7 +39,7 @@ class VoiceOptions(Options):
 
 
 if TYPE_CHECKING:
-    from ...model_files import ModelFiles
+    from ...util.files import ModelFiles
 
 SPEECHT5 = ("openvino_encoder_model.xml", "openvino_decoder_model.xml", "openvino_postnet.xml", "openvino_vocoder.xml")
 """The networks of SpeechT5. The last one identifies such a model."""

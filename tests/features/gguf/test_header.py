@@ -16,7 +16,7 @@ from lean_ovms.features.genai_pipelines.child.base import MOST_TOKENS
 from lean_ovms.features.gguf import header as gguf
 from lean_ovms.features.gguf.model_file import GgufFile, header_of
 from lean_ovms.features.structured_output.child.limits import GrammarBounds
-from lean_ovms.repository import model_config, model_dir, model_file, weights
+from lean_ovms.repository import model_config, model_dir, model_file
 from lean_ovms.types import SamplingParams
 from tests.engine.real import EXACT, QUESTIONS, chat
 from tests.engine.rig import Rig
@@ -246,7 +246,7 @@ def test_all_parts_of_a_split_file_are_read(tmp_path, second, word):
             gguf.read(path)
         return
     assert set(gguf.read(path).tensors) == {"token_embd.weight", "output.weight"}
-    assert weights.weights_bytes(path) == len(path.read_bytes()) + len(second)
+    assert model_config.weights_bytes(path) == len(path.read_bytes()) + len(second)
     config = Config(model_path=str(path), pipeline_type="LM_CB")
     with pytest.raises(StartError, match=r"openvino-genai does not load split GGUF files; .*--pipeline_type PAGED"):
         choose(config, ("CPU",))

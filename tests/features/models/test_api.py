@@ -10,8 +10,8 @@ from lean_ovms.api.app import App
 from lean_ovms.composition import compose
 from lean_ovms.config import Config
 from lean_ovms.models.model import make_model
+from lean_ovms.repository.model_config import LANGUAGE_MODEL
 from lean_ovms.repository.model_dir import ModelDir
-from lean_ovms.repository.weights import LANGUAGE_MODEL
 from lean_ovms.server.run import close
 from tests.api.conftest import get, whole
 

@@ -26,7 +26,7 @@ from ....engine.paged.ir_weights import (
 )
 from ....engine.paged.network import ATTENTION, HIDDEN_INPUT, STATES, NotPageable
 from ....repository import model_config
-from ....repository.weights import MTP_HEAD, TEXT_EMBEDDINGS
+from ....repository.model_config import MTP_HEAD, TEXT_EMBEDDINGS
 
 OFFSETS = "d2t"
 """The output of an Eagle-3 head with what is added to the number of each logit to make it the model's token id."""

@@ -16,7 +16,7 @@ from ....engine.paged.ir_weights import attention_cap, miscounts
 from ....errors import StartError
 from ....manifest import CHANGED_WEIGHTS
 from ....repository import model_config, model_file
-from ....repository.weights import TALKER
+from ....repository.model_config import TALKER
 from ....types.engine import CAPABILITIES, SPEECH
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from ....engine.loading.pipeline_choice import drafts_of
 from ....engine.loading.settings import PipelineSettings
 from ....engine.loading.text_encoder import exported_ids
 from ....errors import BadRequest, StartError, last_line
-from ....repository.weights import LANGUAGE_MODEL
+from ....repository.model_config import LANGUAGE_MODEL
 from ....types import IMAGE_TAG, Image
 from .continuous import ContinuousPipeline
 from .guard.pipeline import Handle, PipelineRequest

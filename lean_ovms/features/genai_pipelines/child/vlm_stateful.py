@@ -19,7 +19,7 @@ from ....engine.generation.sequence import ImagePrompt
 from ....engine.loading.settings import PipelineSettings
 from ....errors import BadRequest, StartError
 from ....manifest import GENAI_ADAPTERS
-from ....repository.weights import LANGUAGE_MODEL
+from ....repository.model_config import LANGUAGE_MODEL
 from .guard.pipeline import Handle, PipelineRequest
 from .image_tokens import GenAiImageTokens, Size
 from .stateful import StatefulHandle, StatefulPipeline, Streamer

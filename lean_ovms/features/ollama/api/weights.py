@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from ....errors import StartError
 from ....models.model import Model
 from ....repository import model_file
-from ....repository.weights import bytes_by_type, most_used
+from ....repository.model_config import bytes_by_type, most_used
 
 BITS = {"u4": 4, "i4": 4, "nf4": 4, "u8": 8, "i8": 8, "f8e4m3": 8, "f8e5m2": 8, "f16": 16, "bf16": 16, "f32": 32}
 """The number of bits of a weight by type. Constants of other types are indices and the like."""

@@ -15,7 +15,7 @@ from ....engine.loading.settings import device_of, device_properties, kept_shape
 from ....engine.paged import input_embeddings
 from ....engine.paged.network import IMAGE_DEEPER, IMAGE_PLACES, IMAGE_ROWS, file_of
 from ....errors import StartError
-from ....repository.weights import LANGUAGE_MODEL
+from ....repository.model_config import LANGUAGE_MODEL
 from ..types import AND, IMAGES_ALONE, IMAGES_IN_TEXT
 from . import pooling_graph
 from .infer_runner import InferRequestPool, InferRunner, LazyCompiledModel

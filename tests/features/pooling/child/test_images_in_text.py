@@ -21,7 +21,7 @@ from lean_ovms.errors import StartError
 from lean_ovms.features.pooling.child.model import OpenVinoPooler
 from lean_ovms.features.pooling.child.pooling_graph import headless
 from lean_ovms.features.pooling.types import TextWithImages
-from lean_ovms.repository.weights import LANGUAGE_MODEL
+from lean_ovms.repository.model_config import LANGUAGE_MODEL
 from lean_ovms.types import IMAGE_TAG, Image
 from tests.features.pooling.child.rig import Rig
 from tests.features.vision.child.models import F32, unpacked
