@@ -10,13 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import socket
 import subprocess
-from collections.abc import Iterable, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any, ClassVar, Generic, TypeVar
 
+from ...errors import BadRequest, RequestError, Unavailable
 from ...util.child_process import import_path, spawn_with_socket
+
+log = logging.getLogger("lean_ovms.media")
+
+T = TypeVar("T")
+START_S = 30.0
+"""Added to the time limit of a process's first job, for importing its libraries on a busy machine."""
 
 KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR")
 """The environment variables that a helper inherits: neither the API key nor any other secret."""
@@ -27,6 +35,17 @@ SEND_BUFFER = 1 << 20
 
 class Helper:
     """A helper process with a socket pair to it."""
+
+    name: ClassVar[str]
+    """What it is, in the log."""
+    work: ClassVar[str]
+    """What it does with a file, in errors."""
+    invalid: ClassVar[str]
+    """The beginning of the error for a broken file, which `work` follows."""
+    unavailable: ClassVar[tuple[str, str]]
+    """The message and the code of the error if it cannot be started."""
+    param: ClassVar[str | None] = None
+    """The field that errors name."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self.reusable = False
@@ -45,11 +64,6 @@ class Helper:
     @property
     def alive(self) -> bool:
         return self._popen is not None and self._popen.poll() is None
-
-    @property
-    def exit_status(self) -> int | None:
-        """The exit status as Popen.poll returns it; None if the process runs or was never started."""
-        return self._popen.poll() if self._popen is not None else None
 
     async def streams(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Starts the process if necessary, and returns the streams from and to it. Raises OSError."""
@@ -86,6 +100,24 @@ class Helper:
         """Sends a line together with an open file. No other data may be in transit to the process. Raises OSError."""
         assert self._socket is not None
         socket.send_fds(self._socket, [line], [descriptor])
+
+    async def answered(self, exchange: Coroutine[Any, Any, T], timeout_s: float) -> T:
+        """Waits for what the process answers to a job, which takes at most `timeout_s`. Raises RequestError."""
+        try:
+            return await asyncio.wait_for(exchange, timeout_s if self.pid else timeout_s + START_S)
+        except asyncio.TimeoutError:
+            raise BadRequest(f"{self.work} took longer than {timeout_s:g} s", param=self.param) from None
+        except (OSError, EOFError) as error:
+            raise self._exit_error(error) from None
+
+    def _exit_error(self, error: Exception) -> RequestError:
+        """Returns the error of the request, given the error by which the end of the process was noticed."""
+        if not self.pid:
+            log.error("the %s could not be started: %s", self.name, error)
+            message, code = self.unavailable
+            return Unavailable(message, code=code)
+        log.warning("the %s exited with status %s while %s", self.name, self._popen and self._popen.poll(), self.work)
+        return BadRequest(f"{self.invalid}: {self.work} took too much memory or time", param=self.param)
 
     def kill(self) -> None:
         if self._writer is not None:

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 import json
-import logging
 import sys
 from collections.abc import Sequence
 
 from ...config import Config
-from ...errors import BadRequest, RequestError, Unavailable, install_command
+from ...errors import BadRequest, RequestError, install_command
 from ...media.file_slice import FileSlice
 from ...types import Json
 from ...util.concurrency import Budget
 from ..media_files.helper import Helper, IdleHelpers
 
-log = logging.getLogger("lean_ovms.media")
-
 COMMAND = (sys.executable, "-m", "lean_ovms.features.pdf.reader_process")
 TIMEOUT_S = 60.0
 """The most seconds that reading a file may take."""
-START_S = 30.0
-"""Seconds added for the first file of a process, in which it imports the library on a busy machine."""
 IDLE_S = 120.0
 """Seconds after which idle processes end."""
 AT_ONCE = 2
@@ -97,19 +91,17 @@ class PdfReaders:
 class _Reader(Helper):
     """A process that reads files."""
 
+    name, work, invalid = "reader of PDF files", "reading the PDF file", "Invalid PDF file"
+    unavailable = "PDF files cannot be read at the moment.", "reader_unavailable"
+    param = "file"
+
     async def read(self, data: memoryview | FileSlice, timeout_s: float) -> Json:
         """Returns the result of the process for a file. Raises RequestError."""
         self.reusable = False
-        allowed_s = timeout_s if self.pid else timeout_s + START_S
-        try:
-            answer = await asyncio.wait_for(self._exchange(data, timeout_s), allowed_s)
-        except asyncio.TimeoutError:
-            raise BadRequest(f"reading the PDF file took longer than {timeout_s:g} s", param="file") from None
-        except (OSError, EOFError) as error:
-            raise self._exit_error(error) from None
+        answer = await self.answered(self._exchange(data, timeout_s), timeout_s)
         self.reusable = True
         if "error" in answer:
-            raise BadRequest(str(answer["error"]), param="file")
+            raise BadRequest(str(answer["error"]), param=self.param)
         return answer
 
     async def _exchange(self, data: memoryview | FileSlice, timeout_s: float) -> Json:
@@ -121,10 +113,3 @@ class _Reader(Helper):
             raise OSError("the answer has a wrong size")
         found: Json = json.loads(await reader.readexactly(size))
         return found
-
-    def _exit_error(self, error: Exception) -> RequestError:
-        if not self.pid:
-            log.error("the reader of PDF files could not be started: %s", error)
-            return Unavailable("PDF files cannot be read at the moment.", code="reader_unavailable")
-        log.warning("the reader of PDF files exited with status %s while it read a file", self.exit_status)
-        return BadRequest("Invalid PDF file: reading it took too much memory or time", param="file")

@@ -53,8 +53,9 @@ def _nodes(schema: Any) -> Iterator[tuple[str, Any]]:
         if not isinstance(one, dict):
             raise SchemaInvalid(f"{_shown(one)} at {place} is not a schema, which is an object, true or false")
         for key, value in one.items():
-            if (rule := _RULES.get(key)) is not None and (wrong := rule(value)):
-                raise SchemaInvalid(f"{_shown(value)} at {place}/{_escaped(key)} is not {wrong}")
+            is_right, wanted = _RULES.get(key, _ANY)
+            if not is_right(value):
+                raise SchemaInvalid(f"{_shown(value)} at {place}/{_escaped(key)} is not {wanted}")
         _check_reference(schema, one, place)
         todo += [(f"{place}/{where}", part) for where, part in _within(one)]
         yield place, one
@@ -82,73 +83,39 @@ def _check_reference(root: Any, schema: Json, place: str) -> None:
         raise SchemaInvalid(f"{_shown(schema['$ref'])} at {place}/$ref does not point to a schema") from None
 
 
-# --- the values of keywords: each returns what a value ought to be, or ""
-
-
-def _type(value: Any) -> str:
-    kinds = value if isinstance(value, list) else [value]
-    right = bool(kinds) and all(isinstance(kind, str) and kind in TYPES for kind in kinds)
-    return "" if right else f"a type or a list of types, which are {', '.join(TYPES)}"
-
-
-def _map(value: Any) -> str:
-    return "" if isinstance(value, dict) else "an object of schemas"
-
-
-def _list(value: Any) -> str:
-    return "" if isinstance(value, list) and value else "a list of schemas"
-
-
-def _names(value: Any) -> str:
-    return "" if isinstance(value, list) and all(isinstance(name, str) for name in value) else "a list of names"
-
-
-def _values(value: Any) -> str:
-    return "" if isinstance(value, list) and value else "a list of values"
-
-
-def _count(value: Any) -> str:
-    right = _is_number(value) and value >= 0 and value == int(value)
-    return "" if right else "a whole number of 0 or more"
-
-
-def _number(value: Any) -> str:
-    return "" if _is_number(value) else "a number"
-
-
-def _factor(value: Any) -> str:
-    return "" if _is_number(value) and value > 0 else "a number above 0"
-
-
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
 
 
-def _string(value: Any) -> str:
-    return "" if isinstance(value, str) else "a string"
+def _is_type(value: Any) -> bool:
+    kinds = value if isinstance(value, list) else [value]
+    return bool(kinds) and all(isinstance(kind, str) and kind in TYPES for kind in kinds)
 
 
-def _bool(value: Any) -> str:
-    return "" if isinstance(value, bool) else "true or false"
+def _is_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
-def _dependents(value: Any) -> str:
-    return "" if isinstance(value, dict) and not any(map(_names, value.values())) else "an object of lists of names"
-
-
-_RULES: dict[str, Callable[[Any], str]] = {
-    "type": _type,
-    "required": _names,
-    "enum": _values,
-    "multipleOf": _factor,
-    "uniqueItems": _bool,
-    "dependentRequired": _dependents,
-    **dict.fromkeys(_MAPS, _map),
-    **dict.fromkeys(_LISTS, _list),
-    **dict.fromkeys(_COUNTS, _count),
-    **dict.fromkeys(_NUMBERS, _number),
-    **dict.fromkeys(_STRINGS, _string),
+_ANY: tuple[Callable[[Any], bool], str] = (lambda value: True, "")
+_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "type": (_is_type, f"a type or a list of types, which are {', '.join(TYPES)}"),
+    "required": (_is_names, "a list of names"),
+    "enum": (lambda value: isinstance(value, list) and bool(value), "a list of values"),
+    "multipleOf": (lambda value: _is_number(value) and value > 0, "a number above 0"),
+    "uniqueItems": (lambda value: isinstance(value, bool), "true or false"),
+    "dependentRequired": (
+        lambda value: isinstance(value, dict) and all(map(_is_names, value.values())),
+        "an object of lists of names",
+    ),
+    **dict.fromkeys(_MAPS, (lambda value: isinstance(value, dict), "an object of schemas")),
+    **dict.fromkeys(_LISTS, (lambda value: isinstance(value, list) and bool(value), "a list of schemas")),
+    **dict.fromkeys(
+        _COUNTS, (lambda value: _is_number(value) and value >= 0 and value == int(value), "a whole number of 0 or more")
+    ),
+    **dict.fromkeys(_NUMBERS, (_is_number, "a number")),
+    **dict.fromkeys(_STRINGS, (lambda value: isinstance(value, str), "a string")),
 }
+"""The rule for a keyword's value, and what the value ought to be."""
 
 
 class _Finite:
@@ -168,10 +135,7 @@ class _Finite:
         self._ends.update(map(id, left))
 
     def holds(self, schema: Any) -> bool:
-        """Returns whether a schema is known to have a finite value.
-
-        A schema that is not in the place of a known keyword is assumed to have one.
-        """
+        """Returns whether a schema is known to have a finite value; one of an unknown keyword is taken to have it."""
         return schema is not False and (id(schema) not in self._known or id(schema) in self._ends)
 
     def _has_value(self, schema: Json) -> bool:

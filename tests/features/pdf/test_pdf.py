@@ -105,7 +105,7 @@ async def test_the_endpoint_names_the_package_that_it_lacks(make_app: MakeApp, m
     ],
 )
 async def test_a_process_that_ends_or_hangs_is_a_400(program: str, error: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lean_ovms.features.pdf.reader.START_S", 0.0 if "sleep" in program else 300.0)
+    monkeypatch.setattr("lean_ovms.features.media_files.helper.START_S", 0.0 if "sleep" in program else 300.0)
     readers = PdfReaders(Config(fake_engine=True), [sys.executable, "-c", program], 0.01)
     with pytest.raises(BadRequest, match=error):
         await readers.read(memoryview(b"x"))

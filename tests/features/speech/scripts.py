@@ -127,11 +127,11 @@ class InlineDecoding(Helper):
 
     _blocks: Iterator[bytes]
 
-    async def begin(self, data: memoryview, found: Found, limits: AudioLimits, seconds: float) -> bytes:
+    async def begin(self, data: memoryview, found: Found, limits: AudioLimits) -> bytes:
         self._blocks = decode(bytes(data[found.offset :]), found.format, limits)
-        return await self.block(seconds)
+        return await self.block()
 
-    async def block(self, seconds: float) -> bytes:
+    async def block(self) -> bytes:
         try:
             return next(self._blocks, b"")
         except BadRequest as error:

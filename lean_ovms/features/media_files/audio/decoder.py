@@ -6,15 +6,13 @@ request in this process does not depend on its file.
 
 from __future__ import annotations
 
-import asyncio
 import json
-import logging
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 from ....config import Config
-from ....errors import BadRequest, PayloadTooLarge, RequestError, Unavailable
+from ....errors import BadRequest, PayloadTooLarge
 from ....media.file_slice import FileSlice
 from ....types.audio import SAMPLE_BYTES, SAMPLE_RATE
 from ....util.concurrency import Budget, Lease
@@ -23,11 +21,7 @@ from ..helper import Helper, IdleHelpers
 from .formats import READ, AudioLimits, Found, recognise
 from .framing import HEAD_BYTES, MAX_BLOCK, parse_head
 
-log = logging.getLogger("lean_ovms.media")
-
 COMMAND = (sys.executable, "-m", "lean_ovms.features.media_files.audio.decoder_process")
-START_S = 30.0
-"""Added to the time for a process's first block, for importing numpy and the libraries on a busy machine."""
 IDLE_S = 120.0
 KEPT_PROCESSES = 2
 WAITING_FILES = 256
@@ -115,8 +109,7 @@ class AudioStream:
 
     async def begin(self, data: memoryview | FileSlice, found: Found, limits: AudioLimits) -> None:
         """Sends the file to the process, and waits for the first block. Raises RequestError."""
-        allowed_s = self._timeout_s + (0.0 if self._process.pid else START_S)
-        self._first = await self._waited(self._process.begin(data, found, limits, allowed_s))
+        self._first = await self._process.answered(self._process.begin(data, found, limits), self._timeout_s)
 
     def __aiter__(self) -> AudioStream:
         return self
@@ -125,20 +118,12 @@ class AudioStream:
         """Returns the next block of samples. Raises RequestError."""
         block, self._first = self._first, None
         if block is None and self._release is not None:
-            block = await self._waited(self._process.block(self._timeout_s))
+            block = await self._process.answered(self._process.block(), self._timeout_s)
         if not block:
             await self.aclose()
             raise StopAsyncIteration
         self.samples += len(block) // SAMPLE_BYTES
         return block
-
-    async def _waited(self, work: Awaitable[bytes]) -> bytes:
-        try:
-            return await work
-        except asyncio.TimeoutError:
-            raise BadRequest(f"decoding the audio took longer than {self._timeout_s:g} s", param=PARAM) from None
-        except (OSError, EOFError) as error:
-            raise self._process.exit_error(error) from None
 
     async def aclose(self) -> None:
         """Cancels the decoding if it has not ended. Idempotent."""
@@ -150,10 +135,13 @@ class AudioStream:
 class _Process(Helper):
     """One decoder process."""
 
-    async def begin(self, data: memoryview | FileSlice, found: Found, limits: AudioLimits, seconds: float) -> bytes:
+    name, work, invalid = "audio decoder", "decoding the audio", "Invalid audio file"
+    unavailable = "Audio cannot be decoded at the moment.", "decoder_unavailable"
+    param = PARAM
+
+    async def begin(self, data: memoryview | FileSlice, found: Found, limits: AudioLimits) -> bytes:
         """Sends a file to the process, and returns the first block. Raises the errors of `block`."""
         self.reusable = False
-        deadline = asyncio.get_running_loop().time() + seconds
         await self.streams()
         job = {"bytes": len(data) - found.offset, "format": found.format, **asdict(limits)}
         if isinstance(data, FileSlice):
@@ -161,15 +149,19 @@ class _Process(Helper):
             self.send_file(line, data.body.fileno())
         else:
             pieces = (data[at : at + PIECE] for at in range(found.offset, len(data), PIECE))
-            await asyncio.wait_for(self.send(job, pieces), seconds)
-        return await self.block(deadline - asyncio.get_running_loop().time())
+            await self.send(job, pieces)
+        return await self.block()
 
-    async def block(self, seconds: float) -> bytes:
+    async def block(self) -> bytes:
         """Waits for the next block, and returns it, or b"" at the end.
 
-        Raises BadRequest, asyncio.TimeoutError after `seconds`, and OSError or EOFError if the process has ended.
+        Raises BadRequest, and OSError or EOFError if the process has ended.
         """
-        block, is_end = await asyncio.wait_for(self._read(), seconds)
+        reader, _ = await self.streams()
+        size, is_end = parse_head(await reader.readexactly(HEAD_BYTES))
+        if size > MAX_BLOCK:
+            raise OSError("a block of the audio decoder has a wrong size")
+        block = await reader.readexactly(size)
         if not is_end:
             return block
         try:
@@ -180,18 +172,3 @@ class _Process(Helper):
         if "error" in end:
             raise BadRequest(str(end["error"]), code=end["code"], param=PARAM)
         return b""
-
-    async def _read(self) -> tuple[bytes, bool]:
-        reader, _ = await self.streams()
-        size, is_end = parse_head(await reader.readexactly(HEAD_BYTES))
-        if size > MAX_BLOCK:
-            raise OSError("a block of the audio decoder has a wrong size")
-        return await reader.readexactly(size), is_end
-
-    def exit_error(self, error: Exception) -> RequestError:
-        """Returns the error of the request, given the error by which the end of the process was noticed."""
-        if not self.pid:
-            log.error("the audio decoder could not be started: %s", error)
-            return Unavailable("Audio cannot be decoded at the moment.", code="decoder_unavailable")
-        log.warning("the audio decoder exited with status %s while it decoded a file", self.exit_status)
-        return BadRequest("Invalid audio file: decoding it took too much memory or time", param=PARAM)

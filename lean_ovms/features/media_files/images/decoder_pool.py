@@ -8,26 +8,21 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
-import logging
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ....errors import BadRequest, RequestError, Unavailable, install_command
+from ....errors import BadRequest, install_command
 from ....media.file_slice import FileSlice
 from ....types import Image
 from ....util.resources import reserve
 from ..helper import Helper, IdleHelpers
 from .frame_limits import FrameLimits
 
-log = logging.getLogger("lean_ovms.media")
-
 PIECE_BYTES = 1 << 18
 """Bytes of a file, or of pixels, that one call copies."""
 COMMAND = (sys.executable, "-m", "lean_ovms.features.media_files.images.decoder_process")
-START_S = 30.0
-"""Added to the time limit of a process's first job, for importing Pillow (0.1 s) on a busy machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,21 +85,15 @@ class DecoderPool:
 class _Decoder(Helper):
     """One decoder process."""
 
+    name, work, invalid = "image decoder", "decoding the image", "Image parsing failed"
+    unavailable = "Images cannot be decoded at the moment.", "decoder_unavailable"
+
     async def decode(self, job: DecodeJob, timeout_s: float) -> Image:
         """Sends a job to the process, and returns the image. Raises RequestError."""
         self.reusable = False
-        allowed_s = timeout_s if self.pid else timeout_s + START_S
-        try:
-            image = await asyncio.wait_for(self._exchange(job, timeout_s), allowed_s)
-        except asyncio.TimeoutError:
-            raise BadRequest(f"decoding the image took longer than {timeout_s:g} s") from None
-        except (OSError, EOFError) as error:
-            raise self._exit_error(error) from None
-        if isinstance(image, RequestError):
-            raise image
-        return image
+        return await self.answered(self._exchange(job, timeout_s), timeout_s)
 
-    async def _exchange(self, job: DecodeJob, timeout_s: float) -> Image | RequestError:
+    async def _exchange(self, job: DecodeJob, timeout_s: float) -> Image:
         head = {"bytes": len(job.data) - job.start, "base64": isinstance(job.data, str)}
         limits: dict[str, Any] = {"max_pixels": job.max_pixels, "box": job.box, "mask": job.mask, "seconds": timeout_s}
         limits["video"] = asdict(job.video) if job.video is not None else None
@@ -114,19 +103,12 @@ class _Decoder(Helper):
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             self.reusable = True
-            return BadRequest(str(answer["error"]))
+            raise BadRequest(str(answer["error"]))
         height, width = int(answer["height"]), int(answer["width"])
         times = tuple(map(float, answer.get("times", ())))
         pixels = await _read_exactly(reader, 3 * height * width * (len(times) or 1))
         self.reusable = True
         return Image(height, width, pixels, times=times, seconds=float(answer.get("length", 0)))
-
-    def _exit_error(self, error: Exception) -> RequestError:
-        if not self.pid:
-            log.error("the image decoder could not be started: %s", error)
-            return Unavailable("Images cannot be decoded at the moment.", code="decoder_unavailable")
-        log.warning("the image decoder exited with status %s while it decoded an image", self.exit_status)
-        return BadRequest("Image parsing failed: decoding it took too much memory or time")
 
 
 async def _read_exactly(reader: asyncio.StreamReader, size: int) -> bytes:

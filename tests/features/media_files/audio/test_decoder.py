@@ -17,6 +17,7 @@ import pytest
 
 from lean_ovms.config import Config
 from lean_ovms.errors import BadRequest, PayloadTooLarge, RequestError, Unavailable, install_command
+from lean_ovms.features.media_files import helper
 from lean_ovms.features.media_files.audio import decoder
 from lean_ovms.features.media_files.audio.decoder import AudioDecoder
 from lean_ovms.features.media_files.audio.encoder import UNKNOWN, open_encoder
@@ -125,7 +126,7 @@ async def test_too_many_files_are_a_503(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 async def test_one_that_hangs_is_killed_and_a_file_that_is_too_large_is_a_413(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoder, "START_S", 0.0)
+    monkeypatch.setattr(helper, "START_S", 0.0)
     audio = fake("time.sleep(1000)", audio_timeout_s=0.2)
     with pytest.raises(BadRequest, match=r"longer than 0\.2 s"):
         await audio.decode(memoryview(SECOND))

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from lean_ovms.errors import BadRequest, install_command
+from lean_ovms.features.media_files import helper
 from lean_ovms.features.media_files.images import decoder_pool
 from lean_ovms.features.media_files.images.decoder_pool import DecodeJob, DecoderPool
 from tests.pictures import file, picture
@@ -70,7 +71,7 @@ async def test_the_environment_has_no_secrets(monkeypatch):
 
 
 async def test_one_that_hangs_is_killed(monkeypatch):
-    monkeypatch.setattr(decoder_pool, "START_S", 0.0)
+    monkeypatch.setattr(helper, "START_S", 0.0)
     decoders = DecoderPool(1, 0.2, command=fake("time.sleep(1000)"))
     with pytest.raises(BadRequest, match=r"longer than 0\.2 s"):
         await decoders.decode(DecodeJob(data=RED, max_pixels=MOST))
