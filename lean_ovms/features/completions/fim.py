@@ -24,9 +24,9 @@ class Notation(NamedTuple):
     """The special tokens with which a family of models fills in the middle of a text."""
 
     prefix: str
-    """The token before what precedes the gap."""
+    """The token that stands before the text in front of the gap."""
     suffix: str
-    """The token before what follows the gap."""
+    """The token that stands before the text behind the gap."""
     middle: str
     """The token after which the model writes the text of the gap."""
     repository: str = ""

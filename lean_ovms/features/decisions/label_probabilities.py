@@ -65,15 +65,11 @@ class DecisionRequest:
     """The Warning headers of the response."""
 
     def prompt(self, question: Labelled) -> ChatPrompt:
-        """Returns the prompt of a question.
-
-        It holds a copy of the input, so it should be made only when it is needed.
-        """
+        """Returns the prompt of a question. It copies the input, so it should be made only when it is needed."""
         return self.base.with_messages([*self.base.messages, {"role": "user", "content": question.prompt(self.parts)}])
 
     def own_bytes(self, question: Labelled, tokens: int) -> int:
-        """Returns the size of a question's prompt without the input, in bytes; with images, the number of all its
-        tokens."""
+        """Returns the size of a question's prompt without the input in bytes; with images, the number of all tokens."""
         own = question.prompt([])
         return len(own.encode()) if isinstance(own, str) else tokens
 

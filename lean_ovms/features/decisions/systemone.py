@@ -86,8 +86,7 @@ class StructuredQuestion:
         return LABELS[self.kind][: len(self.names)]
 
     def prompt(self, parts: list[Json]) -> str | list[Json]:
-        """Returns the content of the question's message: the state, first so that all questions share a prefix, and the
-        question."""
+        """Returns the message's content: the state, first so that all questions share a prefix, and the question."""
         lines = [f"Question: {self.instructions}"] if self.instructions else []
         for label, name, more in zip(self.labels, self.names, self.descriptions, strict=True):
             shown = [more] if self.kind == YES_OR_NO else [f"{name} - {more}" if more else name]

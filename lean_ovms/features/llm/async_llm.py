@@ -210,7 +210,7 @@ class AsyncLLM:
         return SamplingParams(**{name: getattr(found, name) for name in names})
 
     def default_model(self) -> TextModel:
-        """Returns the only model of text. Raises RequestError."""
+        """Returns the only text model. Raises RequestError."""
         name = self.services.registry.default_of(TextModel)
         return self.services.registry.get(model_name({"model": name or None})).require_task(TextModel)
 

@@ -141,7 +141,7 @@ class LLM:
         )
 
     def get_tokenizer(self) -> Tokenizer:
-        """Returns the tokenizer of the only model of text."""
+        """Returns the tokenizer of the only text model."""
         return Tokenizer(self._loop.run(self._llm.get_tokenizer()), self._loop.run)
 
     def get_default_sampling_params(self) -> SamplingParams:

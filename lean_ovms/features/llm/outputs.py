@@ -258,7 +258,7 @@ class AudioTranscript(Protocol):
     """The text that is said in an audio file."""
 
     text: str
-    """All of it."""
+    """The whole text."""
     segments: Sequence[Any]
     """The pieces of the text, each with its times in seconds, if segments were asked for."""
     words: Sequence[Any]

@@ -32,8 +32,7 @@ class GraphOption:
     name: str = ""
     """The name of the option here; empty if it is the same."""
     read: Callable[[Any, Path], Any] | None = None
-    """Converts the value in a graph, given the directory to which the graph's paths are relative, to the value here;
-    None if they are equal."""
+    """Converts a value in a graph, given the directory of its relative paths, to that here; None if they are equal."""
     write: Callable[[Any], Any] | None = None
     """Converts the value here to the value in a graph, which is a list of objects for a repeated message; None if they
     are equal. Raises StartError for a value that a graph cannot have."""

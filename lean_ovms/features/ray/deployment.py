@@ -80,10 +80,7 @@ class LeanOvms:
     """The class of which Ray makes replicas: used by `application(model_path=...)`, or in a deployment of your own."""
 
     async def __init__(self, **options: Any) -> None:  # type: ignore[misc]  # Ray awaits it
-        """Loads the models with options of the command line, as values or texts. Raises StartError.
-
-        Addresses have no effect.
-        """
+        """Loads the models with the command line's options, of which addresses have no effect. Raises StartError."""
         self._stack = contextlib.AsyncExitStack()
         self._app: App = await self._stack.enter_async_context(opened(of_keywords(**options)))
         await self._stack.enter_async_context(publishing(self._app))

@@ -16,7 +16,7 @@ class Speak(Record):
     id: int
     """The id of the command."""
     text: str
-    """The text."""
+    """The text to speak."""
     params: dict[str, Any]
     """The fields of types.audio.SpeakParams."""
     begun: bool

@@ -104,7 +104,7 @@ class NgramProposer:
             place = self._previous[place - self._size]
 
     def _index(self, ids: array[int]) -> bytes:
-        """Adds the n-grams that are followed by a token now, and returns the newest one, which is not."""
+        """Adds the n-grams before the newest one, which has no token after it yet. Returns the newest one."""
         size, last, previous = self._size, self._last, self._previous
         for end in range(size + len(previous), len(ids)):
             ngram = ids[end - size : end].tobytes()

@@ -57,8 +57,7 @@ class PoolingFiles:
     modules: list[str] | None = None
     """The class names in modules.json; None if the file is missing."""
     pooling: list[str] = field(default_factory=list)
-    """The pooling modes that `pooling_source` sets, whose vectors are concatenated: [] if the file is missing. An
-    unknown one is as in the file."""
+    """The pooling modes that `pooling_source` sets, in the file's words; [] if the file is missing."""
     pooling_source: str = "1_Pooling/config.json"
     """The file that says how the model pools."""
     pools_prompts: bool = True
@@ -91,8 +90,7 @@ class PoolingFiles:
 
     @property
     def keeps_tokens(self) -> bool:
-        """Whether modules.json describes a model with a vector for each token, as PyLate and sentence-transformers
-        write it for late interaction."""
+        """Whether modules.json describes a late interaction model, with a vector for each token."""
         return self.modules is not None and "Dense" in self.modules and "Pooling" not in self.modules
 
     @property

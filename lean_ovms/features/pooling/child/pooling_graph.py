@@ -151,8 +151,7 @@ def add_pooled_tokens(model: ov.Model) -> None:
 
 
 def pooled(model: ov.Model, output: ov.Output, modes: Sequence[str]) -> ov.Output:
-    """Pools the hidden states [B, S, H] to one row per input, the concatenation [B, modes * H] of the results of all
-    modes. Padding is at the right."""
+    """Pools hidden states [B, S, H] in all modes, one after the other: [B, modes * H]. Padding is at the right."""
     hidden, mask = _as_float(output), model.input("attention_mask")
     counted = model.input(POOLED_TOKENS) if POOLED_TOKENS in {one.get_any_name() for one in model.inputs} else mask
     rows = [_pooled(hidden, mask, counted, mode) for mode in modes]

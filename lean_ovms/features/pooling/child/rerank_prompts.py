@@ -28,8 +28,7 @@ class RerankPrompt(NamedTuple):
     suffix: str
     """The text after the pair."""
     words: tuple[str, ...]
-    """The token of a relevant document, whose logit is the score, after that of another one, whose logit is subtracted
-    if there is one."""
+    """The words for an irrelevant document, if any, and a relevant one: the score is the difference of their logits."""
 
 
 QWEN3 = RerankPrompt(

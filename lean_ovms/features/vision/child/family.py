@@ -36,7 +36,10 @@ class Layout(NamedTuple):
 
 
 class VisionFamily(Protocol):
-    """A family of models that read images. It encodes images, and knows their tokens in a prompt."""
+    """A family of models that read images. It encodes images, and knows their tokens in a prompt.
+
+    It is created from a model's Files, and raises KeyError, TypeError or ValueError for those of another family.
+    """
 
     token_id: int
     """The id of the token that stands for one image token in the model's vocabulary."""

@@ -29,7 +29,6 @@ class Gemma4:
     before, after = "<|image>", "<image|>"
 
     def __init__(self, files: Files) -> None:
-        """Reads the model's settings. Raises KeyError, TypeError or ValueError if the files do not look like this."""
         config, processor = files.config, files.processor
         self.token_id = int(config["image_token_id"])
         self.whole = config["text_config"].get("use_bidirectional_attention") == "vision"

@@ -24,10 +24,6 @@ class InternVl:
     whole = False
 
     def __init__(self, files: Files) -> None:
-        """Reads the model's settings.
-
-        Raises KeyError, TypeError or ValueError if the family's files do not look like this.
-        """
         config, processor = files.config, files.processor
         vision = config["vision_config"]
         self.token_id = files.image_token

@@ -28,10 +28,6 @@ class Lfm2Vl:
     whole = False
 
     def __init__(self, files: Files) -> None:
-        """Reads the model's settings.
-
-        Raises KeyError, TypeError or ValueError if the family's files do not look like this.
-        """
         config, processor = files.config, files.processor
         self.token_id = files.image_token
         self._networks = files.networks

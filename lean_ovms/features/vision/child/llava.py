@@ -19,7 +19,6 @@ class Llava:
     """Whether an image's tokens attend to all others of it, and whether the family pads images if do_pad is set."""
 
     def __init__(self, files: Files) -> None:
-        """Reads the model's settings. Raises KeyError, TypeError or ValueError if the files do not look like this."""
         config, processor = files.config, files.processor
         vision = config["vision_config"]
         self.token_id = files.image_token

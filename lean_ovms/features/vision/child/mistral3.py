@@ -23,7 +23,6 @@ class Mistral3:
     whole = False
 
     def __init__(self, files: Files) -> None:
-        """Reads the model's settings. Raises KeyError, TypeError or ValueError if the files do not look like this."""
         config, processor = files.config, files.processor
         if config["text_config"]["model_type"] != "mistral":
             raise ValueError(f"its language model is {config['text_config']['model_type']}")

@@ -34,7 +34,6 @@ class Qwen2Vl:
     whole = False
 
     def __init__(self, files: Files) -> None:
-        """Reads the model's settings. Raises KeyError, TypeError or ValueError if the files do not look like this."""
         config, processor = files.config, files.processor
         vision = config["vision_config"]
         self.token_id = int(config["image_token_id"])

@@ -33,7 +33,6 @@ class Tiled:
     whole = False
 
     def __init__(self, files: Files) -> None:
-        """Reads the model's settings. Raises KeyError, TypeError or ValueError if the files do not look like this."""
         config, processor = files.config, files.processor
         self.token_id = int(config["image_token_id"])
         self._networks = files.networks
