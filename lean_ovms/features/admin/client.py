@@ -73,10 +73,7 @@ class ServerClient:
 
     @contextmanager
     def stream(self, path: str, body: Mapping[str, Any]) -> Iterator[Iterator[dict[str, Any]]]:
-        """Yields the events of a streamed response, as a context manager. Raises CommandFailed.
-
-        The end of the `with` block closes the connection, which cancels the request.
-        """
+        """Yields a streamed response's events. Raises CommandFailed. Leaving the `with` block cancels the request."""
         with self._answer("POST", path, {**body, "stream": True}) as answer:
             yield _events(answer)
 

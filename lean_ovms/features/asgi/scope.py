@@ -23,10 +23,7 @@ def response_headers(response: Response) -> list[tuple[bytes, bytes]]:
 
 
 def header(name: str, value: str) -> tuple[bytes, bytes]:
-    """Converts a header to ASGI's form.
-
-    Raises ValueError for line breaks, which not every host refuses, and which would allow header injection.
-    """
+    """Converts a header to ASGI's form. Raises ValueError for line breaks, by which headers could be injected."""
     if _LINE_END.search(value):
         raise ValueError("illegal header value")
     return name.lower().encode("ascii"), value.encode("latin-1", "replace")

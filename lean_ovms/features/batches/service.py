@@ -268,10 +268,7 @@ class BatchService:
                 await self._pause(wait_s)
 
     def _next(self, left: Iterator[tuple[int, Line]], body: Json, again: int | None) -> tuple[int, Line | None]:
-        """Reads the line at the place `again`, or if that is None the next line, and returns its place and the line.
-
-        After the last line it returns None for the line.
-        """
+        """Returns the place and text of the line at `again` or, if it is None, the next line; None after the last."""
         if again is None:
             return next(left, (0, None))
         return again, read_line(self._raw_line(body, again), (body["endpoint"],))

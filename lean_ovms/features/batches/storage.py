@@ -208,10 +208,7 @@ class Storage:
         self.used += len(data)
 
     def put(self, entry: Entry, text: str) -> None:
-        """Stores the object of a file or a batch. Raises StoreFailure.
-
-        The caller makes the JSON text, since another thread may change the entry.
-        """
+        """Stores an object; its caller makes the text, as other threads may change the entry. Raises StoreFailure."""
         name = entry.body["id"]
         try:
             atomic_file.write(self._directory / f"{name}.json", text)

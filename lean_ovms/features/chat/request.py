@@ -64,10 +64,7 @@ def read_messages(value: Any, composition: Composition) -> list[Json]:
 
 
 def without_changing_line(text: str, lines: tuple[str, ...]) -> str:
-    """Removes the first line of a system text if it begins with one of `lines`.
-
-    Clients change such a line with each request, which would defeat the prefix cache.
-    """
+    """Removes the first line of a system text if it begins with one of `lines`, since such lines always change."""
     return text.partition("\n")[2] if text.startswith(lines) else text
 
 

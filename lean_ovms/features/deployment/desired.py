@@ -85,10 +85,7 @@ class ModelSource(CheckedSource, Protocol):
     """A source of models that are not in the directory of models, or not in OpenVINO's format."""
 
     def fetch(self, config: Config) -> Config:
-        """Fetches source_model into the directory of models, unless it is there. Returns the options that serve it.
-
-        Raises StartError if it cannot be fetched.
-        """
+        """Fetches source_model into the models' directory if needed. Returns options to serve it. Raises StartError."""
 
     def prepare(self, config: Config) -> Config:
         """Converts the files at model_path to a model that can be served, if necessary.
@@ -189,8 +186,7 @@ class ServedModels(Sources):
         return config.replace(model_repository_path=str(repository_of(config))) if by_name else config
 
     def available(self, config: Config) -> Config:
-        """Returns the options that serve the model. A model of a hub is pulled, and one in a directory is converted, if
-        that has not been done before. Raises StartError."""
+        """Returns the options that serve the model, which is pulled or converted if needed. Raises StartError."""
         if config.source_model:
             config = self.with_repository(config)
             checks.checked(config)
@@ -313,10 +309,7 @@ class RepositoryPulls(Protocol):
         """
 
     async def delete(self, name: str, unserve: Reload) -> None:
-        """Deletes a model. Raises RequestError.
-
-        Once its folder is moved away, `unserve`, which stops serving it, is awaited; then the files are deleted.
-        """
+        """Deletes a model: moves its folder away, awaits `unserve`, and deletes the files. Raises RequestError."""
 
 
 def pulls_at_run_time(config: Config) -> bool:

@@ -53,8 +53,7 @@ class PullRequest:
     bar: bool = False
     """Whether to show a progress bar on a terminal instead of lines in the log."""
     progress: Callable[[str, str, int, int], None] = lambda path, digest, size, there: None
-    """Is called with the path of a file, its SHA-256 ("" for a small one), its size and the number of its received
-    bytes. An error that it raises ends the pull."""
+    """Gets a file's path, SHA-256 ("" if small), size and received bytes. An error that it raises ends the pull."""
 
 
 def check_name(source: str) -> str:

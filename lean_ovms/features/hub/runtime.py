@@ -73,10 +73,7 @@ class HubPulls:
             abandoned = True
 
     async def delete(self, name: str, unserve: Reload) -> None:
-        """Deletes a model. Raises RequestError.
-
-        Once its folder is moved away, `unserve`, which stops serving it, is awaited; then the files are deleted.
-        """
+        """Deletes a model: moves its folder away, awaits `unserve`, and deletes the files. Raises RequestError."""
         try:
             removed = await asyncio.to_thread(_take_out, self._repository, name)
             await unserve()

@@ -41,10 +41,7 @@ async def handle_variations(request: Request, services: Services) -> Response:
 
 
 async def _edit(request: Request, services: Services, fields: FieldSet) -> Response:
-    """Serves a request to edit an image. Raises RequestError.
-
-    The memory of the body is freed once its images are decoded, since an edit takes long.
-    """
+    """Serves a request to edit an image. Its body's memory is freed after decoding. Raises RequestError."""
     work = lambda: parse(fields, body_of(fields, read_form(request)), services)  # noqa: E731
     parsed = await services.offload_when_known(request.size, work, inline_below=INLINE_BYTES)
     sources, lease = await services.get(ImageLoader).load(parsed.files)

@@ -12,8 +12,5 @@ _METADATA: dict[str, Any] = {"metadata_errors": "ignore"} if int(av.__version__.
 
 
 def opened(data: bytes | memoryview, name: str) -> Any:
-    """Opens a file of the format that FFmpeg names like this as PyAV's container. Raises PyAV's errors.
-
-    The caller has to close it.
-    """
+    """Opens a file, of FFmpeg's format `name`, which the caller has to close. Raises PyAV's errors."""
     return av.open(io.BytesIO(data), "r", format=name, **_METADATA)

@@ -68,10 +68,7 @@ class PdfReaders:
             lease.release()
 
     async def text(self, key: bytes, data: bytes) -> str:
-        """Returns the text of a file with this digest, which is cached: the client sends it again with each turn.
-
-        Raises RequestError if the file cannot be read.
-        """
+        """Returns the text of a file by its digest, cached as clients resend it with each turn. Raises RequestError."""
         text = self._known.pop(key, None)
         if text is None:
             text = (await self.read(memoryview(data)))["text"]

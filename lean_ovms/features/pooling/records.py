@@ -10,8 +10,7 @@ from ...engine.protocol import ANSWER, COMMAND, PARTIAL, DataRecord, PixelsRecor
 
 @dataclass(slots=True)
 class Pool(PixelsRecord):
-    """The command to compute vectors, scores or classes. It is answered by any number of PooledPart records and a last
-    Pooled, or by one Refused or Failed."""
+    """The command to compute inputs, answered by PooledPart records and a last Pooled, or by Refused or Failed."""
 
     role = COMMAND
     id: int

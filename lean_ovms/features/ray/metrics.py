@@ -48,11 +48,7 @@ class Reporter:
         self._series: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
 
     async def report(self) -> None:
-        """Sets the gauges once.
-
-        The gauges of series that no longer exist, such as those of an unloaded model, become 0, since they cannot be
-        removed.
-        """
+        """Sets the gauges once; those of series that no longer exist become 0, since they cannot be removed."""
         response = await metrics.handle(Request("GET", "/metrics"), self._app.services)
         assert isinstance(response.body, bytes)
         gone, self._series = self._series, set()

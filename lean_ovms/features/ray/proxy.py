@@ -67,10 +67,7 @@ class _ProxyResponse:
         self._text = b""
 
     async def send(self, message: Message) -> None:
-        """Passes on a message of the response, or collects it if it belongs to an error of Ray.
-
-        Ray's errors are plain texts, those of replicas are JSON.
-        """
+        """Passes on a message of the response, or collects it for an error of Ray, which is plain text, not JSON."""
         if message["type"] == "http.response.start" and not self.started:
             head = request_headers(message["headers"])
             if message["status"] >= 400 and head.get("content-type", "").startswith("text/plain"):

@@ -133,8 +133,5 @@ class PrefixAffinityRouter(RequestRouter):  # type: ignore[misc]  # Ray is not i
 
 
 def place(session: str, replica: str) -> bytes:
-    """Returns the rank of a replica for a session, the same in every process.
-
-    If a replica is added or removed, the sessions of the others stay where they are.
-    """
+    """Returns a replica's rank for a session, in any process, which does not depend on the other replicas."""
     return blake2b(f"{session}\0{replica}".encode(), digest_size=8).digest()

@@ -228,10 +228,7 @@ class EnginePool:
         return await self._idlest().decode(tokens, skip_special_tokens)
 
     async def call(self, make: Callable[[int], protocol.Record], on_partial: OnPartial = None) -> Any:
-        """Sends a record to the replica with the fewest requests, and returns the reply.
-
-        If its queue is full, the others are tried. Raises RequestError.
-        """
+        """Sends a record to the least busy replica whose queue has room. Returns the reply. Raises RequestError."""
         return await self._passed_on(_idlest, lambda one: one.call(make, on_partial))
 
     async def call_each(self, make: Callable[[int], protocol.Record]) -> list[Any]:

@@ -57,10 +57,7 @@ def current(items: list[Json]) -> list[Json]:
 
 
 def asking(items: list[Json]) -> list[Json]:
-    """Returns the items with a request for a summary at the end.
-
-    If the last item is a message of the user, the request is added to it, else it is a new message.
-    """
+    """Returns the items with a request for a summary at the end, in the user's last message or a new one."""
     part = {"type": "input_text", "text": ASK}
     if items and items[-1].get("role") == "user":
         return [*items[:-1], {**items[-1], "content": [*items[-1]["content"], part]}]

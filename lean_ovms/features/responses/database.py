@@ -158,10 +158,7 @@ class Database:
         return True
 
     def _outcome(self, db: Connection, call: _Call) -> Any:
-        """Runs a call in a savepoint. Returns its result, or a RequestError if only this call failed.
-
-        It raises errors that affect the whole transaction.
-        """
+        """Runs a call in a savepoint. Returns its result or RequestError; raises errors of the whole transaction."""
         db.execute("SAVEPOINT call")
         try:
             result = call.work(db)

@@ -31,10 +31,7 @@ RETRY_S = 3.0
 
 
 class ResponseService:
-    """Finds, stores, streams and cancels responses.
-
-    It is opened before serving or else by the first use, drained while the server stops, and closed after that.
-    """
+    """Finds, stores, streams and cancels responses. Opened before or at the first use, drained, and then closed."""
 
     def __init__(self, config: Config) -> None:
         self.store = Store(config)

@@ -40,10 +40,7 @@ RESERVE_BYTES = 1 << 20
 
 
 class Sqlite(Connection):
-    """A connection to an SQLite file, which is created if it does not exist, or to memory if the path is empty.
-
-    Its methods raise OSError and sqlite3.Error.
-    """
+    """A connection to an SQLite file, created if missing, or to memory for "". Raises OSError, sqlite3.Error."""
 
     number = "INTEGER PRIMARY KEY AUTOINCREMENT"
 

@@ -186,10 +186,7 @@ class _Builder:
         return [self._one(form, tool["function"]) for tool in self.context.tools]
 
     def _one(self, form: CallForm, function: Json) -> Json:
-        """Returns the format of a call of one tool.
-
-        If the tool's schema cannot be enforced, its arguments may be any object; the schemas of other tools are kept.
-        """
+        """Returns the format of a call of one tool; arguments may be any object if its schema cannot be enforced."""
         name = function["name"]
         try:
             tool = _tool(name, function.get("parameters"))

@@ -199,10 +199,7 @@ def _disposition(header: bytes) -> tuple[str, str | None]:
 
 
 def body_of(fields: FieldSet, form: Form) -> Json:
-    """Converts a form to the JSON body that `fields.read` takes.
-
-    A text that is not a valid value of its field remains a text, and so do the texts of unknown names.
-    """
+    """Converts a form to the JSON body that `fields.read` takes; texts that are not valid values remain texts."""
     body: Json = {}
     for key, text in form.values:
         found = _MEMBER.fullmatch(key)

@@ -99,10 +99,7 @@ class VoiceModel(Speaker):
     async def _pieces_of(
         self, text: str | AsyncGenerator[str, None], usage: UsageRecorder
     ) -> AsyncGenerator[str, None]:
-        """Yields the pieces of a text that are spoken one by one, and counts the characters.
-
-        Raises BadRequest for a text without anything to speak.
-        """
+        """Yields the pieces of a text that are spoken one by one, and counts its characters. Raises BadRequest."""
         if isinstance(text, str):
             usage.prompt_tokens = len(text)
             for piece in self.pieces(text):

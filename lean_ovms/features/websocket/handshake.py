@@ -32,10 +32,7 @@ def is_complete(request: Request) -> bool:
 
 
 def mark(request: Request) -> None:
-    """Marks a request as one that may open a WebSocket, and takes the API key from its subprotocols.
-
-    A browser cannot send an Authorization header with a WebSocket.
-    """
+    """Marks a request that may open a WebSocket. A browser sends its API key as a subprotocol, not as a header."""
     request.upgrade = PROTOCOL
     keys = (name for name in offered(request) if name.startswith(KEY_SUBPROTOCOL))
     request.api_key = next(keys, "").removeprefix(KEY_SUBPROTOCOL)

@@ -28,10 +28,7 @@ SUMMARY = "Summary of the conversation so far:\n"
 
 
 def to_messages(system: Any, messages: list[Any]) -> tuple[list[Json], list[str]]:
-    """Returns the whole conversation, and warnings about blocks that the model is not shown.
-
-    Raises BadRequest with the path of the wrong field as param.
-    """
+    """Returns the conversation, and warnings about blocks that the model is not shown. Raises BadRequest."""
     if not messages:
         raise BadRequest("messages: at least one message is required", param="messages")
     found, unshown = list[Json](), list[Block]()

@@ -121,10 +121,7 @@ def settings(
     n_probs: int = 0,
     post_sampling: bool = False,
 ) -> Json:
-    """Returns a request's settings, for generation_settings of /completion and params of /props.
-
-    n_predict is -1 if as many tokens are generated as fit.
-    """
+    """Returns a request's settings as in /completion and /props; n_predict is -1 for as many tokens as fit."""
     most = -1 if sampling.max_tokens is None else sampling.max_tokens
     return {
         "seed": sampling.seeds[0],

@@ -153,10 +153,7 @@ class _Process(Helper):
         return await self.block()
 
     async def block(self) -> bytes:
-        """Waits for the next block, and returns it, or b"" at the end.
-
-        Raises BadRequest, and OSError or EOFError if the process has ended.
-        """
+        """Waits for the next block, b"" at the end. Raises BadRequest; OSError or EOFError if the process has ended."""
         reader, _ = await self.streams()
         size, is_end = parse_head(await reader.readexactly(HEAD_BYTES))
         if size > MAX_BLOCK:

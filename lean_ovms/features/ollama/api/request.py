@@ -120,10 +120,7 @@ class OllamaRequest:
         return error
 
     async def _shortened(self, prompt: ChatPrompt) -> ChatPrompt:
-        """Returns the conversation without its oldest messages, as many as must be dropped to fit into the context.
-
-        System messages and the last message are kept.
-        """
+        """Returns the conversation without the oldest messages that do not fit; system messages and the last stay."""
         messages = prompt.messages
         system = [place for place, message in enumerate(messages) if message["role"] == "system"]
 

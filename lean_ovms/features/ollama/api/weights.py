@@ -40,10 +40,7 @@ class WeightsSummary:
 
 
 async def weights_of(model: Model) -> WeightsSummary:
-    """Returns the summary of a model's weights from its files, without loading it.
-
-    The first call reads them in a thread, and so does one after they have changed.
-    """
+    """Returns the summary of a model's weights, which a thread reads from its files if these have changed."""
     if model.config.without_model:
         return WeightsSummary()
     known = _SUMMARIES.get(model)

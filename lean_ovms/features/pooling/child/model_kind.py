@@ -251,10 +251,7 @@ def _with_logits(config: EngineConfig, files: PoolingFiles, shape: Shape) -> Rec
 
 
 def _activation(config: Json, width: int) -> str:
-    """Returns the activation function by vLLM's rules.
-
-    They look at problem_type, then at sentence-transformers' entry in config.json, then at the number of labels.
-    """
+    """Returns the activation by vLLM's rules: problem_type, sentence-transformers' entry, the number of labels."""
     by_width = "softmax" if width > 1 else "sigmoid"
     problem = config.get("problem_type")
     if problem == "regression":

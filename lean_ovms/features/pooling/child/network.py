@@ -220,8 +220,7 @@ class PoolingNetwork:
         return self._configured if self._streamed is None or self._streamed.get() is None else self._most
 
     def widen(self) -> None:
-        """Begins to compile the network for several batches at once, in a thread, if the network's size makes that
-        worthwhile. Once it is compiled, `slots` grows."""
+        """Begins to compile the network in a thread for several batches at once, if worthwhile; then `slots` grows."""
         if self._streamed is not None:
             self._streamed.needed()
 

@@ -1,7 +1,4 @@
-"""The interface between the task and a loaded pooling model with its tokenizer.
-
-A real model is implemented by model.py, the fake one by fake_pooler.py.
-"""
+"""The interface between the task and a loaded pooling model, real (model.py) or fake (fake_pooler.py)."""
 
 from __future__ import annotations
 

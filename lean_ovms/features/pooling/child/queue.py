@@ -67,11 +67,7 @@ class QueuedPooling:
 
 @dataclass(slots=True, eq=False)
 class QueuedText:
-    """One input of a request.
-
-    Ids and types are lists, not arrays: most texts have few tokens, for which a call of numpy takes longer than
-    handling the list.
-    """
+    """One input of a request. Ids and types are lists, since numpy is slower for texts of few tokens."""
 
     request: QueuedPooling
     """The request to which the input belongs."""

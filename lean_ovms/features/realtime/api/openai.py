@@ -25,10 +25,7 @@ class SilenceTimer:
     """The timer of a session. If it has expired, new audio starts it again."""
 
     def __init__(self, seconds: Callable[[], float], ended: Callable[[], Awaitable[None]]) -> None:
-        """Creates the timer without starting it.
-
-        `seconds` returns how many seconds of silence are allowed, 0 for no limit; then `ended` is awaited.
-        """
+        """Creates the timer, which awaits `ended` after `seconds()` of silence; with 0 there is no limit."""
         self._seconds = seconds
         self._ended = ended
         self._timer: asyncio.TimerHandle | None = None

@@ -86,10 +86,7 @@ MAX_WAITING = 4
 FINISH_S = 30.0
 """Seconds in which the remaining audio is transcribed before a session ends by itself."""
 INLINE_CHARACTERS = 65536
-"""The number of base64 characters that are decoded on the event loop; more is decoded and resampled in a thread.
-
-At 24 kHz 1 MiB takes 25 ms (2026-11).
-"""
+"""Base64 characters beyond which decoding runs in a thread: 1 MiB takes 25 ms at 24 kHz (2026-11)."""
 
 IDLE = Close(reason="Realtime session idle timeout.")
 EXPIRED = Close(reason="Realtime session reached its maximum duration.")
@@ -169,10 +166,7 @@ class TranscriptionSession:
         await self._socket.send(orjson.dumps(event))
 
     async def model(self, name: str = "") -> SpeechModel:
-        """Returns the model of this name, or else that of the settings, or else the only model. Raises RequestError.
-
-        It loads the model if its properties are unknown.
-        """
+        """Returns the model of this name, the settings' or the only one, loaded if unknown. Raises RequestError."""
         registry = self.services.registry
         name = name or self.settings.model or registry.default_of(SpeechModel)
         if not name:

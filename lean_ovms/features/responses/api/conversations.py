@@ -29,10 +29,7 @@ METADATA_FIELDS = FieldSet((METADATA,))
 
 
 def _store(services: Services) -> Store:
-    """Returns the store of responses.
-
-    It is called before a body is parsed: the service must be created on the event loop, and parsing may be in a thread.
-    """
+    """Returns the store of responses; called on the event loop before a body is parsed, perhaps in a thread."""
     return services.get(ResponseService).store
 
 

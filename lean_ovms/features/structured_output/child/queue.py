@@ -54,10 +54,7 @@ class Compiler(Protocol):
 
 
 class GrammarChecker(Protocol):
-    """Finds out whether a grammar can be compiled and how fast it is, without a risk for this process.
-
-    Its methods block their caller, but no other threads.
-    """
+    """Finds out if a grammar can be compiled, and how fast, safely. Its methods block their caller only."""
 
     def check(self, tag: str, bounds: GrammarBounds) -> GrammarCost:
         """Returns the cost of a grammar. Raises RequestError if it is invalid, beyond the bounds, or too slow."""

@@ -203,10 +203,7 @@ class XGrammarMatcher:
         self._guesses = time.thread_time() - began < GUESS_S
 
     def _run(self, call: Callable[[], None]) -> None:
-        """Makes a call in the thread with the time that the text has left.
-
-        If the time does not suffice, or the call raises an exception, the matcher fails.
-        """
+        """Makes a call in the thread within the time that the text has left; if that fails, the matcher fails."""
 
         def timed() -> None:
             began = time.thread_time()
