@@ -69,7 +69,7 @@ class LLM:
 
         Args:
             model: A directory, or the name of a model at the hub; "" for the model that the options name, or else the
-            demo models.
+                demo models.
             config: All options; then neither a model nor other options may be given.
             seed: The seed of the first request without one; each later one gets the next number. None if seeds are
                 random.

@@ -96,11 +96,8 @@ class TranscribeParams:
     logprobs: bool = False
     """Whether the log probability of each token is requested."""
     turns: TurnDetection | None = None
-    """The settings by which utterances are found, each of which is transcribed by itself (realtime).
-
-    None if the audio is
-    one text, and is cut into windows at quiet places.
-    """
+    """The settings by which utterances are found, each of which is transcribed by itself (realtime); None if the audio
+    is one text, which is cut into windows at quiet places."""
     partials: bool = False
     """Whether text of an utterance is sent before it has ended."""
     live: bool = False

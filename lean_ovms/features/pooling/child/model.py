@@ -218,7 +218,7 @@ def _report(config: EngineConfig, info: PoolingInfo, limit: int) -> None:
         config: The options of the engine.
         info: The description of the model.
         limit: The most tokens of an input that the original model allows, where the export has lost that file; 0 if it
-        is unknown. A window that is longer is logged as a warning.
+            is unknown. A window that is longer is logged as a warning.
     """
     if 0 < limit < info.window:
         text = (
