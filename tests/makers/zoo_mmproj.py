@@ -54,9 +54,12 @@ the time of the first one, which contradicts its documentation. It also makes ot
 RENAMED = {
     "gemma3": {"model.language_model.": "language_model.", "model.vision": "vision", "model.multi": "multi"},
     "internvl": {"model.language_model.": ""},
+    "lighton_ocr": {"model.language_model.": "model."},
     "llava": {"model.language_model.": ""},
     "llava_next": {"model.language_model.": ""},
     "mistral3": {"model.language_model.": "language_model.", "model.vision": "vision", "model.multi": "multi"},
+    "mistral3-ministral": {"model.language_model.": "model.", "model.vision": "vision", "model.multi": "multi"},
+    "llava-pixtral": {"model.language_model.": "", "model.vision": "vision", "model.multi": "multi"},
     "qwen2_vl": {"model.visual.": "visual."},
     "qwen2_5_vl": {"model.visual.": "visual."},
     "qwen3_5": {"model.language_model.visual.": "model.visual."},
@@ -81,7 +84,7 @@ def make(name: str, llama_cpp: Path, target: Path) -> dict[str, Any]:
         _fill(source / "tokenizer.json")
         files = [_converted(source, llama_cpp, eyes=False)]
         _rename(source, {"lm_head.": None})  # which that of Gemma 4's eyes does not know: published models have none
-        files.append((_clip if "llava" in name else _converted)(source, llama_cpp, eyes=True))
+        files.append((_clip if "CLIP" in str(model.config.vision_config) else _converted)(source, llama_cpp, eyes=True))
         pack(files, target / f"{name}.tar.xz")
     prompts = zoo_vision_torch.PROMPTS
     if name in VIDEOS:
@@ -91,7 +94,8 @@ def make(name: str, llama_cpp: Path, target: Path) -> dict[str, Any]:
 
 def _complete(config: Path, model: Any) -> None:
     """Adds the name of the model's class to the configuration of a part, as transformers 4 does."""
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"architectures": [type(model).__name__]}))
+    name = type(model).__name__.replace("LightOnOcr", "LightOnOCR")  # as published
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"architectures": [name]}))
 
 
 def _rename(source: Path, renamed: dict[str, Any]) -> None:
@@ -132,7 +136,7 @@ def _converted(source: Path, llama_cpp: Path, *, eyes: bool) -> Path:
     made.no_mtp = True  # Qwen3.5 has no layers for draft tokens here
     if not eyes:  # the converter does not know the tokenizer
         made.set_vocab = lambda self: self._set_vocab_gpt2()
-        made.get_vocab_base_pre = lambda self, tokenizer: "gpt-2"
+        base.TextModel.get_vocab_base_pre = lambda self, tokenizer: "gpt-2"
     file = source.parent / f"{'mmproj-' * eyes}{source.name}.gguf"
     with torch.inference_mode():
         made(source, gguf.LlamaFileType.MOSTLY_F16, file).write()

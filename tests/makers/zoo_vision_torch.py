@@ -191,10 +191,12 @@ def _shown(name: str, model: Any, images: list[Any]) -> tuple[dict[str, Any], li
         grids = zip(inputs.pop("rows")[0], inputs.pop("cols")[0], strict=True)
         words = "<fake_token_around_image>", "<image>", "<global-img>"
         return inputs, [spelled(*grid, 4, *words) for grid in grids]
-    if kind == "mistral3":
-        inputs = dict(processor(images=images, patch_size={"height": 16, "width": 16}, return_tensors="pt"))
-        sizes = [(height // 16, width // 16) for height, width in inputs["image_sizes"].tolist()]
-        return inputs, ["[IMG_BREAK]".join(["[IMG]" * width] * height) + "[IMG_END]" for height, width in sizes]
+    if "Pixtral" in PIXELS[name]["image_processor_type"]:
+        unit = PIXELS[name]["patch_size"]["height"] * MODELS[name].get("spatial_merge_size", 1)
+        inputs = dict(processor(images=images, patch_size={"height": unit, "width": unit}, return_tensors="pt"))
+        sizes = [(height // unit, width // unit) for height, width in inputs["image_sizes"].tolist()]
+        token, line, end = ("<|image_pad|>", "", "") if kind == "lighton_ocr" else ("[IMG]", "[IMG_BREAK]", "[IMG_END]")
+        return inputs, [line.join([token * width] * height) + end for height, width in sizes]
     if kind == "lfm2_vl":
         return _lfm2_images(processor, images)
     inputs = dict(processor(images=images, return_tensors="pt"))

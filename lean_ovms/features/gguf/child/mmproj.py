@@ -57,6 +57,7 @@ PROJECTORS = {
         {"vision_embeddings": internvl.network},
     ),
     "lfm2": Projector(("lfm2", "lfm2moe"), ("<image>",), lfm2_vision.lfm2, {"vision_embeddings": lfm2_vision.network}),
+    "lightonocr": Projector(("qwen3",), ("<|image_pad|>",), pixtral.lighton_ocr, pixtral.NETWORKS),
     "mlp": Projector(
         ("llama", "phi3", "qwen2"),
         ("<image>", "<unk>"),  # most of these models have no token for images

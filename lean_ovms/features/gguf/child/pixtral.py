@@ -33,6 +33,14 @@ def pixtral(header: Header) -> tuple[Json, Json]:
     return config, {"image_processor_type": "PixtralImageProcessor", "size": size, "resample": BICUBIC}
 
 
+def lighton_ocr(header: Header) -> tuple[Json, Json]:
+    """Returns the members of config.json and preprocessor_config.json of LightOnOCR."""
+    config, processor = pixtral(header)
+    longest = header.number("vision.preproc_image_size") or processor["size"]["longest_edge"]
+    config |= {"model_type": "lighton_ocr", "text_config": {"model_type": "qwen3"}}
+    return config, {**processor, "size": {"longest_edge": longest}}
+
+
 def encoder(header: Header, tensors: Tensors) -> Any:
     """Builds the network that encodes the patches [patches, width] of an image [1, RGB, height, width]."""
     tower, images = _Tower(header, tensors), network_input("pixel_values", [1, 3, -1, -1], np.float32)

@@ -15,7 +15,7 @@ from .internvl import InternVl
 from .lfm2_vl import Lfm2Vl
 from .llava import Gemma3, Llava
 from .llava_next import LlavaNext
-from .mistral3 import Mistral3
+from .mistral3 import LightOnOcr, Mistral3
 from .qwen2_vl import Qwen2Vl, Qwen25Vl
 from .qwen3_vl import Qwen3Vl
 from .tiled import SmolVlm, Tiled
@@ -30,6 +30,7 @@ FAMILIES: dict[str, tuple[Callable[[Files], VisionFamily], str]] = {
     "idefics3": (Tiled, "Idefics3ImageProcessor"),
     "internvl": (InternVl, "GotOcr2ImageProcessor"),
     "lfm2_vl": (Lfm2Vl, "Lfm2VlImageProcessor"),
+    "lighton_ocr": (LightOnOcr, "PixtralImageProcessor"),
     "llava": (Llava, "CLIPImageProcessor or LlavaImageProcessor"),
     "llava_next": (LlavaNext, "LlavaNextImageProcessor"),
     "mistral3": (Mistral3, "PixtralImageProcessor"),

@@ -20,11 +20,15 @@ class Mistral3:
     """A `family.VisionFamily` for Mistral 3."""
 
     before, after = "", "[IMG_END]"
+    line = "[IMG_BREAK]"
+    """The text between two rows of tokens."""
+    language = "mistral"
+    """The model_type of the language model."""
     whole = False
 
     def __init__(self, files: Files) -> None:
         config, processor = files.config, files.processor
-        if config["text_config"]["model_type"] != "mistral":
+        if config["text_config"]["model_type"] != self.language:
             raise ValueError(f"its language model is {config['text_config']['model_type']}")
         self.token_id = files.image_token
         self._networks = files.networks
@@ -35,7 +39,7 @@ class Mistral3:
 
     def layout(self, size: Size) -> Layout:
         height, width = (side // (self._patch * self._merge) for side in self._resized(size))
-        rows = (("", width), *[("[IMG_BREAK]", width)] * (height - 1))
+        rows = (("", width), *[(self.line, width)] * (height - 1)) if self.line else ()
         return Layout(height * width, texts=rows)
 
     def encode(self, image: Image) -> Rows:
@@ -52,3 +56,10 @@ class Mistral3:
         ratio, unit = max(size) / self._longest, self._patch * self._merge
         height, width = (math.floor(side / ratio) if ratio > 1 else side for side in size)
         return (height - 1) // unit * unit + unit, (width - 1) // unit * unit + unit
+
+
+class LightOnOcr(Mistral3):
+    """A `family.VisionFamily` for LightOnOCR, whose tokens of an image have no texts between or around them."""
+
+    after = line = ""
+    language = "qwen3"
