@@ -70,6 +70,9 @@ SERVER_TOOLS, SPOKEN_ANSWERS, GENERATION_METRICS = "server tools", "spoken answe
 a body, its `api.generation.request.GenerationBody` and the Services to the generation and what speaks its answer (None
 for text alone); and one from a Config to a function that makes additional
 members of `metrics`, in responses of chat and completions, of the generation's `types.Timings`."""
+UPLOADED_FILES = "uploaded files"
+"""The seam of files that messages name by their ids: a coroutine function from the Services, an id and the most bytes
+to a file's name and bytes. It raises RequestError."""
 OTHER_PROTOCOL, ENCRYPTION, OTHER_FLAGS = "other protocol", "encryption", "flags of other servers"
 """Seams of connections and command lines. A `transports.http11.switching.OtherProtocol`, to which HTTP/1.1 can be
 switched; a class made of a Config for a `transports.http11.server.Encryption`; and a class derived from

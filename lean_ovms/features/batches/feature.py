@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ...config.options import Options, option
-from ...manifest import BASES, Command, Feature, Route, StartRow
+from ...manifest import BASES, UPLOADED_FILES, Command, Feature, PartRow, Route, StartRow
 
 _files = partial(option, group="files")
 
@@ -40,6 +40,7 @@ FEATURE = Feature(
     reference="https://platform.openai.com/docs/api-reference/batch",
     options=BatchOptions,
     commands=(Command("run-batch", "-i FILE -o FILE [MODEL]", "answer the requests in a file", "run_batch:main"),),
+    parts=(PartRow(seam=UPLOADED_FILES, make="service:read_file"),),
     start=StartRow(prepare="api.batches:prepare", options=("files_path",)),
     routes=(
         Route("POST", "/batches", "api.batches:handle_create", BASES),

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from ...api.response import now
 from ...api.services import Services
 from ...config import Config
-from ...errors import BadRequest, RequestError, StartError, StoreFailure, Unavailable, reported
+from ...errors import BadRequest, NotFound, RequestError, StartError, StoreFailure, Unavailable, reported
 from ...observability.records import current_client
 from ...types import Handle, Json
 from ...util.client_slots import ClientSlots
@@ -335,6 +335,33 @@ class BatchService:
                 await self.in_thread(partial(self.storage.put_kept, entry))
                 return
             await asyncio.sleep(WRITE_AGAIN_S)
+
+
+async def read_file(services: Services, name: str, most: int) -> tuple[str, bytes]:
+    """Returns the file name and the content of an uploaded file.
+
+    Args:
+        services: The services of the server.
+        name: The id of the file.
+        most: The most bytes that it may have.
+
+    Raises:
+        RequestError: There is no such file, it is too large, or the server stores no files.
+    """
+    service = BatchService.of(services)
+
+    def read() -> tuple[str, bytes]:
+        try:
+            body = service.storage.find(FILE, name).body
+            with service.storage.open_data(name) as file:
+                data = file.read(most + 1)
+        except NotFound as error:
+            raise BadRequest(error.message, code="file_not_found") from None
+        if len(data) > most:
+            raise BadRequest(f"the file {name[:100]!r} has more than {most} bytes")
+        return body["filename"], data
+
+    return await service.in_thread(read)
 
 
 def owner() -> str:

@@ -1,4 +1,4 @@
-"""PDF files in messages, in OpenAI's form. The model gets their text."""
+"""PDF and text files in messages, in OpenAI's form. The model gets their text."""
 
 from __future__ import annotations
 
@@ -20,23 +20,31 @@ from ...api.generation.content import (
 )
 from ...api.services import INLINE_BYTES, Services
 from ...errors import BadRequest, RequestError
+from ...manifest import UPLOADED_FILES
 from ...models.text_model import TextModel
 from ...types import ChatPrompt, Json
 from ..media_files.base64_text import decode_base64, where_data_begins
 from .reader import PdfReaders, require_library
+from .reader_process import MAX_TEXT
 
 KINDS = ("file",)
 """The types of content parts with a file."""
 MOST = 32
 """The most files in one request."""
-NOT_HERE = "this endpoint does not read PDF files; only endpoints that generate an answer do"
+MOST_BYTES = 64 << 20
+"""The most bytes of a file that is named by its id."""
+PDF_MARK, MARK_WITHIN = b"%PDF-", 1024
+"""The bytes that a PDF file has among its first ones."""
+NOT_HERE = "this endpoint does not read files; only endpoints that generate an answer do"
 
 
 class PdfContent(ContentReader):
-    """Replaces PDF files by their text, for any model."""
+    """Replaces files by their text, for any model."""
 
     def checked(self, part: Json, param: str) -> Json:
-        check_member(part, "file_data", param)
+        file = part.get("file")
+        if not (isinstance(file, dict) and file.get("file_data") is None and isinstance(file.get("file_id"), str)):
+            check_member(part, "file_data", param)
         return part
 
     def refusal(self, found: MediaPart, place: str, why: str) -> BadRequest:
@@ -72,18 +80,47 @@ READER = PdfContent()
 
 async def _text(file: Json, services: Services) -> str:
     """Returns the text of a file with its name before it. Raises RequestError."""
-    require_library()
-    given = file["file_data"]
-    key, data = await services.offload.run(len(given), partial(_decoded, given), inline_below=INLINE_BYTES)
-    text = await services.get(PdfReaders).text(key, data)
-    name = file.get("filename")
+    given, name = file.get("file_data"), file.get("filename")
+    if isinstance(given, str):
+        read = partial(_read, given, None)
+        text, key, data = await services.offload.run(len(given), read, inline_below=INLINE_BYTES)
+    else:
+        fetch = services.config.part(UPLOADED_FILES)
+        if fetch is None:
+            raise BadRequest("files by their ids are not supported on this server; send the file in file_data")
+        stored, content = await fetch(services, file["file_id"], MOST_BYTES)
+        name = name or stored
+        read = partial(_read, "", content)
+        text, key, data = await services.offload.run(len(content), read, inline_below=INLINE_BYTES)
+    if text is None:
+        require_library()
+        text = await services.get(PdfReaders).text(key, data)
     return f"{name}\n\n{text}" if isinstance(name, str) and name else text
 
 
-def _decoded(given: str) -> tuple[bytes, bytes]:
-    """Decodes a file from base64 or a data URL; returns a digest of it, and the file. Raises BadRequest."""
+def _read(given: str, content: bytes | None) -> tuple[str | None, bytes, bytes]:
+    """Reads a file, in base64 or a data URL, or its bytes.
+
+    Returns:
+        Its text if it is a text in UTF-8, or None if it is a PDF file; a digest of it; and its bytes.
+
+    Raises:
+        BadRequest: It is neither, or its text is too long.
+    """
+    head = where_data_begins(given)
+    if content is None:
+        try:
+            content = decode_base64(given[head:].encode())
+        except ValueError:
+            raise BadRequest("file_data is not a file in base64") from None
+    if b"pdf" in given[:head].lower().encode() or PDF_MARK in content[:MARK_WITHIN]:
+        return None, sha256(content).digest(), content
     try:
-        data = decode_base64(given[where_data_begins(given) :].encode())
-    except ValueError:
-        raise BadRequest("file_data is not a PDF file in base64") from None
-    return sha256(data).digest(), data
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        raise BadRequest("the file is neither a PDF file nor a text in UTF-8")
+    if len(text) > MAX_TEXT:
+        raise BadRequest(f"the file has more than {MAX_TEXT} characters")
+    return text, b"", content

@@ -92,6 +92,10 @@ def _head(given: Json, prefix: str) -> Json:
     return {"id": _id(given, prefix), "type": given["type"], "status": "completed"}
 
 
+FILE_SOURCES = ("file_data", "file_id")
+"""The members of an input_file that have a file or name one, the first of which takes precedence."""
+
+
 def _part(part: Any, role: str, param: str) -> Json:
     if not isinstance(part, dict):
         raise BadRequest("input content items must be objects", param=param)
@@ -138,11 +142,11 @@ def _text(part: Json, kind: str, role: str, param: str) -> Json:
 
 
 def _file(part: Json, param: str) -> Json:
-    if not isinstance(part.get("file_data"), str):
-        why = "input_file does not support file_id and file_url; send the file in file_data"
-        raise _NotRead(why, param=param)
+    source = next((name for name in FILE_SOURCES if isinstance(part.get(name), str)), None)
+    if source is None:
+        raise _NotRead("input_file does not support file_url; send the file in file_data, or its id", param=param)
     name = part.get("filename")
-    return {"type": "input_file", "filename": name if isinstance(name, str) else None, "file_data": part["file_data"]}
+    return {"type": "input_file", "filename": name if isinstance(name, str) else None, source: part[source]}
 
 
 def _image(part: Json, param: str) -> Json:
@@ -431,5 +435,5 @@ def _chat_part(part: Json) -> Json:
     if part["type"] == "input_audio":
         return part
     if part["type"] == "input_file":
-        return {"type": "file", "file": {"filename": part["filename"], "file_data": part["file_data"]}}
+        return {"type": "file", "file": {name: value for name, value in part.items() if name != "type"}}
     return {"type": "text", "text": part.get("text", part.get("refusal", ""))}

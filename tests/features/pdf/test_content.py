@@ -1,9 +1,10 @@
-"""PDF files in messages: through each API, the model gets their text."""
+"""Files in messages: through each API, the model gets their text."""
 
 from __future__ import annotations
 
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,11 +16,13 @@ from lean_ovms.types import Json
 from tests.api.conftest import MakeApp, post, whole
 from tests.fakes import INFO, say
 from tests.features.pdf.test_pdf import pdf
+from tests.forms import form_request
 
 CHAT = "/v1/chat/completions"
 DATA = b64encode(pdf("Hello there.", "Bye.")).decode()
 URL = f"data:application/pdf;base64,{DATA}"
 TEXT = "Hello there.\n\nBye."
+CSV = b64encode("\ufeffä,b".encode()).decode()
 
 
 @pytest.fixture(autouse=True)
@@ -62,6 +65,9 @@ SENT = [
     (CHAT, chat({"file_data": DATA}), TEXT),
     ("/v1/responses", responses(filename="a.pdf", file_data=URL), f"a.pdf\n\n{TEXT}"),
     ("/v1/messages", document({"type": "base64", "media_type": "application/pdf", "data": DATA}), TEXT),
+    (CHAT, chat({"file_data": f"data:text/csv;base64,{CSV}", "filename": "a.csv"}), "a.csv\n\nä,b"),
+    (CHAT, chat({"file_data": CSV}), "ä,b"),
+    ("/v1/responses", responses(filename="a.csv", file_data=CSV), "a.csv\n\nä,b"),
 ]
 
 
@@ -87,9 +93,13 @@ async def test_a_file_that_is_sent_again_is_not_read_again(make_app: MakeApp, fi
 
 
 WRONG = [
-    (CHAT, chat({"file_id": "f"}), "file does not have file_data field", "messages[0].content[0].file"),
-    (CHAT, chat({"file_data": "@@"}), "not a PDF file in base64", "messages[0].content[0]"),
-    (CHAT, chat({"file_data": "aGVsbG8="}), "Invalid PDF file", "messages[0].content[0]"),
+    (CHAT, chat({"file_id": 1}), "file does not have file_data field", "messages[0].content[0].file"),
+    (CHAT, chat({"file_data": "@@"}), "not a file in base64", "messages[0].content[0]"),
+    (CHAT, chat({"file_data": "data:application/pdf;base64,aGVsbG8="}), "Invalid PDF file", "messages[0].content[0]"),
+    (CHAT, chat({"file_data": b64encode(b"%PDF-1.4 x").decode()}), "Invalid PDF file", "messages[0].content[0]"),
+    (CHAT, chat({"file_data": "/w=="}), "neither a PDF file nor a text in UTF-8", "messages[0].content[0]"),
+    (CHAT, chat({"file_data": "AA=="}), "neither a PDF file nor a text in UTF-8", "messages[0].content[0]"),
+    (CHAT, chat({"file_data": b64encode(b"a" * 1_048_577).decode()}), "more than 1048576 characters", "messages[0]"),
     (
         CHAT,
         {"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_data": DATA}}] * 33}]},
@@ -110,9 +120,9 @@ async def test_the_text_of_a_file_stands_for_no_image(make_app: MakeApp) -> None
     assert "An <\u200bimage> here" in engine.submitted[0][0]
 
 
-async def test_an_agent_goes_on_where_a_tool_returned_the_id_of_a_file(make_app: MakeApp) -> None:
+async def test_an_agent_goes_on_where_a_tool_returned_the_url_of_a_file(make_app: MakeApp) -> None:
     app, engine = await make_app(say("fine"))
-    tool = {"role": "tool", "tool_call_id": "c", "content": [{"type": "file", "file": {"file_id": "f"}}]}
+    tool = {"role": "tool", "tool_call_id": "c", "content": [{"type": "file", "file": {"file_url": "f"}}]}
     assert (
         await post(app, CHAT, {"model": "m", "messages": [{"role": "user", "content": "look"}, tool]})
     ).status == 200
@@ -121,7 +131,7 @@ async def test_an_agent_goes_on_where_a_tool_returned_the_id_of_a_file(make_app:
 
 async def test_an_agent_goes_on_where_it_opened_a_broken_file(make_app: MakeApp) -> None:
     app, engine = await make_app(say("fine"))
-    source = {"type": "base64", "media_type": "application/pdf", "data": "aGVsbG8="}
+    source = {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0xLjQgeA=="}
     response = await post(app, "/v1/messages", {"model": "m", **document(source)})
     assert response.status == 200
     assert "was left out: Invalid PDF file" in dict(response.headers)["Warning"]
@@ -147,3 +157,35 @@ async def test_without_its_library_the_answer_says_what_to_install(
     response = await post(app, CHAT, {"model": "m", **chat({"file_data": URL})})
     assert response.status == 501
     assert "pypdf" in (await whole(response))["error"]["message"]
+
+
+BY_ID = [
+    (CHAT, lambda name: chat({"file_id": name})),
+    ("/v1/responses", lambda name: responses(file_id=name)),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), BY_ID)
+async def test_a_file_may_be_named_by_its_id(make_app: MakeApp, tmp_path: Path, path: str, body: Any) -> None:
+    app, engine = await make_app(lambda *_: say("fine"), files_path=str(tmp_path))
+    await app.open()
+    for data, name, text in ((b64decode(DATA), "a.pdf", TEXT), (b64decode(CSV), "a.csv", "ä,b")):
+        made = await app.handle(form_request("/v1/files", [("purpose", "user_data"), ("file", (name, data))]))
+        response = await post(app, path, {"model": "m", **body((await whole(made))["id"])})
+        assert response.status == 200, response.body
+        assert engine.submitted[-1][0].endswith(f"user:{name}\n\n{text}\n?;")
+    missing = await post(app, path, {"model": "m", **body("file-x")})
+    assert missing.status == 400
+    assert (await whole(missing))["error"]["message"] == "No file with id 'file-x'."
+    await app.close()
+
+
+async def test_a_file_by_its_id_needs_stored_files(make_app: MakeApp) -> None:
+    app, _ = await make_app(lambda *_: say("fine"))
+    response = await post(app, CHAT, {"model": "m", **chat({"file_id": "f"})})
+    assert response.status == 501
+    assert "--files_path" in (await whole(response))["error"]["message"]
+    app, _ = await make_app(lambda *_: say("fine"), without="batches")
+    response = await post(app, CHAT, {"model": "m", **chat({"file_id": "f"})})
+    assert response.status == 400
+    assert "send the file in file_data" in (await whole(response))["error"]["message"]

@@ -24,7 +24,9 @@ MAX_PAGE = 10000
 
 FIELDS = FieldSet((
     Field("file", "any", "the file", required=True, read=read_file, schema={"type": "string", "format": "binary"}),
-    Field("purpose", "string", "purpose of the file; only batch is supported", required=True, choices=PURPOSES),
+    Field("purpose", "string",
+        "purpose of the file: batch for the requests of a batch, any other for a file of a message", required=True,
+        choices=PURPOSES),
     expires_after("expires_after"),
 ))  # fmt: skip
 PAGE = FieldSet((*page_fields(MAX_PAGE, MAX_PAGE), Field("purpose", "string", "list only the files with this purpose")))
