@@ -212,7 +212,7 @@ WRONG = [
     ({"type": "image_url", "image_url": {}}, "image_url does not have url field", "image_url.url"),
     (part(3), "image_url does not have url field", "image_url.url"),  # type: ignore[arg-type]
     (part(RED, detail="huge"), "image_url.detail must be one of", "image_url.detail"),
-    ({"type": "model", "model": {}}, "type: text, images, videos, audio and PDF files are read, not 'model'", ""),
+    ({"type": "model", "model": {}}, "type: text, images, videos, audio and files are read, not 'model'", ""),
 ]
 
 
@@ -296,7 +296,7 @@ async def test_a_response_that_follows_sees_the_images_before_it(vision_app: tup
     "wrong",
     [
         {"type": "input_image", "file_id": "file-1"},
-        {"type": "input_file", "file_id": "file-1"},
+        {"type": "input_file", "file_url": "https://x/a.txt"},
         {"type": "input_audio", "input_audio": {}},
         {"type": "input_image", "image_url": "data:image/png;base64,@@@"},
     ],
@@ -332,7 +332,7 @@ async def test_an_image_is_refused_by_what_the_server_reads(make_app: MakeApp) -
     response = await post(app, "/v1/chat/completions", body)
     assert response.status == 400
     error = (await whole(response))["error"]
-    assert error["message"] == "Unsupported content type: text, audio and PDF files are read, not 'image_url'"
+    assert error["message"] == "Unsupported content type: text, audio and files are read, not 'image_url'"
     assert error["param"] == "messages[0].content[1]"
     assert engine.submitted == []
 
