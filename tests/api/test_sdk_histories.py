@@ -32,7 +32,7 @@ REFUSED = (
     "this server does not store files",
     "file does not have file_data",
     "Invalid PDF file",
-    "file_data is not a PDF file",
+    "file_data is not a file in base64",
     "type must be base64 or url",
     "a document must be a text or a PDF in base64",
     "Item with id 'x' not found",

@@ -299,6 +299,9 @@ def _audio(block: Json, param: str) -> list[Json]:
     return [{name: block[name] for name in ("type", block["type"])}]
 
 
+PDF_URL = "data:application/pdf;base64,"
+
+
 def _document(block: Json, param: str) -> list[Json]:
     """Returns the chat parts of a document: its title and context, and then its text or its content blocks."""
     source, at = block.get("source"), f"{param}.source"
@@ -315,7 +318,7 @@ def _document(block: Json, param: str) -> list[Json]:
         inner = [p for i, b in enumerate(content) for p in _user_parts(_object(b, f"{at}.{i}"), f"{at}.{i}")]
         return head + inner
     if isinstance(source, dict) and (kind, source.get("media_type")) == ("base64", "application/pdf"):
-        return [*head, {"type": "file", "file": {"file_data": _required(source, "data", at)}}]
+        return [*head, {"type": "file", "file": {"file_data": PDF_URL + _required(source, "data", at)}}]
     raise _NotRead(f"{at}: a document must be a text or a PDF in base64; files and URLs are not supported", param=at)
 
 
