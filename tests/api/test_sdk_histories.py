@@ -27,7 +27,6 @@ REFUSED = (
     "supports only text input",
     "this model does not read audio",
     "input_image requires image_url",
-    "input_image.file_id is not supported",
     "input_file does not support file_url",
     "this server does not store files",
     "file does not have file_data",

@@ -150,9 +150,12 @@ def _file(part: Json, param: str) -> Json:
 
 
 def _image(part: Json, param: str) -> Json:
-    url = part.get("image_url")
-    if url is None and part.get("file_id") is not None:
-        raise _NotRead("input_image.file_id is not supported; send the image in image_url", param=f"{param}.file_id")
+    url, file_id, detail = part.get("image_url"), part.get("file_id"), part.get("detail")
+    detail = detail if isinstance(detail, str) else "auto"
+    if url is None and file_id is not None:
+        if not isinstance(file_id, str):
+            raise BadRequest("input_image.file_id is not a string", param=f"{param}.file_id")
+        return {"type": "input_image", "file_id": file_id, "detail": detail}
     if url is None:
         raise BadRequest("input_image requires image_url field", param=f"{param}.image_url")
     if isinstance(url, dict):
@@ -161,8 +164,7 @@ def _image(part: Json, param: str) -> Json:
             raise BadRequest("input_image.image_url.url is missing or invalid", param=f"{param}.image_url.url")
     if not isinstance(url, str):
         raise BadRequest("input_image.image_url must be a string or object", param=f"{param}.image_url")
-    detail = part.get("detail")
-    return {"type": "input_image", "image_url": url, "detail": detail if isinstance(detail, str) else "auto"}
+    return {"type": "input_image", "image_url": url, "detail": detail}
 
 
 def _call(given: Json, param: str) -> Json:
@@ -431,7 +433,8 @@ def to_parts(content: str | list[Json]) -> list[Json]:
 
 def _chat_part(part: Json) -> Json:
     if part["type"] == "input_image":
-        return {"type": "image_url", "image_url": {"url": part["image_url"], "detail": part["detail"]}}
+        source = {"file_id": part["file_id"]} if "file_id" in part else {"url": part["image_url"]}
+        return {"type": "image_url", "image_url": source | {"detail": part["detail"]}}
     if part["type"] == "input_audio":
         return part
     if part["type"] == "input_file":

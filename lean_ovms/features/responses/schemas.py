@@ -10,6 +10,7 @@ _INPUT_PART = any_of(
     object_of({"type": {"enum": ["input_text", "output_text", "text"]}, "text": STRING}),
     object_of({"type": const("refusal"), "refusal": STRING}),
     object_of({"type": const("input_image"), "image_url": any_of(STRING, object_of({"url": STRING}))}, file_id=NULL),
+    object_of({"type": const("input_image"), "file_id": STRING}, image_url=NULL),
     object_of({"type": const("input_file")}, file_data=STRING, file_id=STRING, filename=any_of(STRING, NULL)),
     AUDIO_PART,
 )

@@ -9,11 +9,13 @@ from itertools import islice
 
 from ...api.generation.content import OF_TOOL, ContentReader, MediaPart, Reads, media_parts, with_texts
 from ...api.services import Services
-from ...errors import NO_VIDEO, BadRequest
+from ...errors import NO_VIDEO, BadRequest, RequestError
+from ...manifest import UPLOADED_FILES
 from ...models.text_model import TextModel
 from ...observability.records import current_record
 from ...types import IMAGE_TAG, ChatPrompt, Image, Json
 from ...util.concurrency import INLINE_CHARACTERS
+from ..media_files.feature import ImageFileOptions
 from ..media_files.images.loader import ImageLoader, ImageRequest
 
 TEXT_ONLY = "This servable supports only text input, but {} has been provided"
@@ -34,7 +36,7 @@ class ImageContent(ContentReader):
         if not isinstance(image, str):  # vLLM and Mistral also accept the URL as a string
             if not isinstance(image, dict):
                 raise BadRequest(f"Invalid message structure - content {name} missing", param=param)
-            if not isinstance(image.get("url"), str):
+            if not isinstance(image.get("url", image.get("file_id")), str):
                 raise BadRequest(f"Invalid message structure - {name} does not have url field", param=f"{param}.url")
             if image.get("detail") not in DETAILS:
                 raise BadRequest(f"{name}.detail must be one of: auto, low, high", param=f"{param}.detail")
@@ -69,7 +71,7 @@ class ImageContent(ContentReader):
 
         cost = sum(prompt.render_cost for prompt in prompts)
         found = await services.offload.run(cost, search, inline_below=INLINE_CHARACTERS)
-        images = [image for _, own in found for image in own]
+        images = [await _with_file(image, services) for _, own in found for image in own]
         loaded = iter(await _load(images, services.get(ImageLoader), prompts[0].frames) if images else ())
         return [
             prompt.with_media(messages, tuple(islice(loaded, len(own))), prompt.audio) if own else prompt
@@ -101,6 +103,21 @@ def _without_images_of_tools(messages: list[Json]) -> list[Json] | None:
                 message = {**message, "content": parts}
         found.append(message)
     return found if changed else None
+
+
+async def _with_file(image: ImageRequest, services: Services) -> ImageRequest:
+    """Returns the request with the content of the uploaded file that it names, if it names one. Raises RequestError."""
+    if not image.file_id:
+        return image
+    fetch = services.config.part(UPLOADED_FILES)
+    if fetch is None:
+        raise BadRequest("images by their ids are not supported on this server", param=image.param)
+    try:
+        _, data = await fetch(services, image.file_id, services.config.of(ImageFileOptions).max_image_bytes)
+    except RequestError as error:
+        error.param = image.param
+        raise
+    return replace(image, file=memoryview(data))
 
 
 async def _load(images: list[ImageRequest], loader: ImageLoader, frames: Json) -> tuple[Image, ...]:
@@ -147,4 +164,6 @@ def _request(found: MediaPart, place: str) -> ImageRequest:
     image = found.part[kind]
     image = {"url": image} if isinstance(image, str) else image
     detail, param = image.get("detail") or "auto", found.field(place)
+    if "url" not in image:
+        return ImageRequest(file_id=image["file_id"], detail=detail, param=param.removesuffix(".url") + ".file_id")
     return ImageRequest(url=image["url"], detail=detail, param=param, video=kind == "video_url")

@@ -150,7 +150,7 @@ UNREADABLE: list[tuple[Any, str]] = [
     ({"role": "user", "content": [{"type": "input_file", "file_url": "f"}]}, "input_file does not support"),
     ({"role": "user", "content": [{"type": "input_audio"}]}, "input_audio does not have data field"),
     ({"role": "user", "content": [{"type": "input_image"}]}, "input_image requires image_url field"),
-    ({"role": "user", "content": [{"type": "input_image", "file_id": "f"}]}, "file_id is not supported"),
+    ({"role": "user", "content": [{"type": "input_image", "file_id": 1}]}, "file_id is not a string"),
     ({"role": "user", "content": [{"type": "input_image", "image_url": {}}]}, "image_url.url is missing or invalid"),
     ({"role": "user", "content": [{"type": "input_image", "image_url": 1}]}, "must be a string or object"),
     ({**CALL, "call_id": None}, "missing required call_id (or id) field"),

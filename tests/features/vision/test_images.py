@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -14,9 +16,10 @@ from lean_ovms.features.docs_page.openapi import document
 from lean_ovms.features.media_files.images.decoder_pool import DecodeJob, DecoderPool
 from lean_ovms.features.media_files.images.decoder_process import decode_base64
 from lean_ovms.features.media_files.images.pillow import decode
-from lean_ovms.types import Image
+from lean_ovms.types import Image, Response
 from tests.api.conftest import MakeApp, post, whole
 from tests.fakes import INFO, FakeEngine, say
+from tests.forms import form_request
 from tests.pictures import data_url, part, user
 
 RED, BLUE = data_url("red"), data_url("blue", kind="JPEG")
@@ -295,7 +298,7 @@ async def test_a_response_that_follows_sees_the_images_before_it(vision_app: tup
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"type": "input_image", "file_id": "file-1"},
+        {"type": "input_image", "file_id": 1},
         {"type": "input_file", "file_url": "https://x/a.txt"},
         {"type": "input_audio", "input_audio": {}},
         {"type": "input_image", "image_url": "data:image/png;base64,@@@"},
@@ -306,6 +309,29 @@ async def test_responses_refuse_what_is_no_image(vision_app: tuple[App, FakeEngi
     response = await post(app, "/v1/responses", {"model": "m", "input": [{"role": "user", "content": [wrong]}]})
     assert response.status == 400
     assert (await whole(response))["error"]["param"].startswith("input")
+
+
+async def test_an_image_may_be_named_by_the_id_of_a_file(make_app: MakeApp, tmp_path: Path) -> None:
+    app, engine = await make_app(lambda *_: say("fine"), files_path=str(tmp_path))
+    engine.info = replace(INFO, vision=True)
+    await app.open()
+    parts = [("purpose", "vision"), ("file", ("a.png", b64decode(RED.partition(",")[2])))]
+    made = await whole(await app.handle(form_request("/v1/files", parts)))
+
+    async def look(file_id: str) -> Response:
+        content = [{"type": "input_image", "file_id": file_id}, {"type": "input_text", "text": "?"}]
+        return await post(app, "/v1/responses", {"model": "m", "input": [{"role": "user", "content": content}]})
+
+    first = await look(made["id"])
+    assert first.status == 200, first.body
+    assert [len(images) for images in engine.images] == [1]
+    again = {"model": "m", "input": "again", "previous_response_id": (await whole(first))["id"]}
+    assert (await post(app, "/v1/responses", again)).status == 200
+    assert engine.images[1] == engine.images[0]
+    missing = await look("file-x")
+    assert missing.status == 400
+    assert "No file with id 'file-x'" in (await whole(missing))["error"]["message"]
+    await app.close()
 
 
 async def test_input_tokens_count_images(make_app: MakeApp) -> None:

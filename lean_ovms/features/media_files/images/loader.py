@@ -36,7 +36,9 @@ class ImageRequest:
     """An image or a video that a client asks for."""
 
     url: str = ""
-    """The URL of its content part; "" if there is a file."""
+    """The URL of its content part; "" if there is a file, or its id."""
+    file_id: str = ""
+    """The id of an uploaded file with the image; `file` must be set to its content before it is loaded."""
     detail: str = "auto"
     """The detail that the client asks for: "auto", "low" or "high"."""
     param: str
