@@ -570,6 +570,14 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {**GEMMA, "num_hidden_layers": 6, "use_bidirectional_attention": True},
         {"attention.sliding_window": WINDOW},
     ),
+    "eurobert": ("eurobert", {}, {"attention.causal": False}),
+    "llama-embed": ("llama-embed", {}, {}),
+    "lfm2-embedding": (
+        "lfm2",
+        {"block_auto_adjust_ff_dim": False, "num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"]},
+        {"shortconv.l_cache": 3, "attention.head_count_kv": [0, 2, 0], "attention.causal": False},
+    ),
+    "jina_embeddings_v3": ("jina-bert-v3", {**ENCODER, "type_vocab_size": 1}, EPSILON),
     "phi3-long": (
         "phi3",
         {"original_max_position_embeddings": 2, "rope_parameters": LONG},
@@ -585,9 +593,14 @@ FACTORS = {
 """Tensors of files that are not parameters in torch."""
 OWN_CODE = ("jina_bert", "jina_bert-code", "nomic_bert-moe")
 """Models that transformers does not have. They were recorded once (README.md)."""
-EMBEDDING = ("bert", "gemma3_text-embedding", "modernbert", "modernbert-biased", "nomic_bert", *OWN_CODE)
+BIDIRECTIONAL = ("lfm2-embedding", "llama-embed")
+"""Models of which all tokens see each other, unlike in transformers."""
+EMBEDDING = (
+    *("bert", "eurobert", "gemma3_text-embedding", "jina_embeddings_v3", "modernbert", "modernbert-biased"),
+    *("nomic_bert", *BIDIRECTIONAL, *OWN_CODE),
+)
 """Models that generate no text. The vectors of their last tokens are recorded."""
-POOLED = ("gemma2", "gemma3_text", "qwen3", *EMBEDDING)
+POOLED = ("gemma2", "gemma3_text", "lfm2", "qwen3", *EMBEDDING)
 """Models of which these vectors are recorded."""
 ADAPTED = ("llama", "qwen3")
 """Models whose answers with an adapter are recorded."""
@@ -608,16 +621,19 @@ DENSE = {"gemma3_text-embedding": {"dense_2.weight": [96, 64], "dense_3.weight":
 """Projections after the hidden states, which are not parameters in torch: rows and columns."""
 PERMUTED = (
     *("arcee", "bailingmoe", "deepseek", "granite", "granitehybrid", "granitemoe", "internlm2", "llama", "minicpm"),
-    *("mistral3", "smollm3"),
+    *("llama-embed", "mistral3", "smollm3"),
 )
 """Architectures in whose files the rows of queries and keys have another order than in transformers: pairs are
 adjacent."""
+FORWARD = ((1, "up"), (2, "down"))
 RENAMED = {
     **{f"post_attention_layernorm.{kind}": f"attn_output_norm.{kind}" for kind in ("weight", "bias")},
     **{f"post_mlp_layernorm.{kind}": f"layer_output_norm.{kind}" for kind in ("weight", "bias")},
-    **{f"self_attn.{letter}_proj.weight": "attn_qkv.weight" for letter in "qkv"},
+    **{f"self_attn.{letter}_proj.{kind}": f"attn_qkv.{kind}" for letter in "qkv" for kind in ("weight", "bias")},
+    **{f"mlp.fc{number}.{kind}": f"ffn_{part}.{kind}" for number, part in FORWARD for kind in ("weight", "bias")},
 }
-"""NomicBERT's tensors by the suffixes of their names in torch, which the package gguf does not know."""
+"""The tensors of NomicBERT and Jina's third model by the suffixes of their names in torch, which the package gguf does
+not know."""
 ROUTERS = {".router.scale": "ffn_gate_inp.scale", ".router.per_expert_scale": "ffn_down_exps.scale"}
 """The factors of Gemma 4's routers by the suffixes of their names in torch."""
 SCALE = "layer_scalar"
@@ -687,6 +703,11 @@ def network(name: str) -> tuple[Any, dict[str, list[int]]]:
     kind = AutoModel if name in EMBEDDING else AutoModelForCausalLM
     model = kind.from_config(config, **attention(config)).float().eval()
     tensors: dict[str, list[int]] = {}
+    for module in model.modules() if name in BIDIRECTIONAL else ():
+        if hasattr(module, "is_causal"):
+            module.is_causal = False
+        if isinstance(module, torch.nn.Conv1d):
+            module.padding = (module.kernel_size[0] // 2,)
     if name == "deepseek_v2":  # transformers 5.5.4 reads this attribute, but does not set it
         model.model.layers[-1].mlp.num_experts = config.n_routed_experts
     if name == "nemotron_h":  # transformers has this MLP only as a part of layers with experts
@@ -716,6 +737,7 @@ def network(name: str) -> tuple[Any, dict[str, list[int]]]:
             usual = (
                 torch_name.replace("model.", "backbone.", 1) if architecture.startswith("nemotron_h") else torch_name
             )
+            usual = f"model.{usual}" if name == "lfm2-embedding" else usual
             target = names.get_name(usual, try_suffixes=(".weight", ".bias"))
             found = from_gguf(torch_name, target, list(weights.shape), architecture, config, tensor)
             weights.copy_(torch.tensor(found))
@@ -803,9 +825,9 @@ def from_gguf(
     if target is None:
         target = RENAMED.get(torch_name.split(".", 2)[-1])
         target = target and f"blk.{torch_name.split('.')[1]}.{target}"
-    if target and ".attn_qkv." in target and architecture == "nomic-bert":
+    if target and ".attn_qkv." in target and architecture in ("jina-bert-v3", "nomic-bert"):
         place = "qkv".index(torch_name.split(".")[-2][0])
-        return tensor(target, [3 * shape[0], shape[1]])[place * shape[0] : (place + 1) * shape[0]]
+        return tensor(target, [3 * shape[0], *shape[1:]])[place * shape[0] : (place + 1) * shape[0]]
     if ".altup_" in torch_name:
         name = torch_name.split(".")[1].replace("jections", "j").replace("unembed", "unembd")
         return tensor(f"{name}.weight", [config.altup_num_inputs - 1, *shape])[int(torch_name.split(".")[2])]

@@ -245,6 +245,7 @@ ARCHITECTURES = {
     "dots1": Architecture(renamed=SHARED_EXPERTS),
     "ernie4_5": Architecture(pairs=True),
     "ernie4_5-moe": Architecture(pairs=True, softmax=True, renamed=SHARED_EXPERTS),
+    "eurobert": Architecture(causal=False),
     "exaone": Architecture(),
     "exaone-moe": Architecture(window_period=4, unrotated=4, windowed=True, renamed=SHARED_EXPERTS),
     "exaone4": Architecture(window_period=4, unrotated=4, windowed=True),
@@ -315,6 +316,7 @@ ARCHITECTURES = {
     "lfm2": LFM2,
     "lfm2moe": LFM2,
     "llama": Architecture(pairs=True, permuted=True),
+    "llama-embed": Architecture(pairs=True, permuted=True, causal=False),
     "mamba": MAMBA,
     "mamba2": MAMBA,
     "minicpm": Architecture(pairs=True, permuted=True, **MINICPM),
@@ -382,6 +384,7 @@ class Encoder:
 ENCODERS = {
     "bert": Encoder(),
     "jina-bert-v2": Encoder(sloped=True),
+    "jina-bert-v3": Encoder(rotary=True),
     "modern-bert": Encoder(rotary=True, early_norms=True, window_period=3, local_base=10000.0, mean_classified=True),
     "nomic-bert": Encoder(rotary=True, activation="silu"),
     "nomic-bert-moe": Encoder(rotary=True),

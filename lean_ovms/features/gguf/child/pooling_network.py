@@ -51,8 +51,8 @@ def read(path: Path, output: str) -> ov.Model:
         raise StartError(
             f"{path} cannot be served: an encoder does not compute logits of tokens; serve it with --task embeddings"
         )
-    known = not encoder and ARCHITECTURES[header.architecture].causal
-    causal = known and header.metadata.get(f"{header.architecture}.attention.causal") is not False
+    stated = header.metadata.get(f"{header.architecture}.attention.causal")
+    causal = not encoder and ARCHITECTURES[header.architecture].causal and stated is not False
 
     @cache
     def attended(window: int, slopes: tuple[float, ...]) -> Any:
@@ -65,7 +65,7 @@ def read(path: Path, output: str) -> ov.Model:
             "converter writes them with --sentence-transformers-dense-modules",
             path.name,
         )
-    texts = _Texts(path, shape, attended)
+    texts = _Texts(path, shape, mask, attended, causal=causal)
     tokens, places = (ops.reshape(each, np.array([-1]), False) for each in (ids, ops.broadcast(positions, shape)))
     with opened(path, header) as tensors:
         if encoder:
@@ -85,20 +85,26 @@ def read(path: Path, output: str) -> ov.Model:
 
 
 class _Texts:
-    """Builds the attention of a batch of padded texts; other layers that mix tokens are refused."""
+    """Builds attention and convolutions of a batch of padded texts; other layers that mix tokens are refused."""
 
-    def __init__(self, path: Path, shape: Any, seen: Callable[[int, tuple[float, ...]], Any]) -> None:
+    def __init__(
+        self, path: Path, shape: Any, mask: Any, seen: Callable[[int, tuple[float, ...]], Any], *, causal: bool
+    ) -> None:
         """Keeps the shape of the batch and its masks.
 
         Args:
             path: The path of the file, for errors.
             shape: The number of texts, and the padded number of tokens of each, as an output.
+            mask: The mask of the tokens that are not padding [texts, tokens].
             seen: Returns the mask of the tokens to which each token attends, given the size of the sliding window and
                 the slopes of the heads.
+            causal: Whether no token depends on tokens after it.
         """
         self._path = path
         self._shape = shape
+        self._mask = mask
         self._seen = seen
+        self._causal = causal
 
     def attend(self, rows: Projected) -> Any:
         """Returns the result of an attention in which each token attends only to tokens of its own text."""
@@ -107,8 +113,18 @@ class _Texts:
         return masked(rows, self._shape, self._seen(rows.window, rows.slopes))
 
     def convolve(self, values: Any, weights: layers.Floats, bias: layers.Floats | None = None) -> Any:
-        """Raises StartError, since batches of texts are not supported with convolutions."""
-        raise self._refusal("short convolutions")
+        """Returns a convolution over the tokens of each text [tokens, channels].
+
+        If the network is not causal, the kernel's middle is at the token itself.
+        """
+        channels, length = weights.shape
+        before = length - 1 if self._causal else (length - 1) // 2
+        real = ops.convert(ops.unsqueeze(self._mask, np.int64(2)), "f32")
+        by_channel = ops.transpose(ops.multiply(_by_text(values, self._shape), real), np.array([0, 2, 1]))
+        kernels = weights.reshape(channels, 1, 1, length)
+        found = ops.group_convolution(by_channel, kernels, [1], [before], [length - 1 - before], [1])
+        found = ops.reshape(ops.transpose(found, np.array([0, 2, 1])), np.array([-1, channels]), False)
+        return found if bias is None else ops.add(found, bias)
 
     def remember(self, rows: list[Any]) -> Any:
         """Raises StartError, since batches of texts are not supported with delta nets."""

@@ -63,7 +63,17 @@ DEEPSEEK = (
 )
 GPT4O = (rf"{CASED % ((APOSTROPHES + '?',) * 2)}|\p{{N}}{{1,3}}|{CASED_REST}",)
 FINNISH = r" ?[^(\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+"
-LLAMA3_WORDS = ("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2")
+LLAMA3_WORDS = (
+    "llama3",
+    "llama-v3",
+    "llama-bpe",
+    "falcon3",
+    "falcon-h1",
+    "pixtral",
+    "midm-2.0",
+    "lfm2",
+    "jina-v5-nano",
+)
 GLM = ("glm4", "glm5")
 GRANITE = GRANITE_SMALL, GRANITE_LARGE = "granite-embed-multi-97m", "granite-embed-multi-311m"
 """The pre-tokenizers of Granite's multilingual embedding models; that of the larger one has Gemma's kind of pieces."""
