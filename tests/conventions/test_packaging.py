@@ -65,6 +65,10 @@ print(build_meta.build_sdist(target), build_meta.build_wheel(target))
 """
 
 
+SOME = ("docs_page", "speech", "web_page")
+"""Features with files of every kind."""
+
+
 def built(source: Path, target: Path, umask: str) -> dict[str, bytes]:
     """Builds the source archive and the wheel. Returns their bytes by name."""
     target.mkdir()
@@ -82,12 +86,16 @@ def test_what_is_built_depends_on_the_files_alone(tmp_path: Path) -> None:
     checkout.mkdir()
     no_cache = shutil.ignore_patterns("__pycache__")
     for path in ROOT.iterdir():
-        if path.name in TOP - {"tests"}:
+        if path.name in TOP - {"lean_ovms", "tests"}:
             shutil.copytree(path, checkout / path.name, ignore=no_cache)
         elif path.is_file() and path.name != ".git":
             shutil.copy(path, checkout / path.name)
-    # One folder stands for all tests, which are most of the files.
-    shutil.copytree(ROOT / "tests" / "conventions", checkout / "tests" / "conventions", ignore=no_cache)
+    # A few folders stand for all others of the package and of the tests, which are most of the files.
+    for folder in ("tests/conventions", "lean_ovms/demo_model", *(f"lean_ovms/features/{name}" for name in SOME)):
+        shutil.copytree(ROOT / folder, checkout / folder, ignore=no_cache)
+    for folder in ("lean_ovms", "lean_ovms/features"):
+        for path in (ROOT / folder).glob("*.*"):
+            shutil.copy(path, checkout / folder)
     first = built(checkout, tmp_path / "first", "022")
     source, wheel = first
     assert (source.endswith(".tar.gz"), wheel.endswith(".whl")) == (True, True)

@@ -105,7 +105,7 @@ def test_nobody_counts_the_processors_but_where_a_quota_is_known() -> None:
     """`allowed_cores` is for code that needs the processors themselves, not a number of threads."""
     package = Path(resources.__file__).parents[1]
     users = {
-        path.name for path in package.rglob("*.py") if re.search(r"\b(cpu_count|allowed_cores)\b", path.read_text())
+        path.name for path in package.rglob("*.py") if re.search(r"(?:cpu_count|allowed_cores)\b", path.read_text())
     }
     assert users == {"resources.py", "assemble.py"}
 

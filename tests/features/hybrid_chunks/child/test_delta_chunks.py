@@ -3,6 +3,7 @@ token."""
 
 import json
 import random
+from functools import cache
 
 import numpy as np
 import pytest
@@ -45,10 +46,21 @@ def by_tokens(network, precision):
     """Leaves a network unchanged."""
 
 
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """Returns a function that returns a model's path, and its log probabilities by openvino's own operation."""
+
+    @cache
+    def made(name):
+        path = unpacked(name, tmp_path_factory.mktemp(name))
+        return path, log_probabilities(path, 256, edit=by_tokens)
+
+    return made
+
+
 @pytest.mark.parametrize(("name", "sizes"), [("qwen3_5_text", (1, 17, 200)), ("qwen3_next", (64,))])
-def test_prompts_in_parts_of_any_size_have_the_same_log_probabilities(name, sizes, tmp_path):
-    path = unpacked(name, tmp_path)
-    wanted = log_probabilities(path, 256, edit=by_tokens)
+def test_prompts_in_parts_of_any_size_have_the_same_log_probabilities(name, sizes, model):
+    path, wanted = model(name)
     for size in sizes:
         assert log_probabilities(path, size) == pytest.approx(wanted, abs=5e-3), size
     assert log_probabilities(path, 256, others=3) == pytest.approx(wanted, abs=5e-3)
@@ -121,9 +133,8 @@ def test_a_chunk_of_keys_that_are_alike_loses_no_digits(decay):
     assert kept == pytest.approx(after)
 
 
-def test_in_bf16_chunks_are_as_near_to_f32_as_tokens(tmp_path):
-    path = unpacked("qwen3_5_text", tmp_path)
-    exact = log_probabilities(path, 256, edit=by_tokens)
+def test_in_bf16_chunks_are_as_near_to_f32_as_tokens(model):
+    path, exact = model("qwen3_5_text")
     by_token, by_chunk = (log_probabilities(path, 256, edit, hint="bf16") for edit in (by_tokens, compute_in_chunks))
     assert np.abs(by_chunk - exact).mean() < 1.1 * np.abs(by_token - exact).mean()
     beside_steps = log_probabilities(path, 256, compute_in_chunks, others=3, hint="bf16")
