@@ -62,12 +62,12 @@ TEMPLATE_READERS = "template readers"
 """The seam of chat templates: a class derived from `text.template.chat_template.TemplateReader`."""
 ANSWER_FORMATS, ANSWER_RULES, REQUEST_CONSTRAINTS = "answer formats", "answer rules", "request constraints"
 """Seams of the form of answers. A function from a Config and the sources of a chat template and of that for tools to a
-`models.chat_format.AnswerFormat`; an `api.generation.request.ReadRule`; and a function from the constraint that it
+`models.chat_format.AnswerFormat`; a ReadRule of the feature for chats; and a function from the constraint that it
 makes, a `grammar.call_syntax.GrammarContext`, a Config, an Offload, and whether the client asked for the constraint to
 a `models.chat_format.RequestConstraint`."""
 SERVER_TOOLS, SPOKEN_ANSWERS, GENERATION_METRICS = "server tools", "spoken answers", "metrics of a generation"
 """Seams of answers. A function from a Config to the tools that the server runs while it answers; one from the values of
-a body, its `api.generation.request.GenerationBody` and the Services to the generation and what speaks its answer (None
+a body, its GenerationBody and the Services to the generation and what speaks its answer (None
 for text alone); and one from a Config to a function that makes additional
 members of `metrics`, in responses of chat and completions, of the generation's `types.Timings`."""
 UPLOADED_FILES = "uploaded files"
@@ -316,7 +316,7 @@ class ContentRow(Row):
     modalities: tuple[str, ...]
     """The modalities that models support through it, as lists of models name them."""
     reader: str
-    """An `api.generation.content.ContentReader` as "module:name", imported by the first request with such a part."""
+    """A ContentReader of the feature for chats as "module:name", imported by the first request with such a part."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True)
@@ -351,7 +351,7 @@ class BodyRow(Row):
     fields: str
     """The declarations of the fields for the documentation: an `api.fields.FieldSet` as "module:NAME"."""
     rewrite: str
-    """A function as "module:function", called with an `api.generation.request.ReadableBody` and the names of the
+    """A function as "module:function", called with a ReadableBody of the feature for chats and the names of the
     endpoint's own fields. It returns a body without the fields above, or raises BadRequest. The first request with such
     a field imports it."""
 

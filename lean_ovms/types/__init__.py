@@ -379,6 +379,20 @@ class SamplingParams:
     """The most tokens of an n-gram to look up for draft tokens; 0 for the engine's default."""
 
 
+@dataclass(frozen=True, slots=True)
+class ToolOffer:
+    """The tools that tool_choice leaves, and the rules for calling them."""
+
+    tools: list[Json]
+    """The tools that the model sees."""
+    required: bool = False
+    """Whether one of them must be called."""
+    parallel: bool | None = None
+    """Whether the answer may have several calls; None if the client does not say."""
+    strict: bool = False
+    """Whether calls must match the tool's schema even where the model may decide not to call it, as OpenAI promises."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputConstraint:
     """The constraint on the generated text for structured output."""

@@ -18,7 +18,6 @@ from functools import partial
 import orjson
 
 from ...api.fields import Values
-from ...api.generation.request import GenerationBody
 from ...api.response import new_id, now
 from ...api.services import Services
 from ...errors import BadRequest
@@ -26,6 +25,7 @@ from ...models.generation import DeltaStream, WrappedStream
 from ...types import Delta, Json, Text
 from ...types.audio import SpeakParams
 from ...types.push import Sink
+from ..chat.generation import GenerationBody
 from ..media_files.audio.encoder import SAMPLE_BYTES, open_encoder
 from ..media_files.audio_models import PCM_RATE, Speaker, read_voice, voice_of
 from ..media_files.feature import SpokenTextOptions

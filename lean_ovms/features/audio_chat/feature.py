@@ -34,7 +34,7 @@ class AudioChatOptions(Options):
 FEATURE = Feature(
     name="audio_chat",
     summary="reads audio in chat messages, and speaks the answers",
-    needs=("media_files",),
+    needs=("media_files", "chat"),
     extra="audio",
     options=AudioChatOptions,
     libraries=(AudioFileOptions, SpokenTextOptions),

@@ -11,7 +11,11 @@ from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...api.generation.content import (
+from ...api.services import INLINE_BYTES, Services
+from ...errors import BadRequest, RequestError
+from ...models.text_model import TextModel
+from ...types import AUDIO_TAG, ChatPrompt, Json
+from ..chat.content import (
     ContentReader,
     MediaPart,
     Reads,
@@ -21,10 +25,6 @@ from ...api.generation.content import (
     text_for,
     with_texts,
 )
-from ...api.services import INLINE_BYTES, Services
-from ...errors import BadRequest, RequestError
-from ...models.text_model import TextModel
-from ...types import AUDIO_TAG, ChatPrompt, Json
 from ..media_files.audio.decoder import AudioDecoder, AudioStream
 from ..media_files.base64_text import decode_base64, where_data_begins
 from ..media_files.feature import AudioFileOptions

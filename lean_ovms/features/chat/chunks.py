@@ -13,13 +13,13 @@ import orjson
 
 from ..._version import __version__
 from ...api.fields import Values
-from ...api.generation.request import GenerationBody
 from ...api.response import new_id, now, prompt_progress, request_metrics, timings, token_name, usage
 from ...api.sse import padding
 from ...config import Config
 from ...manifest import GENERATION_METRICS
 from ...models.generation import DeltaStream
 from ...types import Delta, Json, PromptProgress, Timings, TokenLogprob, Usage
+from .generation import GenerationBody
 
 FINGERPRINT = f"lean_ovms-{__version__}"
 

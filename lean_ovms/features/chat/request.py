@@ -33,8 +33,6 @@ from ...api.generation.common_fields import (
     template_kwargs,
     token_limit,
 )
-from ...api.generation.content import checked_part, refuse_media
-from ...api.generation.request import BodyReader, GenerationBody, ToolOffer, read_offer, read_tools
 from ...api.generation.sampling import SAMPLING, GenerationFields, LogprobsRequest
 from ...api.response import logprob_entry
 from ...api.schemas import FUNCTION, VOICE, any_of, array, object_of
@@ -43,8 +41,10 @@ from ...composition import Composition
 from ...errors import BadRequest
 from ...manifest import SPOKEN_ANSWERS
 from ...models.generation import CompletedChoice, DeltaStream, Generation
-from ...types import ChatPrompt, Delta, Json, TokenLogprob
+from ...types import ChatPrompt, Delta, Json, TokenLogprob, ToolOffer
 from .chunks import ChunkOptions, Envelope
+from .content import checked_part, refuse_media
+from .generation import BodyReader, GenerationBody, read_offer, read_tools
 
 
 def read_messages(value: Any, composition: Composition) -> list[Json]:

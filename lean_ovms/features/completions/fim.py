@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
-from ...api.generation.request import GenerationBody
 from ...errors import BadRequest, NotFound
 from ...models.text_model import TextModel
 from ...types import TextPrompt, TokenPrompt
 from ...types.engine import Vocabulary
+from ..chat.generation import GenerationBody
 
 NO_TOKENS = "this model has no tokens for filling in the middle of a text"
 

@@ -12,11 +12,11 @@ from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
 
-from ...api.generation.request import GenerationBody
 from ...errors import TOO_LONG, BadRequest
 from ...models.generation import CompletedChoice, DeltaStream, Generation, collect, total_usage
 from ...types import ChatPrompt, Delta, Prompt, TextPrompt, Timings, TokenPrompt, Usage
 from ...types.push import Sink
+from ..chat.generation import GenerationBody
 
 MOST_BYTES = 4
 """The most UTF-8 bytes of one character, and so the most tokens that it can become."""

@@ -9,7 +9,7 @@ FEATURE = Feature(
     summary="answers questions about an input with a probability for each option",
     title="Decisions",
     reference="https://platform.openai.com/docs/api-reference/decisions",
-    needs=("completions", "responses"),
+    needs=("completions", "responses", "chat"),
     routes=(
         Route("POST", "/decisions", "api:handle", BASES),
         Route("POST", "/systemone", "systemone:handle", BASES),

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from ...api.generation.content import PLACE, Reads, load_media
 from ...api.services import Services
 from ...errors import BadRequest
 from ...models.generation import CompletedChoice, Generation, total_usage
 from ...models.text_model import TextModel
 from ...types import ChatPrompt, Json, OutputParams, SamplingParams, Usage
+from ..chat.content import PLACE, Reads, load_media
 from ..completions.several import check_common, collect_each, start_all
 
 TAIL = 400

@@ -152,6 +152,7 @@ FAMILIES = (
 
 FEATURE = Feature(
     name="model_families",
+    needs=("chat",),
     summary=(
         "supports the chat formats, tool calls and reasoning of Qwen, gpt-oss, Gemma, DeepSeek and 30 "
         "other model families"

@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import Any
 
 from ...api.fields import Field, FieldSet, read
-from ...api.generation.request import ReadableBody
 from ...api.schemas import BOOLEAN, STRING, any_of
 from ...errors import BadRequest
 from ...types import Json
+from ..chat.generation import ReadableBody
 
 KINDS = ("enabled", "disabled", "adaptive", "auto")
 EFFORT, BUDGET, KWARGS = "reasoning_effort", "thinking_token_budget", "chat_template_kwargs"

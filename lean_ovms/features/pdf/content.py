@@ -6,7 +6,11 @@ from collections.abc import Sequence
 from functools import partial
 from hashlib import sha256
 
-from ...api.generation.content import (
+from ...api.services import INLINE_BYTES, Services
+from ...errors import BadRequest, RequestError
+from ...models.text_model import TextModel
+from ...types import ChatPrompt, Json
+from ..chat.content import (
     ContentReader,
     MediaPart,
     Reads,

@@ -15,8 +15,6 @@ from dataclasses import dataclass, replace
 from ...api import response, schemas
 from ...api.fields import FieldSet, RouteDoc, read
 from ...api.generation.common_fields import MESSAGES
-from ...api.generation.content import refuse_media
-from ...api.generation.request import GenerationBody
 from ...api.services import Services
 from ...config import Config
 from ...errors import BadRequest, NotSupported, RequestError, StartError, WrongOptions, store_failure
@@ -26,6 +24,8 @@ from ...models.text_model import TextModel
 from ...observability.records import current_record, scoped_salt
 from ...types import Json, OutputParams, Prompt, Request, Response, SamplingParams, Usage
 from ..chat import request as chat_request
+from ..chat.content import refuse_media
+from ..chat.generation import GenerationBody
 from ..completions import request as completion_request
 from . import file
 from .feature import PrewarmOptions

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...api.generation.request import WITHOUT
 from ...errors import BadRequest, GrammarInvalid
 from ...types import Json
+from ..chat.generation import WITHOUT
 from . import tool_grammar
 from .tool_forms import KIND, SHOWN, ServerTool, ToolOrigin, function_name
 

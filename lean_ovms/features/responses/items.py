@@ -10,10 +10,10 @@ from typing import Any
 
 import orjson
 
-from ...api.generation.content import check_member, left_out
 from ...api.stored_objects import item_id
 from ...errors import BadRequest
 from ...types import Json
+from ..chat.content import check_member, left_out
 from ..chat.foreign import NO_RESULT, arguments
 from . import compaction, foreign_items
 from .tool_forms import APPROVAL_REQUEST, APPROVAL_RESPONSE, CALL, LISTING, error_text, function_name

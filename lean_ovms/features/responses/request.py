@@ -9,11 +9,11 @@ from typing import Any
 
 from ...api.fields import Values
 from ...api.generation.common_fields import template_kwargs
-from ...api.generation.request import GenerationBody
 from ...api.services import INLINE_BYTES, Services
 from ...errors import TOO_LONG, BadRequest
 from ...models.generation import Generation
 from ...types import ChatPrompt, Json
+from ..chat.generation import GenerationBody
 from ..chat.request import AnswerAudio, read_messages
 from .agent_tools import AgentTools
 from .items import to_messages

@@ -14,10 +14,9 @@ import orjson
 
 from ...api.fields import parsed
 from ...api.generation.common_fields import FORMATS
-from ...api.generation.request import ToolOffer
 from ...config import Config
 from ...errors import BadRequest, GrammarInvalid, GrammarTooComplex
-from ...types import Json, OutputConstraint, SamplingParams
+from ...types import Json, OutputConstraint, SamplingParams, ToolOffer
 from .feature import StructuredOutputOptions
 from .schemas import ANY_OBJECT
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice
 
-from ...api.generation.content import OF_TOOL, ContentReader, MediaPart, Reads, media_parts, with_texts
 from ...api.services import Services
 from ...errors import NO_VIDEO, BadRequest, RequestError
 from ...manifest import UPLOADED_FILES
@@ -16,6 +15,7 @@ from ...observability.records import current_record
 from ...types import IMAGE_TAG, ChatPrompt, Image, Json
 from ...util.concurrency import INLINE_CHARACTERS
 from ..media_files.feature import ImageFileOptions
+from ..chat.content import OF_TOOL, ContentReader, MediaPart, Reads, media_parts, with_texts
 from ..media_files.images.loader import ImageLoader, ImageRequest
 
 TEXT_ONLY = "This servable supports only text input, but {} has been provided"

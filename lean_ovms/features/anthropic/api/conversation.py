@@ -11,9 +11,9 @@ from typing import Any
 
 import orjson
 
-from ....api.generation.content import OF_TOOL, check_member, left_out
 from ....errors import BadRequest
 from ....types import Json
+from ...chat.content import OF_TOOL, check_member, left_out
 from ...chat.foreign import arguments, as_text, unshown_line
 from ...chat.request import without_changing_line
 from ..feature import CHANGING_LINES

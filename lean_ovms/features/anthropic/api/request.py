@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ....api.fields import Values
-from ....api.generation.request import BodyReader, GenerationBody, read_offer
 from ....api.response import warning_headers
 from ....api.services import Services
 from ....errors import BadRequest, RequestError
 from ....types import ChatPrompt, Json
+from ...chat.generation import BodyReader, GenerationBody, read_offer
 from .. import fields
 from .conversation import is_prefill, to_messages
 

@@ -15,7 +15,6 @@ from functools import partial
 from ....api import sse
 from ....api.fields import FieldSet, RouteDoc, Values
 from ....api.generation.common_fields import overruled, warnings
-from ....api.generation.request import BodyReader, GenerationBody, check_sequences
 from ....api.generation.sampling import LogprobsRequest, generated_size
 from ....api.response import prompt_progress, timings, warning_headers, written
 from ....api.services import Services
@@ -23,6 +22,7 @@ from ....api.sse import Renderer, event
 from ....models.generation import Collector, CompletedChoice, DeltaStream, Generation
 from ....types import Delta, Json, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt
 from ....types.push import Sink
+from ...chat.generation import BodyReader, GenerationBody, check_sequences
 from ...completions.fim import filling_of
 from ...completions.prompt_pieces import Pieces, prompt_of, read_several
 from ...completions.several import joined, start_prompts

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ....api.fields import Values
-from ....api.generation.request import GenerationBody
 from ....api.response import timings
 from ....models.generation import CompletedChoice, Generation
 from ....types import Json, SamplingParams, TextPrompt, TokenLogprob, TokenPrompt
+from ...chat.generation import GenerationBody
 
 
 @dataclass(frozen=True, slots=True)

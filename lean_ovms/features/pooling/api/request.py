@@ -15,12 +15,12 @@ from typing import Any
 
 from ....api.fields import FieldSet, Values, read
 from ....api.generation import common_fields
-from ....api.generation.content import PLACE, Reads, load_media, refuse_media
 from ....api.response import new_id, now, warning_headers
 from ....api.services import Services
 from ....composition import Composition
 from ....errors import BadRequest
 from ....types import ChatPrompt, Json, Response
+from ...chat.content import PLACE, Reads, load_media, refuse_media
 from ...chat.request import chat_prompt, read_messages
 from .. import fields as shared
 from ..feature import PoolingOptions

@@ -20,7 +20,6 @@ from ....api.generation.common_fields import (
     STREAM_OPTIONS,
     STRUCTURED,
 )
-from ....api.generation.request import BodyReader, GenerationBody
 from ....api.generation.sampling import (
     SAMPLING,
     GenerationFields,
@@ -35,6 +34,7 @@ from ....api.services import Services
 from ....errors import BadRequest
 from ....models.generation import Generation, collect
 from ....types import Delta, Json, Request, Response, Text, TokenLogprob, TokenPrompt, Usage
+from ...chat.generation import BodyReader, GenerationBody
 
 _OUTSIDE = FieldSet(
     (MODEL, STREAM, STREAM_OPTIONS, REQUEST_ID, SAMPLING.named("cache_salt"), SAMPLING.named("priority"))

@@ -16,7 +16,6 @@ from typing import Any
 
 from ....api.fields import UINT32_MAX, Field, FieldSet, RouteDoc, Values, read, whole
 from ....api.generation.common_fields import MESSAGES, MODEL, OF_TEMPLATE
-from ....api.generation.request import read_tools
 from ....api.generation.sampling import token_ids
 from ....api.queries import read_query
 from ....api.response import json, model_name, written
@@ -25,6 +24,7 @@ from ....api.services import Services
 from ....errors import BadRequest
 from ....models.text_model import TextModel, TokenModel
 from ....types import ChatPrompt, Json, Request, Response, TextPrompt
+from ...chat.generation import read_tools
 from ...chat.request import text_conversation
 from ...completions.prompt_pieces import MIXED, Pieces, read_one, tokens_of
 

@@ -13,13 +13,13 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from ...api.services import Services
 from ...composition import Composition
 from ...errors import BadRequest, RequestError
 from ...manifest import named
 from ...models.text_model import TextModel
 from ...types import IMAGE_TAG_START, ChatPrompt, Json
 from ...util.concurrency import INLINE_CHARACTERS
-from ..services import Services
 
 PLACE = "messages[{message}].content[{part}].{kind}.url"
 """The pattern for the name of an image's request field, in errors."""

@@ -13,6 +13,21 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Protocol
 
+from ...api.fields import Values, read
+from ...api.generation import common_fields
+from ...api.generation.common_fields import FORMS, idle_fields, stream_options
+from ...api.generation.sampling import (
+    Defaults,
+    GenerationFields,
+    LogprobsRequest,
+    build_output,
+    build_sampling,
+    check_many,
+    check_max_tokens,
+)
+from ...api.response import warning_headers
+from ...api.router import follows_ovms
+from ...api.services import Services
 from ...config import Config
 from ...errors import BadRequest, counted
 from ...manifest import ANSWER_RULES, named
@@ -29,39 +44,10 @@ from ...types import (
     SamplingParams,
     Text,
     ToolCallStart,
+    ToolOffer,
 )
 from ...types.push import Sink
-from ..fields import Values, read
-from ..response import warning_headers
-from ..router import follows_ovms
-from ..services import Services
-from . import common_fields
-from .common_fields import FORMS, idle_fields, stream_options
 from .content import read_media
-from .sampling import (
-    Defaults,
-    GenerationFields,
-    LogprobsRequest,
-    build_output,
-    build_sampling,
-    check_many,
-    check_max_tokens,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class ToolOffer:
-    """The tools that tool_choice leaves, and the rules for calling them."""
-
-    tools: list[Json]
-    """The tools that the model sees."""
-    required: bool = False
-    """Whether one of them must be called."""
-    parallel: bool | None = None
-    """Whether the answer may have several calls; None if the client does not say."""
-    strict: bool = False
-    """Whether calls must match the tool's schema even where the model may decide not to call it, as OpenAI promises."""
-
 
 NO_TOOLS = ToolOffer([])
 
