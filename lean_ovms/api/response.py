@@ -13,7 +13,7 @@ import orjson
 
 from ..errors import BadRequest
 from ..observability.logging import safe
-from ..types import ByteStream, Json, PromptProgress, Response, Timings, TokenLogprob, Usage
+from ..types import ByteStream, Json, Response, Usage
 from ..types.push import Sink, StreamIterator
 from ..util import chunked_json
 from ..util.concurrency import Offload
@@ -22,8 +22,6 @@ from .fields import Values
 MAX_WARNINGS = 16
 MAX_WARNING = 400
 MAX_REQUEST_ID = 128
-ID_BYTES = 6
-"""The approximate size of a token id in JSON, in bytes."""
 WHOLE_BYTES = 262_144
 """Above this size, in bytes, a body is sent in chunks."""
 
@@ -121,38 +119,6 @@ def warning_headers(texts: list[str]) -> list[tuple[str, str]]:
     return [("Warning", '299 lean_ovms "{}"'.format(text[:MAX_WARNING].replace('"', "'"))) for text in plain]
 
 
-def token_name(token: TokenLogprob, *, by_id: bool) -> str:
-    """Returns the name of a token in log probabilities: its text, or its id if requested or if the text is cut."""
-    return f"token_id:{token.id}" if by_id else token.token
-
-
-def logprob_entry(token: TokenLogprob, *, by_id: bool) -> Json:
-    """Returns the log probability of a token and its alternatives as OpenAI's chat and Responses APIs write it."""
-    others = [{"token": token_name(t, by_id=by_id), "logprob": t.logprob, "bytes": list(t.bytes)} for t in token.top]
-    return {
-        "token": token_name(token, by_id=by_id),
-        "logprob": token.logprob,
-        "bytes": list(token.bytes),
-        "top_logprobs": others,
-    }
-
-
-def prompt_logprobs(tokens: list[TokenLogprob], most: int) -> list[Json | None]:
-    """Returns vLLM's prompt_logprobs: an object keyed by token id for each prompt token except the first.
-
-    The prompt's own token comes first in each object, before the `most` likeliest tokens.
-    """
-    return [None, *(_by_id(token, most) for token in tokens[1:])]
-
-
-def _by_id(token: TokenLogprob, most: int) -> Json:
-    found = {str(token.id): {"logprob": token.logprob, "rank": token.rank, "decoded_token": token.token}}
-    for rank, other in enumerate(token.top[:most], 1):
-        known = {"logprob": other.logprob, "rank": rank, "decoded_token": other.token}
-        found.setdefault(str(other.id), known)
-    return found
-
-
 def usage(counts: Usage) -> Json:
     """Returns the usage object of chat and completions, without the cached prompt tokens if they are unknown."""
     body: Json = {
@@ -165,54 +131,6 @@ def usage(counts: Usage) -> Json:
     if counts.reasoning_tokens:
         body["completion_tokens_details"] = {"reasoning_tokens": counts.reasoning_tokens}
     return body
-
-
-def timings(times: Timings) -> Json:
-    """Returns llama.cpp's timings object: tokens, milliseconds and rates of the prompt and of the generated tokens."""
-    drafted = {"draft_n": sum(times.drafted), "draft_n_accepted": sum(times.accepted)} if times.drafted else {}
-    return {
-        "cache_n": times.cached,
-        "prompt_n": times.prompt,
-        **_rates("prompt", times.prompt, times.prompt_ms),
-        "predicted_n": times.predicted,
-        **_rates("predicted", max(0, times.predicted - 1), times.predicted_ms),  # the first one came with the prompt
-        **drafted,
-    }
-
-
-def request_metrics(times: Timings) -> Json:
-    """Returns vLLM's metrics object for one generation. Unknown values are omitted."""
-    prompt, predicted, tokens = times.prompt_ms, times.predicted_ms, times.predicted
-    found = {"generation_time_ms": predicted} if tokens else {}
-    if tokens > 1:
-        found["mean_itl_ms"] = predicted / (tokens - 1)
-    if prompt:
-        found |= {"time_to_first_token_ms": prompt, "queue_time_ms": times.queue_ms}
-        found["tokens_per_second"] = 1000 * tokens / (prompt + predicted)
-    return {name: round(value, 3) for name, value in found.items()}
-
-
-def with_timings(frame: bytes, times: Timings) -> bytes:
-    """Returns an event, whose data is a JSON object, with llama.cpp's timings added to it (timings_per_token)."""
-    return b'%b,"timings":%b}\n\n' % (frame.removesuffix(b"}\n\n"), orjson.dumps(timings(times)))
-
-
-def prompt_progress(progress: PromptProgress) -> Json:
-    """Returns llama.cpp's prompt_progress object."""
-    return {
-        "total": progress.total,
-        "cache": progress.cached,
-        "processed": progress.processed,
-        "time_ms": round(progress.time_ms),
-    }
-
-
-def _rates(name: str, tokens: int, ms: float) -> Json:
-    return {
-        f"{name}_ms": round(ms, 3),
-        f"{name}_per_token_ms": round(ms / tokens, 3) if tokens else 0.0,
-        f"{name}_per_second": round(1000 * tokens / ms, 3) if ms else 0.0,
-    }
 
 
 def new_id(prefix: str, end: str | None = None) -> str:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ...types.engine import EngineStats, ModelInfo, Vocabulary
 from ..protocol import Record, Submit
-from .fair_queue import FairQueue
-from .sequence import GenerationRequest, ImagePrompt
+from .sequence import FairQueue, GenerationRequest, ImagePrompt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""Requests and their sequences inside the engine, with the state that every backend needs.
+"""Requests and their sequences inside the engine, and the queue that decides whose sequence starts next.
 
 A GenerationRequest is a checked Submit. Its sequences are what is scheduled: one for each of n choices, or one for a
 whole beam search. Backends derive their own sequence classes with more state.
@@ -6,10 +6,13 @@ whole beam search. Backends derive their own sequence classes with more state.
 
 from __future__ import annotations
 
+import math
+import time
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from operator import attrgetter
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from ...types import Image, SamplingParams
 
@@ -216,3 +219,228 @@ def repeats(tokens: Sequence[int], end: int, shortest: int, longest: int, times:
         if tokens[end - 1] == tokens[end - 1 - size] and tokens[first : end - size] == tokens[first + size : end]:
             return True
     return False
+
+
+S = TypeVar("S", bound=QueuedSequence)
+MAX_RETRY_AFTER_S = 60
+"""The largest Retry-After of a full queue, in seconds."""
+
+
+class FairQueue(Generic[S]):
+    """Waiting sequences, of which it has the length and the iterator, with counts of the running ones by client.
+
+    It is fair between clients, then between requests. Each client is charged for the tokens of its prompts and answers,
+    and the one with the lowest charge is next, which is fair whatever the lengths are ("Fairness in Serving Large
+    Language Models", OSDI 2024). A client that comes back after an idle time begins at the mean of the others, so that
+    nobody saves up or owes. Within a client: by priority, and among equals one sequence of each HTTP request in turn.
+
+    While others wait, each client is entitled to an equal share of the slots, and each of its requests to an equal
+    share of these. A client or request below its share precedes those above theirs, and may take a slot from one
+    (`giver`).
+    """
+
+    def __init__(self, slots: int, *, priority_across_clients: bool = False) -> None:
+        """Creates an empty queue; `slots` sequences run at once, and priorities count within a client or across."""
+        self.clock: Callable[[], float] = time.monotonic
+        self.clients: dict[str, ClientQueue] = {}  # those with waiting or running sequences
+        self.queued = 0  # requests of which no sequence has started
+        self.slots = slots
+        self.priority_across_clients = priority_across_clients
+        self._starts: deque[float] = deque(maxlen=32)  # the latest
+        self._size = 0
+        self._serial = 0
+        self._mean = 0.0  # grows like the mean of the clients' `charged`
+        self._paused: list[ClientQueue] = []
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[S]:
+        for client in self.clients.values():
+            for level in client.levels.values():
+                for group in level.values():
+                    yield from group.waiting
+
+    # --- in and out
+
+    def add(self, request: GenerationRequest) -> None:
+        """Queues all sequences of a new request, after those of the same HTTP request."""
+        client = self.clients.get(request.client)
+        if client is None:
+            self._serial += 1
+            client = self.clients[request.client] = ClientQueue(request.client, self._serial, self._mean)
+        key = request.group_key or -request.id
+        group = client.groups.get(key)
+        if group is None:
+            group = client.groups[key] = SequenceGroup(client, key, request.priority)
+        request.group, request.queued = group, True
+        self.queued += 1
+        client.queued += 1
+        client.queued_tokens += len(request.prompt)
+        group.waiting.extend(request.sequences)
+        self._size += len(request.sequences)
+        self._insert(group)
+
+    def put_back(self, sequence: S, *, first: bool) -> None:
+        """Queues a preempted sequence again, before the others of its request; if `first`, of its client."""
+        group = sequence.group
+        self._size += 1
+        group.waiting.appendleft(sequence)
+        self._insert(group)
+        if first:
+            group.client.levels[group.priority].move_to_end(group.key, last=False)
+
+    def pop(self, group: SequenceGroup) -> S:
+        """Removes and returns the group's next sequence."""
+        sequence: S = group.waiting.popleft()
+        self._size -= 1
+        if not group.waiting:
+            self._leave_level(group)
+        return sequence
+
+    def remove(self, request: GenerationRequest, index: int | None = None) -> None:
+        """Removes the waiting sequences of a request, or only one of them."""
+        group = request.group
+        if group is None or not group.waiting:
+            return
+        before = len(group.waiting)
+        group.waiting = deque(
+            s for s in group.waiting if s.request is not request or (index is not None and s.index != index)
+        )
+        self._size -= before - len(group.waiting)
+        if not group.waiting:
+            self._leave_level(group)
+            self._tidy(group)
+
+    def dequeued(self, request: GenerationRequest) -> None:
+        """Notes that a request no longer waits, since a sequence has started or the request has ended."""
+        if request.queued and request.group is not None:
+            request.queued = False
+            client = request.group.client
+            self.queued -= 1
+            client.queued -= 1
+            client.queued_tokens -= len(request.prompt)
+
+    def clear(self) -> None:
+        """Removes all sequences, and resets the counts of the running ones."""
+        self.clients.clear()
+        self.queued = self._size = 0
+
+    def _insert(self, group: SequenceGroup) -> None:
+        """Appends a group with waiting sequences to those of its priority, unless it is among them."""
+        client = group.client
+        self.clients.setdefault(client.name, client)
+        client.groups.setdefault(group.key, group)
+        client.levels.setdefault(group.priority, OrderedDict()).setdefault(group.key, group)
+
+    def _leave_level(self, group: SequenceGroup) -> None:
+        levels = group.client.levels
+        del levels[group.priority][group.key]
+        if not levels[group.priority]:
+            del levels[group.priority]
+
+    def _tidy(self, group: SequenceGroup) -> None:
+        client = group.client
+        if not group.waiting and not group.running:
+            client.groups.pop(group.key, None)
+            if not client.groups:
+                self.clients.pop(client.name, None)
+
+    # --- running sequences
+
+    def started(self, sequence: S) -> None:
+        """Counts a sequence as running, and gives the next turn to another request of its client."""
+        self.dequeued(sequence.request)
+        self._starts.append(self.clock())
+        group = sequence.group
+        client = group.client
+        group.running += 1
+        client.running += 1
+        client.passes = 0
+        if group.waiting:
+            client.levels[group.priority].move_to_end(group.key)
+
+    def stopped(self, sequence: S) -> None:
+        """Stops counting a sequence as running."""
+        group = sequence.group
+        group.running -= 1
+        group.client.running -= 1
+        self._tidy(group)
+
+    def charge(self, client: ClientQueue, tokens: int) -> None:
+        """Charges a client for tokens that the engine has computed or is about to compute."""
+        client.charged += tokens
+        self._mean += tokens / max(1, len(self.clients))
+
+    def retry_after_s(self, queued: int) -> int:
+        """Returns the seconds after which a refused request should be sent again.
+
+        This is the time in which an eighth of the `queued` requests will start, estimated from the mean time between
+        recent starts, the present moment included. Earlier the queue would still be full; later it would be idle.
+        """
+        between = (self.clock() - self._starts[0]) / len(self._starts) if self._starts else 0.0
+        return max(1, min(MAX_RETRY_AFTER_S, math.ceil(between * queued / 8)))
+
+    # --- the order
+
+    def next_group(self) -> SequenceGroup | None:
+        """Returns the request whose sequence is next; None if only paused clients have waiting sequences."""
+        if len(self.clients) == 1:
+            [client] = self.clients.values()
+            return None if client.paused or not client.levels else self._first(client)
+        share = self.share(self.slots)
+        best, least = None, None
+        for client in self.clients.values():
+            if client.levels and not client.paused:
+                level = min(client.levels) if self.priority_across_clients else 0
+                rank = (level, client.running >= share, client.charged, client.running, client.serial)
+                if least is None or rank < least:
+                    best, least = client, rank
+        return self._first(best) if best is not None else None
+
+    def _first(self, client: ClientQueue) -> SequenceGroup:
+        """Returns the client's next group: the first of the most urgent priority, below its share if one is."""
+        level = client.levels[min(client.levels)]
+        if len(client.groups) > 1:
+            share = self._group_share(client)
+            for group in level.values():
+                if group.running < share:
+                    return group
+        return next(iter(level.values()))
+
+    def share(self, total: int) -> int:
+        """Returns an equal share of `total` for each client with work, at least 1."""
+        return max(1, total // max(1, len(self.clients)))
+
+    def _group_share(self, client: ClientQueue) -> int:
+        return max(1, max(client.running, self.share(self.slots)) // len(client.groups))
+
+    def giver(self, group: SequenceGroup) -> ClientQueue | SequenceGroup | None:
+        """Returns a client or group above its share that should give a slot to this group, if it is below; or None."""
+        client, share = group.client, self.share(self.slots)
+        if client.running < share and len(self.clients) > 1:
+            most = max(self.clients.values(), key=attrgetter("running"))
+            if most.running > share:
+                return most
+        if len(client.groups) > 1:
+            share = self._group_share(client)
+            if group.running < share:
+                largest = max(client.groups.values(), key=attrgetter("running"))
+                if largest.running > share and largest.priority >= group.priority:
+                    return largest
+        return None
+
+    def pause(self, client: ClientQueue) -> None:
+        """Skips a client's sequences until `resume`."""
+        client.paused = True
+        self._paused.append(client)
+
+    def resume(self) -> None:
+        """Ends the pause of all clients."""
+        while self._paused:
+            self._paused.pop().paused = False
+
+    def restore(self, passed: list[S]) -> None:
+        """Queues sequences again that were popped and not started, at their former positions."""
+        for sequence in reversed(passed):
+            self.put_back(sequence, first=True)

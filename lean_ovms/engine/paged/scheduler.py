@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import BadRequest, EngineFailure, RequestError
-from ..generation.fair_queue import FairQueue
-from ..generation.sequence import ClientQueue, GenerationRequest, SequenceGroup
+from ..generation.sequence import ClientQueue, FairQueue, GenerationRequest, SequenceGroup
 from .batch_state import BatchState, Speculation
 from .model_inputs import Chunk
 from .prefix_cache import PrefixCache

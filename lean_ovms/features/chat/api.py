@@ -14,12 +14,12 @@ import orjson
 
 from ...api import sse
 from ...api.fields import RouteDoc
-from ...api.generation.sampling import generated_size, response_size
-from ...api.response import json, prompt_logprobs, warning_headers, written
+from ...api.response import json, warning_headers, written
 from ...api.services import Services
 from ...models.generation import CompletedChoice, Generation, collect
 from ...types import Delta, Event, Json, Reasoning, Request, Response, Text, ToolCallStart, Usage
 from .chunks import ChoiceState, Chunks
+from .logprobs import generated_size, prompt_logprobs, response_size
 from .request import (
     ALL_FIELDS,
     ChatRequest,

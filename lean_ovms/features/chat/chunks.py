@@ -1,4 +1,4 @@
-"""The chunks of streams of chat and completions, as bytes.
+"""The chunks of streams of chat and completions, as bytes, and the times that any answer may have.
 
 The constant parts of a stream's chunks are joined once. A token then takes one JSON string and one join: 0.4 us,
 against 1 us for a dict with orjson and 5 us with json. The order of keys is OVMS's.
@@ -13,13 +13,14 @@ import orjson
 
 from ..._version import __version__
 from ...api.fields import Values
-from ...api.response import new_id, now, prompt_progress, request_metrics, timings, token_name, usage
+from ...api.response import new_id, now, usage
 from ...api.sse import padding
 from ...config import Config
 from ...manifest import GENERATION_METRICS
 from ...models.generation import DeltaStream
 from ...types import Delta, Json, PromptProgress, Timings, TokenLogprob, Usage
 from .generation import GenerationBody
+from .logprobs import token_name
 
 FINGERPRINT = f"lean_ovms-{__version__}"
 
@@ -258,3 +259,51 @@ class Chunks:
         if timed:
             tail += b',"timings":' + orjson.dumps(timings(self._generation.timings))
         return tail + b"}\n\n"
+
+
+def timings(times: Timings) -> Json:
+    """Returns llama.cpp's timings object: tokens, milliseconds and rates of the prompt and of the generated tokens."""
+    drafted = {"draft_n": sum(times.drafted), "draft_n_accepted": sum(times.accepted)} if times.drafted else {}
+    return {
+        "cache_n": times.cached,
+        "prompt_n": times.prompt,
+        **_rates("prompt", times.prompt, times.prompt_ms),
+        "predicted_n": times.predicted,
+        **_rates("predicted", max(0, times.predicted - 1), times.predicted_ms),  # the first one came with the prompt
+        **drafted,
+    }
+
+
+def request_metrics(times: Timings) -> Json:
+    """Returns vLLM's metrics object for one generation. Unknown values are omitted."""
+    prompt, predicted, tokens = times.prompt_ms, times.predicted_ms, times.predicted
+    found = {"generation_time_ms": predicted} if tokens else {}
+    if tokens > 1:
+        found["mean_itl_ms"] = predicted / (tokens - 1)
+    if prompt:
+        found |= {"time_to_first_token_ms": prompt, "queue_time_ms": times.queue_ms}
+        found["tokens_per_second"] = 1000 * tokens / (prompt + predicted)
+    return {name: round(value, 3) for name, value in found.items()}
+
+
+def with_timings(frame: bytes, times: Timings) -> bytes:
+    """Returns an event, whose data is a JSON object, with llama.cpp's timings added to it (timings_per_token)."""
+    return b'%b,"timings":%b}\n\n' % (frame.removesuffix(b"}\n\n"), orjson.dumps(timings(times)))
+
+
+def prompt_progress(progress: PromptProgress) -> Json:
+    """Returns llama.cpp's prompt_progress object."""
+    return {
+        "total": progress.total,
+        "cache": progress.cached,
+        "processed": progress.processed,
+        "time_ms": round(progress.time_ms),
+    }
+
+
+def _rates(name: str, tokens: int, ms: float) -> Json:
+    return {
+        f"{name}_ms": round(ms, 3),
+        f"{name}_per_token_ms": round(ms / tokens, 3) if tokens else 0.0,
+        f"{name}_per_second": round(1000 * tokens / ms, 3) if ms else 0.0,
+    }

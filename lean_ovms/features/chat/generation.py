@@ -16,15 +16,7 @@ from typing import Any, Protocol
 from ...api.fields import Values, read
 from ...api.generation import common_fields
 from ...api.generation.common_fields import FORMS, idle_fields, stream_options
-from ...api.generation.sampling import (
-    Defaults,
-    GenerationFields,
-    LogprobsRequest,
-    build_output,
-    build_sampling,
-    check_many,
-    check_max_tokens,
-)
+from ...api.generation.sampling import Defaults, GenerationFields, build_output, build_sampling, check_max_tokens
 from ...api.response import warning_headers
 from ...api.router import follows_ovms
 from ...api.services import Services
@@ -48,6 +40,7 @@ from ...types import (
 )
 from ...types.push import Sink
 from .content import read_media
+from .logprobs import LogprobsRequest, check_many
 
 NO_TOOLS = ToolOffer([])
 

@@ -33,8 +33,7 @@ from ...api.generation.common_fields import (
     template_kwargs,
     token_limit,
 )
-from ...api.generation.sampling import SAMPLING, GenerationFields, LogprobsRequest
-from ...api.response import logprob_entry
+from ...api.generation.sampling import SAMPLING, GenerationFields
 from ...api.schemas import FUNCTION, VOICE, any_of, array, object_of
 from ...api.services import Services
 from ...composition import Composition
@@ -45,6 +44,7 @@ from ...types import ChatPrompt, Delta, Json, TokenLogprob, ToolOffer
 from .chunks import ChunkOptions, Envelope
 from .content import checked_part, refuse_media
 from .generation import BodyReader, GenerationBody, read_offer, read_tools
+from .logprobs import LogprobsRequest, logprob_entry
 
 
 def read_messages(value: Any, composition: Composition) -> list[Json]:

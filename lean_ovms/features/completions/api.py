@@ -14,12 +14,12 @@ import orjson
 
 from ...api import sse
 from ...api.fields import RouteDoc
-from ...api.generation.sampling import generated_size, response_size
-from ...api.response import prompt_logprobs, warning_headers, written
+from ...api.response import warning_headers, written
 from ...api.services import Services
 from ...models.generation import CompletedChoice, DeltaStream, Generation, collect
 from ...types import Delta, Json, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt, Usage
 from ..chat.chunks import ChoiceState, ChunkOptions, Chunks, Envelope
+from ..chat.logprobs import generated_size, prompt_logprobs, response_size
 from .request import ALL_FIELDS, CompletionRequest, max_tokens_of, parse_completion, start
 from .several import joined
 

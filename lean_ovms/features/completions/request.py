@@ -13,8 +13,7 @@ from typing import Any
 
 from ...api.fields import Field, Values
 from ...api.generation.common_fields import NUM_LOGPROBS, PROMPT_LOGPROBS, RESPONSE_FIELDS, RESPONSE_FORMAT, STRUCTURED
-from ...api.generation.sampling import SAMPLING, GenerationFields, LogprobsRequest, token_ids
-from ...api.response import ID_BYTES
+from ...api.generation.sampling import SAMPLING, GenerationFields, token_ids
 from ...api.router import follows_ovms
 from ...api.schemas import PROMPT
 from ...api.services import Services
@@ -24,6 +23,7 @@ from ...models.generation import Generation
 from ...types import Json, Request, TextPrompt, TokenPrompt
 from ..chat.chunks import ChunkOptions
 from ..chat.generation import BodyReader, GenerationBody, check_sequences
+from ..chat.logprobs import ID_BYTES, LogprobsRequest
 from .fim import filled_in
 from .several import start_prompts
 

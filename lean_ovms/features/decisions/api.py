@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from ...api.fields import Field, FieldSet, RouteDoc, read, require
 from ...api.generation.common_fields import KEEP_ALIVE, MODEL, TEMPLATE_KWARGS, warnings
-from ...api.generation.sampling import SAMPLING, require_alternatives
+from ...api.generation.sampling import SAMPLING
 from ...api.response import json, warning_headers
 from ...api.schemas import SOME_TEXT, any_of, array
 from ...api.services import Services
 from ...models.text_model import TextModel
 from ...types import ChatPrompt, Json, Request, Response
+from ..chat.logprobs import require_alternatives
 from ..responses.response import counts
 from ..responses.schemas import MESSAGES_AND_CALLS
 from .label_probabilities import DecisionRequest

@@ -16,13 +16,14 @@ import orjson
 
 from ...api.fields import Field, FieldSet, RouteDoc, read, require
 from ...api.generation.common_fields import KEEP_ALIVE, MODEL, REQUEST_ID, TEMPLATE_KWARGS, warnings
-from ...api.generation.sampling import SAMPLING, require_alternatives
+from ...api.generation.sampling import SAMPLING
 from ...api.response import json, new_id, now, warning_headers
 from ...api.schemas import STRING, any_of, object_of
 from ...api.services import Services
 from ...errors import BadRequest
 from ...models.text_model import TextModel
 from ...types import ChatPrompt, Json, Request, Response
+from ..chat.logprobs import require_alternatives
 from .label_probabilities import DecisionRequest, LabelChances
 from .questions import joined
 

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ...api.response import prompt_progress, with_timings
 from ...errors import RequestError
 from ...types import Delta, Event, Json, Reasoning, Text, TokenLogprob, ToolCallStart, Usage
+from ..chat.chunks import prompt_progress, with_timings
 from .output_items import (
     ApprovalRequest,
     CustomCall,

@@ -13,11 +13,11 @@ from itertools import groupby
 import orjson
 
 from ...api.fields import parsed_object
-from ...api.response import logprob_entry
 from ...api.sse import event_pieces, padding
 from ...api.stored_objects import item_id
 from ...types import Json, TokenLogprob
 from ...util.chunked_json import Written
+from ..chat.logprobs import logprob_entry
 from .tool_forms import APPROVAL_REQUEST, CALL, ToolOrigin
 
 UNKNOWN_LOGPROB = -9999.0

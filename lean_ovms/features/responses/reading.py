@@ -10,13 +10,13 @@ from functools import partial
 from typing import Any
 
 from ...api.fields import Values
-from ...api.generation.sampling import LogprobsRequest
 from ...api.response import warning_headers
 from ...api.services import Services
 from ...errors import BadRequest, MissingExtra
 from ...manifest import ANSWER_RULES
 from ...types import Json, Request
 from ..chat.generation import BodyReader, GenerationBody, read_offer, read_tools
+from ..chat.logprobs import LogprobsRequest
 from ..chat.request import read_spoken
 from .agent_tools import AgentTools, read_agent_tools
 from .fields import ALL_FIELDS, REFUSED, TEXT_FORMAT

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import InitVar, dataclass, field
 
-from ...api.response import now, timings
+from ...api.response import now
 from ...api.stored_objects import item_id
 from ...errors import BadRequest, RequestError, TooManyRequests
 from ...types import Delta, Json, Timings, Usage
+from ..chat.chunks import timings
 from .tool_forms import ToolOrigin
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 import pytest
 
-from lean_ovms.api.generation import sampling
 from lean_ovms.engine import protocol
+from lean_ovms.features.chat import logprobs
 from lean_ovms.types import SamplingParams
 from lean_ovms.util import chunked_json
 from tests.api.conftest import MakeApp, events, post, whole
@@ -145,7 +145,7 @@ async def test_many_alternatives_are_written_beside_the_event_loop(
         written.append(sizes[-1])  # the other work was the template's
     none, many = written
     assert none == 0
-    assert 2 * 21 <= many / sampling.ENTRY_BYTES <= 3 * 21
+    assert 2 * 21 <= many / logprobs.ENTRY_BYTES <= 3 * 21
 
 
 async def test_alternatives_without_log_probabilities_are_refused(make_app: MakeApp) -> None:
@@ -222,8 +222,8 @@ async def test_tokens_with_one_name_do_not_hide_the_likeliest(make_app: MakeApp)
 
 
 async def test_log_probabilities_of_prompts_are_limited(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling, "MAX_ENTRIES", 8)
-    monkeypatch.setattr(sampling, "MAX_STREAMED_ENTRIES", 4)
+    monkeypatch.setattr(logprobs, "MAX_ENTRIES", 8)
+    monkeypatch.setattr(logprobs, "MAX_STREAMED_ENTRIES", 4)
     app, engine = await make_app(script, capable=True)
     for prompts, stream, status in ((["ab"], True, 200), (["ab"] * 2, True, 400), (["ab"] * 2, False, 200)):
         body = asked(COMPLETIONS, prompt=prompts, logprobs=1, echo=True, stream=stream)

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from ....api.response import new_id, prompt_progress, timings, with_timings
+from ....api.response import new_id
 from ....api.sse import event
 from ....errors import RequestError
 from ....types import Delta, Json, Timings, Usage
+from ...chat.chunks import prompt_progress, timings, with_timings
 from ..errors import anthropic_error
 from .blocks import TEXT, THINKING, TOOL_USE, Blocks, Content
 

@@ -9,12 +9,12 @@ from functools import partial
 
 from ....api import sse
 from ....api.fields import RouteDoc
-from ....api.generation.sampling import LogprobsRequest, generated_size
 from ....api.response import warning_headers, written
 from ....api.services import Services
 from ....models.generation import collect
 from ....types import ChatPrompt, Json, Request, Response
 from ...chat.generation import BodyReader, GenerationBody, read_offer
+from ...chat.logprobs import LogprobsRequest, generated_size
 from ...chat.request import read_messages
 from .. import fields
 from .chat_message import CohereMessageRenderer, MessageEnd, whole

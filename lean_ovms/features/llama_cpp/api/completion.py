@@ -15,14 +15,15 @@ from functools import partial
 from ....api import sse
 from ....api.fields import FieldSet, RouteDoc, Values
 from ....api.generation.common_fields import overruled, warnings
-from ....api.generation.sampling import LogprobsRequest, generated_size
-from ....api.response import prompt_progress, timings, warning_headers, written
+from ....api.response import warning_headers, written
 from ....api.services import Services
 from ....api.sse import Renderer, event
 from ....models.generation import Collector, CompletedChoice, DeltaStream, Generation
 from ....types import Delta, Json, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt
 from ....types.push import Sink
+from ...chat.chunks import prompt_progress, timings
 from ...chat.generation import BodyReader, GenerationBody, check_sequences
+from ...chat.logprobs import LogprobsRequest, generated_size
 from ...completions.fim import filling_of
 from ...completions.prompt_pieces import Pieces, prompt_of, read_several
 from ...completions.several import joined, start_prompts

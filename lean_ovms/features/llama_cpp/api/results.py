@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ....api.fields import Values
-from ....api.response import timings
 from ....models.generation import CompletedChoice, Generation
 from ....types import Json, SamplingParams, TextPrompt, TokenLogprob, TokenPrompt
+from ...chat.chunks import timings
 from ...chat.generation import GenerationBody
 
 

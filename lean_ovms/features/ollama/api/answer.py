@@ -14,7 +14,6 @@ from typing import Any
 import orjson
 
 from ....api.fields import parsed_object
-from ....api.response import logprob_entry
 from ....errors import RequestError
 from ....models.generation import Call, CompletedChoice, Generation
 from ....types import (
@@ -29,6 +28,7 @@ from ....types import (
     ToolCallStart,
     Usage,
 )
+from ...chat.logprobs import logprob_entry
 from ..errors import ollama_error
 from .request import OllamaRequest
 

@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable
 
 from ....api.fields import RouteDoc
-from ....api.generation.sampling import generated_size
 from ....api.response import json, warning_headers, written
 from ....api.services import Services
 from ....api.sse import EventStream
 from ....models.generation import collect
 from ....types import Json, Request, Response
+from ...chat.logprobs import generated_size
 from ..fields import CHAT, GENERATE
 from .answer import NDJSON, Answer, OllamaRenderer, envelope, ndjson
 from .body import parse_body

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ....api.fields import FieldSet, Values, read
 from ....api.generation import common_fields
 from ....api.generation.common_fields import KEEP_ALIVE
-from ....api.generation.sampling import LogprobsRequest, token_ids
+from ....api.generation.sampling import token_ids
 from ....api.response import warning_headers
 from ....api.services import Services
 from ....errors import TOO_LONG, BadRequest, counted
@@ -16,6 +16,7 @@ from ....models.model import Model
 from ....models.text_model import TextModel
 from ....types import ChatPrompt, Json, Prompt, TextPrompt
 from ...chat.generation import BodyReader, GenerationBody, read_offer
+from ...chat.logprobs import LogprobsRequest
 from ...chat.request import read_messages
 from ...completions.fim import filled_in
 from ..fields import AS_CHAT, CHAT, GENERATE, template_variables, translated

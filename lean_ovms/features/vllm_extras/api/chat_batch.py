@@ -10,14 +10,14 @@ import asyncio
 from dataclasses import replace
 
 from ....api.fields import FieldSet, RouteDoc
-from ....api.generation.sampling import generated_size, response_size
-from ....api.response import ID_BYTES, prompt_logprobs, warning_headers, written
+from ....api.response import warning_headers, written
 from ....api.schemas import MESSAGES, array
 from ....api.services import Services
 from ....errors import BadRequest
 from ....models.generation import CompletedChoice, Generation, collect
 from ....types import ChatPrompt, Json, Request, Response
 from ...chat.generation import check_sequences
+from ...chat.logprobs import ID_BYTES, generated_size, prompt_logprobs, response_size
 from ...chat.request import ALL_FIELDS, ChatRequest, choice, envelope, parse_chat, read_messages
 from ...completions.several import GenerationGroup, start_prompts
 

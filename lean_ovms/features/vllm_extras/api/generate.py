@@ -20,21 +20,15 @@ from ....api.generation.common_fields import (
     STREAM_OPTIONS,
     STRUCTURED,
 )
-from ....api.generation.sampling import (
-    SAMPLING,
-    GenerationFields,
-    LogprobsRequest,
-    generated_size,
-    response_size,
-    token_ids,
-)
-from ....api.response import ID_BYTES, logprob_entry, new_id, now, prompt_logprobs, usage, warning_headers, written
+from ....api.generation.sampling import SAMPLING, GenerationFields, token_ids
+from ....api.response import new_id, now, usage, warning_headers, written
 from ....api.schemas import TOKENS
 from ....api.services import Services
 from ....errors import BadRequest
 from ....models.generation import Generation, collect
 from ....types import Delta, Json, Request, Response, Text, TokenLogprob, TokenPrompt, Usage
 from ...chat.generation import BodyReader, GenerationBody
+from ...chat.logprobs import ID_BYTES, LogprobsRequest, generated_size, logprob_entry, prompt_logprobs, response_size
 
 _OUTSIDE = FieldSet(
     (MODEL, STREAM, STREAM_OPTIONS, REQUEST_ID, SAMPLING.named("cache_salt"), SAMPLING.named("priority"))

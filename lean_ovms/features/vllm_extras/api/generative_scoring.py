@@ -14,7 +14,7 @@ from typing import Any
 
 from ....api.fields import Field, FieldSet, RouteDoc, Values, read, require
 from ....api.generation.common_fields import MODEL, REQUEST_ID, warnings
-from ....api.generation.sampling import SAMPLING, require_alternatives, token_ids
+from ....api.generation.sampling import SAMPLING, token_ids
 from ....api.response import json, new_id, now, usage, warning_headers
 from ....api.schemas import STRING, TOKENS, any_of, array
 from ....api.services import Services
@@ -22,6 +22,7 @@ from ....errors import BadRequest
 from ....models.generation import CompletedChoice
 from ....models.text_model import TextModel
 from ....types import Json, OutputParams, Request, Response, SamplingParams, TokenPrompt
+from ...chat.logprobs import require_alternatives
 from ...completions.several import check_total, collect_each, start_all
 
 MAX_LABELS = 128

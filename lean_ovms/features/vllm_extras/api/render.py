@@ -7,13 +7,14 @@ is generated.
 from __future__ import annotations
 
 from ....api.fields import RouteDoc
-from ....api.response import ID_BYTES, warning_headers, written
+from ....api.response import warning_headers, written
 from ....api.services import Services
 from ....errors import BadRequest
 from ....types import Json, OutputConstraint, Prompt, Request, Response
 from ...chat import request as chat_request
 from ...chat.content import refuse_media
 from ...chat.generation import GenerationBody
+from ...chat.logprobs import ID_BYTES
 from ...completions import request as completion_request
 
 NO_IMAGES = "prompts with images have no token ids; chat/completions/input_tokens counts their tokens"
