@@ -8,6 +8,7 @@ from hashlib import sha256
 
 from ...api.services import INLINE_BYTES, Services
 from ...errors import BadRequest, RequestError
+from ...manifest import UPLOADED_FILES
 from ...models.text_model import TextModel
 from ...types import ChatPrompt, Json
 from ..chat.content import (
@@ -22,11 +23,6 @@ from ..chat.content import (
     text_for,
     with_texts,
 )
-from ...api.services import INLINE_BYTES, Services
-from ...errors import BadRequest, RequestError
-from ...manifest import UPLOADED_FILES
-from ...models.text_model import TextModel
-from ...types import ChatPrompt, Json
 from ..media_files.base64_text import decode_base64, where_data_begins
 from .reader import PdfReaders, require_library
 from .reader_process import MAX_TEXT

@@ -14,8 +14,8 @@ from ...models.text_model import TextModel
 from ...observability.records import current_record
 from ...types import IMAGE_TAG, ChatPrompt, Image, Json
 from ...util.concurrency import INLINE_CHARACTERS
-from ..media_files.feature import ImageFileOptions
 from ..chat.content import OF_TOOL, ContentReader, MediaPart, Reads, media_parts, with_texts
+from ..media_files.feature import ImageFileOptions
 from ..media_files.images.loader import ImageLoader, ImageRequest
 
 TEXT_ONLY = "This servable supports only text input, but {} has been provided"
