@@ -60,15 +60,21 @@ class CheckerSettings:
     """The ids of the tokens that end a text, for a process that does not read the model's tokenizer."""
 
     @classmethod
-    def of(cls, config: EngineConfig, width: int) -> CheckerSettings:
-        """Returns the settings of a process that only compiles grammars for a vocabulary of this width."""
+    def of(cls, config: EngineConfig, width: int, *, probe_s: float = 0.0) -> CheckerSettings:
+        """Returns the settings of a process that compiles grammars for a vocabulary of this width, and may try them.
+
+        Args:
+            config: The options of the engine.
+            width: The number of logits of a token.
+            probe_s: The limit of the CPU time for trying a grammar; 0 if the process only compiles.
+        """
         limits = config.of(StructuredOutputOptions)
         return cls(
             model_dir=str(config.model_dir),
             width=width,
             timeout_s=limits.grammar_timeout_s,
             memory_bytes=limits.grammar_memory_mb << 20,
-            probe_s=0.0,
+            probe_s=probe_s,
         )
 
 

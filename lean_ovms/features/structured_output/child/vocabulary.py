@@ -21,7 +21,7 @@ from ....grammar import formats
 from ....grammar.notations import quote
 
 NO_TEXT = b"\xfe"
-"""A byte that is in no UTF-8: free text may have it, other text may not."""
+"""A byte that no text in UTF-8 contains: free text may have it, other text may not."""
 _LETTERS = {ord(a): ord(b) for a, b in zip("abcdefghijklmnopqrstuvwxyz", "bcdefghijklmnopqrstuvwxyza", strict=True)}
 _LETTERS |= {ord(chr(a).upper()): ord(chr(b).upper()) for a, b in _LETTERS.items()}
 _SIGN = re.compile(r'["\'/]')

@@ -43,7 +43,7 @@ class XGrammarLibrary:
 def _new(config: EngineConfig, words: Vocabulary, width: int, eos: Sequence[int]) -> Library:
     from .matcher import XGrammar
 
-    settings = replace(CheckerSettings.of(config, width), eos=sorted(eos), probe_s=1.0)
+    settings = replace(CheckerSettings.of(config, width, probe_s=1.0), eos=sorted(eos))
 
     def checker(pieces: Sequence[bytes]) -> ProcessGrammarChecker:
         return ProcessGrammarChecker(replace(settings, pieces=pieces), PROCESS)

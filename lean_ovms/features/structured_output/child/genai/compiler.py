@@ -161,8 +161,7 @@ def grammars(config: EngineConfig, tokenizer: Any) -> GenAiGrammars | NoGrammars
 
     Raises StartError if the options ask for another grammar library.
     """
-    options = config.of(StructuredOutputOptions)
-    if options.structured_output_backend == "guidance":
+    if config.of(StructuredOutputOptions).structured_output_backend == "guidance":
         raise StartError(
             "--structured_output_backend guidance needs --pipeline_type PAGED; openvino-genai always uses XGrammar"
         )
@@ -172,12 +171,7 @@ def grammars(config: EngineConfig, tokenizer: Any) -> GenAiGrammars | NoGrammars
     except (RuntimeError, TypeError, ValueError, OSError) as error:
         log.warning("structured output is not available for this model: %s", last_line(error))
         return NoGrammars()
-    settings = CheckerSettings(
-        model_dir=str(config.model_dir),
-        width=width,
-        timeout_s=options.grammar_timeout_s,
-        memory_bytes=options.grammar_memory_mb << 20,
-    )
+    settings = CheckerSettings.of(config, width, probe_s=1.0)
     return GenAiGrammars(compiler, ProcessGrammarChecker(settings, COMMAND))
 
 
