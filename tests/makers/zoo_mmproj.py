@@ -58,7 +58,7 @@ RENAMED = {
     "llava": {"model.language_model.": ""},
     "llava_next": {"model.language_model.": ""},
     "mistral3": {"model.language_model.": "language_model.", "model.vision": "vision", "model.multi": "multi"},
-    "mistral3-ministral": {"model.language_model.": "model.", "model.vision": "vision", "model.multi": "multi"},
+    "mistral3-ministral": {"model.language_model.": "", "model.vision": "vision", "model.multi": "multi"},
     "llava-pixtral": {"model.language_model.": "", "model.vision": "vision", "model.multi": "multi"},
     "qwen2_vl": {"model.visual.": "visual."},
     "qwen2_5_vl": {"model.visual.": "visual."},
