@@ -11,7 +11,7 @@ from ....errors import StartError
 from ....types import Json
 from ..header import Header, read_mmproj
 from ..model_file import header_of
-from . import gemma4_vision, internvl, lfm2_vision, llava, pixtral, qwen_vision, siglip
+from . import gemma4_vision, glm_vision, internvl, lfm2_vision, llava, pixtral, qwen_vision, siglip
 from .image_inputs import DEEPSTACK
 from .tensors import Tensors, opened, warn_of_unused
 
@@ -48,6 +48,16 @@ PROJECTORS = {
     ),
     "gemma4v": Projector(
         ("gemma4",), ("<|image|>",), gemma4_vision.gemma4, {"vision_embeddings": gemma4_vision.network}
+    ),
+    "glm4v": Projector(
+        ("glm4",),
+        ("<|image|>",),
+        glm_vision.glm4v,
+        {
+            "vision_embeddings": qwen_vision.patches,
+            "vision_embeddings_merger": glm_vision.merger,
+            "vision_embeddings_pos": glm_vision.positions,
+        },
     ),
     "idefics3": Projector(("llama",), ("<image>",), siglip.idefics3, {"vision_embeddings": siglip.idefics3_network}),
     "internvl": Projector(

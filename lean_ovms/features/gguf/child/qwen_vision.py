@@ -78,6 +78,7 @@ def patches(header: Header, tensors: Tensors) -> Any:
     found = ops.matmul(values, ops.constant(weights), False, True)
     if f"{PATCHES}.bias" in tensors:
         found = ops.add(found, tensors.numbers(f"{PATCHES}.bias")[None])
+    found = VisionTower(header, tensors).norm(found, "v.norm_embd")
     return ov.Model([found.output(0)], [values], "patches")
 
 
@@ -94,7 +95,7 @@ def merger(header: Header, tensors: Tensors) -> Any:
     In Qwen2.5-VL, patches are in the order of windows, and only a few layers have attention beyond a window.
     """
     tower = VisionTower(header, tensors)
-    size, square = tower.width // header.number("vision.attention.head_count"), _square(header)
+    size, square = tower.width // header.number("vision.attention.head_count"), square_of(header)
     values = network_input("hidden_states", [-1, tower.width], np.float32)
     turned = network_input("rotary_pos_emb", [-1, size // 2], np.float32)
     mask = network_input("attention_mask", [1, -1, -1], np.float32)
@@ -105,12 +106,11 @@ def merger(header: Header, tensors: Tensors) -> Any:
         order = network_input("window_index", [-1], np.int64)
         inputs += [windows, order]
         x, angles = (_ordered(rows, order, square) for rows in (values, turned))
-    both = ops.concat([angles, angles], -1)
-    cosines, sines = (ops.unsqueeze(found, np.array([0, 1])) for found in (ops.cos(both), ops.sin(both)))
+    cosines = turns(angles)
 
     def attend(layer: int, parts: list[Any]) -> Any:
         """Returns the result of an attention with RoPE by the positions of patches."""
-        rotated = [layers.rotate(part, (cosines, sines), size, size) for part in parts[:2]]
+        rotated = [layers.rotate(part, cosines, size, size) for part in parts[:2]]
         seen = windows if windows is not None and (layer + 1) % period else mask
         return attention([*rotated, parts[2]], ops.unsqueeze(seen, np.int64(1)))
 
@@ -118,8 +118,8 @@ def merger(header: Header, tensors: Tensors) -> Any:
     for layer in range(tower.count):
         x = tower.layer(layer, x, attend)
         if layer in deeper(header):
-            found.append(_deepened(tower, layer, _joined(x, square * tower.width)))
-    merged = _joined(tower.norm(x, "v.post_ln"), square * tower.width)
+            found.append(_deepened(tower, layer, joined(x, square * tower.width)))
+    merged = joined(tower.norm(x, "v.post_ln"), square * tower.width)
     merged = tower.product(ops.gelu(tower.product(merged, "mm.0"), "erf"), "mm.2")
     if order is not None:
         merged = ops.scatter_update(ops.multiply(merged, np.float32(0)), order, merged, np.int64(0))
@@ -127,7 +127,14 @@ def merger(header: Header, tensors: Tensors) -> Any:
     return ov.Model([each.output(0) for each in results], inputs, "merger")
 
 
-def _square(header: Header) -> int:
+def turns(angles: Any) -> layers.Cosine:
+    """Returns the cosines and sines [1, 1, patches, size of a head] of the angles of patches [patches, half a head]."""
+    both = ops.concat([angles, angles], -1)
+    cosines, sines = (ops.unsqueeze(found, np.array([0, 1])) for found in (ops.cos(both), ops.sin(both)))
+    return cosines, sines
+
+
+def square_of(header: Header) -> int:
     """Returns the number of patches of a square, which become one token."""
     return (header.number("vision.spatial_merge_size") or MERGE) ** 2
 
@@ -139,7 +146,7 @@ def _ordered(rows: Any, order: Any, square: int) -> Any:
     return ops.reshape(together, np.array([-1, width]), False)
 
 
-def _joined(x: Any, width: int) -> Any:
+def joined(x: Any, width: int) -> Any:
     """Joins the patches of each token to one row [tokens, width]."""
     return ops.reshape(x, np.array([-1, width]), False)
 

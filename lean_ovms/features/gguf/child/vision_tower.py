@@ -129,17 +129,20 @@ class VisionTower:
         shape = np.array([0, 0, self.heads, self.width // self.heads])
         return ops.transpose(ops.reshape(x, shape, True), np.array([0, 2, 1, 3]))
 
+    def gated(self, x: Any, up: str, gate: str, down: str) -> Any:
+        """Returns the result of a gated feed-forward network of the layers with these names."""
+        return self.product(ops.multiply(self.activated(self.product(x, gate)), self.product(x, up)), down)
+
     def _forward(self, name: str, x: Any) -> Any:
         """Returns the result of a layer's feed-forward network, which is gated if the file has a gate."""
         up, down = f"{name}.ffn_up", f"{name}.ffn_down"
         if self.tensors.shape(f"{down}.weight")[-1] == self.width != self.tensors.shape(f"{up}.weight")[-1]:
             up, down = down, up  # llama.cpp's first converters swapped these names
         if self.layers.has(f"{name}.ffn_gate"):
-            gate = self.product(x, f"{name}.ffn_gate")
-            return self.product(ops.multiply(self._activated(gate), self.product(x, up)), down)
-        return self.product(self._activated(self.product(x, up)), down)
+            return self.gated(x, up, f"{name}.ffn_gate", down)
+        return self.product(self.activated(self.product(x, up)), down)
 
-    def _activated(self, x: Any) -> Any:
+    def activated(self, x: Any) -> Any:
         """Applies the activation function: SiLU or GELU as the file says, else OpenAI's approximation of GELU."""
         if self.activation:
             return layers.ACTIVATIONS[self.activation](x)

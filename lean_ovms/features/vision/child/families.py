@@ -11,6 +11,7 @@ from ....types import Json
 from ....util import files
 from .family import Files, VisionFamily
 from .gemma4 import Gemma4, Gemma4Unified
+from .glm4v import Glm4V
 from .internvl import InternVl
 from .lfm2_vl import Lfm2Vl
 from .llava import Gemma3, Llava
@@ -27,6 +28,7 @@ FAMILIES: dict[str, tuple[Callable[[Files], VisionFamily], str]] = {
     "gemma3": (Gemma3, "Gemma3ImageProcessor"),
     "gemma4": (Gemma4, "Gemma4ImageProcessor"),
     "gemma4_unified": (Gemma4Unified, "Gemma4UnifiedImageProcessor"),
+    "glm4v": (Glm4V, "Glm4vImageProcessor"),
     "idefics3": (Tiled, "Idefics3ImageProcessor"),
     "internvl": (InternVl, "GotOcr2ImageProcessor"),
     "lfm2_vl": (Lfm2Vl, "Lfm2VlImageProcessor"),

@@ -71,7 +71,7 @@ class Lfm2Vl:
     def _encoded(self, images: list[Pixels]) -> Rows:
         """Returns the embeddings of images of one size."""
         values = np.stack([self._scale(image) for image in images])
-        down, across = (pieces.interpolation(side // self._patch, self._places) for side in values.shape[2:])
+        down, across = (pieces.linear(side // self._patch, self._places) for side in values.shape[2:])
         inputs = {"pixel_values": values, ROW_WEIGHTS: down, COLUMN_WEIGHTS: across}
         [features] = self._networks.run("vision_embeddings", inputs)
         return features.reshape(-1, features.shape[-1])

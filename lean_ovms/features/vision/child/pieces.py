@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 from ....media.pixels import Pixels, Size
 from ....types import Image
 
+CUBIC = -0.75
+"""The parameter of PyTorch's cubic interpolation."""
+
 
 def frames(video: Image) -> list[Pixels]:
     return list(np.frombuffer(video.pixels, np.uint8).reshape(-1, video.height, video.width, 3))
@@ -61,15 +64,35 @@ def fitted(size: Size, unit: int, limits: tuple[int, int]) -> Size:
     return tall, wide
 
 
-def interpolation(count: int, known: int) -> NDArray[np.float32]:
+def linear(count: int, known: int) -> NDArray[np.float32]:
     """Returns the shares [count, known] of known points in points between them, bilinear and with antialiasing.
 
     Args:
         count: The number of points that are wanted.
         known: The number of points that are known, over the same distance.
     """
-    step = known / count
-    reach = max(step, 1.0)
-    distances = (np.arange(count)[:, None] + 0.5) * step - np.arange(known) - 0.5
-    shares: NDArray[np.float64] = np.maximum(1 - np.abs(distances) / reach, 0)
+    reach = max(known / count, 1.0)
+    shares = np.maximum(1 - np.abs(_places(count, known)[:, None] - np.arange(known)) / reach, 0)
     return np.asarray(shares / shares.sum(1, keepdims=True), np.float32)
+
+
+def cubic(count: int, known: int) -> NDArray[np.float32]:
+    """Returns the shares [count, known] of known points in points between them, bicubic and without antialiasing.
+
+    Args:
+        count: The number of points that are wanted.
+        known: The number of points that are known, over the same distance; those at the ends are continued.
+    """
+    places, found = _places(count, known), np.zeros((count, known))
+    first = np.floor(places).astype(np.int64)
+    for near in range(-1, 3):
+        x = np.abs(places - first - near)
+        inner = ((CUBIC + 2) * x - (CUBIC + 3)) * x * x + 1
+        outer = ((CUBIC * x - 5 * CUBIC) * x + 8 * CUBIC) * x - 4 * CUBIC
+        np.add.at(found, (np.arange(count), np.clip(first + near, 0, known - 1)), np.where(x <= 1, inner, outer))
+    return found.astype(np.float32)
+
+
+def _places(count: int, known: int) -> NDArray[np.float64]:
+    """Returns the places of points that are wanted among known points over the same distance."""
+    return np.asarray((np.arange(count) + 0.5) * known / count - 0.5)

@@ -27,8 +27,8 @@ TOKENS_PER_SECOND = 4
 THETA = 10000.0
 
 
-class Qwen2Vl:
-    """A `family.VideoFamily` for Qwen2-VL."""
+class SquaresOfPatches:
+    """The base class of `family.VisionFamily` for models whose tokens are squares of patches with rotary angles."""
 
     before, after = "<|vision_start|>", "<|vision_end|>"
     whole = False
@@ -43,8 +43,7 @@ class Qwen2Vl:
         """The number of frames that share their patches."""
         self.unit = self._patch * self._merge
         """The side of a token's square in pixels."""
-        self._limits, self.video_limits = _limits(processor), _limits(files.video)
-        self._scale, self._video_scale = Scale.read(processor), Scale.read(files.video)
+        self._limits, self._scale = _limits(processor), Scale.read(processor)
         self._resample = int(processor.get("resample", pixels.BICUBIC))
         width = vision.get("embed_dim") or vision["hidden_size"]
         turns = width // int(vision["num_heads"]) // 2
@@ -89,28 +88,6 @@ class Qwen2Vl:
         return self._encoded(
             [pixels.pixels(image)] * self.repeat, self.resized((image.height, image.width)), self._scale
         )
-
-    def split(self, video: Image) -> list[Part]:
-        """Returns the parts of a video, which are all between one pair of tokens; each part has its time."""
-        height, width = (side // self.unit for side in self.fitted((video.height, video.width), self.video_limits))
-        groups, seconds = pieces.groups(video, self.repeat), self.repeat * video.seconds / len(video.times)
-        return [
-            Part(
-                self.before * (number == 0),
-                group,
-                Layout(height * width, height, width, time=int(number * self._interval(seconds)) if number else None),
-                self.after * (number == len(groups) - 1),
-            )
-            for number, group in enumerate(groups)
-        ]
-
-    def _interval(self, seconds: float) -> float:
-        """Returns the difference between the positions of successive parts, so many seconds apart."""
-        return 1
-
-    def encode_frames(self, frames: Image, layout: Layout) -> Rows:
-        size = layout.height * self.unit, layout.width * self.unit
-        return self._encoded(pieces.frames(frames), size, self._video_scale)
 
     def _encoded(self, frames: list[Pixels], size: Size, scale: Scale) -> Rows:
         values = np.stack([scale(pixels.resized(frame, size, self._resample)) for frame in frames])
@@ -160,6 +137,36 @@ def _limits(fields: Json) -> Size:
     """Returns the fewest and the most pixels of an image, from the settings of a processor."""
     size = fields.get("size") or {}
     return int(fields.get("min_pixels") or size["shortest_edge"]), int(fields.get("max_pixels") or size["longest_edge"])
+
+
+class Qwen2Vl(SquaresOfPatches):
+    """A `family.VideoFamily` for Qwen2-VL."""
+
+    def __init__(self, files: Files) -> None:
+        super().__init__(files)
+        self.video_limits, self._video_scale = _limits(files.video), Scale.read(files.video)
+
+    def split(self, video: Image) -> list[Part]:
+        """Returns the parts of a video, which are all between one pair of tokens; each part has its time."""
+        height, width = (side // self.unit for side in self.fitted((video.height, video.width), self.video_limits))
+        groups, seconds = pieces.groups(video, self.repeat), self.repeat * video.seconds / len(video.times)
+        return [
+            Part(
+                self.before * (number == 0),
+                group,
+                Layout(height * width, height, width, time=int(number * self._interval(seconds)) if number else None),
+                self.after * (number == len(groups) - 1),
+            )
+            for number, group in enumerate(groups)
+        ]
+
+    def _interval(self, seconds: float) -> float:
+        """Returns the difference between the positions of successive parts, so many seconds apart."""
+        return 1
+
+    def encode_frames(self, frames: Image, layout: Layout) -> Rows:
+        size = layout.height * self.unit, layout.width * self.unit
+        return self._encoded(pieces.frames(frames), size, self._video_scale)
 
 
 class Qwen25Vl(Qwen2Vl):

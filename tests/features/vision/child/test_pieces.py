@@ -33,4 +33,11 @@ def test_sizes_and_grids_are_those_of_transformers(size, scaled, grid):
     ],
 )
 def test_shares_between_points_are_those_of_torch(known, shares):
-    assert pieces.interpolation(3, known) == pytest.approx(np.array(shares), abs=1e-4)
+    assert pieces.linear(3, known) == pytest.approx(np.array(shares), abs=1e-4)
+
+
+def test_bicubic_shares_between_points_are_those_of_torch():
+    assert pieces.cubic(3, 5) == pytest.approx(
+        np.array([[0.6852, 0.3704, -0.0556, 0, 0], [0, 0, 1, 0, 0], [0, 0, -0.0556, 0.3704, 0.6852]]), abs=1e-4
+    )
+    assert pieces.cubic(3, 2) == pytest.approx(np.array([[1.0868, -0.0868], [0.5, 0.5], [-0.0868, 1.0868]]), abs=1e-4)

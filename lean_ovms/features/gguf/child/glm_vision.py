@@ -1,0 +1,61 @@
+"""Builds the encoder of GLM-4.1V, 4.6V-Flash and GLM-OCR in the networks of Qwen's encoders."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import openvino as ov
+from openvino import opset13 as ops
+
+from ....engine.paged.network import network_input
+from ....types import Json
+from ..header import Header
+from . import layers, qwen_vision
+from .tensors import Tensors
+from .vision_tower import POSITIONS, VisionTower, attention
+
+LEAST, MOST = 112 * 112, 9_633_792
+"""The fewest and the most pixels of the frames of an image, of which there are two, in transformers."""
+
+
+def glm4v(header: Header) -> tuple[Json, Json]:
+    """Returns the members of config.json and preprocessor_config.json of GLM-4.1V."""
+    config, processor = qwen_vision.qwen2(header)
+    places = header.tensors[POSITIONS][-1] if POSITIONS in header.tensors else 0
+    config |= {"model_type": "glm4v", "vision_config": config["vision_config"] | {"num_position_embeddings": places}}
+    limits = {"min_pixels": LEAST, "max_pixels": MOST}
+    return config, {**processor, **limits, "image_processor_type": "Glm4vImageProcessor"}
+
+
+def positions(header: Header, tensors: Tensors) -> Any:
+    """Builds the network that computes embeddings of positions between those of a square table."""
+    weights = [network_input(f"{name}_weights", [-1, -1], np.float32) for name in ("row", "column")]
+    found = VisionTower(header, tensors).interpolated(*weights)
+    return ov.Model([found.output(0)], weights, "positions")
+
+
+def merger(header: Header, tensors: Tensors) -> Any:
+    """Builds the network that encodes the embeddings of patches, and projects them to embeddings of tokens."""
+    tower = VisionTower(header, tensors)
+    size = tower.width // tower.heads
+    values = network_input("hidden_states", [-1, tower.width], np.float32)
+    angles = network_input("rotary_pos_emb", [-1, size // 2], np.float32)
+    mask = network_input("attention_mask", [1, -1, -1], np.float32)
+    cosines = qwen_vision.turns(angles)
+
+    def attend(layer: int, parts: list[Any]) -> Any:
+        """Returns the result of an attention with RoPE by the positions of patches."""
+        normed = [tower.norm(part, f"v.blk.{layer}.attn_{name}_norm") for part, name in zip(parts, "qk", strict=False)]
+        rotated = [layers.rotate(part, cosines, size, size) for part in normed]
+        return attention([*rotated, parts[2]], ops.unsqueeze(mask, np.int64(1)))
+
+    found = tower.norm(tower.encoded(ops.unsqueeze(values, np.int64(0)), attend), "v.post_ln")
+    # The convolution that merges the patches of a token is a product, since these follow each other.
+    weights = tensors.numbers("mm.patch_merger.weight").transpose(0, 2, 3, 1)
+    found = qwen_vision.joined(found, weights[0].size)
+    found = ops.matmul(found, ops.constant(weights.reshape(len(weights), -1)), False, True)
+    found = tower.product(ops.add(found, tensors.numbers("mm.patch_merger.bias")[None]), "mm.model.fc")
+    found = ops.gelu(tower.projector_norm(found, "mm.post_norm"), "erf")
+    found = tower.gated(found, "mm.up", "mm.gate", "mm.down")
+    return ov.Model([found.output(0)], [values, mask, angles], "merger")
