@@ -72,7 +72,10 @@ _PART = any_of(
     object_of({"type": const("audio_url"), "audio_url": any_of(STRING, object_of({"url": STRING}))}),
     IMAGE_PART,
     object_of({"type": const("video_url"), "video_url": any_of(STRING, object_of({"url": STRING}))}),
-    object_of({"type": const("file"), "file": object_of({}, file_data=STRING, file_id=STRING, filename=STRING)}),
+    *(
+        object_of({"type": const("file"), "file": object_of({name: STRING}, filename=STRING)})
+        for name in ("file_data", "file_id", "file_url")
+    ),
 )
 
 

@@ -8,7 +8,6 @@ from hashlib import sha256
 
 from ...api.services import INLINE_BYTES, Services
 from ...errors import BadRequest, RequestError
-from ...manifest import UPLOADED_FILES
 from ...models.text_model import TextModel
 from ...types import ChatPrompt, Json
 from ..chat.content import (
@@ -24,15 +23,16 @@ from ..chat.content import (
     with_texts,
 )
 from ..media_files.base64_text import decode_base64, where_data_begins
+from .limits import MAX_TEXT
 from .reader import PdfReaders, require_library
-from .reader_process import MAX_TEXT
+from .sources import content_of
 
 KINDS = ("file",)
 """The types of content parts with a file."""
+NAMES = ("file_id", "file_url")
+"""The members of a file that name it, in place of `file_data`."""
 MOST = 32
 """The most files in one request."""
-MOST_BYTES = 64 << 20
-"""The most bytes of a file that is named by its id."""
 PDF_MARK, MARK_WITHIN = b"%PDF-", 1024
 """The bytes that a PDF file has among its first ones."""
 NOT_HERE = "this endpoint does not read files; only endpoints that generate an answer do"
@@ -43,7 +43,7 @@ class PdfContent(ContentReader):
 
     def checked(self, part: Json, param: str) -> Json:
         file = part.get("file")
-        if not (isinstance(file, dict) and file.get("file_data") is None and isinstance(file.get("file_id"), str)):
+        if not isinstance(file, dict) or not any(isinstance(file.get(name), str) for name in NAMES):
             check_member(part, "file_data", param)
         return part
 
@@ -85,11 +85,8 @@ async def _text(file: Json, services: Services) -> str:
         read = partial(_read, given, None)
         text, key, data = await services.offload.run(len(given), read, inline_below=INLINE_BYTES)
     else:
-        fetch = services.config.part(UPLOADED_FILES)
-        if fetch is None:
-            raise BadRequest("files by their ids are not supported on this server; send the file in file_data")
-        stored, content = await fetch(services, file["file_id"], MOST_BYTES)
-        name = name or stored
+        known, content = await content_of(file, services)
+        name = name or known
         read = partial(_read, "", content)
         text, key, data = await services.offload.run(len(content), read, inline_below=INLINE_BYTES)
     if text is None:

@@ -28,7 +28,7 @@ WAITING_FILES = 256
 PIECE = 1 << 18
 """The number of bytes of a file that are sent to a process at once."""
 MAX_ANSWER = 1 << 24
-"""The most bytes of a process's answer, four times what `reader_process.MAX_TEXT` can take."""
+"""The most bytes of a process's answer, four times what `limits.MAX_TEXT` can take."""
 
 
 def require_library() -> None:

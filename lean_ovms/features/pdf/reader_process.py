@@ -14,11 +14,10 @@ from typing import Any
 
 from ..media_files import helper_process
 from ..media_files.helper_process import JobChannel
+from .limits import MAX_TEXT
 
 SPARE_BYTES = 512 << 20
 """The address space in bytes for the library and the objects that it makes of a file."""
-MAX_TEXT = 1 << 20
-"""The most characters of text, which is more than models' contexts hold."""
 
 
 def handle(job: dict[str, Any], stream: JobChannel) -> None:

@@ -92,7 +92,7 @@ def _head(given: Json, prefix: str) -> Json:
     return {"id": _id(given, prefix), "type": given["type"], "status": "completed"}
 
 
-FILE_SOURCES = ("file_data", "file_id")
+FILE_SOURCES = ("file_data", "file_id", "file_url")
 """The members of an input_file that have a file or name one, the first of which takes precedence."""
 
 
@@ -144,7 +144,7 @@ def _text(part: Json, kind: str, role: str, param: str) -> Json:
 def _file(part: Json, param: str) -> Json:
     source = next((name for name in FILE_SOURCES if isinstance(part.get(name), str)), None)
     if source is None:
-        raise _NotRead("input_file does not support file_url; send the file in file_data, or its id", param=param)
+        raise _NotRead(f"input_file requires one of {', '.join(FILE_SOURCES)}", param=param)
     name = part.get("filename")
     return {"type": "input_file", "filename": name if isinstance(name, str) else None, source: part[source]}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...api.schemas import AUDIO_PART, BOOLEAN, NULL, OBJECT, ROLE, SOME_TEXT, STRING, any_of, array, const, object_of
 from ...types import Json
+from .items import FILE_SOURCES
 
 _TEXTS_OF = array(object_of({"text": STRING}))
 _INPUT_PART = any_of(
@@ -11,7 +12,7 @@ _INPUT_PART = any_of(
     object_of({"type": const("refusal"), "refusal": STRING}),
     object_of({"type": const("input_image"), "image_url": any_of(STRING, object_of({"url": STRING}))}, file_id=NULL),
     object_of({"type": const("input_image"), "file_id": STRING}, image_url=NULL),
-    object_of({"type": const("input_file")}, file_data=STRING, file_id=STRING, filename=any_of(STRING, NULL)),
+    *(object_of({"type": const("input_file"), name: STRING}, filename=any_of(STRING, NULL)) for name in FILE_SOURCES),
     AUDIO_PART,
 )
 _CALL = {"type": const("function_call"), "name": STRING}

@@ -116,7 +116,7 @@ def test_blocks_become_messages(system: Any, given: list[Any], expected: list[An
     ("block", "why"),
     [
         ({"type": "image", "source": {"type": "file", "file_id": "f"}}, "type must be base64 or url"),
-        ({"type": "document", "source": {"type": "url", "url": "https://x"}}, "a document must be a text"),
+        ({"type": "document", "source": {"type": "file", "file_id": "x"}}, "a document must be a text"),
         ({"type": "video"}, "blocks of type 'video' are not supported"),
     ],
 )
@@ -166,7 +166,7 @@ WRONG = [
     ([user(result(1))], "messages.0.content.0.content must be"),
     ([user({"type": "image", "source": {"type": "file", "file_id": "f"}})], "messages.0.content.0.source"),
     ([user({"type": "image", "source": {"type": "base64", "data": "A"}})], "source.media_type: Field required"),
-    ([user({"type": "document", "source": {"type": "base64", "data": "A"}})], "a document must be a text or a PDF"),
+    ([user({"type": "document", "source": {"type": "base64", "data": "A"}})], "a document must be a text, a PDF"),
     ([user({"type": "search_result"})], "messages.0.content.0.content: Field required"),
     ([{"role": "system", "content": [IMAGE]}], "messages.0.content.0.type"),
 ]

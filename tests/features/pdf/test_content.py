@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from lean_ovms.errors import BadRequest
+from lean_ovms.features.media_files.images.fetch import HttpFetcher
+from lean_ovms.features.media_files.images.source import Url
 from lean_ovms.features.pdf import reader_process
 from lean_ovms.features.pdf.reader import KEPT, PdfReaders
 from lean_ovms.types import Json
@@ -92,6 +94,7 @@ async def test_a_file_that_is_sent_again_is_not_read_again(make_app: MakeApp, fi
     assert len(files_read) == KEPT + 2
 
 
+AWAY = {"type": "url", "url": "https://x/y.pdf"}
 WRONG = [
     (CHAT, chat({"file_id": 1}), "file does not have file_data field", "messages[0].content[0].file"),
     (CHAT, chat({"file_data": "@@"}), "not a file in base64", "messages[0].content[0]"),
@@ -106,9 +109,16 @@ WRONG = [
         "33 files exceed this server's limit of 32",
         "messages[0].content[32]",
     ),
-    ("/v1/responses", responses(file_url="https://x/y.pdf"), "send the file in file_data", "input"),
+    ("/v1/responses", responses(file_url="https://x/y.pdf"), "does not match any allowed domain", "input"),
+    ("/v1/responses", responses(file_url="file:///etc/passwd"), "the URL of a file must be", "input"),
     ("/v1/messages", document({"type": "base64", "media_type": "application/pdf"}), "source.data: Field required", ""),
-    ("/v1/messages", document({"type": "url", "url": "https://x/y.pdf"}), "a text or a PDF in base64", ""),
+    (
+        "/v1/messages",
+        {"max_tokens": 9, "messages": [{"role": "user", "content": [{"type": "document", "source": AWAY}]}]},
+        "does not match any allowed domain",
+        "",
+    ),
+    ("/v1/messages", document({"type": "file", "file_id": "f"}), "a PDF in base64, or a URL", ""),
 ]
 
 
@@ -120,9 +130,9 @@ async def test_the_text_of_a_file_stands_for_no_image(make_app: MakeApp) -> None
     assert "An <\u200bimage> here" in engine.submitted[0][0]
 
 
-async def test_an_agent_goes_on_where_a_tool_returned_the_url_of_a_file(make_app: MakeApp) -> None:
+async def test_an_agent_goes_on_where_a_tool_returned_a_file_in_an_unknown_form(make_app: MakeApp) -> None:
     app, engine = await make_app(say("fine"))
-    tool = {"role": "tool", "tool_call_id": "c", "content": [{"type": "file", "file": {"file_url": "f"}}]}
+    tool = {"role": "tool", "tool_call_id": "c", "content": [{"type": "file", "file": {"url": "f"}}]}
     assert (
         await post(app, CHAT, {"model": "m", "messages": [{"role": "user", "content": "look"}, tool]})
     ).status == 200
@@ -189,3 +199,24 @@ async def test_a_file_by_its_id_needs_stored_files(make_app: MakeApp) -> None:
     response = await post(app, CHAT, {"model": "m", **chat({"file_id": "f"})})
     assert response.status == 400
     assert "send the file in file_data" in (await whole(response))["error"]["message"]
+
+
+BY_URL = [
+    (CHAT, chat({"file_url": "https://x.org/a.pdf", "filename": "a.pdf"}), f"a.pdf\n\n{TEXT}"),
+    ("/v1/responses", responses(file_url="https://x.org/a.pdf"), TEXT),
+    ("/v1/messages", document({"type": "url", "url": "https://x.org/a.pdf"}), TEXT),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "text"), BY_URL)
+async def test_a_file_may_be_on_a_web_server(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, path: str, body: Json, text: str
+) -> None:
+    async def fetched(fetcher: HttpFetcher, url: Url) -> bytes:
+        assert (url.secure, url.host, url.target) == (True, "x.org", "/a.pdf")
+        return b64decode(DATA)
+
+    monkeypatch.setattr(HttpFetcher, "fetch", fetched)
+    app, engine = await make_app(say("fine"))
+    assert (await post(app, path, {"model": "m", **body})).status == 200
+    assert engine.submitted[0][0].endswith(f"user:{text}\n?;")

@@ -147,7 +147,7 @@ UNREADABLE: list[tuple[Any, str]] = [
     ({"role": "user", "content": [{"type": "input_text"}]}, "input_text requires a valid text field"),
     ({"role": "assistant", "content": [{"type": "output_text", "text": 1}]}, "output_text requires a valid text"),
     ({"role": "user", "content": [{"type": "video"}]}, "unsupported input content item type: video"),
-    ({"role": "user", "content": [{"type": "input_file", "file_url": "f"}]}, "input_file does not support"),
+    ({"role": "user", "content": [{"type": "input_file", "filename": "f"}]}, "input_file requires one of"),
     ({"role": "user", "content": [{"type": "input_audio"}]}, "input_audio does not have data field"),
     ({"role": "user", "content": [{"type": "input_image"}]}, "input_image requires image_url field"),
     ({"role": "user", "content": [{"type": "input_image", "file_id": 1}]}, "file_id is not a string"),

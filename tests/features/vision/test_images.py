@@ -299,7 +299,7 @@ async def test_a_response_that_follows_sees_the_images_before_it(vision_app: tup
     "wrong",
     [
         {"type": "input_image", "file_id": 1},
-        {"type": "input_file", "file_url": "https://x/a.txt"},
+        {"type": "input_file"},
         {"type": "input_audio", "input_audio": {}},
         {"type": "input_image", "image_url": "data:image/png;base64,@@@"},
     ],

@@ -319,7 +319,9 @@ def _document(block: Json, param: str) -> list[Json]:
         return head + inner
     if isinstance(source, dict) and (kind, source.get("media_type")) == ("base64", "application/pdf"):
         return [*head, {"type": "file", "file": {"file_data": PDF_URL + _required(source, "data", at)}}]
-    raise _NotRead(f"{at}: a document must be a text or a PDF in base64; files and URLs are not supported", param=at)
+    if isinstance(source, dict) and kind == "url":
+        return [*head, {"type": "file", "file": {"file_url": _required(source, "url", at)}}]
+    raise _NotRead(f"{at}: a document must be a text, a PDF in base64, or a URL", param=at)
 
 
 def _search_result(block: Json, param: str) -> list[Json]:

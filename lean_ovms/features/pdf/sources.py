@@ -1,0 +1,58 @@
+"""The files of messages from where clients keep them: uploads, which have ids, and web servers."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ...api.services import Services
+from ...config import Config
+from ...errors import BadRequest
+from ...manifest import UPLOADED_FILES
+from ...types import Json
+from ..media_files.feature import ImageFileOptions
+from ..media_files.images.fetch import HttpFetcher
+from ..media_files.images.source import parse_url
+
+MOST_BYTES = 64 << 20
+"""The most bytes of a file."""
+TIMEOUT_S = 30.0
+"""The most seconds for fetching a file."""
+FETCHES = 8
+"""The number of files that are fetched at the same time, for all requests."""
+
+
+class FileFetcher:
+    """Fetches files from the web servers that --allowed_media_domains lists."""
+
+    def __init__(self, config: Config) -> None:
+        self._fetcher = HttpFetcher(config.of(ImageFileOptions), "*", MOST_BYTES, TIMEOUT_S)
+        self._slots = asyncio.Semaphore(FETCHES)
+
+    async def fetch(self, url: str) -> bytes:
+        """Returns the content of a file. Raises BadRequest."""
+        try:
+            async with self._slots:
+                return await self._fetcher.fetch(parse_url(url))
+        except BadRequest as error:
+            text = error.message.replace("an image", "a file").replace("image", "file").replace("Image", "File")
+            raise BadRequest(text) from None
+
+    async def drain(self, timeout_s: float) -> None:
+        """Does nothing, since files are fetched for requests, for which the server waits."""
+
+    async def close(self) -> None:
+        """Does nothing, since each connection ends with its file."""
+
+
+async def content_of(file: Json, services: Services) -> tuple[str | None, bytes]:
+    """Returns the name, if it is known, and the content of a file that is named by `file_id` or `file_url`.
+
+    Raises RequestError.
+    """
+    if not isinstance(file.get("file_id"), str):
+        return None, await services.get(FileFetcher).fetch(file["file_url"])
+    fetch = services.config.part(UPLOADED_FILES)
+    if fetch is None:
+        raise BadRequest("files by their ids are not supported on this server; send the file in file_data")
+    name, content = await fetch(services, file["file_id"], MOST_BYTES)
+    return name, content
