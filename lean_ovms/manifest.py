@@ -67,9 +67,9 @@ makes, a `grammar.call_syntax.GrammarContext`, a Config, an Offload, and whether
 a `models.chat_format.RequestConstraint`."""
 SERVER_TOOLS, SPOKEN_ANSWERS, GENERATION_METRICS = "server tools", "spoken answers", "metrics of a generation"
 """Seams of answers. A function from a Config to the tools that the server runs while it answers; one from the values of
-a body, its GenerationBody and the Services to the generation and what speaks its answer (None
-for text alone); and one from a Config to a function that makes additional
-members of `metrics`, in responses of chat and completions, of the generation's `types.Timings`."""
+a body, its GenerationBody and the Services to the generation and what speaks its answer (None for text alone); and one
+from a Config to a function that makes additional members of `metrics`, in responses of chat and completions, of the
+generation's `types.Timings`."""
 UPLOADED_FILES = "uploaded files"
 """The seam of files that messages name by their ids: a coroutine function from the Services, an id and the most bytes
 to a file's name and bytes. It raises RequestError."""
