@@ -6,11 +6,12 @@ Its segments end before its windows do.
 from __future__ import annotations
 
 import io
+import random
 import re
 import shutil
 import subprocess
 import wave
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ import soxr
 
 from lean_ovms.config import Config
 from lean_ovms.features.speech.child import model as loading
+from lean_ovms.features.speech.child.decode_loop import DecodeLoop
 from lean_ovms.features.speech.child.task import SpeechTask
 from lean_ovms.features.speech.params import TranscribeParams
 from lean_ovms.features.speech.records import Audio, Transcribe, WindowTranscribed
@@ -130,6 +132,35 @@ def test_the_words_with_times_are_those_without(
         if "words" in more:
             alone = [word["word"] for window in windows for word in window["words"]]
             assert "".join(words(" ".join(alone))) == "".join(timed)
+
+
+def test_states_that_take_turns_do_not_change_each_other(task: SpeechTask) -> None:
+    """With two infer requests of one compiled decoder, openvino raised errors, or ended the process."""
+    assert isinstance(task.recognizer, DecodeLoop)
+    network, dice = task.recognizer._network, random.Random(4)
+    hidden = np.random.default_rng(0).standard_normal((1, 1500, 512)).astype(np.float32)
+
+    def steps(texts: int, lengths: list[int]) -> Iterator[Any]:
+        decoding = network.begin(np.repeat(hidden, texts, axis=0))
+        for length in lengths:
+            yield np.array(decoding.step(np.full((texts, length), 50258 + texts)))
+        decoding.close()
+
+    kinds = [(dice.choice([1, 1, 2, 3, 5]), [dice.randint(1, 3), *[1] * dice.randint(1, 8)]) for _ in range(9)]
+    taking_turns: dict[int, Iterator[Any]] = {}
+    found: list[list[Any]] = [[] for _ in kinds]
+    left = list(range(len(kinds)))
+    while left or taking_turns:
+        while left and len(taking_turns) < 2:
+            number = left.pop(0)
+            taking_turns[number] = steps(*kinds[number])
+        number = dice.choice(list(taking_turns))
+        try:
+            found[number].append(next(taking_turns[number]))
+        except StopIteration:
+            del taking_turns[number]
+    for kind, turns in zip(kinds, found, strict=True):
+        assert all(np.allclose(one, alone, atol=1e-3) for one, alone in zip(turns, steps(*kind), strict=True))
 
 
 @pytest.mark.parametrize("field", ["prompt", "hotwords"])

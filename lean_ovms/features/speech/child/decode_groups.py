@@ -36,16 +36,22 @@ def first_logits(decoding: Any, rows: list[DecodeRow], files: WhisperFiles) -> N
 class DecodeGroup:
     """Windows that are decoded together, with the decoder's state."""
 
-    def __init__(self, rows: list[DecodeRow], decoding: Any, files: WhisperFiles, rules: Rules) -> None:
+    def __init__(self, rows: list[DecodeRow], network: Any, files: WhisperFiles, rules: Rules) -> None:
+        """Keeps the windows; the decoder has a state for them from the first step on.
+
+        Args:
+            rows: The windows, with equally long prompts.
+            network: The network, a WhisperNetwork.
+            files: The sizes and special tokens of the model.
+            rules: The rules for the tokens of a transcript.
+        """
         self.rows = rows  # the windows that have not ended
         self._texts = [(row, attempt) for row in rows for attempt in row.attempts]
-        self.places = len(self._texts)
-        """How many texts that state has, ended ones included."""
-        self._decoding = decoding
+        self._network = network
+        self._decoding: Any = None
         self._files = files
         self._rules = rules
-        self._next = np.full((self.places, 1), files.eot, np.int64)
-        self._started = False
+        self._next = np.full((len(self._texts), 1), files.eot, np.int64)
 
     def step(self) -> list[DecodeRow]:
         """Decodes a token of each text. Removes the rows that have ended from the group, and returns them.
@@ -54,17 +60,20 @@ class DecodeGroup:
         rows are not taken out of the decoder's state, as OpenVINO (2026.4) fails in the next group after a state was
         set.
         """
-        if not self._started:
-            self._started = True
+        if self._decoding is None:
+            hidden = np.concatenate([row.hidden for row, _ in self._texts if row.hidden is not None])
+            self._decoding = self._network.begin(hidden)
             self._choose(first_logits(self._decoding, self.rows, self._files))
         else:
             self._choose(self._decoding.step(self._next)[:, -1])
-        ended = [row for row in self.rows if row.ended or row.job.cancelled]
-        if ended:
-            self.rows = [row for row in self.rows if row not in ended]
-        if not self.rows:
-            self._decoding.close()
+        ended = [row for row in self.rows if row.ended]
+        self.rows = [row for row in self.rows if row not in ended]
         return ended
+
+    def close(self) -> None:
+        """Ends the decoder's state."""
+        if self._decoding is not None:
+            self._decoding.close()
 
     def _choose(self, logits: NDArray[np.float32]) -> None:
         logits = np.array(logits, np.float32)
@@ -76,41 +85,41 @@ class DecodeGroup:
 class BeamGroup:
     """A window that is decoded by beam search."""
 
-    def __init__(self, row: DecodeRow, decoding: Any, files: WhisperFiles, rules: Rules) -> None:
-        """Begins the search.
-
-        Args:
-            row: The window.
-            decoding: The decoder's state, with a copy of the window for each beam.
-            files: The sizes and special tokens of the model.
-            rules: The rules for the tokens of a transcript.
-        """
+    def __init__(self, row: DecodeRow, network: Any, files: WhisperFiles, rules: Rules) -> None:
+        """Keeps the window; its arguments are those of a DecodeGroup."""
         self.rows = [row]
-        self.places = row.width
-        self._decoding = decoding
+        self._network = network
+        self._decoding: Any = None
         self._files = files
         params = row.job.params
         self._beams = Beams(params.beams, row.limit, files.eot, rules, params, row.job.times)
-        self._started = False
 
     def step(self) -> list[DecodeRow]:
         """Decodes a token of each beam. Returns the row in a list when it has ended, else an empty list."""
         [row] = self.rows
-        if self._started:
-            logits = self._decoding.step(self._beams.tokens, self._beams.parents)[:, -1]
-        else:
-            self._started = True
+        if self._decoding is None:
+            assert row.hidden is not None
+            self._decoding = self._network.begin(np.repeat(row.hidden, row.width, axis=0))
             logits = first_logits(self._decoding, self.rows, self._files)
-        if not self._beams.advance(np.array(logits, np.float32)) and not row.job.cancelled:
+        else:
+            logits = self._decoding.step(self._beams.tokens, self._beams.parents)[:, -1]
+        if not self._beams.advance(np.array(logits, np.float32)):
             return []
         row.finish_beam_search(self._beams.best)
         self.rows = []
-        self._decoding.close()
         return [row]
+
+    def close(self) -> None:
+        """Ends the decoder's state."""
+        if self._decoding is not None:
+            self._decoding.close()
 
 
 class DecodeQueue:
-    """A queue of windows by their states: new, encoded, and decoded in groups."""
+    """A queue of windows by their states: new, encoded, and decoded in groups.
+
+    Only the first group has a state of the decoder, so that there are no more compiled decoders than queues.
+    """
 
     def __init__(self) -> None:
         self.new: list[DecodeRow] = []
@@ -118,18 +127,22 @@ class DecodeQueue:
         self.groups: list[DecodeGroup | BeamGroup] = []
 
     def drop_cancelled(self) -> None:
-        """Drops cancelled rows that are not decoded yet. A group drops its own in its next step."""
+        """Drops cancelled rows, and groups of which none are left."""
         self.new = [row for row in self.new if not row.job.cancelled]
         self.encoded = [row for row in self.encoded if not row.job.cancelled]
+        for group in list(self.groups):
+            group.rows = [row for row in group.rows if not row.job.cancelled]
+            if not group.rows:
+                self.end(group)
+
+    def end(self, group: DecodeGroup | BeamGroup) -> None:
+        """Removes a group, and ends its state."""
+        self.groups.remove(group)
+        group.close()
 
     @property
     def decoding(self) -> list[DecodeRow]:
         return [row for group in self.groups for row in group.rows if not row.job.cancelled]
-
-    @property
-    def places(self) -> int:
-        """The number of texts in the states of the decoder."""
-        return sum(group.places for group in self.groups)
 
     @property
     def size(self) -> int:

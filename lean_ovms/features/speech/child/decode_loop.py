@@ -2,8 +2,8 @@
 
 Windows are encoded one by one. Those that were waiting are then decoded as a group: each step decodes a token of each,
 and a window leaves the group when it has ended. The decoder has no mask, so the rows of a group have equally many
-tokens, and none can join later; the next group of files begins when the last one has ended. A window that should not
-wait gets a group of its own at once, and every other step.
+tokens, and none can join later; the next group of files begins when the last one has ended. Windows that should not
+wait are in a queue with groups of its own, which gets every other step.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ import re
 from collections import deque
 from dataclasses import asdict
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
+from ....errors import counted, for_client
 from ....types.engine import ModelInfo, Vocabulary
 from ..params import TRANSLATE, SpeechInfo, TranscribeParams
 from .alignment import word_times
@@ -87,6 +89,8 @@ class DecodeLoop:
         self.start([silence])
         while not silence.done:
             self.step()
+        if silence.error is not None:
+            raise RuntimeError(str(silence.error))
 
     def room(self, soon: bool) -> bool:
         if self._file_queue.size + self._soon_queue.size >= SLOTS:
@@ -114,14 +118,26 @@ class DecodeLoop:
             row.hidden = self._network.encode(self._mel(row.job.samples))
             queue.encoded.append(row)
             return
-        if fitting := self._fitting(queue):
-            queue.groups += self._grouped(fitting)
+        if not queue.groups:
+            fitting = self._fitting(queue.encoded)
+            queue.groups = self._grouped(fitting)
             queue.encoded = queue.encoded[len(fitting) :]
-        for group in queue.groups:
-            for row in group.step():
-                if not row.job.cancelled:
-                    self._ended(row, queue)
-        queue.groups = [group for group in queue.groups if group.rows]
+        if not queue.groups:
+            return
+        group = queue.groups[0]
+        rows = group.rows
+        try:
+            ended = group.step()
+        except Exception as error:  # any error of openvino; the state is not used again
+            queue.groups.remove(group)
+            failed = for_client(error, counted(len(rows), "window of audio", "windows of audio"))
+            for row in rows:
+                row.job.error = failed
+            return
+        if not group.rows:
+            queue.end(group)
+        for row in ended:
+            self._ended(row, queue)
 
     def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
         if skip_special_tokens:
@@ -145,16 +161,10 @@ class DecodeLoop:
         ids = [int(token) for one in self._tokenizer.encode(wanted) for token in one if token < files.eot]
         return [files.prev, *ids[-(files.positions // 2 - 1) :]]
 
-    def _fitting(self, queue: DecodeQueue) -> list[DecodeRow]:
-        """Returns the first encoded rows, as many as there is room to decode; at least one if none is being decoded."""
-        found: list[DecodeRow] = []
-        places = queue.places
-        for row in queue.encoded:
-            if places and places + row.width > SLOTS:
-                break
-            places += row.width
-            found.append(row)
-        return found
+    def _fitting(self, encoded: list[DecodeRow]) -> list[DecodeRow]:
+        """Returns the first encoded rows, as many as may be decoded at once, but at least one."""
+        texts = list(accumulate(row.width for row in encoded))
+        return encoded[: max(1, sum(count <= SLOTS for count in texts))]
 
     def _grouped(self, rows: list[DecodeRow]) -> list[DecodeGroup | BeamGroup]:
         """Makes groups of rows with equally long prompts. A row with beam search is a group of its own."""
@@ -162,16 +172,11 @@ class DecodeLoop:
         kinds: dict[tuple[int, bool], list[DecodeRow]] = {}
         found: list[DecodeGroup | BeamGroup] = []
         for row in rows:
-            if (width := row.job.params.beams) > 1:
-                assert row.hidden is not None
-                decoding = self._network.begin(np.repeat(row.hidden, width, axis=0))
-                found.append(BeamGroup(row, decoding, self._files, self._rules))
-                continue
-            kinds.setdefault((len(row.prompt), row.job.times), []).append(row)
-        for members in kinds.values():
-            hidden = np.concatenate([row.hidden for row in members for _ in row.attempts if row.hidden is not None])
-            found.append(DecodeGroup(members, self._network.begin(hidden), self._files, self._rules))
-        return found
+            if row.job.params.beams > 1:
+                found.append(BeamGroup(row, self._network, self._files, self._rules))
+            else:
+                kinds.setdefault((len(row.prompt), row.job.times), []).append(row)
+        return found + [DecodeGroup(members, self._network, self._files, self._rules) for members in kinds.values()]
 
     def _detect_languages(self, rows: list[DecodeRow]) -> None:
         """Detects the languages of rows without their prompts, whose languages would mostly be found instead."""

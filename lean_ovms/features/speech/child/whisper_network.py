@@ -62,7 +62,11 @@ class Decoding:
 
 
 class WhisperNetwork:
-    """The compiled encoder and decoder of a Whisper model."""
+    """The compiled encoder and decoder of a Whisper model.
+
+    The decoder is compiled once for each state that exists at the same time: if infer requests of one compiled network
+    take turns, openvino (2026.4) computes with the shapes and tensors of another one's state, and overwrites memory.
+    """
 
     def __init__(self, config: EngineConfig, path: Path) -> None:
         """Compiles the networks of a Whisper model. Raises StartError."""
@@ -79,12 +83,15 @@ class WhisperNetwork:
                 raise StartError(f"the decoder's inputs are {', '.join(sorted(names))}, not those of a stateful export")
             for model in (encoder, decoder):
                 weight_pages.keep(model)
-            self._encoder = self._core.compile_model(encoder, self._device, self._properties).create_infer_request()
-            self._decoder = self._core.compile_model(decoder, self._device, self._properties)
+            self._encoder = self._compiled(encoder)
+            self._free = [self._compiled(decoder)]
         frames = encoder.inputs[0].get_partial_shape()[2]
         self.frames: int = frames.get_length() if frames.is_static else 0
-        self._free: list[Any] = []
         self._aligner: Any = None
+
+    def _compiled(self, model: ov.Model) -> Any:
+        """Compiles a network, and returns an infer request of it."""
+        return self._core.compile_model(model, self._device, self._properties).create_infer_request()
 
     def encode(self, features: Array) -> Array:
         """Encodes the features of a window [1, mels, frames] to hidden states [1, positions, width]."""
@@ -92,15 +99,18 @@ class WhisperNetwork:
         return np.array(self._encoder.get_output_tensor(0).data, np.float32)
 
     def begin(self, hidden: Array) -> Decoding:
-        """Returns a new state of the decoder for rows of the encoder's output."""
-        request = self._free.pop() if self._free else self._decoder.create_infer_request()
+        """Returns a new state of the decoder for rows of the encoder's output.
+
+        If all compiled decoders are in use, one more is compiled. Raises RuntimeError.
+        """
+        request = self._free.pop() if self._free else self._compiled(self._core.read_model(self._path / DECODER))
         return Decoding(request, np.ascontiguousarray(hidden), self._free.append)
 
     def prepare_attention(self, heads: list[tuple[int, int]]) -> None:
         """Compiles a second decoder for `attention`, unless that was done before. Raises RuntimeError."""
         if self._aligner is None:
             model = _with_attention(self._core.read_model(self._path / DECODER), {layer for layer, _ in heads})
-            self._aligner = self._core.compile_model(model, self._device, self._properties).create_infer_request()
+            self._aligner = self._compiled(model)
 
     def attention(self, hidden: Array, ids: list[int], heads: list[tuple[int, int]]) -> Array:
         """Returns the attention of tokens to the positions of the window, before softmax [heads, tokens, positions]."""

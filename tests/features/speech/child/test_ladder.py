@@ -152,6 +152,78 @@ def test_a_text_of_half_the_positions_ends_if_it_says_little(letters: int, token
     assert len(attempt.tokens) == tokens
 
 
+class Letters:
+    """A tokenizer with a token for each character."""
+
+    def encode(self, texts: list[str]) -> list[list[int]]:
+        return [[1] * len(text) for text in texts]
+
+
+class Counted(Network):
+    """A decoder that notes the most states at a time, and fails in the first step of states of `failing` texts."""
+
+    def __init__(self, failing: int = 0) -> None:
+        super().__init__(np.zeros(SIZE))
+        self.failing, self.open, self.most = failing, 0, 0
+
+    def begin(self, hidden: Any) -> Any:
+        self.open += 1
+        self.most = max(self.most, self.open)
+        return super().begin(hidden)
+
+    def step(self, ids: Any, beams: Any = None) -> Any:
+        if len(ids) == self.failing:
+            self.open -= 1
+            raise RuntimeError("Exception from src/inference")
+        return super().step(ids)
+
+    def close(self) -> None:
+        self.open -= 1
+
+
+def mixed() -> list[Job]:
+    """Returns windows that are decoded in several groups: with and without times, prompts, beams and haste."""
+    plain, beams = (TranscribeParams(fallback=False, beams=count) for count in (1, 3))
+    windows = [(plain, "", False), (plain, "abc", False), (plain, "", True), (beams, "", False)]
+    return [
+        Job(np.zeros(1600, np.float32), 0.0, params, prompt=prompt, max_tokens=3, times=times, soon=soon)
+        for params, prompt, times in windows
+        for soon in (False, True)
+    ]
+
+
+def test_each_queue_has_one_state_of_the_decoder_at_a_time() -> None:
+    network = Counted()
+    loop = DecodeLoop(LONG, network, Letters(), Vocabulary(pieces=PIECES))
+    jobs, (cancelled, *_) = mixed(), mixed()
+    loop.start([*jobs, cancelled])
+    for _ in range(12):
+        loop.step()
+    cancelled.cancelled = True
+    while not all(job.done for job in jobs):
+        loop.step()
+    assert [job.error for job in jobs] == [None] * len(jobs)
+    assert (network.most, network.open) == (2, 0)
+
+
+def test_an_error_of_the_network_ends_only_the_windows_of_its_group(caplog: pytest.LogCaptureFixture) -> None:
+    network = Counted(failing=3)
+    loop = DecodeLoop(LONG, network, Letters(), Vocabulary(pieces=PIECES))
+    for _ in range(2):
+        jobs = mixed()
+        loop.start(jobs)
+        while not all(job.done for job in jobs):
+            loop.step()
+        assert [job.error is not None for job in jobs] == [job.params.beams == 3 for job in jobs]
+    assert network.open == 0
+    assert [record.message for record in caplog.records] == ["1 window of audio failed"] * 4
+
+
+def test_a_network_that_fails_does_not_warm_up() -> None:
+    with pytest.raises(RuntimeError, match="could not process"):
+        DecodeLoop(LONG, Counted(failing=1), Letters(), Vocabulary(pieces=PIECES)).warm_up()
+
+
 class Prompted(Network):
     """A decoder that takes the language of a prompt for that of the speech, as Whisper does."""
 
@@ -165,13 +237,6 @@ class Prompted(Network):
         logits = np.array(super().step(ids))
         logits[..., GERMAN if self._tokens > 1 else ENGLISH] = 5
         return logits
-
-
-class Letters:
-    """A tokenizer with a token for each character."""
-
-    def encode(self, texts: list[str]) -> list[list[int]]:
-        return [[1] * len(text) for text in texts]
 
 
 @pytest.mark.parametrize("params", [{}, {"beams": 2}, {"hotwords": "Stra\u00dfe"}])
