@@ -24,15 +24,13 @@ from ...util.concurrency import TooSlowInline
 from .probe import probe, probe_tools, reads_no_tools
 
 Render = Callable[[list[Json], bool, bool], str]
-"""The type of a function that renders messages, given whether there is a tool and add_generation_prompt. It may raise
-anything."""
+"""Renders messages, given whether there is a tool and add_generation_prompt. It may raise anything."""
 Change = Callable[[list[Json]], list[Json]]
 
 ORDERS = 512
 """The number of role sequences cached for one template. A client's next turn adds at most one."""
 KINDS = 64
-"""The number of conversations whose role sequence is cached by the kinds of their messages; most requests have a system
-prompt and a question."""
+"""Conversations whose sequence of roles is cached by the kinds of their messages: most have two messages."""
 MAX_ORDER = 64
 """The most messages in an example, since some templates take quadratic time. The middle of a longer one is omitted."""
 MAX_EXACT_ORDER = 1000
@@ -94,12 +92,7 @@ class Arranger:
     """Rearranges the conversations for one template."""
 
     def __init__(self, render: Render, capabilities: Capabilities) -> None:
-        """Creates the arranger of a template.
-
-        Args:
-            render: Renders short conversations, without media.
-            capabilities: The capabilities of the template.
-        """
+        """Creates the arranger of a template; `render` renders short conversations, without media."""
         self._render = render
         self._capabilities = capabilities
         self._changes = lru_cache(ORDERS)(self._find_changes)
@@ -175,9 +168,7 @@ class _Trial:
         self._known: list[tuple[list[Json], int]] = []
 
     def best(self) -> tuple[Change, ...]:
-        """Returns the changes with which the most words are shown; none if they show no more words than without
-        changes.
-        """
+        """Returns the changes with which the most words are shown; none if they show no more words than without."""
         best: tuple[Change, ...] = ()
         most = self._shown(best)
         for candidate in (CHANGES, *((change,) for change in CHANGES)):
@@ -243,9 +234,7 @@ def _different(pieces: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
 
 
 def _kinds(messages: list[Json]) -> tuple[str, ...]:
-    """Returns the kind of each message: its role, "calls", or "stray" for a result whose id is not that of a call
-    before it.
-    """
+    """Returns each message's kind: its role, "calls", or "stray" for a result without a call of its id before it."""
     kinds = []
     ids: set[str] = set()
     for message in messages:
@@ -328,10 +317,7 @@ def _first_joined(messages: list[Json]) -> list[Json]:
 
 
 def _late_as_user(messages: list[Json]) -> list[Json]:
-    """Changes system and developer messages after the first turn to user messages.
-
-    Claude Code and Codex send such messages.
-    """
+    """Changes later system and developer messages, which Claude Code and Codex send, to user messages."""
     number = _number_of_first(messages)
     return messages[:number] + _first_as_user(messages[number:])
 
@@ -342,10 +328,7 @@ def _first_as_user(messages: list[Json]) -> list[Json]:
 
 
 def _texts_behind_calls(messages: list[Json]) -> list[Json]:
-    """Moves the assistant's texts before calls into the next text of the same turn, after the results.
-
-    Mistral's templates accept only one text per turn.
-    """
+    """Moves texts before calls into the turn's next text, after the results; Mistral's templates take one only."""
     found: list[Json] = []
     held: list[Json] = []
     following = chain(messages[1:], [{}])
@@ -567,9 +550,7 @@ def _result_as_text(message: Json, names: dict[Any, str]) -> Any:
 
 
 def _read(call: Any, names: dict[Any, str]) -> tuple[str, Any]:
-    """Returns a call's name and arguments, as an object if possible, and stores the name under the call's id in
-    `names`.
-    """
+    """Returns a call's name and arguments, if possible an object; stores the name under the call's id in `names`."""
     function = call.get("function") if isinstance(call, dict) else None
     function = function if isinstance(function, dict) else {}
     name, arguments = str(function.get("name") or ""), function.get("arguments")

@@ -81,10 +81,7 @@ class Syntax:
         return cast("type[_S]", type(cls.__name__, (cls,), attributes))
 
     def read(self, tag: str) -> Steps[bool]:
-        """Reads the text after a tag.
-
-        Returns False if it was not markup after all; then everything read is plain text.
-        """
+        """Reads the text after a tag. Returns False if it was no markup after all; then all that was read is text."""
         raise NotImplementedError
 
     def start(self) -> Steps[bool]:
@@ -92,10 +89,7 @@ class Syntax:
         raise NotImplementedError
 
     def call_follows(self) -> Steps[bool]:
-        """Returns whether a call follows a tag of calls.
-
-        The caller records the text, and goes back to where it began.
-        """
+        """Returns whether a call follows a tag of calls. The caller records the text, and goes back to its place."""
         return (yield from self.scanner.space()) == "{"
 
     @classmethod
@@ -138,12 +132,7 @@ class CombinedParser:
     """
 
     def __init__(self, tools: Sequence[Json] = (), prompt_tail: str = "") -> None:
-        """Begins the parsing of one choice.
-
-        Args:
-            tools: The tools that the choice may call.
-            prompt_tail: The end of the prompt, with its markup.
-        """
+        """Begins the parsing of one choice, with the tools that it may call and the prompt's end with its markup."""
         self.scanner = Scanner()
         self.parameters = {tool["function"]["name"]: tool["function"].get("parameters") for tool in tools}
         """The JSON schemas of the tools' parameters, by the names of the tools."""
@@ -261,12 +250,7 @@ class CombinedParser:
             self._blanks = []
 
     def call(self, name: str, call_id: str = "") -> None:
-        """Starts a call, of which the text recorded so far is part.
-
-        Args:
-            name: The name of the function.
-            call_id: The model's own id of the call, if it writes one.
-        """
+        """Starts a call, of which the text recorded so far is part; the model may write an id of its own for it."""
         self.scanner.forget()
         self._flush()
         self._events.append(ToolCallStart(self.count, call_id or new_call_id(), name))
@@ -339,11 +323,8 @@ def _without_token(token: str, events: list[Event]) -> list[Event]:
 def _without_cut_markup(events: list[Event], in_calls: bool) -> list[Event]:
     """Removes the beginning of markup, such as half a tag, at which the text ended in or after a call.
 
-    Clients would show it as an answer. Pieces longer than MAX_NAME are no markup, and stay.
-
-    Args:
-        events: The last events, of text that was held back.
-        in_calls: Whether only white space was passed on since the last call.
+    Clients would show it as an answer. Pieces longer than MAX_NAME are no markup, and stay. `events` are the last ones,
+    of text that was held back; `in_calls` says that only white space was passed on since the last call.
     """
     kept: list[Event] = []
     for event in events:
@@ -362,10 +343,7 @@ def new_call_id() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFamily:
-    """The syntaxes of one name that can be chosen as a parser.
-
-    A `ParserRow` says where it is, and how it is recognised.
-    """
+    """The syntaxes of a name that can be chosen as a parser. Its `ParserRow` says where it is and how it is found."""
 
     tools: type[Syntax] | None = None
     """The syntax of its calls; None if it is not a tool parser."""
@@ -374,5 +352,4 @@ class ModelFamily:
     form: CallForm | None = None
     """The form of its calls for grammars; None if calls cannot be enforced."""
     adapted: Callable[[OutputForm, str], OutputForm] | None = None
-    """Adapts the form to the checkpoint, by the end of its prompt, for families whose checkpoints spell tags
-    differently."""
+    """Adapts the form to the checkpoint by the end of its prompt, for families that spell tags differently."""

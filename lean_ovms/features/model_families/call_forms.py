@@ -107,14 +107,10 @@ class _Value:
         return "number" if kind == "integer" else str(kind)
 
     def until(self, end: str, followers: tuple[str, str]) -> Json:
-        """Returns the format of a value and of the end of its element.
+        """Returns the format of a value and of its element's end tag, after which one of the followers comes.
 
-        The text of a value must not contain an end tag before one of the followers, which would end the value, nor the
-        beginning of a parameter on a line of its own.
-
-        Args:
-            end: The end tag of the element.
-            followers: The beginning of another parameter, and the end of the call.
+        These are the beginning of another parameter, and the end of the call. The text of a value must not contain an
+        end tag before one of them, which would end the value, nor the beginning of a parameter on a line of its own.
         """
         if not self.is_text:
             return formats.sequence(formats.json_value(self._alone()), formats.text(end))

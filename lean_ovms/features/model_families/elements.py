@@ -71,9 +71,7 @@ def _object(element: Element, text: str, schema: Mapping[str, Any]) -> str:
 def _container(schema: Any, seen: set[int] | None = None) -> tuple[str, Mapping[str, Any]]:
     """Returns "array" or "object", the first that the schema allows, and its schema; "" if it allows neither.
 
-    Args:
-        schema: The schema.
-        seen: The identities of the schemas that were looked at, since a schema may contain itself.
+    `seen` has the identities of the schemas that were looked at, since a schema may contain itself.
     """
     seen = set() if seen is None else seen
     if not isinstance(schema, dict) or id(schema) in seen or len(seen) > _MOST:

@@ -79,11 +79,7 @@ class GemmaCalls(Enclosed):
         return True
 
     def _value(self, closers: list[str]) -> Steps[bool]:
-        """Emits the arguments as JSON, nested values included, and returns whether they were complete.
-
-        Args:
-            closers: The closing brackets of the brackets that are open.
-        """
+        """Emits the arguments as JSON, with the closing brackets of open ones. Returns whether they were complete."""
         key = False
         while True:
             mark = yield from self.scanner.space()
@@ -109,10 +105,7 @@ class GemmaCalls(Enclosed):
             key = after
 
     def _after(self, closers: list[str]) -> Steps[bool | None]:
-        """Reads the text after a value.
-
-        Returns whether a key comes next, or None if neither key nor value can follow.
-        """
+        """Reads the text after a value. Returns whether a key comes next, or None if neither can follow."""
         while closers:
             mark = yield from self.scanner.space()
             if mark == closers[-1]:
@@ -156,11 +149,7 @@ class GemmaCalls(Enclosed):
         return bool(text)
 
     def _string(self, *, key: bool) -> Steps[bool]:
-        """Reads the rest of a string, after the mark that begins it.
-
-        Args:
-            key: Whether the string is a key.
-        """
+        """Reads the rest of a string, perhaps a key, after the mark that begins it."""
         self.out.arguments('"')
         if not (yield from self.scanner.until(self.quote, self._characters)):
             return False

@@ -72,11 +72,7 @@ class Harmony(Syntax):
         return ReasoningForm(start=cls.start_tag, end="<|end|>", after=START + "assistant", opened=cls.opened)
 
     def _message(self, role: str) -> Steps[bool]:
-        """Reads a message, beginning with its channel.
-
-        Args:
-            role: The text between the author and the channel.
-        """
+        """Reads a message from its channel on; `role` is the text between the author and the channel."""
         header, end = yield from self.scanner.head(_HEADER)
         if end == CONSTRAIN:
             kind, end = yield from self.scanner.head(_HEADER)

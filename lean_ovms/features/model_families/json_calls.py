@@ -26,8 +26,7 @@ class JsonCalls(Syntax):
     one_call: ClassVar[bool] = False
     """Whether only one object follows a tag."""
     start_brackets: ClassVar[str] = "["
-    """The possible first characters of calls without a tag, if at_start: "[" for a list of calls, "{"
-    for single ones."""
+    """The first characters of calls without a tag, if at_start: "[" for a list of calls, "{" for single ones."""
     offered_only: ClassVar[bool] = False
     """Whether a call without a tag must name a tool that the client offers; JSON with other names is then text."""
 
@@ -46,10 +45,7 @@ class JsonCalls(Syntax):
         return (yield from self.calls(eager=False))
 
     def fenced(self) -> Steps[bool]:
-        """Reads calls in a code fence after its first line, and the end of the fence.
-
-        Returns False if there is none.
-        """
+        """Reads calls in a code fence after its first line, and the fence's end. Returns False if there is none."""
         yield from self.scanner.literal("json")
         yield from self.scanner.space()
         if not (yield from self.start()):
@@ -61,9 +57,8 @@ class JsonCalls(Syntax):
     def call(self, *, eager: bool = True) -> Steps[bool]:
         """Reads one object, and returns whether it is a call. If it is not, the recording of text continues.
 
-        Args:
-            eager: Whether an object with a name is a call. Otherwise it must also have arguments and no other members,
-                since an answer in JSON may look like a call without tags.
+        If `eager`, an object with a name is a call. Otherwise it must also have arguments and no other members, since
+        an answer in JSON may look like a call without tags.
         """
         if not (yield from self.scanner.literal("{")):
             return False

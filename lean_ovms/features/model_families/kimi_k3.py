@@ -43,10 +43,7 @@ def _attributes(text: str) -> dict[str, str]:
 
 
 class KimiK3Calls(XmlCalls):
-    """Reads calls in the channel of tools.
-
-    The schema decides the type of a value, or if it is open, the value's own type.
-    """
+    """Reads calls in the channel of tools. A value's type is that of its schema or, if that is open, its own."""
 
     tags = ("<|open|>call ",)
     noise = _NOISE

@@ -44,11 +44,7 @@ class Literals:
         self.decode = decode
 
     def value(self, *, positional: bool = False) -> Steps[bool]:
-        """Reads one literal, and returns whether it was complete.
-
-        Args:
-            positional: Whether another positional value may follow it, besides key=value.
-        """
+        """Reads a literal. Returns whether it was complete. If `positional`, others may follow it besides key=value."""
         closers: list[str] = []
         need = "value"
         while True:
@@ -72,10 +68,7 @@ class Literals:
                 return not closers
 
     def _open(self, mark: str, closers: list[str]) -> Steps[str]:
-        """Reads after an opening bracket.
-
-        Returns "value" after a dict's first key, and "read" after a set's first element.
-        """
+        """Reads after an opening bracket. Returns "value" after a dict's first key, "read" after a set's element."""
         closers.append(_OPENERS[mark])
         if mark != "{":
             self.sink("[")
@@ -228,8 +221,7 @@ def number_or_word(word: str) -> str | None:
 
 
 def _python_number(word: str) -> str | None:
-    """Converts a number in a form that only Python has, such as 1_000, 0x1f, .5, 5., +5, to JSON text,
-    or returns None."""
+    """Converts a number that only Python writes so, such as 1_000, 0x1f, .5, 5., +5, to JSON text, or returns None."""
     if len(word) > 64:
         return None
     for read in (lambda w: int(w, 0), float):
@@ -272,8 +264,7 @@ def _unescaped(part: str) -> str:
 
 
 def lenient_text(raw: str) -> str:
-    """Decodes the inside of a string as JSON if that is valid, and otherwise leaves it as it is (OVMS's
-    rule for LFM2)."""
+    """Decodes the inside of a string as JSON if that is valid, else leaves it as it is (OVMS's rule for LFM2)."""
     if "\\" not in raw:
         return raw
     try:

@@ -82,10 +82,7 @@ class _NestedParameters(Parameters[MiniMaxM3Calls]):
     ended = False
 
     def read_all(self) -> Steps[None]:
-        """Reads everything up to the end of the call.
-
-        Text between the parameters is content, which follows the call.
-        """
+        """Reads everything up to the end of the call. Text between parameters is content, which follows the call."""
         while not self.ended and (yield from self.scanner.until(_TAG, self.strays.append)):
             if not (yield from self._end()):
                 yield from self._parameter()

@@ -63,15 +63,7 @@ FIELDS = FieldSet((
 
 
 def rewrite(given: ReadableBody, names: Collection[str]) -> ReadableBody:
-    """Converts the fields in a body to those of this server.
-
-    Args:
-        given: The body of a client.
-        names: The names of the endpoint's fields.
-
-    Raises:
-        BadRequest: A value is not allowed for its field.
-    """
+    """Converts the fields in a body to those of this server. Raises BadRequest for a wrong value."""
     values = read(FIELDS, given.body)
     body: Json = {name: value for name, value in given.body.items() if name not in FIELDS.places}
     if EFFORT not in names:

@@ -15,8 +15,7 @@ from ...text.template.messages import NO_PARAMETERS, Capabilities, ToolNeeds
 from ...types import Json
 
 Render = Callable[[list[Json], list[Json], bool, Json], str]
-"""The type of a function that renders messages, given tools, add_generation_prompt and template variables. It may raise
-anything."""
+"""Renders messages, given tools, add_generation_prompt and template variables. It may raise anything."""
 
 _NEEDLE = "probe9needle"
 _NEEDLES = (_NEEDLE, "second9needle")
@@ -266,9 +265,7 @@ class _Talk:
         return all(name in text for name in names)
 
     def shows_text_with_calls(self) -> bool:
-        """Returns whether the template renders both a text and its calls; also True if it renders no calls without a
-        text.
-        """
+        """Returns whether the template renders both a text and its calls, or no calls without a text."""
         name = self._calls[0]["function"]["name"]
         text = self._text(self._calls, _NEEDLES[1])
         return name not in self._text(self._calls) or (name in text and _NEEDLES[1] in text)
@@ -279,9 +276,7 @@ class _Talk:
         return bool(both) or not self._text(self._calls, "so")
 
     def refuses(self, notation: ReasoningMarks) -> bool:
-        """Returns whether the template refuses a notation of reasoning in the text of an earlier answer, or in its
-        reasoning.
-        """
+        """Returns whether the template refuses a notation of reasoning in an earlier answer's text or reasoning."""
         answer = f"{notation.start}why{notation.end}so"
         if notation is HARMONY:
             answer = f"{notation.start}why{notation.end}<|start|>assistant<|channel|>final<|message|>so"

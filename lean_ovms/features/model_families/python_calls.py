@@ -43,10 +43,7 @@ class PythonCalls(Syntax):
                 return called
 
     def call(self) -> Steps[bool]:
-        """Reads one call.
-
-        Returns False if it is not a call; then nothing was passed on, and the recording of text continues.
-        """
+        """Reads one call. Returns False if it is none; then nothing was passed on, and text is still recorded."""
         name = yield from self.scanner.word(_NAME)
         if not name or not (yield from self.scanner.literal("(")):
             return False

@@ -62,10 +62,7 @@ class ParserRegistry:
         return None, None
 
     def load(self, name: str | None) -> ModelFamily:
-        """Imports and returns the family with a name, or an empty one for None.
-
-        Raises ValueError with the list of names.
-        """
+        """Imports and returns the named family, or an empty one for None. Raises ValueError with the list of names."""
         found = self._families.get(name)
         if found is None:
             row = self.rows.get(name or "")

@@ -93,11 +93,7 @@ class Scanner:
     # A record of the text that was read, so that it can become plain text if it turns out not to be a call.
 
     def record(self, before: str = "") -> None:
-        """Begins to record the text that is read.
-
-        Args:
-            before: Text that was read already and belongs to the record.
-        """
+        """Begins to record the text that is read, after text that was read already."""
         self._kept = [before]
         self._mark = self.pos
 
@@ -130,10 +126,7 @@ class Scanner:
     # Reading.
 
     def until(self, tags: Tags, sink: Sink) -> Steps[str]:
-        """Passes on all text before the next tag, as soon as it cannot be part of a tag.
-
-        Returns the tag, or "" at the end.
-        """
+        """Passes on all text before the next tag, once it cannot be part of one. Returns the tag, or "" at the end."""
         while True:
             text, pos = self.text, self.pos
             if found := tags.search(text, pos):
@@ -168,14 +161,8 @@ class Scanner:
     def ahead(self, tags: Tags, at: int = 0) -> Steps[int]:
         """Looks, without reading, whether one of the tags comes next, after white space.
 
-        Args:
-            tags: The tags.
-            at: The offset from the next character at which to look.
-
-        Returns:
-            The offset of the tag's end from the next character; 0 at the end of the text (or after more white space
-                than
-            MAX_NAME), and -1 if something else comes.
+        It looks `at` characters ahead. Returns the offset of the tag's end from the next character; 0 at the end of the
+        text or after more white space than MAX_NAME, and -1 if something else comes.
         """
         while True:
             found = _BLANK.match(self.text, self.pos + at, self.pos + at + MAX_NAME)
@@ -243,10 +230,7 @@ class Scanner:
             yield
 
     def run(self, inside: re.Pattern[str], sink: Sink) -> Steps[str]:
-        """Passes on everything up to the first character that `inside` (a repeated character class) does not match.
-
-        Returns this character.
-        """
+        """Passes on all up to the first character that is not in the class `inside`, and returns that character."""
         while True:
             end = self._match(inside)
             if end > self.pos:
@@ -296,10 +280,7 @@ class Scanner:
         return some
 
     def json_string(self, sink: Sink) -> Steps[bool]:
-        """Passes on one JSON string with its quotes and escapes. Returns False if it breaks off.
-
-        The next character must be a quote.
-        """
+        """Passes on one JSON string, whose quote comes next, as it is written. Returns False if it breaks off."""
         sink('"')
         self.pos += 1
         while True:

@@ -21,11 +21,7 @@ class ThinkTags(Syntax):
     breaks: tuple[str, ...] = ()
     """Further tags that end reasoning, and that are then read as markup themselves."""
     call_tag: ClassVar[str] = ""
-    """A tag of calls that ends reasoning if a call follows it.
-
-    The model has then forgotten the end tag, which is dropped
-    if it comes later.
-    """
+    """A tag that ends reasoning if a call follows it. A forgotten end tag is dropped if it comes later."""
     further: ClassVar[tuple[str, ...]] = ()
     """Further tags after which `read` is called."""
     starts_open: ClassVar[bool] = False

@@ -112,9 +112,7 @@ class XmlCalls(Syntax):
         return at >= 0
 
     def kinds(self, schema: Any) -> frozenset[str]:
-        """Returns the JSON types of the value whose name was just read, given its schema. An empty set
-        stands for any type.
-        """
+        """Returns the JSON types of the value whose name was just read by its schema. An empty set is any type."""
         return kinds_of(schema)
 
     def name(self, after: str) -> Steps[str]:
