@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .types import Response
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("lean_ovms.engine")
 
 CLIENT_LEFT = 499
 """The status of a request whose client did not wait for the response (nginx's number; it is never sent)."""

@@ -230,7 +230,10 @@ MAX_WAIT_S = 30.0
 
 
 class Budget:
-    """A limited amount that is lent and returned; `used` is the amount on loan."""
+    """A limited amount that requests share, such as memory: who needs more than is left waits in order for a while.
+
+    It is lent and returned; `used` is the amount on loan.
+    """
 
     def __init__(
         self, most: int, most_waiting: int, refusal: str, code: str, on_idle: Callable[[], None] | None = None

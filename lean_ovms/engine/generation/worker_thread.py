@@ -175,7 +175,12 @@ class TokenizeOutcome(NamedTuple):
 
 
 class TokenizeQueue:
-    """The commands that wait for tokenization."""
+    """A queue of commands with long texts, which are tokenized in a thread while steps are computed.
+
+    A tokenizer reads a text in one call: 65,536 characters in 20 to 100 ms, a million in 0.4 to 0.9 s (2026-11), during
+    which no other request would get a token. One text is tokenized at a time, and clients take turns. Everything except
+    the tokenization itself runs in the thread of the loop, and never blocks.
+    """
 
     def __init__(self, backend: Backend, validator: RequestValidator, wake: Callable[[], None]) -> None:
         """Creates an empty queue.

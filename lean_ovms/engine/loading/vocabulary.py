@@ -301,9 +301,11 @@ class NotUnderstood(Exception):
 
 
 class Graph:
-    """The layers of a network in OpenVINO's IR, by their ids.
+    """The layers of a network in OpenVINO's IR (version 11), by their ids, read without openvino.
 
-    A broken file raises OSError, ElementTree.ParseError, KeyError or ValueError.
+    Of each layer it has what tokenizers and detokenizers need. It takes 1 ms, needs no library of their operators, and
+    avoids an ov.Core, which would crash the process when it is deleted before its model. A broken file raises OSError,
+    ElementTree.ParseError, KeyError or ValueError.
     """
 
     def __init__(self, xml: Path) -> None:

@@ -2,7 +2,7 @@
 
 The fields `tools`, `tool_choice` and `parallel_tool_calls` say which tools the model is offered, and what it must call.
 Together with the fields that constrain the answer's form (FORMS) they become one constraint, which the feature for
-structured output builds. Their rules and error texts are OVMS's.
+structured output builds. Their rules and error texts are OVMS's and OpenAI's; request.py names the sources.
 """
 
 from __future__ import annotations
