@@ -46,16 +46,10 @@ def read_lines(file: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
 
 
 def read_line(raw: bytes, urls: Collection[str]) -> Line:
-    """Reads a line of a batch. Its request gets the lowest priority, unless it sets one itself.
+    """Reads a line of a batch, sent to one of these URLs. Raises BadRequest.
 
-    Large lines are read in pieces, so that other threads get turns.
-
-    Args:
-        raw: The line.
-        urls: The paths that are allowed.
-
-    Raises:
-        BadRequest: The line is not valid.
+    Its request gets the lowest priority, unless it sets one itself. Large lines are read in pieces, so that other
+    threads get turns.
     """
     try:
         row = parsed_body(raw)

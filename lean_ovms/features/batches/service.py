@@ -66,16 +66,10 @@ class BatchService:
         self._results: dict[str, Results] = {}
 
     async def open(self, handle: Handle, pause: Callable[[float], Awaitable[object]] | None = None) -> None:
-        """Opens the directory and continues its batches.
+        """Opens the directory and continues its batches. Raises StartError.
 
-        If another server uses the directory, this happens once that has ended.
-
-        Args:
-            handle: Returns the response to a request of a batch.
-            pause: Waits for a number of seconds, or less if the server may be less busy by then.
-
-        Raises:
-            StartError: The directory cannot be used.
+        If another server uses the directory, this happens once that has ended. `handle` returns the response to a
+        request of a batch. `pause` waits for a number of seconds, or less if the server may be less busy by then.
         """
         self._handle, self._pause = handle, pause or self._pause
         try:

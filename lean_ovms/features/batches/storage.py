@@ -263,12 +263,7 @@ class FileStream:
     """A stream of the bytes of several files, which it closes in the end."""
 
     def __init__(self, files: Sequence[BinaryIO], read: Callable[[BinaryIO], bytes]) -> None:
-        """Keeps the files.
-
-        Args:
-            files: The files, in their order.
-            read: Reads the next piece of a file, b"" at its end; it is called in a thread.
-        """
+        """Keeps files in their order. A thread calls `read` for the next piece of one, b"" at its end."""
         self._files = files
         self._read = read
 

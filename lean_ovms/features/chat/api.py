@@ -139,9 +139,7 @@ class ChatRenderer(sse.Renderer[Delta]):
 def delta_json(event: Event, *, functions: bool = False) -> bytes:
     """Returns the `delta` object of one event, in which reasoning has both OVMS's name and vLLM's.
 
-    Args:
-        event: The event.
-        functions: Whether a call is written in the older form, as function_call.
+    With `functions`, a call is written in the older form, as function_call.
     """
     if isinstance(event, Text):
         return b'{"content":' + orjson.dumps(event.text) + b"}"

@@ -158,13 +158,9 @@ def _one_prompt(item: Any, index: int, special: bool) -> TextPrompt | TokenPromp
 
 
 async def start(completion: CompletionRequest) -> tuple[CompletionRequest, list[Generation]]:
-    """Starts a generation for each prompt; if one cannot start, all are closed.
+    """Starts a generation for each prompt. Returns them, and the request as it was started. Raises RequestError.
 
-    Returns:
-        The generations, and the request as it was started.
-
-    Raises:
-        RequestError: One of them cannot start.
+    If one cannot start, all are closed.
     """
     prompts: Iterable[TextPrompt | TokenPrompt] = completion.prompts
     if completion.suffix:

@@ -74,12 +74,7 @@ class DecisionRequest:
         return len(own.encode()) if isinstance(own, str) else tokens
 
     async def decide(self, model: TextModel, services: Services) -> tuple[list[LabelChances], Usage]:
-        """Returns what is read for each question, and the usage of all of them. Raises RequestError.
-
-        Args:
-            model: The held model.
-            services: The services of the server.
-        """
+        """Returns what is read for each question by the held model, and the usage of all. Raises RequestError."""
         head, *rest = self.questions
         reads = Reads.of(model)
         labels = list(dict.fromkeys(label for question in self.questions for label in question.labels))

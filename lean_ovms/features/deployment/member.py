@@ -125,11 +125,9 @@ class Member:
         return await self._wait()
 
     def _check_queue(self, client: str, load_s: float) -> None:
-        """Raises TooManyRequests if too many requests are waiting for another one of this client.
+        """Raises TooManyRequests if too many of this client's requests wait; "" is an unknown client.
 
-        Args:
-            client: The name of the client; "" if it is not known.
-            load_s: The seconds that the last load took.
+        The load took `load_s` the last time.
         """
         config, waiting = self.model.config, len(self.waiters)
         own = sum(waiter.client == client for waiter in self.waiters) if client else 0

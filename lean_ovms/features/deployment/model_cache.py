@@ -34,12 +34,10 @@ class ModelCache:
     """Decides which models are in memory."""
 
     def __init__(self, limit: int = 0, free_bytes: Callable[[], int] | None = None) -> None:
-        """Begins without models.
+        """Begins without models, of which at most `limit` groups are in memory, besides permanent ones.
 
-        Args:
-            limit: The most groups of models in memory at once, not counting permanent ones; 0 for as many as the free
-                memory holds.
-            free_bytes: Returns the free memory in bytes; None if memory is not a limit.
+        With 0, as many are in memory as fit. `free_bytes` returns the free memory in bytes, or None if it is not a
+        limit.
         """
         self._limit = limit
         self._free_bytes = free_bytes

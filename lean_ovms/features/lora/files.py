@@ -113,12 +113,7 @@ def check(module: LoraModule, model_dir: Path) -> None:
 
 
 def foreign(missing: Collection[str], *, of_none: bool) -> str:
-    """Returns the error text for an adapter with layers that the model does not have.
-
-    Args:
-        missing: The names of the missing layers.
-        of_none: Whether the model has none of the adapter's layers.
-    """
+    """Returns the error text for an adapter with layers that the model lacks: some or, if `of_none`, all."""
     names = sorted(missing)
     text = f"it adapts {', '.join(names[:MOST_NAMES])}"
     if len(names) > MOST_NAMES:

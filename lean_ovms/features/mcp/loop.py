@@ -197,9 +197,7 @@ class ToolLoop:
     def _offer_again(self, max_tokens: int | None, exceeded: bool) -> None:
         """Prepares the request of the next generation.
 
-        Args:
-            max_tokens: The remaining tokens; None if there is no limit.
-            exceeded: Whether no more calls are allowed.
+        `max_tokens` are the remaining tokens, or None without a limit. If `exceeded`, no more calls are allowed.
         """
         assert self.parsed.offering is not None
         self.events.end_generation()

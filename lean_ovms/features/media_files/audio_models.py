@@ -32,14 +32,10 @@ class Speaker(Model):
         return info
 
     def speak(self, text: str | AsyncGenerator[str, None], params: SpeakParams) -> AsyncGenerator[bytes, None]:
-        """Speaks a text, and yields a block of audio for each sentence: mono, signed 16 bit, little-endian.
+        """Speaks a text, and yields audio for each sentence: mono, signed 16 bit, little-endian.
 
-        Args:
-            text: The text. Of one that is still being generated, each sentence is spoken once it has ended.
-            params: The parameters of the speech. The audio has their sample_rate, or else the model's.
-
-        Raises:
-            RequestError: The text cannot be spoken; it is raised while the audio is read.
+        Each sentence of a text that is still being generated is spoken once it has ended. The sample rate is that of
+        the parameters, or else the model's. Raises RequestError while the audio is read.
         """
         raise NotImplementedError
 

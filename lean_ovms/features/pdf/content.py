@@ -96,13 +96,9 @@ async def _text(file: Json, services: Services) -> str:
 
 
 def _read(given: str, content: bytes | None) -> tuple[str | None, bytes, bytes]:
-    """Reads a file, in base64 or a data URL, or its bytes.
+    """Reads a file, in base64 or a data URL, or its bytes. Raises BadRequest if it is neither text nor PDF.
 
-    Returns:
-        Its text if it is a text in UTF-8, or None if it is a PDF file; a digest of it; and its bytes.
-
-    Raises:
-        BadRequest: It is neither, or its text is too long.
+    Returns its text if it is a text in UTF-8, or None if it is a PDF file; a digest of it; and its bytes.
     """
     head = where_data_begins(given)
     if content is None:

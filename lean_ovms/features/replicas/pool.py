@@ -275,18 +275,11 @@ class EnginePool:
     async def _passed_on(
         self, choose: Callable[[Mapping[int, float]], int], ask: Callable[[EngineClient], Awaitable[T]]
     ) -> T:
-        """Asks replicas one after the other until one does not refuse because of its limits.
+        """Asks replicas one after the other until one does not refuse because of its limits. Returns its result.
 
-        Args:
-            choose: Returns the number of the next replica, given the loads of those that have not refused.
-            ask: Sends the request to a replica.
-
-        Returns:
-            The result of `ask`.
-
-        Raises:
-            TooManyRequests: All have refused; it is the error of the last one.
-            RequestError: A replica has refused for another reason, or none is ready.
+        `choose` returns the number of the next replica, given the loads of those that have not refused; `ask` sends the
+        request to it. Raises TooManyRequests, the error of the last one, if all have refused, and RequestError for
+        other reasons.
         """
         refused: dict[int, TooManyRequests] = {}
         while True:

@@ -33,14 +33,10 @@ if TYPE_CHECKING:
 
 
 def of_text(text: str, tokens: list[TokenLogprob]) -> tuple[list[TokenLogprob], list[TokenLogprob]]:
-    """Returns the tokens whose text is `text`, and the tokens after them, whose text is still to come.
+    """Returns the tokens of a message's new text, and those after them, whose text is still to come.
 
     Tokens before the text are left out, such as those of the end of the reasoning, or of markup that is never shown. If
     a parser has changed the text, so that it is not part of the tokens' text, all tokens are returned for it.
-
-    Args:
-        text: The new text of a message.
-        tokens: The tokens since the last new text.
     """
     start = b"".join(token.bytes for token in tokens).find(text.encode())
     if start < 0:

@@ -34,10 +34,8 @@ class ResponseEventWriter:
     def __init__(self, *, obfuscate: bool = False, silent: bool = False) -> None:
         """Begins without any event.
 
-        Args:
-            obfuscate: Whether deltas are padded, so that their length reveals less about the tokens in them
-                (stream_options).
-            silent: Whether frames are only counted, since nobody reads them.
+        With `obfuscate` (stream_options), deltas are padded, so that their length reveals less about their tokens. With
+        `silent`, frames are only counted, since nobody reads them.
         """
         self.count = 0
         self._obfuscate = obfuscate

@@ -49,15 +49,9 @@ class Sealer:
         return lambda text: keys.encrypt(text.encode()).decode()
 
     def opened(self, items: list[Json], param: str) -> tuple[list[Json], list[str]]:
-        """Decrypts the sealed reasoning of items.
-
-        Returns the items, and a warning if some reasoning cannot be decrypted.
+        """Returns the items of the field `param` with decrypted reasoning, and a warning if some cannot be decrypted.
 
         Such reasoning is left out instead of being an error, as agents repeat it with each further request.
-
-        Args:
-            items: The items of an input.
-            param: The name of the field that has the items.
         """
         found, unread, why = list[Json](), list[str](), ""
         for place, item in enumerate(items):

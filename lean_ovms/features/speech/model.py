@@ -47,15 +47,10 @@ class SpeechModel(Transcriber):
     async def transcribe(
         self, audio: AsyncIterator[bytes], params: TranscribeParams
     ) -> AsyncGenerator[SpeechEvent, None]:
-        """Transcribes audio and yields the events in their order. Closing the generator cancels the transcription.
+        """Transcribes audio and yields the events in their order. Raises RequestError, and the errors of `audio`.
 
-        Args:
-            audio: The blocks of 16-bit samples (types.audio), which are read at the pace of the engine. The iterator is
-                closed at the end, if it can be.
-            params: The parameters of the transcription.
-
-        Raises:
-            RequestError: The engine refuses the request or fails. Errors of `audio` are raised as they are.
+        Blocks of 16-bit samples (types.audio) are read at the pace of the engine, and their iterator is closed at the
+        end, if it can be. Closing the generator cancels the transcription.
         """
         with await self.hold() as model:
             usage = UsageRecorder()

@@ -55,17 +55,11 @@ class VoiceModel(Speaker):
         return pieces
 
     async def speak(self, text: str | AsyncGenerator[str, None], params: SpeakParams) -> AsyncGenerator[bytes, None]:
-        """Yields the audio of a text, one block for each sentence, in the form of types.audio.
+        """Yields the audio of a text, one block for each sentence, in the form of types.audio. Raises RequestError.
 
-        The next sentence is spoken while the caller processes the one before, but no further ones. If this generator is
-        closed, the engine stops after the current sentence.
-
-        Args:
-            text: The text. It may still be generated; each sentence is spoken once it is complete.
-            params: The parameters. sample_rate is the rate of the audio; 0 for the model's rate.
-
-        Raises:
-            RequestError: The engine refuses the text, or produces no sound for all of it.
+        A text may still be generated. The next sentence is spoken while the caller processes the one before, but no
+        further ones. If this generator is closed, the engine stops after the current sentence. The parameters'
+        sample_rate 0 is the model's.
         """
         with await self.hold() as model, model.recorded(UsageRecorder()) as usage:
             client, fields = current_client(), asdict(params)

@@ -67,11 +67,9 @@ class OpenWebSockets(Generic[S]):
     """The open WebSockets of an endpoint, each with its session. Their number is limited, and they end at shutdown."""
 
     def __init__(self, most: int, refusal: str) -> None:
-        """Creates the endpoint, without connections.
+        """Creates the endpoint without connections, with the error message for more than `most`.
 
-        Args:
-            most: The most connections in total; one client may have three quarters of them.
-            refusal: The error message for a further connection.
+        One client may have three quarters of them.
         """
         self._most, self._refusal = most, refusal
         self._clients: Counter[str] = Counter()

@@ -144,9 +144,7 @@ class Drafter:
     def _decode(self, drafting: list[Draft], changed: bool) -> Logits:
         """Computes the newest token of each draft, and returns the logits.
 
-        Args:
-            drafting: The drafts.
-            changed: Whether the drafts are not those of the call before.
+        If `changed`, the drafts are not those of the call before.
         """
 
     def _propose(self, wanted: list[tuple[Sequence, int]]) -> None:
@@ -240,11 +238,9 @@ class _Confidence:
     """The drafter's own probabilities, for requests whose drafts end at an improbable token."""
 
     def __init__(self, drafting: list[Draft], logits: Logits) -> None:
-        """Computes the probabilities of tokens.
+        """Computes the probabilities of tokens from logits [drafts, vocabulary].
 
-        Args:
-            drafting: The drafts.
-            logits: The logits [drafts, vocabulary], before sampling parameters and grammars change them.
+        Sampling parameters and grammars have not changed these yet.
         """
         least = [draft.text.params.assistant_confidence_threshold for draft in drafting]
         self._least = {place: value for place, value in enumerate(least) if value > 0}

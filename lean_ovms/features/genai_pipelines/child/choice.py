@@ -137,12 +137,7 @@ class GenAiPipelines:
             )
 
     def lost_fields(self, choice: Choice, capabilities: Collection[str]) -> list[str]:
-        """Returns the request fields that have no effect because AUTO did not choose the paged engine.
-
-        Args:
-            choice: The pipeline that was chosen.
-            capabilities: What the model's engine can do.
-        """
+        """Returns the request fields without an effect since AUTO chose this pipeline, and not the paged engine."""
         if self._config.pipeline_type != "AUTO" or choice.pipeline == OMNI:
             return []
         return [name for name, need in CAPABILITIES.items() if need not in capabilities and need != SPEECH]

@@ -49,11 +49,9 @@ def new_inputs() -> dict[str, Any]:
 
 
 def fits(tables: Sequence[Any], times: int) -> bool:
-    """Returns whether there is enough memory for computing prompts in chunks, and logs if there is not.
+    """Returns whether memory suffices to compute prompts in chunks, and logs if it does not.
 
-    Args:
-        tables: The table of states of each layer, [slots, ...].
-        times: The memory of a layer, as a multiple of the size of one state in f32.
+    A layer with a table of states [slots, ...] needs `times` the size of one state in f32.
     """
     needed = sum(times * 4 * math.prod(sizes(table)) for table in tables)
     if needed <= free_memory_bytes() * MEMORY_SHARE:

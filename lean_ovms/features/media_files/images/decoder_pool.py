@@ -62,12 +62,7 @@ class DecoderPool:
         """The processes without a job."""
 
     async def decode(self, job: DecodeJob) -> Image:
-        """Decodes the image or the video of a job.
-
-        Raises:
-            BadRequest: The data is not an image, is too large, or takes too long to decode.
-            Unavailable: No process is available.
-        """
+        """Decodes the image or video of a job. Raises BadRequest, or Unavailable if there is no process."""
         if importlib.util.find_spec("PIL") is None:
             raise BadRequest(f"Images need Pillow, which is not installed on this server: {install_command('vision')}")
         async with self._slots:

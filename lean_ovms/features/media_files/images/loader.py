@@ -77,18 +77,12 @@ class ImageLoader:
         )
 
     async def load(self, requested: list[ImageRequest], frames: Json | None = None) -> tuple[list[Image], Lease]:
-        """Loads images in their order, and returns them with the lease of the memory budget that their pixels take.
+        """Loads images in order. Returns them, and the lease of the memory budget that their pixels take.
 
         The lease has to be released when the request is done. A request first takes as much of the budget as it may
         need, so that no request waits while others wait for it, and returns the rest when its images are decoded.
-
-        Args:
-            requested: The images.
-            frames: The settings for frames of videos, as in the field `frames` of ChatPrompt.
-
-        Raises:
-            BadRequest: An image cannot be used; the error names its field.
-            Unavailable: The budget is used up.
+        `frames` are the settings for videos (ChatPrompt). Raises BadRequest, which names an image's field, and
+        Unavailable.
         """
         limit = self._options.max_images
         if len(requested) > limit:

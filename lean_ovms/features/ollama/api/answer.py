@@ -129,15 +129,10 @@ class Answer:
 
 
 def split_calls(calls: Iterable[Call], first: int = 0) -> tuple[list[Json], str]:
-    """Returns the calls in Ollama's form, and as text those calls whose arguments were cut off, so that they are no
-    object.
+    """Returns the calls in Ollama's form, and as text those with arguments that were cut off.
 
-    A call has its index both inside and next to its function, where Ollama has none, since LiteLLM reads it there, and
-    would otherwise merge all calls of a stream.
-
-    Args:
-        calls: The calls.
-        first: The number of calls in the answer before these.
+    `first` calls of the answer came before these. A call has its index both inside and next to its function, where
+    Ollama has none, since LiteLLM reads it there, and would otherwise merge all calls of a stream.
     """
     found, rest = list[Json](), ""
     for call in calls:

@@ -261,17 +261,10 @@ async def _with_images(request: PoolingRequest, inputs: Inputs, info: PoolingInf
 
 
 async def rendered(request: PoolingRequest, prompts: Iterable[ChatPrompt]) -> list[str]:
-    """Returns the text of each prompt, rendered by the model's template.
+    """Returns the text of each prompt, rendered by the model's template. Raises RequestError.
 
     Rendering stops as soon as the texts are longer than a request may be: each of them may repeat a long query or a
-    tool.
-
-    Args:
-        request: The request.
-        prompts: The prompts. A generator saves memory, as only one prompt exists at a time.
-
-    Raises:
-        RequestError: A prompt cannot be rendered.
+    tool. A generator of prompts saves memory, as only one exists at a time.
     """
     texts: list[str] = []
     total = 0

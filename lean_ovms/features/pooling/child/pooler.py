@@ -74,11 +74,9 @@ class PoolingVision(Protocol):
         """Returns the ids of a text with an id for each token of its images. Raises BadRequest."""
 
     def inputs(self, ids: Array, images: Sequence[Image]) -> dict[str, Array]:
-        """Returns the inputs of the network besides ids, types and mask.
+        """Returns the network's inputs besides ids [batch, tokens], types and mask.
 
-        Args:
-            ids: The ids [batch, tokens].
-            images: The images of the batch's only input.
+        The images are those of the batch's only input.
         """
 
 

@@ -198,11 +198,9 @@ class TranscriptionSession:
         self.settings = settings
 
     async def append(self, audio: str, *, committed: bool) -> None:
-        """Adds audio to the current stream, or to a new one.
+        """Adds audio in base64 to the current stream, or to a new one.
 
-        Args:
-            audio: The audio in base64.
-            committed: Whether the text of a new stream is sent while it is transcribed.
+        If `committed`, the text of a new stream is sent while it is transcribed.
         """
         stream = await self.open()
         if committed:

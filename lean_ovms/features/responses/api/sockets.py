@@ -178,11 +178,9 @@ class ResponseSocket:
             stopped.cancel()
 
     async def _answer(self, received: list[WebSocketMessage]) -> None:
-        """Handles one message of the client.
+        """Handles one message of the client: the only element of a list.
 
-        Args:
-            received: A list with just the message. The message is removed from it once it is read, so that its memory
-                is free while the response is generated.
+        It is removed from the list once it is read, so that its memory is free while the response is generated.
         """
         self._lane = None
         try:

@@ -117,11 +117,9 @@ class SequencePart(NamedTuple):
     """The blocks of the sequence."""
 
     def write(self, rows: Floats, cache: Floats) -> None:
-        """Writes the keys or the values of the part's tokens to the cache.
+        """Writes rows [tokens, heads * size of a head] of the part's keys or values to the cache.
 
-        Args:
-            rows: The keys or values of all tokens of the step, [tokens, heads * size of a head].
-            cache: The cache [blocks, BLOCK, heads, size of a head].
+        The cache is [blocks, BLOCK, heads, size of a head]; the rows are those of all tokens of the step.
         """
         written = rows[self.rows]
         blocks, offsets = np.divmod(np.arange(self.start, self.start + len(written)), BLOCK)

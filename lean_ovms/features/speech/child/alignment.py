@@ -149,11 +149,10 @@ def _fit(words: list[TimedWord], segment: Segment, spoken: float, usual: float) 
 
 
 def align(weights: NDArray[np.float32], skip: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Aligns tokens with positions in the audio. Returns the tokens and the positions along the best path.
+    """Aligns tokens with positions in the audio. Returns both along the best path.
 
-    Args:
-        weights: The attention of tokens to positions, before softmax [heads, tokens, positions].
-        skip: The number of tokens at the start that have no place in the audio. The last token is the end of the text.
+    The weights [heads, tokens, positions] are attention before softmax. The first `skip` tokens have no place in the
+    audio; the last one is the end of the text.
     """
     scaled = np.exp(weights - weights.max(axis=-1, keepdims=True))
     scaled /= scaled.sum(axis=-1, keepdims=True)

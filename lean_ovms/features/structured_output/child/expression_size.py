@@ -78,12 +78,9 @@ class _Group:
 
 
 def expression_size(text: str, *, quotes: bool) -> ExpressionSize:
-    """Measures a regular expression or a grammar in EBNF.
+    """Measures a regular expression, or a grammar in EBNF if `quotes` is set.
 
-    Args:
-        text: The expression.
-        quotes: Whether it is EBNF, in which text between double quotes is a literal, and the name of a rule counts as
-            one character.
+    In EBNF, text between double quotes is a literal, and the name of a rule counts as one character.
     """
     groups, deepest, most, position = [_Group()], 0, 0, 0
     tokens = _EBNF if quotes else _REGEX

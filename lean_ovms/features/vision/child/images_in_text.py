@@ -83,11 +83,9 @@ class ImagesInText:
         return [each for token in tokens for each in [token] * (next(counts) if token == self.token_id else 1)]
 
     def inputs(self, ids: NDArray[np.int64], images: Sequence[Image]) -> dict[str, NDArray[Any]]:
-        """Returns the inputs of the network besides ids.
+        """Returns the network's inputs besides ids [batch, tokens].
 
-        Args:
-            ids: The ids [batch, tokens].
-            images: The images of the text, which must be the only one of the batch; empty for texts without images.
+        A text with images must be the only one of the batch.
         """
         places = np.flatnonzero(ids == self.token_id) if images else np.zeros(0, np.int64)
         found, at = [], 0

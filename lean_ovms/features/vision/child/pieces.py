@@ -65,24 +65,14 @@ def fitted(size: Size, unit: int, limits: tuple[int, int]) -> Size:
 
 
 def linear(count: int, known: int) -> NDArray[np.float32]:
-    """Returns the shares [count, known] of known points in points between them, bilinear and with antialiasing.
-
-    Args:
-        count: The number of points that are wanted.
-        known: The number of points that are known, over the same distance.
-    """
+    """Returns the shares [count, known] of known points in `count` points: bilinear, with antialiasing."""
     reach = max(known / count, 1.0)
     shares = np.maximum(1 - np.abs(_places(count, known)[:, None] - np.arange(known)) / reach, 0)
     return np.asarray(shares / shares.sum(1, keepdims=True), np.float32)
 
 
 def cubic(count: int, known: int) -> NDArray[np.float32]:
-    """Returns the shares [count, known] of known points in points between them, bicubic and without antialiasing.
-
-    Args:
-        count: The number of points that are wanted.
-        known: The number of points that are known, over the same distance; those at the ends are continued.
-    """
+    """Returns the shares [count, known] of known points in `count` points: bicubic, with continued ends."""
     places, found = _places(count, known), np.zeros((count, known))
     first = np.floor(places).astype(np.int64)
     for near in range(-1, 3):

@@ -82,12 +82,9 @@ class PromptImages:
 def _positions(images: Sequence[tuple[Places, KnownImage]], length: int) -> NDArray[np.int64]:
     """Returns the positions [3, length] (time, row, column) of a prompt's tokens.
 
-    In an image with rows and columns, all tokens have the same time; in a video, each frame has its own. The text after
-    it continues with the largest of these numbers plus 1.
-
-    Args:
-        images: The images in the order of the prompt, each with the indices of its tokens.
-        length: The number of tokens in the prompt.
+    The images are in the order of the prompt, with the indices of their tokens. In an image with rows and columns, all
+    tokens have the same time; in a video, each frame has its own. The text after it continues with the largest of these
+    numbers plus 1.
     """
     made = np.empty((3, length), np.int64)
     at, position, start = 0, 0, 0

@@ -35,15 +35,9 @@ class CallThread:
         return len(self._left)
 
     def run(self, call: Callable[[], None], limit_s: float) -> None:
-        """Makes a call in the thread, and waits for it.
+        """Makes a call in the thread, and waits for it. Raises TimeoutError, and any exception of the call.
 
-        Args:
-            call: The call. If it takes too long it continues in the background, and may still change data.
-            limit_s: The most CPU seconds that it may take.
-
-        Raises:
-            TimeoutError: The call takes too long.
-            Exception: Any exception of the call.
+        A call that takes more than `limit_s` of CPU time continues in the background, and may still change data.
         """
         if self._thread is None:
             self._queue = SimpleQueue()
