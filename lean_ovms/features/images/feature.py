@@ -93,6 +93,7 @@ FEATURE = Feature(
     options=ImageOptions,
     libraries=(ImageFileOptions,),
     flags="flags.txt",
+    harmless=("frame_count", "frame_duration_ms", "svg"),
     routes=(
         Route("POST", "/images/generations", "api:handle", BASES, model="ImageModel"),
         Route("POST", "/images/edits", "api:handle_edits", BASES),

@@ -76,6 +76,7 @@ IGNORED = FieldSet((
     Field("style", "string", "(OpenAI) accepted without effect"),
     Field("background", "string", "(OpenAI) accepted without effect"),
     Field("moderation", "string", "(OpenAI) accepted without effect"),
+    Field("complexity", "string", "(OpenAI) accepted without effect; use num_inference_steps"),
 ))  # fmt: skip
 MODEL = Field("model", "string", "name of an image model; optional if only one is served")
 SHARED = FieldSet((
@@ -105,6 +106,10 @@ STREAM = FieldSet((
 ))  # fmt: skip
 
 
+def _refuse_markup(_: object) -> None:
+    raise BadRequest("a drawing over the image is not supported; use mask", param="markup")
+
+
 def _file(name: str, help_text: str, *, required: bool = False) -> Field:
     """Returns a field for one file, which OpenAI's clients may send as an array of one."""
     binary = {"type": "string", "format": "binary"}
@@ -127,6 +132,7 @@ EDITS = FieldSet((
     *STREAM,
     STRENGTH,
     Field("input_fidelity", "string", "(OpenAI) accepted without effect; use strength"),
+    Field("markup", "any", "(OpenAI) refused; use mask", read=_refuse_markup, schema={"not": {}}),
 ))  # fmt: skip
 VARIATIONS = FieldSet(
     (MODEL, replace(EDITS.named("image"), help="image of which variations are generated"), *SHARED, STRENGTH)

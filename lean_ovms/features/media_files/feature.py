@@ -19,8 +19,8 @@ class ImageFileOptions(Options):
 
     allowed_media_domains: str = _images(
         "",
-        "hosts from which images may be fetched, separated by commas: names, *.NAME, addresses or networks; all for "
-        "every public host; none if empty",
+        "hosts from which images and other files may be fetched, separated by commas: names, *.NAME, addresses or "
+        "networks; all for every public host; none if empty",
     )
     allowed_local_media_path: str = _images(
         "", "directory of images that requests may name by their paths; none if empty", path=PRESENT_DIRECTORY
