@@ -123,8 +123,7 @@ async def _read_each(
         parts: The parts with audio.
         services: The services of the server.
         read: Returns the text for a part, given its samples, which it closes, and its field.
-        notices: A list to which a line is added for each result of a tool that cannot be read and is left out; None:
-            nothing is left out.
+        notices: Gets a line for each result of a tool that cannot be read and is left out; None: none is left out.
 
     Raises:
         RequestError: A part cannot be read, or there are more parts or longer ones than the server allows.

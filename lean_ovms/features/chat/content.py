@@ -156,8 +156,7 @@ def checked_part(part: Any, param: str, composition: Composition, *, of_tool: bo
         part: The part; a refusal, or a part in the form of the Responses API, is accepted too, as in vLLM.
         param: The name of the field that holds the part, for errors.
         composition: The features of the server, some of which read parts other than text.
-        of_tool: Whether a tool returned the part. If so, a part that cannot be read, such as a file by its id, is
-            replaced by a text.
+        of_tool: Whether a tool returned the part. If so, a text replaces one that cannot be read, as a file by id.
 
     Raises:
         BadRequest: The part is not well-formed, or no feature reads its type and it is not from a tool.

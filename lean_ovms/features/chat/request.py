@@ -433,8 +433,7 @@ def finish_reason(chat: ChatRequest, reason: str, *, called: bool) -> str:
     Args:
         chat: The request.
         reason: The engine's reason for the end of the text.
-        called: Whether the choice has tool calls, all of which are complete; a client that relies on the reason must
-            not run half a call.
+        called: Whether the choice has tool calls, all complete; clients must not run half a call.
     """
     if not called or reason != "stop":
         return reason

@@ -153,8 +153,7 @@ class AsyncLLM:
         """Yields the answers to a prompt, each time with all of their text so far.
 
         Args:
-            prompt: A text, token ids, or an object with the text under `prompt`, the ids under `prompt_token_ids`, or
-                both.
+            prompt: A text, token ids, or an object with a text as `prompt`, ids as `prompt_token_ids`, or both.
             sampling_params: The sampling parameters; None for the defaults of SamplingParams.
             lora_request: The adapter to use; None for the model without an adapter.
             **fields: Further fields of the completions endpoint.

@@ -68,11 +68,9 @@ class LLM:
         """Loads the model, and pulls it first if it is one of the hub.
 
         Args:
-            model: A directory, or the name of a model at the hub; "" for the model that the options name, or else the
-                demo models.
+            model: A directory, or a model's name at the hub; "" for the options' model, or else the demo models.
             config: All options; then neither a model nor other options may be given.
-            seed: The seed of the first request without one; each later one gets the next number. None if seeds are
-                random.
+            seed: The seed of the first request without one; later ones get the next numbers. None for random seeds.
             **options: Options of the command line, or of vLLM, by their names. The default of max_num_batched_tokens is
                 larger than in a server.
 

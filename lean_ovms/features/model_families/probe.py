@@ -50,8 +50,7 @@ def probe(source: str, render: Render, content_format: str) -> Capabilities:
     Args:
         source: The template.
         render: Renders a chat.
-        content_format: The form of content that it reads: "string" or "openai" if the operator knows it, "auto" to find
-            it out.
+        content_format: The form of content that it reads: "string" or "openai" if it is known, "auto" to find it out.
     """
     if content_format == "auto":
         parts = _is_shown(render, [{"role": "user", "content": _PARTS}])

@@ -115,8 +115,7 @@ class ParserRegistry:
         Args:
             tool: The name of the tool parser; None if calls are text.
             reasoning: The name of the reasoning parser; None if reasoning is text.
-            tools: The tools that the client offers, in OpenAI's nested form. Without tools, the markup of calls is
-                text.
+            tools: The tools that the client offers, in OpenAI's nested form. Without any, markup of calls is text.
             prompt_tail: The end of the prompt with its special tokens, which shows whether reasoning is open already. A
                 few hundred characters are enough.
 

@@ -84,8 +84,7 @@ class PrefixRouter(Generic[R]):
         Args:
             prompt: The hashes of the prompt's prefixes.
             loads: The load of each available replica, of which there must be at least one.
-            told: Returns how many blocks of the prompt a replica has reported, which may be more than this router
-                knows.
+            told: Returns how many blocks of the prompt a replica has reported, which may be more than are known here.
         """
         least_load = min(loads.values())
         limit = least_load + max(self._most_ahead, least_load * AHEAD_SHARE)

@@ -38,8 +38,7 @@ class BackgroundResponse:
             events: Writes the events of the response.
             opening: The frames of the events so far.
             generation: The stream of deltas to read.
-            save: Stores the final response object and all its frames, in pieces. It is awaited before the last event is
-                published.
+            save: Stores the final response and all its frames, in pieces. Awaited before the last event is published.
         """
         self.events = events
         self.frames = opening

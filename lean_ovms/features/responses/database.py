@@ -80,8 +80,7 @@ class Database:
         """Runs work in a transaction, and returns its result after the commit.
 
         Args:
-            work: The function to run with the connection. If it raises an error, its changes are undone, and the error
-                is raised here.
+            work: The function to run with the connection. Its error is raised here after its changes are undone.
             write: Whether the work may change data; work that only reads does not wait for writes of other servers.
             deletes: Whether the work only deletes; on a full disk it may use the disk space that is reserved for this.
 

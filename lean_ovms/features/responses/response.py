@@ -78,8 +78,7 @@ class ResponseObject:
             output: The items of the output.
             usage: The numbers of tokens; they are left out after an error.
             error: The error that ended the response, or None.
-            incomplete: Why the response is incomplete: "length", "stop", for which OpenAI has no word, or "" if it is
-                not.
+            incomplete: Why the response is incomplete: "length", "stop" (not a word of OpenAI), or "" if it is not.
         """
         ending: Json = {"completed_at": now()} if status == "completed" else {}
         why = {"reason": "max_output_tokens" if incomplete == "length" else None}

@@ -59,8 +59,7 @@ class NgramProposer:
         Args:
             ids: The tokens of the sequence so far.
             most: The most draft tokens to return.
-            few: Whether few sequences decode, so that a wrong draft token costs little and a short match is used as
-                well.
+            few: Whether few sequences decode, so that a wrong draft costs little and short matches are used as well.
         """
         if self._proposed:
             self._length.compare(self._proposed, ids[self._base : self._base + len(self._proposed)])

@@ -46,8 +46,7 @@ def draft_plan(settings: PipelineSettings, *, small: bool) -> DraftPlan:
 
     Args:
         settings: The settings that were made from the options.
-        small: Whether a step of the model's network is so short that changing its number of tokens takes longer than
-            drafts gain.
+        small: Whether a step of the model's network is so short that a change of its size costs more than drafts gain.
     """
     if settings.speculative in NETWORKS:
         from .network_drafts import NetworkDrafts

@@ -82,8 +82,7 @@ class GenAiImageTokens:
         Args:
             model_dir: The directory of the model.
             encode: Returns the token ids of a text, with or without special tokens.
-            measure: Returns, for each size of an image, the number of tokens of the prompt "a", an image of this size,
-                "b".
+            measure: Returns the number of tokens of the prompt "a", an image of this size, "b" for each size.
             prompt_tokens: Returns the exact number of prompt tokens of a finished request, 0 while it runs.
         """
         self._encode = encode

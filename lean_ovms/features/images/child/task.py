@@ -38,8 +38,7 @@ class ImagePipeline(Protocol):
         Args:
             prompt: The description of the image.
             params: The size, the number of steps and the other parameters.
-            images: Nothing, or the image to edit, or this image and its mask, which is white where the image should
-                change.
+            images: Nothing, or the image to edit, or it and its mask, which is white where the image should change.
 
         Yields:
             After each denoising step the pixels of the unfinished image, if another one is due (params.due), else

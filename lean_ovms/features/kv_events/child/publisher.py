@@ -182,8 +182,7 @@ class Replays:
 
         Args:
             topic: The first part of each message.
-            sent: The batches that can be repeated, oldest first, each after its sequence number. The publisher adds to
-                them.
+            sent: The batches that can be repeated, oldest first, with their numbers. The publisher adds to them.
             clock: Returns the time in seconds.
         """
         self._topic = topic

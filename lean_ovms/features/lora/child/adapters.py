@@ -74,8 +74,7 @@ class AdapterTable(AdapterProvider):
 
         Args:
             network: The network that has inputs for adapters.
-            groups: The layers that take adapters, with the widths of their inputs and outputs; the layers of a group
-                multiply the same input.
+            groups: The layers that take adapters, with the widths of inputs and outputs; a group shares its input.
             most: The most adapters whose weights are in the network at once.
         """
         self._network = network

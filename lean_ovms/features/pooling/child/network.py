@@ -156,8 +156,7 @@ class PoolingNetwork:
 
         Args:
             output: The name of the output from which the rows are computed.
-            mode: The pooling mode, or several joined by AND. "" or MODEL: the output is pooled already; ALL: each token
-                keeps its row.
+            mode: The pooling mode, or several joined by AND. "" or MODEL: it is pooled already; ALL: each token's row.
             layers: The layers that the rows go through.
             pools_prompts: Whether all tokens of a text are pooled, or only those that Batch.pooled has.
 
