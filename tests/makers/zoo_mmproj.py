@@ -44,7 +44,7 @@ MODELS: dict[str, dict[str, dict[str, Any]]] = {
     "smolvlm": {"text_config": {"architectures": ["VLlama3ForCausalLM"]}},
 }
 """The models, and additions to parts of their configurations in zoo_vision."""
-_DATA: dict[str, dict[str, dict[str, Any]]] = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
+_DATA: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
 MODELS |= {name: {} for name in _DATA["models"]}
 BUFFERS = {"input_min": -1, "input_max": 1.25, "output_min": -2, "output_max": 1.5, "std_bias": 0.5, "std_scale": 1.5}
 """The values of Gemma 4's limits, and the scale of its embeddings."""
@@ -60,6 +60,7 @@ RENAMED = {
     "mistral3": {"model.language_model.": "language_model.", "model.vision": "vision", "model.multi": "multi"},
     "mistral3-ministral": {"model.language_model.": "", "model.vision": "vision", "model.multi": "multi"},
     "llava-pixtral": {"model.language_model.": "", "model.vision": "vision", "model.multi": "multi"},
+    "paddleocr_vl": {"model.visual.": "visual."},
     "qwen2_vl": {"model.visual.": "visual."},
     "qwen2_5_vl": {"model.visual.": "visual."},
     "qwen3_5": {"model.language_model.visual.": "model.visual."},
@@ -71,6 +72,9 @@ RENAMED = {
 def make(name: str, llama_cpp: Path, target: Path) -> dict[str, Any]:
     """Writes NAME.tar.xz into a folder, and returns torch's answers."""
     model, words = zoo_vision.network(name), zoo_vision.tokenizer()
+    if more := _DATA["tokens"].get(name):
+        words.add_special_tokens({"additional_special_tokens": more})
+        model.lm_head.weight.data[words.convert_tokens_to_ids(more)] = 0
     for buffer, values in model.named_buffers():
         if (kind := buffer.rpartition(".")[2]) in BUFFERS:
             values.fill_(BUFFERS[kind])

@@ -60,6 +60,7 @@ FRAMES = {
     "qwen3_5_moe": ("<|vision_start|>", "<|image_pad|>", "<|vision_end|>"),
     "glm4v": ("<|begin_of_image|>", "<|image|>", "<|end_of_image|>"),
     "glm_ocr": ("<|begin_of_image|>", "<|image|>", "<|end_of_image|>"),
+    "paddleocr_vl": ("<|IMAGE_START|>", "<|IMAGE_PLACEHOLDER|>", "<|IMAGE_END|>"),
     "internvl": ("<img>", "<IMG_CONTEXT>", "</img>\n"),
 }
 """What becomes of a tag in each family: a text in front of an image, the token of each position, and a text after it.

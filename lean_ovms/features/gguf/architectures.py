@@ -328,6 +328,7 @@ ARCHITECTURES = {
     "nemotron_h_moe": NEMOTRON_H,
     "olmo2": Architecture(window_period=4, unscaled_windows=True),
     "olmoe": Architecture(sums_to_one=False),
+    "paddleocr": Architecture(),
     "pangu-embedded": Architecture(),
     "phi2": Architecture(
         activation="gelu",

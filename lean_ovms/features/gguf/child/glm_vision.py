@@ -1,4 +1,4 @@
-"""Builds the encoder of GLM-4.1V, 4.6V-Flash and GLM-OCR in the networks of Qwen's encoders."""
+"""Builds the encoders of GLM-4.1V, 4.6V-Flash, GLM-OCR and PaddleOCR-VL in the networks of Qwen's encoders."""
 
 from __future__ import annotations
 
@@ -35,9 +35,16 @@ def positions(header: Header, tensors: Tensors) -> Any:
     return ov.Model([found.output(0)], weights, "positions")
 
 
-def merger(header: Header, tensors: Tensors) -> Any:
-    """Builds the network that encodes the embeddings of patches, and projects them to embeddings of tokens."""
-    tower = VisionTower(header, tensors)
+def paddleocr(header: Header) -> tuple[Json, Json]:
+    """Returns the members of config.json and preprocessor_config.json of PaddleOCR-VL."""
+    config, processor = glm4v(header)
+    limits = {f"{end}_pixels": header.number(f"vision.image_{end}_pixels") for end in ("min", "max")}
+    processor |= {**limits, "image_processor_type": "PaddleOCRVLImageProcessor"}
+    return {**config, "model_type": "paddleocr_vl"}, processor
+
+
+def _encoded(tower: VisionTower) -> tuple[list[Any], Any]:
+    """Returns the inputs of an encoder of patches, and its result [1, patches, width]."""
     size = tower.width // tower.heads
     values = network_input("hidden_states", [-1, tower.width], np.float32)
     angles = network_input("rotary_pos_emb", [-1, size // 2], np.float32)
@@ -51,6 +58,13 @@ def merger(header: Header, tensors: Tensors) -> Any:
         return attention([*rotated, parts[2]], ops.unsqueeze(mask, np.int64(1)))
 
     found = tower.norm(tower.encoded(ops.unsqueeze(values, np.int64(0)), attend), "v.post_ln")
+    return [values, mask, angles], found
+
+
+def merger(header: Header, tensors: Tensors) -> Any:
+    """Builds the network that encodes the embeddings of patches, and projects them to embeddings of tokens."""
+    tower = VisionTower(header, tensors)
+    inputs, found = _encoded(tower)
     # The convolution that merges the patches of a token is a product, since these follow each other.
     weights = tensors.numbers("mm.patch_merger.weight").transpose(0, 2, 3, 1)
     found = qwen_vision.joined(found, weights[0].size)
@@ -58,4 +72,23 @@ def merger(header: Header, tensors: Tensors) -> Any:
     found = tower.product(ops.add(found, tensors.numbers("mm.patch_merger.bias")[None]), "mm.model.fc")
     found = ops.gelu(tower.projector_norm(found, "mm.post_norm"), "erf")
     found = tower.gated(found, "mm.up", "mm.gate", "mm.down")
-    return ov.Model([found.output(0)], [values, mask, angles], "merger")
+    return ov.Model([found.output(0)], inputs, "merger")
+
+
+def paddleocr_merger(header: Header, tensors: Tensors) -> Any:
+    """Builds this network of PaddleOCR-VL."""
+    tower = VisionTower(header, tensors)
+    inputs, found = _encoded(tower)
+    found = qwen_vision.joined(
+        tower.projector_norm(found, "mm.input_norm"), qwen_vision.square_of(header) * tower.width
+    )
+    found = tower.product(ops.gelu(tower.product(found, "mm.1"), "erf"), "mm.2")
+    return ov.Model([found.output(0)], inputs, "merger")
+
+
+NETWORKS = {
+    "vision_embeddings": qwen_vision.patches,
+    "vision_embeddings_merger": merger,
+    "vision_embeddings_pos": positions,
+}
+"""The functions that build the networks of GLM's models."""

@@ -49,16 +49,7 @@ PROJECTORS = {
     "gemma4v": Projector(
         ("gemma4",), ("<|image|>",), gemma4_vision.gemma4, {"vision_embeddings": gemma4_vision.network}
     ),
-    "glm4v": Projector(
-        ("glm4",),
-        ("<|image|>",),
-        glm_vision.glm4v,
-        {
-            "vision_embeddings": qwen_vision.patches,
-            "vision_embeddings_merger": glm_vision.merger,
-            "vision_embeddings_pos": glm_vision.positions,
-        },
-    ),
+    "glm4v": Projector(("glm4",), ("<|image|>",), glm_vision.glm4v, glm_vision.NETWORKS),
     "idefics3": Projector(("llama",), ("<image>",), siglip.idefics3, {"vision_embeddings": siglip.idefics3_network}),
     "internvl": Projector(
         ("internlm2", "llama", "qwen2", "qwen3", "qwen3moe", "gpt-oss"),
@@ -74,6 +65,12 @@ PROJECTORS = {
         llava.llava,
         {"vision_embeddings": llava.network},
         ("mm.2.weight", "mm.4.weight"),
+    ),
+    "paddleocr": Projector(
+        ("paddleocr",),
+        ("<|IMAGE_PLACEHOLDER|>",),
+        glm_vision.paddleocr,
+        glm_vision.NETWORKS | {"vision_embeddings_merger": glm_vision.paddleocr_merger},
     ),
     "pixtral": Projector(("llama", "mistral3"), ("[IMG]",), pixtral.pixtral, pixtral.NETWORKS),
     "qwen2vl_merger": Projector(("qwen2vl",), ("<|image_pad|>",), qwen_vision.qwen2, qwen_vision.NETWORKS),

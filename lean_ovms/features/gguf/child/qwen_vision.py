@@ -38,7 +38,7 @@ def qwen2(header: Header) -> tuple[Json, Json]:
         "image_processor_type": "Qwen2VLImageProcessor",
         "patch_size": patch,
         "merge_size": merge,
-        "temporal_patch_size": FRAMES,
+        "temporal_patch_size": FRAMES if f"{PATCHES}.weight.1" in header.tensors else 1,
         "min_pixels": header.number("vision.image_min_pixels") or LEAST * token,
         "max_pixels": header.number("vision.image_max_pixels") or MOST * token,
         "resample": BICUBIC,
@@ -72,7 +72,8 @@ def deeper(header: Header) -> list[int]:
 
 def patches(header: Header, tensors: Tensors) -> Any:
     """Builds the network that computes the embeddings of patches [patches, RGB x frames x side x side]."""
-    frames = [tensors.numbers(f"{PATCHES}.weight{end}") for end in ("", ".1")]
+    names = f"{PATCHES}.weight", f"{PATCHES}.weight.1"
+    frames = [tensors.numbers(name) for name in names[: 2 if names[1] in tensors else 1]]
     weights = np.stack(frames, 2).reshape(len(frames[0]), -1)
     values = network_input("hidden_states", [-1, weights.shape[1]], np.float32)
     found = ops.matmul(values, ops.constant(weights), False, True)

@@ -11,7 +11,7 @@ from ....types import Json
 from ....util import files
 from .family import Files, VisionFamily
 from .gemma4 import Gemma4, Gemma4Unified
-from .glm4v import Glm4V
+from .glm4v import Glm4V, PaddleOcr
 from .internvl import InternVl
 from .lfm2_vl import Lfm2Vl
 from .llava import Gemma3, Llava
@@ -36,6 +36,7 @@ FAMILIES: dict[str, tuple[Callable[[Files], VisionFamily], str]] = {
     "llava": (Llava, "CLIPImageProcessor or LlavaImageProcessor"),
     "llava_next": (LlavaNext, "LlavaNextImageProcessor"),
     "mistral3": (Mistral3, "PixtralImageProcessor"),
+    "paddleocr_vl": (PaddleOcr, "PaddleOCRVLImageProcessor"),
     "qwen2_vl": (Qwen2Vl, "Qwen2VLImageProcessor"),
     "qwen2_5_vl": (Qwen25Vl, "Qwen2VLImageProcessor"),
     "qwen3_5": (Qwen3Vl, "Qwen2VLImageProcessor"),

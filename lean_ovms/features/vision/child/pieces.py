@@ -64,9 +64,15 @@ def fitted(size: Size, unit: int, limits: tuple[int, int]) -> Size:
     return tall, wide
 
 
-def linear(count: int, known: int) -> NDArray[np.float32]:
-    """Returns the shares [count, known] of known points in `count` points: bilinear, with antialiasing."""
-    reach = max(known / count, 1.0)
+def linear(count: int, known: int, *, smooth: bool = True) -> NDArray[np.float32]:
+    """Returns the shares [count, known] of known points in points between them, bilinear.
+
+    Args:
+        count: The number of points that are wanted.
+        known: The number of points that are known, over the same distance.
+        smooth: Whether all known points count if there are more than are wanted (antialiasing).
+    """
+    reach = max(known / count, 1.0) if smooth else 1.0
     shares = np.maximum(1 - np.abs(_places(count, known)[:, None] - np.arange(known)) / reach, 0)
     return np.asarray(shares / shares.sum(1, keepdims=True), np.float32)
 
