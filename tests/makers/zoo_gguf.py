@@ -4,20 +4,27 @@ A file is written from tests/data/zoo/gguf.json, which has its metadata, the sha
 weights depend on the tensors' names, so they are not stored. They are multiples of 1/16, exact in F16, and large, so
 that a wrong mask, position or cache changes the tokens. Sliding windows are shorter than the prompts.
 
-python -m tests.makers.zoo_gguf [NAME...]   records the answers again (needs torch, transformers and the package gguf)
+python -m tests.makers.zoo_gguf [NAME...]   records the answers again (needs torch, transformers and the package gguf;
+models of which transformers has no code need llama-server, whose path is in the environment variable LLAMA_SERVER)
 """
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
+import tempfile
+import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from math import inf
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
+from urllib.request import Request, urlopen
 
 import gguf
 import numpy as np
@@ -586,6 +593,37 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 }
 """By transformers' model_type, with a suffix after "-" for variants: the architecture in GGUF, the differences from
 zoo.COMMON, and further metadata."""
+OF_LLAMA: dict[str, tuple[str, str, dict[str, list[int] | None], dict[str, Any]]] = {
+    "granite_swa": (
+        *("granite_swa", "granitemoe"),
+        {
+            f"blk.{layer}.{name}.weight": shape
+            for layer in (0, 1)
+            for name, shape in (
+                *(("attn_sinks", [4]), ("ffn_gate_up_exps", [4, 64, 64]), ("ffn_gate_exps", None)),
+                *(("ffn_up_exps", None), ("ffn_up_shexp", [64, 64]), ("ffn_down_shexp", [64, 32])),
+            )
+        },
+        {
+            **WINDOWED,
+            "attention.sliding_window_pattern": [False, True],
+            "attention.rope_pattern": [True, False],
+            "expert_shared_feed_forward_length": 32,
+        },
+    ),
+    "mellum": (
+        *("mellum", "qwen3_moe"),
+        {},
+        {**WINDOWED, "attention.sliding_window_pattern": [True, False], **scaled(YARN)},
+    ),
+    "smallthinker": (
+        *("smallthinker", "qwen3_moe"),
+        {f"blk.{layer}.attn_{letter}_norm.weight": None for layer in (0, 1) for letter in "qk"},
+        {"attention.sliding_window": 4096, "expert_gating_func": 2},
+    ),
+}
+"""Models that transformers does not have, and which llama-server answers: the architecture in GGUF, a model whose
+tensors and metadata it has, further tensors by name, or None for one that is missing, and further metadata."""
 FACTORS = {
     "phi3-long": {"rope_factors_long.weight": LONG["long_factor"]},
     **{f"gemma4_text{end}": {"rope_freqs.weight": PROPORTIONAL} for end in ("", "-equal", "-moe")},
@@ -749,6 +787,8 @@ def network(name: str) -> tuple[Any, dict[str, list[int]]]:
 
 def record(name: str) -> dict[str, Any]:
     """Returns the entry of a model: the answers of transformers with these weights."""
+    if name in OF_LLAMA:
+        return record_of_llama(name)
     import torch
 
     architecture, _, more = MODELS[name]
@@ -765,6 +805,66 @@ def record(name: str) -> dict[str, Any]:
                 model.get_submodule(layer).weight += STRENGTH * torch.tensor(up @ down)
         known["adapted"] = answers(model)
     return known
+
+
+def record_of_llama(name: str) -> dict[str, Any]:
+    """Returns the entry of a model that llama-server answers."""
+    architecture, base, more, changes = OF_LLAMA[name]
+    known = json.loads(FILE.read_text())[base]
+    tensors = {tensor: shape for tensor, shape in (known["tensors"] | more).items() if shape is not None}
+    numbers = {key.split(".", 1)[1]: value for key, value in known["metadata"].items()} | changes
+    metadata = {f"{architecture}.{key}": value for key, value in numbers.items()}
+    with tempfile.TemporaryDirectory() as folder:
+        weights = ((tensor, values(tensor, shape)) for tensor, shape in tensors.items())
+        path = pack(Path(folder) / "x.gguf", architecture, {**metadata, **WORDS}, weights, "F32")
+        with llama_server(path) as ask:
+            found = [_answer_of_llama(ask, ids) for ids in prompts()]
+    return {"architecture": architecture, "metadata": metadata, "tensors": tensors, "answers": found}
+
+
+@contextmanager
+def llama_server(path: Path) -> Iterator[Callable[[list[int]], tuple[int, float]]]:
+    """Runs llama-server, the program in the environment variable LLAMA_SERVER, with a file.
+
+    Yields a function that returns the most likely token after a text, and its log probability.
+    """
+    options = ["--port", "9581", "-np", "1", "-c", "2048", "-fa", "off", "-ctk", "f32", "-ctv", "f32", "--no-warmup"]
+    process = subprocess.Popen([os.environ["LLAMA_SERVER"], "-m", str(path), *options], stderr=subprocess.DEVNULL)
+    address = "http://127.0.0.1:9581"
+
+    def ask(ids: list[int]) -> tuple[int, float]:
+        body = {"prompt": ids, "n_predict": 1, "temperature": 0, "n_probs": 1, "cache_prompt": False, "samplers": []}
+        request = Request(f"{address}/completion", json.dumps(body).encode(), {"Content-Type": "application/json"})
+        with urlopen(request) as answer:
+            [best] = json.load(answer)["completion_probabilities"][0]["top_logprobs"]
+        return best["id"], best["logprob"]
+
+    try:
+        while not _is_ready(f"{address}/health"):
+            if process.poll() is not None:
+                raise RuntimeError("llama-server did not start")
+            time.sleep(0.1)
+        yield ask
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _is_ready(address: str) -> bool:
+    try:
+        with urlopen(address):
+            return True
+    except OSError:
+        return False
+
+
+def _answer_of_llama(ask: Callable[[list[int]], tuple[int, float]], ids: list[int]) -> Answer:
+    text, logprobs = list(ids), list[float]()
+    for _ in range(TOKENS):
+        token, logprob = ask(text)
+        text.append(token)
+        logprobs.append(round(logprob, 4))
+    return text[len(ids) :], logprobs
 
 
 def metadata(config: Any, architecture: str, more: dict[str, Any]) -> dict[str, Any]:
@@ -989,4 +1089,4 @@ def vectors(name: str, model: Any) -> list[list[float]]:
 
 
 if __name__ == "__main__":
-    sys.exit(zoo.record(FILE, MODELS, record, __doc__ or ""))
+    sys.exit(zoo.record(FILE, [*MODELS, *OF_LLAMA], record, __doc__ or ""))

@@ -74,6 +74,7 @@ OWN = {
         *(f"{name}.weight" for name in ("pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2", "ffn_gate_up_exps")),
         *("ffn_gate_inp.scale", "ffn_down_exps.scale"),
     },
+    "granite_swa": {"ffn_gate_up_exps.weight"},
     "jamba": {*SELECTING, *(f"ssm_{name}_norm.weight" for name in ("dt", "b", "c"))},
     "jina-bert-v2": _with_biases("attn_q_norm", "attn_k_norm", "attn_norm_2"),
     "modern-bert": _with_biases("attn_norm", "ffn_norm", "output_norm", "cls.norm"),
@@ -105,8 +106,8 @@ class Architecture:
     """Whether llama.cpp's converter permuted the rows so that the pairs are adjacent; otherwise transformers has them
     so, too."""
     activation: str = "silu"
-    """The activation function of the gate, or of a feed-forward network without gates: "silu", "gelu", "squared_relu",
-    or "xielu", whose numbers are in the file."""
+    """The activation function of the gate, or of a feed-forward network without gates: "silu", "gelu", "relu",
+    "squared_relu", or "xielu", whose numbers are in the file."""
     gated: bool = True
     """Whether feed-forward networks and experts multiply the activated values by a second projection."""
     alternating: bool = False
@@ -131,7 +132,10 @@ class Architecture:
     unscaled_windows: bool = False
     """Whether RoPE is not scaled in layers with a sliding window, although it has the base of the other layers."""
     unrotated: int = 0
-    """The period of layers without RoPE; 0 if all layers have it."""
+    """The period of layers without RoPE; 0 if all layers have it. A file may list the layers."""
+    first: bool = False
+    """Whether these layers are the first ones of their periods, with full attention or without RoPE; otherwise they are
+    the last ones."""
     windowed: bool = False
     """Whether all layers have RoPE in models without a sliding window, whatever `unrotated` says."""
     switched: bool = False
@@ -178,6 +182,8 @@ class Architecture:
     softmax: bool = False
     """Whether the weights of experts that are chosen with a bias are the softmax over all experts; otherwise they are
     sigmoids."""
+    routed_early: bool = False
+    """Whether a token's experts are chosen by the input of the layer; otherwise by that of the experts."""
     one_by_one: bool = False
     """Whether a token's experts are chosen one after the other, each with its share among the remaining ones that have
     nearly its score (SparseMixer)."""
@@ -297,6 +303,7 @@ ARCHITECTURES = {
     ),
     "gpt-oss": Architecture(window_period=2, forward_norm="post_attention_norm", clamped=True, whole_ramp=False),
     "granite": Architecture(pairs=True, permuted=True, switched=True),
+    "granite_swa": Architecture(pairs=True, permuted=True),
     "granitehybrid": Architecture(
         pairs=True,
         permuted=True,
@@ -319,6 +326,7 @@ ARCHITECTURES = {
     "llama-embed": Architecture(pairs=True, permuted=True, causal=False),
     "mamba": MAMBA,
     "mamba2": MAMBA,
+    "mellum": Architecture(window_period=4, unscaled_windows=True),
     "minicpm": Architecture(pairs=True, permuted=True, **MINICPM),
     "minicpm3": Architecture(**MINICPM),
     "minimax-m2": Architecture(),
@@ -351,6 +359,9 @@ ARCHITECTURES = {
     "qwen3vl": Architecture(interleaved=True),
     "qwen3vlmoe": Architecture(interleaved=True),
     "seed_oss": Architecture(forward_norm="post_attention_norm"),
+    "smallthinker": Architecture(
+        activation="relu", window_period=4, unrotated=4, first=True, windowed=True, routed_early=True
+    ),
     "smollm3": Architecture(pairs=True, permuted=True, unrotated=4),
     "stablelm": Architecture(centred_norms=True),
     "starcoder2": Architecture(centred_norms=True, activation="gelu", gated=False),

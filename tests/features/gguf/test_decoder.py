@@ -27,8 +27,8 @@ pytestmark = pytest.mark.slow
 RECORDED = json.loads(zoo_gguf.FILE.read_text())
 BUILT = sorted({*RECORDED} - {*zoo_gguf.EMBEDDING})
 WITHOUT_POSITIONS = (
-    *("afmoe", "cohere2", "exaone4", "exaone_moe", "granitemoehybrid", "jamba", "nemotron_h"),
-    *("nemotron_h-latent", "nemotron_h-moe", "smollm3"),
+    *("afmoe", "cohere2", "exaone4", "exaone_moe", "granite_swa", "granitemoehybrid", "jamba", "nemotron_h"),
+    *("nemotron_h-latent", "nemotron_h-moe", "smallthinker", "smollm3"),
 )
 """Models of which one layer has no positions."""
 MOVED = ("cohere", "cohere2", "ernie4_5", "ernie4_5_moe", "glm", "glm4")

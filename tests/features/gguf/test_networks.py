@@ -55,6 +55,8 @@ OPTIONS = {
 SCALED = zoo_gguf.scaled(zoo_gguf.YARN)
 GENERATING = sorted({*RECORDED} - {*zoo_gguf.EMBEDDING})
 FLOATS = {"INFERENCE_PRECISION_HINT": "f32"}
+WINDOW = 10
+"""The place of the size of the window among the inputs of PagedAttentionExtension."""
 pytestmark = pytest.mark.model
 
 
@@ -92,6 +94,14 @@ def test_windows_are_those_of_the_file(changes, tmp_path):
     changes = {f"olmo2.{key}": value for key, value in changes.items()}
     pipe = load(blocks=60, model_path=str(zoo_gguf.write(tmp_path / "x.gguf", "olmo2", **changes)), **OPTIONS)
     assert [ids for ids, _ in answers(pipe)] == [ids for ids, _ in RECORDED["olmo2"]["answers"]]
+
+
+@pytest.mark.slow
+def test_the_first_layer_of_a_period_has_no_window(tmp_path):
+    changes = {"smallthinker.attention.sliding_window": 24}
+    model = network.read(zoo_gguf.write(tmp_path / "x.gguf", "smallthinker", **changes))
+    layers = [node for node in model.get_ordered_ops() if node.get_type_name() == "PagedAttentionExtension"]
+    assert [int(node.input_value(WINDOW).get_node().data) for node in layers] == [0, 24]
 
 
 @pytest.mark.slow

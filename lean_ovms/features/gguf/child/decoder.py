@@ -123,7 +123,7 @@ class FileDecoder:
                 before = _kept(before, kept)
                 if self._row.alternating:
                     continue
-            result = self._forward(layer, before if self._row.parallel else x)
+            result = self._forward(layer, before if self._row.parallel else x, before)
             x = ops.add(x, layers.times(self._layers.norm(result, f"blk.{layer}.post_ffw_norm"), self._residual_scale))
             x = self._with_embeddings(layer, x, each_layer[layer] if each_layer else None)
             if self._layers.has(f"blk.{layer}.layer_output_scale"):
@@ -384,15 +384,26 @@ class FileDecoder:
         value = value if for_each else self._layers.norm(value, name)
         value = ops.reshape(value, np.array([0, count, 1, size]), True)
         value = self._layers.norm(value, name) if for_each and not self._row.late_norms else value
-        windowed = not self._row.windowed or self._header.number("attention.sliding_window") > 0
-        if self._row.unrotated and (layer + 1) % self._row.unrotated == 0 and windowed:
-            return value
-        if self._row.switched and self._header.metadata.get(self._trained) is False:
+        if not self._is_rotated(layer):
             return value
         angles = self._angles(positions, heads.rotated, bool(self._window(layer)))
         found = layers.rotate(value, angles, size, heads.rotated)
         found = self._layers.norm(found, name) if self._row.late_norms else found
         return found if place else self._heated(found, positions)
+
+    def _is_rotated(self, layer: int) -> bool:
+        """Returns whether queries and keys of a layer are rotated by RoPE."""
+        row, get = self._row, self._header.metadata.get
+        listed = get(f"{self._header.architecture}.attention.rope_pattern")
+        if isinstance(listed, list) and layer < len(listed):
+            return bool(listed[layer])
+        if row.unrotated and (not row.windowed or self._header.number("attention.sliding_window")):
+            return self._in_period(layer, row.unrotated) > 0
+        return not row.switched or get(self._trained) is not False
+
+    def _in_period(self, layer: int, period: int) -> int:
+        """Returns the place of a layer in its period; 0 for the one that differs from the others."""
+        return (layer + (not self._row.first)) % period
 
     def _heated(self, queries: Any, positions: Any) -> Any:
         """Multiplies queries by a factor that grows with their positions, if the file has its temperature scale."""
@@ -434,8 +445,14 @@ class FileDecoder:
         found = self._layers.products(x, parts)
         return found if layer >= self._sharing or len(found) > VALUES else [*found, found[-1]]
 
-    def _forward(self, layer: int, x: Any) -> Any:
-        """Returns the result of a layer's feed-forward network, or of its experts, the shared expert included."""
+    def _forward(self, layer: int, x: Any, first: Any) -> Any:
+        """Returns the result of a layer's feed-forward network, or of its experts, the shared expert included.
+
+        Args:
+            layer: The number of the layer.
+            x: The input of the network, not normalized.
+            first: The input of the layer.
+        """
         name, before = f"blk.{layer}.ffn", x
         x = self._layers.norm(before, f"blk.{layer}.{self._row.forward_norm}")
         if not self._layers.has(f"{name}_gate_inp"):
@@ -445,7 +462,7 @@ class FileDecoder:
             return ops.add(shared, self._experts_apart(layer, before))
         latent = self._layers.has(f"{name}_latent_down")
         inner = self._layers.product(x, LinearLayer(f"{name}_latent_down", "")) if latent else x
-        found = self._experts.mixed(layer, inner, x)
+        found = self._experts.mixed(layer, inner, first if self._row.routed_early else x)
         found = self._layers.product(found, LinearLayer(f"{name}_latent_up", "")) if latent else found
         if self._layers.has(f"{name}_up_shexp"):
             shared = self._dense(layer, x, "_shexp", "mlp.shared_expert")
@@ -503,7 +520,7 @@ class FileDecoder:
         pattern = self._header.metadata.get(f"{self._header.architecture}.attention.sliding_window_pattern")
         period = pattern if type(pattern) is int else self._row.window_period
         listed = isinstance(pattern, list) and layer < len(pattern)
-        local = bool(pattern[layer]) if listed else bool(period and (layer + 1) % period)
+        local = bool(pattern[layer]) if listed else bool(period and self._in_period(layer, period))
         return self._header.number("attention.sliding_window") or self._row.window if local else 0
 
     def _angles(self, positions: Any, rotated: int, local: bool) -> layers.Cosine:

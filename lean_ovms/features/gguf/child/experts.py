@@ -2,7 +2,8 @@
 
 Experts with gates have two patterns. As written, a pattern computes all experts: the tokens are repeated for each, and
 the results of experts that a token does not use are multiplied by 0. OpenVINO replaces the pattern by products that
-gather the experts of each token. Experts without gates have no pattern, and use OpenVINO's operation GroupedMatMul.
+gather the experts of each token. Experts without gates, or with another activation function, have no pattern, and use
+OpenVINO's operation GroupedMatMul.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from .layers import ACTIVATIONS, END, Floats, times
 SLOPE, LIMIT = 1.702, 7.0
 """The factor inside the activation function of gpt-oss's gate, and the limit to which the gate is clamped."""
 
+MATCHED = ("silu", "gelu")
+"""The activation functions of the patterns."""
 NEAR = 0.02
 """How much lower scores may be, relative to their size, that SparseMixer compares: twice the noise of its training."""
 
@@ -155,8 +158,8 @@ def mixed(x: Any, own: Chosen, experts: Experts) -> Any:
     width = x.get_output_partial_shape(0)[-1].get_length()
     ids, weights = own
     rows = ops.reshape(x, np.array([-1, width]), False)
-    if experts.gate is None:
-        return _ungated(rows, own, experts)
+    if experts.gate is None or experts.activation not in MATCHED:
+        return _grouped(rows, own, experts)
     repeated = ops.tile(rows, np.array([experts.count, 1]))
     repeated = ops.reshape(repeated, np.array([experts.count, -1, width]), False)
     found = _gated(repeated, experts) if experts.biases is None else _clamped(repeated, experts, *experts.biases)
@@ -168,8 +171,8 @@ def mixed(x: Any, own: Chosen, experts: Experts) -> Any:
     return ops.reduce_sum(ops.multiply(found, ops.unsqueeze(each, np.int64(3))), np.array([0]), False)
 
 
-def _ungated(rows: Any, own: Chosen, experts: Experts) -> Any:
-    """Returns the weighted sum of the results of each token's experts, which have no gates [tokens, 1, width].
+def _grouped(rows: Any, own: Chosen, experts: Experts) -> Any:
+    """Returns the weighted sum of the results of each token's experts [tokens, 1, width].
 
     There is a row for each expert of each token. The rows are sorted by their experts, and afterwards by tokens again.
 
@@ -185,7 +188,11 @@ def _ungated(rows: Any, own: Chosen, experts: Experts) -> Any:
     by_expert, order = ops.topk(each, count, 0, "min", "value").outputs()
     ends = opset15.search_sorted(by_expert, np.arange(experts.count, dtype=np.int32), right_mode=True)
     shown = ops.gather(rows, ops.divide(order, np.int32(used)), np.int64(0))
-    shown = ACTIVATIONS[experts.activation](opset17.grouped_matmul(shown, experts.up, ends))
+    before = opset17.grouped_matmul(shown, experts.up, ends)
+    if experts.gate is None:
+        shown = ACTIVATIONS[experts.activation](before)
+    else:
+        shown = ops.multiply(ACTIVATIONS[experts.activation](opset17.grouped_matmul(shown, experts.gate, ends)), before)
     found = opset17.grouped_matmul(shown, experts.down, ends)
     by_token = ops.gather(found, ops.topk(order, count, 0, "min", "value").output(1), np.int64(0))
     by_token = ops.reshape(by_token, np.array([-1, used, experts.down.get_shape()[1]]), False)
