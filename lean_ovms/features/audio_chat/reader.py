@@ -123,7 +123,7 @@ async def _read_each(
         parts: The parts with audio.
         services: The services of the server.
         read: Returns the text for a part, given its samples, which it closes, and its field.
-        notices: Gets a line for each result of a tool that cannot be read and is left out; None: none is left out.
+        notices: Gets a line for each result of a tool that cannot be read; such an error is raised if it is None.
 
     Raises:
         RequestError: A part cannot be read, or there are more parts or longer ones than the server allows.
