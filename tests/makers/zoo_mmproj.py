@@ -54,6 +54,7 @@ the time of the first one, which contradicts its documentation. It also makes ot
 RENAMED = {
     "gemma3": {"model.language_model.": "language_model.", "model.vision": "vision", "model.multi": "multi"},
     "internvl": {"model.language_model.": ""},
+    "internvl-6b": {"model.language_model.": ""},
     "lighton_ocr": {"model.language_model.": "model."},
     "llava": {"model.language_model.": ""},
     "llava_next": {"model.language_model.": ""},

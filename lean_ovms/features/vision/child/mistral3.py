@@ -54,7 +54,7 @@ class Mistral3:
     def _resized(self, size: Size) -> Size:
         """Returns the height and width to which an image is scaled: multiples of a token's side, within the limit."""
         ratio, unit = max(size) / self._longest, self._patch * self._merge
-        height, width = (math.floor(side / ratio) if ratio > 1 else side for side in size)
+        height, width = (max(1, math.floor(side / ratio)) if ratio > 1 else side for side in size)
         return (height - 1) // unit * unit + unit, (width - 1) // unit * unit + unit
 
 

@@ -28,6 +28,7 @@ from .networks import VisionNetworks
 from .prompt_images import PromptImages
 
 TRIAL_SIDE = 64
+"""The side of the first image in pixels: in bf16, OpenVINO (2026.4) computes NaN if the first image has a single patch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
