@@ -28,7 +28,7 @@ from .networks import VisionNetworks
 from .prompt_images import PromptImages
 
 TRIAL_SIDE = 64
-"""The side of the first image in pixels: in bf16, OpenVINO (2026.4) computes NaN if the first image has a single patch."""
+"""The side of the first image in pixels. With a first image of one patch, OpenVINO (2026.4) computes NaN in bf16."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
