@@ -6,9 +6,13 @@ from ...manifest import Feature, Route
 
 FEATURE = Feature(
     name="tei",
-    summary="serves embeddings in the format of Hugging Face's text-embeddings-inference",
+    summary="serves embeddings, similarities and labels in the format of Hugging Face's text-embeddings-inference",
     title="text-embeddings-inference",
     reference="https://huggingface.github.io/text-embeddings-inference",
     needs=("pooling",),
-    routes=(Route("POST", "/embed", "api:handle"),),
+    routes=(
+        Route("POST", "/embed", "api:handle"),
+        Route("POST", "/predict", "scores:handle_predict"),
+        Route("POST", "/similarity", "scores:handle_similarity"),
+    ),
 )
