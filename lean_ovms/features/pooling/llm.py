@@ -14,6 +14,7 @@ from ...types import Json
 from .api import classify as classes
 from .api import embeddings, pooling, scoring
 from .api import score as scores
+from .api.request import classified
 from .types import TextOrTokens
 
 
@@ -44,5 +45,5 @@ async def score(llm: Caller, data: tuple[str | list[str], str | list[str]], fiel
 async def classify(llm: Caller, text: TextOrTokens, fields: Json) -> tuple[list[float], str | None]:
     """Returns the probability of each label, and the name of the likeliest one; None if labels have no names."""
     call, inputs = await llm.read(classes.parse_classify, classes.FIELDS, {"input": text}, fields)
-    info, [found] = await classes.classify(call, inputs)
+    info, [found] = await classified(call, inputs)
     return found.values, classes.likeliest(found.values, info)

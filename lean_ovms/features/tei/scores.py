@@ -16,10 +16,9 @@ from ...api.services import Services
 from ...errors import BadRequest
 from ...types import Json, Request, Response
 from ..pooling import fields as shared
-from ..pooling.api.classify import classify
 from ..pooling.api.encoding import shortest
 from ..pooling.api.inputs import check_count
-from ..pooling.api.request import Inputs, PoolingRequest, items_of, parse
+from ..pooling.api.request import Inputs, PoolingRequest, classified, items_of, parse
 from ..pooling.feature import PoolingOptions
 from ..pooling.types import EMBED, PooledOutput, PoolingInfo
 
@@ -77,7 +76,7 @@ def _cosines(outputs: list[PooledOutput]) -> list[float]:
 @RouteDoc("Labels of texts with their scores, the highest first", body=PREDICT, answer="array")
 async def handle_predict(request: Request, services: Services) -> Response:
     call, inputs, several = await services.parse_body(request, _read_predict)
-    info, outputs = await classify(call, inputs)
+    info, outputs = await classified(call, inputs)
 
     def work() -> Response:
         found = [_predictions(output, info) for output in outputs]

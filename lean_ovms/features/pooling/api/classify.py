@@ -10,9 +10,9 @@ from ....api.fields import FieldSet, RouteDoc
 from ....api.services import Services
 from ....types import Request, Response
 from .. import fields as shared
-from ..types import CLASSIFY, SCORE, PooledOutput, PoolingInfo
+from ..types import PooledOutput, PoolingInfo
 from .encoding import FLOATS, json_list, usage
-from .request import Inputs, PoolingRequest, items_of, parse_with_inputs
+from .request import PoolingRequest, classified, parse_with_inputs
 
 FIELDS = FieldSet(shared.INPUTS)
 parse_classify = partial(parse_with_inputs, fields=FIELDS)
@@ -21,17 +21,8 @@ parse_classify = partial(parse_with_inputs, fields=FIELDS)
 @RouteDoc("Probabilities of a model's labels", body=FIELDS, rules=shared.ONE_INPUT)
 async def handle(request: Request, services: Services) -> Response:
     call, inputs = await services.parse_body(request, parse_classify)
-    info, outputs = await classify(call, inputs)
+    info, outputs = await classified(call, inputs)
     return await call.render(outputs, lambda: full(call, info, outputs))
-
-
-async def classify(call: PoolingRequest, inputs: Inputs) -> tuple[PoolingInfo, list[PooledOutput]]:
-    """Returns the description of the model, and the probabilities of its labels for each input. Raises RequestError."""
-    info = call.info((CLASSIFY, SCORE))
-    if info.kind == SCORE and info.outputs > 1:  # only the score of the second class is known
-        call.info((CLASSIFY,))
-    params = call.params(info, add_special_tokens=inputs.adds_special(info))
-    return info, await call.encode(await items_of(call, inputs, info), params)
 
 
 def full(call: PoolingRequest, info: PoolingInfo, outputs: list[PooledOutput]) -> Response:

@@ -27,7 +27,9 @@ from ..feature import PoolingOptions
 from ..model import PoolingModel
 from ..types import (
     ASSUMED_PROMPT,
+    CLASSIFY,
     IMAGES_ALONE,
+    SCORE,
     VECTORS,
     PooledOutput,
     PoolingInfo,
@@ -307,3 +309,12 @@ def dimensions(value: int | None, request: PoolingRequest, info: PoolingInfo, na
     else:
         return value
     raise BadRequest(f"{start} {problem}", param=name)
+
+
+async def classified(call: PoolingRequest, inputs: Inputs) -> tuple[PoolingInfo, list[PooledOutput]]:
+    """Returns the description of the model, and the probabilities of its labels for each input. Raises RequestError."""
+    info = call.info((CLASSIFY, SCORE))
+    if info.kind == SCORE and info.outputs > 1:  # only the score of the second class is known
+        call.info((CLASSIFY,))
+    params = call.params(info, add_special_tokens=inputs.adds_special(info))
+    return info, await call.encode(await items_of(call, inputs, info), params)
