@@ -74,6 +74,7 @@ EXPERTS = (
 ENCODER = {"type_vocab_size": 2, "num_key_value_heads": 4}
 LAYER_NORM = {"attention.layer_norm_epsilon": 1e-12}
 EPSILON = {"attention.layer_norm_epsilon": 1e-5}
+POSITIONS = {**EPSILON, **dict.fromkeys(("attention.head_count_kv", "rope.dimension_count", "rope.freq_base"))}
 APART = {"expert_gating_func": 2, "leading_dense_block_count": 1}
 ONE_SHARED = {"expert_feed_forward_length": 32, "expert_shared_count": 1, "expert_weights_scale": 1.0}
 MAMBA_SIZES = {
@@ -547,6 +548,19 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"state_size": 16, "num_heads": 8, "head_dim": 16, "n_groups": 1, "chunk_size": 128},
         {**MAMBA_SIZES, **NO_ATTENTION},
     ),
+    "gpt2": ("gpt2", {"n_positions": 2048, "n_inner": 32}, POSITIONS),
+    "gpt_bigcode": ("starcoder", {"n_positions": 2048, "n_inner": 32}, {**POSITIONS, "attention.head_count_kv": 1}),
+    "gpt_neox": (
+        "gptneox",
+        {"num_key_value_heads": 4, "rope_parameters": HALF},
+        {**EPSILON, "rope.dimension_count": 8, "use_parallel_residual": True},
+    ),
+    "falcon": ("falcon", {"ffn_hidden_size": 32}, {**EPSILON, "attention.head_count_kv": 1}),
+    "falcon-new": (
+        "falcon",
+        {"ffn_hidden_size": 32, "new_decoder_architecture": True, "num_kv_heads": 2},
+        {**EPSILON, "attention.head_count_kv": 2},
+    ),
     "ministral3": ("mistral3", {"head_dim": 32, "rope_parameters": MINISTRAL}, {**HOTTER, **scaled(MINISTRAL)}),
     "qwen3-yarn": ("qwen3", {"head_dim": 32, "rope_parameters": YARN}, scaled(YARN)),
     "bert": ("bert", ENCODER, LAYER_NORM),
@@ -910,6 +924,10 @@ def from_gguf(
 
     if ".act_fn.alpha" in torch_name:
         return np.asarray(XIELU[f"xielu.{torch_name.split('.')[-1]}"][int(torch_name.split(".")[2])], np.float32)
+    if architecture == "gpt2" and torch_name.endswith(("attn.weight", "proj.weight", "fc.weight")):
+        return tensor(target or "", shape[::-1]).T
+    if torch_name.split(".")[-2] == "query_key_value":
+        return by_heads(tensor(target or "", shape), architecture, config)
     if torch_name.endswith("kv_b_proj.weight") and architecture == "deepseek2":
         layer, heads, (_, rank) = torch_name.split(".")[2], config.num_attention_heads, shape
         keys = tensor(f"blk.{layer}.attn_k_b.weight", [heads, rank, config.qk_nope_head_dim])
@@ -981,6 +999,16 @@ def from_gguf(
         rows = data.reshape(heads[part], -1, 2, *shape[1:])
         return rows.swapaxes(1, 2).reshape(shape)
     return data * np.float32(FOLDED.get(architecture, {}).get(part, 1.0))
+
+
+def by_heads(data: np.ndarray, architecture: str, config: Any) -> np.ndarray:
+    """Returns the rows of queries, keys and values in the order of GPT-NeoX or Falcon: in groups that share a key."""
+    heads = config.num_attention_heads
+    groups = heads if architecture == "gptneox" else config.num_kv_heads if config.new_decoder_architecture else 1
+    size = config.hidden_size // heads
+    parts = np.split(data, [heads * size, (heads + groups) * size])
+    parts = [part.reshape(groups, -1, *data.shape[1:]) for part in parts]
+    return np.concatenate(parts, 1).reshape(data.shape)
 
 
 def delta_net(

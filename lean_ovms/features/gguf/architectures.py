@@ -59,8 +59,11 @@ LATENT = {f"attn_{name}.weight" for name in ("q_a", "q_a_norm", "q_b", "kv_a_mqa
 """The names of the tensors of multi-head latent attention."""
 SELECTING = {"ssm_x.weight", "ssm_dt.weight"}
 """The names of the tensors from which Mamba-1 has what changes with each token."""
+GPT = {*CENTRED, *_with_biases("ffn_up", "ffn_down"), "position_embd.weight"}
+"""The names of the tensors of networks like GPT-2."""
 OWN = {
     "deepseek2": LATENT,
+    "falcon": {*CENTRED, *_with_biases("attn_norm_2", "ffn_up", "ffn_down")},
     "falcon-h1": {"ffn_norm"},
     "gemma3n": {
         *PER_LAYER,
@@ -74,6 +77,8 @@ OWN = {
         *(f"{name}.weight" for name in ("pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2", "ffn_gate_up_exps")),
         *("ffn_gate_inp.scale", "ffn_down_exps.scale"),
     },
+    "gpt2": GPT,
+    "gptneox": {*CENTRED, *_with_biases("ffn_up", "ffn_down")},
     "granite_swa": {"ffn_gate_up_exps.weight"},
     "jamba": {*SELECTING, *(f"ssm_{name}_norm.weight" for name in ("dt", "b", "c"))},
     "jina-bert-v2": _with_biases("attn_q_norm", "attn_k_norm", "attn_norm_2"),
@@ -86,6 +91,7 @@ OWN = {
     "phi2": {*CENTRED, "output.bias", *_with_biases("ffn_up", "ffn_down")},
     "phimoe": {*CENTRED, "output.bias"},
     "stablelm": CENTRED,
+    "starcoder": GPT,
     "starcoder2": {*CENTRED, *_with_biases("ffn_up", "ffn_down")},
 }
 """The names of the tensors that only networks of one architecture have, those of layers included."""
@@ -106,8 +112,8 @@ class Architecture:
     """Whether llama.cpp's converter permuted the rows so that the pairs are adjacent; otherwise transformers has them
     so, too."""
     activation: str = "silu"
-    """The activation function of the gate, or of a feed-forward network without gates: "silu", "gelu", "relu",
-    "squared_relu", or "xielu", whose numbers are in the file."""
+    """The activation function of the gate, or of a feed-forward network without gates: "silu", "gelu"
+    (approximated by tanh), "exact_gelu", "relu", "squared_relu", or "xielu", whose numbers are in the file."""
     gated: bool = True
     """Whether feed-forward networks and experts multiply the activated values by a second projection."""
     alternating: bool = False
@@ -165,6 +171,8 @@ class Architecture:
     parallel: bool = False
     """Whether the feed-forward network reads the same input as the token mixer; otherwise it reads the sum of the input
     and the mixer's result."""
+    states_parallel: bool = False
+    """Whether the file says so instead."""
     beside: bool = False
     """Whether each layer has attention beside its state spaces, whose results are added."""
     multiplied_logits: bool = False
@@ -231,6 +239,19 @@ NEMOTRON_H = Architecture(
 )
 MINICPM: dict[str, Any] = {"embedding_scale": 12.0, "depth_scale": 1.4, "base_width": 256}
 """The scales of MiniCPM's models, which only newer files state."""
+GPT2 = Architecture(
+    activation="gelu",
+    gated=False,
+    centred_norms=True,
+    unrotated=1,
+    renamed=dict.fromkeys((*(f"self_attn.{letter}_proj" for letter in "qkvo"), "mlp.up_proj", "mlp.down_proj"), ""),
+)
+GPT_NEOX = {
+    **dict.fromkeys((f"self_attn.{letter}_proj" for letter in "qkv"), ""),
+    "self_attn.o_proj": "attention.dense",
+    "mlp.up_proj": "mlp.dense_h_to_4h",
+    "mlp.down_proj": "mlp.dense_4h_to_h",
+}
 MAMBA = Architecture(
     alternating=True, renamed={f"mamba.{part}_proj": f"mixer.{part}_proj" for part in ("in", "x", "dt", "out")}
 )
@@ -256,6 +277,14 @@ ARCHITECTURES = {
     "exaone-moe": Architecture(window_period=4, unrotated=4, windowed=True, renamed=SHARED_EXPERTS),
     "exaone4": Architecture(window_period=4, unrotated=4, windowed=True),
     "falcon-h1": Architecture(beside=True, renamed={f"mlp.{part}_proj": f"feed_forward.{part}_proj" for part in PARTS}),
+    "falcon": Architecture(
+        activation="exact_gelu",
+        gated=False,
+        centred_norms=True,
+        parallel=True,
+        forward_norm="attn_norm",
+        renamed=GPT_NEOX,
+    ),
     "gemma": Architecture(activation="gelu", scaled_embeddings=True),
     "gemma-embedding": Architecture(
         activation="gelu", scaled_embeddings=True, window_period=6, local_base=10000.0, causal=False, projected=True
@@ -302,6 +331,10 @@ ARCHITECTURES = {
         renamed=SHARED_EXPERTS,
     ),
     "gpt-oss": Architecture(window_period=2, forward_norm="post_attention_norm", clamped=True, whole_ramp=False),
+    "gpt2": GPT2,
+    "gptneox": Architecture(
+        activation="exact_gelu", gated=False, centred_norms=True, states_parallel=True, renamed=GPT_NEOX
+    ),
     "granite": Architecture(pairs=True, permuted=True, switched=True),
     "granite_swa": Architecture(pairs=True, permuted=True),
     "granitehybrid": Architecture(
@@ -364,6 +397,7 @@ ARCHITECTURES = {
     ),
     "smollm3": Architecture(pairs=True, permuted=True, unrotated=4),
     "stablelm": Architecture(centred_norms=True),
+    "starcoder": GPT2,
     "starcoder2": Architecture(centred_norms=True, activation="gelu", gated=False),
 }
 """The architectures of decoders by their names in files."""

@@ -47,7 +47,7 @@ UNNEEDED = {
         "full_attention_interval",
         "pooling_type",
     ),
-    *("rope.dimension_sections", "n_deepstack_layers", "classifier.output_labels"),
+    *("rope.dimension_sections", "n_deepstack_layers", "classifier.output_labels", "tensor_data_layout"),
     *("has_audio_encoder", "has_text_encoder", "has_llava_projector"),
     *(
         f"vision.{name}"

@@ -66,8 +66,10 @@ class FileDecoder:
         self._header = header
         self._tensors = tensors
         self._row = ARCHITECTURES[header.architecture]
-        if header.metadata.get(f"{header.architecture}.use_parallel_residual") is True and not self._row.parallel:
+        stated = header.metadata.get(f"{header.architecture}.use_parallel_residual") is True
+        if stated and not (self._row.parallel or self._row.states_parallel):
             raise ValueError("its feed-forward networks read what attention reads, which is not supported")
+        self._parallel = self._row.parallel or stated
         centred, key = self._row.centred_norms, "attention.layer_norm_{}epsilon"
         epsilon = header.real(key.format("" if centred else "rms_"), header.real(key.format("rms_"), 1e-5))
         self._layers = FileLayers(tensors, epsilon, adapted=adapted, centred=centred)
@@ -108,6 +110,9 @@ class FileDecoder:
         x = layers.looked_up(self._embeddings, ids)
         scale = math.sqrt(self._width) if self._row.scaled_embeddings else self._row.embedding_scale
         x = layers.times(x, self._header.real("embedding_scale", scale))
+        if "position_embd.weight" in self._tensors:
+            places = ops.convert(ops.unsqueeze(positions, np.int32(1)), "i32")
+            x = ops.add(x, layers.looked_up(self._tensors.matrix(TensorRows("position_embd.weight")), places))
         x = x if self._images is None else self._images.embedded(x)
         each_layer = self._for_layers(ids if self._images is None else self._images.padded(ids), x)
         if self._altup is not None:
@@ -123,7 +128,7 @@ class FileDecoder:
                 before = _kept(before, kept)
                 if self._row.alternating:
                     continue
-            result = self._forward(layer, before if self._row.parallel else x, before)
+            result = self._forward(layer, before if self._parallel else x, before)
             x = ops.add(x, layers.times(self._layers.norm(result, f"blk.{layer}.post_ffw_norm"), self._residual_scale))
             x = self._with_embeddings(layer, x, each_layer[layer] if each_layer else None)
             if self._layers.has(f"blk.{layer}.layer_output_scale"):
@@ -140,7 +145,8 @@ class FileDecoder:
             sequences: Builds the operations in which tokens depend on those before them.
             kept: The indices of the tokens that are needed from then on; None for all tokens.
         """
-        normed = self._layers.norm(x, f"blk.{layer}.attn_norm")
+        own = f"blk.{layer}.attn_norm_2"
+        normed = self._layers.norm(x, own if self._layers.has(own) else f"blk.{layer}.attn_norm")
         result, last = self._mixed(layer, normed, positions, sequences)
         if self._altup is not None:
             x = self._with_laurel(layer, x, normed)

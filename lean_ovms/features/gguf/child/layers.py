@@ -209,6 +209,7 @@ def xielu(x: Any, positive: float, negative: float, beta: float, epsilon: float)
 ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
     "silu": ops.swish,
     "gelu": lambda x: ops.gelu(x, "tanh"),
+    "exact_gelu": lambda x: ops.gelu(x, "erf"),
     "relu": ops.relu,
     "squared_relu": _squared_relu,
 }
