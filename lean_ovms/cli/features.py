@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Collection, Mapping, Sequence
+from importlib.util import find_spec
 
 from .. import features as packages
 from ..composition import compose, manifests
@@ -40,6 +40,7 @@ def _row(one: Feature, state: str, reason: str = "") -> tuple[str, str, str]:
         state: A word for whether the feature is built in.
         reason: The reason why it is left out; "" for none.
     """
-    missing = any(importlib.util.find_spec(name) is None for name in one.packages)
-    notes = "; ".join(filter(None, (reason, f"needs the extra {one.extra}" if missing else "")))
+    missing = [name for name in one.packages if find_spec(name) is None]
+    needs = f"needs the extra {one.extra}" if one.extra else f"some of it needs {', '.join(missing)}"
+    notes = "; ".join(filter(None, (reason, needs if missing else "")))
     return one.name, state, f"{one.summary} ({notes})" if notes else one.summary

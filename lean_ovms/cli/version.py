@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from importlib.util import find_spec
 
 from .._version import __version__
 from ..composition import manifests
@@ -25,10 +26,13 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def _of_features() -> list[str]:
-    """Returns the package names of the installed libraries that features use."""
+    """Returns the package names of the installed libraries that features use.
+
+    Python 3.10 lacks libraries without a top_level.txt, most of which have the name of what they contain.
+    """
     installed = packages_distributions()
-    packages = [package for one in manifests() for package in one.packages]
-    return [name.replace("_", "-") for package in packages for name in installed.get(package, ())[:1]]
+    packages = [package for one in manifests() for package in one.packages if find_spec(package)]
+    return [installed.get(package, [package])[0].replace("_", "-") for package in packages]
 
 
 def _version(name: str) -> str:

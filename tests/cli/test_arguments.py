@@ -214,8 +214,9 @@ OF_FEATURES = {"api_key_file", "metrics_enable", "reasoning_parser", "tool_parse
 def test_help_has_the_most_used_options_a_group_or_one_option(capsys: pytest.CaptureFixture[str]) -> None:
     shown = {}
     for argv in (["--help"], ["-h"], ["--help=all"], ["--help", "limits"], ["--help=--max-images"]):
-        with pytest.raises(SystemExit, match="0"):
+        with pytest.raises(SystemExit) as ended:
             parse(argv, {})
+        assert ended.value.code == 0
         shown[argv[-1]] = set(re.findall(r"^  --(\w+)", capsys.readouterr().out, re.M))
     everything = {row.name for row in listed() if not row.metadata["secret"]}
     assert shown["--help"] == shown["-h"] == {*COMMON, *OF_FEATURES, *pointers()}
@@ -235,8 +236,9 @@ def test_help_has_nothing_of_a_feature_that_is_left_out(capsys: pytest.CaptureFi
         (["--without", "images", "--help=all"], [False, False, True, False]),
         (["--help", "--without=hub,named_keys"], [False, False, False, False]),
     ):
-        with pytest.raises(SystemExit, match="0"):
+        with pytest.raises(SystemExit) as ended:
             parse(argv, {})
+        assert ended.value.code == 0
         out = capsys.readouterr().out
         assert [part in out for part in parts] == there
     with pytest.raises(StartError, match="--help=max_resolution: there is no such topic; the topics are all, "):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lean_ovms.cli import completion, version
+from lean_ovms.cli import completion, features, version
 from lean_ovms.cli.arguments import parse, parser
 from lean_ovms.cli.commands import commands, described
 from lean_ovms.cli.main import run_command
@@ -52,6 +52,22 @@ def test_a_program_reads_the_versions(capsys: Capture) -> None:
     assert run("version", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert {"openvino", "pypdf"} <= found.keys()  # a package of the core, and one of a feature
+
+
+def test_versions_of_libraries_that_python_3_10_does_not_list(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(version, "packages_distributions", lambda: {"websockets": ["websockets"]})
+    assert run("version", "--json") == 0
+    assert "pypdf" in json.loads(capsys.readouterr().out)
+
+
+def test_missing_packages_of_a_feature_are_named_by_its_extra_or_themselves(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(features, "find_spec", lambda name: None)
+    assert run("features") == 0
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert lines["pdf"].endswith(" (needs the extra pdf)")
+    assert lines["responses"].endswith(" (some of it needs cryptography, psycopg)")
 
 
 def test_the_documentation_has_commands_and_flags_that_exist(capsys: Capture) -> None:

@@ -19,8 +19,9 @@ from ...errors import Unavailable
 from ...types import Handle, Request
 from .request_parser import RequestHead
 
-MAX_SURPLUS = 64
-"""The most connections in the reserve. For a further one, the oldest of them is dropped."""
+MIN_SURPLUS, MAX_SURPLUS = 8, 64
+"""The most connections in the reserve: as many as --max_connections, within these bounds, since a low limit of open
+files lowers that option. For a further one, the oldest of them is dropped."""
 
 IDLE_GRACE_S = 1.0
 """Seconds for which an idle connection is kept: a new one's request may still be in the kernel's buffer."""
@@ -55,6 +56,7 @@ class ConnectionLimits:
         """Reads the limits from the options; `is_vital` returns whether a method and path are served beyond them."""
         self._max = config.max_connections
         self._max_per_client = config.max_connections_per_client or self._max - self._max // 4
+        self._max_surplus = min(max(self._max, MIN_SURPLUS), MAX_SURPLUS)
         self._is_vital = is_vital
         self._counted: set[Limited] = set()  # without those that close to make room
         self._clients: dict[str, int] = {}
@@ -75,7 +77,7 @@ class ConnectionLimits:
             return
         self._surplus[connection] = None
         connection.restrict()
-        if len(self._surplus) > MAX_SURPLUS:
+        if len(self._surplus) > self._max_surplus:
             next(iter(self._surplus)).abort()
 
     def closed(self, connection: Limited) -> None:

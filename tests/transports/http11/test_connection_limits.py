@@ -10,6 +10,7 @@ from lean_ovms.transports.http11.request_parser import RequestHead
 from lean_ovms.transports.http11.server_state import (
     IDLE_GRACE_S,
     MAX_SURPLUS,
+    MIN_SURPLUS,
     ConnectionLimits,
     client_of,
 )
@@ -81,12 +82,14 @@ def test_without_an_option_one_client_has_three_quarters() -> None:
     assert [opened(keeper, "b", since=0.0).fate for _ in range(2)] == ["open"] * 2
 
 
-def test_the_reserve_has_an_end_and_the_newest_stays() -> None:
-    keeper = limits(max_connections=1)
-    opened(keeper)
-    surplus = [opened(keeper) for _ in range(MAX_SURPLUS + 1)]
-    assert [fake.fate for fake in surplus] == ["aborted"] + ["restricted"] * MAX_SURPLUS
-    for fake in surplus[: MAX_SURPLUS // 2]:
+@pytest.mark.parametrize(("most", "reserve"), [(1, MIN_SURPLUS), (16, 16), (1024, MAX_SURPLUS)])
+def test_the_reserve_has_an_end_and_the_newest_stays(most: int, reserve: int) -> None:
+    keeper = limits(max_connections=most, max_connections_per_client=most)
+    for _ in range(most):
+        opened(keeper)
+    surplus = [opened(keeper) for _ in range(reserve + 1)]
+    assert [fake.fate for fake in surplus] == ["aborted"] + ["restricted"] * reserve
+    for fake in surplus[: reserve // 2]:
         keeper.closed(fake)
     assert [opened(keeper).fate for _ in range(2)] == ["restricted"] * 2
     assert surplus[-1].fate == "restricted"

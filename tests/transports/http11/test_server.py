@@ -26,7 +26,7 @@ from lean_ovms.transports.http11 import connection as connection_module
 from lean_ovms.transports.http11 import server as server_module
 from lean_ovms.transports.http11.connection import HttpConnection
 from lean_ovms.transports.http11.server import Server
-from lean_ovms.transports.http11.server_state import MAX_SURPLUS
+from lean_ovms.transports.http11.server_state import MIN_SURPLUS
 from lean_ovms.types import Handle, Request, Response
 from tests.transports.http11.fakes import Body, FakeTransport, answering
 from tests.waiting import until
@@ -424,14 +424,14 @@ async def test_a_flood_beyond_the_limit_does_not_pile_up(monkeypatch: pytest.Mon
     # So that none of them is rejected before it sends a request.
     monkeypatch.setattr(connection_module, "SURPLUS_S", 60.0)
     async with serving(ok, max_connections=1) as server, contextlib.AsyncExitStack() as stack:
-        clients = [await stack.enter_async_context(client(server)) for _ in range(MAX_SURPLUS + 20)]
-        await until(lambda: len(server.connections) <= 1 + MAX_SURPLUS)
+        clients = [await stack.enter_async_context(client(server)) for _ in range(MIN_SURPLUS + 20)]
+        await until(lambda: len(server.connections) <= 1 + MIN_SURPLUS)
         answers = 0
         for reader, writer in clients[1:]:
             with contextlib.suppress(ConnectionError):
                 writer.write(GET)
                 answers += (await reader.read()).startswith(b"HTTP/1.1 503")
-        assert 0 < answers <= MAX_SURPLUS
+        assert 0 < answers <= MIN_SURPLUS
 
 
 async def test_a_connection_beyond_the_limit_that_asks_nothing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
