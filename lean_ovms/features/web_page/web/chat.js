@@ -195,7 +195,7 @@ async function answer(parent, cut = null) {
     const empty = !message.content && !message.reasoning && !message.calls;
     if (empty) tree.takeBack(conversation);
     else message.finish = "cut";
-    if (empty || error.name !== "AbortError") fail(empty ? tree.path(conversation).at(-1) : message, error);
+    if (empty || error.name !== "AbortError") fail(conversation, empty ? tree.path(conversation).at(-1) : message, error);
   }
   delete message.progress;
   if (running === mine) setRunning(null);
@@ -226,10 +226,10 @@ function rounds(said) {
 }
 
 // The message that got no whole answer says why, and when to try again.
-function fail(message, error) {
+function fail(conversation, message, error) {
   const text = error.name === "AbortError" ? t("Stopped.") : explain(error);
-  const questions = tree.path(current).filter((one) => one.role === "user");
-  const long = error.code === TOO_LONG && questions.length > 1 && !current.shortens;
+  const questions = tree.path(conversation).filter((one) => one.role === "user");
+  const long = error.code === TOO_LONG && questions.length > 1 && !conversation.shortens;
   message.failed = { text, long, until: Date.now() + 1000 * (error.retryAfter || 0) };
 }
 
