@@ -16,6 +16,7 @@ import { welcome } from "./welcome.js";
 
 const NEAR_END = 80; // pixels
 const TOO_LONG = "context_length_exceeded";
+const KEPT = 3 / 4; // of a conversation that is too long, at most, so that there is room for answers
 let current = fresh();
 let model = {};
 let device = "";
@@ -212,12 +213,15 @@ async function streamShortened(conversation, said, send) {
       await send(said.slice(left));
       return left;
     } catch (error) {
-      const next = said.findIndex((message, place) => place > left && message.role === "user");
-      if (!conversation.shortens || error.code !== TOO_LONG || next < 0) throw error;
-      left = next;
+      const next = said.findIndex((message, place) => place > left && message.role === "user" && length(said.slice(place)) <= KEPT * length(said.slice(left)));
+      const last = said.findLastIndex((message) => message.role === "user");
+      if (!conversation.shortens || error.code !== TOO_LONG || last <= left) throw error;
+      left = next < 0 ? last : next;
     }
   }
 }
+
+const length = (messages) => messages.reduce((sum, message) => sum + (message.content || "").length, 0);
 
 // How many answers with calls the last question has.
 function rounds(said) {
