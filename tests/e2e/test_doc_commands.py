@@ -145,6 +145,7 @@ ANSWERS: dict[str, Place] = {
     "/v1/messages": ("content", 0, "text"),
     "/completion": ("content",),
     "/v1/decisions": ("answers", 1, "choice"),
+    "/v1/systemone": ("answers", "topic", "choice"),
     "/v1/embeddings": ("data", -1, "embedding", 0),
     "/embed": (1, 0),
     "/v1/rerank": ("results", 0, "document", "text"),
