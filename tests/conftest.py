@@ -33,24 +33,10 @@ class _Stack(ctypes.Structure):
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def _sigaltstack(new: _Stack | None, old: _Stack | None) -> None:
-    """Calls sigaltstack(2) for this thread. Raises OSError."""
-    pointers = (stack and ctypes.byref(stack) for stack in (new, old))
-    if LIBC.sigaltstack(*pointers):
-        raise OSError(ctypes.get_errno(), "sigaltstack")
-
-
-def signal_stack() -> int | None:
-    """Returns the address of the stack on which signal handlers of this thread run; None for the thread's normal
-    stack."""
-    found = _Stack()
-    _sigaltstack(None, found)
-    return None if found.flags & SS_DISABLE else found.sp
-
-
 def drop_signal_stack() -> None:
-    """Makes signal handlers of this thread run on its normal stack."""
-    _sigaltstack(_Stack(None, SS_DISABLE, 0), None)
+    """Makes signal handlers of this thread run on its normal stack. Raises OSError."""
+    if LIBC.sigaltstack(ctypes.byref(_Stack(None, SS_DISABLE, 0)), None):
+        raise OSError(ctypes.get_errno(), "sigaltstack")
 
 
 def catch_ignored_signals() -> None:

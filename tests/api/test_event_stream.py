@@ -104,7 +104,7 @@ async def test_a_source_is_paused_while_a_large_event_is_sent() -> None:
     assert source.pushed == 2
 
 
-async def test_a_stream_that_is_left_in_a_large_event_sends_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stream_that_is_left_in_a_large_event_sends_no_more() -> None:
     source, got = Texts("large", "b"), list[bytes]()
     never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     stream = EventStream(source, Rendering(), 0.001)

@@ -184,7 +184,7 @@ def test_where_the_servers_names_are_listed_a_proxy_adds_none() -> None:
         assert outcome(options, "POST", SLEEP, "unix", origin=f"http://{host}", x_forwarded_host=host) == refused
 
 
-async def test_a_preflight_for_what_would_be_refused_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_preflight_for_what_would_be_refused_is_refused() -> None:
     """Otherwise a foreign page could send X-Forwarded-Host through a proxy that passes it on."""
     app = App(Config(fake_engine=True, access_log=False), [])
     headers = {"origin": EVIL, "access-control-request-method": "POST", "host": "localhost"}

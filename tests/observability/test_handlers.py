@@ -237,7 +237,7 @@ def test_a_directory_that_is_gone_is_reported_once_and_then_the_dropped_lines(ri
     assert rig.path.read_text() == "four\n"
 
 
-def test_a_full_disk_is_reported_once_a_minute(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_once_a_minute() -> None:
     rig = Rig(Path("/dev/full"))
     for second in range(0, 200, 10):
         rig.log("x", at=float(second))

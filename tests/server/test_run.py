@@ -162,7 +162,7 @@ async def test_what_no_engine_is_needed_for_is_checked_first(
     assert message in str(error.value)
 
 
-async def test_a_directory_that_has_been_checked_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_directory_that_has_been_checked_is_read_once() -> None:
     app = build(Config())
     assert app.services.manager is not None
     model = app.registry.models["demo"]

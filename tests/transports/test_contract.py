@@ -424,7 +424,7 @@ async def test_asgi_client_that_leaves_during_its_body_is_not_answered() -> None
     assert sent == []
 
 
-async def test_asgi_headers_cannot_be_injected(caplog: pytest.LogCaptureFixture) -> None:
+async def test_asgi_headers_cannot_be_injected() -> None:
     async def handle(request: Request) -> Response:
         return Response(200, [("X", "a\r\nY: b")], b"ok")
 

@@ -13,7 +13,6 @@ from lean_ovms.features.anthropic.api.blocks import Content
 from lean_ovms.features.anthropic.api.events import MessageObject, MessageRenderer
 from lean_ovms.types import Delta, Event, Reasoning, Response, Text, ToolCallDelta, ToolCallStart, Usage
 from lean_ovms.types.push import Sink
-from tests.api.conftest import MakeApp
 from tests.features.anthropic.conftest import stream
 
 if TYPE_CHECKING:
@@ -121,7 +120,7 @@ async def test_any_cut_gives_the_same_message(seed: int) -> None:
 
 
 @pytest.mark.slow
-async def test_an_answer_without_anything(make_app: MakeApp) -> None:
+async def test_an_answer_without_anything() -> None:
     message = MessageObject(model="m", stops=())
     assert unary([Delta(0, finish="stop")], message)["content"] == []
     renderer = MessageRenderer(message, "r", omit_thinking=False)

@@ -325,7 +325,7 @@ async def test_a_revoked_key_ends_what_its_batches_may_do(make_client: MakeClien
     assert not engine.submitted
 
 
-async def test_embeddings(make_client: MakeClient, make_pooling: Any, tmp_path: Path) -> None:
+async def test_embeddings(make_pooling: Any, tmp_path: Path) -> None:
     app, _ = await make_pooling(files_path=str(tmp_path / "p"))
     await app.open()
     client = Client(app)

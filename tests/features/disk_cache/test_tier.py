@@ -423,7 +423,7 @@ def test_a_prompt_that_another_process_has_saved_is_found_on_request(tmp_path):
     assert answer(second, prompt(101)) == 100
 
 
-def test_without_a_tier_there_is_nothing_to_save(tmp_path):
+def test_without_a_tier_there_is_nothing_to_save():
     with pytest.raises(NotSupported, match="--prefix_cache_path"):
         engine(200).handle(DiskCacheAction(1, "save"))
 

@@ -52,7 +52,6 @@ OPTIONS = {
     "max_num_batched_tokens": 64,
     "plugin_config": json.dumps({**json.loads(EXACT["plugin_config"]), "INFERENCE_PRECISION_HINT": "f32"}),
 }
-SCALED = zoo_gguf.scaled(zoo_gguf.YARN)
 GENERATING = sorted({*RECORDED} - {*zoo_gguf.EMBEDDING})
 FLOATS = {"INFERENCE_PRECISION_HINT": "f32"}
 WINDOW = 10

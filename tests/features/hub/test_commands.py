@@ -111,7 +111,7 @@ def test_a_cache_that_cannot_be_made_stops_the_start(
 
 
 @pytest.mark.slow
-def test_source_model_is_pulled_and_served_by_its_graph(run: Run, served: list[Config], tmp_path: Path) -> None:
+def test_source_model_is_pulled_and_served_by_its_graph(run: Run, served: list[Config]) -> None:
     argv = ("--source_model", "org/model", "--model_repository_path", "models", "--rest_port", "0")
     assert run(*argv, "--task", "text_generation", "--kv_cache_precision", "u8", "--prompt_lookup", "true") == 0
     (config,) = served
@@ -124,7 +124,7 @@ def test_source_model_is_pulled_and_served_by_its_graph(run: Run, served: list[C
     assert served[1].served_name == "m"
 
 
-def test_a_gguf_file_is_pulled_and_served(run: Run, served: list[Config], server: HubServer, tmp_path: Path) -> None:
+def test_a_gguf_file_is_pulled_and_served(run: Run, served: list[Config], server: HubServer) -> None:
     server.repos["org/quants"] = Repo({"Q4/a.gguf": b"g" * 100})
     argv = ("--source_model", "org/quants", "--model_repository_path", "models", "--gguf_filename", "Q4/a.gguf")
     assert run(*argv) == 0
@@ -248,9 +248,7 @@ def test_options_of_a_pull_reach_it(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert (orders[0].overwrite, orders[0].weight_format, orders[0].extra) == (True, "int4", "--sym")
 
 
-def test_without_the_hub_a_model_is_served_that_is_there(
-    run: Run, server: HubServer, served: list[Config], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_the_hub_a_model_is_served_that_is_there(run: Run, server: HubServer, served: list[Config]) -> None:
     without = ("--without", "hub", "--model_repository_path", "models")
     shutil.copytree(DEMO_MODEL, "models/org/m")
     assert run("serve", "org/m", *without) == 0

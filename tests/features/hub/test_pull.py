@@ -428,7 +428,7 @@ def test_a_converted_embedder_keeps_the_files_that_say_how_it_pools(hub: Hub, op
     ids=["a language model", "Kokoro"],
 )
 def test_tokenizers_are_made_of_models_that_have_any(
-    files: tuple[str, ...], tokenizers: bool, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    files: tuple[str, ...], tokenizers: bool, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run(name: str, arguments: list[str]) -> None:
         asked.append(name)

@@ -129,7 +129,7 @@ async def begun(response: Response) -> AsyncIterator[bytes]:
 
 
 async def test_a_client_that_leaves_ends_its_pull_and_the_next_goes_on(
-    app: App, server: HubServer, go_on: threading.Event, tmp_path: Path
+    app: App, server: HubServer, go_on: threading.Event
 ) -> None:
     told = await begun(await post(app, "/api/pull", {"model": NAME}))
     await told.aclose()  # type: ignore[attr-defined]

@@ -309,9 +309,7 @@ async def test_a_busy_file_is_a_503(make_app: MakeApp, tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize(("version", "age"), [(1, "an older"), (99, "a newer")])
-async def test_a_file_of_another_version_stays_as_it_is(
-    make_app: MakeApp, tmp_path: Path, version: int, age: str
-) -> None:
+async def test_a_file_of_another_version_stays_as_it_is(tmp_path: Path, version: int, age: str) -> None:
     path = tmp_path / "store.sqlite"
     made = store.Store(Config(response_store=str(path)))
     await made.open()

@@ -276,9 +276,7 @@ def test_a_stream_that_fails_later_ends_without_its_last_chunk(
     assert "the response" in caplog.text
 
 
-def test_a_stream_that_fails_to_http_1_0_resets_since_its_end_would_look_whole(
-    loop: JumpLoop, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_stream_that_fails_to_http_1_0_resets_since_its_end_would_look_whole(loop: JumpLoop) -> None:
     it = wire(loop, answering(stream(Body(b"one", ValueError()))))
     it.send(GET_10)
     assert it.transport.aborted

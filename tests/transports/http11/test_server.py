@@ -550,9 +550,7 @@ async def test_what_does_not_end_when_it_is_told_to_is_cancelled(monkeypatch: py
     assert (ended.is_set(), body.closed) == (True, 1)
 
 
-async def test_drain_does_not_wait_for_a_handler_that_ignores_its_cancellation(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_drain_does_not_wait_for_a_handler_that_ignores_its_cancellation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lean_ovms.transports.http11.server.CLOSING_S", 0.05)
     let_go = asyncio.Event()
 
