@@ -84,12 +84,12 @@ def make(name: str, llama_cpp: Path, target: Path) -> dict[str, Any]:
         model.save_pretrained(source)
         words.save_pretrained(source)
         (source / "preprocessor_config.json").write_text(json.dumps(zoo_vision.PIXELS[name]))
-        _complete(source / "config.json", model)
+        complete(source / "config.json", model)
         _rename(source, RENAMED.get(name, {}))
-        _fill(source / "tokenizer.json")
-        files = [_converted(source, llama_cpp, eyes=False)]
+        fill(source / "tokenizer.json")
+        files = [converted(source, llama_cpp, eyes=False)]
         _rename(source, {"lm_head.": None})  # which that of Gemma 4's eyes does not know: published models have none
-        files.append((_clip if "CLIP" in str(model.config.vision_config) else _converted)(source, llama_cpp, eyes=True))
+        files.append((_clip if "CLIP" in str(model.config.vision_config) else converted)(source, llama_cpp, eyes=True))
         pack(files, target / f"{name}.tar.xz")
     prompts = zoo_vision_torch.PROMPTS
     if name in VIDEOS:
@@ -97,7 +97,7 @@ def make(name: str, llama_cpp: Path, target: Path) -> dict[str, Any]:
     return {kind: zoo_vision_torch.answer(name, model, words, prompt) for kind, prompt in prompts.items()}
 
 
-def _complete(config: Path, model: Any) -> None:
+def complete(config: Path, model: Any) -> None:
     """Adds the name of the model's class to the configuration of a part, as transformers 4 does."""
     name = type(model).__name__.replace("LightOnOcr", "LightOnOCR")  # as published
     config.write_text(json.dumps(json.loads(config.read_text()) | {"architectures": [name]}))
@@ -115,7 +115,7 @@ def _rename(source: Path, renamed: dict[str, Any]) -> None:
     save_file(tensors, source / "model.safetensors")
 
 
-def _fill(tokenizer: Path) -> None:
+def fill(tokenizer: Path) -> None:
     """Adds tokens until there are as many as embeddings; for Gemma 3, the converter drops the rows after the last
     token."""
     found = json.loads(tokenizer.read_text())
@@ -127,7 +127,7 @@ def _fill(tokenizer: Path) -> None:
     tokenizer.write_text(json.dumps(found))
 
 
-def _converted(source: Path, llama_cpp: Path, *, eyes: bool) -> Path:
+def converted(source: Path, llama_cpp: Path, *, eyes: bool) -> Path:
     """Returns the GGUF file that llama.cpp's converter makes of a folder, of its text or its vision part."""
     sys.path[:0] = [str(llama_cpp), str(llama_cpp / "gguf-py")]
     import conversion
@@ -173,14 +173,20 @@ def _clip(source: Path, llama_cpp: Path, *, eyes: bool) -> Path:
     return (made / "mmproj-model-f16.gguf").rename(source.parent / f"mmproj-{source.name}.gguf")
 
 
+def record(found: dict[str, Any], target: Path) -> None:
+    """Adds answers by the names of models to answers.json in a folder."""
+    file = target / "answers.json"
+    known = (json.loads(file.read_text()) if file.is_file() else {}) | found
+    lines = [f"{json.dumps(each)}: {json.dumps(known[each], separators=(',', ':'))}" for each in sorted(known)]
+    file.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
 def main(argv: list[str]) -> int:
     if len(argv) < 2 or not set(argv[2:]) <= MODELS.keys():
         print(__doc__, file=sys.stderr)
         return 2
     llama_cpp, target = map(Path, argv[:2])
     target.mkdir(parents=True, exist_ok=True)
-    file = target / "answers.json"
-    known = json.loads(file.read_text()) if file.is_file() else {}
     for name, fields in _DATA["models"].items():
         text = {
             field: value for field, value in {**zoo_vision.TEXT, **fields["text_config"]}.items() if value is not None
@@ -191,10 +197,9 @@ def main(argv: list[str]) -> int:
         fields = zoo_vision.MODELS[name]
         changed = {part: {**fields[part], **more} for part, more in MODELS[name].items()}
         zoo_vision.MODELS[name] = fields | changed
-        known[name] = make(name, llama_cpp, target)
-        print(name, {kind: (length, len(set(ids))) for kind, (length, ids, _) in known[name].items()}, flush=True)
-    lines = [f"{json.dumps(each)}: {json.dumps(known[each], separators=(',', ':'))}" for each in sorted(known)]
-    file.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+        found = make(name, llama_cpp, target)
+        print(name, {kind: (length, len(set(ids))) for kind, (length, ids, _) in found.items()}, flush=True)
+        record({name: found}, target)
     return 0
 
 

@@ -48,7 +48,7 @@ UNNEEDED = {
         "pooling_type",
     ),
     *("rope.dimension_sections", "n_deepstack_layers", "classifier.output_labels", "tensor_data_layout"),
-    *("has_audio_encoder", "has_text_encoder", "has_llava_projector"),
+    *("has_audio_encoder", "has_text_encoder", "has_llava_projector", "has_minicpmv_projector"),
     *(
         f"vision.{name}"
         for name in (

@@ -11,14 +11,14 @@ from ....errors import StartError
 from ....types import Json
 from ..header import Header, read_mmproj
 from ..model_file import header_of
-from . import gemma4_vision, glm_vision, internvl, lfm2_vision, llava, pixtral, qwen_vision, siglip
+from . import gemma4_vision, glm_vision, internvl, lfm2_vision, llava, minicpmv, pixtral, qwen_vision, siglip
 from .image_inputs import DEEPSTACK
 from .tensors import Tensors, opened, warn_of_unused
 
 log = logging.getLogger("lean_ovms.gguf")
 
 COLOURS = 3
-SIZES = "image_size", "patch_size", "embedding_length", "block_count", "attention.head_count", "projection_dim"
+SIZES = "image_size", "patch_size", "embedding_length", "block_count", "attention.head_count"
 """The numbers without which no encoder can be built."""
 Network = Callable[[Header, Tensors], Any]
 """Builds an openvino.Model of the tensors of a file with this header."""
@@ -59,6 +59,13 @@ PROJECTORS = {
     ),
     "lfm2": Projector(("lfm2", "lfm2moe"), ("<image>",), lfm2_vision.lfm2, {"vision_embeddings": lfm2_vision.network}),
     "lightonocr": Projector(("qwen3",), ("<|image_pad|>",), pixtral.lighton_ocr, pixtral.NETWORKS),
+    "resampler": Projector(
+        ("llama", "minicpm", "qwen2", "qwen3"),
+        ("<unk>",),
+        minicpmv.minicpmv,
+        {"vision_embeddings": minicpmv.network},
+        ("resampler.proj.weight",),
+    ),
     "mlp": Projector(
         ("llama", "phi3", "qwen2"),
         ("<image>", "<unk>"),  # most of these models have no token for images

@@ -16,6 +16,7 @@ from .internvl import InternVl
 from .lfm2_vl import Lfm2Vl
 from .llava import Gemma3, Llava
 from .llava_next import LlavaNext
+from .minicpmv import MiniCpmV
 from .mistral3 import LightOnOcr, Mistral3
 from .qwen2_vl import Qwen2Vl, Qwen25Vl
 from .qwen3_vl import Qwen3Vl
@@ -35,6 +36,7 @@ FAMILIES: dict[str, tuple[Callable[[Files], VisionFamily], str]] = {
     "lighton_ocr": (LightOnOcr, "PixtralImageProcessor"),
     "llava": (Llava, "CLIPImageProcessor or LlavaImageProcessor"),
     "llava_next": (LlavaNext, "LlavaNextImageProcessor"),
+    "minicpmv": (MiniCpmV, "MiniCPMVImageProcessor"),
     "mistral3": (Mistral3, "PixtralImageProcessor"),
     "paddleocr_vl": (PaddleOcr, "PaddleOCRVLImageProcessor"),
     "qwen2_vl": (Qwen2Vl, "Qwen2VLImageProcessor"),

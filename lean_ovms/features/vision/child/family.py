@@ -28,6 +28,8 @@ class Layout(NamedTuple):
     """The text before each run of its tokens, and the number of tokens in the run; empty if there is only one run."""
     time: int | None = None
     """The distance in positions from the first frames of its video; None for the first frames, and for an image."""
+    end: str = ""
+    """The text after the last run, before that after all images of the family."""
 
     @property
     def runs(self) -> tuple[tuple[str, int], ...]:

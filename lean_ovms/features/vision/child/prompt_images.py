@@ -89,7 +89,7 @@ def _positions(images: Sequence[tuple[Places, KnownImage]], length: int) -> NDAr
     made = np.empty((3, length), np.int64)
     at, position, start = 0, 0, 0
     for places, known in images:
-        tokens, height, width, _, time = known.layout
+        tokens, height, width, _, time, _ = known.layout
         if not height:
             continue
         place = int(places[0])

@@ -164,7 +164,7 @@ class Vision:
     def _text(self, part: Part, layout: Layout) -> str:
         """Returns the text of a part, with one token for each run of image tokens."""
         runs = "".join(f"{text}{self._token}" for text, _ in layout.runs)
-        return f"{part.before}{runs}{part.after}"
+        return f"{part.before}{runs}{layout.end}{part.after}"
 
 
 def input_embeddings(
