@@ -23,6 +23,7 @@ from lean_ovms.features.speech.child.fake_recognizer import FakeRecognizer
 from lean_ovms.features.speech.child.task import SpeechTask
 from lean_ovms.features.speech.model import SpeechModel
 from lean_ovms.features.speech.params import TranscribeParams
+from lean_ovms.features.speech.records import Audio
 from lean_ovms.features.speech.reply import SpeechReply
 from lean_ovms.features.websocket.types import Close
 from lean_ovms.types import Request
@@ -37,9 +38,10 @@ APPEND, COMMIT, CLEAR = (f"input_audio_buffer.{verb}" for verb in ("append", "co
 
 def tone(seconds: float, peak: float, rate: int = 16000) -> bytes:
     """Returns sound that the scripted recognizer reads as a tenth of its peak, for each half second."""
-    size = int(seconds * rate)
-    samples = (int(32767 * peak * math.sin(2 * math.pi * 300 * i / rate)) for i in range(size))
-    return b"".join(sample.to_bytes(2, "little", signed=True) for sample in samples)
+    size, period = int(seconds * rate), rate // 100  # of three waves
+    samples = (int(32767 * peak * math.sin(2 * math.pi * 300 * i / rate)) for i in range(period))
+    wave = b"".join(sample.to_bytes(2, "little", signed=True) for sample in samples)
+    return (wave * (size // period + 1))[: 2 * size]
 
 
 def silence(seconds: float, rate: int = 16000) -> bytes:
@@ -50,7 +52,7 @@ class FakeSpeechEngine(FakeTaskClient):
     """The parts of an engine that a SpeechModel needs.
 
     While `gate` is cleared, nothing is transcribed. `asked` has the parameters of each request, `open` the requests
-    that are not closed.
+    that are not closed, `heard` is the number of blocks of audio that have come.
     """
 
     def __init__(self, config: Config) -> None:
@@ -60,6 +62,7 @@ class FakeSpeechEngine(FakeTaskClient):
         self.gate.set()
         self.asked: list[TranscribeParams] = []
         self.open: dict[int, SpeechReply] = {}
+        self.heard = 0
         self._pump: asyncio.Task[None] | None = None
 
     async def stop(self) -> None:
@@ -75,6 +78,7 @@ class FakeSpeechEngine(FakeTaskClient):
         return reply
 
     def _send(self, record: protocol.Record) -> None:
+        self.heard += isinstance(record, Audio)
         self.task.handle(record)
         if self._pump is None or self._pump.done():
             self._pump = asyncio.ensure_future(self._work())
