@@ -561,6 +561,19 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"ffn_hidden_size": 32, "new_decoder_architecture": True, "num_kv_heads": 2},
         {**EPSILON, "attention.head_count_kv": 2},
     ),
+    "llama4_text": (
+        "llama4",
+        {
+            "head_dim": 32,
+            "num_hidden_layers": 4,
+            "intermediate_size_mlp": 48,
+            "interleave_moe_layer_step": 2,
+            "num_local_experts": 4,
+            "num_experts_per_tok": 1,
+            "no_rope_layers": [1, 1, 1, 0],
+        },
+        {"feed_forward_length": 48, "interleave_moe_layer_step": 2, "expert_feed_forward_length": 32},
+    ),
     "ministral3": ("mistral3", {"head_dim": 32, "rope_parameters": MINISTRAL}, {**HOTTER, **scaled(MINISTRAL)}),
     "qwen3-yarn": ("qwen3", {"head_dim": 32, "rope_parameters": YARN}, scaled(YARN)),
     "bert": ("bert", ENCODER, LAYER_NORM),
@@ -938,6 +951,8 @@ def from_gguf(
         return tensor(f"blk.{layer}.{ROUTERS[f'.router.{part}']}", shape)
     if ".experts.gate_up_proj" in torch_name and architecture == "gemma4":
         return tensor(f"blk.{torch_name.split('.')[2]}.ffn_gate_up_exps.weight", shape)
+    if ".experts." in torch_name and architecture == "llama4":
+        return experts(torch_name, [shape[0], *shape[:0:-1]], False, tensor).swapaxes(1, 2)
     if ".experts." in torch_name:
         return experts(torch_name, shape, architecture == "gpt-oss", tensor)
     if target is None:

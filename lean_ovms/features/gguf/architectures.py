@@ -97,6 +97,8 @@ OWN = {
 """The names of the tensors that only networks of one architecture have, those of layers included."""
 NO_PERIOD = 1 << 16
 """A period of layers with full attention that no network reaches."""
+MANY = 128
+"""The number of experts of Llama 4 Maverick, which unlike Scout has no norms of queries and keys."""
 SCALINGS = ("none", "linear", "longrope", "yarn")
 """The kinds of scaling of positions."""
 
@@ -133,6 +135,9 @@ class Architecture:
     and NO_PERIOD if none has. A file may state another period, or list the layers."""
     window: int = 0
     """The size of the sliding window if the file has none."""
+    longest: int = 0
+    """The number of tokens of the longest text that the network computes, since its attention is in chunks beyond that;
+    0 if only the file limits it."""
     local_base: float = 0.0
     """The base of RoPE in layers with a sliding window, where it is not scaled; 0 for that of the other layers."""
     unscaled_windows: bool = False
@@ -157,6 +162,8 @@ class Architecture:
     """The soft cap of the final logits if the file has none; 0 if there is no cap."""
     late_norms: bool = False
     """Whether the norms of queries and keys come after RoPE."""
+    unit_keys: bool = False
+    """Whether queries and keys have a norm without weights after RoPE, if there are fewer than MANY experts."""
     unit_values: bool = False
     """Whether values have a norm without weights. In a layer without a value projection, the values are the projected
     keys."""
@@ -190,6 +197,9 @@ class Architecture:
     softmax: bool = False
     """Whether the weights of experts that are chosen with a bias are the softmax over all experts; otherwise they are
     sigmoids."""
+    weighted_inputs: bool = False
+    """Whether the input of a token's only expert is multiplied by its weight, a sigmoid; otherwise the results of
+    experts are."""
     routed_early: bool = False
     """Whether a token's experts are chosen by the input of the layer; otherwise by that of the experts."""
     one_by_one: bool = False
@@ -356,6 +366,18 @@ ARCHITECTURES = {
     "lfm2": LFM2,
     "lfm2moe": LFM2,
     "llama": Architecture(pairs=True, permuted=True),
+    "llama4": Architecture(
+        pairs=True,
+        unrotated=4,
+        longest=8191,
+        unit_keys=True,
+        weighted_inputs=True,
+        renamed={
+            f"mlp.{place}{part}_proj": f"feed_forward.{place}{part}_proj"
+            for place in ("", "shared_expert.")
+            for part in PARTS
+        },
+    ),
     "llama-embed": Architecture(pairs=True, permuted=True, causal=False),
     "mamba": MAMBA,
     "mamba2": MAMBA,
@@ -436,6 +458,12 @@ ENCODERS = {
     "nomic-bert-moe": Encoder(rotary=True),
 }
 """The architectures of encoders by their names in files."""
+
+
+def longest(architecture: str, length: int) -> int:
+    """Returns how many tokens a text may have in a network of the architecture whose file says `length`."""
+    row = ARCHITECTURES.get(architecture)
+    return length if row is None else min(length, row.longest or length)
 
 
 def is_known(architecture: str, layers: int, name: str) -> bool:

@@ -23,7 +23,7 @@ from ...errors import StartError
 from ...repository.model_file import parts
 from ...types import Json
 from ...util.files import open_regular
-from .architectures import ARCHITECTURES, ENCODERS, LAYER, SCALINGS, is_known
+from .architectures import ARCHITECTURES, ENCODERS, LAYER, SCALINGS, is_known, longest
 from .metadata import LENGTH, Metadata, StringArray
 
 GENAI = ("llama", "qwen2", "qwen3")
@@ -220,7 +220,7 @@ class Header:
         """Returns the metadata in the form of a config.json, with the members that `model_config` reads."""
         return {
             "model_type": self.architecture,
-            "max_position_embeddings": self.number("context_length"),
+            "max_position_embeddings": longest(self.architecture, self.number("context_length")),
             "vocab_size": self.vocab_size,
             "num_hidden_layers": self.number("block_count"),
             "num_attention_heads": self.number("attention.head_count"),
@@ -578,9 +578,10 @@ def _expected(header: Header) -> Iterator[str]:
     mixed = any(part.startswith(("shortconv.", "ssm_")) for each in parts.values() for part in each)
     if header.number("attention.key_length_swa") or mixed:
         return  # its layers are of two kinds; what one lacks is named when the network is built
-    dense, every = header.number("leading_dense_block_count"), header.number("moe_every_n_layers")
+    dense = header.number("leading_dense_block_count")
+    every = max(map(header.number, ("moe_every_n_layers", "interleave_moe_layer_step")))
     count = min(header.layers if dense else header.number("block_count"), len(header.tensors) + 1)
-    experts = {layer for layer in range(dense, count) if not every or layer % every == 1}
+    experts = {layer for layer in range(dense, count) if every < 2 or layer % every == 1}
     for layers in ([layer for layer in range(count) if layer not in experts], sorted(experts)):
         whole = sorted(set[str]().union(*(parts.get(str(layer), ()) for layer in layers)))
         names = (f"blk.{layer}.{part}" for layer in layers for part in whole)

@@ -27,10 +27,11 @@ pytestmark = pytest.mark.slow
 RECORDED = json.loads(zoo_gguf.FILE.read_text())
 BUILT = sorted({*RECORDED} - {*zoo_gguf.EMBEDDING})
 WITHOUT_POSITIONS = (
-    *("afmoe", "cohere2", "exaone4", "exaone_moe", "granite_swa", "granitemoehybrid", "smallthinker", "smollm3"),
+    *("afmoe", "cohere2", "exaone4", "exaone_moe", "granite_swa", "granitemoehybrid", "llama4_text"),
+    *("smallthinker", "smollm3"),
 )
 """Models of which one layer has no positions."""
-MOVED = ("cohere", "cohere2", "ernie4_5", "ernie4_5_moe", "glm", "glm4")
+MOVED = ("cohere", "cohere2", "ernie4_5", "ernie4_5_moe", "glm", "glm4", "llama4_text")
 """Models whose queries and keys have their rows in another order."""
 COUNTED = {
     "PagedAttention": "attn_output",
@@ -46,6 +47,7 @@ OTHER = {
     "gemma4_text": {"RoPE": 10, "RMS": 46},
     "gemma4_text-equal": {"RMS": 43},
     "gemma4_text-moe": {"RMS": 67},
+    "llama4_text": {"RMS": 15},
     "falcon_mamba": {"RMS": 9},
 }
 """The numbers of operations that the names do not show: attention with a soft cap, norms without weights, and rotations

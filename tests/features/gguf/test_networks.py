@@ -96,6 +96,19 @@ def test_windows_are_those_of_the_file(changes, tmp_path):
 
 
 @pytest.mark.slow
+def test_llama_4_reads_texts_of_one_chunk_of_its_attention(tmp_path):
+    """Its larger model has no norms of queries and keys in the three layers with RoPE."""
+    path = zoo_gguf.write(tmp_path / "x.gguf", "llama4_text", **{"llama4.context_length": 1 << 20})
+    assert header.read(path).config()["max_position_embeddings"] == 8191
+    larger = zoo_gguf.write(tmp_path / "y.gguf", "llama4_text", **{"llama4.expert_count": 128})
+    powers = [sum(node.get_type_name() == "Power" for node in network.read(each).get_ops()) for each in (path, larger)]
+    assert powers[0] == powers[1] + 6
+    two = zoo_gguf.write(tmp_path / "z.gguf", "llama4_text", **{"llama4.expert_used_count": 2})
+    with pytest.raises(StartError, match="a token uses 2 experts, and not one"):
+        network.read(two)
+
+
+@pytest.mark.slow
 def test_the_first_layer_of_a_period_has_no_window(tmp_path):
     changes = {"smallthinker.attention.sliding_window": 24}
     model = network.read(zoo_gguf.write(tmp_path / "x.gguf", "smallthinker", **changes))

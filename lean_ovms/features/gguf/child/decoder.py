@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from openvino import opset13 as ops
 
-from ..architectures import ARCHITECTURES
+from ..architectures import ARCHITECTURES, MANY
 from ..header import Header
 from . import layers
 from .altup import AltUp
@@ -395,6 +395,8 @@ class FileDecoder:
         angles = self._angles(positions, heads.rotated, bool(self._window(layer)))
         found = layers.rotate(value, angles, size, heads.rotated)
         found = self._layers.norm(found, name) if self._row.late_norms else found
+        if self._row.unit_keys and self._header.number("expert_count") < MANY:
+            found = self._layers.unit_norm(found)
         return found if place else self._heated(found, positions)
 
     def _is_rotated(self, layer: int) -> bool:

@@ -69,7 +69,10 @@ class FileExperts:
             known = Experts(count, last, gate=first, up=second, activation=self._row.activation)
         bias, factor = f"blk.{layer}.exp_probs_b.bias", self._header.real("expert_weights_scale", 1.0)
         normed = self._header.metadata.get(f"{self._header.architecture}.expert_weights_norm")
-        if self._header.number("expert_gating_func") != SIGMOID and bias not in self._tensors:
+        by_input = self._row.weighted_inputs
+        if by_input and used != 1:
+            raise ValueError(f"a token uses {used} experts, and not one, whose input is multiplied by its weight")
+        if self._header.number("expert_gating_func") != SIGMOID and bias not in self._tensors and not by_input:
             sums_to_one = self._row.sums_to_one or normed is True
             if self._row.one_by_one:
                 return mixed(x, chosen_one_by_one(scores, used), known)
@@ -81,11 +84,15 @@ class FileExperts:
             scores,
             used,
             bias=self._tensors.numbers(bias).reshape(-1) if bias in self._tensors else None,
-            sums_to_one=normed is not False,
+            sums_to_one=normed is not False and not by_input,
             factor=factor,
             groups=groups,
             softmax=self._row.softmax,
         )
+        if by_input:
+            ids, shares = found
+            x = ops.multiply(x, ops.unsqueeze(shares, np.int64(2)))
+            found = ids, ops.add(ops.multiply(shares, np.float32(0)), np.float32(1))
         return mixed(x, found, known)
 
     def _groups(self, count: int, used: int) -> Groups | None:
