@@ -18,7 +18,7 @@ from ...api.fields import Field, FieldSet, RouteDoc, read, require
 from ...api.generation.common_fields import KEEP_ALIVE, MODEL, REQUEST_ID, TEMPLATE_KWARGS, warnings
 from ...api.generation.sampling import SAMPLING
 from ...api.response import json, new_id, now, warning_headers
-from ...api.schemas import STRING, any_of, object_of
+from ...api.schemas import NULL, STRING, any_of, array, const
 from ...api.services import Services
 from ...errors import BadRequest
 from ...models.text_model import TextModel
@@ -49,15 +49,26 @@ def _urls(name: str) -> Field:
         schema={"items": STRING})  # fmt: skip
 
 
+def _typed(kind: str, criteria: Json, *required: str) -> Json:
+    """Returns the schema of a question of a type, whose criteria must be given if they are required."""
+    members: Json = {"type": const(kind), "instructions": any_of(STRING, NULL), "criteria": criteria}
+    return {"type": "object", "properties": members, "required": ["type", *required], "additionalProperties": False}
+
+
+_SIDES = {"type": "object", "properties": {"true": {}, "false": {}}, "additionalProperties": False}
+QUESTION = any_of(
+    _typed(CHOICE, {"type": "object", "minProperties": 1, "maxProperties": len(LABELS[CHOICE])}, "criteria"),
+    _typed(YES_OR_NO, any_of(_SIDES, NULL)),
+    _typed(SCORE, array(STRING, 2) | {"maxItems": len(LABELS[SCORE]), "uniqueItems": True}, "criteria"),
+)
 FIELDS = FieldSet((
     MODEL,
-    Field("state", "any", "what the questions are about: a text or any JSON value", required=True),
+    Field("state", "any", "what the questions are about: a text or any JSON value", required=True,
+        schema={"not": NULL}),
     Field("questions", "object",
         "objects by the names of their answers, with type (choice, noul for yes or no, or score), instructions, and "
         "criteria: the options with their descriptions, or the levels", required=True,
-        schema={"additionalProperties": object_of(
-            {"type": {"enum": list(LABELS)}}, instructions=STRING, criteria=any_of({"type": "object"},
-            {"type": "array"}, {"type": "null"}))}),
+        schema={"additionalProperties": QUESTION, "propertyNames": {"minLength": 1}, "minProperties": 1}),
     Field("instructions", "string", "system message before the questions"),
     *map(_urls, MEDIA),
     TEMPLATE_KWARGS,
