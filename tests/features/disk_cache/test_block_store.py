@@ -67,6 +67,15 @@ def test_what_was_written_is_read_at_once_and_by_the_next_process(tmp_path):
     assert store.size == BlockStore(tmp_path, MINE, LIMIT).size == 20 * SIZE
 
 
+def test_no_file_stays_open(tmp_path):
+    """There may be more segments than a process may open files."""
+    before = len(os.listdir("/proc/self/fd"))
+    store = filled(tmp_path, 200)
+    assert len(files(tmp_path, "data")) > 2
+    assert check(store, 200) == check(BlockStore(tmp_path, MINE, LIMIT), 200) == 200
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 def test_files_are_the_owners_alone(tmp_path):
     root = tmp_path / "new"
     filled(root)

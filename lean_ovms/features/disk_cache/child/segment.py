@@ -71,16 +71,7 @@ class DiskSegment:
         """Whether all records of the index were valid; nothing is read after an invalid one."""
         self._fingerprint = fingerprint
         self._read = 0  # the bytes of the index that were read
-        self._data: int | None = None
         self._touched = 0.0
-
-    def __del__(self) -> None:
-        self.close()
-
-    def close(self) -> None:
-        data, self._data = self._data, None
-        if data is not None:
-            os.close(data)
 
     def news(self) -> Iterator[tuple[bytes, Place]]:
         """Yields the keys and places of blocks that were added since the last call. Raises OSError and Damaged."""
@@ -117,13 +108,19 @@ class DiskSegment:
             yield key, Place(self, offset, size, check)
 
     def read(self, key: bytes, place: Place, buffers: Sequence[Bytes]) -> None:
-        """Reads a block into buffers, which together have its size. Raises OSError and Damaged."""
-        if self._data is None:
-            self._data = open_file(self.path.with_suffix(DATA), os.O_RDONLY)
+        """Reads a block into buffers, which together have its size. Raises OSError and Damaged.
+
+        The file is open only meanwhile: there may be more segments than a process may open files, and a removed file
+        that is open takes disk space.
+        """
         if place.size != nbytes(buffers):
             raise Damaged("a block does not have the size of this model's blocks")
-        if not transfer(os.preadv, self._data, buffers, place.offset):
-            raise Damaged("a block is truncated")
+        file = open_file(self.path.with_suffix(DATA), os.O_RDONLY)
+        try:
+            if not transfer(os.preadv, file, buffers, place.offset):
+                raise Damaged("a block is truncated")
+        finally:
+            os.close(file)
         if checksum(key, buffers) != place.check:
             raise Damaged("a block is damaged")
         now = time.monotonic()
