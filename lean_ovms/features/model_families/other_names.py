@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...api.fields import Field, FieldSet, read
+from ...api.generation.sampling import SAMPLING
 from ...api.schemas import BOOLEAN, STRING, any_of
 from ...errors import BadRequest
 from ...types import Json
@@ -46,15 +47,17 @@ def _thinking(value: Json) -> Json:
     return {"type": value["type"], "budget_tokens": _member(value, "thinking", "budget_tokens", int)}
 
 
+_BUDGET = SAMPLING.named(BUDGET)
+_TOKENS: Json = {"type": "integer", "minimum": _BUDGET.low, "maximum": _BUDGET.high}
 FIELDS = FieldSet((
     Field("reasoning", "object",
         "(OpenRouter, Ollama) effort is reasoning_effort, max_tokens is thinking_token_budget; enabled: false turns "
         "reasoning off, and exclude: true leaves it out of the answer", read=_reasoning,
-        schema={"properties": {"effort": STRING, "enabled": BOOLEAN, "max_tokens": {"type": "integer"},
+        schema={"properties": {"effort": STRING, "enabled": BOOLEAN, "max_tokens": _TOKENS,
             "exclude": BOOLEAN}}),
     Field("thinking", "object",
         "(DeepSeek, GLM, Kimi) type disabled turns reasoning off, enabled turns it on", read=_thinking,
-        schema={"properties": {"type": {"enum": list(KINDS)}, "budget_tokens": {"type": "integer"}},
+        schema={"properties": {"type": {"enum": list(KINDS)}, "budget_tokens": _TOKENS},
             "required": ["type"]}),
     Field("enable_thinking", "bool", "(Qwen) sets enable_thinking for the chat template"),
     Field("think", "any", "(Ollama) true or false sets enable_thinking, and a level is reasoning_effort", read=_think,
