@@ -37,7 +37,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.initialization import no_init_weights
 
 from lean_ovms.features.gguf.child.tokenizer import QWEN2
-from tests.makers import make_gguf, zoo_gguf
+from tests.makers import make_gguf, zoo_gguf, zoo_gguf_models
 from tools.demo_model.export import NETWORK, save_tokenizer
 from tools.demo_model.tokenizer import MARKERS, SPECIAL, wrapped
 
@@ -148,7 +148,7 @@ class RandomModel:
         self.config.save_pretrained(folder)
         self.shapes = {name: list(weights.shape) for name, weights in self.network.named_parameters()}
         # the order of a delta net's heads in GGUF is only known for the sizes that the tests use
-        self.architecture = "" if shape == HYBRID else zoo_gguf.MODELS.get(self.kind, ("",))[0]
+        self.architecture = "" if shape == HYBRID else zoo_gguf_models.MODELS.get(self.kind, ("",))[0]
         if self.architecture:
             kind = next(number for number, text in gguf.MODEL_ARCH_NAMES.items() if text == self.architecture)
             self._names = gguf.get_tensor_name_map(kind, self.config.num_hidden_layers)
@@ -231,7 +231,7 @@ class RandomModel:
             plain = plain if plain.exists() else self.save_gguf("F16", quantize)
             subprocess.run([quantize, plain, path, kind], check=True, stdout=subprocess.DEVNULL)
             return path
-        _, _, more = zoo_gguf.MODELS[self.kind]
+        _, _, more = zoo_gguf_models.MODELS[self.kind]
         more = {key: getattr(self.config, CONFIG[key]) for key in more}
         sizes = zoo_gguf.metadata(self.config, self.architecture, more)
         words = {"general.file_type": GGUF[kind][0], **make_gguf.words(self.folder)}

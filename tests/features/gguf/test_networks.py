@@ -25,7 +25,7 @@ from tests.engine.paged.test_zoo import answers
 from tests.engine.real import EXACT, load
 from tests.engine.rig import Rig
 from tests.features.gguf.test_decoder import assert_fused
-from tests.makers import make_gguf, zoo_gguf
+from tests.makers import make_gguf, zoo_gguf, zoo_gguf_models
 from tests.makers.zoo_torch import prompts
 
 RECORDED = json.loads(zoo_gguf.FILE.read_text())
@@ -83,7 +83,7 @@ def test_tokens_and_log_probabilities_are_those_of_torch(name, tmp_path, caplog)
         {
             "attention.sliding_window_pattern": [True] * 2,
             "attention.sliding_window": 4096,
-            **zoo_gguf.scaled(zoo_gguf.YARN),
+            **zoo_gguf_models.scaled(zoo_gguf_models.YARN),
         },
         {"attention.sliding_window_pattern": 1, "attention.sliding_window": 2},
     ],
