@@ -147,6 +147,40 @@ def test_older_files_of_deepseek_have_keys_and_values_joined(tmp_path):
 
 
 @pytest.mark.slow
+def test_older_files_of_phi_2_have_queries_keys_and_values_joined(tmp_path):
+    known = RECORDED["phi"]
+    weights = {name: zoo_gguf.values(name, shape) for name, shape in known["tensors"].items()}
+    for layer in range(2):
+        for kind in ("weight", "bias"):
+            parts = [weights.pop(f"blk.{layer}.attn_{letter}.{kind}") for letter in "qkv"]
+            weights[f"blk.{layer}.attn_qkv.{kind}"] = np.concatenate(parts)
+    metadata = {**known["metadata"], **zoo_gguf.WORDS}
+    path = make_gguf.pack(tmp_path / "x.gguf", known["architecture"], metadata, weights.items(), "F16")
+    pipe = load(blocks=60, model_path=str(path), **OPTIONS)
+    assert [ids for ids, _ in answers(pipe)] == [ids for ids, _ in known["answers"]]
+
+
+@pytest.mark.slow
+def test_the_scales_of_minicpm_are_those_of_the_file(tmp_path):
+    """Older files state none."""
+    stated = {"embedding_scale": 12.0, "residual_scale": 1.4 / 2**0.5, "logit_scale": 0.25}
+    networks = []
+    for changes in ({}, stated, {**stated, "logit_scale": 0.5}, {**stated, "embedding_scale": 6.0}):
+        changes = {f"minicpm.{key}": value for key, value in changes.items()}
+        networks.append(network.read(zoo_gguf.write(tmp_path / "x.gguf", "granite-minicpm", **changes)))
+    factors = [sorted(map(float, scalars(each))) for each in networks]
+    assert factors[0] == factors[1]
+    assert all(other != factors[0] for other in factors[2:])
+
+
+def scalars(model):
+    """Returns the single numbers by which a network multiplies."""
+    nodes = [node for node in model.get_ops() if node.get_type_name() == "Multiply"]
+    constants = [value.get_node() for node in nodes for value in node.input_values()]
+    return [node.data.item() for node in constants if node.get_type_name() == "Constant" and node.data.size == 1]
+
+
+@pytest.mark.slow
 def test_newer_files_of_qwen3_next_have_the_parts_of_heads_apart(tmp_path):
     known = RECORDED["qwen3_next"]
     weights = {name: zoo_gguf.values(name, shape) for name, shape in known["tensors"].items()}
