@@ -52,7 +52,8 @@ RULES = re.compile(
     r"|response_format|input is (empty|not valid)"
     r"| with id .* not found|is not stored|model (field is missing|is required)"
     r"|^Invalid PDF file|^file_data is not a file in base64|^the file is neither|^the URL of a file must|^Given url"
-    r"|does not have one token for each of|^pairs of texts are not supported|^modalities (array )?must "
+    r"|does not have one token for each of|^pairs of texts are not supported|cannot be prewarmed$"
+    r"|^modalities (array )?must "
     r"|^Invalid or unsupported audio file|^file is |^Unsupported language: |^to_language must be en"  # forms
     r"|^Missing required field|^Image parsing failed"
     r"|\" does not support (tools|thinking|insert)|^images cannot be combined|^raw mode does not support"  # Ollama's

@@ -7,12 +7,13 @@ model's, as in all APIs here, not Ollama's.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ...api import schemas
 from ...api.fields import UINT32_MAX, Field, FieldSet, Values, read
 from ...api.generation.common_fields import KEEP_ALIVE, LOGPROBS, MODEL, STREAM
-from ...api.generation.sampling import SAMPLING, GenerationFields
+from ...api.generation.sampling import SAMPLING, GenerationFields, token_ids
 from ...errors import BadRequest
 from ...observability.logging import safe
 from ...types import Json
@@ -120,7 +121,8 @@ GENERATE = FieldSet((
     Field("raw", "bool", "send the prompt to the model without applying the chat template", default=False),
     Field("images", "array", "images in base64", read=read_images, schema={"items": schemas.STRING}),
     Field("context", "array",
-        "token ids of earlier turns, from the last object of an earlier answer", schema=schemas.TOKENS),
+        "token ids of earlier turns, from the last object of an earlier answer",
+        read=partial(token_ids, param="context"), schema=schemas.TOKENS),
     Field("template", "string", "refused: the model's chat template is used", default="", schema={"enum": [""]}),
 ))  # fmt: skip
 AS_CHAT = GenerationFields((MODEL, STREAM, KEEP_ALIVE, *SAMPLING))

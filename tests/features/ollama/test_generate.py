@@ -90,3 +90,11 @@ async def test_images(make_app: MakeApp, png: str) -> None:
     refusal = await error(await post(app, PATH, ask(images=[png], context=[65])))
     assert refusal == (400, "images cannot be combined with raw, context or suffix")
     assert await error(await post(app, PATH, ask(images=[1]))) == (400, "images must be an array of strings in base64")
+
+
+@pytest.mark.parametrize("prompt", ["", "hi"])
+async def test_a_context_has_token_ids_also_where_it_is_not_used(make_app: MakeApp, prompt: str) -> None:
+    app, _ = await make_app(lambda *_: say("x"))
+    response = await post(app, PATH, ask(prompt=prompt, context=[1, 2**32], stream=False))
+    assert response.status == 400
+    assert "context[1] is not a token id" in (await whole(response))["error"]

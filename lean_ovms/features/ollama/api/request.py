@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from ....api.fields import FieldSet, Values, read
 from ....api.generation import common_fields
 from ....api.generation.common_fields import KEEP_ALIVE
-from ....api.generation.sampling import token_ids
 from ....api.response import warning_headers
 from ....api.services import Services
 from ....errors import TOO_LONG, BadRequest, counted
@@ -109,7 +108,7 @@ class OllamaRequest:
     async def _continue_context(self) -> None:
         """Inserts the text of earlier turns before the prompt. Raises RequestError."""
         model, prompt = self.generation.model, self.prompt
-        before = await model.decode(token_ids(self.values["context"], "context"), False)
+        before = await model.decode(self.values["context"], False)
         text = await model.render(prompt) if isinstance(prompt, ChatPrompt) else self.values["prompt"]
         self.prompt = TextPrompt(before + text, add_special_tokens=False)
 
