@@ -76,8 +76,14 @@ def raise_open_files(wanted: int) -> int:
 
 
 def free_memory_bytes(root: Path = Path("/")) -> int:
-    """Returns the bytes this process may still allocate, by the machine and its control groups; 4 GB without Linux."""
+    """Returns the bytes this process may still allocate, by the machine, its control groups and ulimit -v.
+
+    It is 4 GB without Linux.
+    """
     found = [_meminfo(root / "proc/meminfo")]
+    for pages in _numbers(root / "proc/self/statm")[:1]:
+        if (space := _limit("RLIMIT_AS")) is not None:
+            found.append(space - pages * os.sysconf("SC_PAGE_SIZE"))
     for group in _groups(root, "memory"):
         for limit_name, used_name in (
             ("memory.max", "memory.current"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -58,6 +60,15 @@ OLD = {"proc/self/cgroup": "4:memory:/docker/1\n1:cpu,cpuacct:/docker/1\n0::/\n"
 )  # fmt: skip
 def test_free_memory_is_what_the_machine_and_its_groups_leave(tmp_path: Path, files: dict[str, str], free: int) -> None:
     assert free_memory_bytes(write(tmp_path, files)) == free
+
+
+def test_free_memory_is_at_most_what_is_left_of_the_address_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = os.sysconf("SC_PAGE_SIZE")
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (10 * page, 10 * page))
+    assert free_memory_bytes(write(tmp_path, {"proc/self/statm": "4 3 2 1 0 1 0\n"})) == 6 * page
+    assert free_memory_bytes(write(tmp_path, {"proc/self/statm": "12 3 2 1 0 1 0\n"})) == 0
 
 
 def test_a_machine_that_does_not_tell_has_some(tmp_path: Path) -> None:
