@@ -265,6 +265,8 @@ STRUCTURED = (
         "(vLLM, older form) grammar that the answer follows (EBNF, Lark)", schema=SOME_TEXT),
     _form("json_schema", "any", "(llama.cpp) JSON Schema that the answer follows", schema=_JSON_SCHEMA),
     _form("grammar", "any", "(llama.cpp) grammar that the answer follows (GBNF)", read=_gbnf, schema=STRING),
+    _form("regex", "string", "(SGLang) regular expression that the answer matches", schema=SOME_TEXT),
+    _form("ebnf", "string", "(SGLang) grammar that the answer follows (EBNF)", schema=SOME_TEXT),
 )  # fmt: skip
 """The fields of every generating endpoint that constrain its text, such as to a JSON Schema or a grammar."""
 FORMATS = ("response_format", "text.format", "output_config.format", "format")

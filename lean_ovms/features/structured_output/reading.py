@@ -230,4 +230,6 @@ _READERS: dict[str, Callable[[Any, str], Json | None]] = {
     "guided_grammar": _grammar,
     "json_schema": _json,
     "grammar": _grammar,
+    "regex": _regex,
+    "ebnf": _grammar,
 }
