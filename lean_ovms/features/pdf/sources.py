@@ -11,7 +11,7 @@ from ...manifest import UPLOADED_FILES
 from ...types import Json
 from ..media_files.feature import ImageFileOptions
 from ..media_files.images.fetch import HttpFetcher
-from ..media_files.images.source import parse_url
+from ..media_files.images.source import about, parse_url
 
 MOST_BYTES = 64 << 20
 """The most bytes of a file."""
@@ -34,8 +34,7 @@ class FileFetcher:
             async with self._slots:
                 return await self._fetcher.fetch(parse_url(url))
         except BadRequest as error:
-            text = error.message.replace("an image", "a file").replace("image", "file").replace("Image", "File")
-            raise BadRequest(text) from None
+            raise BadRequest(about(error.message, "file")) from None
 
     async def drain(self, timeout_s: float) -> None:
         """Does nothing, since files are fetched for requests, for which the server waits."""

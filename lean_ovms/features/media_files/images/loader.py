@@ -17,7 +17,7 @@ from .decoder_pool import DecodeJob, DecoderPool
 from .fetch import HttpFetcher
 from .frame_limits import FrameLimits
 from .local_files import LocalFiles
-from .source import MAX_URL, FilePath, InlineData, Source, check_size, parse_source
+from .source import MAX_URL, FilePath, InlineData, Source, about, check_size, parse_source
 
 LOW_DETAIL_SIDE = 512
 """Side in pixels of the square that an image with detail "low" is shrunk into, as at OpenAI."""
@@ -141,7 +141,7 @@ class ImageLoader:
             image = await reader.decoders.decode(job)
         except BadRequest as error:
             raise BadRequest(
-                _of_video(error.message) if requested.video else error.message,
+                about(error.message, "video") if requested.video else error.message,
                 param=error.param or requested.param,
                 code=error.code,
             ) from error
@@ -173,11 +173,6 @@ class ImageLoader:
 
 def _count_pixels(image: Image) -> int:
     return len(image.pixels) // 3
-
-
-def _of_video(text: str) -> str:
-    """Rewrites an error text about an image for a video."""
-    return text.replace("an image", "a video").replace("image", "video").replace("Image", "Video")
 
 
 async def _keys(requested: list[ImageRequest]) -> list[str | bytes | int]:

@@ -70,6 +70,11 @@ def check_size(size: int, most: int) -> None:
         raise BadRequest(f"the image is larger than this server's limit of {most} bytes")
 
 
+def about(message: str, kind: str) -> str:
+    """Rewrites an error message about an image for a video or another kind of file, whose name is a noun with "a"."""
+    return message.replace("an image", f"a {kind}").replace("image", kind).replace("Image", kind.capitalize())
+
+
 def parse_source(text: str) -> Source:
     """Parses the URL of an image. Raises BadRequest."""
     head = text[:MAX_URL].lower()
