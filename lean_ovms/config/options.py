@@ -116,6 +116,13 @@ def check(name: str, value: Any, row: Any) -> None:
         raise StartError(f"--{name} must be one of: {', '.join(filter(None, choices))}, not {value!r}")
 
 
+def chosen(value: Any, choices: tuple[str, ...]) -> Any:
+    """Returns the choice that a value names in upper or lower case, or the value itself if it names none."""
+    if value in choices or not isinstance(value, str):
+        return value
+    return next((choice for choice in choices if choice.casefold() == value.casefold()), value)
+
+
 def read_object(name: str, value: str) -> dict[str, Any]:
     """Parses the value of an option that is a JSON object; returns {} for an empty value. Raises StartError."""
     try:
@@ -151,7 +158,7 @@ class Options:
     def __init__(self, **values: Any) -> None:
         """Sets the given options, and all others to their defaults. Raises StartError for a wrong value."""
         for row in fields(self):
-            value = values.pop(row.name, row.default)
+            value = chosen(values.pop(row.name, row.default), row.metadata["choices"])
             check(row.name, value, row.metadata)
             object.__setattr__(self, row.name, value)
         if values:

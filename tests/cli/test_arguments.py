@@ -27,6 +27,11 @@ def test_flag_wins_over_environment_wins_over_default() -> None:
     assert parse([], environ).value("prompt_lookup") is True
 
 
+def test_a_choice_may_be_written_in_any_case() -> None:
+    assert parse(["--log_level", "debug"], {"LEAN_OVMS_PIPELINE_TYPE": "paged"}).log_level == "DEBUG"
+    assert parse([], {"LEAN_OVMS_PIPELINE_TYPE": "paged"}).pipeline_type == "PAGED"
+
+
 def test_a_bare_boolean_flag_is_true_and_a_value_may_follow() -> None:
     assert parse(["--prompt_lookup"], {}).value("prompt_lookup") is True
     assert parse(["--enable_prefix_caching", "false"], {}).enable_prefix_caching is False

@@ -78,7 +78,7 @@ class Alias:
             raise ValueError(one_of(self.words))
         if self.how == "number":
             return json.dumps({self.name: _number(text)})
-        return text.upper() if self.how == "upper" else text
+        return text
 
 
 def one_of(known: Mapping[str, Any]) -> str:
