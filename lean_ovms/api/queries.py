@@ -17,12 +17,16 @@ _INTEGER = re.compile(r"[+-]?\d{1,40}", re.ASCII)
 
 
 def read_query(fields: FieldSet, query: str) -> Values:
-    """Returns a query's parameters as the values of these fields, the last one if repeated. Raises BadRequest."""
+    """Returns a query's parameters as the values of these fields, the last one if repeated. Raises BadRequest.
+
+    An empty text counts as absent; an empty number or boolean is an error.
+    """
     try:
-        given = parse_qs(query, max_num_fields=MAX_PARAMETERS)
+        given = parse_qs(query, keep_blank_values=True, max_num_fields=MAX_PARAMETERS)
     except ValueError:
         raise BadRequest(f"the query has more than {MAX_PARAMETERS} parameters") from None
-    return read(fields, {field.name: typed(field, given[field.name][-1]) for field in fields if field.name in given})
+    texts = [(field, given[field.name][-1]) for field in fields if field.name in given]
+    return read(fields, {field.name: typed(field, text) for field, text in texts if text or field.kind != "string"})
 
 
 def typed(known: Field, text: str) -> Any:

@@ -86,7 +86,7 @@ async def test_whole_numbers_in_inputs(make_pooling: MakePooling, given: list[ob
 
 
 @pytest.mark.parametrize(("text", "value"), [("5", 5), ("5.0", 5), ("1e1", 10), ("x", None), ("true", None),
-    ("-1", None), ("1.5", None), ("[5]", None), ("9" * 30, None)])  # fmt: skip
+    ("-1", None), ("1.5", None), ("", None), ("[5]", None), ("9" * 30, None)])  # fmt: skip
 def test_an_integer_of_a_query(text: str, value: int | None) -> None:
     limit = FieldSet((Field("limit", "uint", "", high=100, outside="limit is not an unsigned integer"),))
     assert read_query(limit, "") == {"limit": None}

@@ -41,6 +41,7 @@ PIECE_LINES = 1000
 """The number of outcomes of unsent lines that are written at once."""
 KINDS = ("output", "error")
 """The files of a batch's results."""
+NO_FILES = "this server does not store files; start it with --files_path"
 UNSENT = {
     "cancelled": ("batch_cancelled", "This request was not executed because the batch was cancelled."),
     "expired": ("batch_expired", "This request could not be executed before the completion window expired."),
@@ -97,9 +98,7 @@ class BatchService:
     def of(services: Services) -> BatchService:
         """Returns the opened service. Raises RequestError if the server stores no files, or Unavailable."""
         if not services.config.of(BatchOptions).files_path:
-            raise RequestError(
-                "this server does not store files; start it with --files_path", status=501, code="no_files"
-            )
+            raise RequestError(NO_FILES, status=501, code="no_files")
         service = services.get(BatchService)
         if not service._opened:
             raise Unavailable("another server uses this server's files", code="files_in_use")
@@ -342,6 +341,8 @@ async def read_file(services: Services, name: str, most: int) -> tuple[str, byte
     Raises:
         RequestError: There is no such file, it is too large, or the server stores no files.
     """
+    if not services.config.of(BatchOptions).files_path:  # a 400, since the endpoint that reads the file is implemented
+        raise BadRequest(NO_FILES, code="no_files")
     service = BatchService.of(services)
 
     def read() -> tuple[str, bytes]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...api.fields import Field, FieldSet, read
 from ...api.generation.sampling import SAMPLING
-from ...api.schemas import BOOLEAN, STRING, any_of
+from ...api.schemas import BOOLEAN, NULL, STRING, any_of
 from ...errors import BadRequest
 from ...types import Json
 from ..chat.generation import ReadableBody
@@ -31,6 +31,8 @@ def _think(value: Any) -> bool | str:
 def _member(value: Json, field: str, name: str, kind: type) -> Any:
     """Returns a member of a field's object; None if it is missing or null. Raises BadRequest if its type is wrong."""
     found = value.get(name)
+    if kind is int and isinstance(found, float) and found.is_integer():
+        found = int(found)  # 5.0 is a whole number in JSON
     if found is not None and type(found) is not kind:
         raise BadRequest(f"{field}.{name} has a wrong type", param=f"{field}.{name}")
     return found
@@ -48,13 +50,13 @@ def _thinking(value: Json) -> Json:
 
 
 _BUDGET = SAMPLING.named(BUDGET)
-_TOKENS: Json = {"type": "integer", "minimum": _BUDGET.low, "maximum": _BUDGET.high}
+_TOKENS = any_of({"type": "integer", "minimum": _BUDGET.low, "maximum": _BUDGET.high}, NULL)
 FIELDS = FieldSet((
     Field("reasoning", "object",
         "(OpenRouter, Ollama) effort is reasoning_effort, max_tokens is thinking_token_budget; enabled: false turns "
         "reasoning off, and exclude: true leaves it out of the answer", read=_reasoning,
-        schema={"properties": {"effort": STRING, "enabled": BOOLEAN, "max_tokens": _TOKENS,
-            "exclude": BOOLEAN}}),
+        schema={"properties": {"effort": any_of(STRING, NULL), "enabled": any_of(BOOLEAN, NULL),
+            "max_tokens": _TOKENS, "exclude": any_of(BOOLEAN, NULL)}}),
     Field("thinking", "object",
         "(DeepSeek, GLM, Kimi) type disabled turns reasoning off, enabled turns it on", read=_thinking,
         schema={"properties": {"type": {"enum": list(KINDS)}, "budget_tokens": _TOKENS},

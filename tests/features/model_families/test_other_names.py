@@ -31,7 +31,7 @@ def test_the_manifest_has_their_names() -> None:
         ({"reasoning": {"max_tokens": 9, "effort": None}}, "||", 9),
         ({"reasoning": {"max_tokens": 9}, "thinking_token_budget": 5}, "||", 5),
         ({"thinking": {"type": "disabled"}}, "False||", None),
-        ({"thinking": {"type": "enabled", "budget_tokens": 7}}, "True||", 7),
+        ({"thinking": {"type": "enabled", "budget_tokens": 7.0}}, "True||", 7),
         ({"thinking": {"type": "auto"}}, "||", None),
         ({"enable_thinking": False}, "False||", None),
         ({"enable_thinking": False, "chat_template_kwargs": {"x": 1}}, "False||1", None),

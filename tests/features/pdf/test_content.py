@@ -193,7 +193,7 @@ async def test_a_file_may_be_named_by_its_id(make_app: MakeApp, tmp_path: Path, 
 async def test_a_file_by_its_id_needs_stored_files(make_app: MakeApp) -> None:
     app, _ = await make_app(lambda *_: say("fine"))
     response = await post(app, CHAT, {"model": "m", **chat({"file_id": "f"})})
-    assert response.status == 501
+    assert response.status == 400
     assert "--files_path" in (await whole(response))["error"]["message"]
     app, _ = await make_app(lambda *_: say("fine"), without="batches")
     response = await post(app, CHAT, {"model": "m", **chat({"file_id": "f"})})
