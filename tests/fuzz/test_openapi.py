@@ -36,13 +36,15 @@ RULES = re.compile(
     r"| provided, but | required, but |which is not in (tools|functions)"  # a field that needs another
     r"|limit of this server|this server's limit"
     r"|is not a token id in |supports only text"  # options, and properties of the model
-    r"| is not accepted in requests; start the server |^this server does not store files|(greater|less) than max_model_len"
+    r"| is not accepted in requests; start the server |^this server does not store files"
+    r"|(greater|less) than max_model_len"
     r"|maximum context length is|^suffix is not supported"
     r"|does not support Matryoshka|only supports (Matryoshka )?dimensions"
     r"|^(guided_json|json_schema|structured_outputs\.\w+) is not (valid JSON|a JSON schema)$"  # JSON within a text
     r"|^structured_outputs\.structural_tag(\.structures)? (is not an object|has neither|need)"
     r"|out of vocabulary|cannot be returned as text|The schema allows nothing|reads text only"
-    r"|does not (read|accept|generate) audio|^audio\.format must be|^this endpoint does not read|^Missing required parameter"
+    r"|does not (read|accept|generate) audio|^audio\.format must be|^this endpoint does not read"
+    r"|^Missing required parameter|^prompts with images have no token ids"
     r"|^continue_final_message: the final message has no text|^Unsupported (input_type|prompt_name|task:) "
     r"|^embed_dtype needs|has more than 64 parts"
     r"|use it at /|must have content$|document text field is missing"  # the model's task; one of several forms
@@ -52,7 +54,7 @@ RULES = re.compile(
     r"|response_format|input is (empty|not valid)"
     r"| with id .* not found|is not stored|model (field is missing|is required)"
     r"|^Invalid PDF file|^file_data is not a file in base64|^the file is neither|^the URL of a file must|^Given url"
-    r"|does not have one token for each of|^prompts with images have no token ids|^pairs of texts are not supported|cannot be prewarmed$"
+    r"|does not have one token for each of|^pairs of texts are not supported|cannot be prewarmed$"
     r"|^modalities (array )?must "
     r"|^Invalid or unsupported audio file|^file is |^Unsupported language: |^to_language must be en"  # forms
     r"|^Missing required field|^Image parsing failed"
