@@ -8,12 +8,11 @@ from __future__ import annotations
 from ...api.fields import Field, FieldSet, RouteDoc, read, require
 from ...api.generation.common_fields import KEEP_ALIVE, MODEL, TEMPLATE_KWARGS, warnings
 from ...api.generation.sampling import SAMPLING
-from ...api.response import json, warning_headers
+from ...api.response import json
 from ...api.schemas import SOME_TEXT, any_of, array
 from ...api.services import Services
 from ...models.text_model import TextModel
-from ...types import ChatPrompt, Json, Request, Response
-from ..chat.logprobs import require_alternatives
+from ...types import Json, Request, Response
 from ..responses.response import counts
 from ..responses.schemas import MESSAGES_AND_CALLS
 from .label_probabilities import DecisionRequest
@@ -49,15 +48,4 @@ def _parse(body: Json, services: Services) -> tuple[list[Question], DecisionRequ
     require(FIELDS, values)
     parts = read_input(values["input"])
     questions = read_questions(values["questions"], services.config.max_prompts)
-    model.require_ready()
-    require_alternatives(model, "a decision")
-    kwargs = {"enable_thinking": False} | (values["chat_template_kwargs"] or {})
-    return questions, DecisionRequest(
-        model=model,
-        questions=questions,
-        parts=parts,
-        base=ChatPrompt(messages=[], template_kwargs=kwargs),
-        cache_salt=values["cache_salt"] or "",
-        priority=values["priority"],
-        headers=warning_headers(warnings(FIELDS, body) + model.keep_loaded(values["keep_alive"])),
-    )
+    return questions, DecisionRequest.of(model, questions, parts, values, warnings(FIELDS, body))

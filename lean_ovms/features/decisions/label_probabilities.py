@@ -12,12 +12,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from ...api.fields import Values
+from ...api.response import warning_headers
 from ...api.services import Services
 from ...errors import BadRequest
 from ...models.generation import CompletedChoice, Generation, total_usage
 from ...models.text_model import TextModel
 from ...types import ChatPrompt, Json, OutputParams, SamplingParams, Usage
 from ..chat.content import PLACE, Reads, load_media
+from ..chat.logprobs import require_alternatives
 from ..completions.several import check_common, collect_each, start_all
 
 TAIL = 400
@@ -63,6 +66,42 @@ class DecisionRequest:
     """The priority of the request; lower values are computed first."""
     headers: list[tuple[str, str]]
     """The Warning headers of the response."""
+
+    @classmethod
+    def of(
+        cls,
+        model: TextModel,
+        questions: Sequence[Labelled],
+        parts: list[Json],
+        values: Values,
+        notices: list[str],
+        system: Sequence[Json] = (),
+    ) -> DecisionRequest:
+        """Returns the request of a body.
+
+        Args:
+            model: The model.
+            questions: The questions.
+            parts: The parts of the input.
+            values: The values of the body; chat_template_kwargs, cache_salt, priority and keep_alive are read.
+            notices: Warnings about the body.
+            system: The messages before the questions.
+
+        Raises:
+            RequestError: The model cannot decide, or not now.
+        """
+        model.require_ready()
+        require_alternatives(model, "a decision")
+        kwargs = {"enable_thinking": False} | (values["chat_template_kwargs"] or {})
+        return cls(
+            model=model,
+            questions=questions,
+            parts=parts,
+            base=ChatPrompt(messages=[*system], template_kwargs=kwargs),
+            cache_salt=values["cache_salt"] or "",
+            priority=values["priority"],
+            headers=warning_headers(notices + model.keep_loaded(values["keep_alive"])),
+        )
 
     def prompt(self, question: Labelled) -> ChatPrompt:
         """Returns the prompt of a question. It copies the input, so it should be made only when it is needed."""

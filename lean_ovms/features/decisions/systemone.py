@@ -17,21 +17,21 @@ import orjson
 from ...api.fields import Field, FieldSet, RouteDoc, read, require
 from ...api.generation.common_fields import KEEP_ALIVE, MODEL, REQUEST_ID, TEMPLATE_KWARGS, warnings
 from ...api.generation.sampling import SAMPLING
-from ...api.response import json, new_id, now, warning_headers
+from ...api.response import json, new_id, now
 from ...api.schemas import NULL, STRING, any_of, array, const
 from ...api.services import Services
 from ...errors import BadRequest
 from ...models.text_model import TextModel
-from ...types import ChatPrompt, Json, Request, Response
-from ..chat.logprobs import require_alternatives
+from ...types import Json, Request, Response
 from .label_probabilities import DecisionRequest, LabelChances
-from .questions import joined
+from .questions import LETTERS, joined
+from .questions import REPLY as LETTER_ONLY
 
 CHOICE, YES_OR_NO, SCORE = "choice", "noul", "score"
-LABELS: dict[str, Sequence[str]] = {CHOICE: string.ascii_uppercase, YES_OR_NO: ("yes", "no"), SCORE: string.digits}
+LABELS: dict[str, Sequence[str]] = {CHOICE: LETTERS, YES_OR_NO: ("yes", "no"), SCORE: string.digits}
 """The labels of the options of each type of question, in order."""
 REPLY = {
-    CHOICE: "Answer with the letter of one option only.",
+    CHOICE: LETTER_ONLY,
     YES_OR_NO: "Answer with yes or no only.",
     SCORE: "Answer with the number of one level only.",
 }
@@ -154,22 +154,12 @@ def _parse(body: Json, services: Services) -> tuple[dict[str, StructuredQuestion
     if not 1 <= len(values["questions"]) <= most:
         raise BadRequest(f"questions must have 1 to {most} members", param="questions")
     questions = {name: _question(name, one) for name, one in values["questions"].items()}
-    model.require_ready()
-    require_alternatives(model, "a decision")
     state = values["state"]
     text = state if isinstance(state, str) else orjson.dumps(state).decode()
     media = [{"type": kind, kind: {"url": url}} for name, kind in MEDIA.items() for url in values[name] or ()]
     system = [{"role": "system", "content": values["instructions"]}] if values["instructions"] else []
-    kwargs = {"enable_thinking": False} | (values["chat_template_kwargs"] or {})
-    parsed = DecisionRequest(
-        model=model,
-        questions=list(questions.values()),
-        parts=[*media, {"type": "text", "text": text}],
-        base=ChatPrompt(messages=system, template_kwargs=kwargs),
-        cache_salt=values["cache_salt"] or "",
-        priority=values["priority"],
-        headers=warning_headers(warnings(FIELDS, body) + model.keep_loaded(values["keep_alive"])),
-    )
+    parts: list[Json] = [*media, {"type": "text", "text": text}]
+    parsed = DecisionRequest.of(model, list(questions.values()), parts, values, warnings(FIELDS, body), system)
     return questions, parsed, values["request_id"]
 
 
@@ -184,8 +174,7 @@ def _question(name: str, given: Any) -> StructuredQuestion:
     if unknown := given.keys() - {"type", "instructions", "criteria"}:
         raise BadRequest(f"{param} has unknown members: {', '.join(sorted(unknown))}", param=param)
     options = _options(kind, criteria, f"{param}.criteria")
-    text = "" if instructions is None else instructions if isinstance(instructions, str) else str(instructions)
-    return StructuredQuestion(kind, text, list(options), [_described(more) for more in options.values()])
+    return StructuredQuestion(kind, _described(instructions), list(options), [*map(_described, options.values())])
 
 
 def _options(kind: str, criteria: Any, param: str) -> dict[str, Any]:
@@ -204,10 +193,12 @@ def _options(kind: str, criteria: Any, param: str) -> dict[str, Any]:
     else:
         what = "an object of options and descriptions" if kind == CHOICE else "an array of levels"
         raise BadRequest(f"{param} must be {what}", param=param)
-    if not 1 + (kind == SCORE) <= len(options) <= len(LABELS[kind]):
-        raise BadRequest(f"{param} must have at most {len(LABELS[kind])} entries, and not too few", param=param)
+    least, most = 1 + (kind == SCORE), len(LABELS[kind])
+    if not least <= len(options) <= most:
+        raise BadRequest(f"{param} must have {least} to {most} entries", param=param)
     return options
 
 
 def _described(value: Any) -> str:
+    """Returns a text as it is, any other value as JSON, and "" for null."""
     return "" if value is None else value if isinstance(value, str) else orjson.dumps(value).decode()

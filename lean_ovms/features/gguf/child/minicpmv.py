@@ -13,7 +13,7 @@ from ....media.pixels import BICUBIC
 from ....types import Json
 from ..header import Header
 from .tensors import Tensors
-from .vision_tower import POSITIONS, VisionTower, attention
+from .vision_tower import POSITIONS, VisionTower, attention, for_each
 
 HEAD = 128
 """The elements of a head of the resampler."""
@@ -64,8 +64,7 @@ def network(header: Header, tensors: Tensors) -> Any:
     x = ops.add(tower.embedded(images), ops.gather(ops.constant(tensors.numbers(POSITIONS)), places, np.int64(0)))
     found = tower.norm(tower.encoded(x), "v.post_ln")
     values = tower.norm(tower.product(found, "resampler.kv"), "resampler.ln_kv")
-    none = ops.multiply(ops.reduce_mean(values, np.array([1]), True), np.float32(0))
-    queries = tower.norm(ops.add(none, query[None]), "resampler.ln_q")
+    queries = tower.norm(for_each(values, query), "resampler.ln_q")
     parts = []
     for part, letter in ((queries, "q"), (ops.add(values, waves), "k"), (values, "v")):
         part = tower.product(part, f"resampler.attn.{letter}")

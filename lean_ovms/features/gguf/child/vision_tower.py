@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from openvino import opset13 as ops
 
 from ..header import Header
@@ -60,8 +61,7 @@ class VisionTower:
     def placed(self, x: Any) -> Any:
         """Adds embeddings of positions to patches [images, patches, width], after a class token if there is one."""
         if CLASS in self.tensors:
-            first = ops.multiply(ops.slice(x, *map(np.array, ([0], [1], [1], [1]))), np.float32(0))
-            x = ops.concat([ops.add(first, self.tensors.numbers(CLASS).reshape(1, 1, -1)), x], 1)
+            x = ops.concat([for_each(x, self.tensors.numbers(CLASS).reshape(1, -1)), x], 1)
         return ops.add(x, self.tensors.numbers(POSITIONS).reshape(1, -1, self.width))
 
     def interpolated(self, rows: Any, columns: Any) -> Any:
@@ -166,6 +166,12 @@ def attention(values: list[Any], mask: Any = None, scale: float = 0.0) -> Any:
     factor = ops.constant(np.float32(scale or 1 / math.sqrt(size)))
     none = ops.constant(np.zeros((1, 1, 1, 1), np.float32))
     return ops.scaled_dot_product_attention(*values, none if mask is None else mask, factor)
+
+
+def for_each(x: Any, rows: NDArray[np.float32]) -> Any:
+    """Returns constant rows [rows, width] for each of the images whose values are x [images, patches, width]."""
+    images = ops.slice(ops.shape_of(x), *map(np.array, ([0], [1], [1], [0])))
+    return ops.broadcast(ops.constant(rows[None]), ops.concat([images, np.array(rows.shape)], 0))
 
 
 def without_class(x: Any) -> Any:

@@ -33,11 +33,38 @@ def first_logits(decoding: Any, rows: list[DecodeRow], files: WhisperFiles) -> N
     return found
 
 
-class DecodeGroup:
-    """Windows that are decoded together, with the decoder's state."""
+class _Group:
+    """Windows that are decoded together. The decoder has a state for them from the first step on."""
+
+    def __init__(self, rows: list[DecodeRow], network: Any, files: WhisperFiles) -> None:
+        """Keeps the windows.
+
+        Args:
+            rows: The windows, with equally long prompts.
+            network: The network, a WhisperNetwork.
+            files: The sizes and special tokens of the model.
+        """
+        self.rows = rows  # the windows that have not ended
+        self._network = network
+        self._files = files
+        self._decoding: Any = None
+
+    def _begun(self, hidden: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Begins the state with the encoder's output for each text. Returns the logits of their first tokens."""
+        self._decoding = self._network.begin(hidden)
+        return first_logits(self._decoding, self.rows, self._files)
+
+    def close(self) -> None:
+        """Ends the decoder's state."""
+        if self._decoding is not None:
+            self._decoding.close()
+
+
+class DecodeGroup(_Group):
+    """Windows whose texts are sampled."""
 
     def __init__(self, rows: list[DecodeRow], network: Any, files: WhisperFiles, rules: Rules) -> None:
-        """Keeps the windows; the decoder has a state for them from the first step on.
+        """Keeps the windows.
 
         Args:
             rows: The windows, with equally long prompts.
@@ -45,11 +72,8 @@ class DecodeGroup:
             files: The sizes and special tokens of the model.
             rules: The rules for the tokens of a transcript.
         """
-        self.rows = rows  # the windows that have not ended
+        super().__init__(rows, network, files)
         self._texts = [(row, attempt) for row in rows for attempt in row.attempts]
-        self._network = network
-        self._decoding: Any = None
-        self._files = files
         self._rules = rules
         self._next = np.full((len(self._texts), 1), files.eot, np.int64)
 
@@ -62,18 +86,12 @@ class DecodeGroup:
         """
         if self._decoding is None:
             hidden = np.concatenate([row.hidden for row, _ in self._texts if row.hidden is not None])
-            self._decoding = self._network.begin(hidden)
-            self._choose(first_logits(self._decoding, self.rows, self._files))
+            self._choose(self._begun(hidden))
         else:
             self._choose(self._decoding.step(self._next)[:, -1])
         ended = [row for row in self.rows if row.ended]
         self.rows = [row for row in self.rows if row not in ended]
         return ended
-
-    def close(self) -> None:
-        """Ends the decoder's state."""
-        if self._decoding is not None:
-            self._decoding.close()
 
     def _choose(self, logits: NDArray[np.float32]) -> None:
         logits = np.array(logits, np.float32)
@@ -82,15 +100,12 @@ class DecodeGroup:
                 self._next[place] = row.choose(attempt, logits[place], self._rules)
 
 
-class BeamGroup:
+class BeamGroup(_Group):
     """A window that is decoded by beam search."""
 
     def __init__(self, row: DecodeRow, network: Any, files: WhisperFiles, rules: Rules) -> None:
         """Keeps the window; its arguments are those of a DecodeGroup."""
-        self.rows = [row]
-        self._network = network
-        self._decoding: Any = None
-        self._files = files
+        super().__init__([row], network, files)
         params = row.job.params
         self._beams = Beams(params.beams, row.limit, files.eot, rules, params, row.job.times)
 
@@ -99,8 +114,7 @@ class BeamGroup:
         [row] = self.rows
         if self._decoding is None:
             assert row.hidden is not None
-            self._decoding = self._network.begin(np.repeat(row.hidden, row.width, axis=0))
-            logits = first_logits(self._decoding, self.rows, self._files)
+            logits = self._begun(np.repeat(row.hidden, row.width, axis=0))
         else:
             logits = self._decoding.step(self._beams.tokens, self._beams.parents)[:, -1]
         if not self._beams.advance(np.array(logits, np.float32)):
@@ -108,11 +122,6 @@ class BeamGroup:
         row.finish_beam_search(self._beams.best)
         self.rows = []
         return [row]
-
-    def close(self) -> None:
-        """Ends the decoder's state."""
-        if self._decoding is not None:
-            self._decoding.close()
 
 
 class DecodeQueue:
