@@ -410,7 +410,7 @@ class ErrorForms:
 
     def of(self, request: RequestStart) -> ErrorForm | None:
         """Returns the form that a request's client expects, by path or a typical header; None for OpenAI's."""
-        path = below_root(request.path, self._root)
+        path = below_root(request.path, self._root) + "/"
         for row in self.rows:
             if path.startswith(row.paths) or (row.header and row.header in request.headers):
                 return row

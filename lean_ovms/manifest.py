@@ -435,7 +435,7 @@ class ErrorForm(Row):
     schema: str
     """The JSON Schema of the error objects, as "module:NAME"."""
     paths: tuple[str, ...]
-    """The beginnings of the paths whose errors have the form."""
+    """The paths whose errors have the form, with those below them; each ends with a slash."""
     header: str = ""
     """A header in lower case that only clients of this API send, selecting the form on any path; "" for none."""
     statuses: dict[int, int] = field(default_factory=dict)

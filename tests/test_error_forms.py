@@ -16,7 +16,7 @@ FORM = ErrorForm(
     name="Other",
     body="test_error_forms:shown",
     schema="test_error_forms:SCHEMA",
-    paths=("/other",),
+    paths=("/other/",),
     header="other-version",
     statuses={503: 529},
     package="tests",
@@ -32,7 +32,9 @@ def shown(error: RequestError, request_id: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("path", "headers", "other"),
     [
+        ("/other", {}, True),
         ("/other/path", {}, True),
+        ("/others", {}, False),
         ("/v1/models", {"other-version": "1"}, True),
         ("/v1/models", {}, False),
         ("/v1/other", {}, False),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...manifest import Feature, Route
+from ...manifest import ErrorForm, Feature, Route
 
 FEATURE = Feature(
     name="tei",
@@ -12,7 +12,18 @@ FEATURE = Feature(
     needs=("pooling",),
     routes=(
         Route("POST", "/embed", "api:handle"),
+        Route("POST", "/embed_all", "api:handle_all"),
+        Route("POST", "/decode", "info:handle_decode"),
+        Route("GET", "/info", "info:handle", auth="models"),
         Route("POST", "/predict", "scores:handle_predict"),
         Route("POST", "/similarity", "scores:handle_similarity"),
+    ),
+    error_forms=(
+        ErrorForm(
+            name="TeiError",
+            body="errors:tei_error",
+            schema="errors:SCHEMA",
+            paths=("/embed/", "/embed_all/", "/decode/", "/info/", "/predict/", "/similarity/"),
+        ),
     ),
 )

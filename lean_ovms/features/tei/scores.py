@@ -5,6 +5,7 @@ https://huggingface.github.io/text-embeddings-inference/. Like /embed they retur
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -20,7 +21,7 @@ from ..pooling.api.encoding import shortest
 from ..pooling.api.inputs import check_count
 from ..pooling.api.request import Inputs, PoolingRequest, classified, items_of, parse
 from ..pooling.feature import PoolingOptions
-from ..pooling.types import EMBED, PooledOutput, PoolingInfo
+from ..pooling.types import EMBED, PooledOutput, PoolingInfo, PoolingInput
 
 PARAMETERS = FieldSet((*shared.TEI_TRUNCATION, shared.PROMPTS[0]))
 READ = (*shared.TRUNCATION, shared.USE_ACTIVATION, shared.NORMALIZE, *shared.PROMPTS)
@@ -32,10 +33,10 @@ SIMILARITY = FieldSet((
     Field("parameters", "object", "truncate, truncation_direction and prompt_name", fields=PARAMETERS),
     *READ,
 ))  # fmt: skip
-_TEXTS = array(STRING, 1) | {"maxItems": 1}
+_TEXTS = array(STRING, 1) | {"maxItems": 2}
 PREDICT = FieldSet((
     *shared.COMMON,
-    Field("inputs", "any", "a text, or several as arrays of one text each", required=True,
+    Field("inputs", "any", "a text or a pair of texts, or several as arrays of one text or of two", required=True,
         schema=any_of(STRING, _TEXTS, array(_TEXTS, 1))),
     Field("raw_scores", "bool", "return scores before softmax or sigmoid", default=False),
     *shared.TEI_TRUNCATION,
@@ -73,38 +74,55 @@ def _cosines(outputs: list[PooledOutput]) -> list[float]:
     return [shortest(sum(a * b for a, b in zip(source, other, strict=True))) for other in others]
 
 
+@dataclass(frozen=True, slots=True)
+class PredictRequest:
+    """The body of a request for labels."""
+
+    call: PoolingRequest
+    """The fields of the request, and its model."""
+    inputs: list[tuple[str, ...]]
+    """The inputs, each one text or a pair of texts."""
+    several: bool
+    """Whether the response is a list with the labels of each input, instead of the labels of one."""
+
+
 @RouteDoc("Labels of texts with their scores, the highest first", body=PREDICT, answer="array")
 async def handle_predict(request: Request, services: Services) -> Response:
-    call, inputs, several = await services.parse_body(request, _read_predict)
-    info, outputs = await classified(call, inputs)
+    predict = await services.parse_body(request, _read_predict)
+    call = predict.call
+    singles = [one[0] for one in predict.inputs if len(one) == 1]
+    info, outputs = await classified(call, Inputs([*singles]))
+    pairs: list[PoolingInput] = [(one[0], one[1]) for one in predict.inputs if len(one) > 1]
+    if pairs and not info.pair:
+        raise BadRequest("this model reads single texts, not pairs", param="inputs")
+    of_pairs = await call.encode(pairs, call.params(info), "inputs") if pairs else []
 
     def work() -> Response:
-        found = [_predictions(output, info) for output in outputs]
-        return json_bytes(orjson.dumps(found if several else found[0]), call.headers)
+        each, other = iter(outputs), iter(of_pairs)
+        found = [_predictions(next(other if len(one) > 1 else each), info) for one in predict.inputs]
+        return json_bytes(orjson.dumps(found if predict.several else found[0]), call.headers)
 
-    return await call.render(outputs, work)
+    return await call.render([*outputs, *of_pairs], work)
 
 
-def _read_predict(body: Json, services: Services) -> tuple[PoolingRequest, Inputs, bool]:
+def _read_predict(body: Json, services: Services) -> PredictRequest:
     call = parse(body, services, fields=PREDICT)
     value = call.values["inputs"]
     several = isinstance(value, list) and any(isinstance(one, list) for one in value)
-    texts = [_text(one) for one in value] if several else [_text(value)]
-    check_count(len(texts), services.config.of(PoolingOptions).max_pooling_inputs, "inputs")
+    inputs = [_texts(one) for one in value] if several else [_texts(value)]
+    check_count(len(inputs), services.config.of(PoolingOptions).max_pooling_inputs, "inputs")
     raw = {"use_activation": False} if call.values["raw_scores"] else {}
-    return call.with_values(shared.tei_truncation(call.values) | raw), Inputs([*texts]), several
+    return PredictRequest(call.with_values(shared.tei_truncation(call.values) | raw), inputs, several)
 
 
-def _text(value: Any) -> str:
-    """Returns the text of an input, which may be alone in an array. Raises BadRequest."""
+def _texts(value: Any) -> tuple[str, ...]:
+    """Returns one input, which is a text, or an array of one text or of two. Raises BadRequest."""
     if value is None:
         raise BadRequest("inputs field is required", param="inputs")
-    if isinstance(value, list) and len(value) == 2 and all(isinstance(one, str) for one in value):
-        raise BadRequest("pairs of texts are not supported here; use /rerank or /score", param="inputs")
-    text = value[0] if isinstance(value, list) and len(value) == 1 else value
-    if not isinstance(text, str):
-        raise BadRequest("inputs must be a string, or an array of arrays of one string", param="inputs")
-    return text
+    texts = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else ()
+    if not 1 <= len(texts) <= 2 or not all(isinstance(one, str) for one in texts):
+        raise BadRequest("inputs must be a string, or an array of arrays of one or two strings", param="inputs")
+    return texts
 
 
 def _predictions(output: PooledOutput, info: PoolingInfo) -> list[Json]:

@@ -6,9 +6,20 @@ from typing import Any
 
 import pytest
 
-from tests.api.conftest import MakePooling, ask, refused
+from lean_ovms.api.app import App
+from tests.api.conftest import MakePooling, ask, get, post, whole
 
 PATH = "/embed"
+
+
+async def refused(app: App, path: str, **body: Any) -> str:
+    """Returns the message of an error in this API's form, and checks its status and its type."""
+    response = await post(app, path, {"model": "e", **body})
+    error = await whole(response)
+    assert (response.status, error["error_type"]) == (400, "Validation")
+    assert set(error) == {"error", "error_type"}
+    message: str = error["error"]
+    return message
 
 
 @pytest.mark.parametrize("inputs", ["a", ["a", "bc"], [1, 2, 3], [[1, 2], [3]]])
@@ -30,19 +41,97 @@ async def test_options_reach_the_engine(make_pooling: MakePooling) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "message", "param"),
+    ("fields", "message"),
     [
-        ({}, "inputs field is required", "inputs"),
-        ({"inputs": []}, "inputs array should not be empty", "inputs"),
-        ({"inputs": [[]]}, "inner arrays in inputs should not be empty", "inputs[0]"),
-        ({"inputs": "x" * 600}, "Input length 602 longer than allowed 512", "inputs"),
-        ({"inputs": "a", "truncate": "yes"}, "truncate accepts values true or false", "truncate"),
-        ({"inputs": "a", "truncation_direction": "up"}, "truncation_direction should be", "truncation_direction"),
-        ({"inputs": "a", "prompt_name": "poem"}, "Unsupported prompt_name 'poem'", "prompt_name"),
+        ({}, "inputs field is required"),
+        ({"inputs": []}, "inputs array should not be empty"),
+        ({"inputs": [[]]}, "inputs[0]: inner arrays in inputs should not be empty"),
+        ({"inputs": "x" * 600}, "inputs: Input length 602 longer than allowed 512"),
+        ({"inputs": "a", "truncate": "yes"}, "truncate accepts values true or false"),
+        ({"inputs": "a", "truncation_direction": "up"}, "truncation_direction should be"),
+        ({"inputs": "a", "prompt_name": "poem"}, "Unsupported prompt_name 'poem'"),
     ],
 )
-async def test_refusals(make_pooling: MakePooling, fields: dict[str, Any], message: str, param: str) -> None:
+@pytest.mark.parametrize("path", [PATH, "/embed_all"])
+async def test_refusals(make_pooling: MakePooling, path: str, fields: dict[str, Any], message: str) -> None:
     app, _ = await make_pooling()
-    text, wrong = await refused(app, PATH, **fields)
-    assert message in text
-    assert wrong == param
+    assert message in await refused(app, path, **fields)
+
+
+async def test_errors_of_other_paths_keep_openais_form(make_pooling: MakePooling) -> None:
+    app, _ = await make_pooling()
+    assert "message" in (await whole(await post(app, "/embeddings", {})))["error"]
+    missing = await post(app, PATH, {"model": "unknown", "inputs": "a"})
+    assert (missing.status, (await whole(missing))["error_type"]) == (404, "Validation")
+
+
+@pytest.mark.parametrize(("normalize", "wanted"), [(None, False), (True, True)])
+async def test_vectors_of_all_tokens_are_those_of_pooling(
+    make_pooling: MakePooling, normalize: bool | None, wanted: bool
+) -> None:
+    app, engine = await make_pooling()
+    body = await ask(app, "/embed_all", inputs=["a", "bc"], normalize=normalize)
+    assert engine.asked[-1][1].normalize is wanted
+    same = await ask(app, "/pooling", input=["a", "bc"], task="token_embed", normalize=wanted)
+    assert body == [one["data"] for one in same["data"]]
+    assert [len(rows) for rows in body] == [3, 4]
+
+
+async def test_a_model_of_vectors_for_each_token_has_them_by_its_own_rules(make_pooling: MakePooling) -> None:
+    app, engine = await make_pooling(pooling="ALL")
+    await ask(app, "/embed_all", inputs="a")
+    assert engine.asked[-1][1].normalize is None
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "kind"),
+    [
+        ("embeddings", {"pooling": "LAST"}, {"embedding": {"pooling": "last_token"}}),
+        ("embeddings", {"pooling": "CLS"}, {"embedding": {"pooling": "cls"}}),
+        ("rerank", {}, {"reranker": {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}}),
+        (
+            "classify",
+            {},
+            {
+                "classifier": {
+                    "id2label": {"0": "negative", "1": "neutral", "2": "positive"},
+                    "label2id": {"negative": 0, "neutral": 1, "positive": 2},
+                }
+            },
+        ),
+    ],
+)
+async def test_info_has_the_task_and_the_limits(
+    make_pooling: MakePooling, task: str, options: dict[str, Any], kind: Any
+) -> None:
+    app, _ = await make_pooling(task, max_pooling_inputs=7, truncate=task == "embeddings", **options)
+    info = await whole(await get(app, "/info"))
+    assert info["model_type"] == kind
+    assert (info["max_input_length"], info["max_client_batch_size"]) == (512, 7)
+    assert (info["model_id"], info["auto_truncate"]) == ("e", task == "embeddings")
+
+
+async def test_ids_become_texts(make_pooling: MakePooling) -> None:
+    app, _ = await make_pooling()
+    ids = [257, *b"abc", 256]
+    assert await ask(app, "/decode", ids=ids) == ["abc"]
+    assert await ask(app, "/decode", ids=[ids, [], [100.0]]) == ["abc", "", "d"]
+    kept = await ask(app, "/decode", ids=ids, skip_special_tokens=False)
+    assert kept != ["abc"]
+    assert "abc" in kept[0]
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        (None, "ids field is required"),
+        ([], "ids array should not be empty"),
+        ([1, "a"], "ids[1] is not a token id"),
+        ([[1], [-1]], "ids[1][0] is not a token id"),
+        ([[1], 1], "ids[0] is not a token id"),
+        ([[1]] * 3, "ids has 3 elements"),
+    ],
+)
+async def test_other_ids_are_refused(make_pooling: MakePooling, ids: Any, message: str) -> None:
+    app, _ = await make_pooling(max_pooling_inputs=2)
+    assert message in await refused(app, "/decode", ids=ids)

@@ -104,6 +104,8 @@ class Encoding:
 
 FLOATS = Encoding("float", "float32", "native")
 """The encoding of endpoints whose requests cannot choose."""
+FLOATS_OF_TOKENS = Encoding("float", "float32", "native", per_token=True)
+"""The same for results that are matrices with a row for each token."""
 
 
 def results_response(

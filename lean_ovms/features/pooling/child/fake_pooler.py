@@ -35,7 +35,7 @@ class FakePooler:
         self.vocabulary = tokenizer.vocabulary()
         self.template = Template(
             single=((tokenizer.BOS,), (tokenizer.EOS,)),
-            pair=((tokenizer.BOS,), (END,), (tokenizer.EOS,)) if config.task == "rerank" else None,
+            pair=((tokenizer.BOS,), (END,), (tokenizer.EOS,)) if config.task in ("rerank", "classify") else None,
             types=(0, 0, 0, 1, 1),
         )
         self.prompt: Prompt | None = None
@@ -110,8 +110,8 @@ def _info(config: EngineConfig) -> PoolingInfo:
         matryoshka=embeds and options.matryoshka,
         prompts={"query": "query: ", "document": ""} if embeds else {},
         special_single=2,
-        special_pair=3 if kind == SCORE else 0,
-        pair="tokens" if kind == SCORE else "",
+        special_pair=3 if kind in (SCORE, CLASSIFY) else 0,
+        pair="tokens" if kind in (SCORE, CLASSIFY) else "",
     )
 
 

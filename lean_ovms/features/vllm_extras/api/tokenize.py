@@ -1,8 +1,9 @@
 """POST …/tokenize and …/detokenize: convert text to token ids and back.
 
-One endpoint accepts three bodies: OVMS's (`text`: {"tokens": [...]}), vLLM's (`prompt` or `messages`: {"tokens",
-"count", "max_model_len", "token_strs"}) and llama.cpp's (`content`: {"tokens": [...]}). It is also served without a
-prefix, as in vLLM and llama.cpp. The text in a response to detokenize has both vLLM's and llama.cpp's name.
+One endpoint accepts four bodies: OVMS's (`text`: {"tokens": [...]}), vLLM's (`prompt` or `messages`: {"tokens",
+"count", "max_model_len", "token_strs"}), llama.cpp's (`content`: {"tokens": [...]}), and text-embeddings-inference's
+(`inputs`: a list for each text). It is also served without a prefix, as in these. The text in a response to detokenize
+has both vLLM's and llama.cpp's name.
 
 GET /tokenizer_info: information for clients that build prompts themselves, as in vLLM. With it lm-evaluation-harness
 needs no local tokenizer (tokenizer_backend=remote).
@@ -27,14 +28,17 @@ from ....types import ChatPrompt, Json, Request, Response, TextPrompt
 from ...chat.generation import read_tools
 from ...chat.request import text_conversation
 from ...completions.prompt_pieces import MIXED, Pieces, read_one, tokens_of
+from . import token_places
 
-SOURCES = ("text", "prompt", "messages", "content")
+SOURCES = ("text", "prompt", "messages", "content", "inputs")
 """The fields for the text to tokenize, of which a request has exactly one."""
 MAX_TEXTS = 2048
 MAX_PADDED = 1 << 20
 """The most tokens of all texts together after padding."""
 ID_BYTES = 16
 """The approximate size in bytes of a token id in the response, together with its text."""
+PLACED_BYTES = 80
+"""The same with the places of its text, as text-embeddings-inference returns them."""
 NO_IMAGES = "prompts with images have no token ids; responses/input_tokens counts their tokens"
 
 
@@ -70,6 +74,7 @@ FIELDS = FieldSet((
     Field("parse_special", "bool", "(llama.cpp) parse special tokens in content; false has no effect",
         default=True),
     Field("with_pieces", "bool", "(llama.cpp) return the id and the text of each token", default=False),
+    Field("inputs", "any", "(text-embeddings-inference) text or array of texts to tokenize", schema=TEXTS),
 ))  # fmt: skip
 DETOKENIZE_FIELDS = FieldSet((
     MODEL,
@@ -97,6 +102,8 @@ async def handle(request: Request, services: Services) -> Response:
         raise BadRequest("text field is required", param="text")
     if values["content"] is not None:
         return await _llama_cpp(values, model, services)
+    if values["inputs"] is not None:
+        return await _tei(values, model, services)
     body = await _vllm(values, conversation, model)
     return await _answer(body, services, model.token_strings if values["return_token_strs"] else None)
 
@@ -158,7 +165,7 @@ def _tokens(body: Json, services: Services) -> Values:
 
 
 async def _ovms(values: Values, model: TokenModel) -> Json:
-    texts = _texts(values["text"])
+    texts = _texts(values["text"], "text")
     length, side = values["max_length"], values["padding_side"]
     special = values["add_special_tokens"] is not False and not model.joins_texts  # OVMS adds none for rerankers here
     tokens = await model.encode(texts, special)
@@ -189,23 +196,23 @@ def _cut(tokens: list[int], plain: list[int], length: int) -> list[int]:
     return [*tokens[:before], *plain[: length - around], *tokens[before + len(plain) :]]
 
 
-def _texts(text: Any) -> list[str]:
+def _texts(text: Any, name: str) -> list[str]:
     if isinstance(text, str):
         return [text]
     if not isinstance(text, list):
-        raise BadRequest("text should be string, array of strings or array of integers", param="text")
+        raise BadRequest(f"{name} should be string, array of strings or array of integers", param=name)
     if not text:
-        raise BadRequest("text array should not be empty", param="text")
+        raise BadRequest(f"{name} array should not be empty", param=name)
     if len(text) > MAX_TEXTS:
-        raise BadRequest(f"text array should have no more than {MAX_TEXTS} elements", param="text")
+        raise BadRequest(f"{name} array should have no more than {MAX_TEXTS} elements", param=name)
     kinds = {type(t) for t in text}
     if kinds == {str}:
         return text
     if not kinds <= {str, int}:
-        raise BadRequest("every element in text array should be either string or int", param="text")
+        raise BadRequest(f"every element in {name} array should be either string or int", param=name)
     mixed = len(kinds) > 1
     raise BadRequest(
-        "text must be homogeneous" if mixed else "Input should be string or array of strings", param="text"
+        f"{name} must be homogeneous" if mixed else "Input should be string or array of strings", param=name
     )
 
 
@@ -244,6 +251,21 @@ def _piece(data: bytes) -> str | list[int]:
         return data.decode()
     except UnicodeDecodeError:
         return list(data)
+
+
+async def _tei(values: Values, model: TokenModel, services: Services) -> Response:
+    """Returns the response of text-embeddings-inference: the tokens of each text, with their places in it."""
+    texts = _texts(values["inputs"], "inputs")
+    tokens = await model.encode(texts, values["add_special_tokens"] is not False)
+    special = model.serving().vocabulary.special
+
+    def work() -> list[Any]:
+        return [
+            token_places.placed(text, zip(ids, model.token_bytes(ids), strict=True), special)
+            for text, ids in zip(texts, tokens, strict=True)
+        ]
+
+    return await written(services.offload, PLACED_BYTES * sum(map(len, tokens)), work)
 
 
 @RouteDoc("Chat template and special tokens", query=QUERY, errors=(404, 503))
