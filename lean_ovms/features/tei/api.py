@@ -35,7 +35,7 @@ FIELDS = FieldSet((*_BOTH, shared.DIMENSIONS))
 FIELDS_OF_ALL = FieldSet(_BOTH)
 
 
-@RouteDoc("Vectors in the form of text-embeddings-inference", body=FIELDS, rules=all_of("inputs"), answer="array")
+@RouteDoc("Vectors of texts as plain lists", body=FIELDS, rules=all_of("inputs"), answer="array")
 async def handle(request: Request, services: Services) -> Response:
     call, inputs = await services.parse_body(request, partial(_read, fields=FIELDS))
     info = call.info((EMBED,))
@@ -45,7 +45,7 @@ async def handle(request: Request, services: Services) -> Response:
 
 
 @RouteDoc(
-    "The vectors of all tokens, in the form of text-embeddings-inference",
+    "The vectors of all tokens",
     body=FIELDS_OF_ALL,
     rules=all_of("inputs"),
     answer="array",

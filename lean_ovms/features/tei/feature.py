@@ -11,6 +11,7 @@ FEATURE = Feature(
     reference="https://huggingface.github.io/text-embeddings-inference",
     needs=("pooling",),
     routes=(
+        Route("POST", "/", "root:handle"),
         Route("POST", "/embed", "api:handle"),
         Route("POST", "/embed_all", "api:handle_all"),
         Route("POST", "/decode", "info:handle_decode"),

@@ -35,7 +35,7 @@ POOLING = {"LAST": "last_token"}
 """Names of pooling modes that are not those of this server in lower case."""
 
 
-@RouteDoc("A model and its limits, in the form of text-embeddings-inference", query=QUERY, errors=(404, 503))
+@RouteDoc("A model and its limits", query=QUERY, errors=(404, 503))
 async def handle(request: Request, services: Services) -> Response:
     query = read_query(QUERY, request.query)
     model = await services.when_known(lambda: services.named_model(query, PoolingModel).serving())
@@ -70,7 +70,7 @@ def _model_type(info: PoolingInfo) -> Json:
     return {"reranker" if info.kind == SCORE else "classifier": named}
 
 
-@RouteDoc("The texts of token ids, in the form of text-embeddings-inference", body=DECODE, answer="array")
+@RouteDoc("The texts of token ids", body=DECODE, answer="array")
 async def handle_decode(request: Request, services: Services) -> Response:
     model, ids, skip = await services.parse_body(request, _read)
     texts = [await model.decode(one, skip) if one else "" for one in ids]

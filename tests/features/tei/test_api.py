@@ -135,3 +135,30 @@ async def test_ids_become_texts(make_pooling: MakePooling) -> None:
 async def test_other_ids_are_refused(make_pooling: MakePooling, ids: Any, message: str) -> None:
     app, _ = await make_pooling(max_pooling_inputs=2)
     assert message in await refused(app, "/decode", ids=ids)
+
+
+@pytest.mark.parametrize(
+    ("task", "body", "path"),
+    [
+        ("embeddings", {"inputs": "a"}, "/embed"),
+        ("embeddings", {"inputs": {"source_sentence": "a", "sentences": ["b"]}}, "/similarity"),
+        ("embeddings", {"query": "a", "texts": ["b"]}, "/rerank"),
+        ("rerank", {"query": "a", "texts": ["b"]}, "/rerank"),
+        ("rerank", {"inputs": "a"}, "/predict"),
+        ("classify", {"inputs": "a"}, "/predict"),
+    ],
+)
+@pytest.mark.parametrize("model", [None, "e"])
+async def test_the_root_forwards_to_the_endpoint_that_fits(
+    make_pooling: MakePooling, task: str, body: dict[str, Any], path: str, model: str | None
+) -> None:
+    app, _ = await make_pooling(task)
+    found = await post(app, "/", body | {"model": model})
+    same = await post(app, path, body)
+    assert (found.status, await whole(found)) == (200, await whole(same))
+
+
+async def test_the_root_knows_no_unknown_model(make_pooling: MakePooling) -> None:
+    app, _ = await make_pooling()
+    assert (await post(app, "/", {"model": "other", "inputs": "a"})).status == 404
+    assert (await post(app, "/", {"model": 1, "inputs": "a"})).status == 400

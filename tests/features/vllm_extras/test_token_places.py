@@ -30,7 +30,7 @@ def test_tokens_have_the_bytes_of_the_text_that_they_are(
 
 
 def test_special_tokens_have_no_place() -> None:
-    begin, word = placed("a", [(7, b"<s>"), (1, b"a")], {7})
+    begin, word = placed("a", [(7, b" <s>"), (1, b"a")], {7})
     assert begin == {"id": 7, "text": "<s>", "special": True, "start": None, "stop": None}
     assert word == {"id": 1, "text": "a", "special": False, "start": 0, "stop": 1}
 

@@ -32,6 +32,8 @@ def placed(text: str, tokens: Iterable[tuple[int, bytes]], special: Collection[i
         one: Json = {"id": number, "text": data.decode("utf-8", "replace"), "special": number in special}
         one |= {"start": None, "stop": None}
         found.append(one)
+        if one["special"]:
+            one["text"] = one["text"].strip()  # the piece is that of the middle of a text
         if one["special"] or lost:
             continue
         whole = not part
