@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from ...config.options import Options, option
-from ...manifest import BASES, SERVER_TOOLS, Feature, PageRow, PartRow, Route, StartRow
+from ...manifest import BASES, SERVER_TOOLS, ErrorForm, Feature, PageRow, PartRow, Route, StartRow
 
 _tools = partial(option, group="tools")
 
@@ -48,7 +48,7 @@ class McpOptions(Options):
 ONLY = ("tool_server",)
 FEATURE = Feature(
     name="mcp",
-    summary="calls tools of MCP servers while it generates a response, and for chat clients",
+    summary="calls tools of MCP servers for responses and chat clients, and is an MCP server itself",
     title="Tools of MCP servers",
     needs=("responses",),
     extra="mcp",
@@ -56,11 +56,13 @@ FEATURE = Feature(
     options=McpOptions,
     flags="flags.txt",
     routes=(
+        Route("POST", "/mcp", "server:handle"),
         Route("GET", "/tool_servers", "api:handle_list", BASES),
         Route("POST", "/tool_servers/call", "api:handle_call", BASES, changes=True, by_one=True),
         Route("POST", "/tool_servers/prompt", "api:handle_prompt", BASES, changes=True, by_one=True),
         Route("POST", "/tool_servers/resource", "api:handle_resource", BASES, changes=True, by_one=True),
     ),
+    error_forms=(ErrorForm(name="McpError", body="server:rpc_error", schema="server:ERROR_SCHEMA", paths=("/mcp/",)),),
     page=(
         PageRow("tool_servers", "/v1/tool_servers", ONLY),
         PageRow("call_tool", "/v1/tool_servers/call", ONLY),
