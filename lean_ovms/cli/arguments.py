@@ -342,6 +342,10 @@ class OtherFlags:
         """Returns the arguments of a command line rewritten for argparse. Raises StartError."""
         return list(argv)
 
+    def words(self, key: str, value: str) -> list[str]:
+        """Returns the arguments for a key of a file that has flags without their hyphens."""
+        return [f"--{key}={value}"]
+
     def add_to(self, parser: argparse.ArgumentParser) -> None:
         """Adds the flags to a parser that has all options of this server."""
 

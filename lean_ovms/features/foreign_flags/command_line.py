@@ -29,6 +29,8 @@ VARIABLES = ("VLLM_", "GIT_OPT_SET_")
 """The prefixes of environment variables of vLLM, and of OVMS for libgit2, with which it pulls models."""
 NO_GRPC = "lean_ovms: --port has no effect: this server has no gRPC service; the REST port is --rest_port"
 OVMS = "OVMS"
+TRUE = ("true", "1", "on", "enabled")
+"""The values of a file with which llama.cpp sets a flag that has no value."""
 _DOTTED = re.compile(r"(--?[a-zA-Z][\w-]*)((?:\.[\w-]+)+)(\+?)(?:=(.*))?", re.DOTALL)
 """Matches vLLM's flags for one member of a JSON value: `--flag.member`, `--flag.a.b=value`, `--flag.list+`.
 https://docs.vllm.ai/en/stable/cli/serve.html#json-cli-arguments
@@ -271,6 +273,15 @@ class ForeignCommandLine(OtherFlags):
 
     def arguments(self, argv: Sequence[str]) -> list[str]:
         return joined_members(self.without_program(argv))
+
+    def words(self, key: str, value: str) -> list[str]:
+        name = key.removeprefix("LLAMA_ARG_").lower() if key.startswith("LLAMA_ARG_") else key.replace("-", "_")
+        alias = next((one for one in self._known.aliases if {name, f"-{key}"} & {*one.names}), None)
+        short = f"-{key}" in (alias.names if alias else self._known.ignored.keys() | self._known.refused.keys())
+        typed = f"-{key}" if short else flag(name)
+        if alias is None or not alias.bare:
+            return [f"{typed}={value}"]
+        return [typed] if value.lower() in TRUE else []
 
     def notation(self, row: Field[Any]) -> dict[str, Any]:
         alias = self._notations.get(row.name)

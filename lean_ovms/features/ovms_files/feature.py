@@ -20,7 +20,9 @@ _repository = partial(option, group="repository")
 class OvmsFileOptions(Options):
     """The options for the file that lists the models, and for the commands that write such files."""
 
-    config_path: str = option("", "config.json that lists the models to serve", group="deployment")
+    config_path: str = option(
+        "", "config.json, or presets of llama.cpp (.ini), that lists the models to serve", group="deployment"
+    )
     configure: bool = _repository(False, "command: write the graph.pbtxt of model_path from the options and exit")
     add_to_config: str = _repository(
         "", "command: add model_name to config_path, or to the file given here, and exit", bare="true"

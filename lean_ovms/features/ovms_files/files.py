@@ -17,7 +17,7 @@ from ...repository import model_dir
 from ...util import atomic_file
 from ...util.files import file_stat, read_text
 from ..deployment.desired import DesiredState, ModelSpec, served
-from . import config_file, graph, graph_writer
+from . import config_file, graph, graph_writer, presets
 from .feature import GRAPH
 
 log = logging.getLogger("lean_ovms")
@@ -28,7 +28,10 @@ class OvmsFiles:
 
     def server(self, config: Config) -> Config:
         """Returns the options of the server, completed by those in its config.json. Raises StartError."""
-        options = config_file.read(config_file.location(config.model_list)).options
+        path = config_file.location(config.model_list)
+        if path.suffix == presets.SUFFIX:
+            return config
+        options = config_file.read(path).options
         if left_out := [name for name in options if config.given(name) is None]:
             raise StartError(f"{config.model_list} sets {left_out[0]}, an option of a feature that was left out")
         return config.replace(**options)
@@ -38,7 +41,8 @@ class OvmsFiles:
         path = config_file.location(config.model_list)
         files = {path: file_stat(path)}
         models = []
-        for entry in config_file.read(path).entries:
+        listed = presets.read(path, config) if path.suffix == presets.SUFFIX else config_file.read(path)
+        for entry in listed.entries:
             files |= {place: file_stat(place) for place in (entry.base, entry.graph)}
             try:
                 spec = ModelSpec(config=config_file.options_of(entry, config))
