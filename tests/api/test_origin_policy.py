@@ -20,6 +20,8 @@ from lean_ovms.types import Request
 CHANGES = {
     "/sleep",
     "/wake_up",
+    "/pause",
+    "/resume",
     "/reset_prefix_cache",
     "/prewarm",
     "/slots/{id}",

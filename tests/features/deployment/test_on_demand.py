@@ -268,7 +268,7 @@ async def test_sleep_and_wake_up(home: Home) -> None:
     await home.open("a", "p", groups={"p": "permanent"})
     await home.chat("a")
     assert (await home.ask("GET", "/is_sleeping"))[1] == {"is_sleeping": False}
-    assert (await home.ask("POST", "/sleep?level=1"))[0] == 200
+    assert (await home.ask("POST", "/sleep?level=1"))[:2] == (200, {"status": "sleeping", "level": 1})
     assert (await home.ask("GET", "/is_sleeping"))[1] == {"is_sleeping": True}
     assert home.running == []
     status, body, headers = await home.chat("a")
@@ -276,7 +276,8 @@ async def test_sleep_and_wake_up(home: Home) -> None:
     assert (await home.ask("GET", "/health"))[0] == 503
     assert (await home.ask("GET", "/ping"))[0] == 200
     assert await home.statuses() == {"a": "sleeping", "p": "sleeping"}
-    assert (await home.ask("POST", "/wake_up?tags=weights&tags=kv_cache"))[0] == 200
+    woken = await home.ask("POST", "/wake_up?tags=weights&tags=kv_cache")
+    assert woken[:2] == (200, {"status": "awake", "tags": None})
     assert sorted(home.running) == ["a", "p"]
     assert (await home.chat("p"))[0] == 200
 
@@ -295,6 +296,18 @@ async def test_the_server_is_not_ready_while_it_sleeps_with_its_models_in_memory
     assert (await home.ask("POST", "/wake_up"))[0] == 200
     assert (await home.ask("GET", "/health"))[0] == 200
     assert await home.statuses() == {"a": "loaded", "p": "loaded"}
+
+
+async def test_a_pause_keeps_the_models_in_memory(home: Home) -> None:
+    await home.open("a")
+    await home.chat("a")
+    assert (await home.ask("GET", "/is_paused"))[1] == {"is_paused": False}
+    assert (await home.ask("POST", "/pause?mode=wait&clear_cache=false"))[:2] == (200, {"status": "paused"})
+    assert (await home.ask("GET", "/is_paused"))[1] == {"is_paused": True}
+    assert (home.running, (await home.chat("a"))[0]) == (["a"], 503)
+    assert (await home.ask("POST", "/resume"))[:2] == (200, {"status": "resumed"})
+    assert (await home.chat("a"))[0] == 200
+    assert (await home.ask("POST", "/pause?mode=keep"))[0] == 400
 
 
 @pytest.mark.parametrize("query", ["level=3", "level=x", "mode=keep"])
