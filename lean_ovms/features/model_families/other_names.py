@@ -2,14 +2,14 @@
 
 `reasoning` is that of OpenRouter and of Ollama's chat completions, `thinking` that of DeepSeek, GLM and Kimi,
 `enable_thinking` that of Qwen's, and `think` that of Ollama's own API. If a body also has this server's field for the
-same setting, that one counts.
+same setting, that one counts; a value that does not count although it differs is named in a warning.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...api.fields import Field, FieldSet, read
 from ...api.generation.sampling import SAMPLING
@@ -19,7 +19,8 @@ from ...types import Json
 from ..chat.generation import ReadableBody
 
 KINDS = ("enabled", "disabled", "adaptive", "auto")
-EFFORT, BUDGET, KWARGS = "reasoning_effort", "thinking_token_budget", "chat_template_kwargs"
+EFFORT, BUDGET, SHOWN, KWARGS = "reasoning_effort", "thinking_token_budget", "include_reasoning", "chat_template_kwargs"
+SWITCH = "enable_thinking"
 
 
 def _think(value: Any) -> bool | str:
@@ -73,30 +74,58 @@ def rewrite(given: ReadableBody, names: Collection[str]) -> ReadableBody:
     body: Json = {name: value for name, value in given.body.items() if name not in FIELDS.places}
     if EFFORT not in names:
         unused = [name for name in FIELDS.places if values[name] is not None]
-        notices = [f"{name} has no effect: this endpoint uses no chat template" for name in unused]
-        return replace(given, body=body, notices=(*given.notices, *notices))
+        idle = [f"{name} has no effect: this endpoint uses no chat template" for name in unused]
+        return replace(given, body=body, notices=(*given.notices, *idle))
     reasoning, thinking, think = values["reasoning"] or {}, values["thinking"] or {}, values["think"]
-    kind = thinking.get("type")
-    levels = (reasoning.get("effort"), think if isinstance(think, str) else None)
-    switches = (
-        values["enable_thinking"],
-        think if isinstance(think, bool) else None,
-        None if kind not in ("enabled", "disabled") else kind == "enabled",
-        reasoning.get("enabled"),
+    kwargs, kind = body.get(KWARGS), thinking.get("type")
+    notices: list[str] = []
+    effort = _chosen(
+        (EFFORT, body.get(EFFORT)),
+        ("reasoning.effort", reasoning.get("effort")),
+        ("think", think if isinstance(think, str) else None),
+        notices=notices,
     )
-    _set(body, EFFORT, *levels)
-    _set(body, BUDGET, reasoning.get("max_tokens"), thinking.get("budget_tokens"))
-    if reasoning.get("exclude"):
-        _set(body, "include_reasoning", False)
-    kwargs = body.get(KWARGS)
-    switch = next((one for one in switches if one is not None), None)
-    if switch is not None and (kwargs is None or isinstance(kwargs, dict)):
-        body[KWARGS] = {"enable_thinking": switch} | (kwargs or {})
-    return replace(given, body=body)
+    budget = _chosen(
+        (BUDGET, body.get(BUDGET)),
+        ("reasoning.max_tokens", reasoning.get("max_tokens")),
+        ("thinking.budget_tokens", thinking.get("budget_tokens")),
+        notices=notices,
+    )
+    shown = _chosen(
+        (SHOWN, body.get(SHOWN)),
+        ("reasoning.exclude", False if reasoning.get("exclude") else None),
+        notices=notices,
+    )
+    switch = _chosen(
+        (f"{KWARGS}.{SWITCH}", kwargs.get(SWITCH) if isinstance(kwargs, dict) else None),
+        (SWITCH, values[SWITCH]),
+        ("think", think if isinstance(think, bool) else None),
+        ("thinking.type", None if kind not in ("enabled", "disabled") else kind == "enabled"),
+        ("reasoning.enabled", reasoning.get("enabled")),
+        notices=notices,
+    )
+    if effort and switch and isinstance(effort.value, str) and (effort.value != "none") != switch.value:
+        notices.append(f"{effort.name} does not turn reasoning on or off: {switch.name} has precedence")
+    body |= {name: one.value for name, one in ((EFFORT, effort), (BUDGET, budget), (SHOWN, shown)) if one}
+    if switch and (kwargs is None or isinstance(kwargs, dict)):
+        body[KWARGS] = {**(kwargs or {}), SWITCH: switch.value}
+    return replace(given, body=body, notices=(*given.notices, *notices))
 
 
-def _set(body: Json, name: str, *values: Any) -> None:
-    """Sets a field that the body does not have to the first of the values that is not None."""
-    value = next((one for one in values if one is not None), None)
-    if value is not None and body.get(name) is None:
-        body[name] = value
+class _Choice(NamedTuple):
+    """A value of a setting that has several names."""
+
+    name: str
+    """The name under which it is in the body."""
+    value: Any
+    """The value; None if it is not given."""
+
+
+def _chosen(*rows: tuple[str, Any], notices: list[str]) -> _Choice | None:
+    """Returns the first value that is given, or None; adds a warning for each other value that differs from it."""
+    found = [_Choice(*row) for row in rows if row[1] is not None]
+    if not found:
+        return None
+    first, *others = found
+    notices += [f"{one.name} has no effect: {first.name} has precedence" for one in others if one.value != first.value]
+    return first

@@ -15,6 +15,41 @@ CHAT = "/v1/chat/completions"
 BODY = {"messages": [{"role": "user", "content": "a"}]}
 TEMPLATE = "{{ enable_thinking }}|{{ reasoning_effort }}|{{ x }}"
 
+OVERRULED = {
+    str(fields): texts
+    for fields, *texts in (
+        (
+            {"reasoning": {"effort": "high"}, "reasoning_effort": "low"},
+            "reasoning.effort has no effect: reasoning_effort has precedence",
+        ),
+        (
+            {"reasoning": {"max_tokens": 9}, "thinking_token_budget": 5},
+            "reasoning.max_tokens has no effect: thinking_token_budget has precedence",
+        ),
+        (
+            {"enable_thinking": False, "chat_template_kwargs": {"enable_thinking": True}},
+            "enable_thinking has no effect: chat_template_kwargs.enable_thinking has precedence",
+        ),
+        (
+            {"think": False, "thinking": {"type": "enabled"}},
+            "thinking.type has no effect: think has precedence",
+        ),
+        (
+            {"think": True, "thinking": {"type": "enabled"}, "reasoning": {"enabled": False}},
+            "reasoning.enabled has no effect: think has precedence",
+        ),
+        (
+            {"reasoning": {"max_tokens": 9}, "thinking": {"type": "auto", "budget_tokens": 7}},
+            "thinking.budget_tokens has no effect: reasoning.max_tokens has precedence",
+        ),
+        (
+            {"reasoning_effort": "none", "enable_thinking": True},
+            "reasoning_effort does not turn reasoning on or off: enable_thinking has precedence",
+        ),
+    )
+}
+"""The warnings about fields that do not count, by the fields of a request."""
+
 
 def test_the_manifest_has_their_names() -> None:
     assert FEATURE.body is not None
@@ -37,6 +72,10 @@ def test_the_manifest_has_their_names() -> None:
         ({"enable_thinking": False, "chat_template_kwargs": {"x": 1}}, "False||1", None),
         ({"enable_thinking": False, "chat_template_kwargs": {"enable_thinking": True}}, "True||", None),
         ({"think": False, "thinking": {"type": "enabled"}}, "False||", None),
+        ({"think": True, "thinking": {"type": "enabled"}, "reasoning": {"enabled": False}}, "True||", None),
+        ({"reasoning": {"max_tokens": 9}, "thinking": {"type": "auto", "budget_tokens": 7}}, "||", 9),
+        ({"reasoning_effort": "none", "enable_thinking": True}, "True|none|", None),
+        ({"reasoning_effort": "low", "think": "low", "enable_thinking": True}, "True|low|", None),
         ({"think": "low"}, "True|low|", None),
     ],
 )
@@ -46,7 +85,9 @@ async def test_what_the_template_gets(make_app: MakeApp, fields: Any, prompt: st
     )
     response = await post(app, CHAT, BODY | {"chat_template": TEMPLATE} | fields)
     assert response.status == 200, response.body
-    assert "Warning" not in dict(response.headers)
+    assert [value for name, value in response.headers if name == "Warning"] == [
+        f'299 lean_ovms "{text}"' for text in OVERRULED.get(str(fields), ())
+    ]
     [(sent, sampling)] = engine.submitted
     assert (sent, sampling.thinking_token_budget) == (prompt, budget)
 
