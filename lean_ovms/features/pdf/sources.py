@@ -7,11 +7,11 @@ import asyncio
 from ...api.services import Services
 from ...config import Config
 from ...errors import BadRequest
-from ...manifest import UPLOADED_FILES
 from ...types import Json
 from ..media_files.feature import ImageFileOptions
 from ..media_files.images.fetch import HttpFetcher
 from ..media_files.images.source import about, parse_url
+from ..media_files.uploaded import uploaded
 
 MOST_BYTES = 64 << 20
 """The most bytes of a file."""
@@ -50,8 +50,4 @@ async def content_of(file: Json, services: Services) -> tuple[str | None, bytes]
     """
     if not isinstance(file.get("file_id"), str):
         return None, await services.get(FileFetcher).fetch(file["file_url"])
-    fetch = services.config.part(UPLOADED_FILES)
-    if fetch is None:
-        raise BadRequest("files by their ids are not supported on this server; send the file in file_data")
-    name, content = await fetch(services, file["file_id"], MOST_BYTES)
-    return name, content
+    return await uploaded(services, file["file_id"], MOST_BYTES, "the file in file_data")

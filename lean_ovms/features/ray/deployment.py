@@ -16,16 +16,22 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 import orjson
-from starlette.responses import Response as StarletteResponse
 
 from ...api.app import App
 from ...cli.keywords import of_keywords
-from ...errors import StartError
+from ...errors import StartError, install_command
 from ...server.opened import opened
 from ..asgi.adapter import asgi
 from .metrics import publishing
-from .proxy import proxy_middlewares
 from .replicas import Change, Replicas, Result
+
+NEEDS = f"lean_ovms.ray_serve needs {install_command('ray')}"
+try:
+    from starlette.responses import Response as StarletteResponse
+
+    from .proxy import proxy_middlewares
+except ImportError as missing:
+    raise ImportError(NEEDS) from missing
 
 if TYPE_CHECKING:
     from starlette.requests import Request as StarletteRequest
@@ -138,9 +144,11 @@ def application(*, deployment: dict[str, Any] | None = None, **options: Any) -> 
     """
     if "ray" not in sys.modules or not sys.modules["ray"].is_initialized():
         os.environ.setdefault(PROXY_CALLBACK, PROXY_MIDDLEWARES)
-    from ray import serve
-    from ray.serve.config import RequestRouterConfig
-
+    try:
+        from ray import serve
+        from ray.serve.config import RequestRouterConfig
+    except ImportError as missing:
+        raise ImportError(NEEDS) from missing
     settings = {"max_ongoing_requests": 100, **(deployment or {})}
     routing = RequestRouterConfig(request_router_class=ROUTER, request_routing_stats_period_s=REPORT_PERIOD_S)
     settings.setdefault("request_router_config", routing)

@@ -78,8 +78,18 @@ def _transaction(*, write: bool = True, deletes: bool = False) -> Callable[[Sync
 class Store:
     """The store of responses and conversations."""
 
-    def __init__(self, config: Config, clock: Callable[[], float] = time.time) -> None:
-        self._clock = clock
+    def __init__(
+        self, config: Config, clock: Callable[[], float] = time.time, running: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Creates the store, which is opened later.
+
+        Args:
+            config: The options.
+            clock: Returns the time of day in seconds, which may jump.
+            running: Returns the seconds since some moment, without jumps.
+        """
+        self._clock, self._running = clock, running
+        self._created = clock() - running()
         self._options = config.of(ResponseOptions)
         self._path = self._options.response_store
         self._server = str(secrets.randbelow(1 << 31))
@@ -115,7 +125,9 @@ class Store:
         max_age_s = self._options.response_store_max_age_s
         if not max_age_s:
             return []
-        rows = db.execute(_EXPIRED, (self._clock() - max_age_s,)).fetchall()
+        # If the clock is set forward while the server runs, nothing becomes older by that until the next start.
+        now = min(self._clock(), self._created + self._running())
+        rows = db.execute(_EXPIRED, (now - max_age_s,)).fetchall()
         return [partial(tables.drop, db, kind, name) for kind, name in rows]
 
     @_transaction()

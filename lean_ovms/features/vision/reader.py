@@ -9,7 +9,6 @@ from itertools import islice
 
 from ...api.services import Services
 from ...errors import NO_VIDEO, BadRequest, RequestError
-from ...manifest import UPLOADED_FILES
 from ...models.text_model import TextModel
 from ...observability.records import current_record
 from ...types import IMAGE_TAG, ChatPrompt, Image, Json
@@ -17,6 +16,7 @@ from ...util.concurrency import INLINE_CHARACTERS
 from ..chat.content import OF_TOOL, ContentReader, MediaPart, Reads, media_parts, with_texts
 from ..media_files.feature import ImageFileOptions
 from ..media_files.images.loader import ImageLoader, ImageRequest
+from ..media_files.uploaded import uploaded
 
 TEXT_ONLY = "This servable supports only text input, but {} has been provided"
 LEFT_OUT = "[The tool returned an image, which was left out: this model reads text only]"
@@ -109,11 +109,9 @@ async def _with_file(image: ImageRequest, services: Services) -> ImageRequest:
     """Returns the request with the content of the uploaded file that it names, if it names one. Raises RequestError."""
     if not image.file_id:
         return image
-    fetch = services.config.part(UPLOADED_FILES)
-    if fetch is None:
-        raise BadRequest("images by their ids are not supported on this server", param=image.param)
+    most = services.config.of(ImageFileOptions).max_image_bytes
     try:
-        _, data = await fetch(services, image.file_id, services.config.of(ImageFileOptions).max_image_bytes)
+        _, data = await uploaded(services, image.file_id, most, "the image in image_url")
     except RequestError as error:
         error.param = image.param
         raise

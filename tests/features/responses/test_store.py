@@ -222,9 +222,9 @@ async def kept(store: Store, count: int) -> list[int]:
 async def open_store(kept_in: str) -> AsyncIterator[Callable[..., tuple[Store, Clock]]]:
     made: list[Store] = []
 
-    def opened(**options: Any) -> tuple[Store, Clock]:
+    def opened(running: Callable[[], float] | None = None, **options: Any) -> tuple[Store, Clock]:
         clock = Clock()
-        made.append(Store(Config(response_store=kept_in, **options), clock))
+        made.append(Store(Config(response_store=kept_in, **options), clock, running or clock))
         return made[-1], clock
 
     yield opened
@@ -272,6 +272,20 @@ async def test_what_is_too_old_or_too_much_is_forgotten(open_store: Callable[...
         await store.finish(body_of(number, clock), Context())
         clock.now += 1
     assert await kept(store, 15) == [12, 13, 14]
+
+
+async def test_nothing_is_forgotten_because_the_clock_jumps(open_store: Callable[..., tuple[Store, Clock]]) -> None:
+    running = Clock()
+    store, clock = open_store(running=running, response_store_max_age_s=100)
+    await store.finish(body_of(0, clock), Context())
+    clock.now += 1_000_000
+    await store.finish(body_of(1, clock), Context())
+    assert await kept(store, 2) == [0, 1]
+    running.now += 101
+    clock.now += 101
+    assert await kept(store, 2) == [1]
+    clock.now -= 2_000_000
+    assert await kept(store, 2) == [1]
 
 
 async def test_what_is_too_big_is_forgotten_oldest_first(open_store: Callable[..., tuple[Store, Clock]]) -> None:
