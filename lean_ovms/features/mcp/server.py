@@ -17,9 +17,9 @@ from typing import Any
 import orjson
 
 from ..._version import __version__
-from ...api.fields import Field, FieldSet, RouteDoc
+from ...api.fields import Field, FieldSet, RouteDoc, read
 from ...api.response import json, whole_body
-from ...api.schemas import NUMBER, SOME_TEXT, STRING, array, const, object_of
+from ...api.schemas import NULL, NUMBER, SOME_TEXT, STRING, any_of, array, const, object_of
 from ...api.services import INLINE_BYTES, Services
 from ...errors import BadRequest, RequestError, with_param
 from ...observability.records import current_record
@@ -33,12 +33,21 @@ INSTRUCTIONS = "Tools to use the models of this server: text, vectors, ranking, 
 INTEGER: Json = {"type": "integer", "minimum": 1}
 ERROR_SCHEMA = object_of(
     {"jsonrpc": const("2.0"), "error": object_of({"code": {"type": "integer"}, "message": STRING})},
-    id={"type": ["string", "integer", "null"]},
+    id=any_of(STRING, {"type": "integer"}, NULL),
 )
 """The JSON Schema of errors."""
+
+
+def _id(value: Any) -> str | int:
+    if not isinstance(value, (str, int)) or isinstance(value, bool):
+        raise BadRequest("id must be a string or an integer", param="id")
+    return value
+
+
 FIELDS = FieldSet((
     Field("jsonrpc", "string", "2.0", schema=const("2.0")),
-    Field("id", "any", "id of the request; absent for notifications", schema={"type": ["string", "integer"]}),
+    Field("id", "any", "id of the request; absent for notifications", read=_id,
+        schema=any_of(STRING, {"type": "integer"})),
     Field("method", "string", "initialize, ping, tools/list, tools/call, or a notification", required=True),
     Field("params", "object", "parameters of the method"),
 ))  # fmt: skip
@@ -48,7 +57,7 @@ FIELDS = FieldSet((
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tool:
+class ModelTool:
     """A tool that does what an endpoint of the OpenAI API does."""
 
     name: str
@@ -115,7 +124,7 @@ def _described(text: str, schema: Json) -> Json:
 
 
 TOOLS = (
-    Tool(
+    ModelTool(
         name="chat",
         path="/v1/chat/completions",
         description="Ask a language model of this server, and return its answer.",
@@ -128,7 +137,7 @@ TOOLS = (
         body=_chat,
         content=_answer,
     ),
-    Tool(
+    ModelTool(
         name="embed",
         path="/v1/embeddings",
         description="Compute a vector for each text.",
@@ -137,7 +146,7 @@ TOOLS = (
         body=lambda given: {**given, "encoding_format": "float"},
         content=_vectors,
     ),
-    Tool(
+    ModelTool(
         name="rerank",
         path="/rerank",
         description="Rank documents by their relevance for a query, the most relevant first.",
@@ -149,7 +158,7 @@ TOOLS = (
         body=lambda given: given,
         content=_ranks,
     ),
-    Tool(
+    ModelTool(
         name="transcribe",
         path="/v1/audio/transcriptions",
         description="Return the text that is spoken in an audio file.",
@@ -159,7 +168,7 @@ TOOLS = (
         content=lambda data: {"content": [_text(data.decode().strip())]},
         form=True,
     ),
-    Tool(
+    ModelTool(
         name="speak",
         path="/v1/audio/speech",
         description="Speak a text, and return the audio as a WAV file.",
@@ -171,7 +180,7 @@ TOOLS = (
         body=lambda given: {**given, "response_format": "wav"},
         content=_sound,
     ),
-    Tool(
+    ModelTool(
         name="generate_image",
         path="/v1/images/generations",
         description="Generate an image from a description.",
@@ -186,9 +195,9 @@ TOOLS = (
 )
 
 
-def _offered(services: Services) -> dict[str, tuple[Tool, list[str]]]:
+def _offered(services: Services) -> dict[str, tuple[ModelTool, list[str]]]:
     """Returns each tool that a served model can do, with the names of these models, those made for it first."""
-    found: dict[str, tuple[Tool, list[str]]] = {}
+    found: dict[str, tuple[ModelTool, list[str]]] = {}
     for tool in TOOLS:
         models = {
             name: model.endpoints.index(tool.path)
@@ -200,7 +209,7 @@ def _offered(services: Services) -> dict[str, tuple[Tool, list[str]]]:
     return found
 
 
-def _listed(tool: Tool, models: list[str]) -> Json:
+def _listed(tool: ModelTool, models: list[str]) -> Json:
     one = _described(f"The model; {models[0]} if absent.", {"type": "string", "enum": models})
     schema = object_of(tool.required, **tool.optional, model=one) | {"additionalProperties": False}
     hints = {"readOnlyHint": True, "openWorldHint": False}
@@ -220,26 +229,20 @@ class RpcError(Exception):
 
 @RouteDoc("The models as tools of an MCP server, by streamable HTTP without sessions", body=FIELDS)
 async def handle(request: Request, services: Services) -> Response:
-    message = await services.parse_body(request, lambda body, _: body)
-    number, method, params = message.get("id"), message.get("method"), message.get("params") or {}
-    if "result" in message or "error" in message or (isinstance(method, str) and "id" not in message):
+    message = await services.parse_body(request, lambda body, _: {**body, **read(FIELDS, body)})
+    number, method, params = message["id"], message["method"], message["params"] or {}
+    if "result" in message or "error" in message or (method is not None and number is None):
         return Response(202)  # a response, or a notification, none of which this server needs
     version = request.headers.get("mcp-protocol-version", VERSIONS[0])
+    if version not in VERSIONS and method != "initialize":
+        raise BadRequest(f"protocol version {version[:40]!r} is not one of {', '.join(VERSIONS)}")
+    if method is None or number is None:
+        raise BadRequest("a message must have a method and an id", param="method" if method is None else "id")
     try:
-        if version not in VERSIONS and method != "initialize":
-            raise RpcError(INVALID_REQUEST, f"protocol version {version[:40]!r} is not one of {', '.join(VERSIONS)}")
-        if not isinstance(method, str) or not isinstance(number, (str, int)) or isinstance(number, bool):
-            raise RpcError(INVALID_REQUEST, "a message must have a method, and its id must be a string or an integer")
-        if not isinstance(params, dict):
-            raise RpcError(WRONG_PARAMS, "params must be an object")
-        result = await _result(method, params, request, services)
+        answer = {"result": await _result(method, params, request, services)}
     except RpcError as error:
-        body = {"code": error.code, "message": str(error)}
-        number = number if isinstance(number, (str, int)) else None
-        return json(
-            {"jsonrpc": "2.0", "id": number, "error": body}, status=400 if error.code == INVALID_REQUEST else 200
-        )
-    return json({"jsonrpc": "2.0", "id": number, "result": result})
+        answer = {"error": {"code": error.code, "message": str(error)}}
+    return json({"jsonrpc": "2.0", "id": number, **answer})
 
 
 async def _result(method: str, params: Json, request: Request, services: Services) -> Json:
@@ -269,7 +272,7 @@ async def _result(method: str, params: Json, request: Request, services: Service
         return {"content": [_text(with_param(error))], "isError": True}
 
 
-async def _call(tool: Tool, models: list[str], given: Any, request: Request, services: Services) -> Json:
+async def _call(tool: ModelTool, models: list[str], given: Any, request: Request, services: Services) -> Json:
     """Returns the result of a tool, which its endpoint computes. Raises RequestError."""
     if not isinstance(given, dict):
         raise BadRequest("arguments must be an object", param="arguments")

@@ -32,8 +32,9 @@ class PoolingOptions(Options):
     pooling: str = _model(
         "",
         "how an embeddings model combines the vectors of the tokens into one; ALL keeps them all, for late "
-        "interaction scores; if empty, as the model's files say",
-        choices=("", "CLS", "LAST", "MEAN", "MAX", "MEAN_SQRT_LEN", "WEIGHTED_MEAN", "ALL"),
+        "interaction scores; SPLADE makes sparse vectors of a masked language model's logits; if empty, as the "
+        "model's files say",
+        choices=("", "CLS", "LAST", "MEAN", "MAX", "MEAN_SQRT_LEN", "WEIGHTED_MEAN", "ALL", "SPLADE"),
         tasks=TASKS[:1],
     )
     normalize: str = _model(

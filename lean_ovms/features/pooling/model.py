@@ -25,6 +25,7 @@ from .types import (
     EMBED,
     IMAGES_ALONE,
     SCORE,
+    SPARSE,
     TOKEN_CLASSIFY,
     TOKEN_EMBED,
     VECTORS,
@@ -101,12 +102,15 @@ TASKS = {
 """By the value of --task: its name in error messages, and the paths of its requests."""
 OF_TOKENS = ("embeddings of tokens", ("/pooling", "/rerank", "/score"))
 """Task and endpoints of an embedding model that computes a vector for each token."""
+SPARSELY = ("sparse embeddings", ("/pooling",))
+"""Task and endpoints of an embedding model with sparse vectors, besides those of APIs that have such vectors."""
 VERBS = {
     EMBED: "embeddings",
     SCORE: "rerank",
     CLASSIFY: "classification",
     TOKEN_CLASSIFY: "token classification",
     TOKEN_EMBED: OF_TOKENS[0],
+    SPARSE: SPARSELY[0],
 }
 DEMO = Path(__file__).parent / "demo_embed"
 """The directory of the small model in the package."""
@@ -140,6 +144,8 @@ class PoolingModel(TokenModel):
         pooling = PoolingInfo(**info.of_task)
         if pooling.kind == TOKEN_EMBED:
             (self.task, self.endpoints), self.routed_as = OF_TOKENS, ""
+        elif pooling.kind == SPARSE:
+            (self.task, self.endpoints), self.routed_as = SPARSELY, "sparse"
         elif pooling.kind == SCORE and pooling.outputs > 1:
             self.endpoints = ("/rerank", "/score", "/pooling")  # the names of its classes are not known
 

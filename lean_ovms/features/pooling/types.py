@@ -18,10 +18,11 @@ SCORE = "score"
 CLASSIFY = "classify"
 TOKEN_CLASSIFY = "token_classify"  # noqa: S105 - no password
 TOKEN_EMBED = "token_embed"  # noqa: S105 - no password
-KINDS = (EMBED, SCORE, CLASSIFY, TOKEN_CLASSIFY, TOKEN_EMBED)
+SPARSE = "sparse"
+KINDS = (EMBED, SCORE, CLASSIFY, TOKEN_CLASSIFY, TOKEN_EMBED, SPARSE)
 """The kind of result that a pooling model computes."""
 ONLY_PER_TOKEN = (TOKEN_CLASSIFY, TOKEN_EMBED)
-VECTORS = (EMBED, TOKEN_EMBED)
+VECTORS = (EMBED, TOKEN_EMBED, SPARSE)
 
 AND = "+"
 """Joins the pooling modes of a model whose vectors are concatenations of several pooled ones, as in CLS+MEAN."""
@@ -57,7 +58,8 @@ class PoolingInfo:
     kind: str
     """"embed": vectors, pooled or one per token; "score": one number for a text or a pair (rerank, cross-encoder);
     "classify": a number per label; "token_classify": a number per label and token; "token_embed": a vector per token,
-    with scores by late interaction (ColBERT)."""
+    with scores by late interaction (ColBERT); "sparse": a vector with a weight for each token of the vocabulary
+    (SPLADE)."""
     dimensions: int
     """The length of a vector, or the number of labels (1 for a score)."""
     window: int
@@ -70,7 +72,7 @@ class PoolingInfo:
     """The number of the network's own outputs, from which a score is computed (of 2, the second counts)."""
     pooling: str = ""
     """The pooling mode: CLS, LAST, MEAN, MAX, MEAN_SQRT_LEN, WEIGHTED_MEAN, several of these joined by AND, MODEL (the
-    network pools itself), ALL (a vector per token), or "" for scores and classes."""
+    network pools itself), ALL (a vector per token), SPLADE, or "" for scores and classes."""
     pooling_source: str = ""
     """The source that decided the pooling mode, as a text for people."""
     pooling_assumed: bool = False

@@ -24,6 +24,15 @@ def json(data: bytes, shape: tuple[int, ...]) -> bytes:
     return orjson.dumps(array(data, shape), option=orjson.OPT_SERIALIZE_NUMPY)
 
 
+def sparse_json(data: bytes) -> bytes:
+    """Returns a vector as a JSON list of its positive numbers, each an object with its index and its value."""
+    values = np.frombuffer(data, LITTLE)
+    [places] = np.nonzero(values > 0)
+    numbers = orjson.dumps(values[places], option=orjson.OPT_SERIALIZE_NUMPY)[1:-1].split(b",") if len(places) else []
+    pairs = zip(places.tolist(), numbers, strict=True)
+    return b"[%b]" % b",".join([b'{"index":%d,"value":%b}' % pair for pair in pairs])
+
+
 def packed(data: bytes, dtype: str, *, big_endian: bool) -> bytes:
     """Converts little-endian float32 to bytes of another type: float32, float16, bfloat16, fp8_e4m3 or fp8_e5m2."""
     values = np.frombuffer(data, LITTLE)

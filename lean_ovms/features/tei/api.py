@@ -1,4 +1,4 @@
-"""POST /embed and /embed_all: return the vectors of the inputs, or of each of their tokens, as plain lists.
+"""POST /embed, /embed_all and /embed_sparse: the vectors of the inputs, or of each of their tokens, as plain lists.
 
 https://huggingface.github.io/text-embeddings-inference/, for its clients (LlamaIndex, huggingface_hub, Haystack). They
 name no model, so the only model for embeddings is used. /v1/embed and /v2/embed are Cohere's.
@@ -17,7 +17,7 @@ from ..pooling.api.encoding import FLOATS, FLOATS_OF_TOKENS, bare_list
 from ..pooling.api.inputs import read_inputs
 from ..pooling.api.request import Inputs, PoolingRequest, dimensions, items_of, parse
 from ..pooling.feature import PoolingOptions
-from ..pooling.types import EMBED, PER_TOKEN, TOKEN_EMBED
+from ..pooling.types import EMBED, PER_TOKEN, SPARSE, TOKEN_EMBED
 
 _BOTH = (
     *shared.COMMON,
@@ -30,7 +30,7 @@ _BOTH = (
     shared.NORMALIZE,
     *shared.PROMPTS,
 )  # fmt: skip
-"""The fields of both endpoints."""
+"""The fields of all three endpoints."""
 FIELDS = FieldSet((*_BOTH, shared.DIMENSIONS))
 FIELDS_OF_ALL = FieldSet(_BOTH)
 
@@ -57,6 +57,22 @@ async def handle_all(request: Request, services: Services) -> Response:
     params = call.params(info, output=PER_TOKEN, **({"normalize": False} if raw else {}))
     outputs = await call.encode(await items_of(call, inputs, info), params, "inputs")
     return await call.render(outputs, lambda: bare_list(map(FLOATS_OF_TOKENS.json, outputs), call.headers))
+
+
+@RouteDoc(
+    "The weights of tokens in texts, by a SPLADE model", body=FIELDS_OF_ALL, rules=all_of("inputs"), answer="array"
+)
+async def handle_sparse(request: Request, services: Services) -> Response:
+    call, inputs = await services.parse_body(request, partial(_read, fields=FIELDS_OF_ALL))
+    info = call.info((SPARSE,))
+    outputs = await call.encode(await items_of(call, inputs, info), call.params(info), "inputs")
+
+    def work() -> Response:
+        from ..pooling import vectors
+
+        return bare_list([vectors.sparse_json(output.data) for output in outputs], call.headers)
+
+    return await call.render(outputs, work)
 
 
 def _read(body: Json, services: Services, *, fields: FieldSet) -> tuple[PoolingRequest, Inputs]:

@@ -14,6 +14,7 @@ FEATURE = Feature(
         Route("POST", "/", "root:handle"),
         Route("POST", "/embed", "api:handle"),
         Route("POST", "/embed_all", "api:handle_all"),
+        Route("POST", "/embed_sparse", "api:handle_sparse", serves="sparse"),
         Route("POST", "/decode", "info:handle_decode"),
         Route("GET", "/info", "info:handle", auth="models"),
         Route("POST", "/predict", "scores:handle_predict"),
@@ -24,7 +25,7 @@ FEATURE = Feature(
             name="TeiError",
             body="errors:tei_error",
             schema="errors:SCHEMA",
-            paths=("/embed/", "/embed_all/", "/decode/", "/info/", "/predict/", "/similarity/"),
+            paths=("/embed/", "/embed_all/", "/embed_sparse/", "/decode/", "/info/", "/predict/", "/similarity/"),
         ),
     ),
 )

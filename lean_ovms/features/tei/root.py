@@ -10,6 +10,7 @@ from ...api.fields import Field, RouteDoc, json_body
 from ...api.services import INLINE_BYTES, Services
 from ...types import Json, Request, Response
 from ..pooling.model import PoolingModel
+from ..pooling.types import SPARSE
 
 FIELDS = (
     Field("model", "string",
@@ -39,4 +40,7 @@ def endpoint(body: Json, services: Services) -> str:
         return "/rerank"
     named = body.get("model") or services.registry.default_of(PoolingModel)
     model = services.registry.get(named) if isinstance(named, str) and named else None
-    return "/predict" if model is not None and model.config.task in LABELLING else "/embed"
+    if model is not None and model.config.task in LABELLING:
+        return "/predict"
+    sparse = isinstance(model, PoolingModel) and model.known and model.own_pooling.kind == SPARSE
+    return "/embed_sparse" if sparse else "/embed"

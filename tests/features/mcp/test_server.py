@@ -64,7 +64,9 @@ async def test_messages_without_an_answer_are_accepted(make_app: MakeApp) -> Non
     [
         ({"id": 1, "method": "resources/list"}, {}, 200, -32601),
         ({"id": 1, "method": "tools/call", "params": {"name": "x"}}, {}, 200, -32602),
-        ({"id": 1, "method": "tools/call", "params": [1]}, {}, 200, -32602),
+        ({"id": 1, "method": "tools/call", "params": [1]}, {}, 400, -32600),
+        ({"id": 1}, {}, 400, -32600),
+        ({}, {}, 400, -32600),
         ({"id": 1, "method": 5}, {}, 400, -32600),
         ({"id": True, "method": "ping"}, {}, 400, -32600),
         ({"id": [1], "method": "ping"}, {}, 400, -32600),

@@ -63,3 +63,9 @@ def test_cosines() -> None:
 def test_numbers_in_json_are_the_shortest_of_their_float32() -> None:
     assert vectors.json(np.array([0.1, -2.5e-8], "<f4").tobytes(), (2,)) == b"[0.1,-2.5e-8]"
     assert vectors.json(np.zeros(4, "<f4").tobytes(), (2, 2)) == b"[[0.0,0.0],[0.0,0.0]]"
+
+
+def test_sparse_vectors_have_the_positive_numbers_only() -> None:
+    values = np.array([0, 0.1, -1, 2.5, 0], "<f4").tobytes()
+    assert vectors.sparse_json(values) == b'[{"index":1,"value":0.1},{"index":3,"value":2.5}]'
+    assert vectors.sparse_json(np.zeros(3, "<f4").tobytes()) == b"[]"

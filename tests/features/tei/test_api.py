@@ -77,6 +77,19 @@ async def test_vectors_of_all_tokens_are_those_of_pooling(
     assert [len(rows) for rows in body] == [3, 4]
 
 
+async def test_sparse_vectors_have_the_indices_of_their_numbers(make_pooling: MakePooling) -> None:
+    app, _ = await make_pooling(pooling="SPLADE")
+    dense = [one["data"] for one in (await ask(app, "/pooling", input=["a", "bc"]))["data"]]
+    wanted = [[{"index": at, "value": one} for at, one in enumerate(row) if one > 0] for row in dense]
+    assert await ask(app, "/embed_sparse", inputs=["a", "bc"]) == wanted
+    assert await ask(app, "/", inputs=["a", "bc"]) == wanted
+    assert 0 < len(wanted[0]) < len(dense[0])
+    assert (await whole(await get(app, "/info")))["model_type"] == {"embedding": {"pooling": "splade"}}
+    assert "for sparse embeddings, not for embeddings; use it at" in await refused(app, PATH, inputs="a")
+    app, _ = await make_pooling()
+    assert "not for sparse embeddings" in await refused(app, "/embed_sparse", inputs="a")
+
+
 async def test_a_model_of_vectors_for_each_token_has_them_by_its_own_rules(make_pooling: MakePooling) -> None:
     app, engine = await make_pooling(pooling="ALL")
     await ask(app, "/embed_all", inputs="a")

@@ -18,6 +18,7 @@ from ..types import (
     PER_TOKEN,
     POOLED,
     SCORE,
+    SPARSE,
     TOKEN_CLASSIFY,
     TOKEN_EMBED,
     PooledOutput,
@@ -32,6 +33,7 @@ TASKS = {
     CLASSIFY: (CLASSIFY,),
     TOKEN_CLASSIFY: (TOKEN_CLASSIFY,),
     TOKEN_EMBED: (TOKEN_EMBED,),
+    SPARSE: (EMBED,),
 }
 """Values of `task` by the kind of the model; the first is the default."""
 REFUSED = {

@@ -16,7 +16,7 @@ from ....config import EngineConfig
 from ....engine.generation import fake_tokenizer as tokenizer
 from ....types.engine import ModelInfo
 from ..feature import PoolingOptions
-from ..types import CLASSIFY, EMBED, SCORE, TOKEN_CLASSIFY, TOKEN_EMBED, VECTORS, PoolingInfo
+from ..types import CLASSIFY, EMBED, SCORE, SPARSE, TOKEN_CLASSIFY, TOKEN_EMBED, VECTORS, PoolingInfo
 from .pooler import Array, Batch, PoolingVision, Prompt, Template
 
 WINDOW = 512
@@ -94,7 +94,7 @@ class FakePooler:
 
 def _info(config: EngineConfig) -> PoolingInfo:
     options = config.of(PoolingOptions)
-    kind = TOKEN_EMBED if options.pooling == "ALL" else _KINDS[config.task]
+    kind = {"ALL": TOKEN_EMBED, "SPLADE": SPARSE}.get(options.pooling, _KINDS[config.task])
     embeds = kind in VECTORS
     labels = {CLASSIFY: CLASSES, TOKEN_CLASSIFY: TOKEN_CLASSES}.get(kind, [])
     return PoolingInfo(
@@ -106,7 +106,7 @@ def _info(config: EngineConfig) -> PoolingInfo:
         outputs=len(labels) or 1,
         pooling=(options.pooling or "MEAN") if embeds else "",
         pooling_source="the fake engine",
-        normalize=embeds and options.normalize != "false",
+        normalize=embeds and kind != SPARSE and options.normalize != "false",
         matryoshka=embeds and options.matryoshka,
         prompts={"query": "query: ", "document": ""} if embeds else {},
         special_single=2,

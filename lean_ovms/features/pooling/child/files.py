@@ -198,6 +198,9 @@ def _scored_tokens(path: Path, modules: list[tuple[str, str]]) -> list[int]:
 
 def _modes(settings: Json) -> list[str]:
     """Returns the pooling modes that the settings of a Pooling module name, the mean if they name none."""
+    if "pooling_strategy" in settings:  # of SpladePooling
+        how = settings["pooling_strategy"], settings.get("activation_function", "relu")
+        return ["SPLADE"] if how == ("max", "relu") else ["SPLADE with " + " and ".join(map(str, how))]
     named = settings.get("pooling_mode")
     if named is None:
         return [mode for mode, _, flag in POOLING_MODES if settings.get(flag)] or ["MEAN"] * bool(settings)

@@ -26,7 +26,7 @@ from ....repository import model_config, model_file
 from ....types import IMAGE_TAG, Image
 from ....types.engine import ModelInfo
 from ..feature import PoolingOptions
-from ..types import ASSUMED_PROMPT, EMBED, IMAGES_ALONE, SCORE, TOKEN_CLASSIFY, VECTORS, PoolingInfo
+from ..types import ASSUMED_PROMPT, CLASSIFY, EMBED, IMAGES_ALONE, SCORE, TOKEN_CLASSIFY, VECTORS, PoolingInfo
 from . import dense, rerank_prompts
 from . import files as pooling_files
 from .files import PoolingFiles
@@ -155,7 +155,7 @@ class OpenVinoPooler:
         if self.prompt is not None:
             fixed = len(self.prompt.prefix) + len(self.prompt.suffix)
             return replace(info, special_single=single, special_pair=fixed, pair="prompt")
-        if info.kind != SCORE:
+        if info.kind not in (SCORE, CLASSIFY):
             return replace(info, special_single=single)
         pair = sum(map(len, self.template.pair or ()))
         return replace(info, special_single=single, special_pair=pair, pair="tokens")

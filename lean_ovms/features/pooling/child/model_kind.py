@@ -15,12 +15,14 @@ from ....config import EngineConfig
 from ....errors import StartError
 from ....types import Json
 from ..feature import PoolingOptions
-from ..types import AND, CLASSIFY, EMBED, IMAGES_ALONE, SCORE, TOKEN_CLASSIFY, TOKEN_EMBED, PoolingInfo
+from ..types import AND, CLASSIFY, EMBED, IMAGES_ALONE, SCORE, SPARSE, TOKEN_CLASSIFY, TOKEN_EMBED, PoolingInfo
 from .files import POOLING_MODES, PoolingFiles
 
 Value = TypeVar("Value")
 MODEL = "MODEL"
 """The pooling of a network that pools by itself."""
+SPLADE = "SPLADE"
+"""The pooling of a masked language model whose logits become weights of the vocabulary's tokens."""
 ALL = "ALL"
 """The pooling of a model that has a vector for each token; vLLM's name."""
 COLBERT = re.compile("colbert", re.IGNORECASE)
@@ -107,14 +109,11 @@ def recognize(config: EngineConfig, files: PoolingFiles, shape: Shape) -> Recogn
         StartError: The options do not fit the network.
     """
     if shape.output == "logits":
-        return _with_logits(config, files, shape)
+        return _sparse(config, files, shape) or _with_logits(config, files, shape)
     if config.task != "embeddings":
         raise StartError(f"--task {config.task}: the network computes embeddings, not logits")
     mode, source, assumed = _pooling(config, files, shape)
-    if mode == ALL and shape.rank != 3:
-        raise StartError(f"--pooling {ALL}: the network's output {shape.output} is not one vector for each token")
-    if mode != MODEL and files.unsupported:
-        raise StartError(f"modules.json has the module {files.unsupported}, which is not supported here")
+    _check_mode(mode, files, shape)
     width = shape.width or _count(files.config, "hidden_size") or _count(files.config, "d_model")
     dimensions = width * len(mode.split(AND))
     pools_prompts = mode == ALL or files.pools_prompts
@@ -150,6 +149,35 @@ def recognize(config: EngineConfig, files: PoolingFiles, shape: Shape) -> Recogn
 # --- embeddings
 
 
+def _check_mode(mode: str, files: PoolingFiles, shape: Shape) -> None:
+    """Raises StartError if the network's output cannot be pooled like this."""
+    if mode == SPLADE:
+        raise StartError(f"--pooling {SPLADE}: the network computes embeddings; export it with --task fill-mask")
+    if mode == ALL and shape.rank != 3:
+        raise StartError(f"--pooling {ALL}: the network's output {shape.output} is not one vector for each token")
+    if mode != MODEL and files.unsupported:
+        raise StartError(f"modules.json has the module {files.unsupported}, which is not supported here")
+
+
+def _sparse(config: EngineConfig, files: PoolingFiles, shape: Shape) -> Recognized | None:
+    """Returns the description of a masked language model whose logits become sparse vectors; None for others."""
+    if config.task != "embeddings" or shape.rank != 3 or "beam_idx" in shape.inputs:
+        return None
+    mode, source, _ = _pooling(config, files, shape)
+    if mode != SPLADE:
+        return None
+    info = PoolingInfo(
+        kind=SPARSE,
+        dimensions=shape.width or _count(files.config, "vocab_size"),
+        window=window(config, files),
+        pooling=SPLADE,
+        pooling_source=source,
+        prompts=files.prompts,
+        lower_case=files.lower_case,
+    )
+    return Recognized(info)
+
+
 def _pooling(config: EngineConfig, files: PoolingFiles, shape: Shape) -> tuple[str, str, bool]:
     """Returns the pooling mode, the source that decided it, and whether it is only assumed. Raises StartError."""
     if chosen := config.of(PoolingOptions).pooling:
@@ -162,7 +190,7 @@ def _pooling(config: EngineConfig, files: PoolingFiles, shape: Shape) -> tuple[s
     if shape.rank == 2:
         return MODEL, f"the network's output {shape.output}", False
     if files.pooling:
-        known = {mode for mode, *_ in POOLING_MODES}
+        known = {mode for mode, *_ in POOLING_MODES} | {SPLADE}
         if unknown := next((mode for mode in files.pooling if mode not in known), ""):
             raise StartError(f"{files.pooling_source} has the pooling mode {unknown}, which is not supported here")
         return AND.join(files.pooling), files.pooling_source, False

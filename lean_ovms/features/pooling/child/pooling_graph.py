@@ -176,10 +176,13 @@ def _pooled(hidden: Any, mask: ov.Output, counted: ov.Output, mode: str) -> ov.O
     if mode == "WEIGHTED_MEAN":  # positions as integers, because bf16 can count only to 256
         places = ops.multiply(counted, ops.cum_sum(mask, ops.constant(np.int64(1)))).output(0)
     weights = ops.unsqueeze(ops.convert(places, "f32"), ops.constant(np.int64(2)))
-    if mode == "MAX":
+    if mode in ("MAX", "SPLADE"):
         lowest = ops.constant(np.float32(-3e38))
         shown = ops.select(ops.greater(weights, ops.constant(np.float32(0))), hidden, lowest)
-        return ops.reduce_max(shown, axis).output(0)
+        most = ops.reduce_max(shown, axis)
+        if mode == "SPLADE":  # which grows with the logit, so it can follow the maximum
+            most = ops.log(ops.add(ops.relu(most), ops.constant(np.float32(1))))
+        return most.output(0)
     total = ops.reduce_sum(ops.multiply(hidden, weights), axis)
     count = ops.reduce_sum(weights, axis)
     if mode == "MEAN_SQRT_LEN":

@@ -130,6 +130,41 @@ def pooled(rows: Any, mode: str, skipped: int = 0) -> Any:
     }[mode]
 
 
+def test_logits_of_tokens_become_sparse_vectors_as_in_sentence_transformers(
+    load: Load, folder: Path, tmp_path: Path
+) -> None:
+    """log(1 + relu(logits)), the largest of a text's tokens: its SpladePooling. The logits are torch's."""
+    place = shutil.copytree(folder / "bert_tokens", tmp_path / "splade")
+    modules = [{"type": "x.MLMTransformer", "path": ""}, {"type": "x.SpladePooling", "path": "1_SpladePooling"}]
+    (place / "modules.json").write_text(json.dumps(modules))
+    config_file = place / "config.json"
+    config_file.write_text(json.dumps(json.loads(config_file.read_text()) | {"architectures": ["BertForMaskedLM"]}))
+    assert detect_task(place) == "embeddings"
+    (place / "1_SpladePooling").mkdir()
+    for settings in ({"pooling_strategy": "max", "activation_function": "relu"}, {"pooling_strategy": "sum"}):
+        (place / "1_SpladePooling" / "config.json").write_text(json.dumps(settings))
+        config = Config(model_path=str(place), task="embeddings", plugin_config=EXACT)
+        if settings["pooling_strategy"] == "sum":
+            with pytest.raises(StartError, match="pooling mode SPLADE with sum and relu, which is not supported"):
+                OpenVinoPooler(config)
+            return
+        pooler = OpenVinoPooler(config)
+        assert (pooler.pooling.kind, pooler.pooling.normalize) == ("sparse", False)
+        expected = json.loads((place / "expected.json").read_text())
+        rows = Rig(pooler=pooler).ask(*expected["inputs"])
+        for [row], values in zip(rows, expected["values"], strict=True):
+            logits = np.array(values, np.float32).reshape(-1, len(row))
+            assert np.abs(row - np.log1p(np.maximum(logits, 0)).max(axis=0)).max() < 2e-5
+            assert (row > 0).any()
+
+
+def test_a_classifier_of_texts_reads_pairs_too(load: Load) -> None:
+    rig, info, _ = load("bert_classes")
+    assert (info.pair, info.special_pair) == ("tokens", 3)
+    [pair], [other] = rig.ask(("a b", "c")), rig.ask(("a", "b c"))
+    assert np.abs(pair - other).max() > 0
+
+
 MODES = ["CLS", "MAX", "MEAN", "MEAN_SQRT_LEN", "WEIGHTED_MEAN", "LAST"]
 
 
