@@ -189,7 +189,7 @@ TOOLS = (
             "size": _described("Width and height, such as 512x512.", STRING),
             "n": _described("The number of images.", INTEGER),
         },
-        body=lambda given: {**given, "response_format": "b64_json", "output_format": "png"},
+        body=lambda given: {**given, "output_format": "png"},
         content=_images,
     ),
 )
