@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -16,6 +17,7 @@ from lean_ovms.types import Request
 from tests.api.conftest import MakeApp, MakePooling, apps_of, ask, get, post, whole
 from tests.fakes import say
 from tests.features.images.fakes import fake_image_model
+from tests.features.named_keys.files import written
 from tests.features.speech.scripts import HELLO, InlineDecoding, speech_model
 from tests.features.voice.fakes import fake_voice
 from tests.recordings import plain_wav
@@ -103,6 +105,20 @@ async def test_chat_answers_a_prompt(make_app: MakeApp) -> None:
     assert same["choices"][0]["message"]["content"] == "Hi!"
     (first, *_), (second, *_) = engine.submitted
     assert first == second
+
+
+async def test_limits_and_models_of_a_key_are_those_of_the_endpoint(make_app: MakeApp, tmp_path: Path) -> None:
+    keys = {"eva": {"rpm_limit": 2}, "other": {"models": ["another"]}, "root": {"roles": ["admin"]}}
+    app, engine = await make_app(lambda *_: say("Hi!"), api_key_file=written(tmp_path, keys))
+    call = {"id": 1, "method": "tools/call", "params": {"name": "chat", "arguments": ASKED}}
+    found = [await post(app, PATH, call, authorization="Bearer sk-eva") for _ in range(3)]
+    for response in found:
+        await response.aclose()
+    assert [response.status for response in found] == [200, 200, 429]  # a call is one request
+    assert [client for client, *_ in engine.origins] == ["key:eva", "key:eva"]
+    listed = await post(app, PATH, {"id": 1, "method": "tools/list"}, authorization="Bearer sk-other")
+    assert (await whole(listed))["result"] == {"tools": []}
+    assert (await post(app, PATH, call, authorization="Bearer sk-root")).status == 403
 
 
 @pytest.mark.parametrize(
