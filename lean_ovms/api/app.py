@@ -190,8 +190,12 @@ class App:
 
     async def _forward(self, request: Request, path: str) -> Response:
         """Has another endpoint answer a POST whose API key has been checked already. Raises RequestError."""
-        request.path = path
-        return await (await load(self._route(request)))(request, self.services)
+        own_path, request.path = request.path, path
+        try:
+            return await (await load(self._route(request)))(request, self.services)
+        except BaseException:
+            request.path = own_path  # which decides the form of the error
+            raise
 
     def _below_root(self, path: str) -> str:
         return below_root(path, self.config.root_path)

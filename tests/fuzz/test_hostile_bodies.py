@@ -40,6 +40,8 @@ RIGHT: dict[str, dict[str, str]] = {
     "/v1/embeddings": {"model": '"embeddings"', "input": '["a",""]'},
     "/v1/v2/embed": {"model": '"embeddings"', "texts": '["a","b"]'},
     "/embed": {"model": '"embeddings"', "inputs": '["a","b"]'},
+    "/decode": {"model": '"embeddings"', "ids": "[[65],[66]]"},
+    "/mcp": {"id": "1", "method": '"tools/call"', "params": '{"name":"chat","arguments":{"prompt":"hi"}}'},
     "/v1/rerank": {"model": '"rerank"', "query": '"a"', "documents": '[{"text":"a"},{"text":"b"}]'},
     "/v1/score": {"model": '"embeddings"', "text_1": '"a"', "text_2": '["a","b"]'},
     "/v1/classify": {"model": '"classify"', "input": '"a"'},

@@ -19,7 +19,7 @@ import orjson
 from ..._version import __version__
 from ...api.fields import Field, FieldSet, RouteDoc, read
 from ...api.response import json, whole_body
-from ...api.schemas import NULL, NUMBER, SOME_TEXT, STRING, any_of, array, const, object_of
+from ...api.schemas import NULL, NUMBER, SOME_TEXT, STRING, all_of, any_of, array, const, object_of
 from ...api.services import INLINE_BYTES, Services
 from ...errors import BadRequest, RequestError, with_param
 from ...observability.records import current_record
@@ -227,11 +227,15 @@ class RpcError(Exception):
         self.code = code
 
 
-@RouteDoc("The models as tools of an MCP server, by streamable HTTP without sessions", body=FIELDS)
+@RouteDoc(
+    "The models as tools of an MCP server, by streamable HTTP without sessions",
+    body=FIELDS,
+    rules=all_of("id", "method"),  # of requests; notifications and responses have an empty answer of status 202
+)
 async def handle(request: Request, services: Services) -> Response:
     message = await services.parse_body(request, lambda body, _: {**body, **read(FIELDS, body)})
     number, method, params = message["id"], message["method"], message["params"] or {}
-    if "result" in message or "error" in message or (method is not None and number is None):
+    if number is None if method is not None else "result" in message or "error" in message:
         return Response(202)  # a response, or a notification, none of which this server needs
     version = request.headers.get("mcp-protocol-version", VERSIONS[0])
     if version not in VERSIONS and method != "initialize":
@@ -291,12 +295,7 @@ async def _call(tool: ModelTool, models: list[str], given: Any, request: Request
     request.body = await services.offload.run(size, work, inline_below=INLINE_BYTES)
     media = f"multipart/form-data; boundary={boundary}" if tool.form else "application/json"
     request.headers = {**request.headers, "content-type": media}
-    own_path = request.path
-    try:
-        response = await services.forward(request, tool.path)
-    finally:
-        request.path = own_path  # by which the form of errors is chosen
-    data = await whole_body(response)
+    data = await whole_body(await services.forward(request, tool.path))
     return await services.offload.run(len(data), lambda: tool.content(data), inline_below=INLINE_BYTES)
 
 

@@ -174,4 +174,5 @@ async def test_the_root_forwards_to_the_endpoint_that_fits(
 async def test_the_root_knows_no_unknown_model(make_pooling: MakePooling) -> None:
     app, _ = await make_pooling()
     assert (await post(app, "/", {"model": "other", "inputs": "a"})).status == 404
-    assert (await post(app, "/", {"model": 1, "inputs": "a"})).status == 400
+    refusal = await post(app, "/", {"model": 1, "inputs": "a"})
+    assert (refusal.status, (await whole(refusal))["error"]["param"]) == (400, "model")
