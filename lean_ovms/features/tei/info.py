@@ -1,7 +1,7 @@
 """GET /info and POST /decode: what a model and its limits are, and the texts of token ids.
 
-https://huggingface.github.io/text-embeddings-inference/. Clients such as Dify read the task, the longest input and the
-largest batch of a model from /info.
+https://huggingface.github.io/text-embeddings-inference/. Clients read the task, the longest input and the largest batch
+of a model from /info.
 """
 
 from __future__ import annotations
