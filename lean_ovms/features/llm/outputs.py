@@ -68,7 +68,7 @@ class RequestOutput:
     prompt_token_ids: list[int]
     """The token ids of the prompt."""
     prompt_logprobs: Logprobs | None = None
-    """The log probabilities of the prompt; None if they were not asked for."""
+    """The log probabilities of the prompt; None if they were not asked for, or are not known yet."""
     outputs: list[CompletionOutput]
     """The answers."""
     finished: bool = True
@@ -118,7 +118,7 @@ class Started:
 
     @cached_property
     def _prompt_logprobs(self) -> Logprobs:
-        """Returns the log probabilities of the prompt: the same for each output, and known with the first."""
+        """Returns the log probabilities of the prompt, the same for each output once they are known."""
         return _by_id(self.generation.prompt_entries())
 
     def _output(self, choices: list[CompletedChoice], *, finished: bool) -> RequestOutput:
@@ -127,7 +127,8 @@ class Started:
             request_id=self.request_id,
             prompt=self.prompt,
             prompt_token_ids=self.generation.prompt_ids,
-            prompt_logprobs=self._prompt_logprobs if self.scored else None,
+            # The first choice computes them, and the tokens of others may come before.
+            prompt_logprobs=self._prompt_logprobs if self.scored and self.generation.prompt_scored else None,
             outputs=[_completion(i, choice, logprobs=self.sampling.logprobs) for i, choice in enumerate(shown)],
             finished=finished,
             num_cached_tokens=self.generation.usage.cached_tokens,

@@ -18,6 +18,7 @@ import pytest
 
 from lean_ovms import LLM, AsyncLLM, PoolingParams, RequestOutput, SamplingParams
 from lean_ovms.config import Config
+from lean_ovms.engine import protocol
 from lean_ovms.errors import EngineFailure, StartError
 from lean_ovms.features.llm.params import FIELDS
 from tests.fakes import EOS, Script, encode, say
@@ -324,6 +325,24 @@ async def test_a_stream_is_all_of_the_text_so_far(async_llm: Any) -> None:
     assert len(scored) == 3
     assert scored[0] == scored[1] == scored[2]
     assert (scored[0][0], scored[0][1].keys()) == (None, {65, *encode("y")})
+
+
+async def test_a_choice_may_be_ahead_of_the_scores_of_its_prompt(async_llm: Any) -> None:
+    """The first choice computes the whole prompt to get them; other choices may find it in the prefix cache."""
+    engine, scores = async_llm.engine, list[Any]()
+    engine.script = lambda *_: [[(1, "x", None)], [(0, "y", "length"), (1, "y", "length")]]
+    deliver = engine.mail.deliver
+
+    def late(records: list[protocol.Record]) -> None:
+        scores.extend(record for record in records if isinstance(record, protocol.PromptLogprobs))
+        first = any(isinstance(record, protocol.Tokens) and record.index == 0 for record in records)
+        deliver([*(scores if first else ()), *[record for record in records if record not in scores]])
+
+    engine.mail.deliver = late
+    params = SamplingParams(n=2, prompt_logprobs=1)
+    found = [output.prompt_logprobs async for output in async_llm.generate("xy", params)]
+    assert found[0] is None
+    assert found[-1][1][121].logprob == -1.0
 
 
 async def test_leaving_a_stream_cancels_its_request(async_llm: Any) -> None:
