@@ -141,9 +141,9 @@ def play(rig, asked, dice, *, slots):
         for _ in range(dice.choice([0, 1, 4, 9])):
             if rig.transport.inbox or not rig.task.idle:
                 rig.turn()
-        decoding = rig.scheduler.batch.decoding
-        if decoding and rig.backend.runner.running is None and dice.random() < 0.2:
-            rig.scheduler.preempt(dice.choice(decoding))
+        running = rig.scheduler.running
+        if running and rig.backend.runner.running is None and dice.random() < 0.3:
+            rig.scheduler.preempt(dice.choice(running))
     rig.run()
     return sent, cancelled
 
