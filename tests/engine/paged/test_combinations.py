@@ -48,34 +48,29 @@ OPTIONS = {
     "kept": [False, True],
     "overlapping": [False, True],
 }
-ERROR = 2e-3
-"""The greatest difference of log probabilities. In f32 it was 3e-5 in 20,000 requests to networks of 20 kinds, but up
-to 1.4e-3 with gated delta networks, which compute prompts in chunks."""
+ERROR = 1e-3
+"""The greatest difference of log probabilities; in f32 it was 5e-5 (2026-11)."""
 
 
 def pairwise(factors, dice):
-    """Returns combinations of the factors' values that together have every pair of them."""
-    names = list(factors)
+    """Yields combinations of the factors' values that together have every pair of them.
+
+    Each begins with a missing pair, and takes those other values that have the most missing pairs with it.
+    """
     pairs = {
-        ((one, i), (other, j))
-        for one, other in itertools.combinations(names, 2)
+        frozenset({(one, i), (other, j)})
+        for one, other in itertools.combinations(factors, 2)
         for i in range(len(factors[one]))
         for j in range(len(factors[other]))
     }
     while pairs:
-        row = dict(min(pairs))
-        for name in dice.sample(names, len(names)):
+        row = dict(min(pairs, key=sorted))
+        for name in dice.sample(sorted(factors), len(factors)):
             if name not in row:
-                gains = [sum(pair in pairs for pair in between(row, name, i)) for i in range(len(factors[name]))]
-                row[name] = gains.index(max(gains))
-        pairs.difference_update(itertools.combinations([(name, row[name]) for name in names], 2))
-        yield {name: factors[name][row[name]] for name in names}
-
-
-def between(row, name, value):
-    """Returns the pairs of a value with those of a row, each in the order of REQUESTS and OPTIONS."""
-    order = [*REQUESTS, *OPTIONS].index
-    return [tuple(sorted([(name, value), item], key=lambda one: order(one[0]))) for item in row.items()]
+                found = [{frozenset({(name, i), item}) for item in row.items()} for i in range(len(factors[name]))]
+                row[name] = max(range(len(found)), key=lambda i: len(found[i] & pairs))
+        pairs.difference_update(map(frozenset, itertools.combinations(row.items(), 2)))
+        yield {name: factors[name][row[name]] for name in factors}
 
 
 def requests(dice):
@@ -149,18 +144,20 @@ def play(rig, asked, dice, *, slots):
 
 
 def assert_same(found, wanted, *, whole):
-    """Compares an answer with that of the request alone; of a cancelled one, what it has."""
+    """Compares an answer with that of the request alone, or the beginning of it that a cancelled request has got."""
     assert found.failed is found.refused is None
     if whole:
-        assert (found.tokens.keys(), found.reasons) == (wanted.tokens.keys(), wanted.reasons)
-        assert found.prompt_logprobs is wanted.prompt_logprobs is None or found.prompt_logprobs[1:] == pytest.approx(
-            wanted.prompt_logprobs[1:], abs=ERROR
-        )
+        assert (found.tokens, found.reasons) == (wanted.tokens, wanted.reasons)
+        assert (found.prompt_logprobs is None) is (wanted.prompt_logprobs is None)
+    if found.prompt_logprobs is not None:
+        assert found.prompt_logprobs[1:] == pytest.approx(wanted.prompt_logprobs[1:], abs=ERROR)
     for index, tokens in found.tokens.items():
         count = len(tokens)
-        assert tokens == wanted.tokens[index][: None if whole else count]
+        assert tokens == wanted.tokens[index][:count]
         assert found.logprobs[index] == pytest.approx(wanted.logprobs[index][:count], abs=ERROR)
-        assert [len(top) for top in found.top.get(index, [])] == [len(t) for t in wanted.top.get(index, [])][:count]
+        assert not wanted.top.get(index) or len(found.top[index]) == count
+        for mine, alone in zip(found.top.get(index, []), wanted.top.get(index, []), strict=False):
+            assert [value for _, value in mine] == pytest.approx([value for _, value in alone], abs=ERROR)
 
 
 @pytest.mark.parametrize("name", ["llama", "lfm2"])
@@ -189,6 +186,7 @@ def test_any_two_features_together_change_no_answer(name, tmp_path):
         assert_empty(rig)
         assert pipe.blocks.available == pipe.blocks.total
         assert pipe.states.available == pipe.states.total
-        assert not (pipe.requests or pipe.waiting.clients)
+        assert not pipe.requests
+        assert not pipe.waiting.clients
         stats.append((pipe.stats().preemptions, pipe.stats().accepted, max(rig.answer(n).cached or 0 for n in sent)))
     assert all(map(max, zip(*stats, strict=True)))  # sequences were preempted, draft tokens accepted, prompts cached
