@@ -220,6 +220,11 @@ class Architecture:
     whole_ramp: bool = True
     """Whether the ends of YaRN's ramp between scaled and unscaled frequencies are rounded to whole indices."""
 
+    def path(self, layer: int, place: str) -> str:
+        """Returns the name in transformers of a part of a layer, or "" if it has none there."""
+        name = self.renamed.get(place, place)
+        return name and f"model.layers.{layer}.{name}"
+
 
 PARTS = ("gate", "up", "down")
 """The layers of a feed-forward network."""

@@ -17,7 +17,8 @@ from ..architectures import ARCHITECTURES
 from ..model_file import header_of
 from . import attention, paged_states
 from .attention import Projected
-from .decoder import SECTIONS, FileDecoder, attention_cap
+from .decoder import FileDecoder
+from .file_attention import SECTIONS, attention_cap
 from .layers import Floats
 from .tensors import opened
 

@@ -51,7 +51,7 @@ class StateMixers:
         if not self._layers.has(f"{name}.ssm_conv1d"):
             return None
         if self._layers.has(f"{name}.ssm_in") and not self._layers.has(f"{name}.ssm_ba"):
-            last = LinearLayer(f"{name}.ssm_out", self._name(layer, "mamba.out_proj"))
+            last = LinearLayer(f"{name}.ssm_out", self._row.path(layer, "mamba.out_proj"))
             scanned = self._selected if self._layers.has(f"{name}.ssm_x") else self._scanned
             return scanned(layer, x, sequences), last
         last = LinearLayer(f"{name}.ssm_out", self._delta_name(layer, "out_proj"))
@@ -129,7 +129,7 @@ class StateMixers:
         if not heads or not groups or inner % heads or heads % groups:
             raise ValueError(f"its state spaces have {inner} elements in {heads} heads of {groups} groups")
         shared = groups * number("ssm.state_size")
-        projected = LinearLayer(f"{name}.ssm_in", self._name(layer, "mamba.in_proj"))
+        projected = LinearLayer(f"{name}.ssm_in", self._row.path(layer, "mamba.in_proj"))
         joined = ops.squeeze(self._layers.product(x, projected), np.array([1]))
         widths = np.array([inner, inner + 2 * shared, heads])
         gate, mixed, step = ops.variadic_split(joined, np.int64(1), widths).outputs()
@@ -159,18 +159,18 @@ class StateMixers:
         inner, size, rank = (
             self._header.number(f"ssm.{key}") for key in ("inner_size", "state_size", "time_step_rank")
         )
-        joined = self._layers.product(x, LinearLayer(f"{name}.ssm_in", self._name(layer, "mamba.in_proj")))
+        joined = self._layers.product(x, LinearLayer(f"{name}.ssm_in", self._row.path(layer, "mamba.in_proj")))
         values, gate = ops.split(ops.squeeze(joined, first), np.int64(1), 2).outputs()
         weights, bias = (numbers(f"{name}.ssm_conv1d.{kind}") for kind in ("weight", "bias"))
         values = ops.swish(sequences.convolve(values, weights, bias))
-        shown = LinearLayer(f"{name}.ssm_x", self._name(layer, "mamba.x_proj"))
+        shown = LinearLayer(f"{name}.ssm_x", self._row.path(layer, "mamba.x_proj"))
         shown = self._layers.product(ops.unsqueeze(values, first), shown)
         parts = ops.variadic_split(shown, np.int64(-1), np.array([rank, size, size])).outputs()
         if self._header.metadata.get(f"{self._header.architecture}.ssm.dt_b_c_rms") is True:
             parts = [self._layers.unit_norm(part) for part in parts]
         norms = (f"{name}.ssm_{part}_norm" for part in ("dt", "b", "c"))
         step, *both = (self._layers.norm(part, norm) for part, norm in zip(parts, norms, strict=True))
-        step = self._layers.product(step, LinearLayer(f"{name}.ssm_dt", self._name(layer, "mamba.dt_proj")))
+        step = self._layers.product(step, LinearLayer(f"{name}.ssm_dt", self._row.path(layer, "mamba.dt_proj")))
         step = ops.softplus(ops.squeeze(step, first))
         given, taken = (ops.transpose(part, np.array([0, 2, 1])) for part in both)
         steps, heads = (ops.concat([each] * size, 1) for each in (step, values))
@@ -179,10 +179,6 @@ class StateMixers:
         found = ops.reduce_sum(ops.reshape(found, np.array([0, size, inner]), True), first, False)
         found = ops.add(found, ops.multiply(values, numbers(f"{name}.ssm_d").reshape(1, -1)))
         return ops.unsqueeze(ops.multiply(found, ops.swish(gate)), first)
-
-    def _name(self, layer: int, place: str) -> str:
-        """Returns the name in transformers of a part of a layer."""
-        return f"model.layers.{layer}.{self._row.renamed.get(place, place)}"
 
     def _delta_name(self, layer: int, place: str) -> str:
         """Returns the name in transformers of a part of a delta net layer, or "" if its heads have
