@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import math
 import os
-import struct
-from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,7 +22,8 @@ from ...repository.model_file import parts
 from ...types import Json
 from ...util.files import open_regular
 from .architectures import ARCHITECTURES, ENCODERS, LAYER, SCALINGS, is_known, longest
-from .metadata import LENGTH, Metadata, StringArray
+from .cursor import ENDS, Cursor, Malformed, NotRead, value
+from .metadata import Metadata, StringArray
 
 GENAI = ("llama", "qwen2", "qwen3")
 """The architectures that openvino-genai 2026.4.1 can load; the only tokenizer that it supports is "gpt2"."""
@@ -64,8 +63,6 @@ AUDIO = "clip.audio."
 TEMPLATE = "tokenizer.chat_template"
 """The key of the chat template; the key of a named template continues with its name."""
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
-STRING, ARRAY = 8, 9
-NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 BLOCK_SIZES = {
     0: (1, 4), 1: (1, 2), 30: (1, 2),  # F32, F16, BF16
     2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 39: (32, 17),  # Q4_0 to Q8_0, MXFP4
@@ -74,32 +71,16 @@ BLOCK_SIZES = {
 }  # fmt: skip
 """Elements and bytes of a block by tensor type."""
 MAX_ENTRIES, MAX_TENSORS, MAX_DIMENSIONS = 1 << 16, 1 << 20, 4
-MAX_STRINGS = 1 << 22
-"""Strings of one array: more than any vocabulary has."""
 FIRST_VERSION, LAST_VERSION = 2, 3
 DEFAULT_ALIGNMENT, MAX_ALIGNMENT = 32, 1 << 16
 MAX_ELEMENTS = (1 << 63) - 1
 HEADER_BYTES, BEGINNING_BYTES = 1 << 24, 1 << 16
 """Bytes that are read first of a whole header, and of its beginning alone. Most headers are not longer."""
 PULL_AGAIN = "copy the file again, or pull it with --source_model, --gguf_filename and --overwrite_models"
-ENDS = "it ends within its header"
 EXPORT = "serve the original model: --source_model ORG/NAME, or optimum-cli export openvino --model ORG/NAME DIRECTORY"
 
 
 T = TypeVar("T")
-
-
-class Malformed(Exception):
-    """Raised if the bytes are not those of a whole GGUF file."""
-
-
-class NotRead(Exception):
-    """The bytes that were read of a file end before what is parsed does, and the file does not."""
-
-    def __init__(self, end: int) -> None:
-        """Keeps the place of the first byte that need not be read."""
-        super().__init__(end)
-        self.end = end
 
 
 class Unsupported(Exception):
@@ -409,74 +390,7 @@ def _begin(cursor: Cursor) -> tuple[int, int]:
 
 def _entries(cursor: Cursor, count: int) -> Iterator[tuple[str, Any]]:
     for _ in range(count):
-        yield cursor.text(), _value(cursor, cursor.number("I"))
-
-
-class Cursor:
-    """A position in the data, whose methods read values and check that they do not go beyond the end."""
-
-    def __init__(self, data: bytes, size: int) -> None:
-        """Begins at the first byte.
-
-        Args:
-            data: The bytes of the file that were read, from its beginning.
-            size: The bytes of the whole file.
-        """
-        self._data = data
-        self.size = size
-        self.position = 0
-
-    def _require(self, end: int) -> None:
-        """Raises Malformed if the file ends before there, and NotRead if what was read of it does."""
-        if end > self.size:
-            raise Malformed(ENDS)
-        if end > len(self._data):
-            raise NotRead(end)
-
-    def read(self, size: int) -> bytes:
-        """Returns the next `size` bytes. Raises Malformed at the end, and NotRead."""
-        end = self.position + size
-        self._require(end)
-        piece = self._data[self.position : end]
-        self.position = end
-        return piece
-
-    def strings(self, count: int) -> StringArray:
-        """Returns the next `count` strings. Raises Malformed at the end, and NotRead."""
-        if count > MAX_STRINGS:
-            raise Malformed(f"it claims an array of {count} strings")
-        data, start, last, unpack = self._data, self.position, len(self._data) - LENGTH.size, LENGTH.unpack_from
-        ends, place = array("Q"), start
-        for _ in range(count):
-            if place > last:
-                self._require(place + LENGTH.size)
-            place += LENGTH.size + unpack(data, place)[0]
-            if place > len(data):
-                self._require(place)
-            ends.append(place - start)
-        return StringArray(self.read(place - start), ends)
-
-    def number(self, code: str) -> Any:
-        return struct.unpack("<" + code, self.read(struct.calcsize("<" + code)))[0]
-
-    def text(self) -> str:
-        return self.read(self.number("Q")).decode("utf-8", "replace")
-
-
-def _value(cursor: Cursor, kind: int) -> Any:
-    if kind == STRING:
-        return cursor.text()
-    if kind in NUMBERS:
-        return cursor.number(NUMBERS[kind])
-    if kind != ARRAY:
-        raise Malformed(f"values of kind {kind} are not supported")
-    inner, count = cursor.number("I"), cursor.number("Q")
-    if inner in NUMBERS:
-        code = NUMBERS[inner].replace("?", "B")
-        return array(code, cursor.read(count * struct.calcsize("<" + code))).tolist()
-    if inner != STRING:
-        raise Malformed(f"arrays of kind {inner} are not supported")
-    return cursor.strings(count)
+        yield cursor.text(), value(cursor, cursor.number("I"))
 
 
 def _tensor(cursor: Cursor) -> tuple[str, list[int], int, int]:
