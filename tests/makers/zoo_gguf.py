@@ -218,9 +218,18 @@ def record_of_llama(name: str) -> dict[str, Any]:
     """Returns the entry of a model that llama-server answers."""
     architecture, base, more, changes = OF_LLAMA[name]
     known = json.loads(FILE.read_text())[base]
-    tensors = {tensor: shape for tensor, shape in (known["tensors"] | more).items() if shape is not None}
+    layers = range(changes.get("block_count", 2))
+    more = {tensor.replace("*", str(layer)): shape for layer in layers for tensor, shape in more.items()} | {
+        tensor: shape for tensor, shape in more.items() if "*" not in tensor
+    }
+    copied = {
+        tensor.replace("blk.1.", f"blk.{max(layer, 1)}."): shape
+        for layer in layers
+        for tensor, shape in known["tensors"].items()
+    }
+    tensors = {tensor: shape for tensor, shape in (copied | more).items() if shape is not None}
     numbers = {key.split(".", 1)[1]: value for key, value in known["metadata"].items()} | changes
-    metadata = {f"{architecture}.{key}": value for key, value in numbers.items()}
+    metadata = {f"{architecture}.{key}": value for key, value in numbers.items() if value is not None}
     with tempfile.TemporaryDirectory() as folder:
         weights = ((tensor, values(tensor, shape)) for tensor, shape in tensors.items())
         path = pack(Path(folder) / "x.gguf", architecture, {**metadata, **WORDS}, weights, "F32")

@@ -8,6 +8,8 @@ from typing import Any
 
 from tests.makers.zoo import DELTA_NET, MAMBA, QWEN_EXPERTS, SHARED_EXPERT
 
+Shape = list[int] | None
+"""The shape of a tensor; None if a file lacks it."""
 WINDOW = 24
 GEMMA = {"head_dim": 32, "query_pre_attn_scalar": 32, "sliding_window": WINDOW}
 GEMMA4 = {
@@ -121,6 +123,7 @@ def scaled(yarn: dict[str, Any]) -> dict[str, Any]:
     return {f"rope.scaling.{key}": value for key, value in scaling.items()}
 
 
+HEAD_16 = {f"attention.{name}_length": 16 for name in ("key", "value")} | {"rope.dimension_count": 16}
 PLAIN = {"rope_type": "default", "rope_theta": 10000.0}
 HALF = {**PLAIN, "partial_rotary_factor": 0.5}
 ROUTED = {
@@ -584,6 +587,17 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"shortconv.l_cache": 3, "attention.head_count_kv": [0, 2, 0], "attention.causal": False},
     ),
     "jina_embeddings_v3": ("jina-bert-v3", {**ENCODER, "type_vocab_size": 1}, EPSILON),
+    "llama-baichuan": ("baichuan", {}, {}),
+    "llama-xverse": ("xverse", {}, {}),
+    "stablelm-orion": ("orion", {"rope_parameters": PLAIN, "partial_rotary_factor": 1.0}, EPSILON),
+    "olmo": ("olmo", {"clip_qkv": 2.0}, {**EPSILON, "attention.clamp_kqv": 2.0}),
+    "jais2": ("jais2", {"head_dim": 16}, EPSILON),
+    "bloom": ("bloom", {"n_layer": 2, "n_head": 4}, {**POSITIONS, "attention.head_count_kv": 4}),
+    "mpt": (
+        "mpt",
+        {"d_model": 64, "n_heads": 4, "n_layers": 2, "expansion_ratio": 2},
+        {**POSITIONS, "attention.head_count_kv": 4, "feed_forward_length": 128, "attention.max_alibi_bias": 8.0},
+    ),
     "phi3-long": (
         "phi3",
         {"original_max_position_embeddings": 2, "rope_parameters": LONG},
@@ -592,33 +606,240 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 }
 """By transformers' model_type, with a suffix after "-" for variants: the architecture in GGUF, the differences from
 zoo.COMMON, and further metadata."""
-OF_LLAMA: dict[str, tuple[str, str, dict[str, list[int] | None], dict[str, Any]]] = {
+JOINED: dict[str, Shape] = {f"blk.*.attn_{letter}.weight": None for letter in "qkv"}
+"""The projections that `attn_qkv` replaces."""
+NO_NORMS: dict[str, Shape] = {f"blk.*.attn_{letter}_norm.weight": None for letter in "qk"}
+NO_GATES: dict[str, Shape] = {f"blk.0.ffn_{part}_exps.weight": None for part in ("gate", "up", "down")}
+DENSE_FIRST: dict[str, Shape] = {
+    **NO_GATES,
+    "blk.0.ffn_gate_inp.weight": None,
+    **{f"blk.0.ffn_{part}.weight": shape for part, shape in (("gate", [32, 64]), ("up", [32, 64]), ("down", [64, 32]))},
+}
+"""A dense feed-forward network in the first layer, in place of experts."""
+SHARED: dict[str, Shape] = {
+    "blk.1.ffn_gate_shexp.weight": [32, 64],
+    "blk.1.ffn_up_shexp.weight": [32, 64],
+    "blk.1.ffn_down_shexp.weight": [64, 32],
+}
+DENSE_SIZES: dict[str, Any] = {"leading_dense_block_count": 1, "expert_shared_feed_forward_length": 32}
+SECOND = {**WINDOWED, "attention.sliding_window_pattern": [False, True]}
+OF_LLAMA: dict[str, tuple[str, str, dict[str, Shape], dict[str, Any]]] = {
+    "cohere2moe": (
+        *("cohere2moe", "qwen3_moe"),
+        {
+            **NO_NORMS,
+            **DENSE_FIRST,
+            **SHARED,
+            "blk.*.ffn_norm.weight": None,
+            **{name.replace("blk.1.", "blk.2."): shape for name, shape in SHARED.items()},
+        },
+        {
+            **DENSE_SIZES,
+            **SECOND,
+            **EPSILON,
+            "logit_scale": 0.25,
+            "expert_shared_count": 1,
+            "block_count": 3,
+            "attention.sliding_window_pattern": [False, True, False],
+            "attention.layer_norm_rms_epsilon": None,
+        },
+    ),
+    "dbrx": (
+        *("dbrx", "qwen3_moe"),
+        {
+            **NO_NORMS,
+            **JOINED,
+            "blk.*.attn_qkv.weight": [128, 64],
+            "blk.*.attn_output.weight": [64, 64],
+            "blk.*.ffn_norm.weight": None,
+            "blk.*.attn_output_norm.weight": [64],
+        },
+        {**EPSILON, "attention.clamp_kqv": 2.0, **HEAD_16},
+    ),
+    "deci": (
+        *("deci", "llama"),
+        {
+            **{f"blk.{layer}.attn_{letter}.weight": None for layer in (1, 2) for letter in "qkv"},
+            **{f"blk.1.attn_{name}.weight": None for name in ("norm", "output")},
+            **{f"blk.3.attn_{letter}.weight": [16, 64] for letter in "kv"},
+        },
+        {
+            "block_count": 4,
+            "attention.head_count": [4, 0, 4, 4],
+            "attention.head_count_kv": [2, 0, 0, 1],
+            "feed_forward_length": [32] * 4,
+        },
+    ),
     "granite_swa": (
         *("granite_swa", "granitemoe"),
         {
-            f"blk.{layer}.{name}.weight": shape
-            for layer in (0, 1)
-            for name, shape in (
-                *(("attn_sinks", [4]), ("ffn_gate_up_exps", [4, 64, 64]), ("ffn_gate_exps", None)),
-                *(("ffn_up_exps", None), ("ffn_up_shexp", [64, 64]), ("ffn_down_shexp", [64, 32])),
-            )
+            "blk.*.attn_sinks.weight": [4],
+            "blk.*.ffn_gate_up_exps.weight": [4, 64, 64],
+            **{f"blk.*.ffn_{part}_exps.weight": None for part in ("gate", "up")},
+            "blk.*.ffn_up_shexp.weight": [64, 64],
+            "blk.*.ffn_down_shexp.weight": [64, 32],
+        },
+        {**SECOND, "attention.rope_pattern": [True, False], "expert_shared_feed_forward_length": 32},
+    ),
+    "hy_v3": (
+        *("hy_v3", "qwen3_moe"),
+        {**DENSE_FIRST, **SHARED, "blk.1.exp_probs_b": [4]},
+        {**DENSE_SIZES, "expert_gating_func": 2, "expert_weights_norm": True, "expert_weights_scale": 1.5},
+    ),
+    "jais": (
+        *("jais", "phi"),
+        {
+            **{f"blk.*.attn_{letter}.{kind}": None for letter in "qkv" for kind in ("weight", "bias")},
+            "blk.*.attn_qkv.weight": [192, 64],
+            "blk.*.attn_qkv.bias": [192],
+            **{
+                f"blk.*.ffn_{name}.{kind}": shape
+                for name, kind, shape in (
+                    ("norm", "weight", [64]),
+                    ("norm", "bias", [64]),
+                    ("gate", "weight", [32, 64]),
+                    ("gate", "bias", [32]),
+                )
+            },
+            "output.bias": None,
+        },
+        {"attention.max_alibi_bias": 8.0},
+    ),
+    "laguna": (
+        *("laguna", "qwen3_moe"),
+        {
+            **DENSE_FIRST,
+            **SHARED,
+            "blk.1.exp_probs_b.bias": [4],
+            "blk.*.attn_gate.weight": [4, 64],
+            "blk.1.attn_gate.weight": [2, 64],
+            "blk.1.attn_q.weight": [64, 64],
+            "blk.1.attn_output.weight": [64, 64],
         },
         {
+            **DENSE_SIZES,
             **WINDOWED,
-            "attention.sliding_window_pattern": [False, True],
-            "attention.rope_pattern": [True, False],
-            "expert_shared_feed_forward_length": 32,
+            "attention.head_count": [4, 2],
+            "rope.dimension_count": 16,
+            "rope.dimension_count_swa": 32,
+            "rope.freq_base_swa": 5000.0,
+            "expert_weights_norm": True,
+            "expert_weights_scale": 1.5,
+            "expert_gating_func": 2,
+            **scaled(YARN),
         },
     ),
+    "maincoder": ("maincoder", "qwen3", {}, {}),
     "mellum": (
         *("mellum", "qwen3_moe"),
         {},
         {**WINDOWED, "attention.sliding_window_pattern": [True, False], **scaled(YARN)},
     ),
+    "mimo2": (
+        *("mimo2", "qwen3_moe"),
+        {
+            **NO_NORMS,
+            **DENSE_FIRST,
+            "blk.1.exp_probs_b.bias": [4],
+            "blk.1.attn_sinks.weight": [4],
+            "blk.0.attn_k.weight": [32, 64],
+            "blk.0.attn_v.weight": [16, 64],
+            "blk.1.attn_v.weight": [32, 64],
+            "blk.*.attn_output.weight": [64, 64],
+        },
+        {
+            **SECOND,
+            "leading_dense_block_count": 1,
+            "attention.head_count_kv": [1, 2],
+            "attention.value_length": 16,
+            "attention.value_scale": 0.7,
+            "rope.dimension_count": 16,
+            "rope.freq_base_swa": 5000.0,
+        },
+    ),
+    "mistral4": (
+        *("mistral4", "deepseek_v3"),
+        {
+            **{f"blk.*.attn_q{end}.weight": shape for end, shape in (("", None), ("_a", [48, 64]), ("_b", [160, 48]))},
+            "blk.*.attn_q_a_norm.weight": [48],
+            "blk.1.exp_probs_b.bias": None,
+        },
+        {
+            "attention.q_lora_rank": 48,
+            "expert_shared_count": 1,
+            "expert_feed_forward_length": 32,
+            "attention.temperature_scale": 0.1,
+            "attention.temperature_length": 48,
+            "expert_gating_func": 1,
+        },
+    ),
+    "openelm": (
+        *("openelm", "qwen3"),
+        {
+            **JOINED,
+            "blk.0.attn_qkv.weight": [256, 64],
+            "blk.1.attn_qkv.weight": [128, 64],
+            "blk.1.attn_output.weight": [64, 64],
+            "blk.1.ffn_gate.weight": [48, 64],
+            "blk.1.ffn_up.weight": [48, 64],
+            "blk.1.ffn_down.weight": [64, 48],
+            "output.weight": None,
+        },
+        {"attention.head_count": [4, 2], "attention.head_count_kv": [2, 1], "feed_forward_length": [32, 48]},
+    ),
+    "plamo": ("plamo", "llama", {"blk.*.ffn_norm.weight": None}, {}),
+    "plamo3": (
+        *("plamo3", "qwen3"),
+        {
+            **JOINED,
+            "blk.*.attn_qkv.weight": [256, 64],
+            "blk.*.ffn_gate.weight": None,
+            "blk.*.ffn_up.weight": [64, 64],
+            "blk.*.post_attention_norm": [64],
+            "blk.*.post_ffw_norm": [64],
+        },
+        {**WINDOWED, "attention.sliding_window_pattern": 2, "rope.freq_base_swa": 5000.0},
+    ),
+    "qwen": (
+        *("qwen", "llama"),
+        {**JOINED, "blk.*.attn_qkv.weight": [192, 64], "blk.*.attn_qkv.bias": [192]},
+        {"attention.head_count_kv": 4, "feed_forward_length": 64},
+    ),
+    "refact": ("refact", "llama", {}, {}),
     "smallthinker": (
         *("smallthinker", "qwen3_moe"),
-        {f"blk.{layer}.attn_{letter}_norm.weight": None for layer in (0, 1) for letter in "qk"},
+        NO_NORMS,
         {"attention.sliding_window": 4096, "expert_gating_func": 2},
+    ),
+    "spark2_5": (
+        *("spark2_5", "llama"),
+        {"blk.*.attn_gate.weight": [4, 64]},
+        {**SECOND, "rope.freq_base_swa": 5000.0},
+    ),
+    "step35": (
+        *("step35", "qwen3_moe"),
+        {
+            **DENSE_FIRST,
+            **SHARED,
+            "blk.1.exp_probs_b.bias": [4],
+            "blk.*.attn_gate.weight": [4, 64],
+            "blk.1.attn_gate.weight": [2, 64],
+            "blk.1.attn_q.weight": [64, 64],
+            "blk.1.attn_output.weight": [64, 64],
+            "blk.1.attn_k.weight": [32, 64],
+            "blk.1.attn_v.weight": [32, 64],
+        },
+        {
+            **DENSE_SIZES,
+            **SECOND,
+            "attention.head_count": [4, 2],
+            "attention.head_count_kv": [2, 1],
+            "rope.freq_base_swa": 5000.0,
+            "expert_weights_norm": True,
+            "expert_weights_scale": 1.5,
+            "swiglu_clamp_exp": [0.0, 0.5],
+            "swiglu_clamp_shexp": [0.0, 0.75],
+        },
     ),
 }
 """Models that transformers does not have, and which llama-server answers: the architecture in GGUF, a model whose

@@ -15,14 +15,15 @@ LAYER = re.compile(r"blk\.(\d+)\.(.+)")
 """The name of a tensor of a layer: the number of the layer, and the tensor's name in it."""
 WHOLE = {
     *("token_embd.weight", "output.weight", "output_norm.weight", "dense_2.weight", "dense_3.weight"),
-    *("token_embd_norm.weight", "cls.output.weight"),
+    *("token_embd_norm.weight", "position_embd.weight", "cls.output.weight", "output.bias"),
     *("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"),
 }
 """The names of the tensors that belong to no layer."""
 LAYERS = {
     *(f"attn_{name}.{kind}" for name in ("q", "k", "v", "qkv", "output") for kind in ("weight", "bias")),
     *("attn_norm.weight", "attn_q_norm.weight", "attn_k_norm.weight", "post_attention_norm.weight"),
-    *("ffn_norm.weight", "ffn_gate.weight", "ffn_up.weight", "ffn_down.weight", "post_ffw_norm.weight"),
+    *("ffn_norm.weight", "post_ffw_norm.weight", "ffn_gate_up_exps.weight"),
+    *(f"ffn_{name}.{kind}" for name in ("gate", "up", "down") for kind in ("weight", "bias")),
     *(f"ssm_{name}.weight" for name in ("in", "conv1d", "norm", "out", "beta", "alpha", "ba")),
     *("ssm_a", "ssm_d", "ssm_dt.bias", "ssm_conv1d.bias", "attn_gate.weight", "ffn_gate_inp_shexp.weight"),
     *(f"ffn_{name}_shexp.weight" for name in ("gate", "up", "down")),
@@ -53,17 +54,18 @@ ENCODER_LAYERS = _with_biases(
     *("ffn_up", "ffn_down", "ffn_gate", "layer_output_norm"),
 )
 """The names of the tensors of encoders: those that belong to no layer, and those of a layer."""
-CENTRED = {f"{name}.bias" for name in ("attn_norm", "ffn_norm", "output_norm")}
-"""The names of the biases of decoders' norms."""
+CENTRED = {
+    *(f"{name}_norm.bias" for name in ("attn", "ffn", "output", "token_embd", "attn_q", "attn_k")),
+}
+"""The names of the biases of decoders' norms that subtract the mean."""
 LATENT = {f"attn_{name}.weight" for name in ("q_a", "q_a_norm", "q_b", "kv_a_mqa", "kv_a_norm", "k_b", "v_b", "kv_b")}
 """The names of the tensors of multi-head latent attention."""
 SELECTING = {"ssm_x.weight", "ssm_dt.weight"}
 """The names of the tensors from which Mamba-1 has what changes with each token."""
-GPT = {*CENTRED, *_with_biases("ffn_up", "ffn_down"), "position_embd.weight"}
-"""The names of the tensors of networks like GPT-2."""
 OWN = {
+    "dbrx": {"attn_output_norm.weight"},
     "deepseek2": LATENT,
-    "falcon": {*CENTRED, *_with_biases("attn_norm_2", "ffn_up", "ffn_down")},
+    "falcon": _with_biases("attn_norm_2"),
     "falcon-h1": {"ffn_norm"},
     "gemma3n": {
         *PER_LAYER,
@@ -74,25 +76,19 @@ OWN = {
     "gemma4": {
         *PER_LAYER,
         "layer_output_scale.weight",
-        *(f"{name}.weight" for name in ("pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2", "ffn_gate_up_exps")),
+        *(f"{name}.weight" for name in ("pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2")),
         *("ffn_gate_inp.scale", "ffn_down_exps.scale"),
     },
-    "gpt2": GPT,
-    "gptneox": {*CENTRED, *_with_biases("ffn_up", "ffn_down")},
-    "granite_swa": {"ffn_gate_up_exps.weight"},
+    "hy_v3": {"exp_probs_b"},
     "jamba": {*SELECTING, *(f"ssm_{name}_norm.weight" for name in ("dt", "b", "c"))},
     "jina-bert-v2": _with_biases("attn_q_norm", "attn_k_norm", "attn_norm_2"),
     "modern-bert": _with_biases("attn_norm", "ffn_norm", "output_norm", "cls.norm"),
-    "nemotron": CENTRED,
+    "mistral4": LATENT,
     "nemotron_h_moe": {"ffn_latent_down.weight", "ffn_latent_up.weight"},
     "mamba": SELECTING,
     "minicpm3": LATENT,
     "nomic-bert-moe": {f"ffn_{name}.weight" for name in ("gate_inp", "up_exps", "down_exps")},
-    "phi2": {*CENTRED, "output.bias", *_with_biases("ffn_up", "ffn_down")},
-    "phimoe": {*CENTRED, "output.bias"},
-    "stablelm": CENTRED,
-    "starcoder": GPT,
-    "starcoder2": {*CENTRED, *_with_biases("ffn_up", "ffn_down")},
+    "plamo3": {"post_attention_norm", "post_ffw_norm"},
 }
 """The names of the tensors that only networks of one architecture have, those of layers included."""
 NO_PERIOD = 1 << 16
@@ -119,7 +115,7 @@ class Architecture:
     gated: bool = True
     """Whether feed-forward networks and experts multiply the activated values by a second projection."""
     alternating: bool = False
-    """Whether a layer has either a token mixer or a feed-forward network; otherwise each layer has both."""
+    """Whether layers may lack a token mixer or a feed-forward network; otherwise each layer has both."""
     scaled_embeddings: bool = False
     """Whether token embeddings are multiplied by the square root of their width."""
     embedding_scale: float = 1.0
@@ -147,6 +143,10 @@ class Architecture:
     first: bool = False
     """Whether these layers are the first ones of their periods, with full attention or without RoPE; otherwise they are
     the last ones."""
+    half_rotated: bool = False
+    """Whether layers without a sliding window rotate half as many elements as the file says."""
+    rotated_windows: bool = False
+    """Whether only layers with a sliding window have RoPE, and those before the first experts."""
     windowed: bool = False
     """Whether all layers have RoPE in models without a sliding window, whatever `unrotated` says."""
     switched: bool = False
@@ -156,6 +156,15 @@ class Architecture:
     that)."""
     attention_scale: float = 0.0
     """The factor of the dot products of queries and keys; 0 if it follows from the size of a head."""
+    attention_power: float = -0.5
+    """The power of the size of a head that is this factor otherwise."""
+    slope: float = 0.0
+    """The negative logarithm to base 2 of the smallest slope of ALiBi, which replaces RoPE, if the file has none; 0 if
+    there is no ALiBi."""
+    sloped_depth: int = 0
+    """The number of layers of the model size that has ALiBi; 0 if all sizes have it."""
+    gate: str = "sigmoid"
+    """The function of the gates of the attention's results: "sigmoid" or "softplus"."""
     attention_cap: float = 0.0
     """The soft cap of attention logits if the file has none; 0 if there is no cap."""
     logits_cap: float = 0.0
@@ -175,6 +184,8 @@ class Architecture:
     """Whether vectors go through final projections (dense_2, dense_3), which some files lack."""
     centred_norms: bool = False
     """Whether norms subtract the mean before they divide by the deviation (LayerNorm); otherwise they do not."""
+    bare_norms: bool = False
+    """Whether the norms before the parts of a layer and the last norm have no weights."""
     parallel: bool = False
     """Whether the feed-forward network reads the same input as the token mixer; otherwise it reads the sum of the input
     and the mixer's result."""
@@ -194,6 +205,10 @@ class Architecture:
     sums_to_one: bool = True
     """Whether the weights of a token's experts are normalized to sum to 1; otherwise they are the softmax over all
     experts."""
+    averaged: bool = False
+    """Whether the results of experts and of the shared expert are averaged; otherwise they are added."""
+    sigmoids: bool = False
+    """Whether each expert has its sigmoid as its weight if the file does not say it."""
     softmax: bool = False
     """Whether the weights of experts that are chosen with a bias are the softmax over all experts; otherwise they are
     sigmoids."""
@@ -254,13 +269,12 @@ NEMOTRON_H = Architecture(
 )
 MINICPM: dict[str, Any] = {"embedding_scale": 12.0, "depth_scale": 1.4, "base_width": 256}
 """The scales of MiniCPM's models, which only newer files state."""
-GPT2 = Architecture(
-    activation="gelu",
-    gated=False,
-    centred_norms=True,
-    unrotated=1,
-    renamed=dict.fromkeys((*(f"self_attn.{letter}_proj" for letter in "qkvo"), "mlp.up_proj", "mlp.down_proj"), ""),
-)
+UNNAMED = {**{f"self_attn.{letter}_proj": "" for letter in "qkvo"}, **{f"mlp.{part}_proj": "" for part in PARTS}}
+"""The layers of networks whose layers have other names in transformers, and which adapters do not know."""
+LIKE_GPT: dict[str, Any] = {
+    "gated": False, "centred_norms": True, "unrotated": 1, "renamed": UNNAMED
+}  # fmt: skip
+GPT2 = Architecture(**LIKE_GPT, activation="gelu")
 GPT_NEOX = {
     **dict.fromkeys((f"self_attn.{letter}_proj" for letter in "qkv"), ""),
     "self_attn.o_proj": "attention.dense",
@@ -277,11 +291,19 @@ ARCHITECTURES = {
     "afmoe": Architecture(scaled_embeddings=True, window_period=4, unrotated=4, renamed=SHARED_EXPERTS),
     "apertus": Architecture(activation="xielu", gated=False),
     "arcee": Architecture(pairs=True, permuted=True, activation="squared_relu", gated=False),
+    "baichuan": Architecture(pairs=True, permuted=True, slope=8.0, sloped_depth=40, renamed=UNNAMED),
     "bailingmoe": Architecture(pairs=True, permuted=True, sums_to_one=False, renamed=SHARED_EXPERTS),
     "bailingmoe2": Architecture(renamed=SHARED_EXPERTS),
+    "bloom": Architecture(**LIKE_GPT, activation="gelu", slope=8.0),
     "chatglm": Architecture(pairs=True),
+    "codeshell": Architecture(activation="gelu", gated=False, centred_norms=True, renamed=UNNAMED),
     "cohere2": Architecture(**COHERE, window_period=4, unrotated=4),
+    "cohere2moe": Architecture(
+        **COHERE, window_period=4, first=True, rotated_windows=True, averaged=True, sigmoids=True
+    ),
     "command-r": Architecture(**COHERE),
+    "dbrx": Architecture(centred_norms=True, forward_norm="attn_output_norm", renamed=UNNAMED),
+    "deci": Architecture(pairs=True, permuted=True, alternating=True),
     "deepseek": Architecture(pairs=True, permuted=True, sums_to_one=False, renamed=SHARED_EXPERTS),
     "deepseek2": Architecture(pairs=True, sums_to_one=False, renamed=SHARED_EXPERTS),
     "dots1": Architecture(renamed=SHARED_EXPERTS),
@@ -364,9 +386,15 @@ ARCHITECTURES = {
         late_norms=True,
         renamed={f"mlp.shared_expert.{part}_proj": f"mlp.shared_mlp.{part}_proj" for part in PARTS},
     ),
+    "hy_v3": Architecture(renamed=SHARED_EXPERTS),
     "internlm2": Architecture(pairs=True, permuted=True),
+    "jais": Architecture(**{**LIKE_GPT, "gated": True}, slope=8.0, attention_power=-1.0),
+    "jais2": Architecture(centred_norms=True, activation="squared_relu", gated=False),
     "jamba": Architecture(
         sums_to_one=False, unrotated=1, renamed={f"mlp.{part}_proj": f"feed_forward.{part}_proj" for part in PARTS}
+    ),
+    "laguna": Architecture(
+        window_period=4, first=True, unscaled_windows=True, gate="softplus", sigmoids=True, renamed=SHARED_EXPERTS
     ),
     "lfm2": LFM2,
     "lfm2moe": LFM2,
@@ -384,18 +412,25 @@ ARCHITECTURES = {
         },
     ),
     "llama-embed": Architecture(pairs=True, permuted=True, causal=False),
+    "maincoder": Architecture(pairs=True, late_norms=True),
     "mamba": MAMBA,
     "mamba2": MAMBA,
     "mellum": Architecture(window_period=4, unscaled_windows=True),
+    "mimo2": Architecture(unscaled_windows=True, sigmoids=True),
     "minicpm": Architecture(pairs=True, permuted=True, **MINICPM),
     "minicpm3": Architecture(**MINICPM),
     "minimax-m2": Architecture(),
     "mistral3": Architecture(pairs=True, permuted=True),
+    "mistral4": Architecture(pairs=True, sums_to_one=False, renamed=SHARED_EXPERTS),
+    "mpt": Architecture(**LIKE_GPT, activation="exact_gelu"),
     "nemotron": Architecture(centred_norms=True, activation="squared_relu", gated=False),
     "nemotron_h": NEMOTRON_H,
     "nemotron_h_moe": NEMOTRON_H,
+    "olmo": Architecture(pairs=True, permuted=True, centred_norms=True, bare_norms=True),
     "olmo2": Architecture(window_period=4, unscaled_windows=True),
     "olmoe": Architecture(sums_to_one=False),
+    "openelm": Architecture(renamed=UNNAMED),
+    "orion": Architecture(centred_norms=True),
     "paddleocr": Architecture(),
     "pangu-embedded": Architecture(),
     "phi2": Architecture(
@@ -408,6 +443,9 @@ ARCHITECTURES = {
     ),
     "phi3": Architecture(window_period=NO_PERIOD),
     "phimoe": Architecture(window_period=NO_PERIOD, centred_norms=True, one_by_one=True),
+    "plamo": Architecture(parallel=True, forward_norm="attn_norm"),
+    "plamo3": Architecture(window_period=8, unscaled_windows=True, renamed=UNNAMED),
+    "qwen": Architecture(renamed=UNNAMED),
     "qwen2": Architecture(),
     "qwen2moe": Architecture(sums_to_one=False),
     "qwen2vl": Architecture(),
@@ -418,14 +456,18 @@ ARCHITECTURES = {
     "qwen3next": Architecture(forward_norm="post_attention_norm", tiled=False),
     "qwen3vl": Architecture(interleaved=True),
     "qwen3vlmoe": Architecture(interleaved=True),
+    "refact": Architecture(slope=8.0, renamed=UNNAMED),
     "seed_oss": Architecture(forward_norm="post_attention_norm"),
     "smallthinker": Architecture(
         activation="relu", window_period=4, unrotated=4, first=True, windowed=True, routed_early=True
     ),
     "smollm3": Architecture(pairs=True, permuted=True, unrotated=4),
+    "spark2_5": Architecture(activation="gelu", unscaled_windows=True),
     "stablelm": Architecture(centred_norms=True),
     "starcoder": GPT2,
     "starcoder2": Architecture(centred_norms=True, activation="gelu", gated=False),
+    "step35": Architecture(half_rotated=True, unscaled_windows=True, sigmoids=True, renamed=SHARED_EXPERTS),
+    "xverse": Architecture(pairs=True, permuted=True),
 }
 """The architectures of decoders by their names in files."""
 
@@ -480,5 +522,7 @@ def is_known(architecture: str, layers: int, name: str) -> bool:
         name: The name of the tensor.
     """
     whole, parts = (ENCODER_WHOLE, ENCODER_LAYERS) if architecture in ENCODERS else (WHOLE, LAYERS)
-    found, own = LAYER.fullmatch(name), OWN.get(architecture, set())
+    found, own, row = LAYER.fullmatch(name), OWN.get(architecture, set()), ARCHITECTURES.get(architecture)
+    if row is not None and row.centred_norms:
+        own = own | CENTRED
     return name in whole | own if found is None else int(found[1]) >= layers or found[2] in parts | own

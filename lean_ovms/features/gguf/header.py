@@ -155,10 +155,27 @@ class Header:
         value = self.metadata.get(f"{self.architecture}.{name}")
         return [each for each in (value if isinstance(value, list) else [value]) if type(each) is int]
 
+    def number_of(self, name: str, layer: int) -> int:
+        """Returns the number of a layer in a list with one for each layer, or the single number of all layers; 0 if the
+        key is missing.
+
+        Args:
+            name: The key, without the name of the architecture.
+            layer: The number of the layer.
+        """
+        found = self.numbers(name)
+        return max(found[layer] if layer < len(found) > 1 else max(found, default=0), 0)
+
     def reals(self, name: str) -> list[float]:
         """Returns a list of floats, one for each layer; [] if the key is missing."""
         value = self.metadata.get(f"{self.architecture}.{name}")
         return [each for each in value if type(each) is float] if isinstance(value, list) else []
+
+    def real_of(self, name: str, layer: int) -> float:
+        """Returns the float of a layer in a list with one for each layer, or the single float of all layers; 0 if the
+        key is missing."""
+        found = self.reals(name)
+        return found[layer] if layer < len(found) else self.real(name, 0.0)
 
     def number_at(self, key: str) -> int:
         """Returns the positive integer with this key, or 0 if it is missing."""
@@ -204,7 +221,7 @@ class Header:
             "max_position_embeddings": longest(self.architecture, self.number("context_length")),
             "vocab_size": self.vocab_size,
             "num_hidden_layers": self.number("block_count"),
-            "num_attention_heads": self.number("attention.head_count"),
+            "num_attention_heads": max(self.numbers("attention.head_count"), default=0),
             "num_key_value_heads": max(self.numbers("attention.head_count_kv"), default=0),
             "hidden_size": self.number("embedding_length"),
             "head_dim": self.number("attention.key_length"),
@@ -462,14 +479,9 @@ def _require_whole(header: Header) -> None:
     """Raises Malformed if the file lacks metadata or tensors, with which OpenVINO would crash."""
     attends = any(name.endswith("attn_output.weight") for name in header.tensors)
     for name in ("block_count", "embedding_length", *(("attention.head_count",) if attends else ())):
-        if not header.number(name):
+        if max(header.numbers(name), default=0) < 1:
             raise Malformed(f"{header.architecture}.{name} is missing")
-    heads, key = header.number("attention.head_count"), f"{header.architecture}.attention.head_count_kv"
-    groups = {*header.numbers("attention.head_count_kv")}
-    if isinstance(header.metadata.get(key), list):
-        groups.discard(0)  # layers without attention have 0
-    if key in header.metadata and (not groups or any(group < 1 or heads % group for group in groups)):
-        raise Malformed(f"the number of its heads is not a multiple of {key}")
+    _require_groups(header)
     tokens = header.vocab_size
     kinds = header.metadata.get("tokenizer.ggml.token_type")
     if not tokens or (kinds is not None and (not isinstance(kinds, list) or len(kinds) != tokens)):
@@ -482,6 +494,18 @@ def _require_whole(header: Header) -> None:
         raise Malformed(f"it has no {missing}")
 
 
+def _require_groups(header: Header) -> None:
+    """Raises Malformed if the heads of a layer are not divided among those of its keys."""
+    name = "attention.head_count"
+    counts, groups, key = header.numbers(name), header.numbers(f"{name}_kv"), f"{header.architecture}.{name}_kv"
+    listed = isinstance(header.metadata.get(key), list)  # layers without attention have 0
+    layers = range(min(max(len(counts), len(groups)), MAX_TENSORS))
+    each = [[header.number_of(part, layer) for part in (name, f"{name}_kv")] for layer in layers]
+    wrong = not groups or min(groups) < (not listed) or any(group and heads % group for heads, group in each)
+    if key in header.metadata and wrong:
+        raise Malformed(f"the number of its heads is not a multiple of {key}")
+
+
 def _expected(header: Header) -> Iterator[str]:
     """Yields the names of the tensors that a file must have; all layers of one kind have the same ones."""
     yield "token_embd.weight"
@@ -490,7 +514,8 @@ def _expected(header: Header) -> Iterator[str]:
         if (found := LAYER.fullmatch(name)) is not None:
             parts.setdefault(found[1], set()).add(found[2])
     mixed = any(part.startswith(("shortconv.", "ssm_")) for each in parts.values() for part in each)
-    if header.number("attention.key_length_swa") or mixed:
+    row = ARCHITECTURES.get(header.architecture)
+    if header.number("attention.key_length_swa") or mixed or (row is not None and row.alternating):
         return  # its layers are of two kinds; what one lacks is named when the network is built
     dense = header.number("leading_dense_block_count")
     every = max(map(header.number, ("moe_every_n_layers", "interleave_moe_layer_step")))

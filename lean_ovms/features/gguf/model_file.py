@@ -14,6 +14,7 @@ from ...repository.model_file import FileDefaults, FilePooling, FileWeights
 from ...types import Json
 from . import header
 from .architectures import ARCHITECTURES, ENCODERS
+from .cursor import Malformed
 from .header import Header
 
 TEXT, EMBEDDINGS, RERANK, CLASSIFY = "text_generation", "embeddings", "rerank", "classify"
@@ -81,7 +82,7 @@ class GgufFile:
         """
         try:
             known = header.beginning(self._path)
-        except (OSError, ValueError, header.Malformed):
+        except (OSError, ValueError, Malformed):
             return ""  # the error is reported when the model is loaded
         architecture = known.get("general.architecture")
         if architecture in ENCODERS and (classes := self._classes()):

@@ -318,7 +318,7 @@ def test_experts_of_every_type_are_what_they_stand_for(kind, tmp_path):
     ("changes", "tensor", "said"),
     [
         ({"llama.rope.scaling.type": "su"}, "", "positions are scaled by su, which is not supported, only linear, lon"),
-        ({}, "blk.1.ffn_gate_up_exps.weight", "tensor blk.1.ffn_gate_up_exps.weight belongs to a part of llama netw"),
+        ({}, "blk.1.ffn_gate_tid2eid.weight", "tensor blk.1.ffn_gate_tid2eid.weight belongs to a part of llama net"),
     ],
 )
 def test_a_part_that_is_not_known_is_named(changes, tensor, said, tmp_path):

@@ -84,7 +84,8 @@ def paged(rows: Projected, state: list[Any], longest: Any, marks: Any = None) ->
     unused = [ints, ints, ints, floats, floats, zero, zero]  # importance of tokens, rotation, sparse attention
     types = ints if marks is None else marks
     behind = [zero, ints, ints, ints, types, flags, ints]  # eviction, types of tokens, trees of draft tokens
-    scaled = [_constant(rows.scale, np.float32), _constant(rows.window, np.int32), floats, longest]
+    slopes = _constant(rows.slopes, np.float32)
+    scaled = [_constant(rows.scale, np.float32), _constant(rows.window, np.int32), slopes, longest]
     values = [*rows.values, *state, *scaled, *unused, sinks, *behind]
     found = _PagedAttentionExtension([value if isinstance(value, Output) else value.output(0) for value in values])
     described = found.get_rt_info()
@@ -114,6 +115,19 @@ def masked(rows: Projected, shape: Any, seen: Any) -> Any:
         found = ops.scaled_dot_product_attention(query, key, value, seen, ops.constant(rows.scale))
     width = np.array([-1, rows.heads[0] * rows.sizes[2]])
     return ops.reshape(ops.transpose(found, np.array([0, 2, 1, 3])), width, False)
+
+
+def slopes_of(heads: int, most: float = 8.0) -> tuple[float, ...]:
+    """Returns the slope of each head by ALiBi (arXiv:2108.12409): the powers of a number, and for the heads beyond a
+    power of two every second one of the powers for twice as many heads.
+
+    Args:
+        heads: The number of heads.
+        most: The negative logarithm to base 2 of the smallest slope.
+    """
+    whole = 1 << heads.bit_length() - 1
+    base = 2.0 ** (-most / whole)
+    return tuple(base ** (head + 1) if head < whole else base ** (head - whole + 0.5) for head in range(heads))
 
 
 def _capped(query: Any, key: Any, value: Any, seen: Any, rows: Projected) -> Any:

@@ -23,6 +23,8 @@ from .tensors import Matrix, TensorRows, Tensors
 if TYPE_CHECKING:
     from .image_inputs import ImageInputs
 
+EMBEDDING_NORM = "token_embd_norm"
+"""The name of the norm of the embeddings, if there is one."""
 PER_LAYER_WIDTH = "embedding_length_per_layer_input"
 """The key of the width of per-layer embeddings, which is missing if there are none."""
 
@@ -52,7 +54,7 @@ class FileDecoder:
         self._parallel = self._row.parallel or stated
         centred, key = self._row.centred_norms, "attention.layer_norm_{}epsilon"
         epsilon = header.real(key.format("" if centred else "rms_"), header.real(key.format("rms_"), 1e-5))
-        self._layers = FileLayers(tensors, epsilon, adapted=adapted, centred=centred)
+        self._layers = FileLayers(tensors, epsilon, adapted=adapted, centred=centred, bare=self._row.bare_norms)
         self._attention = FileAttention(header, tensors, self._layers, self._row)
         self._states = StateMixers(header, tensors, self._layers)
         self._experts = FileExperts(header, tensors, self._layers, self._row)
@@ -88,11 +90,13 @@ class FileDecoder:
         if "position_embd.weight" in self._tensors:
             places = ops.convert(ops.unsqueeze(positions, np.int32(1)), "i32")
             x = ops.add(x, layers.looked_up(self._tensors.matrix(TensorRows("position_embd.weight")), places))
+        if self._row.last_norm != EMBEDDING_NORM:
+            x = self._layers.norm(x, EMBEDDING_NORM)
         x = x if self._images is None else self._images.embedded(x)
         each_layer = self._for_layers(ids if self._images is None else self._images.padded(ids), x)
         if self._altup is not None:
             self._altup.begin(x)
-        mixing = [layer for layer in range(self._header.layers) if not self._only_feeds(layer)]
+        mixing = [layer for layer in range(self._header.layers) if self._mixes(layer)]
         for layer in range(self._header.layers):
             x = x if self._altup is None else self._altup.predict(layer)
             before = x
@@ -101,8 +105,8 @@ class FileDecoder:
                 x = self._after_mixer(layer, x, positions, sequences, kept)
                 each_layer = [_kept(each, kept) for each in each_layer]
                 before = _kept(before, kept)
-                if self._row.alternating:
-                    continue
+            if self._row.alternating and not self._feeds(layer):
+                continue
             result = self._forward(layer, before if self._parallel else x, before)
             x = ops.add(x, layers.times(self._layers.norm(result, f"blk.{layer}.post_ffw_norm"), self._residual_scale))
             x = self._with_embeddings(layer, x, each_layer[layer] if each_layer else None)
@@ -149,10 +153,14 @@ class FileDecoder:
         found = self._layers.norm(self._layers.product(found, LinearLayer(f"{name}_r", "")), f"{name}_post_norm")
         return ops.add(x, ops.add(normed, found))
 
-    def _only_feeds(self, layer: int) -> bool:
-        """Returns whether a layer has only a feed-forward network, and no token mixer."""
-        has = self._layers.has
-        return self._row.alternating and (has(f"blk.{layer}.ffn_down") or has(f"blk.{layer}.ffn_down_exps"))
+    def _feeds(self, layer: int) -> bool:
+        """Returns whether a layer has a feed-forward network."""
+        return any(self._layers.has(f"blk.{layer}.ffn_down{end}") for end in ("", "_exps"))
+
+    def _mixes(self, layer: int) -> bool:
+        """Returns whether a layer has a token mixer."""
+        known = any(self._layers.has(f"blk.{layer}.{name}") for name in ("attn_output", "ssm_out"))
+        return known or not self._row.alternating
 
     def _for_layers(self, ids: Any, x: Any) -> list[Any]:
         """Returns the per-layer embeddings of the tokens, one [tokens, 1, width] for each layer; [] if there are none.
@@ -225,6 +233,8 @@ class FileDecoder:
         """
         if (found := self._states.mixed(layer, x, sequences)) is not None:
             return found
+        if self._row.alternating and not any(self._layers.has(f"blk.{layer}.attn_{name}") for name in ("q", "qkv")):
+            return x, self._output(layer)  # a linear layer in place of attention
         return self._attention.attended(layer, x, positions, sequences), self._output(layer)
 
     def _output(self, layer: int) -> LinearLayer:
@@ -255,7 +265,7 @@ class FileDecoder:
             if self._layers.has(f"{name}_gate_inp_shexp"):
                 weights = self._tensors.numbers(f"{name}_gate_inp_shexp.weight").reshape(1, -1)
                 shared = ops.multiply(shared, ops.sigmoid(ops.matmul(x, weights, False, True)))
-            found = ops.add(found, shared)
+            found = layers.times(ops.add(found, shared), 0.5 if self._row.averaged else 1.0)
         return found
 
     def _experts_apart(self, layer: int, x: Any) -> Any:
@@ -293,7 +303,8 @@ class FileDecoder:
         if self._sparsity and math.isfinite(self._sparsity[layer]):
             gated = layers.sparse(gated, self._sparsity[layer])
         shown = self._layers.product(x, LinearLayer(up, self._row.path(layer, f"{place}.up_proj"), more))
-        return self._layers.product(ops.multiply(activate(gated), shown), LinearLayer(down, last))
+        both = layers.limited(activate(gated), shown, self._header.real_of("swiglu_clamp_shexp", layer))
+        return self._layers.product(ops.multiply(*both), LinearLayer(down, last))
 
     def _activation(self, layer: int) -> Callable[[Any], Any]:
         """Returns the activation function of a layer's feed-forward network."""

@@ -12,7 +12,7 @@ from openvino import opset13 as ops
 from ..architectures import ENCODERS
 from ..header import Header
 from . import layers
-from .attention import Projected, Sequences
+from .attention import Projected, Sequences, slopes_of
 from .experts import chosen
 from .file_layers import FileLayers, LinearLayer
 from .positions import frequencies
@@ -144,7 +144,7 @@ class FileEncoder:
                 values[place] = layers.rotate(heads, turned, self._size, self._size)
         rows = [ops.reshape(value, np.array([-1, width]), False) for value in values]
         scale = np.float32(self._size**-0.5)
-        slopes = _slopes(self._heads) if self._row.sloped else ()
+        slopes = slopes_of(self._heads) if self._row.sloped else ()
         found = sequences.attend(Projected(rows, [self._heads] * 3, [self._size] * 3, scale, window, slopes=slopes))
         found = ops.reshape(found, np.array([-1, 1, width]), False)
         return self._layers.product(found, LinearLayer(f"{name}.attn_output", ""))
@@ -213,11 +213,3 @@ class FileEncoder:
         else:
             found, factor = frequencies(self._header, self._tensors, self._size, whole_ramp=True)
         return layers.angles(positions, found.astype(np.float32), factor)
-
-
-def _slopes(heads: int) -> tuple[float, ...]:
-    """Returns the slope of each head by ALiBi (arXiv:2108.12409): the powers of a number, and for the heads beyond a
-    power of two every second one of the powers for twice as many heads."""
-    whole = 1 << heads.bit_length() - 1
-    base = 2.0 ** (-8 / whole)
-    return tuple(base ** (head + 1) if head < whole else base ** (head - whole + 0.5) for head in range(heads))

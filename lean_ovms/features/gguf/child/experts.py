@@ -15,7 +15,7 @@ import numpy as np
 from openvino import opset13 as ops
 from openvino import opset15, opset17
 
-from .layers import ACTIVATIONS, END, Floats, times
+from .layers import ACTIVATIONS, END, Floats, limited, times
 
 SLOPE, LIMIT = 1.702, 7.0
 """The factor inside the activation function of gpt-oss's gate, and the limit to which the gate is clamped."""
@@ -41,6 +41,8 @@ class Experts:
     alternate."""
     activation: str = "silu"
     """The name in ACTIVATIONS of the activation function of the gates, or without gates of the up projections."""
+    limit: float = 0.0
+    """The largest value of an activated gate, and the largest absolute value of an up projection; 0 without limits."""
     biases: tuple[Floats, Floats] | None = None
     """The biases [experts, rows] of the joined gate and up projections and of the down projections; None without
     biases."""
@@ -158,7 +160,7 @@ def mixed(x: Any, own: Chosen, experts: Experts) -> Any:
     width = x.get_output_partial_shape(0)[-1].get_length()
     ids, weights = own
     rows = ops.reshape(x, np.array([-1, width]), False)
-    if experts.gate is None or experts.activation not in MATCHED:
+    if experts.gate is None or experts.activation not in MATCHED or experts.limit:
         return _grouped(rows, own, experts)
     repeated = ops.tile(rows, np.array([experts.count, 1]))
     repeated = ops.reshape(repeated, np.array([experts.count, -1, width]), False)
@@ -192,7 +194,8 @@ def _grouped(rows: Any, own: Chosen, experts: Experts) -> Any:
     if experts.gate is None:
         shown = ACTIVATIONS[experts.activation](before)
     else:
-        shown = ops.multiply(ACTIVATIONS[experts.activation](opset17.grouped_matmul(shown, experts.gate, ends)), before)
+        gate = ACTIVATIONS[experts.activation](opset17.grouped_matmul(shown, experts.gate, ends))
+        shown = ops.multiply(*limited(gate, before, experts.limit))
     found = opset17.grouped_matmul(shown, experts.down, ends)
     by_token = ops.gather(found, ops.topk(order, count, 0, "min", "value").output(1), np.int64(0))
     by_token = ops.reshape(by_token, np.array([-1, used, experts.down.get_shape()[1]]), False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from openvino import opset13 as ops
 from ..architectures import ARCHITECTURES, MANY, Architecture
 from ..header import Header
 from . import layers
-from .attention import Projected, Sequences
+from .attention import Projected, Sequences, slopes_of
 from .file_layers import FileLayers, LinearLayer, halves
 from .positions import frequencies
 from .tensors import Tensors
@@ -20,6 +21,8 @@ SECTIONS = "rope.dimension_sections"
 """The key of the numbers of pairs that the time, the row and the column of a token turn, where images have these."""
 VALUES = 2
 """The index of the values, after queries and keys."""
+GATES: dict[str, Callable[[Any], Any]] = {"sigmoid": ops.sigmoid, "softplus": ops.softplus}
+"""The functions of the gates of the attention's results, by name."""
 
 
 class Heads(NamedTuple):
@@ -55,11 +58,19 @@ class FileAttention:
         self._layers = linear
         self._row = row
         self._width = header.number("embedding_length")
+        self._listed = range(len(header.numbers("attention.head_count")))
+        """The layers that have a number of heads of their own."""
         self._sharing = header.layers - header.number("attention.shared_kv_layers")
         self._shared: dict[bool, list[Any]] = {}
         """The keys and values of the last layer with a sliding window, and of the last one without."""
         self._turned: dict[bool, layers.Cosine] = {}
         self._temperature: Any = None
+        # Where images have positions by axes, llama.cpp's converter has put the pairs apart already.
+        self._moves_pairs = self._row.pairs and not header.numbers(SECTIONS)
+        row, depth = self._row, header.number("block_count")
+        usual = 0.0 if row.sloped_depth and row.sloped_depth != depth else row.slope
+        self._slope = header.real("attention.max_alibi_bias", usual)
+        """The negative logarithm to base 2 of the smallest slope of ALiBi; 0 without ALiBi."""
         self._trained = f"{header.architecture}.rope.scaling.finetuned"
 
     def attended(self, layer: int, x: Any, positions: Any, sequences: Sequences) -> Any:
@@ -76,15 +87,17 @@ class FileAttention:
 
     def _heads(self, layer: int) -> Heads:
         header, local = self._header, "_swa" if self._window(layer) else ""
-        heads, groups = header.number("attention.head_count"), header.numbers("attention.head_count_kv")
-        keys = (groups[layer] if layer < len(groups) > 1 else max(groups, default=0)) or heads
+        heads = header.number_of("attention.head_count", layer)
+        keys = header.number_of("attention.head_count_kv", layer) or heads
 
         def number(name: str) -> int:
             return header.number(f"{name}{local}") or header.number(name)
 
         size = number("attention.key_length") or self._width // heads
         sizes = [size, size, number("attention.value_length") or size]
-        return Heads([heads, keys, keys], sizes, min(size, number("rope.dimension_count") or size))
+        rotated = number("rope.dimension_count") or size
+        halved = self._row.half_rotated and not local
+        return Heads([heads, keys, keys], sizes, min(size, rotated // 2 if halved else rotated))
 
     def _multi_head(self, layer: int, x: Any, positions: Any, sequences: Sequences) -> Any:
         """Returns the result of a layer's attention [tokens, 1, heads * size], before it is projected."""
@@ -109,18 +122,47 @@ class FileAttention:
             raise ValueError(f"layer {layer} shares keys and values with a layer that does not exist")
         else:
             values += shared
-        by = self._header.number("block_count") == self._row.scales_by_width
-        size = self._width / heads.counts[0] if by else heads.sizes[0]
-        scale = self._header.real("attention.scale", self._row.attention_scale or size**-0.5)
+        depth = self._header.number("block_count")
+        size = self._width / heads.counts[0] if depth == self._row.scales_by_width else heads.sizes[0]
+        scale = self._header.real("attention.scale", self._row.attention_scale or size**self._row.attention_power)
         sinks = None
         if (name := f"blk.{layer}.attn_sinks.weight") in self._tensors:
             sinks = ops.constant(self._tensors.numbers(name).reshape(1, -1, 1, 1))
-        attention = Projected(
-            values, heads.counts, heads.sizes, np.float32(scale), window, sinks, attention_cap(self._header)
-        )
-        found = sequences.attend(attention)
+        cap, slopes = attention_cap(self._header), slopes_of(heads.counts[0], self._slope) if self._slope else ()
+        counts, group, more = self._evened(heads, sinks is not None)
+        values[0] = _grouped(values[0], counts[1], group, heads.sizes[0], more)
+        attention = Projected(values, counts, heads.sizes, np.float32(scale), window, sinks, cap, slopes)
+        found = _grouped(sequences.attend(attention), counts[1], group + more, heads.sizes[2], -more)
         found = ops.reshape(found, np.array([0, 1, width]), True)
-        return found if gate is None else ops.multiply(found, ops.sigmoid(gate))
+        found = layers.times(found, self._header.real("attention.value_scale", 1.0))
+        if gate is None:
+            return found
+        gate = GATES[self._row.gate](gate)
+        if layers.partial_shape(gate)[-1].get_length() == width:
+            return ops.multiply(found, gate)
+        by_head = np.array([0, heads.counts[0], heads.sizes[2]])  # and a gate for each head
+        found = ops.multiply(ops.reshape(found, by_head, True), ops.reshape(gate, np.array([0, -1, 1]), True))
+        return ops.reshape(found, np.array([0, 1, width]), True)
+
+    def _evened(self, heads: Heads, sunk: bool) -> tuple[list[int], int, int]:
+        """Returns the numbers of heads with which OpenVINO computes a layer, those of queries for each head of keys,
+        and how many of them are added.
+
+        OpenVINO (2026.4.1) computes all layers with one object, which writes beyond its memory if layers have as many
+        heads of keys but not of queries.
+
+        Args:
+            heads: The heads of the layer.
+            sunk: Whether the layer has attention sinks.
+        """
+        keys, group = heads.counts[1], heads.counts[0] // heads.counts[1]
+        name = "attention.head_count"
+        each = [[self._header.number_of(part, layer) for part in (name, f"{name}_kv")] for layer in self._listed]
+        most = max((other for other, groups in each if groups == keys), default=heads.counts[0])
+        more = max(most // keys - group, 0)
+        if more and (sunk or most % keys):
+            raise ValueError(f"its layers have {heads.counts[0]} and {most} heads of queries, which is not supported")
+        return [keys * (group + more), keys, keys], group, more
 
     def _latent(self, layer: int, x: Any, positions: Any, sequences: Sequences) -> Any:
         """Returns the result of DeepSeek's multi-head latent attention [tokens, 1, heads * size of a value].
@@ -149,7 +191,8 @@ class FileAttention:
         latent, key = _split(ops.unsqueeze(self._layers.product(x, both), np.array([2])), rank, turned)
         latent = self._layers.norm(latent, f"{name}.attn_kv_a_norm")
         angles = self._angles(positions, turned, False)
-        query, key = (layers.rotate(each, angles, turned, turned) for each in (query, key))
+        if self._row.unrotated != 1:
+            query, key = (layers.rotate(each, angles, turned, turned) for each in (query, key))
         if self._layers.has(f"{name}.attn_kv_b"):  # in files of older converters
             joined = self._tensors.numbers(f"{name}.attn_kv_b.weight").reshape(heads, -1, rank)
             keys, results = joined[:, :plain].swapaxes(1, 2), joined[:, plain:]
@@ -201,12 +244,13 @@ class FileAttention:
         for_each = shape[-1] == size
         value = value if for_each else self._layers.norm(value, name)
         value = ops.reshape(value, np.array([0, count, 1, size]), True)
-        value = self._layers.norm(value, name) if for_each and not self._row.late_norms else value
+        order = halves(1, size, heads.rotated) if self._moves_pairs and not self._row.permuted else None
+        value = self._layers.norm(value, name, order) if for_each and not self._row.late_norms else value
         if not self._is_rotated(layer):
             return value
         angles = self._angles(positions, heads.rotated, bool(self._window(layer)))
         found = layers.rotate(value, angles, size, heads.rotated)
-        found = self._layers.norm(found, name) if self._row.late_norms else found
+        found = self._layers.norm(found, name, order) if self._row.late_norms else found
         if self._row.unit_keys and self._header.number("expert_count") < MANY:
             found = self._layers.unit_norm(found)
         return found if place else self._heated(found, positions)
@@ -214,6 +258,10 @@ class FileAttention:
     def _is_rotated(self, layer: int) -> bool:
         """Returns whether queries and keys of a layer are rotated by RoPE."""
         row, get = self._row, self._header.metadata.get
+        if self._slope:
+            return False
+        if row.rotated_windows:
+            return self._window(layer) > 0 or layer < self._header.number("leading_dense_block_count")
         listed = get(f"{self._header.architecture}.attention.rope_pattern")
         if isinstance(listed, list) and layer < len(listed):
             return bool(listed[layer])
@@ -247,13 +295,11 @@ class FileAttention:
             heads: The heads of the layer.
         """
         joined, start, parts = f"blk.{layer}.attn_qkv", 0, list[LinearLayer]()
-        # Where images have positions by axes, llama.cpp's converter has put the pairs apart already.
-        pairs = self._row.pairs and not self._header.numbers(SECTIONS)
         for letter, count, size in zip("qkv", heads.counts, heads.sizes, strict=True):
             if letter != "q" and layer >= self._sharing:
                 break
             turned = size if self._row.permuted else heads.rotated  # the converter permutes all rows of a head
-            order = halves(count, size, turned) if pairs and letter != "v" else None
+            order = halves(count, size, turned) if self._moves_pairs and letter != "v" else None
             rows = slice(start, start := start + count * size)
             name = f"blk.{layer}.attn_{letter}"
             name, rows = (joined, rows) if self._layers.has(joined) else (name, slice(None))
@@ -263,6 +309,8 @@ class FileAttention:
             if letter != "v" or not self._row.unit_values or self._layers.has(name):
                 parts.append(LinearLayer(name, place, rows, order))
         found = self._layers.products(x, parts)
+        if limit := self._header.real("attention.clamp_kqv", 0.0):
+            found = [ops.clamp(each, -limit, limit) for each in found]
         return found if layer >= self._sharing or len(found) > VALUES else [*found, found[-1]]
 
     def _window(self, layer: int) -> int:
@@ -307,6 +355,26 @@ class FileAttention:
             axes[: len(behind)] = behind
         found: layers.Floats = np.where(axes[:, None] == np.arange(3), numbers[:, None], np.float32(0))
         return found
+
+
+def _grouped(x: Any, keys: int, group: int, size: int, more: int) -> Any:
+    """Returns rows of heads [tokens, heads * size] with zeros for further heads in each group, or without the last ones.
+
+    Args:
+        x: The rows.
+        keys: The number of groups.
+        group: The number of heads in a group.
+        size: The number of elements of a head.
+        more: The number of heads that are added to each group, or if negative removed from it.
+    """
+    if not more:
+        return x
+    x = ops.reshape(x, np.array([0, keys, group * size]), True)
+    if more > 0:
+        x = ops.pad(x, np.array([0, 0, 0]), np.array([0, 0, more * size]), "constant", np.float32(0))
+    else:
+        x = layers.part(x, 0, (group + more) * size)
+    return ops.reshape(x, np.array([0, -1]), True)
 
 
 def _by_heads(x: Any, matrices: layers.Floats) -> Any:

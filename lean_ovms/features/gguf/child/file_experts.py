@@ -66,13 +66,17 @@ class FileExperts:
                 first, second = (self._tensors.experts(f"{joined}.weight", half=place) for place in (0, 1))
             else:
                 first, second = (self._tensors.experts(each) for each in weights)
-            known = Experts(count, last, gate=first, up=second, activation=self._row.activation)
-        bias, factor = f"blk.{layer}.exp_probs_b.bias", self._header.real("expert_weights_scale", 1.0)
+            limit = self._header.real_of("swiglu_clamp_exp", layer)
+            known = Experts(count, last, gate=first, up=second, activation=self._row.activation, limit=limit)
+        names = (f"blk.{layer}.exp_probs_b{end}" for end in (".bias", ""))
+        bias = next((each for each in names if each in self._tensors), "")
+        factor = self._header.real("expert_weights_scale", 1.0)
         normed = self._header.metadata.get(f"{self._header.architecture}.expert_weights_norm")
         by_input = self._row.weighted_inputs
         if by_input and used != 1:
             raise ValueError(f"a token uses {used} experts, and not one, whose input is multiplied by its weight")
-        if self._header.number("expert_gating_func") != SIGMOID and bias not in self._tensors and not by_input:
+        weighted = self._header.number("expert_gating_func") or (SIGMOID if self._row.sigmoids else 0)
+        if weighted != SIGMOID and not bias and not by_input:
             sums_to_one = self._row.sums_to_one or normed is True
             if self._row.one_by_one:
                 return mixed(x, chosen_one_by_one(scores, used), known)
@@ -83,7 +87,7 @@ class FileExperts:
         found = chosen_apart(
             scores,
             used,
-            bias=self._tensors.numbers(bias).reshape(-1) if bias in self._tensors else None,
+            bias=self._tensors.numbers(bias).reshape(-1) if bias else None,
             sums_to_one=normed is not False and not by_input,
             factor=factor,
             groups=groups,

@@ -11,6 +11,9 @@ from openvino import opset13 as ops
 from . import layers
 from .tensors import Order, TensorRows, Tensors
 
+BARE = ("attn_norm", "ffn_norm", "output_norm")
+"""The ends of the names of norms that have no weights in some architectures."""
+
 
 class LinearLayer(NamedTuple):
     """A linear layer, whose matrix is a tensor or a part of its rows."""
@@ -38,7 +41,9 @@ class LinearLayer(NamedTuple):
 class FileLayers:
     """Builds the kinds of layers that all networks have from the tensors of a file."""
 
-    def __init__(self, tensors: Tensors, epsilon: float, *, adapted: bool, centred: bool = False) -> None:
+    def __init__(
+        self, tensors: Tensors, epsilon: float, *, adapted: bool, centred: bool = False, bare: bool = False
+    ) -> None:
         """Keeps the tensors and the settings of layers.
 
         Args:
@@ -47,8 +52,10 @@ class FileLayers:
             adapted: Whether layers that could be joined to one matrix product stay apart, so that adapters can change
                 each.
             centred: Whether norms subtract the mean.
+            bare: Whether the file has no weights of the norms in BARE.
         """
         self._centred = centred
+        self._bare = bare
         self._tensors = tensors
         self._epsilon = epsilon
         self._adapted = adapted
@@ -86,13 +93,20 @@ class FileLayers:
         found = self._tensors.numbers(layer.bias)[layer.rows]
         return found if layer.order is None else found[layer.order]
 
-    def norm(self, x: Any, name: str) -> Any:
-        """Applies the norm of this name, or returns x unchanged if the file has none."""
+    def norm(self, x: Any, name: str, order: Order | None = None) -> Any:
+        """Applies the norm of this name, or returns x unchanged if the file has none.
+
+        Args:
+            x: The values.
+            name: The name of the norm.
+            order: The order of the elements of x in the file; None if x has them in this order.
+        """
         if not self.has(name):
-            return x
+            return self.unit_norm(x) if self._bare and name.endswith(BARE) else x
         if self._centred:
             return self.layer_norm(x, name)
-        return layers.norm(x, self._tensors.numbers(self._weights(name)), self._epsilon)
+        weights = self._tensors.numbers(self._weights(name))
+        return layers.norm(x, weights if order is None else weights[order], self._epsilon)
 
     def layer_norm(self, x: Any, name: str) -> Any:
         """Returns values with a mean of 0 and a variance of 1, multiplied by a weight, and with the bias if there is
@@ -104,6 +118,8 @@ class FileLayers:
 
     def unit_norm(self, x: Any) -> Any:
         """Applies a norm without weights."""
+        if self._centred:
+            return ops.mvn(x, np.array([-1]), True, self._epsilon, "inside_sqrt")
         size = layers.partial_shape(x)[-1].get_length()
         return layers.norm(x, np.ones(size, np.float32), self._epsilon)
 

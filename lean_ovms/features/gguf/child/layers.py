@@ -185,6 +185,11 @@ def product(x: Any, matrix: Matrix, sums: Sums, bias: Floats | None, name: str) 
     return found if bias is None else ops.add(found, bias.reshape([1] * (_rank(x) - 1) + [-1]))
 
 
+def limited(gate: Any, shown: Any, limit: float) -> tuple[Any, Any]:
+    """Returns activated gates and the values that they multiply, limited to a largest number; 0 for no limit."""
+    return (ops.minimum(gate, np.float32(limit)), ops.clamp(shown, -limit, limit)) if limit else (gate, shown)
+
+
 def _squared_relu(x: Any) -> Any:
     shown = ops.relu(x)
     return ops.multiply(shown, shown)

@@ -11,7 +11,7 @@ from ..header import Header
 from .tensors import Tensors
 
 Frequencies = NDArray[np.float64]
-WRITTEN = {"deepseek2": 0.1}
+WRITTEN = {"deepseek2": 0.1, "mistral4": 0.1}
 """The factors by which llama.cpp's converter multiplies YaRN's factor of logarithms, by architecture."""
 
 
@@ -33,7 +33,7 @@ def frequencies(header: Header, tensors: Tensors, rotated: int, *, whole_ramp: b
     kind = "long" if length > original else "short"
     for name in ("rope_freqs", f"rope_factors_{kind}"):
         if f"{name}.weight" in tensors:
-            found = found / tensors.numbers(f"{name}.weight").astype(np.float64)
+            found = found / tensors.numbers(f"{name}.weight")[: len(found)].astype(np.float64)
     found = found / (header.real("rope.scaling.factor", 1.0) or 1.0)
     return found, header.real("rope.scaling.attn_factor", 1.0)
 
@@ -50,6 +50,8 @@ def _yarn(header: Header, found: Frequencies, base: float, whole_ramp: bool) -> 
     low, high = max(low, 0), min(high, 2 * pairs - 1)
     ramp = np.clip((np.arange(pairs) - low) / max(high - low, 0.001), 0, 1)
     less = header.real("rope.scaling.yarn_log_multiplier", 0.0) / WRITTEN.get(header.architecture, 1.0)
+    # Models have a multiplier for each of the two logarithms. Files have the second; both are the same in DeepSeek's.
+    more = less if less and header.architecture in WRITTEN else 1.0
     logarithm = 0.1 * math.log(factor)
-    turned = header.real("rope.scaling.yarn_attn_factor", (logarithm + 1) / (logarithm * less + 1))
+    turned = header.real("rope.scaling.yarn_attn_factor", (logarithm * more + 1) / (logarithm * less + 1))
     return found / factor * ramp + found * (1 - ramp), turned * header.real("rope.scaling.attn_factor", 1.0)
