@@ -66,7 +66,7 @@ DENSE = {"gemma3_text-embedding": {"dense_2.weight": [96, 64], "dense_3.weight":
 """Projections after the hidden states, which are not parameters in torch: rows and columns."""
 PERMUTED = (
     *("arcee", "bailingmoe", "deepseek", "granite", "granitehybrid", "granitemoe", "internlm2", "llama", "minicpm"),
-    *("llama-embed", "mistral3", "smollm3"),
+    *("baichuan", "llama-embed", "mistral3", "olmo", "smollm3", "xverse"),
 )
 """Architectures in whose files the rows of queries and keys have another order than in transformers: pairs are
 adjacent."""
@@ -183,6 +183,7 @@ def network(name: str) -> tuple[Any, dict[str, list[int]]]:
                 torch_name.replace("model.", "backbone.", 1) if architecture.startswith("nemotron_h") else torch_name
             )
             usual = f"model.{usual}" if name == "lfm2-embedding" else usual
+            usual = usual.removeprefix("transformer.") if architecture == "bloom" else usual
             target = names.get_name(usual, try_suffixes=(".weight", ".bias"))
             found = from_gguf(torch_name, target, list(weights.shape), architecture, config, tensor)
             weights.copy_(torch.tensor(found))
@@ -408,7 +409,9 @@ def from_gguf(
 def by_heads(data: np.ndarray, architecture: str, config: Any) -> np.ndarray:
     """Returns the rows of queries, keys and values in the order of GPT-NeoX or Falcon: in groups that share a key."""
     heads = config.num_attention_heads
-    groups = heads if architecture == "gptneox" else config.num_kv_heads if config.new_decoder_architecture else 1
+    groups = (
+        heads if architecture in ("bloom", "gptneox") else config.num_kv_heads if config.new_decoder_architecture else 1
+    )
     size = config.hidden_size // heads
     parts = np.split(data, [heads * size, (heads + groups) * size])
     parts = [part.reshape(groups, -1, *data.shape[1:]) for part in parts]

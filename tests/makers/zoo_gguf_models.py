@@ -592,11 +592,21 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "stablelm-orion": ("orion", {"rope_parameters": PLAIN, "partial_rotary_factor": 1.0}, EPSILON),
     "olmo": ("olmo", {"clip_qkv": 2.0}, {**EPSILON, "attention.clamp_kqv": 2.0}),
     "jais2": ("jais2", {"head_dim": 16}, EPSILON),
-    "bloom": ("bloom", {"n_layer": 2, "n_head": 4}, {**POSITIONS, "attention.head_count_kv": 4}),
+    "bloom": (
+        "bloom",
+        {"n_layer": 2, "n_head": 4},
+        {**POSITIONS, "attention.head_count_kv": 4, "feed_forward_length": 256},
+    ),
     "mpt": (
         "mpt",
-        {"d_model": 64, "n_heads": 4, "n_layers": 2, "expansion_ratio": 2},
-        {**POSITIONS, "attention.head_count_kv": 4, "feed_forward_length": 128, "attention.max_alibi_bias": 8.0},
+        {"d_model": 64, "n_heads": 4, "n_layers": 2, "attn_config": {"clip_qkv": 2.0}},
+        {
+            **POSITIONS,
+            "attention.head_count_kv": 4,
+            "feed_forward_length": 256,
+            "attention.max_alibi_bias": 8.0,
+            "attention.clamp_kqv": 2.0,
+        },
     ),
     "phi3-long": (
         "phi3",
@@ -624,6 +634,7 @@ SHARED: dict[str, Shape] = {
 DENSE_SIZES: dict[str, Any] = {"leading_dense_block_count": 1, "expert_shared_feed_forward_length": 32}
 SECOND = {**WINDOWED, "attention.sliding_window_pattern": [False, True]}
 OF_LLAMA: dict[str, tuple[str, str, dict[str, Shape], dict[str, Any]]] = {
+    "codeshell": ("codeshell", "starcoder2", {"output.weight": [64, 64]}, {}),
     "cohere2moe": (
         *("cohere2moe", "qwen3_moe"),
         {
@@ -639,6 +650,7 @@ OF_LLAMA: dict[str, tuple[str, str, dict[str, Shape], dict[str, Any]]] = {
             **EPSILON,
             "logit_scale": 0.25,
             "expert_shared_count": 1,
+            "expert_weights_norm": False,
             "block_count": 3,
             "attention.sliding_window_pattern": [False, True, False],
             "attention.layer_norm_rms_epsilon": None,

@@ -27,11 +27,11 @@ pytestmark = pytest.mark.slow
 RECORDED = json.loads(zoo_gguf.FILE.read_text())
 BUILT = sorted({*RECORDED} - {*zoo_gguf.EMBEDDING})
 WITHOUT_POSITIONS = (
-    *("afmoe", "cohere2", "exaone4", "exaone_moe", "granite_swa", "granitemoehybrid", "llama4_text"),
+    *("afmoe", "cohere2", "cohere2moe", "exaone4", "exaone_moe", "granite_swa", "granitemoehybrid", "llama4_text"),
     *("smallthinker", "smollm3"),
 )
 """Models of which one layer has no positions."""
-MOVED = ("cohere", "cohere2", "ernie4_5", "ernie4_5_moe", "glm", "glm4", "llama4_text")
+MOVED = ("cohere", "cohere2", "cohere2moe", "maincoder", "ernie4_5", "ernie4_5_moe", "glm", "glm4", "llama4_text")
 """Models whose queries and keys have their rows in another order."""
 COUNTED = {
     "PagedAttention": "attn_output",
@@ -42,6 +42,7 @@ COUNTED = {
 }
 """The ends of tensors' names by the operations of which there is one for each of these tensors."""
 OTHER = {
+    "deci": {"PagedAttention": 2, "RoPE": 4},
     "gemma2": {"PagedAttention": 0, "Reference": 4},
     "gemma3n_text": {"RoPE": 10, "RMS": 64},
     "gemma4_text": {"RoPE": 10, "RMS": 46},
@@ -49,6 +50,7 @@ OTHER = {
     "gemma4_text-moe": {"RMS": 67},
     "llama4_text": {"RMS": 15},
     "falcon_mamba": {"RMS": 9},
+    "plamo": {"RMS": 4},
 }
 """The numbers of operations that the names do not show: attention with a soft cap, norms without weights, and rotations
 of keys that layers share."""
@@ -76,7 +78,8 @@ def assert_fused(name, compiled):
     tensors, row = [*RECORDED[name]["tensors"]], ARCHITECTURES[RECORDED[name]["architecture"]]
     names = [tensor.removesuffix(".weight") for tensor in tensors]
     wanted = {kind: sum(each.endswith(ends) for each in names) for kind, ends in COUNTED.items()}
-    rotated = wanted["PagedAttention"] - (name in WITHOUT_POSITIONS) if row.unrotated != 1 else 0
+    rotated = wanted["PagedAttention"] - (name in WITHOUT_POSITIONS)
+    rotated = 0 if row.unrotated == 1 or (row.slope and not row.sloped_depth) else rotated
     wanted |= {"RoPE": 2 * rotated}
     wanted |= {"RMS": 0} if row.centred_norms else {}
     wanted["PagedAttention"] = wanted["PagedAttention"] or 1  # one that adds nothing, if there is no other
@@ -108,6 +111,8 @@ def test_layers_have_the_names_that_adapters_know(name, tmp_path):
         other = {"self_attn.v_proj"}  # its keys are the values, too
     if "ffn_down_exps.weight" in tensors and "ffn_down.weight" not in tensors:
         other |= {layer for layer in PROJECTIONS if layer.startswith("mlp.")}
+    if name == "deci":  # its second layer has no attention
+        other |= {f"self_attn.{letter}_proj" for letter in "qkvo"}
     if "attn_kv_a_mqa.weight" in tensors:
         other |= {f"self_attn.{letter}_proj" for letter in "qkv"}
     row = ARCHITECTURES[RECORDED[name]["architecture"]]
@@ -117,7 +122,7 @@ def test_layers_have_the_names_that_adapters_know(name, tmp_path):
     if "ffn_down_shexp.weight" in tensors:
         shared = {layer.replace("mlp.", "mlp.shared_expert.") for layer in other if layer.startswith("mlp.")}
         wanted |= {renamed.get(layer, layer) for layer in shared} - {""}
-    if name == "afmoe":
+    if "attn_gate.weight" in tensors:
         wanted.add("self_attn.gate_proj")
     if row.beside:
         wanted |= {f"mamba.{part}_proj" for part in ("in", "out")}

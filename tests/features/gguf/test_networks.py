@@ -195,8 +195,8 @@ def test_newer_files_of_qwen3_next_have_the_parts_of_heads_apart(tmp_path):
 
 @pytest.mark.slow
 def test_values_of_the_file_that_are_not_used_are_reported(tmp_path, caplog):
-    network.read(zoo_gguf.write(tmp_path / "x.gguf", "llama", **{"llama.attention.clamp_kqv": 8.0}))
-    assert caplog.text.strip().endswith("are not used: attention.clamp_kqv")
+    network.read(zoo_gguf.write(tmp_path / "x.gguf", "llama", **{"llama.attention.output_scale": 8.0}))
+    assert caplog.text.strip().endswith("are not used: attention.output_scale")
 
 
 @pytest.mark.slow
