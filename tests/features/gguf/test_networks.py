@@ -2,6 +2,7 @@
 recorded, and every type of weights compared with the same weights in F32."""
 
 import json
+import math
 import re
 import subprocess
 import sys
@@ -197,6 +198,31 @@ def test_newer_files_of_qwen3_next_have_the_parts_of_heads_apart(tmp_path):
 def test_values_of_the_file_that_are_not_used_are_reported(tmp_path, caplog):
     network.read(zoo_gguf.write(tmp_path / "x.gguf", "llama", **{"llama.attention.output_scale": 8.0}))
     assert caplog.text.strip().endswith("are not used: attention.output_scale")
+
+
+@pytest.mark.slow
+def test_tokens_that_the_file_suppresses_are_not_generated(tmp_path):
+    """Ids that are in no vocabulary are ignored, as in llama.cpp."""
+    key, usual = "tokenizer.ggml.suppress_tokens", RECORDED["gemma4_text"]["answers"][2][0]
+    path = zoo_gguf.write(tmp_path / "x.gguf", "gemma4_text", **{key: [usual[0], -1, 1 << 20, usual[1]]})
+    [*_, (found, logprobs)] = answers(load(blocks=60, model_path=str(path), **OPTIONS))
+    assert not {*found} & {*usual[:2]}
+    assert np.isfinite(logprobs).all()
+
+
+@pytest.mark.slow
+def test_the_multipliers_of_deepseek_2_have_no_effect_on_angles(tmp_path):
+    """Both of its two logarithms are multiplied by 0.707, and files have one of the multipliers."""
+    factors = []
+    for multiplier in (0.0707, 0.1, None):
+        changes = {"deepseek2.rope.scaling.yarn_log_multiplier": multiplier}
+        model = network.read(zoo_gguf.write(tmp_path / "x.gguf", "deepseek_v3", **changes))
+        [node] = (node for node in model.get_ops() if node.get_type_name() == "Cos")
+        readers = [port.get_node() for port in node.output(0).get_target_inputs()]
+        factors.append(
+            [float(each.input_value(1).get_node().data) for each in readers if each.get_type_name() == "Multiply"]
+        )
+    assert factors == [[], [], [pytest.approx(0.1 * math.log(4) + 1)]]
 
 
 @pytest.mark.slow

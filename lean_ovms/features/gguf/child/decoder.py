@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 EMBEDDING_NORM = "token_embd_norm"
 """The name of the norm of the embeddings, if there is one."""
+SUPPRESSED_TOKENS = "tokenizer.ggml.suppress_tokens"
+"""The key of the tokens that the model must not generate, such as Gemma 4's tokens for images and audio."""
+SUPPRESSED = -1e4
+"""What is added to their logits: it makes their probability 0, and logits of bf16 and JSON can have it."""
 PER_LAYER_WIDTH = "embedding_length_per_layer_input"
 """The key of the width of per-layer embeddings, which is missing if there are none."""
 
@@ -200,12 +204,20 @@ class FileDecoder:
         return x if self._images is None else self._images.deepened(layer, x)
 
     def logits(self, hidden: Any) -> Any:
-        """Projects hidden states to logits, scaled and capped as the file says."""
+        """Projects hidden states to logits, scaled and capped as the file says, without its suppressed tokens."""
         bias = self._tensors.numbers("output.bias") if "output.bias" in self._tensors else None
         found = layers.product(hidden, self.head(), self._layers.sums, bias, "lm_head")
         found = layers.times(found, self._logits_scale)
         cap = self._logits_cap
-        return layers.times(ops.tanh(layers.times(found, 1 / cap)), cap) if cap else found
+        found = layers.times(ops.tanh(layers.times(found, 1 / cap)), cap) if cap else found
+        width = layers.partial_shape(found)[-1].get_length()
+        stated = self._header.metadata.get(SUPPRESSED_TOKENS)
+        ids = [token for token in stated if 0 <= token < width] if isinstance(stated, list) else []
+        if not ids:
+            return found
+        added = np.zeros((1, 1, width), np.float32)
+        added[..., ids] = SUPPRESSED
+        return ops.add(found, added)
 
     def vectors(self, hidden: Any) -> Any:
         """Applies the final projections of embedding models, if there are any, to hidden states.

@@ -358,7 +358,7 @@ class FileAttention:
 
 
 def _grouped(x: Any, keys: int, group: int, size: int, more: int) -> Any:
-    """Returns rows of heads [tokens, heads * size] with zeros for further heads in each group, or without the last ones.
+    """Returns rows of heads [tokens, heads * size], with heads of zeros added to each group, or without its last ones.
 
     Args:
         x: The rows.
