@@ -33,12 +33,23 @@ GPT2 = (r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)
 DIGITS = (r"\p{N}", *GPT2)
 LLAMA3 = (rf"{APOSTROPHES}|{WORD}|\p{{N}}{{1,3}}|{REST}",)
 QWEN2 = (rf"{APOSTROPHES}|{WORD}|\p{{N}}|{REST}",)
-DEEPSEEK3 = (
-    r"\p{N}{1,3}",
-    "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
-    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+",
+WORDS_AND_SIGNS = (
+    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+"
 )
+CHINESE_AND_KANA = "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
+DEEPSEEK3 = (
+    r"\p{N}{1,3}", CHINESE_AND_KANA, rf"{WORDS_AND_SIGNS}[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)  # fmt: skip
+ASIAN = (
+    "[\u4e00-\u9fff\u3400-\u4dbf\uf900-\ufaff\u3040-\u309f\u30a0-\u30ff\uff65-\uff9f\u2f00-\u2fdf\u0e00-\u0e7f"
+    "\u0e80-\u0eff\u1780-\u17ff\u1000-\u109f\uaa60-\uaa7f\ua9e0-\ua9ff\uac00-\ud7af\u1100-\u11ff]+"
+)
+"""The scripts of which Trinity splits no words."""
+KOREAN_AND_CHINESE = (
+    "[\uac00-\ud7a3\u3131-\u318e]+|[\uff01\u2026\u201c\u201d\u2018\u2019\u2014\uff1a\uff1b\uff0c\u3001-\u303f"
+    "\ufe30-\ufe4f]+|[\u3105-\u312f]+|[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
+)
+"""The scripts and their punctuation of which Youtu-LLM splits no words."""
 CASED_LETTERS = (
     "A-Za-z\u00b5\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u01ba\u01bc-\u01bf\u01c4-\u0293\u0295-\u02af\u0370-\u0373"
     "\u0376\u0377\u037b-\u037d\u037f\u0386\u0388-\u038a\u038c\u038e-\u03a1\u03a3-\u03f5\u03f7-\u0481\u048a-\u052f"
@@ -61,7 +72,11 @@ DEEPSEEK = (
     DEEPSEEK_WORDS,
     r"\p{N}+",
 )
-GPT4O = (rf"{CASED % ((APOSTROPHES + '?',) * 2)}|\p{{N}}{{1,3}}|{CASED_REST}",)
+ENDED = CASED % ((APOSTROPHES + "?",) * 2)
+GPT4O = (rf"{ENDED}|\p{{N}}{{1,3}}|{CASED_REST}",)
+NO_HAN = r"&&[^\p{Han}]]"
+KIMI = (rf"\p{{Han}}+|{ENDED.replace('M}]', 'M}' + NO_HAN)}|\p{{N}}{{1,3}}|{REST}",)
+"""The expression of Kimi K2, whose words have no Chinese characters."""
 FINNISH = r" ?[^(\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+"
 LLAMA3_WORDS = (
     "llama3",
@@ -88,6 +103,8 @@ PRE_TOKENIZERS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys((*LLAMA3_WORDS, *GLM, "dbrx", "smaug-bpe", "chatglm-bpe"), LLAMA3),
     **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "stablelm2", "megrez", "hunyuan", "solar-open", "grok-2"), QWEN2),
     **dict.fromkeys(("kormo", "f2llmv2"), QWEN2),
+    "ufakzeka": (rf"{WORD}|\p{{N}}|{REST}",),
+    "laguna": (r"[^\n]+|\n+", *QWEN2),
     "qwen35": (
         rf"{APOSTROPHES}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}"
         r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
@@ -95,9 +112,16 @@ PRE_TOKENIZERS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
         ("gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion", "granite-docling", "exaone4", "mellum"), GPT2
     ),
-    **dict.fromkeys(("a.x-4.0", "gigachat", "jina-v2-de", "jina-v2-es", *ROBERTA, *COMPOSED), GPT2),
+    **dict.fromkeys(
+        ("a.x-4.0", "gigachat", "jina-v2-de", "jina-v2-es", "jina-de", "jina-es", *ROBERTA, *COMPOSED), GPT2
+    ),
     **dict.fromkeys(("starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b"), DIGITS),
     "mellum2": DIGITS,
+    "afmoe": (r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))", ASIAN, DEEPSEEK3[-1]),
+    **dict.fromkeys(("cohere2moe", "tiny_aya"), (r"\d{1,3}(?=(?:\d{3})*\b)", *GPT4O)),
+    "kimi-k2": KIMI,
+    "spark2_5": (*DEEPSEEK3[:2], rf"{WORDS_AND_SIGNS}|[\r\n]|\s+(?!\S)|\s+", r"\p{N}"),
+    "youtu": (KOREAN_AND_CHINESE, rf"{ENDED}|\p{{N}}|{CASED_REST}"),
     "deepseek-llm": DEEPSEEK,
     "deepseek-coder": (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", DEEPSEEK_WORDS, r"\p{N}"),
     **dict.fromkeys(("deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"), DEEPSEEK3),
@@ -127,7 +151,7 @@ PRE_TOKENIZERS: dict[str, tuple[str, ...]] = {
 """The expressions that split a text, one after the other, by llama.cpp's name. Matches and texts between are parts."""
 BEGUN = (*LLAMA3_WORDS, "tekken")
 """The pre-tokenizers whose texts begin with the token bos unless the file says otherwise."""
-WHOLE_WORDS = (*BEGUN, *GLM, "minicpm5", GRANITE_SMALL)
+WHOLE_WORDS = (*BEGUN, *GLM, "minicpm5", "youtu", GRANITE_SMALL)
 """The pre-tokenizers that take a whole word from the vocabulary without merges."""
 ENDS = frozenset(
     (
