@@ -139,7 +139,7 @@ def json_body(request: Request, most_values: int = 0) -> Json:
         BadRequest: The body is not a JSON object, or has too many values.
     """
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media and media != "application/json" and not media.endswith("+json"):
+    if media not in ("", "application/octet-stream", "application/json") and not media.endswith("+json"):
         raise UnsupportedMediaType("Send the body as JSON with the header Content-Type: application/json")
     require_identity(request)
     if most_values and _values(request.body, most_values) > most_values:

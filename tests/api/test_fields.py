@@ -141,6 +141,7 @@ def test_content_type_decides_whether_the_body_is_read() -> None:
     assert json_body(post(b"{}", "application/json; charset=utf-8")) == {}
     assert json_body(post(b"{}", "application/vnd.api+json")) == {}
     assert json_body(post(b"{}", "")) == {}
+    assert json_body(post(b"{}", "application/octet-stream")) == {}  # aiohttp's for bytes, so that of LiteLLM
     with pytest.raises(UnsupportedMediaType):
         json_body(post(b"a=1", "application/x-www-form-urlencoded"))
 
