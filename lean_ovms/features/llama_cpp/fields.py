@@ -111,6 +111,7 @@ OPTIONS = (
     _like("repetition_penalty", "repeat_penalty"),
     _like("presence_penalty"),
     _like("frequency_penalty"),
+    Field("repeat_last_n", "int", "0 turns these three penalties off; with other values they count all tokens", low=-1),
     Field("seed", "int", "seed of the random generator; -1 for a random one", high=UINT32_MAX),
     _like("stop"),
     Field("logit_bias", "any",
@@ -165,6 +166,8 @@ def translated(values: Values) -> Json:
     """Translates a request to a body of OpenAI's completions."""
     body = {name: values[name] for name in (*SAME, "model", "stream", "ignore_eos", "keep_alive", "return_progress")}
     body["repetition_penalty"] = values["repeat_penalty"]
+    if values["repeat_last_n"] == 0:
+        body |= {"repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0}
     if (temperature := values["temperature"]) is not None:
         body["temperature"] = max(temperature, 0)
     if (top_k := values["top_k"]) is not None and top_k <= 0:

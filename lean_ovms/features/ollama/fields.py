@@ -21,7 +21,7 @@ from ...types import Json
 LEVELS = ("high", "medium", "low", "max")
 MAX_TOP_LOGPROBS = 20
 SAMPLER_OPTIONS = (
-    *("num_keep", "repeat_last_n", "typical_p", "tfs_z", "mirostat", "mirostat_tau", "mirostat_eta"),
+    *("num_keep", "typical_p", "tfs_z", "mirostat", "mirostat_tau", "mirostat_eta"),
     "penalize_newline",
 )
 """Options that would change the text, but are not supported; a Warning header names them."""
@@ -71,6 +71,7 @@ OPTIONS = FieldSet((
     _shared("repetition_penalty", "repeat_penalty"),
     _shared("presence_penalty"),
     _shared("frequency_penalty"),
+    Field("repeat_last_n", "int", "0 turns these three penalties off; with other values they count all tokens"),
     Field("num_ctx", "int", "accepted without effect: the context length is the model's, or --max_model_len"),
     *(Field(name, "any", "ignored with a warning") for name in SAMPLER_OPTIONS),
     *(Field(name, "any", "accepted without effect") for name in RUNNER_OPTIONS),
@@ -143,6 +144,8 @@ def translated(values: Values, model: str, keep_alive: Any) -> tuple[Json, list[
     given: Json = values["options"] or {}
     options = read(OPTIONS, given)
     body = {name: options[name] for name in SAME} | {name: options[ollama] for ollama, name in RENAMED.items()}
+    if options["repeat_last_n"] == 0:
+        body |= {"repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0}
     if (most := options["num_predict"]) is not None and most > 0:
         body["max_tokens"] = most
     if (top_k := options["top_k"]) is not None:
@@ -152,6 +155,8 @@ def translated(values: Values, model: str, keep_alive: Any) -> tuple[Json, list[
     body |= {"model": model, "stream": values["stream"], "keep_alive": keep_alive}
     body["include_stop_str_in_output"] = False
     without_effect = [name for name in given if name in SAMPLER_OPTIONS or name not in OPTIONS.names]
+    if options["repeat_last_n"] not in (None, -1, 0):
+        without_effect.append("repeat_last_n")
     return body, [f"options.{safe(name, 40)} has no effect" for name in without_effect]
 
 

@@ -56,7 +56,11 @@ async def test_a_whole_answer(make_app: MakeApp) -> None:
         ({"temperature": -1.0}, {"temperature": 0.0}),
         ({"temperature": 0.5, "top_k": 0}, {"temperature": 0.5, "top_k": 0}),
         ({"temperature": 1, "seed": 7}, {"seeds": (7,)}),
-        ({"repeat_penalty": 1.25}, {"repetition_penalty": 1.25}),
+        ({"repeat_penalty": 1.25, "repeat_last_n": -1}, {"repetition_penalty": 1.25}),
+        (
+            {"repeat_penalty": 1.25, "presence_penalty": 1, "frequency_penalty": 1, "repeat_last_n": 0},
+            {"repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0},
+        ),
         ({"ignore_eos": True, "n_predict": 1}, {"ignore_eos": True}),
         ({"logit_bias": [[65, 1.5], [66, False]]}, {"logit_bias": ((65, 1.5), (66, -100.0))}),
         ({"logit_bias": {"65": 1, "AB": False}}, {"logit_bias": ((65, -100.0), (66, -100.0))}),
@@ -268,8 +272,8 @@ async def test_a_wrong_place(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch)
     ("fields", "told"),
     [
         (
-            {"dry_multiplier": 0.8, "dry_base": 2, "samplers": ["dry", "top_k"], "n_cmpl": 3},
-            ["dry_multiplier", "n_cmpl"],
+            {"dry_multiplier": 0.8, "dry_base": 2, "samplers": ["dry", "top_k"], "n_cmpl": 3, "repeat_last_n": 64},
+            ["dry_multiplier", "n_cmpl", "repeat_last_n"],
         ),
         ({"dry_multiplier": 0, "xtc_probability": 0.0, "typical_p": 1, "top_n_sigma": -1, "mirostat": 0}, []),
     ],

@@ -151,6 +151,9 @@ async def test_options(make_app: MakeApp) -> None:
     assert (sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p) == (0.5, 5, 0.5, 0.1)
     assert (sampling.seeds, sampling.max_tokens, sampling.repetition_penalty) == ((7,), 9, 1.5)
     assert (sampling.presence_penalty, sampling.frequency_penalty) == (0.25, 0.75)
+    await whole(await post(app, PATH, ask(options=options | {"repeat_last_n": 0}, stream=False)))
+    _, sampling = engine.submitted.pop()
+    assert (sampling.repetition_penalty, sampling.presence_penalty, sampling.frequency_penalty) == (1, 0, 0)
     for most in (-1, -2, 0, None):  # no limit
         await whole(await post(app, PATH, ask(options={"num_predict": most, "seed": -1, "top_k": 0}, stream=False)))
     others = [sampling for _, sampling in engine.submitted[1:]]
@@ -160,13 +163,16 @@ async def test_options(make_app: MakeApp) -> None:
 
 async def test_options_without_an_effect_are_warned_of(make_app: MakeApp) -> None:
     app, _ = await make_app(say("x"))
-    response = await post(app, PATH, ask(options={"mirostat": 1, "num_ctx": 8, "tempratur": 1}, stream=False))
+    response = await post(
+        app, PATH, ask(options={"mirostat": 1, "num_ctx": 8, "tempratur": 1, "repeat_last_n": 9}, stream=False)
+    )
     warned = [value for name, value in response.headers if name == "Warning"]
     assert warned == [
         f'299 lean_ovms "options.{text}"'
         for text in (
             "mirostat has no effect",
             "tempratur has no effect",
+            "repeat_last_n has no effect",
             "num_ctx has no effect: the context length is 1000 tokens",
         )
     ]

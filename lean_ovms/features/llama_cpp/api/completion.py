@@ -58,7 +58,8 @@ def _read(fields: FieldSet, body: Json, services: Services) -> tuple[Values, Gen
     reader = BodyReader(AS_COMPLETION, translated(values), services)
     logprobs = LogprobsRequest(chosen=values["n_probs"] > 0, top=values["n_probs"])
     generation = reader.generation(logprobs=logprobs, parsed=False)
-    notices = [*generation.notices, *warnings(fields, body), *overruled(values, PRECEDENCE)]
+    unread = () if values["repeat_last_n"] in (None, -1, 0) else ("repeat_last_n",)
+    notices = [*generation.notices, *warnings(fields, body, unread), *overruled(values, PRECEDENCE)]
     return values, replace(generation, notices=notices)
 
 
