@@ -173,7 +173,7 @@ class QueuedSequence:
     has_output: bool = False
     """Whether it has produced output since it was last started."""
     output_since: int = 0
-    """The step at which it first produced output since it was last started."""
+    """The number of its tokens when it first produced output since it was last started."""
     charged: int = 0
     """The number of its tokens for which its client has been charged."""
     retries: int = 0

@@ -48,12 +48,16 @@ class BatchState:
         """The decoding sequences."""
         self.searching: list[Sequence] = []
         """The first sequence of each running beam search."""
+        self.left_out: frozenset[ClientQueue] = frozenset()
+        """The clients whose sequences the next step leaves out."""
+        self.active: list[Sequence] = []
+        """The decoding sequences of the other clients, as of the last call of `group`."""
         self.plain: list[Sequence] = []
-        """The decoding sequences without draft tokens, as of the last call of `group`."""
+        """The active sequences without draft tokens, as of the last call of `group`."""
         self.plain_rows: NDArray[np.int64] = np.zeros(0, np.int64)
         """The rows of the plain sequences."""
         self.speculating: list[Sequence] = []
-        """The decoding sequences that may have draft tokens."""
+        """The active sequences that may have draft tokens."""
         self.regroup = True
         """Whether `group` must be called, since the decoding sequences or their draft tokens have changed."""
         self.changed = True
@@ -80,13 +84,21 @@ class BatchState:
         return sum(len(s.blocks) for s in self.running if s.client is client)
 
     def group(self) -> None:
-        """Divides the decoding sequences into plain ones and those that may have draft tokens."""
-        self.plain = [s for s in self.decoding if not s.drafting]
+        """Divides the active sequences into plain ones and those that may have draft tokens."""
+        self.active = self.decoding
+        if self.left_out:
+            self.active = [s for s in self.decoding if s.client not in self.left_out]
+        self.plain = [s for s in self.active if not s.drafting]
         self.speculating = [
-            s for s in self.decoding if s.search is None and (s.matcher is not None or s.params.num_assistant_tokens)
+            s for s in self.active if s.search is None and (s.matcher is not None or s.params.num_assistant_tokens)
         ]
         self.plain_rows = np.array([s.row for s in self.plain], np.int64)
         self.regroup, self.changed = False, True
+
+    def leave_out(self, clients: frozenset[ClientQueue]) -> None:
+        """Makes the next step leave out the sequences of some clients."""
+        if clients != self.left_out:
+            self.left_out, self.regroup = clients, True
 
     def start(self, sequence: Sequence) -> None:
         """Adds a sequence in prefill. Cached blocks, if any, have been assigned to it already."""
@@ -179,13 +191,13 @@ class Speculation:
         batch, source = self._batch, self.source
         if batch.regroup:
             batch.group()
-        few = len(batch.decoding) <= FEW_SEQUENCES
+        few = len(batch.active) <= FEW_SEQUENCES
         for sequence in batch.speculating:
             matcher = sequence.matcher if few and sequence.jump_forward_score > 0 else None
             sequence.draft_tokens = matcher.forced() if matcher is not None else []
             sequence.jump_forward = bool(sequence.draft_tokens)
         if source is not None and batch.speculating:
-            source.copy(batch.speculating, len(batch.decoding), few=few, room=self.room)
+            source.copy(batch.speculating, len(batch.active), few=few, room=self.room)
         asks_network = self.asks_network
         for sequence in batch.speculating:
             drafting = bool(sequence.draft_tokens or (sequence.params.num_assistant_tokens and asks_network))
@@ -202,7 +214,7 @@ class Speculation:
         """
         batch, source = self._batch, self.source
         left = min(left, batch.checkpoints.spare(len(batch.running)))
-        longest = source.most(len(batch.decoding)) if source is not None else 0
+        longest = source.most(len(batch.active)) if source is not None else 0
         wanted: list[tuple[Sequence, int]] = []
         for sequence in sequences:
             if sequence.draft_tokens:

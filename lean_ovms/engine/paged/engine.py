@@ -31,7 +31,7 @@ from .network import Network
 from .parts import MAX_ROWS, EngineParts, EngineSizes, InputEmbeddings, StepHook
 from .prefix_cache import PrefixCache
 from .scheduler import Scheduler
-from .scheduling_rules import STEP_S, ChunkSizes
+from .scheduling_rules import STEP_S, ChunkSizes, TimeShares
 from .sequence import Prepared, Sequence, engine_params
 from .state_checkpoints import StateCache, StateCheckpoints
 from .step_runner import Outputs, StepRunner
@@ -73,14 +73,14 @@ class Engine:
         self.out = self.outputs.out
         checkpoints = StateCheckpoints(self.states, network, self.blocks, tables, sizes.interval)
         batch = BatchState(network, self.blocks, tables, checkpoints, parts.adapters)
+        step_s = STEP_S * sizes.threads  # the clock counts the time of all threads
         source = parts.new_draft_source(self.blocks, tables) if parts.new_draft_source is not None else None
         self.scheduler = Scheduler(
             batch,
             PrefixCache(self.blocks, tables, checkpoints, caching=sizes.caching, hooks=self.hooks),
             Speculation(batch, source),
-            chunk_sizes=ChunkSizes(
-                sizes.step_tokens, sizes.block_size, sizes.most_step_tokens, step_s=STEP_S * sizes.threads
-            ),
+            chunk_sizes=ChunkSizes(sizes.step_tokens, sizes.block_size, sizes.most_step_tokens, step_s=step_s),
+            time_shares=TimeShares(step_s, parts.clock),
             slots=sizes.max_running,
             split=sizes.split,
             priority_across_clients=sizes.priority_across_clients,

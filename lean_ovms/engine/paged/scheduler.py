@@ -5,7 +5,8 @@ sequences grow. If none is left, a sequence is preempted: its blocks are freed, 
 from its tokens and the prefix cache. Only a sequence that runs alone and still does not fit is dropped.
 
 The scheduler's parts are `BatchState` (the running sequences), `PrefixCache` (cached prefixes), `StateCheckpoints` (the
-states of hybrid networks), `Speculation` (draft tokens) and `ChunkSizes` (the size of a step's prompt chunks).
+states of hybrid networks), `Speculation` (draft tokens), `ChunkSizes` (the size of a step's prompt chunks) and
+`TimeShares` (the clients whose sequences a step leaves out).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from ..generation.sequence import ClientQueue, FairQueue, GenerationRequest, Seq
 from .batch_state import BatchState, Speculation
 from .model_inputs import Chunk
 from .prefix_cache import PrefixCache
-from .scheduling_rules import ChunkSizes, FaultIsolation, for_another, must_wait_for_masks, over_budget
+from .scheduling_rules import ChunkSizes, FaultIsolation, TimeShares, for_another, must_wait_for_masks, over_budget
 from .sequence import Matcher, Sequence
 
 PREFILL_TOKENS = 32
@@ -59,6 +60,7 @@ class Scheduler:
         speculation: Speculation,
         *,
         chunk_sizes: ChunkSizes,
+        time_shares: TimeShares,
         slots: int,
         split: bool,
         priority_across_clients: bool,
@@ -72,6 +74,7 @@ class Scheduler:
             prefixes: The cached prefixes.
             speculation: Chooses the draft tokens of sequences.
             chunk_sizes: Chooses the number of tokens in a step, and of each prompt in it.
+            time_shares: Divides the time of steps between clients.
             slots: The most sequences that run at once; a beam search counts as one.
             split: Whether a prompt may be computed over several steps.
             priority_across_clients: Whether priorities are compared across clients.
@@ -94,6 +97,8 @@ class Scheduler:
         self.suspects = FaultIsolation()
         """The sequences that may have caused a failed step."""
         self.chunk_sizes = chunk_sizes
+        self.time_shares = time_shares
+        self._decoding: dict[ClientQueue, float] = {}  # the work of the step's decoding sequences
         self._reserved = reserved
         self._max_rows = most
         self._split = split
@@ -110,11 +115,37 @@ class Scheduler:
         remaining tokens of the step are used for draft tokens, then for parts of prompts. A sequence that needs a block
         may preempt others, which are left out of the step.
         """
+        if len(self.waiting.clients) > 1 or self.time_shares.active:
+            self._share_time()
+        step = self._fill()
+        if step is None and self.batch.left_out:  # the others lack blocks or states
+            self.batch.leave_out(frozenset())
+            step = self._fill()
+        return step
+
+    def _share_time(self) -> None:
+        """Chooses the clients whose sequences the next step leaves out."""
+        batch, work = self.batch, self.chunk_sizes.work
+        self._decoding, prompts = dict[ClientQueue, float](), dict[ClientQueue, float]()
+        computed, reach = self.tables.computed.tolist(), self.chunk_sizes.reach
+        for sequence in batch.decoding:
+            client = sequence.client
+            self._decoding[client] = self._decoding.get(client, 0.0) + 1 + computed[sequence.row] / reach
+        for sequence in batch.prefilling:
+            client, start = sequence.client, computed[sequence.row]
+            self._decoding.setdefault(client, 0.0)
+            prompts[client] = prompts.get(client, 0.0) + work(start, len(sequence.ids) - start)
+        left_out = self.time_shares.leave_out(self._decoding, prompts, max(0, self._budget()))
+        exempt = self.suspects or self.waiting.priority_across_clients
+        batch.leave_out(frozenset() if exempt else left_out)
+
+    def _fill(self) -> Step | None:
+        """Returns the next step for all clients but those that are left out; None if nothing can be computed."""
         batch, chunks = self.batch, list[Chunk]()
         self.speculation.choose()
         self._extend_plain()
         budget = self.chunk_sizes.step_tokens - len(batch.plain)
-        if batch.regroup or len(batch.plain) < len(batch.decoding) or self.speculation.asks_network:
+        if batch.regroup or len(batch.plain) < len(batch.active) or self.speculation.asks_network:
             budget -= self._add_drafts(chunks, budget)
         if batch.prefilling:
             self._add_prompts(chunks, budget)
@@ -147,7 +178,7 @@ class Scheduler:
 
     def _add_drafts(self, chunks: list[Chunk], budget: int) -> int:
         """Adds chunks of draft tokens, leaving room for all sequences and prompts; returns their number of tokens."""
-        drafting = [s for s in self.batch.decoding if s.drafting]
+        drafting = [s for s in self.batch.active if s.drafting]
         left = budget - len(drafting) - (self._reserved if self.batch.prefilling else 0)
         self.speculation.propose(drafting, left, (budget - self._reserved) // 2)
         return sum(self._add_draft(sequence, chunks) for sequence in drafting if sequence.row >= 0)
@@ -187,7 +218,7 @@ class Scheduler:
         The oldest prompt gets at least half of the step's budget of tokens; prompts that fit into the other half need
         not wait for all of it. Work is in units of the time of a token without context.
         """
-        prompts = list(self.batch.prefilling)
+        prompts = [s for s in self.batch.prefilling if s.client not in self.batch.left_out]
         if len(prompts) < 2 or not self._split:
             return [(sequence, 0) for sequence in prompts]
         left = {s: len(s.ids) - int(self.tables.computed[s.row]) for s in prompts[1:]}
@@ -234,6 +265,16 @@ class Scheduler:
         self.batch.grow(sequence, need)
         self._charge(sequence)
         return True
+
+    def charge_time(self, step: Step, seconds: float) -> None:
+        """Charges the clients of a step for its time."""
+        left_out = self.batch.left_out
+        work = {client: done for client, done in self._decoding.items() if client not in left_out}
+        for chunk in step.chunks:
+            client = chunk.sequence.client
+            done = self.chunk_sizes.work(chunk.start, chunk.length)
+            work[client] = work.get(client, 0.0) + done
+        self.time_shares.charge(work, seconds, everyone=not left_out)
 
     def timed(self, step: Step, seconds: float) -> None:
         """Records the duration of a step with chunks."""
@@ -292,7 +333,7 @@ class Scheduler:
         if giver is None:
             return None
         least = group.priority if self.waiting.priority_across_clients else None
-        return for_another(self.running, giver, self.steps, least_priority=least)
+        return for_another(self.running, giver, least_priority=least)
 
     def _makes_room(self, sequence: Sequence, lacking: ClientQueue | None, leaving: Sequence | None) -> bool:
         """Returns whether a sequence may start now, after preempting others for it if necessary.
@@ -317,7 +358,7 @@ class Scheduler:
             most = max(queue.clients.values(), key=self.batch.blocks_of)
             if self.batch.blocks_of(most) <= share:
                 return False
-            victim = for_another(self.running, most, self.steps)
+            victim = for_another(self.running, most)
             if victim is None:
                 return False
             self.preempt(victim)
@@ -424,7 +465,7 @@ class Scheduler:
     def decode(self, sequence: Sequence) -> None:
         """Moves a sequence whose prompt is computed from prefill to the decoding sequences."""
         self.batch.decode(sequence)
-        sequence.has_output, sequence.output_since = True, self.steps
+        sequence.has_output, sequence.output_since = True, len(sequence.ids)
         self.suspects.discard(sequence)
 
     def finish(self, sequence: Sequence) -> None:

@@ -205,6 +205,8 @@ class StepRunner:
             self._step_failed()
             raise
         scheduler = self._scheduler
+        if scheduler.time_shares.active:
+            scheduler.charge_time(step, self._clock() - self._chosen_at)
         if step.chunks:
             scheduler.timed(step, self._clock() - self._began)
             for hook in self._hooks:

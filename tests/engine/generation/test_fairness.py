@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lean_ovms.engine.paged.scheduler import MAX_PASSES
-from lean_ovms.engine.paged.scheduling_rules import MIN_RUN_STEPS
+from lean_ovms.engine.paged.scheduling_rules import MIN_RUN_TOKENS
 from tests.engine.rig import Rig, queue_limits
 
 SLOTS = 8
@@ -50,7 +50,7 @@ def test_a_batch_with_as_many_sequences_as_a_step_can_take_gives_way_too():
     full = rig.stats().running
     assert full == 12  # a quarter of the step is reserved for prompts
     polite = rig.submit("hello", client="polite", max_tokens=5)
-    assert turns_until_first_token(rig, polite) <= 2 + MIN_RUN_STEPS
+    assert turns_until_first_token(rig, polite) <= 2 + MIN_RUN_TOKENS
     assert rig.stats().running == full
 
 
@@ -60,14 +60,14 @@ def test_a_batch_that_has_just_started_gives_way_after_its_least_run():
     hostile(rig, prompts=8, n=4)
     rig.turn()
     polite = rig.submit("hello", client="polite", max_tokens=5)
-    assert MIN_RUN_STEPS <= turns_until_first_token(rig, polite) <= MIN_RUN_STEPS + 3
+    assert MIN_RUN_TOKENS <= turns_until_first_token(rig, polite) <= MIN_RUN_TOKENS + 3
 
 
 def test_many_single_requests_do_not_keep_another_client_waiting_either():
     rig = make()
     for i in range(64):
         rig.submit(f"number {i}", client="hostile", group=10 + i, **LONG)
-    rig.turn(MIN_RUN_STEPS + 2)
+    rig.turn(MIN_RUN_TOKENS + 2)
     polite = rig.submit("hello", client="polite", max_tokens=5)
     assert turns_until_first_token(rig, polite) <= 2
 
@@ -76,7 +76,7 @@ def test_those_who_gave_way_continue_and_say_the_same():
     rig = make(slots=2)
     texts = ["abcd", "efgh", "ijkl"]
     before = [rig.submit(text, client="hostile", ignore_eos=True, max_tokens=60) for text in texts]
-    rig.turn(MIN_RUN_STEPS + 2)
+    rig.turn(MIN_RUN_TOKENS + 2)
     for _ in range(3):
         rig.submit("hello", client="polite", max_tokens=5)
         rig.turn(3)
@@ -90,10 +90,10 @@ def test_two_clients_with_much_work_share_the_slots_and_then_the_tokens():
     rig = make()
     for i in range(100):
         rig.submit(f"a {i}", client="a", ignore_eos=True, max_tokens=50)
-    rig.turn(MIN_RUN_STEPS + 2)
+    rig.turn(MIN_RUN_TOKENS + 2)
     for i in range(100):
         rig.submit(f"b {i}", client="b", ignore_eos=True, max_tokens=50)
-    rig.turn(3 * MIN_RUN_STEPS)
+    rig.turn(3 * MIN_RUN_TOKENS)
     clients = rig.scheduler.waiting.clients
     assert [clients[name].running for name in "ab"] == [SLOTS // 2, SLOTS // 2]
     began = {name: clients[name].charged for name in "ab"}
@@ -150,7 +150,7 @@ def test_a_priority_orders_all_clients_requests_with_the_option():
 def test_a_higher_priority_does_not_give_way_across_clients_with_the_option():
     rig = Rig(limits=queue_limits(99), running=2, priority_across_clients=True)
     urgent = [rig.submit("x", client="a", priority=-1, **LONG) for _ in range(2)]
-    rig.turn(MIN_RUN_STEPS + 3)
+    rig.turn(MIN_RUN_TOKENS + 3)
     rig.submit("x", client="b", max_tokens=2)
     rig.turn(50)
     assert {s.request.id for s in rig.scheduler.running} == set(urgent)
@@ -163,7 +163,7 @@ def test_a_small_request_gets_blocks_from_a_client_that_holds_all():
     rig = make(slots=64, blocks=64)
     for _ in range(30):
         rig.submit("ab" * 64, client="hostile", **LONG)
-    rig.turn(MIN_RUN_STEPS + 2)
+    rig.turn(MIN_RUN_TOKENS + 2)
     polite = rig.submit("hello " * 10, client="polite", max_tokens=5)
     assert turns_until_first_token(rig, polite) <= 3
 

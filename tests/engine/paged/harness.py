@@ -37,6 +37,7 @@ class Params(SamplingParams):
     seed: int = 0
     stops: frozenset = frozenset()
     priority: int = 0
+    client: str = ""
     adapter: object = None
 
     def request(self, number, prompt, constraint=""):
@@ -53,6 +54,7 @@ class Params(SamplingParams):
             stops=self.stops,
             details=True,
             priority=self.priority,
+            client=self.client,
             bad_words=self.bad_words,
             native=Prepared(params, self.adapter),
         )
@@ -148,6 +150,9 @@ class NoSuspects:
 
     def discard(self, sequence):
         pass
+
+    def __bool__(self):
+        return False
 
 
 class Matchers(NoGrammars):
