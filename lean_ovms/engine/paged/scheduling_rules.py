@@ -241,7 +241,7 @@ def _closer(known: float, measured: float) -> float:
 AHEAD = 0.2
 """The lead in time, as a part of a step's STEP_S, from which a client may be left out. Smaller ones even out."""
 PAUSE = 2.0
-"""The longest time without a step of all clients, as a multiple of STEP_S: sequences that are left out pause so long."""
+"""The longest time without a step of all clients, as a multiple of STEP_S: so long a sequence may be left out."""
 FADING = 0.98
 """The factor by which the weight of a measured step falls with each further one."""
 PRIOR = 0.05

@@ -1,5 +1,6 @@
 """The paged engine without tasks and pipes: requests are added with their parameters, and read back one by one."""
 
+import random
 from collections import defaultdict
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -166,6 +167,12 @@ class Matchers(NoGrammars):
 
     def prepare(self, matchers):
         one_by_one(matchers)
+
+
+def leave_out_at_random(driver, seed):
+    """Makes steps leave out random clients, sometimes all that have running sequences."""
+    dice = random.Random(seed)
+    driver.scheduler.time_shares.leave_out = lambda decoding, *_: frozenset(c for c in decoding if dice.random() < 0.4)
 
 
 class Driver(Engine):

@@ -10,7 +10,7 @@ import pytest
 from lean_ovms.engine.paged.sequence import NO_STATE
 from lean_ovms.engine.paged.state_checkpoints import StateCache
 from lean_ovms.features.lora.child.adapters import Adapter, AdapterTable
-from tests.engine.paged.harness import Params
+from tests.engine.paged.harness import Params, leave_out_at_random
 from tests.engine.paged.network import VOCAB, FakeNetwork, HybridNetwork
 from tests.engine.paged.test_engine import KINDS, SIZE, Verse, alone, disturbed_step, engine, prompt, run
 from tests.features.drafting.test_draft_model import draft
@@ -300,7 +300,7 @@ def in_common(ids, others):
 )
 def test_many_texts_together_are_what_each_is_alone(seed, kind, blocks, states, step_tokens, caching):
     """Random arrivals, shared prefixes, next turns, n, beams, draft tokens, salts, adapters, cancellations, failed
-    steps, and with few blocks and slots many preemptions."""
+    steps, steps without some clients, and with few blocks and slots many preemptions."""
     dice = random.Random(seed)
     proposer, adapters = draft(2, main=kind(SIZE)) if seed % 2 else None, AdapterTable(None, (), 3)
     made = hybrid(
@@ -314,6 +314,7 @@ def test_many_texts_together_are_what_each_is_alone(seed, kind, blocks, states, 
         proposer=proposer,
         adapters=adapters,
     )
+    leave_out_at_random(made, seed)
     base, turns = prompt(60, seed), []
     kinds = [*KINDS, Params(max_tokens=15, n=3, temperature=1.0), Params(max_tokens=15, beams=3)]
     apart = [
@@ -325,7 +326,7 @@ def test_many_texts_together_are_what_each_is_alone(seed, kind, blocks, states, 
         if turns and dice.random() < 0.3:
             own = dice.choice(turns)[:80] + prompt(dice.randrange(1, 5), number)
         which = dice.choice([0, 0, 0, 1, 2, 3])
-        asked = replace(dice.choice(kinds), priority=dice.randrange(3), seed=number)
+        asked = replace(dice.choice(kinds), priority=dice.randrange(3), seed=number, client="abc"[number % 3])
         wanted[number] = best(own, asked) if asked.beams > 1 else alone(own, asked)
         turns.append(own + wanted[number])
         texts[number] = []

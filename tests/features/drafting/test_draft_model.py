@@ -9,7 +9,7 @@ import pytest
 from lean_ovms.features.drafting.child.draft_length import DraftLength
 from lean_ovms.features.drafting.child.draft_model import DraftModel
 from tests.cases import few_fast
-from tests.engine.paged.harness import Params
+from tests.engine.paged.harness import Params, leave_out_at_random
 from tests.engine.paged.network import VOCAB, FakeNetwork, HeadNetwork, logits_after
 from tests.engine.paged.test_engine import SIZE, Verse, alone, disturbed_step, engine, prompt, run
 
@@ -291,13 +291,15 @@ def test_an_alternative_keeps_to_the_grammar(kind):
 
 @with_each
 @pytest.mark.slow
-def test_many_texts_with_preemptions_cancellations_and_failed_steps(kind):
+def test_many_texts_with_preemptions_cancellations_failed_steps_and_steps_without_some_clients(kind):
     dice, base, blocks, waiting = random.Random(40), prompt(60, 9), 40, []
     options = {"max_sequences": 6} if kind == "model" else {}
     made, proposer = drafting(kind, blocks, wrong=3, **options)
+    leave_out_at_random(made, 1)
     for number in range(20):
         ids = base[: dice.randrange(60)] + prompt(dice.randrange(1, 20), number)
         asked = {"max_tokens": 20, **dice.choice(KINDS), "num_assistant_tokens": dice.choice([0, 3, 6]), "seed": number}
+        asked["client"] = "abc"[number % 3]
         waiting.append((number, ids, Params(**asked)))
     live, texts, wanted = [], {}, {}
     while waiting or made.busy():
