@@ -1,23 +1,15 @@
-"""Sampling fields of every generating endpoint, and their conversion to SamplingParams and OutputParams.
-
-Precedence: request, then the model's generation_config.json, then the built-in default, as in OVMS.
-`do_sample` and `rng_seed` of generation_config.json are not honoured, as in OVMS: temperature decides, and seeds are
-random unless given, or set by an option. n without best_of samples n sequences; best_of > 1 is beam search.
-"""
+"""Sampling fields of every generating endpoint."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from ...config import Config
 from ...errors import BadRequest
 from ...manifest import TEXT_SEARCH
-from ...types import Json, OutputParams, SamplingParams
-from ..fields import UINT32_MAX, Field, FieldSet, Values, read_one, whole
+from ...types import Json
+from ..fields import UINT32_MAX, Field, FieldSet, whole
 from ..schemas import NOT_ZERO, SOME_TEXT, TOKENS, any_of, array
 
 MAX_BIAS = 100
@@ -246,154 +238,3 @@ class GenerationFields(FieldSet):
     @cached_property
     def defaults(self) -> Json:
         return SAMPLING.defaults | super().defaults
-
-
-_PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
-_BUILTIN = {field.name: field.builtin for field in SAMPLING if field.builtin is not None}
-_SAME = SAMPLING.names & SamplingParams.__dataclass_fields__.keys() - _BUILTIN.keys()
-"""The fields with the same name in SamplingParams, except numbers that have a default."""
-
-
-@dataclass(frozen=True, slots=True)
-class Defaults:
-    """The defaults for one model's requests: the numbers of its generation_config.json."""
-
-    values: Json
-    max_tokens: int = 0
-    """The most new tokens if the file has no such number; 0 for as many as the context holds."""
-
-    def number(self, name: str, field: str = "") -> float:
-        """Returns a number from the file, or else the built-in default, or 0.
-
-        Raises BadRequest if the request field `field`, by default of the same name, could not have this number.
-        """
-        value = self.values.get(name)
-        if type(value) not in (int, float):
-            return _BUILTIN.get(name, 0)
-        try:
-            return float(read_one(SAMPLING.named(field or name), value))
-        except BadRequest as error:
-            raise BadRequest(
-                f"the model's generation_config.json is invalid: {error.message}", param=error.param
-            ) from None
-
-    def flag(self, name: str) -> bool:
-        return self.values.get(name) is True
-
-    @property
-    def stop(self) -> tuple[str, ...]:
-        value = self.values.get("stop_strings") or ()
-        stops = [value] if isinstance(value, str) else value
-        return tuple(s for s in stops if isinstance(s, str) and s)
-
-
-def build_sampling(given: Values, defaults: Defaults, config: Config) -> SamplingParams:
-    """Builds SamplingParams from the values of the SAMPLING fields.
-
-    A field with the same name in SamplingParams is passed on unchanged; if it is absent, the model's default is used.
-
-    Args:
-        given: The field values by name.
-        defaults: The defaults of the model, for fields that the client does not set.
-        config: The model's configuration.
-
-    Raises:
-        BadRequest: Values are incompatible, or exceed the limits of the model's configuration.
-    """
-    n, beams = _sequences(given, config)
-    max_tokens = _max_tokens(given, defaults, config)
-    min_tokens = _min_tokens(given, defaults)
-    if max_tokens is not None and min_tokens > max_tokens:
-        raise BadRequest(f"min_tokens {min_tokens} exceeds max_tokens {max_tokens}", param="min_tokens")
-    found = {name: value for name in _SAME if (value := given[name]) is not None}
-    found |= {name: defaults.number(name) if (value := given[name]) is None else float(value) for name in _BUILTIN}
-    if beams > 1:
-        found |= {name: _BUILTIN[name] for name in _PENALTIES}  # which the engine refuses with beams
-    seed, budget = given["seed"], given["thinking_token_budget"]
-    if seed is None and type(defaults.values.get("seed")) is int:
-        seed = int(defaults.number("seed"))
-    first = seed if seed is not None else int.from_bytes(os.urandom(8), "little") % UINT32_MAX + 1
-    found |= {
-        "max_tokens": max_tokens,
-        "min_tokens": min_tokens,
-        "top_k": min(max(int(found["top_k"]), 0), INT32_MAX) if found["temperature"] > 0 and beams == 1 else 0,
-        "n": n,
-        "beams": beams,
-        # Sequences of one request differ in their seeds, and the first equals a request with n = 1.
-        "seeds": tuple((first + i) % (UINT32_MAX + 1) for i in range(n)),
-        "ignore_eos": defaults.flag("ignore_eos") if given["ignore_eos"] is None else given["ignore_eos"],
-        "repetition": given["repetition_detection"],
-        "report_progress": bool(given.get("return_progress") and given["stream"]),
-        "thinking_token_budget": budget if budget is not None and budget >= 0 else None,
-        **_assistance(given, defaults),
-    }
-    return SamplingParams(**found)
-
-
-def build_output(given: Values, defaults: Defaults, *, stream: bool) -> OutputParams:
-    """Builds OutputParams from the values of a request, whose text is not parsed.
-
-    Args:
-        given: The field values by name.
-        defaults: The defaults of the model, for fields that the client does not set.
-        stream: Whether the response is a stream, whose text includes stop strings by default.
-    """
-    include = given["include_stop_str_in_output"]
-    return OutputParams(
-        stop=given["stop"] or defaults.stop,
-        include_stop=stream or defaults.flag("include_stop_str_in_output") if include is None else include,
-        min_tokens=given["min_tokens"] or 0,
-        skip_special_tokens=given["skip_special_tokens"],
-    )
-
-
-def _sequences(given: Values, config: Config) -> tuple[int, int]:
-    n, best_of = given["n"], given["best_of"]
-    for name, value in (("n", n), ("best_of", best_of)):
-        if value == 0:
-            raise BadRequest(f"{name} value should be greater than 0", param=name)
-        if value is not None and value > config.best_of_limit:
-            raise BadRequest(f"{name} exceeds limit of this server: {config.best_of_limit}", param=name)
-    n = n or 1
-    if best_of is None:
-        return n, n if given["use_beam_search"] and n > 1 else 1
-    if n > best_of:
-        raise BadRequest("n value cannot be greater than best_of", param="n")
-    return n, best_of
-
-
-def _max_tokens(given: Values, defaults: Defaults, config: Config) -> int | None:
-    requested, limit = given["max_tokens"], config.max_tokens_limit
-    if requested is None:
-        if not limit:
-            limit = int(defaults.number("max_new_tokens", "max_tokens")) or defaults.max_tokens
-        return min(limit, INT32_MAX) or None
-    check_max_tokens("max_tokens", requested, config)
-    return min(int(requested), limit or INT32_MAX, INT32_MAX)  # the engine counts in 32 bits; no output is that long
-
-
-def check_max_tokens(name: str, value: int, config: Config) -> None:
-    """Raises BadRequest if the value of a field exceeds the server's token limit, unless the server clamps it."""
-    if config.max_tokens_limit and value > config.max_tokens_limit and not config.clamp_max_tokens:
-        raise BadRequest(f"{name} exceeds limit of this server: {config.max_tokens_limit}", param=name)
-
-
-def _min_tokens(given: Values, defaults: Defaults) -> int:
-    """Returns min_tokens. Of the two names in generation_config.json, vLLM's takes precedence over transformers'."""
-    if (requested := given["min_tokens"]) is None:
-        name = "min_new_tokens" if defaults.values.get("min_tokens") is None else "min_tokens"
-        requested = defaults.number(name, "min_tokens")
-    return min(int(requested), INT32_MAX)
-
-
-def _assistance(given: Values, defaults: Defaults) -> dict[str, Any]:
-    if given["num_assistant_tokens"] and given["assistant_confidence_threshold"]:
-        text = "num_assistant_tokens and assistant_confidence_threshold are mutually exclusive"
-        raise BadRequest(text, param="assistant_confidence_threshold")
-    tokens = given["num_assistant_tokens"] or 0
-    threshold = given["assistant_confidence_threshold"] or 0.0
-    if not tokens and not threshold:
-        tokens = int(defaults.number("num_assistant_tokens"))
-        threshold = 0.0 if tokens else defaults.number("assistant_confidence_threshold")
-    ngram = given["max_ngram_size"] or int(defaults.number("max_ngram_size"))
-    return {"num_assistant_tokens": tokens, "assistant_confidence_threshold": threshold, "max_ngram_size": ngram}

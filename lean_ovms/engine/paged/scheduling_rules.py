@@ -261,8 +261,8 @@ class TimeShares:
     which is all that another one can save up by being idle.
 
     The time of a step is predicted as `fixed + slope * work`, a weighted least squares fit to the latest steps. As long
-    as these are alike, PRIOR makes time proportional to work, so that a short step is tried. For SmolLM2-135M the fit
-    is off by up to a third for less than 16 sequences, and by a tenth for more.
+    as these are alike, PRIOR makes time proportional to work, so that a short step is tried. The steps of SmolLM2-135M
+    with 1 to 120 sequences differ from such a line by up to a third. Sampling is not measured.
     """
 
     def __init__(self, step_s: float, clock: Callable[[], float]) -> None:

@@ -1,22 +1,28 @@
 """GenerationBody, the common body of all generating endpoints apart from the prompt: how it is read and started.
 
-The fields `tools`, `tool_choice` and `parallel_tool_calls` say which tools the model is offered, and what it must call.
-Together with the fields that constrain the answer's form (FORMS) they become one constraint, which the feature for
-structured output builds. Their rules and error texts are OVMS's and OpenAI's; request.py names the sources.
+The tools that the model is offered and the fields that constrain the answer's form (FORMS) become one constraint, which
+the feature for structured output builds. Their rules and error texts are OVMS's and OpenAI's; request.py names the
+sources.
+
+The sampling fields become SamplingParams. Precedence: request, then the model's generation_config.json, then the
+built-in default, as in OVMS. `do_sample` and `rng_seed` of generation_config.json are not honoured, as in OVMS:
+temperature decides, and seeds are random unless given, or set by an option. n without best_of samples n sequences;
+best_of > 1 is beam search.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from ...api.fields import Values, read
+from ...api.fields import UINT32_MAX, Values, read, read_one
 from ...api.generation import common_fields
 from ...api.generation.common_fields import FORMS, idle_fields, stream_options
-from ...api.generation.sampling import Defaults, GenerationFields, build_output, build_sampling, check_max_tokens
+from ...api.generation.sampling import INT32_MAX, SAMPLING, GenerationFields
 from ...api.response import warning_headers
 from ...api.router import follows_ovms
 from ...api.services import Services
@@ -43,16 +49,6 @@ from .content import read_media
 from .logprobs import LogprobsRequest, check_many
 
 NO_TOOLS = ToolOffer([])
-
-
-def read_offer(tools: Any, choice: Any, parallel: bool | None) -> ToolOffer:
-    """Reads the values of `tools`, `tool_choice` and `parallel_tool_calls`. Raises BadRequest."""
-    if tools is None and choice is None:
-        return NO_TOOLS
-    tools, choice = read_tools(tools, choice)
-    several = False if isinstance(choice, dict) else parallel  # a named function is called once, as OpenAI does
-    strict = any(tool["function"].get("strict") is True for tool in tools)
-    return ToolOffer(tools, choice != "auto", several, strict)
 
 
 class ReadRule(Protocol):
@@ -109,88 +105,6 @@ def answer_rule(
     if offer.tools and offer.strict:
         raise BadRequest(f"a strict tool needs structured output, {WITHOUT}", param="tools")
     return None, []
-
-
-def read_tools(tools: Any, choice: Any) -> tuple[list[Json], str | Json]:
-    """Returns the tools that tool_choice leaves, in OpenAI's nested form, and the choice itself.
-
-    "none" leaves no tools, a named function that one, and allowed_tools those that it lists. Raises BadRequest.
-    """
-    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
-        return _allowed(tools, choice)
-    if not isinstance(tools, list | None):
-        raise BadRequest("Tools are not an array", param="tools")
-    found = [_tool(tool, f"tools[{i}]") for i, tool in enumerate(tools or ())]
-    if isinstance(choice, str):
-        if choice not in ("none", "auto", "required"):
-            raise BadRequest("tool_choice should be either 'none' or 'auto' or 'required'", param="tool_choice")
-        if choice == "required" and not found:
-            raise BadRequest("tool_choice is required, but no tools are given", param="tool_choice")
-        return ([] if choice == "none" else found), choice
-    if choice is None:
-        return found, "auto"
-    if not isinstance(choice, dict):
-        raise BadRequest("tool_choice is not a valid JSON object or string", param="tool_choice")
-    name = _named(choice)
-    kept = [tool for tool in found if tool["function"]["name"] == name]
-    if not kept:
-        raise BadRequest(f"tool_choice names {name!r}, which is not in tools", param="tool_choice")
-    return kept, {"type": "function", "function": {"name": name}}
-
-
-def _allowed(tools: Any, choice: Json) -> tuple[list[Json], str | Json]:
-    """Returns the tools and the choice for a tool_choice of the type "allowed_tools".
-
-    OpenAI nests "mode" and "tools" under "allowed_tools" in chat; the Responses API has them at the top level.
-    """
-    inner = choice.get("allowed_tools", choice)
-    mode, listed = (inner.get("mode"), inner.get("tools")) if isinstance(inner, dict) else (None, None)
-    if mode not in ("auto", "required") or not isinstance(listed, list):
-        raise BadRequest(
-            "tool_choice of type allowed_tools needs a mode (auto or required) and tools", param="tool_choice"
-        )
-    names = {_named(tool) for tool in listed if isinstance(tool, dict)}
-    found, _ = read_tools(tools, None)
-    kept = [tool for tool in found if tool["function"]["name"] in names]
-    if names - {tool["function"]["name"] for tool in kept} or not kept:
-        raise BadRequest("tool_choice allows a tool that is not in tools", param="tool_choice")
-    return kept, mode
-
-
-def _tool(tool: Any, param: str) -> Json:
-    """Returns one tool in OpenAI's nested form. The flat form of the Responses API is accepted too."""
-    if not isinstance(tool, dict):
-        raise BadRequest("Tool is not a JSON object", param=param)
-    if "function" in tool:
-        function = tool["function"]
-        if not isinstance(function, dict):
-            raise BadRequest("Function is not a valid JSON object", param=param)
-        function = {key: value for key, value in function.items() if value is not None}
-    else:
-        if not isinstance(tool.get("type"), str):
-            raise BadRequest("Tool type is missing or invalid", param=param)
-        if tool["type"] != "function":
-            raise BadRequest("Only function tools are supported", param=param)
-        function = {key: value for key, value in tool.items() if key != "type" and value is not None}
-    if not isinstance(function.get("name"), str) or not function["name"]:
-        raise BadRequest("Function object does not contain a valid name field", param=f"{param}.function.name")
-    if "parameters" in function and not isinstance(function["parameters"], dict):
-        raise BadRequest("Function parameters are not a valid JSON object", param=f"{param}.function.parameters")
-    return {**(tool if "function" in tool else {}), "type": "function", "function": function}
-
-
-def _named(choice: Json) -> str:
-    function = choice.get("function")
-    if function is None:
-        name = choice.get("name")
-        if not isinstance(name, str):
-            raise BadRequest("tool_choice.name is not a valid string", param="tool_choice")
-        return name
-    if not isinstance(function, dict):
-        raise BadRequest("tool_choice.function is not a valid JSON object", param="tool_choice")
-    if not isinstance(function.get("name"), str):
-        raise BadRequest("tool_choice.function.name is not a valid string", param="tool_choice")
-    return str(function["name"])
 
 
 NOTHING: Values = MappingProxyType({})
@@ -460,3 +374,154 @@ class LimitedCalls(WrappedStream):
             if over:
                 return Delta(delta.index, events=delta.events[:place], tokens=delta.tokens, finish="stop")
         return delta
+
+
+_PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
+_BUILTIN = {field.name: field.builtin for field in SAMPLING if field.builtin is not None}
+_SAME = SAMPLING.names & SamplingParams.__dataclass_fields__.keys() - _BUILTIN.keys()
+"""The fields with the same name in SamplingParams, except numbers that have a default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """The defaults for one model's requests: the numbers of its generation_config.json."""
+
+    values: Json
+    max_tokens: int = 0
+    """The most new tokens if the file has no such number; 0 for as many as the context holds."""
+
+    def number(self, name: str, field: str = "") -> float:
+        """Returns a number from the file, or else the built-in default, or 0.
+
+        Raises BadRequest if the request field `field`, by default of the same name, could not have this number.
+        """
+        value = self.values.get(name)
+        if type(value) not in (int, float):
+            return _BUILTIN.get(name, 0)
+        try:
+            return float(read_one(SAMPLING.named(field or name), value))
+        except BadRequest as error:
+            raise BadRequest(
+                f"the model's generation_config.json is invalid: {error.message}", param=error.param
+            ) from None
+
+    def flag(self, name: str) -> bool:
+        return self.values.get(name) is True
+
+    @property
+    def stop(self) -> tuple[str, ...]:
+        value = self.values.get("stop_strings") or ()
+        stops = [value] if isinstance(value, str) else value
+        return tuple(s for s in stops if isinstance(s, str) and s)
+
+
+def build_sampling(given: Values, defaults: Defaults, config: Config) -> SamplingParams:
+    """Builds SamplingParams from the values of the SAMPLING fields.
+
+    A field with the same name in SamplingParams is passed on unchanged; if it is absent, the model's default is used.
+
+    Args:
+        given: The field values by name.
+        defaults: The defaults of the model, for fields that the client does not set.
+        config: The model's configuration.
+
+    Raises:
+        BadRequest: Values are incompatible, or exceed the limits of the model's configuration.
+    """
+    n, beams = _sequences(given, config)
+    max_tokens = _max_tokens(given, defaults, config)
+    min_tokens = _min_tokens(given, defaults)
+    if max_tokens is not None and min_tokens > max_tokens:
+        raise BadRequest(f"min_tokens {min_tokens} exceeds max_tokens {max_tokens}", param="min_tokens")
+    found = {name: value for name in _SAME if (value := given[name]) is not None}
+    found |= {name: defaults.number(name) if (value := given[name]) is None else float(value) for name in _BUILTIN}
+    if beams > 1:
+        found |= {name: _BUILTIN[name] for name in _PENALTIES}  # which the engine refuses with beams
+    seed, budget = given["seed"], given["thinking_token_budget"]
+    if seed is None and type(defaults.values.get("seed")) is int:
+        seed = int(defaults.number("seed"))
+    first = seed if seed is not None else int.from_bytes(os.urandom(8), "little") % UINT32_MAX + 1
+    found |= {
+        "max_tokens": max_tokens,
+        "min_tokens": min_tokens,
+        "top_k": min(max(int(found["top_k"]), 0), INT32_MAX) if found["temperature"] > 0 and beams == 1 else 0,
+        "n": n,
+        "beams": beams,
+        # Sequences of one request differ in their seeds, and the first equals a request with n = 1.
+        "seeds": tuple((first + i) % (UINT32_MAX + 1) for i in range(n)),
+        "ignore_eos": defaults.flag("ignore_eos") if given["ignore_eos"] is None else given["ignore_eos"],
+        "repetition": given["repetition_detection"],
+        "report_progress": bool(given.get("return_progress") and given["stream"]),
+        "thinking_token_budget": budget if budget is not None and budget >= 0 else None,
+        **_assistance(given, defaults),
+    }
+    return SamplingParams(**found)
+
+
+def build_output(given: Values, defaults: Defaults, *, stream: bool) -> OutputParams:
+    """Builds OutputParams from the values of a request, whose text is not parsed.
+
+    Args:
+        given: The field values by name.
+        defaults: The defaults of the model, for fields that the client does not set.
+        stream: Whether the response is a stream, whose text includes stop strings by default.
+    """
+    include = given["include_stop_str_in_output"]
+    return OutputParams(
+        stop=given["stop"] or defaults.stop,
+        include_stop=stream or defaults.flag("include_stop_str_in_output") if include is None else include,
+        min_tokens=given["min_tokens"] or 0,
+        skip_special_tokens=given["skip_special_tokens"],
+    )
+
+
+def _sequences(given: Values, config: Config) -> tuple[int, int]:
+    n, best_of = given["n"], given["best_of"]
+    for name, value in (("n", n), ("best_of", best_of)):
+        if value == 0:
+            raise BadRequest(f"{name} value should be greater than 0", param=name)
+        if value is not None and value > config.best_of_limit:
+            raise BadRequest(f"{name} exceeds limit of this server: {config.best_of_limit}", param=name)
+    n = n or 1
+    if best_of is None:
+        return n, n if given["use_beam_search"] and n > 1 else 1
+    if n > best_of:
+        raise BadRequest("n value cannot be greater than best_of", param="n")
+    return n, best_of
+
+
+def _max_tokens(given: Values, defaults: Defaults, config: Config) -> int | None:
+    requested, limit = given["max_tokens"], config.max_tokens_limit
+    if requested is None:
+        if not limit:
+            limit = int(defaults.number("max_new_tokens", "max_tokens")) or defaults.max_tokens
+        return min(limit, INT32_MAX) or None
+    check_max_tokens("max_tokens", requested, config)
+    return min(int(requested), limit or INT32_MAX, INT32_MAX)  # the engine counts in 32 bits; no output is that long
+
+
+def check_max_tokens(name: str, value: int, config: Config) -> None:
+    """Raises BadRequest if the value of a field exceeds the server's token limit, unless the server clamps it."""
+    if config.max_tokens_limit and value > config.max_tokens_limit and not config.clamp_max_tokens:
+        raise BadRequest(f"{name} exceeds limit of this server: {config.max_tokens_limit}", param=name)
+
+
+def _min_tokens(given: Values, defaults: Defaults) -> int:
+    """Returns min_tokens. Of the two names in generation_config.json, vLLM's takes precedence over transformers'."""
+    if (requested := given["min_tokens"]) is None:
+        name = "min_new_tokens" if defaults.values.get("min_tokens") is None else "min_tokens"
+        requested = defaults.number(name, "min_tokens")
+    return min(int(requested), INT32_MAX)
+
+
+def _assistance(given: Values, defaults: Defaults) -> dict[str, Any]:
+    if given["num_assistant_tokens"] and given["assistant_confidence_threshold"]:
+        text = "num_assistant_tokens and assistant_confidence_threshold are mutually exclusive"
+        raise BadRequest(text, param="assistant_confidence_threshold")
+    tokens = given["num_assistant_tokens"] or 0
+    threshold = given["assistant_confidence_threshold"] or 0.0
+    if not tokens and not threshold:
+        tokens = int(defaults.number("num_assistant_tokens"))
+        threshold = 0.0 if tokens else defaults.number("assistant_confidence_threshold")
+    ngram = given["max_ngram_size"] or int(defaults.number("max_ngram_size"))
+    return {"num_assistant_tokens": tokens, "assistant_confidence_threshold": threshold, "max_ngram_size": ngram}

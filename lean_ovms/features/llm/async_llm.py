@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ...api.fields import UINT32_MAX, FieldSet
-from ...api.generation.sampling import SAMPLING, Defaults, build_sampling
+from ...api.generation.sampling import SAMPLING
 from ...api.response import model_name
 from ...api.services import Services
 from ...cli.keywords import of_keywords
@@ -28,7 +28,7 @@ from ...models.generation import DeltaStream, Generation
 from ...models.text_model import TextModel
 from ...server.opened import opened
 from ...types import Json
-from ..chat.generation import GenerationBody
+from ..chat.generation import Defaults, GenerationBody, build_sampling
 from ..chat.request import ALL_FIELDS as CHAT_FIELDS
 from ..chat.request import parse_chat
 from ..completions import request as completion_request

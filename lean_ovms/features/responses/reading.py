@@ -15,9 +15,9 @@ from ...api.services import Services
 from ...errors import BadRequest, MissingExtra
 from ...manifest import ANSWER_RULES
 from ...types import Json, Request
-from ..chat.generation import BodyReader, GenerationBody, read_offer, read_tools
+from ..chat.generation import BodyReader, GenerationBody
 from ..chat.logprobs import LogprobsRequest
-from ..chat.request import read_spoken
+from ..chat.request import read_offer, read_spoken, read_tools
 from .agent_tools import AgentTools, read_agent_tools
 from .fields import ALL_FIELDS, REFUSED, TEXT_FORMAT
 from .foreign_items import unshown

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
 
 from lean_ovms.api.fields import doc_of
-from lean_ovms.api.generation import sampling
 from lean_ovms.api.generation.common_fields import DRAFTING, idle_fields
 from lean_ovms.api.generation.sampling import SAMPLING
 from lean_ovms.api.router import imported
@@ -69,7 +69,7 @@ NEEDED = {"use_beam_search": {"n": 2}, "id_slot": {}}
 async def test_each_field_changes_something_or_is_named(
     make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, path: str, capable: bool
 ) -> None:
-    monkeypatch.setattr(sampling.os, "urandom", bytes)
+    monkeypatch.setattr(os, "urandom", bytes)
     started: list[str] = []
     start = TextModel.start
 

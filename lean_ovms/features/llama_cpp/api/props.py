@@ -12,13 +12,14 @@ from ...._version import __version__
 from ....api import router
 from ....api.fields import UINT32_MAX, FieldSet, RouteDoc
 from ....api.generation.common_fields import MODEL
-from ....api.generation.sampling import SAMPLING, Defaults, build_sampling
+from ....api.generation.sampling import SAMPLING
 from ....api.queries import read_query
 from ....api.response import json, model_name
 from ....api.services import Services
 from ....models.model import Model
 from ....models.text_model import TextModel
 from ....types import Json, Request, Response
+from ...chat.generation import Defaults, build_sampling
 from ...deployment.feature import DeploymentOptions
 from .results import settings
 

@@ -15,13 +15,13 @@ import orjson
 
 from ....api.fields import Field, FieldSet, RouteDoc, read, whole
 from ....api.generation.common_fields import MODEL
-from ....api.generation.sampling import Defaults
 from ....api.response import json
 from ....api.services import Services
 from ....errors import NotFound
 from ....models.model import Model
 from ....models.text_model import TextModel
 from ....types import Json, Request, Response
+from ...chat.generation import Defaults
 from ...completions.fim import NOTATIONS
 from ...pooling.model import PoolingModel
 from ...pooling.types import VECTORS

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from lean_ovms.api.fields import read
-from lean_ovms.api.generation.sampling import INT32_MAX, SAMPLING, Defaults, build_output, build_sampling
+from lean_ovms.api.generation.sampling import INT32_MAX, SAMPLING
 from lean_ovms.config import Config
 from lean_ovms.errors import BadRequest
+from lean_ovms.features.chat.generation import Defaults, build_output, build_sampling
 from lean_ovms.types import SamplingParams
 from tests.in_range import assert_complete
 
