@@ -30,10 +30,12 @@ def method(text: str) -> dict[str, str]:
 
 def speculative(text: str) -> dict[str, str]:
     """Returns the options for vLLM's speculative config: {"method": "ngram"}, or {"model": DIRECTORY or NAME}."""
-    config = json.loads(text)
+    found = json.loads(text)
+    config = found if isinstance(found, dict) else {"": found}
     chosen, model = config.get("method") or "draft_model", config.get("model", "")
     needs_model = str(chosen).endswith(("draft_model", "draft-simple", "eagle3", "dflash"))
-    if set(config) - _MEMBERS or chosen not in _METHODS or (needs_model and not model):
+    texts = isinstance(chosen, str) and isinstance(model, str)
+    if config.keys() - _MEMBERS or not texts or chosen not in _METHODS or (needs_model and not model):
         methods = '"ngram", "suffix", "draft_model", "mtp", "eagle3" or "dflash"'
         raise ValueError(f'{{"method": {methods}, "model": the draft model, "num_speculative_tokens": N}}')
     if "prompt_lookup_min" in config:

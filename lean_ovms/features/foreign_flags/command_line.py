@@ -196,8 +196,8 @@ def read(alias: Alias, typed: str, text: str) -> dict[str, str]:
     """
     try:
         found = alias.read(text)
-    except (ValueError, TypeError, AttributeError) as error:
-        allowed = str(error) if not isinstance(error, json.JSONDecodeError) else f"JSON ({error})"
+    except (ValueError, RecursionError) as error:
+        allowed = f"JSON ({error})" if isinstance(error, json.JSONDecodeError | RecursionError) else str(error)
         raise StartError(f"{typed} must be {allowed}; it is {text!r}") from None
     return found if isinstance(found, dict) else {alias.option: found}
 

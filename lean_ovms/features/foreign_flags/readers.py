@@ -20,7 +20,7 @@ def tokens(text: str) -> str:
         return text
     try:
         return str(int(float(text[:-1]) * units[text[-1]]))
-    except ValueError:
+    except (ValueError, OverflowError):
         raise ValueError("a number of tokens, such as 8192 or 8k") from None
 
 
@@ -85,7 +85,7 @@ def megabytes(text: str) -> str:
 
 def threads(text: str) -> str:
     """Translates a number of threads to OpenVINO's property."""
-    if not text.lstrip("-").isdecimal():
+    if not text.removeprefix("-").isdecimal():
         raise ValueError("a whole number of threads")
     return json.dumps({"INFERENCE_NUM_THREADS": int(text)})
 

@@ -8,6 +8,6 @@ import json
 def library(text: str) -> str:
     """Returns the backend in a JSON text such as {"backend": "xgrammar"}, and ignores other members."""
     config = json.loads(text)
-    if set(config) - {"backend"}:
+    if not isinstance(config, dict) or config.keys() - {"backend"}:
         raise ValueError('{"backend": NAME}')
     return str(config.get("backend", "auto"))

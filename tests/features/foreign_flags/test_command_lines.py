@@ -84,6 +84,22 @@ def test_flags_that_are_pointed_to(line: str, words: str) -> None:
     assert words in str(error.value)
 
 
+ODD = (
+    *("[]", "5", "null", "{}", '"x"', '{"method": ["x"]}', '{"model": 5}', '{"model": ["x"]}', '{"backend": {}}'),
+    *("infk", "infG", "nanM", "--3", "-", "[" * 100_000),
+)
+
+
+def test_what_translates_a_value_says_what_is_allowed_not_how_it_failed() -> None:
+    for alias in command_line.known().aliases:
+        for text in ODD if ":" in alias.how else ():
+            try:
+                command_line.read(alias, "--flag", text)
+            except StartError as error:
+                said = str(error).removesuffix(f"; it is {text!r}")
+                assert not re.search(r"attribute|literal|convert|unhashable|should be|cannot", said), (alias, said)
+
+
 def words_of(flag: str) -> Mapping[str, str]:
     """Returns our values for the values of another server's flag."""
     [alias] = [alias for alias in command_line.known().aliases if flag in alias.names]
