@@ -41,7 +41,10 @@ class ServerClient:
         Raises:
             StartError: The address is not valid.
         """
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+        except ValueError:  # a bracket without the other one
+            raise StartError(f"{url} {NO_ADDRESS}") from None
         if parts.scheme not in ("http", "https", "unix") or not (parts.hostname or parts.scheme == "unix"):
             raise StartError(f"{url} {NO_ADDRESS}")
         try:
@@ -75,7 +78,7 @@ class ServerClient:
     def stream(self, path: str, body: Mapping[str, Any]) -> Iterator[Iterator[dict[str, Any]]]:
         """Yields a streamed response's events. Raises CommandFailed. Leaving the `with` block cancels the request."""
         with self._answer("POST", path, {**body, "stream": True}) as answer:
-            yield _events(answer)
+            yield _events(answer, self.url + path)
 
     def asked_for(self, config: Config, name: str, words: list[str]) -> str:
         """Returns the name of the model that a command uses: the one that is named, or else the first one that chats.
@@ -90,6 +93,14 @@ class ServerClient:
         """
         return self.model(name or config.model_name or config.source_model, words)
 
+    def models(self) -> list[dict[str, Any]]:
+        """Returns the server's models, as /v1/models lists them. Raises CommandFailed if it has no such list."""
+        listed = self.get("/v1/models")
+        rows = listed.get("data") if isinstance(listed, dict) else None
+        if not isinstance(rows, list) or not all(isinstance(row, dict) and "id" in row for row in rows):
+            raise CommandFailed(f"{self.url}/v1/models is not a list of models; is it a server with OpenAI's API?")
+        return rows
+
     def model(self, wanted: str = "", words: list[str] | None = None) -> str:
         """Returns the name of the model that a command uses.
 
@@ -101,7 +112,7 @@ class ServerClient:
         Raises:
             CommandFailed: The server has no such model.
         """
-        rows = self.get("/v1/models")["data"]
+        rows = self.models()
         names = [row["id"] for row in rows]
         if not wanted and words and words[0] in names:
             wanted = words.pop(0)
@@ -204,12 +215,17 @@ def _message(answer: http.client.HTTPResponse) -> str:
     return f"{answer.status} {answer.reason}: {safe(str(message or text), SHOWN)}"
 
 
-def _events(answer: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:
-    """Yields the events of a stream up to [DONE]. Raises CommandFailed for an event that is an error."""
+def _events(answer: http.client.HTTPResponse, url: str) -> Iterator[dict[str, Any]]:
+    """Yields the events of a stream up to [DONE]. Raises CommandFailed for one that is an error or not JSON."""
     for line in answer:
         if not line.startswith(b"data: ") or line.strip() == b"data: [DONE]":
             continue
-        event = json.loads(line[6:])
+        try:
+            event = json.loads(line[6:])
+        except ValueError:
+            event = None
+        if not isinstance(event, dict):
+            raise CommandFailed(f"the stream of {url} has an event that is not a JSON object")
         if isinstance(event.get("error"), dict):
             raise CommandFailed(safe(str(event["error"].get("message")), SHOWN))
         yield event

@@ -27,13 +27,10 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 
     Raises StartError if the options do not give the server's address.
     """
-    if {"-h", "--help"}.intersection(argv):
-        own = parser("healthcheck", NOTES)
-        own.add_argument("--pid", metavar="N", help="check the server with the process id N, whatever its options are")
-        own.parse_args(["--help"])
-    if argv[:1] == ["--pid"] and len(argv) == 2:
-        argv = options_of(argv[1])
-    config = parse(argv, environ)
+    own = parser("healthcheck", NOTES)
+    own.add_argument("--pid", metavar="N", help="check the server with the process id N, whatever its options are")
+    given, options = own.parse_known_args(argv)
+    config = parse([*(options_of(given.pid) if given.pid else ()), *options], environ)
     ServerClient(address(config), timeout_s=TIMEOUT_S, own=config).check(READY)
     return ExitStatus.OK
 

@@ -313,7 +313,7 @@ def _choose_model(conversation: Conversation, name: str) -> None:
     if name:
         conversation.model = conversation.client.model(name)
         return
-    for row in conversation.client.get("/v1/models")["data"]:
+    for row in conversation.client.models():
         print(f"{row['id']} (answers here)" if row["id"] == conversation.model else row["id"])
 
 

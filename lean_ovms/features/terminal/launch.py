@@ -63,7 +63,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     if words:
         raise StartError(f"unrecognized arguments: {' '.join(words)} (arguments for {name} must follow --)")
     agent = AGENTS[name]
-    rows = client.get("/v1/models")["data"]
+    rows = client.models()
     context = next((row.get("max_model_len") for row in rows if row["id"] == model), None) or 0
     if 0 < context < (first := agent["first_prompt"]):
         note = (

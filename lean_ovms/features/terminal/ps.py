@@ -20,10 +20,10 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Prints the table. Raises StartError or CommandFailed."""
     given, words, options = own(add_json(parser("ps", NOTES)), argv)
     client = connect(url_of(words), parse(options, environ))
-    rows = client.get("/v1/models")["data"]
+    rows = client.models()
     try:
         load = client.get("/server_info")["load"]
-    except (CommandFailed, KeyError):  # another kind of server
+    except (CommandFailed, KeyError, TypeError):  # another kind of server
         load = None
     if given.json:
         print_json({"models": rows, "load": load})

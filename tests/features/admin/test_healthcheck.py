@@ -108,7 +108,7 @@ def test_the_options_of_a_running_server(
     (tmp_path / "1" / "cmdline").write_bytes("".join(word + "\0" for word in words).encode())
     environ = {} if "PORT" in "".join(command) else {"LEAN_OVMS_REST_PORT": port}
     with answering(listener, READY):
-        assert run_command(commands()["healthcheck"], ["--pid", "1"], environ) == 0
+        assert run_command(commands()["healthcheck"], ["--pid=1"], environ) == 0
 
 
 def test_a_server_that_is_not_there_is_named(listener: socket.socket, capsys: pytest.CaptureFixture[str]) -> None:
@@ -128,6 +128,7 @@ def test_what_cannot_be_checked_is_a_usage_error(
     for argv, words in (
         (["--pid", "1"], "process 1 is not lean_ovms: sleep 1000"),
         (["--pid", "2"], "process 2: No such file"),
+        (["--pid"], "expected one argument"),
         (["--rest_port", "0"], "only the server knows its port"),
         (["--no_such_option"], "no_such_option"),
     ):
