@@ -213,6 +213,8 @@ class _Builder:
         if form.get("type") == "json_schema":
             if not isinstance(form.get("json_schema"), dict | bool):
                 raise GrammarInvalid("json_schema is not an object")
+            if not isinstance(form.get("style", ""), str):
+                raise GrammarInvalid("style of a JSON schema is not a string")
             if self.constraint.checked:
                 _check(form["json_schema"], f"the schema of {self.constraint.param}", self.constraint.param)
             done["json_schema"], ignored = schemas.closed(form["json_schema"])

@@ -155,6 +155,7 @@ async def test_a_response_format_that_cannot_be_imposed_is_dropped_with_a_warnin
         (CHAT, {"type": "nope"}),
         (CHAT, schema_format(name="x")),
         ("/v3/chat/completions", schema_format(name="x", schema={"type": "nope"})),
+        (CHAT, {"type": "sequence", "elements": [{**schema_format(type="object"), "style": []}]}),
     ):
         app, engine = await make_app(say("x"))
         response = await post(app, path, {"model": "m", "messages": HELLO, "response_format": form})
