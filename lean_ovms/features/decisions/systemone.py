@@ -169,7 +169,7 @@ def _question(name: str, given: Any) -> StructuredQuestion:
     if not name or not isinstance(given, dict):
         raise BadRequest(f"{param} must have a name, and be an object", param=param)
     kind, instructions, criteria = given.get("type"), given.get("instructions"), given.get("criteria")
-    if kind not in LABELS:
+    if not isinstance(kind, str) or kind not in LABELS:
         raise BadRequest(f"{param}.type must be one of: {', '.join(LABELS)}", param=f"{param}.type")
     if unknown := given.keys() - {"type", "instructions", "criteria"}:
         raise BadRequest(f"{param} has unknown members: {', '.join(sorted(unknown))}", param=param)

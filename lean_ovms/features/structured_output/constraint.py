@@ -205,11 +205,9 @@ class _Builder:
         """Returns a client's format, with its schemas prepared for a grammar library."""
         if depth > MAX_DEPTH:
             raise GrammarTooComplex("The format is nested too deeply")
-        if isinstance(form, list):
-            return [self._content(part, depth + 1) for part in form]
         if not isinstance(form, dict):
-            return form
-        done = {key: self._content(part, depth + 1) if key in _NESTED else part for key, part in form.items()}
+            raise GrammarInvalid("a part of the format is not an object")
+        done = {key: self._inside(part, depth + 1) if key in _NESTED else part for key, part in form.items()}
         if form.get("type") == "json_schema":
             if not isinstance(form.get("json_schema"), dict | bool):
                 raise GrammarInvalid("json_schema is not an object")
@@ -221,6 +219,11 @@ class _Builder:
             if ignored:
                 self.notices.append(f"not enforced in the schema of {self.constraint.param}: {', '.join(ignored)}")
         return done
+
+    def _inside(self, forms: Any, depth: int) -> Any:
+        if not isinstance(forms, list):
+            return self._content(forms, depth)
+        return [self._content(one, depth + 1) for one in forms]
 
 
 def _check(found: Any, what: str, param: str) -> None:

@@ -96,6 +96,7 @@ async def test_a_state_that_is_no_text_is_json(make_app: MakeApp) -> None:
         ({"questions": {"": KIND}}, "questions."),
         ({"questions": {"x": 1}}, "questions.x"),
         ({"questions": {"x": KIND | {"type": "guess"}}}, "questions.x.type"),
+        ({"questions": {"x": KIND | {"type": ["choice"]}}}, "questions.x.type"),
         ({"questions": {"x": KIND | {"choices": []}}}, "questions.x"),
         ({"questions": {"x": KIND | {"criteria": ["a"]}}}, "questions.x.criteria"),
         ({"questions": {"x": KIND | {"criteria": {}}}}, "questions.x.criteria"),

@@ -156,6 +156,9 @@ async def test_a_response_format_that_cannot_be_imposed_is_dropped_with_a_warnin
         (CHAT, schema_format(name="x")),
         ("/v3/chat/completions", schema_format(name="x", schema={"type": "nope"})),
         (CHAT, {"type": "sequence", "elements": [{**schema_format(type="object"), "style": []}]}),
+        (CHAT, {"type": "sequence", "elements": ["x"]}),
+        (CHAT, {"type": "or", "elements": [[REGEX]]}),
+        (CHAT, {"type": "optional", "content": None}),
     ):
         app, engine = await make_app(say("x"))
         response = await post(app, path, {"model": "m", "messages": HELLO, "response_format": form})
