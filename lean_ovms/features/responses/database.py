@@ -93,6 +93,8 @@ class Database:
         self._waiting.append(call)
         self._thread.submit(self._run_waiting)
         future = asyncio.wrap_future(call.future)
+        # Otherwise asyncio would report the error of a call whose client has left.
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())
         done, _ = await asyncio.wait([future], timeout=CALL_TIMEOUT_S)
         if not done:
             future.cancel()  # the call is reported as failed, so it must not begin later

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import sqlite3
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -401,13 +403,26 @@ async def test_a_transaction_that_fails_is_an_error_for_all_and_the_next_one_wor
     await database.close()
 
 
-async def test_a_waiter_that_leaves_does_not_stop_the_work() -> None:
+async def test_a_waiter_that_leaves_does_not_stop_the_work_and_its_error_is_not_reported() -> None:
     database = Database(Sqlite, "", lambda c: None, lambda c: [])
     await database.open("memory")
     done: list[int] = []
-    task = asyncio.ensure_future(database.run(lambda c: done.append(1)))
+    problems: list[Json] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, problem: problems.append(problem))
+
+    left = threading.Event()
+
+    def work(connection: Connection) -> None:
+        left.wait(300)
+        done.append(1)
+        raise NotFound("there is no such response")
+
+    task = asyncio.ensure_future(database.run(work))
     await asyncio.sleep(0)
     await cancel(task)
+    left.set()
     await database.run(lambda c: None)
-    assert done == [1]
     await database.close()
+    del task
+    gc.collect()
+    assert (done, problems) == ([1], [])
