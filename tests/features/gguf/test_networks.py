@@ -57,6 +57,8 @@ GENERATING = sorted({*RECORDED} - {*zoo_gguf.EMBEDDING})
 FLOATS = {"INFERENCE_PRECISION_HINT": "f32"}
 WINDOW = 10
 """The place of the size of the window among the inputs of PagedAttentionExtension."""
+SLOPES = 11
+"""The place of the slopes of ALiBi."""
 pytestmark = pytest.mark.model
 
 
@@ -198,6 +200,32 @@ def test_newer_files_of_qwen3_next_have_the_parts_of_heads_apart(tmp_path):
 def test_values_of_the_file_that_are_not_used_are_reported(tmp_path, caplog):
     network.read(zoo_gguf.write(tmp_path / "x.gguf", "llama", **{"llama.attention.output_scale": 8.0}))
     assert caplog.text.strip().endswith("are not used: attention.output_scale")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("count", "sloped"), [(2, False), (40, True)])
+def test_the_larger_model_of_baichuan_has_slopes_in_place_of_rotations(count, sloped, tmp_path):
+    known = RECORDED["llama-baichuan"]
+    shapes = {
+        name.replace("blk.1.", f"blk.{max(layer, 1)}."): shape
+        for layer in range(count)
+        for name, shape in known["tensors"].items()
+    }
+    tensors = {name: zoo_gguf.values(name, shape) for name, shape in shapes.items()}
+    metadata = {**known["metadata"], **zoo_gguf.WORDS, "baichuan.block_count": count}
+    model = network.read(make_gguf.pack(tmp_path / "x.gguf", "baichuan", metadata, tensors.items(), "F16"))
+    layers = [node for node in model.get_ops() if node.get_type_name() == "PagedAttentionExtension"]
+    slopes = [node.input_value(SLOPES).get_node().data.tolist() for node in layers]
+    assert slopes == [[0.25, 0.0625, 0.015625, 0.00390625] if sloped else []] * count
+    assert any(node.get_type_name() == "RoPE" for node in model.get_ops()) != sloped
+
+
+@pytest.mark.slow
+def test_layers_with_as_many_heads_of_keys_have_as_many_of_queries(tmp_path):
+    """OpenVINO would write beyond its memory. The results of the added heads are dropped."""
+    model = network.read(zoo_gguf.write(tmp_path / "x.gguf", "laguna"))
+    layers = [node for node in model.get_ordered_ops() if node.get_type_name() == "PagedAttentionExtension"]
+    assert [int(node.get_input_partial_shape(0)[1].get_length()) for node in layers] == [128, 128]
 
 
 @pytest.mark.slow
