@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import chain, groupby
 from typing import Any
 
 from ...text.template.chat_template import DEFAULT_RENDER_S, CallsWriter, RenderTemplate, TemplateReader
-from ...text.template.messages import NO_PARAMETERS, Capabilities, joined_contents, prepare, prepare_tools, with_blanks
+from ...text.template.messages import Capabilities, joined_contents, prepare, prepare_tools, with_blanks
 from ...types import Json
 from ...util.concurrency import TooSlowInline
-from .probe import probe, probe_tools, reads_no_tools
+from .probe import TOOL, probe, probe_tools, reads_no_tools
 
 Render = Callable[[list[Json], bool, bool], str]
 """Renders messages, given whether there is a tool and add_generation_prompt. It may raise anything."""
@@ -40,10 +40,6 @@ _FIRST = ("system", "developer")
 
 EXAMPLE_S = 0.2
 """CPU time of the rendering of an example, which shows how a conversation must be arranged."""
-EXAMPLE_TOOL: Json = {
-    "type": "function",
-    "function": {"name": "example", "description": "", "parameters": NO_PARAMETERS},
-}
 
 
 class ProbedTemplate(TemplateReader):
@@ -69,7 +65,7 @@ class ProbedTemplate(TemplateReader):
 
     def _call_example(self, messages: list[Json], tools: bool, add: bool) -> str:
         """Returns the rendering of a short conversation of our own."""
-        given = prepare_tools([EXAMPLE_TOOL], self.tool_needs) if tools else self.no_tools
+        given = prepare_tools([TOOL], self.tool_needs) if tools else self.no_tools
         return self._render(messages, given, add, {}, EXAMPLE_S)
 
     def example(self, messages: list[Json]) -> str:
@@ -105,24 +101,21 @@ class Arranger:
             tools: Whether the request has tools.
             add: Whether the prompt ends with the header of an answer.
         """
-        for change in self._changes(_order(_kinds(messages)), tools, add):
-            messages = change(messages)
-        return with_blanks(messages, self._capabilities)
+        return self._changed(messages, self._changes(_order(_kinds(messages)), tools, add))
 
     def arrange_exactly(self, messages: list[Json], *, tools: bool, add: bool) -> list[Json] | None:
         """Returns the rearranged messages, using an example of full length; None if `arrange` has used one already.
 
-        It is for a conversation that the template refuses even after `arrange`. Raises TooSlowInline.
-
-        Args:
-            messages: The conversation as `prepare` returns it.
-            tools: Whether the request has tools.
-            add: Whether the prompt ends with the header of an answer.
+        It is for a conversation that the template refuses even after `arrange`. Raises TooSlowInline. The parameters
+        are those of `arrange`.
         """
         order = _kinds(messages)
         if len(order) > MAX_EXACT_ORDER or order == _order(order):
             return None
-        for change in self._find_changes(order, tools, add):
+        return self._changed(messages, self._find_changes(order, tools, add))
+
+    def _changed(self, messages: list[Json], changes: Iterable[Change]) -> list[Json]:
+        for change in changes:
             messages = change(messages)
         return with_blanks(messages, self._capabilities)
 

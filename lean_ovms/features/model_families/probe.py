@@ -20,10 +20,8 @@ Render = Callable[[list[Json], list[Json], bool, Json], str]
 _NEEDLE = "probe9needle"
 _NEEDLES = (_NEEDLE, "second9needle")
 _PARTS = [{"type": "text", "text": needle} for needle in _NEEDLES]
-_TOOL: Json = {
-    "type": "function",
-    "function": {"name": "test_tool", "description": "", "parameters": NO_PARAMETERS},
-}
+TOOL: Json = {"type": "function", "function": {"name": "test_tool", "description": "", "parameters": NO_PARAMETERS}}
+"""The tool of examples."""
 _DUMPED = re.compile(r"""['"]type['"]""")
 _MARKED: Json = {
     "type": "function",
@@ -33,7 +31,7 @@ _MARKED: Json = {
         "parameters": {"type": "object", "properties": {"a": {"type": "string", "description": "Test"}}},
     },
 }
-_TOOL_FIELDS: dict[str, Json] = {"tool": {"tool_call_id": "call00001", "name": "test_tool"}}
+_FIELDS_OF_ROLES: dict[str, Json] = {"tool": {"tool_call_id": "call00001", "name": "test_tool"}}
 _NO_CONTENT: dict[str, Json] = {"null": {"content": None}, "missing": {}, "empty": {"content": ""}}
 """Messages without content, by the value of Capabilities.null."""
 _ARGUMENTS: dict[str, object] = {"object": {_NEEDLE: "value"}, "string": json.dumps({_NEEDLE: "value"})}
@@ -59,43 +57,27 @@ def probe(source: str, render: Render, content_format: str) -> Capabilities:
         parts, strings = False, content_format == "string"
     hey: Json = {"role": "user", "content": "Hey" if strings else [{"type": "text", "text": "Hey"}]}
     arguments = _arguments(render, hey) if "tool_calls" in source else "any"
-    calls = [_call(_ARGUMENTS["string" if arguments == "string" else "object"])]
-    talk = _Talk(render, hey, calls)
-    null = _null_form(render, hey, calls)
-    call: Json = {"role": "assistant", **_NO_CONTENT[null], "tool_calls": calls}
+    talk = _Talk(render, hey, [_call(_ARGUMENTS["string" if arguments == "string" else "object"])])
+    null = talk.best_null_form()
     system: Json = {**hey, "role": "system"}
     refused = tuple(one for one in NOTATIONS if (one.start in source or one.end in source) and talk.refuses(one))
     return Capabilities(
-        parts=_roles_with_parts(render, hey, calls) if parts else frozenset(),
+        parts=talk.roles_with_parts() if parts else frozenset(),
         strings=strings,
         null=null,
         arguments=arguments,
         thinking=_THINKING.search(source) is not None,
         raw_arguments=talk.shows_raw_arguments(),
-        blanks=_blanks(render, hey, calls),
+        blanks=talk.blanks(),
         short_ids=talk.needs_short_ids(),
         several_calls=talk.shows_several_calls(),
         text_with_calls=talk.shows_text_with_calls(),
         reasoning_with_text=talk.bears_reasoning_with_text(),
         without_markup=partial(taken_apart, notations=refused) if refused else None,
         tools=any(_NEEDLE in _try(render, [*before, hey], [_MARKED]) for before in ([], [system])),
-        calls=_shows_calls(render, [hey, call], strings, []),
-        calls_with_tools=_shows_calls(render, [hey, call], strings, [_TOOL]),
+        calls=talk.shows_calls(null, []),
+        calls_with_tools=talk.shows_calls(null, [TOOL]),
     )
-
-
-def _shows_calls(render: Render, begun: list[Json], strings: bool, tools: list[Json]) -> bool:
-    """Returns whether a call and its result are rendered.
-
-    Args:
-        render: Renders a chat.
-        begun: A chat that ends with a call.
-        strings: Whether content is a string rather than a list of parts.
-        tools: The tools of the prompt.
-    """
-    content = _NEEDLES[1] if strings else _PARTS[1:]
-    text = _try(render, [*begun, {"role": "tool", "content": content, **_TOOL_FIELDS["tool"]}], tools)
-    return all(needle in text for needle in _NEEDLES)
 
 
 def _is_shown(render: Render, messages: list[Json]) -> bool:
@@ -104,90 +86,13 @@ def _is_shown(render: Render, messages: list[Json]) -> bool:
     return all(needle in text and not _DUMPED.search(text.partition(needle)[0][-40:]) for needle in _NEEDLES)
 
 
-def _roles_with_parts(render: Render, hey: Json, calls: list[Json]) -> frozenset[str]:
-    """Returns the roles whose content may be parts; some templates read parts only in user messages (Devstral).
-
-    Args:
-        render: Renders a chat.
-        hey: A user message.
-        calls: A call in the form that the template reads.
-    """
-    return frozenset(
-        role
-        for role, (before, after) in _around(hey, calls).items()
-        if _is_shown(render, [*before, {"role": role, "content": _PARTS, **_TOOL_FIELDS.get(role, {})}, *after])
-    )
-
-
-def _around(hey: Json, calls: list[Json]) -> dict[str, tuple[list[Json], list[Json]]]:
-    """Returns for each role the messages before and after a message of that role in a short conversation."""
-    call: Json = {"role": "assistant", "content": "", "tool_calls": calls}
-    return {
-        "system": ([], [hey]),
-        "developer": ([], [hey]),
-        "user": ([], []),
-        "assistant": ([hey], [hey]),
-        "tool": ([hey, call], []),
-    }
-
-
-def _blanks(render: Render, hey: Json, calls: list[Json]) -> dict[str, object]:
-    """Returns replacements of an empty text, for the roles for which the template refuses only an empty text.
-
-    Args:
-        render: Renders a chat.
-        hey: A user message.
-        calls: A call in the form that the template reads.
-    """
-    found: dict[str, object] = {}
-    for role, (before, after) in _around(hey, calls).items():
-
-        def bears(content: object, role: str = role, before: list[Json] = before, after: list[Json] = after) -> bool:
-            message = {"role": role, "content": content, **_TOOL_FIELDS.get(role, {})}
-            return bool(_try(render, [*before, message, *after]))
-
-        parts = isinstance(hey["content"], list)
-        none, blank, text = [[{"type": "text", "text": one}] if parts else one for one in ("", " ", ".")]
-        if not bears(none) and bears(text):
-            forms = ([{"type": "text", "text": ""}], blank, text)
-            found[role] = next(form for form in forms if bears(form))
-    return found
-
-
-def _null_form(render: Render, hey: Json, calls: list[Json]) -> str:
-    """Returns the form of missing content in a message with calls that the template renders best.
-
-    Of equally good ones the first is used: null, as OVMS sends it; a missing key, as transformers from 5.20 on; an
-    empty string. A template may fail only later in a conversation (QwQ).
-
-    Args:
-        render: Renders a chat.
-        hey: A user message.
-        calls: A call in the form that the template reads.
-    """
-
-    def score(way: str) -> int:
-        call = {"role": "assistant", **_NO_CONTENT[way], "tool_calls": calls}
-        talk = [
-            hey,
-            call,
-            {"role": "tool", "content": "15", **_TOOL_FIELDS["tool"]},
-            {"role": "assistant", "content": "Ho"},
-            hey,
-        ]
-        texts = [_try(render, talk[:end]) for end in (2, 3, 5)]
-        return sum(bool(text) and "None" not in text.partition("Hey")[2] for text in texts)
-
-    return max(_NO_CONTENT, key=score)
-
-
 def _arguments(render: Render, hey: Json) -> str:
     """Returns the form that the arguments of earlier calls must have; "object" if the template reads both forms.
 
     It is recognized by the notation of arguments in the model families, or else by which form does not fail. Some
     templates write calls only if there are tools (Falcon 3).
     """
-    for tools in ([], [_TOOL]):
+    for tools in ([], [TOOL]):
         texts = {
             form: _try(render, [hey, {"role": "assistant", "content": "", "tool_calls": [_call(arguments)]}], tools)
             for form, arguments in _ARGUMENTS.items()
@@ -202,7 +107,7 @@ def _arguments(render: Render, hey: Json) -> str:
 
 
 class _Talk:
-    """Tests how a template renders earlier calls and answers."""
+    """Tests how a template renders short conversations with calls and answers."""
 
     def __init__(self, render: Render, hey: Json, calls: list[Json]) -> None:
         """Prepares a conversation.
@@ -214,7 +119,15 @@ class _Talk:
         """
         self._render, self._hey, self._calls = render, hey, calls
         self._parts = isinstance(hey["content"], list)
-        self._tools = next((tools for tools in ([], [_TOOL]) if self._text(calls, tools=tools)), [])
+        self._tools = next((tools for tools in ([], [TOOL]) if self._text(calls, tools=tools)), [])
+        asked: Json = {"role": "assistant", "content": "", "tool_calls": calls}
+        self._around: dict[str, tuple[list[Json], list[Json]]] = {
+            "system": ([], [hey]),
+            "developer": ([], [hey]),
+            "user": ([], []),
+            "assistant": ([hey], [hey]),
+            "tool": ([hey, asked], []),
+        }  # for each role the messages before and after a message of that role
 
     def _text(self, calls: list[Json], content: str = "", *, tools: list[Json] | None = None, **more: object) -> str:
         """Renders a conversation with a message with these calls, and with their results.
@@ -239,6 +152,55 @@ class _Talk:
 
     def _content(self, text: str) -> object:
         return [{"type": "text", "text": text}] if self._parts else text
+
+    def _with(self, role: str, content: object) -> list[Json]:
+        """Returns a conversation with a message of this role."""
+        before, after = self._around[role]
+        return [*before, {"role": role, "content": content, **_FIELDS_OF_ROLES.get(role, {})}, *after]
+
+    def roles_with_parts(self) -> frozenset[str]:
+        """Returns the roles whose content may be parts; some templates read parts only in user messages (Devstral)."""
+        return frozenset(role for role in self._around if _is_shown(self._render, self._with(role, _PARTS)))
+
+    def _bears(self, role: str, content: object) -> bool:
+        """Returns whether the template accepts a message of this role with this content."""
+        return bool(_try(self._render, self._with(role, content)))
+
+    def blanks(self) -> dict[str, object]:
+        """Returns replacements of an empty text, for the roles for which the template refuses only an empty text."""
+        found: dict[str, object] = {}
+        for role in self._around:
+            none, blank, text = map(self._content, ("", " ", "."))
+            if not self._bears(role, none) and self._bears(role, text):
+                empty = [{"type": "text", "text": ""}]
+                found[role] = next(form for form in (empty, blank, text) if self._bears(role, form))
+        return found
+
+    def best_null_form(self) -> str:
+        """Returns the form of missing content in a message with calls that the template renders best.
+
+        Of equally good ones the first is used: null, as OVMS sends it; a missing key, as transformers from 5.20 on; an
+        empty string. A template may fail only later in a conversation (QwQ).
+        """
+
+        def score(form: str) -> int:
+            result: Json = {"role": "tool", "content": "15", **_FIELDS_OF_ROLES["tool"]}
+            talk = [self._hey, self._asked(form), result, {"role": "assistant", "content": "Ho"}, self._hey]
+            texts = [_try(self._render, talk[:end]) for end in (2, 3, 5)]
+            return sum(bool(text) and "None" not in text.partition("Hey")[2] for text in texts)
+
+        return max(_NO_CONTENT, key=score)
+
+    def _asked(self, null: str) -> Json:
+        """Returns a message with calls and this form of missing content."""
+        return {"role": "assistant", **_NO_CONTENT[null], "tool_calls": self._calls}
+
+    def shows_calls(self, null: str, tools: list[Json]) -> bool:
+        """Returns whether a call and its result are rendered, given the form of missing content and the tools."""
+        content = _PARTS[1:] if self._parts else _NEEDLES[1]
+        result: Json = {"role": "tool", "content": content, **_FIELDS_OF_ROLES["tool"]}
+        text = _try(self._render, [self._hey, self._asked(null), result], tools)
+        return all(needle in text for needle in _NEEDLES)
 
     def shows_raw_arguments(self) -> bool:
         """Returns whether arguments that are not an object are rendered completely."""
