@@ -12,7 +12,8 @@ import errno
 import json
 import logging
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 from functools import cache
 from typing import TYPE_CHECKING
@@ -118,6 +119,16 @@ class RequestError(Exception):
         """Returns [class name, message, param, code], and retry_after_s if it is set, for the engine pipe."""
         wait_s = [str(self.retry_after_s)] if "retry_after_s" in vars(self) else []
         return [type(self).__name__, self.message, self.param, self.code, *wait_s]
+
+
+@contextmanager
+def errors_of(param: str) -> Iterator[None]:
+    """Sets the field of every RequestError raised inside the `with` block."""
+    try:
+        yield
+    except RequestError as error:
+        error.param = param
+        raise
 
 
 class BadRequest(RequestError):

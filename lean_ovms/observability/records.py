@@ -211,6 +211,14 @@ current_record: ContextVar[RequestRecord | None] = ContextVar("current_record", 
 """The record of the request that the current task serves."""
 
 
+def at_end(release: Callable[[], None]) -> None:
+    """Calls a function when the response of the current task's request is closed, or at once outside of requests."""
+    if record := current_record.get():
+        record.releases.append(release)
+    else:
+        release()
+
+
 def current_client() -> str:
     """Returns the name of the client of the current task's request; "" outside of requests."""
     record = current_record.get()

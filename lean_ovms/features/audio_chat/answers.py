@@ -20,7 +20,7 @@ import orjson
 from ...api.fields import Values
 from ...api.response import new_id, now
 from ...api.services import Services
-from ...errors import BadRequest
+from ...errors import BadRequest, errors_of
 from ...models.generation import DeltaStream, WrappedStream
 from ...types import Delta, Json, Text
 from ...types.audio import SpeakParams
@@ -88,11 +88,8 @@ class AudioAnswer:
 
     def file(self, samples: bytes) -> bytes:
         """Encodes all samples as a file. Raises BadRequest if the format is not available."""
-        try:
+        with errors_of("audio.format"):
             encoder = open_encoder(self.format, self.rate, len(samples) // SAMPLE_BYTES)
-        except BadRequest as error:
-            error.param = "audio.format"
-            raise
         return encoder.encode(samples) + encoder.finish()
 
 
@@ -143,12 +140,9 @@ def _read(values: Values, generation: GenerationBody, services: Services) -> Aud
     model = services.helper("audio_output_model", text_model, Speaker) if own is None else None
     voices = own if model is None else model.voices
     assert voices is not None
-    try:
+    with errors_of("audio.voice"):
         voice = "" if audio.get("voice") is None else read_voice(audio["voice"])
         voice = voice_of(voice if own is None else voice.lower(), voices, generation.notices)
-    except BadRequest as error:
-        error.param = "audio.voice"
-        raise
     raw = audio["format"] == STREAMED
     params = SpeakParams(voice=voice, sample_rate=PCM_RATE if raw else 0)
     rate = params.sample_rate or voices.sample_rate

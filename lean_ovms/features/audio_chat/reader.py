@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ...api.services import INLINE_BYTES, Services
-from ...errors import BadRequest, RequestError
+from ...errors import BadRequest, RequestError, errors_of
 from ...models.text_model import TextModel
 from ...types import AUDIO_TAG, ChatPrompt, Json
 from ..chat.content import (
@@ -20,7 +20,6 @@ from ..chat.content import (
     MediaPart,
     Reads,
     check_member,
-    named_errors,
     parts_of,
     text_for,
     with_texts,
@@ -64,7 +63,7 @@ class AudioContent(ContentReader):
         parts, notices = await parts_of(prompt, PARTS, services), list[str]()
         if not model.config.of(AudioChatOptions).audio_input_model:
             return _without(parts, prompt), [NOTICE]
-        with named_errors(parts[0]):
+        with errors_of(parts[0].at):
             speech = await _transcriber(model, services)
 
         async def read(samples: AudioStream, param: str) -> str:
@@ -135,7 +134,7 @@ async def _read_each(
     longest_s = config.of(AudioFileOptions).max_audio_s
     for part in parts:
         try:
-            with named_errors(part):
+            with errors_of(part.at):
                 samples = await _open(part.part, services)
                 text = await read(samples, part.at)
                 total_s += samples.seconds

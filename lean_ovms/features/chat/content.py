@@ -9,7 +9,6 @@ tag or the model's own token for it, which would move images to other places. Th
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -75,16 +74,6 @@ class Reads(NamedTuple):
         info = model.info if model.known else None
         context, videos = (info.context_length, info.video) if info is not None else (0, False)
         return cls(model.image_tokens, context, videos, model.takes_audio)
-
-
-@contextmanager
-def named_errors(part: MediaPart) -> Iterator[None]:
-    """Sets the field name of every RequestError raised inside the `with` block to that of this part."""
-    try:
-        yield
-    except RequestError as error:
-        error.param = part.at
-        raise
 
 
 def left_out(kind: str, why: str) -> str:

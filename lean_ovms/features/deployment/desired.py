@@ -88,12 +88,16 @@ class ModelSource(CheckedSource, Protocol):
         """Fetches source_model into the models' directory if needed. Returns options to serve it. Raises StartError."""
 
     def prepare(self, config: Config) -> Config:
-        """Converts the files at model_path to a model that can be served, if necessary.
-
-        Returns the options that serve it.
+        """Converts the files at model_path, if necessary, and returns the options that serve the model.
 
         Raises StartError, or OSError, after which loading the model reports what is wrong.
         """
+
+
+def _source_of(config: Config) -> ModelSource | None:
+    """Returns the source of models that a feature supplies, or None."""
+    make: Callable[[], ModelSource] | None = config.part(MODEL_SOURCE)
+    return None if make is None else make()
 
 
 class SettingsFiles(Protocol):
@@ -132,19 +136,9 @@ def settings_files(row: SettingsRow) -> SettingsFiles:
 
 
 def write_settings(config: Config, directory: Path, companions: Mapping[str, str], name: str) -> Config:
-    """Writes the options of a model into its directory, if there is a form for them.
+    """Writes the options of a model into its directory, if there is a form for them. Returns those that serve it.
 
-    Args:
-        config: The options.
-        directory: The model's.
-        companions: The paths of further models in it, by their `Companion.path`.
-        name: The model's name in the API.
-
-    Returns:
-        The options that serve it.
-
-    Raises:
-        StartError: They cannot be written.
+    The parameters are those of `SettingsFiles.write`. Raises StartError.
     """
     if (settings := config.composition.settings) is not None:
         return settings_files(settings).write(config, directory, companions, name)
@@ -171,8 +165,8 @@ class ServedModels(Sources):
             raise WrongOptions(f"--source_model and --{settings.option} cannot be used together")
         if config.source_model and command and not fetches:
             raise WrongOptions(f"--source_model and --{command} cannot be used together")
-        if (make := config.part(MODEL_SOURCE)) is not None:
-            make().check(config, command)
+        if (source := _source_of(config)) is not None:
+            source.check(config, command)
         fetched = config.source_model or fetches
         takes_file = fetched or (command and config.composition.commands_of_options[command].takes_file)
         for form in config.composition.formats:
@@ -196,8 +190,8 @@ class ServedModels(Sources):
 
 def fetched(config: Config) -> Config:
     """Fetches source_model, if a feature can do that, and returns the options that serve it. Raises StartError."""
-    make = config.part(MODEL_SOURCE)
-    return config if make is None else make().fetch(config)
+    source = _source_of(config)
+    return config if source is None else source.fetch(config)
 
 
 def repository_of(config: Config) -> Path:

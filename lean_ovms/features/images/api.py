@@ -15,7 +15,7 @@ from ...api import sse
 from ...api.fields import FieldSet, RouteDoc
 from ...api.response import now, written
 from ...api.services import INLINE_BYTES, Services
-from ...observability.records import current_record
+from ...observability.records import at_end, current_record
 from ...types import Image, Json, Request, Response
 from ...types.push import Sink, StreamIterator
 from ..media_files.images.loader import ImageLoader
@@ -49,9 +49,7 @@ async def _edit(request: Request, services: Services, fields: FieldSet) -> Respo
     request.drop_body()
     if record := current_record.get():
         record.release_body()
-        record.releases.append(lease.release)
-    else:  # not for a request of a client
-        lease.release()
+    at_end(lease.release)
     return await _answer(_Images(parsed, sources, parsed.sized(sources)), services)
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from hashlib import sha256
 
 from ...api.services import INLINE_BYTES, Services
-from ...errors import BadRequest, RequestError
+from ...errors import BadRequest, RequestError, errors_of
 from ...models.text_model import TextModel
 from ...types import ChatPrompt, Json
 from ..chat.content import (
@@ -16,7 +16,6 @@ from ..chat.content import (
     Reads,
     check_member,
     media_parts,
-    named_errors,
     parts_of,
     plain_text,
     text_for,
@@ -58,7 +57,7 @@ class PdfContent(ContentReader):
         tokens = model.image_tokens or ()
         for part in parts:
             try:
-                with named_errors(part):
+                with errors_of(part.at):
                     text = plain_text(await _text(part.part["file"], services), tokens)
             except RequestError as error:
                 text = text_for(part, error, notices)

@@ -10,7 +10,7 @@ from typing import Any
 from ...api.fields import Values
 from ...api.generation.common_fields import template_kwargs
 from ...api.services import INLINE_BYTES, Services
-from ...errors import TOO_LONG, BadRequest
+from ...errors import TOO_LONG, BadRequest, errors_of
 from ...models.generation import Generation
 from ...types import ChatPrompt, Json
 from ..chat.generation import GenerationBody
@@ -92,11 +92,8 @@ class ResponsesRequest:
         messages = to_messages(items)
         if self.values["instructions"]:
             messages.insert(0, {"role": "system", "content": self.values["instructions"]})
-        try:
+        with errors_of("input"):
             read_messages(messages, self.generation.services.config.composition)
-        except BadRequest as error:
-            error.param = "input"
-            raise
         kwargs = _template_kwargs(self.values)
         return ChatPrompt(messages=messages, tools=self.generation.tools, template_kwargs=kwargs)
 

@@ -8,9 +8,9 @@ from functools import partial
 from itertools import islice
 
 from ...api.services import Services
-from ...errors import NO_VIDEO, BadRequest, RequestError
+from ...errors import NO_VIDEO, BadRequest, errors_of
 from ...models.text_model import TextModel
-from ...observability.records import current_record
+from ...observability.records import at_end
 from ...types import IMAGE_TAG, ChatPrompt, Image, Json
 from ...util.concurrency import INLINE_CHARACTERS
 from ..chat.content import OF_TOOL, ContentReader, MediaPart, Reads, media_parts, with_texts
@@ -110,11 +110,8 @@ async def _with_file(image: ImageRequest, services: Services) -> ImageRequest:
     if not image.file_id:
         return image
     most = services.config.of(ImageFileOptions).max_image_bytes
-    try:
+    with errors_of(image.param):
         _, data = await uploaded(services, image.file_id, most, "the image in image_url")
-    except RequestError as error:
-        error.param = image.param
-        raise
     return replace(image, file=memoryview(data))
 
 
@@ -127,10 +124,7 @@ async def _load(images: list[ImageRequest], loader: ImageLoader, frames: Json) -
         frames: The request's settings for the frames of videos.
     """
     loaded, lease = await loader.load(images, frames)
-    if record := current_record.get():
-        record.releases.append(lease.release)
-    else:  # not for a request of a client
-        lease.release()
+    at_end(lease.release)
     return tuple([replace(image, param=given.param) for image, given in zip(loaded, images, strict=True)])
 
 
