@@ -7,12 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any, Generic, TypeVar
 
-from lean_ovms.types.push import (
-    PushStream,
-    Sink,
-    StreamIterator,
-    wake,
-)
+from lean_ovms.types.push import PushStream, Sink, StreamIterator, wake
 
 T = TypeVar("T")
 

@@ -37,10 +37,7 @@ def json_bytes(body: bytes | ByteStream, headers: list[tuple[str, str]] | None =
 
 
 async def written(
-    offload: Offload,
-    size: int,
-    make: Callable[[], Json | list[Any]],
-    headers: Sequence[tuple[str, str]] = (),
+    offload: Offload, size: int, make: Callable[[], Json | list[Any]], headers: Sequence[tuple[str, str]] = ()
 ) -> Response:
     """Returns a JSON response made by a function, in the offload thread if it is large.
 

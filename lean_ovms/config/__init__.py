@@ -19,15 +19,7 @@ from ..errors import StartError
 from ..manifest import ANSWERS_WITHOUT_MODEL, EngineRow, TaskRow
 from .options import DEMO_MODEL, MODEL, EngineOptions, LimitOptions, ModelOptions, Options, ServerOptions
 
-__all__ = [
-    "DEMO_MODEL",
-    "GROUPS",
-    "LOCAL_PAGES",
-    "PER_MODEL",
-    "Config",
-    "EngineConfig",
-    "listed",
-]
+__all__ = ["DEMO_MODEL", "GROUPS", "LOCAL_PAGES", "PER_MODEL", "Config", "EngineConfig", "listed"]
 
 LOCAL_PAGES = "localhost"
 """The entry of --allowed_origins for every page of the client's own machine, whatever its port, as in llama.cpp."""

@@ -402,9 +402,7 @@ class ServerOptions(Options):
 
     # --- deployment
     file_system_poll_wait_seconds: float = _deployment(
-        1.0,
-        "seconds between checks for changes of config.json, graph.pbtxt or the API keys; 0 for no checks",
-        low=0,
+        1.0, "seconds between checks for changes of config.json, graph.pbtxt or the API keys; 0 for no checks", low=0
     )
     options_file: str = _deployment(
         "", "JSON file with an object of options by name; the command line and the environment override it"
@@ -431,12 +429,7 @@ class ServerOptions(Options):
     )
     unix_socket: str = _listen("", "path of a Unix socket to listen on instead of a TCP port")
     root_path: str = _listen("", "path prefix that a proxy adds, such as /llm; requests are served with and without it")
-    api_key: str = _listen(
-        "",
-        "the API key; only as an environment variable",
-        env="API_KEY",
-        secret=True,
-    )
+    api_key: str = _listen("", "the API key; only as an environment variable", env="API_KEY", secret=True)
     trusted_proxies: str = _listen(
         "", "proxies whose X-Forwarded-For is trusted, separated by commas: addresses, networks, unix or all"
     )

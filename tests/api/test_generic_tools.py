@@ -18,11 +18,7 @@ HI: Json = {"role": "user", "content": "hi"}
 CALL = ("<tool_", 'call>\n{"name": "get_wea', 'ther", "arguments": {"city"', ': "Oslo"}}\n</tool_call>')
 
 APIS: dict[str, tuple[str, Json, Json]] = {
-    "chat": (
-        "/v1/chat/completions",
-        {"messages": [HI], "tools": [CHAT_TOOL]},
-        {"tool_choice": "required"},
-    ),
+    "chat": ("/v1/chat/completions", {"messages": [HI], "tools": [CHAT_TOOL]}, {"tool_choice": "required"}),
     "ovms": (
         "/v3/chat/completions",
         {"messages": [HI], "tools": [CHAT_TOOL]},

@@ -135,8 +135,7 @@ async def test_names_of_tokens_are_ids_in_every_response_if_asked_for(make_app: 
 
 
 @pytest.mark.parametrize(
-    ("path", "given"),
-    [("/v1/chat/completions", {"messages": [MESSAGE]}), ("/v1/completions", {"prompt": "x"})],
+    ("path", "given"), [("/v1/chat/completions", {"messages": [MESSAGE]}), ("/v1/completions", {"prompt": "x"})]
 )
 async def test_every_stream_ends_with_token_counts_if_asked_for(
     make_app: MakeApp, path: str, given: dict[str, Any]
@@ -151,10 +150,7 @@ async def test_every_stream_ends_with_token_counts_if_asked_for(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            {"max_model_len": 131073},
-            "--max_model_len 131073 exceeds the model's context length of 131072 tokens",
-        ),
+        ({"max_model_len": 131073}, "--max_model_len 131073 exceeds the model's context length of 131072 tokens"),
         ({"tool_parser": "hermes"}, "--tool_parser must be none or one of .*hermes3"),
         ({"reasoning_parser": "deep"}, "--reasoning_parser must be none or one of"),
         ({"chat_template": "{{"}, "--chat_template: "),

@@ -56,10 +56,7 @@ def test_the_api_key_comes_from_the_environment_and_never_goes_to_the_engine() -
         (["--task", "video"], "--task must be one of: text_generation, text2speech"),
         (["--grpc_workers", "2"], "--grpc_workers is not supported: this server has no gRPC service; use REST"),
         (["--shape=auto"], "--shape is not supported: it is for models of classical inference"),
-        (
-            ["--reasoning-budget", "9"],
-            "--reasoning_budget must be 0 or -1 (requests may set others by",
-        ),
+        (["--reasoning-budget", "9"], "--reasoning_budget must be 0 or -1 (requests may set others by"),
         (["--reasoning-format", "x"], "--reasoning_format must be one of none, auto, deepseek; it is 'x'"),
         (["--idle_sequence_cleanup"], "--idle_sequence_cleanup is not supported"),
         (
@@ -74,10 +71,7 @@ def test_the_api_key_comes_from_the_environment_and_never_goes_to_the_engine() -
         (["--log_level", "LOUD"], "--log_level must be one of"),
         (["--ssl_certfile", "x"], "--ssl_certfile and --ssl_keyfile must be used together"),
         (["--ssl-ca-certs", "x"], "--ssl_ca_certs needs --ssl_certfile and --ssl_keyfile"),
-        (
-            ["stray"],
-            "there is no directory or file stray (models on the hub have names like OpenVINO/Qwen3",
-        ),
+        (["stray"], "there is no directory or file stray (models on the hub have names like OpenVINO/Qwen3"),
         (["sreve", "a/b"], "there is no command sreve (did you mean serve?)"),
         (["lst"], "there is no command lst (did you mean list?)"),
         (["serve", "a/b", "c/d"], "unrecognized arguments: c/d"),
@@ -94,18 +88,12 @@ def test_the_api_key_comes_from_the_environment_and_never_goes_to_the_engine() -
         (["--plugin_config.A.B", "1", "--plugin_config.A.B.C", "2"], "--plugin_config.A.B.C: B already has a value"),
         (["--tools", "all"], "--tools is not supported: functions are called by clients"),
         (["--mirostat", "2"], "--mirostat is not supported: there is no such sampler"),
-        (
-            ["--spec-type", "draft-other"],
-            "--spec_type must be one of none, ngram, ngram-simple",
-        ),
+        (["--spec-type", "draft-other"], "--spec_type must be one of none, ngram, ngram-simple"),
         (["--spec-method", "medusa"], "--spec_method must be one of none, ngram"),
         (["--spec-tokens", "many"], "--spec_tokens must be a number"),
         (["-rea", "maybe"], "-rea must be one of auto, on, off; it is 'maybe'"),
         (["--hf-overrides.a"], "--hf-overrides.a needs a value"),
-        (
-            ["--speculative-config.method", "medusa"],
-            '--speculative_config must be {"method": "ngram", "suffix"',
-        ),
+        (["--speculative-config.method", "medusa"], '--speculative_config must be {"method": "ngram", "suffix"'),
         (["--speculative-config", "ngram"], "--speculative_config must be JSON (Expecting value"),
         (["--speculative-config", '{"method": "draft_model"}'], '--speculative_config must be {"method": "ngram"'),
         (["--speculative-config", "[]"], "--speculative_config must be "),
@@ -305,10 +293,7 @@ def test_a_wrong_name_of_a_feature_ends_with_status_2_and_one_line(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [("{", "is not valid JSON: .*char 1"), ("[1]", "is not a JSON object")],
-)
+@pytest.mark.parametrize(("text", "message"), [("{", "is not valid JSON: .*char 1"), ("[1]", "is not a JSON object")])
 def test_an_option_that_is_an_object_is_checked_at_once(text: str, message: str) -> None:
     for row in listed():
         if row.metadata["json_object"]:

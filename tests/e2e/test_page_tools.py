@@ -78,11 +78,7 @@ def test_calls_are_declined_and_mistakes_are_told_to_the_model(page: Any) -> Non
     answer_with(page, {"content": "Sorry."})
     write(page.get_by_label("Result of other"), "7")
     body = sent(page, lambda: page.get_by_role("button", name="Send the result").press("Enter"))
-    assert results(body) == [
-        "The user declined this call.",
-        "Error: the end is no number",
-        "7",
-    ]
+    assert results(body) == ["The user declined this call.", "Error: the end is no number", "7"]
     page.get_by_text("Sorry.").wait_for()
 
 

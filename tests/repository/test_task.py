@@ -60,10 +60,7 @@ def test_the_architecture_decides_the_task(tmp_path: Path, name: str, task: str)
         ({"model_index": {"_class_name": "StableDiffusion3Pipeline"}}, "image_generation"),
         ({"model_index": {"_class_name": "FluxPipeline"}}, "image_generation"),
         (
-            {
-                "config": {"architectures": ["CLIPTextModel"]},
-                "model_index": {"_class_name": "StableDiffusionPipeline"},
-            },
+            {"config": {"architectures": ["CLIPTextModel"]}, "model_index": {"_class_name": "StableDiffusionPipeline"}},
             "image_generation",
         ),
         (

@@ -13,13 +13,7 @@ import pytest
 from tests.threats.target import CHAT, HI, CompletedChoice, Target, read_answer, request, start_target, until
 
 LLAMA = Path(__file__).parents[1] / "data" / "llama_sp"
-PROMPTS = {
-    "model": "m",
-    "prompt": [f"prompt {i}" for i in range(128)],
-    "n": 20,
-    "max_tokens": 2000,
-    "ignore_eos": True,
-}
+PROMPTS = {"model": "m", "prompt": [f"prompt {i}" for i in range(128)], "n": 20, "max_tokens": 2000, "ignore_eos": True}
 LONG = {"model": "m", "messages": HI, "max_tokens": 4000, "ignore_eos": True}
 
 

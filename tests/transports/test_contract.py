@@ -323,10 +323,7 @@ async def call_asgi(app: Asgi, scope: dict[str, Any], *incoming: dict[str, Any])
 
 async def test_asgi_lifespan() -> None:
     sent = await call_asgi(
-        Asgi(Engine().refuse, LIMIT),
-        {"type": "lifespan"},
-        {"type": "lifespan.startup"},
-        {"type": "lifespan.shutdown"},
+        Asgi(Engine().refuse, LIMIT), {"type": "lifespan"}, {"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}
     )
     assert [message["type"] for message in sent] == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
 
@@ -358,10 +355,7 @@ async def test_asgi_request_and_response_in_our_words() -> None:
         "client": ("::1", 80),
     }
     sent = await call_asgi(
-        Asgi(handle, LIMIT),
-        scope,
-        {"type": "http.request", "body": b"a", "more_body": True},
-        {"type": "http.request"},
+        Asgi(handle, LIMIT), scope, {"type": "http.request", "body": b"a", "more_body": True}, {"type": "http.request"}
     )
     assert seen == [Request("POST", "/v1/é", "a=%20", {"accept": "a, b", "x": "é"}, b"a", "[::1]:80")]
     start, body = sent

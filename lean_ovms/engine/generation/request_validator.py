@@ -147,10 +147,7 @@ class RequestValidator:
         for word in words:
             plain = tuple(encode(word.lstrip(), False))
             if not plain:
-                raise BadRequest(
-                    f"bad_words: {word!r} has no tokens in this model's vocabulary",
-                    param="bad_words",
-                )
+                raise BadRequest(f"bad_words: {word!r} has no tokens in this model's vocabulary", param="bad_words")
             spaced = tuple(encode(f" {word.lstrip()}", False))
             found.append(plain)
             if spaced[:1] != plain[:1] and len(spaced) == len(plain):  # otherwise the blank is a token of its own

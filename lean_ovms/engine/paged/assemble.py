@@ -47,16 +47,7 @@ from .engine import ModelTokenizer, PagedPipeline, PipelineParts, divide, slots_
 from .ir_weights import open_weights
 from .model import PagedModel
 from .network import AdapterInputs, AdapterProvider, EngineFile, NetworkCompiler, compile_new, file_of
-from .parts import (
-    CAPABILITIES,
-    TILE,
-    DraftPlan,
-    EngineSizes,
-    NoDrafts,
-    NoGrammars,
-    PagedGrammars,
-    Parts,
-)
+from .parts import CAPABILITIES, TILE, DraftPlan, EngineSizes, NoDrafts, NoGrammars, PagedGrammars, Parts
 
 log = logging.getLogger(__name__)
 

@@ -12,17 +12,7 @@ from numpy.typing import NDArray
 from ...errors import BadRequest, EngineFailure, RequestError, last_line
 from ..generation.backend import SpecDecodeStats
 from ..generation.sequence import GenerationRequest, repeats
-from ..protocol import (
-    REPETITION,
-    DetailedTokens,
-    Drafted,
-    Failed,
-    Prefilled,
-    Progress,
-    PromptLogprobs,
-    Record,
-    Tokens,
-)
+from ..protocol import REPETITION, DetailedTokens, Drafted, Failed, Prefilled, Progress, PromptLogprobs, Record, Tokens
 from .model_inputs import Chunk, ModelInputs
 from .network import Network
 from .parts import Prepare, StepHook

@@ -15,15 +15,7 @@ from ...api.services import INLINE_BYTES, Services
 from ...errors import BadRequest, RequestError, errors_of
 from ...models.text_model import TextModel
 from ...types import AUDIO_TAG, ChatPrompt, Json
-from ..chat.content import (
-    ContentReader,
-    MediaPart,
-    Reads,
-    check_member,
-    parts_of,
-    text_for,
-    with_texts,
-)
+from ..chat.content import ContentReader, MediaPart, Reads, check_member, parts_of, text_for, with_texts
 from ..media_files.audio.decoder import AudioDecoder, AudioStream
 from ..media_files.base64_text import decode_base64, where_data_begins
 from ..media_files.feature import AudioFileOptions

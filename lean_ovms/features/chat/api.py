@@ -20,15 +20,7 @@ from ...models.generation import CompletedChoice, Generation, collect
 from ...types import Delta, Event, Json, Reasoning, Request, Response, Text, ToolCallStart, Usage
 from .chunks import ChoiceState, Chunks
 from .logprobs import generated_size, prompt_logprobs, response_size
-from .request import (
-    ALL_FIELDS,
-    ChatRequest,
-    chat_logprobs,
-    choice,
-    envelope,
-    finish_reason,
-    parse_chat,
-)
+from .request import ALL_FIELDS, ChatRequest, chat_logprobs, choice, envelope, finish_reason, parse_chat
 
 
 @RouteDoc("The next message of a conversation", body=ALL_FIELDS, other_clients=True, stream=True)

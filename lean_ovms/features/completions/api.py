@@ -70,12 +70,7 @@ async def _echo(completion: CompletionRequest, prompt: TextPrompt | TokenPrompt,
     return Echo(await generation.prompt_text(completion.generation.output.skip_special_tokens), generation)
 
 
-def full(
-    completion: CompletionRequest,
-    answers: list[CompletedChoice],
-    echoes: list[Echo],
-    group: DeltaStream,
-) -> Json:
+def full(completion: CompletionRequest, answers: list[CompletedChoice], echoes: list[Echo], group: DeltaStream) -> Json:
     """Returns the text_completion object with all choices."""
     n = completion.generation.sampling.n
     found = [(i, answer) for i, answer in enumerate(answers) if answer.finish]

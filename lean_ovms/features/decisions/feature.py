@@ -10,8 +10,5 @@ FEATURE = Feature(
     title="Decisions",
     reference="https://platform.openai.com/docs/api-reference/decisions",
     needs=("completions", "responses", "chat"),
-    routes=(
-        Route("POST", "/decisions", "api:handle", BASES),
-        Route("POST", "/systemone", "systemone:handle", BASES),
-    ),
+    routes=(Route("POST", "/decisions", "api:handle", BASES), Route("POST", "/systemone", "systemone:handle", BASES)),
 )

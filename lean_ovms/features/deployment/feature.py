@@ -34,9 +34,7 @@ class DeploymentOptions(Options):
         "permanent are never unloaded",
     )
     model_idle_timeout_s: float = _model(
-        0.0,
-        "unload the model after this many seconds without a request, until the next request; 0 for never",
-        low=0,
+        0.0, "unload the model after this many seconds without a request, until the next request; 0 for never", low=0
     )
 
 

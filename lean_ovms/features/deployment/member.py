@@ -22,13 +22,7 @@ from ...errors import (
     not_loaded,
     retry_after,
 )
-from ...models.lifecycle import (
-    LOADED,
-    UNLOADED,
-    UNLOADING,
-    Residency,
-    arrival,
-)
+from ...models.lifecycle import LOADED, UNLOADED, UNLOADING, Residency, arrival
 from ...observability.records import current_client
 
 

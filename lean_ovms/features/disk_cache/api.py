@@ -43,10 +43,7 @@ async def handle_save(request: Request, services: Services) -> Response:
     return await _on_disk(services, "save")
 
 
-@RouteDoc(
-    "Count the blocks in `--prefix_cache_path`, including those of other processes",
-    errors=(501, 503),
-)
+@RouteDoc("Count the blocks in `--prefix_cache_path`, including those of other processes", errors=(501, 503))
 async def handle_restore(request: Request, services: Services) -> Response:
     return await _on_disk(services, "restore")
 

@@ -113,17 +113,7 @@ FEATURE = Feature(
         ),
     ),
     metrics=(
-        Metric(
-            QUEUE_SECONDS,
-            "histogram",
-            "time that an image waits",
-            buckets=SECONDS_BUCKETS,
-        ),
-        Metric(
-            SECONDS,
-            "histogram",
-            "time to generate an image",
-            buckets=SECONDS_BUCKETS,
-        ),
+        Metric(QUEUE_SECONDS, "histogram", "time that an image waits", buckets=SECONDS_BUCKETS),
+        Metric(SECONDS, "histogram", "time to generate an image", buckets=SECONDS_BUCKETS),
     ),
 )

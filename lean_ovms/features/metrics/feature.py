@@ -43,10 +43,7 @@ ITL_BUCKETS = (
     *(1, 2.5, 5, 10, 40),
 )
 """vLLM's buckets for the inter-token latency, and finer ones for small models."""
-E2E_BUCKETS = (
-    *(0.05, 0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5),
-    *(10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920),
-)
+E2E_BUCKETS = (*(0.05, 0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5), *(10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920))
 """vLLM's buckets for whole requests, and finer ones."""
 TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000)
 MICROSECONDS = tuple(float(int(10 * 1.8**i)) for i in range(33))
@@ -59,10 +56,7 @@ BY_MODEL = ("model_name",)
 FAMILIES = (
     Metric("ovms_requests_accepted", "counter", "accepted requests to a model", BY_CALL),
     Metric(
-        "ovms_requests_rejected",
-        "counter",
-        "requests refused because of load or a model that was not ready",
-        BY_CALL,
+        "ovms_requests_rejected", "counter", "requests refused because of load or a model that was not ready", BY_CALL
     ),
     Metric("ovms_graph_error", "counter", "requests that ended with an error", BY_CALL),
     Metric("ovms_responses", "counter", "complete responses, and chunks of streams", BY_CALL),
@@ -84,13 +78,7 @@ FAMILIES = (
     Metric("vllm:prompt_tokens_total", "counter", "prompt tokens"),
     Metric("vllm:generation_tokens_total", "counter", "generated tokens"),
     Metric("vllm:request_success_total", "counter", "choices by finish reason", ("finished_reason", "model_name")),
-    Metric(
-        "vllm:time_to_first_token_seconds",
-        "histogram",
-        "time to the first token",
-        BY_MODEL,
-        TTFT_BUCKETS,
-    ),
+    Metric("vllm:time_to_first_token_seconds", "histogram", "time to the first token", BY_MODEL, TTFT_BUCKETS),
     Metric("vllm:inter_token_latency_seconds", "histogram", "time between two tokens", BY_MODEL, ITL_BUCKETS),
     Metric(
         "vllm:request_time_per_output_token_seconds",
@@ -121,11 +109,7 @@ FAMILIES = (
         ("path", "method", "status"),
     ),
     Metric(
-        "lean_ovms_request_seconds",
-        "histogram",
-        "time to the last byte of the response",
-        ("path",),
-        SECONDS_BUCKETS,
+        "lean_ovms_request_seconds", "histogram", "time to the last byte of the response", ("path",), SECONDS_BUCKETS
     ),
     Metric(
         "lean_ovms_request_errors_total",
@@ -135,21 +119,11 @@ FAMILIES = (
     ),
     Metric("lean_ovms_cancellations_total", "counter", "generations cancelled by the client or by a time limit"),
     Metric("lean_ovms_engine_up", "gauge", "1 while the model serves requests, possibly after loading"),
-    Metric(
-        "lean_ovms_model_load_seconds",
-        "histogram",
-        "time to load the model",
-        BY_MODEL,
-        SECONDS_BUCKETS,
-    ),
+    Metric("lean_ovms_model_load_seconds", "histogram", "time to load the model", BY_MODEL, SECONDS_BUCKETS),
     Metric("lean_ovms_model_unloads_total", "counter", "times the model was unloaded until the next request"),
     Metric("lean_ovms_model_waiting_requests", "gauge", "requests that wait for the model to be loaded"),
     Metric("lean_ovms_engine_restarts_total", "counter", "restarts of the engine process"),
-    Metric(
-        "lean_ovms_engine_steps_total",
-        "counter",
-        "steps of the engine since it started; for images also decoding",
-    ),
+    Metric("lean_ovms_engine_steps_total", "counter", "steps of the engine since it started; for images also decoding"),
     Metric("lean_ovms_engine_recoveries_total", "counter", "failures that the engine survived since it started"),
     Metric("lean_ovms_sequence_state_bytes", "gauge", "memory of the states of running sequences, for hybrid models"),
     Metric("lean_ovms_engine_resident_memory_bytes", "gauge", "memory of the engine process"),

@@ -86,16 +86,6 @@ def _family(blocks: tuple[str, ...], breaks: tuple[str, ...], blank: str = "") -
     )
 
 
-DEEPSEEK_V32 = _family(
-    (V32_BLOCK,),
-    breaks=(V32_BLOCK, *V4_BLOCKS),
-)
-DEEPSEEK_V4 = _family(
-    V4_BLOCKS,
-    breaks=(V32_BLOCK, *V4_BLOCKS),
-)
-DEEPSEEK_V41 = _family(
-    (V41_BLOCK,),
-    breaks=(V41_BLOCK,),
-    blank=" ",
-)
+DEEPSEEK_V32 = _family((V32_BLOCK,), breaks=(V32_BLOCK, *V4_BLOCKS))
+DEEPSEEK_V4 = _family(V4_BLOCKS, breaks=(V32_BLOCK, *V4_BLOCKS))
+DEEPSEEK_V41 = _family((V41_BLOCK,), breaks=(V41_BLOCK,), blank=" ")

@@ -37,7 +37,4 @@ GIGACHAT3 = ModelFamily(
     tools=GigaChatCalls,
     form=CallForm(one=in_json(around=(f"{SEPARATOR}\n\n{ROLE}\n", "")), trigger=SEPARATOR, alone=True),
 )
-GIGACHAT31 = ModelFamily(
-    tools=GigaChatCalls,
-    form=CallForm(one=in_json(around=(CALL, "")), trigger=CALL, alone=True),
-)
+GIGACHAT31 = ModelFamily(tools=GigaChatCalls, form=CallForm(one=in_json(around=(CALL, "")), trigger=CALL, alone=True))

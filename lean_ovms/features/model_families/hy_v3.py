@@ -124,15 +124,5 @@ def adapted(form: OutputForm, prompt_tail: str) -> OutputForm:
     return replace(form, calls=calls, reasoning=reasoning)
 
 
-HY_V3 = ModelFamily(
-    tools=HyCalls,
-    thinking=HyThinking,
-    form=call_form(3, ""),
-    adapted=adapted,
-)
-HY_V4 = ModelFamily(
-    tools=HyCalls,
-    thinking=HyThinking,
-    form=call_form(4, ""),
-    adapted=adapted,
-)
+HY_V3 = ModelFamily(tools=HyCalls, thinking=HyThinking, form=call_form(3, ""), adapted=adapted)
+HY_V4 = ModelFamily(tools=HyCalls, thinking=HyThinking, form=call_form(4, ""), adapted=adapted)

@@ -74,11 +74,7 @@ JAMBA = ModelFamily(
         tags=("<tool_calls>", "</tool_calls>"), noise=("<|eom|>", "<|endoftext|>"), keep_special_tokens=True
     ),
     form=CallForm(
-        one=in_json(),
-        before="<tool_calls>[\n    ",
-        between=",\n    ",
-        after="\n]</tool_calls>",
-        trigger="<tool_calls>",
+        one=in_json(), before="<tool_calls>[\n    ", between=",\n    ", after="\n]</tool_calls>", trigger="<tool_calls>"
     ),
 )
 # Llama 3: objects with ; between them after the tag, or as the whole answer. Code after the tag is text.

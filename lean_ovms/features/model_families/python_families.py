@@ -34,10 +34,7 @@ _LFM = {"noise": ("<|im_end|>", "<|endoftext|>"), "keep_special_tokens": True}
 # LFM2, LFM2.5.
 LFM2 = ModelFamily(
     tools=PythonList.variant(
-        tags=("<|tool_call_start|>", "<|tool_call_end|>"),
-        decode=staticmethod(lenient_text),
-        bare_words=True,
-        **_LFM,
+        tags=("<|tool_call_start|>", "<|tool_call_end|>"), decode=staticmethod(lenient_text), bare_words=True, **_LFM
     ),
     thinking=ThinkTags.variant(**_LFM),
     form=CallForm(
@@ -52,11 +49,7 @@ LFM2 = ModelFamily(
 OLMO3 = ModelFamily(
     tools=PythonList.variant(tags=("<function_calls>", "</function_calls>"), bracket_needed=False),
     form=CallForm(
-        one=python_call,
-        before="<function_calls>",
-        between="\n",
-        after="</function_calls>",
-        trigger="<function_calls>",
+        one=python_call, before="<function_calls>", between="\n", after="</function_calls>", trigger="<function_calls>"
     ),
 )
 # Llama 4, ToolACE: the list is the whole answer, or stands between the tags.

@@ -98,6 +98,4 @@ class ThinkTags(Syntax):
 
 DEEPSEEK_R1 = ModelFamily(thinking=ThinkTags.variant(starts_open=True))
 # Qwen3 and the many models that think between <think> and </think>.
-QWEN3 = ModelFamily(
-    thinking=ThinkTags.variant(call_tag="<tool_call>"),
-)
+QWEN3 = ModelFamily(thinking=ThinkTags.variant(call_tag="<tool_call>"))

@@ -28,7 +28,4 @@ class XlamCalls(JsonCalls):
         return True
 
 
-XLAM = ModelFamily(
-    tools=XlamCalls,
-    form=CallForm(one=in_json(), before="[", between=", ", after="]"),
-)
+XLAM = ModelFamily(tools=XlamCalls, form=CallForm(one=in_json(), before="[", between=", ", after="]"))

@@ -167,10 +167,7 @@ SEED_OSS = ModelFamily(
     thinking=ThinkTags.variant(start_tag="<seed:think>", end_tag="</seed:think>", call_tag="<seed:tool_call>", **_SEED),
     form=CallForm(
         one=xml_call(
-            "<seed:tool_call>\n<function=NAME>\n",
-            "</function>\n</seed:tool_call>",
-            "<parameter=KEY>",
-            "</parameter>\n",
+            "<seed:tool_call>\n<function=NAME>\n", "</function>\n</seed:tool_call>", "<parameter=KEY>", "</parameter>\n"
         ),
         between="\n",
         trigger="<seed:tool_call>",
@@ -180,13 +177,7 @@ SEED_OSS = ModelFamily(
 STEP3 = ModelFamily(
     tools=StepCalls.variant(
         tags=("<｜tool_call_begin｜>", '<steptml:invoke name="'),
-        noise=(
-            "<｜tool_calls_begin｜>",
-            "<｜tool_calls_end｜>",
-            "<｜tool_call_end｜>",
-            "<｜tool_sep｜>",
-            "<|EOT|>",
-        ),
+        noise=("<｜tool_calls_begin｜>", "<｜tool_calls_end｜>", "<｜tool_call_end｜>", "<｜tool_sep｜>", "<|EOT|>"),
         keep_special_tokens=True,
         call_tag='<steptml:invoke name="',
         keys={'<steptml:parameter name="': '">'},

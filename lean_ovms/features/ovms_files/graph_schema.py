@@ -113,7 +113,7 @@ GRAPHS = {
         message="RerankCalculatorOVOptions",
         messages={
             "RerankCalculatorOVOptions": "!string models_path, uint64 max_allowed_chunks, "
-            "uint64 max_position_embeddings, string target_device, string plugin_config",
+            "uint64 max_position_embeddings, string target_device, string plugin_config"
         },
         node="Rerank",
         packets=("RERANK_NODE_RESOURCES:rerank_servable",),
@@ -124,7 +124,7 @@ GRAPHS = {
         message="EmbeddingsCalculatorOVOptions",
         messages={
             "EmbeddingsCalculatorOVOptions": "!string models_path, bool normalize_embeddings, "
-            "string target_device, string plugin_config, Pooling pooling, bool truncate, uint64 max_length",
+            "string target_device, string plugin_config, Pooling pooling, bool truncate, uint64 max_length"
         },
         enums={"Pooling": MODES},
         options={
@@ -179,7 +179,7 @@ GRAPHS = {
         message="S2tCalculatorOptions",
         messages={
             "S2tCalculatorOptions": "!string models_path, string target_device, string plugin_config, "
-            "bool enable_word_timestamps",
+            "bool enable_word_timestamps"
         },
         node="S2t",
         packets=("STT_NODE_RESOURCES:s2t_servable",),

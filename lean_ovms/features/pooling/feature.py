@@ -195,11 +195,7 @@ FEATURE = Feature(
             exported_as="token-classification",
             bodies=(((), "/pooling"),),
         ),
-        _row(
-            name="rerank",
-            recognizes=_reranks,
-            bodies=SCORING,
-        ),
+        _row(name="rerank", recognizes=_reranks, bodies=SCORING),
         _row(
             name="embeddings",
             recognizes=_embeds,

@@ -202,10 +202,7 @@ async def _prefill(model: TextModel, prompt: Prompt, sampling: SamplingParams, b
         RequestError: The engine refuses the prompt.
     """
     generation = await model.start(
-        *(prompt, sampling, OutputParams()),
-        truncate=body.truncate,
-        truncation_side=body.truncation_side,
-        loading=True,
+        *(prompt, sampling, OutputParams()), truncate=body.truncate, truncation_side=body.truncation_side, loading=True
     )
     try:
         await collect(generation, 1)

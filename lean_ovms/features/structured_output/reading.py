@@ -63,12 +63,7 @@ def _refuse_different(requested: Json) -> None:
 
 
 def _with_tools(
-    constraint: OutputConstraint | None,
-    offer: ToolOffer,
-    config: Config,
-    sampling: SamplingParams,
-    *,
-    combines: bool,
+    constraint: OutputConstraint | None, offer: ToolOffer, config: Config, sampling: SamplingParams, *, combines: bool
 ) -> OutputConstraint | None:
     """Adds the rules of tool_choice, parallel_tool_calls and strict to a constraint.
 

@@ -348,8 +348,7 @@ class _CompiledTemplate:
             return self._translate_errors(lambda: self._call(messages, given, add, kwargs, seconds))
         if add:
             raise BadRequest(
-                "continue_final_message and add_generation_prompt cannot both be true",
-                param="continue_final_message",
+                "continue_final_message and add_generation_prompt cannot both be true", param="continue_final_message"
             )
         return self._continued(messages, given, kwargs, seconds)
 
@@ -395,9 +394,7 @@ class _CompiledTemplate:
         """
         variables = {"documents": None, **self._tokens, **kwargs}
         return sandbox.render(
-            self._template,
-            {**variables, "messages": messages, "tools": tools, "add_generation_prompt": add},
-            seconds,
+            self._template, {**variables, "messages": messages, "tools": tools, "add_generation_prompt": add}, seconds
         )
 
 

@@ -23,10 +23,7 @@ BODIES: dict[str, dict[str, Any]] = {
     COMPLETIONS: {"model": "m", "prompt": "ab"},
     RESPONSES: {"model": "m", "input": "hi"},
 }
-ALTERNATIVES = [
-    {"token": "A", "logprob": -0.25, "bytes": [65]},
-    {"token": "B", "logprob": -0.5, "bytes": [66]},
-]
+ALTERNATIVES = [{"token": "A", "logprob": -0.25, "bytes": [65]}, {"token": "B", "logprob": -0.5, "bytes": [66]}]
 H = {"token": "H", "logprob": -0.5, "bytes": [72], "top_logprobs": ALTERNATIVES}
 
 

@@ -48,8 +48,7 @@ def kept(folder: Path) -> list[Path]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "kind"),
-    [("llama", "Q4_0"), ("qwen3_5_text", "F16"), ("gpt_oss", "F16"), ("gemma2", "F16")],
+    ("name", "kind"), [("llama", "Q4_0"), ("qwen3_5_text", "F16"), ("gpt_oss", "F16"), ("gemma2", "F16")]
 )
 def test_tokens_and_log_probabilities_are_the_same_from_the_first_start_on(name, kind, tmp_path, caplog):
     file = zoo_gguf.write(tmp_path / "x.gguf", name, kind)

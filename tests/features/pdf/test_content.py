@@ -169,10 +169,7 @@ async def test_without_its_library_the_answer_says_what_to_install(
     assert "pypdf" in (await whole(response))["error"]["message"]
 
 
-BY_ID = [
-    (CHAT, lambda name: chat({"file_id": name})),
-    ("/v1/responses", lambda name: responses(file_id=name)),
-]
+BY_ID = [(CHAT, lambda name: chat({"file_id": name})), ("/v1/responses", lambda name: responses(file_id=name))]
 
 
 @pytest.mark.parametrize(("path", "body"), BY_ID)

@@ -7,13 +7,7 @@ import pytest
 from lean_ovms.config import Config
 from lean_ovms.errors import Unavailable
 from lean_ovms.transports.http11.request_parser import RequestHead
-from lean_ovms.transports.http11.server_state import (
-    IDLE_GRACE_S,
-    MAX_SURPLUS,
-    MIN_SURPLUS,
-    ConnectionLimits,
-    client_of,
-)
+from lean_ovms.transports.http11.server_state import IDLE_GRACE_S, MAX_SURPLUS, MIN_SURPLUS, ConnectionLimits, client_of
 
 
 class Fake:

@@ -103,11 +103,7 @@ def test_a_request_is_whole() -> None:
     )
     assert requests == [
         Request(
-            "POST",
-            "/v1/chat",
-            "a=b%20c",
-            {"host": "x", "x-a": "1, 2", "x-latin": "é", "content-length": "2"},
-            b"hi",
+            "POST", "/v1/chat", "a=b%20c", {"host": "x", "x-a": "1, 2", "x-latin": "é", "content-length": "2"}, b"hi"
         )
     ]
     assert session.phase is Phase.IDLE

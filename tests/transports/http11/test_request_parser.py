@@ -15,12 +15,7 @@ from hypothesis import strategies as st
 from lean_ovms.errors import RequestError
 from lean_ovms.transports import cycle as request_body
 from lean_ovms.transports.http11 import request_parser
-from lean_ovms.transports.http11.request_parser import (
-    HttpRequestParser,
-    RequestHead,
-    parse_simple_head,
-    parse_with_h11,
-)
+from lean_ovms.transports.http11.request_parser import HttpRequestParser, RequestHead, parse_simple_head, parse_with_h11
 from lean_ovms.util.spool import Spool
 
 USUAL = (

@@ -150,8 +150,7 @@ async def test_a_port_in_use_stops_the_start_in_one_line() -> None:
     async with serving(ok) as server:
         port = int(server.addresses[0].rpartition(":")[2])
         with pytest.raises(
-            StartError,
-            match=rf"^cannot listen on 127\.0\.0\.1:{port}: Address already in use; .* --rest_port \(0: ",
+            StartError, match=rf"^cannot listen on 127\.0\.0\.1:{port}: Address already in use; .* --rest_port \(0: "
         ):
             await Server(config(rest_port=port), ok).start()
         with pytest.raises(StartError, match="Address already in use"):

@@ -29,14 +29,7 @@ from ....util.resources import cores
 from ...structured_output.child import limits
 from ...structured_output.child.checker import CheckerSettings, ProcessGrammarChecker
 from ...structured_output.child.limits import GrammarBounds, GrammarCost
-from ...structured_output.child.vocabulary import (
-    MAX_FORCED_BYTES,
-    TOO_COMPLEX,
-    GrammarTokens,
-    Needed,
-    forbid,
-    padded,
-)
+from ...structured_output.child.vocabulary import MAX_FORCED_BYTES, TOO_COMPLEX, GrammarTokens, Needed, forbid, padded
 from . import lark
 from .name_patterns import PatternNames
 

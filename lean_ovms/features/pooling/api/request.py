@@ -166,10 +166,7 @@ def parse(body: Json, services: Services, *, fields: FieldSet) -> PoolingRequest
     padded = values.get("padding") == "max_length"
     padding = ["padding has no effect on this model's results"] if padded else []
     return PoolingRequest(
-        values=values,
-        model=model,
-        services=services,
-        warnings=padding + common_fields.warnings(fields, body) + kept,
+        values=values, model=model, services=services, warnings=padding + common_fields.warnings(fields, body) + kept
     )
 
 

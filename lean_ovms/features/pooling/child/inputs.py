@@ -79,11 +79,7 @@ class InputBuilder:
         return self._vision.text(one.text, one.images)
 
     def build(
-        self,
-        inputs: Sequence[Input],
-        queries: Sequence[TextOrTokens],
-        encoded: list[list[int]],
-        params: PoolingParams,
+        self, inputs: Sequence[Input], queries: Sequence[TextOrTokens], encoded: list[list[int]], params: PoolingParams
     ) -> list[tuple[list[int], list[int] | None]]:
         """Returns the token ids of each input with its special tokens, and their token types (None if all are 0).
 

@@ -24,14 +24,7 @@ from ....engine.paged.sequence import Matcher, NoToken
 from ....errors import BadRequest, GrammarTooComplex, Unavailable
 from ...structured_output.child.checker import ProcessGrammarChecker
 from ...structured_output.child.limits import GrammarBounds, GrammarCost
-from ...structured_output.child.vocabulary import (
-    MAX_FORCED_BYTES,
-    TOO_COMPLEX,
-    GrammarTokens,
-    Needed,
-    forbid,
-    padded,
-)
+from ...structured_output.child.vocabulary import MAX_FORCED_BYTES, TOO_COMPLEX, GrammarTokens, Needed, forbid, padded
 from . import core
 from .bounded import CallThread
 

@@ -122,8 +122,7 @@ class GuardedPipeline:
             )
         if sampling.prompt_logprobs and info.prefix_caching:
             raise BadRequest(
-                "log probabilities of the prompt need a server with --enable_prefix_caching false",
-                param="echo",
+                "log probabilities of the prompt need a server with --enable_prefix_caching false", param="echo"
             )
         if sampling.prompt_logprobs and sampling.beams > 1:
             raise BadRequest("log probabilities of the prompt cannot be combined with beam search", param="best_of")
