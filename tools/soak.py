@@ -19,9 +19,12 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+from bench.figures import quantiles
 from tools.soaking.cases import CASES, Case, streamed, whole
 from tools.soaking.client import Connection, Manner
 from tools.soaking.hostile import Hostile
@@ -229,9 +232,6 @@ def write(options: argparse.Namespace, report: dict[str, object], watch: Watch, 
 def summary(options: argparse.Namespace, soak: Soak, watch: Watch, before: Sample, after: Sample) -> dict[str, object]:
     """Returns the results of a run."""
     ledger, samples = soak.ledger, watch.samples
-    outcomes: dict[str, dict[str, int]] = {}
-    for (kind, outcome), count in sorted(ledger.outcomes.items()):
-        outcomes.setdefault(kind, {})[outcome] = count
 
     def over_time(name: str) -> dict[str, float]:
         seen = [getattr(sample, name) for sample in (before, after, *samples)]
@@ -240,18 +240,18 @@ def summary(options: argparse.Namespace, soak: Soak, watch: Watch, before: Sampl
     return {
         **{name: getattr(options, name) for name in ("minutes", "clients", "replicas")},
         "requests": ledger.total,
-        "outcomes": outcomes,
+        "outcomes": nested(ledger.outcomes),
         "kills": sum(what == "kill" for _, what in ledger.disturbances),
         "reloads": sum(what == "reload" for _, what in ledger.disturbances),
-        "ready_again_s": _quantiles(soak.recoveries),
-        "first_byte_s": _quantiles(soak.firsts),
-        "polite_first_byte_s": _quantiles(soak.polite),
-        "liveness_ms": _quantiles([sample.live_ms for sample in samples]),
+        "ready_again_s": quantiles(soak.recoveries, 1),
+        "first_byte_s": quantiles(soak.firsts, 1),
+        "polite_first_byte_s": quantiles(soak.polite, 1),
+        "liveness_ms": quantiles([sample.live_ms for sample in samples], 1),
         **{name: over_time(name) for name in ("front_mb", "engine_mb", "descriptors")},
-        "loop_pause_ms": _quantiles([sample.loop_ms for sample in samples]),
-        "empty_loop_pause_ms": _quantiles([sample.empty_loop_ms for sample in samples]),
+        "loop_pause_ms": quantiles([sample.loop_ms for sample in samples], 1),
+        "empty_loop_pause_ms": quantiles([sample.empty_loop_ms for sample in samples], 1),
         "pauses_beyond_50_ms": {"loop": after.long_pauses, "empty_loop": after.empty_long_pauses},
-        "hostile": hostile_answers(soak.hostile),
+        "hostile": nested(sum((client.answers for client in soak.hostile), Counter[tuple[str, int]]())),
         "kv_most": max(s.kv for s in samples),
         "waiting_most": max(s.waiting for s in samples),
         "violations": len(ledger.violations),
@@ -259,25 +259,18 @@ def summary(options: argparse.Namespace, soak: Soak, watch: Watch, before: Sampl
     }
 
 
-def hostile_answers(clients: list[Hostile]) -> dict[str, dict[int, int]]:
-    """Returns how often each body of the hostile clients got which status."""
-    found: dict[str, dict[int, int]] = {}
-    for (act, status), count in sorted(sum((client.answers for client in clients), Counter[tuple[str, int]]()).items()):
-        found.setdefault(act, {})[status] = count
+def nested(counts: Mapping[tuple[str, Any], int]) -> dict[str, dict[Any, int]]:
+    """Returns the counts of pairs by their first members, and then by their second ones."""
+    found: dict[str, dict[Any, int]] = {}
+    for (first, second), count in sorted(counts.items()):
+        found.setdefault(first, {})[second] = count
     return found
-
-
-def _quantiles(values: list[float]) -> dict[str, float]:
-    ordered = sorted(values)
-    marks = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
-    return {name: round(ordered[int(mark * (len(ordered) - 1))], 3) for name, mark in marks.items()} if ordered else {}
 
 
 def parsed(argv: list[str] | None = None) -> argparse.Namespace:
     """Returns the arguments of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=3.0)
-    parser.add_argument("--hours", type=float, default=0.0, help="instead of minutes")
     parser.add_argument("--clients", type=int, default=10)
     parser.add_argument("--hostile", type=int, default=0, help="connections of a client at full blast")
     parser.add_argument("--replicas", type=int, default=1, help="engine processes of each model")
@@ -287,10 +280,7 @@ def parsed(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--sample_s", type=float, default=2.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", default="soak", help="where the summary and all samples go, without .json")
-    options = parser.parse_args(argv)
-    if options.hours:
-        options.minutes = options.hours * 60
-    return options
+    return parser.parse_args(argv)
 
 
 if __name__ == "__main__":

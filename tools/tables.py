@@ -132,19 +132,9 @@ def _readers(paths: Iterable[str]) -> str:
     return ", ".join([*words, *(path.removeprefix("…/") for path in left)])
 
 
-def ollama_options() -> str:
-    """Returns the members of Ollama's `options`."""
-    return ", ".join(f"`{field.name}`" for field in ollama.OPTIONS)
-
-
-def accepted_fields() -> str:
-    """Returns the fields of text generation that are accepted without an effect or a warning."""
-    return ", ".join(f"`{field.name}`" for field in common_fields.ACCEPTED)
-
-
-def warned_fields() -> str:
-    """Returns the fields that have no effect, and cause a Warning header."""
-    return ", ".join(dict.fromkeys(f"`{field.name}`" for field in common_fields.UNSUPPORTED))
+def _names(fields: Iterable[Field]) -> str:
+    """Returns the names of fields, each once."""
+    return ", ".join(dict.fromkeys(f"`{field.name}`" for field in fields))
 
 
 def _range(f: Field) -> str:
@@ -186,25 +176,12 @@ def aliases() -> str:
     return "\n".join(["| server | flag | option here |", "|---|---|---|", *rows])
 
 
-def ignored() -> str:
-    """Returns the table of other servers' flags that are accepted without an effect."""
-    return _reasons(_without_ovms(foreign_flags.known().ignored))
-
-
-def refused() -> str:
-    """Returns the table of other servers' flags with which the server does not start."""
-    return _reasons(_without_ovms(foreign_flags.known().refused))
-
-
-def _without_ovms(table: Mapping[str, str]) -> dict[str, str]:
-    """Removes the flags of OVMS, which docs/deployment.md lists."""
-    return {name: reason for name, reason in table.items() if name not in foreign_flags.known().of_ovms}
-
-
 def _reasons(flags: Mapping[str, str]) -> str:
+    """Returns the table of flags by their reasons, without those of OVMS, which docs/deployment.md lists."""
     groups: dict[str, list[str]] = {}
     for name, reason in flags.items():
-        groups.setdefault(reason, []).append(name)
+        if name not in foreign_flags.known().of_ovms:
+            groups.setdefault(reason, []).append(name)
     # With one pair of backquotes around all flags that have the same reason, the page is a tenth shorter.
     rows = [f"| {_flags(names).replace('`, `', ' ')} | {reason} |" for reason, names in groups.items()]
     return "\n".join(["| flags | reason |", "|---|---|", *rows])
@@ -240,8 +217,14 @@ def parser_names() -> str:
 
 
 TABLES = {"options": options, "routes": routes, "fields": request_fields, "metrics": metrics}
-TABLES |= {"ollama options": ollama_options, "accepted": accepted_fields, "warned": warned_fields}
-TABLES |= {"aliases": aliases, "ignored": ignored, "refused": refused, "parsers": parser_names, "commands": commands}
+TABLES |= {"aliases": aliases, "parsers": parser_names, "commands": commands}
+TABLES |= {
+    "ollama options": lambda: _names(ollama.OPTIONS),
+    "accepted": lambda: _names(common_fields.ACCEPTED),
+    "warned": lambda: _names(common_fields.UNSUPPORTED),
+    "ignored": lambda: _reasons(foreign_flags.known().ignored),
+    "refused": lambda: _reasons(foreign_flags.known().refused),
+}
 
 
 def rewritten(text: str) -> str:

@@ -7,17 +7,12 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from tools.demo_model.data import data_of
 from tools.demo_model.words import each
 
 Check = Callable[[str], bool]
 CALL = re.compile(r"<tool_call>\n(.*?)\n</tool_call>", re.DOTALL)
-LANGUAGE_WORDS = {
-    "de": "ich bin du dir wie kann nicht das ist und auf die der hallo wiedersehen geschehen gut heißt wohnst mir gern"
-    " ja weiß leider sicher warum schön",
-    "es": "soy estoy qué puedo hola gracias adiós nada día un poco lo siento sé es la el de te llamas vives sí en por"
-    " gusto suena",
-    "en": "i am you your the is how can help hello sorry do not know that welcome nice sounds like",
-}
+(LANGUAGE_WORDS,) = data_of("checks").values()
 
 
 def says(*needed: str) -> Check:

@@ -13,7 +13,7 @@ import openvino_genai
 
 from tools.demo_model import heldout_long
 from tools.demo_model.cases import TARGETS, Case, all_cases
-from tools.demo_model.checks import split_thought
+from tools.demo_model.checks import is_json, split_thought
 from tools.demo_model.heldout import FORMS
 
 MAX_NEW_TOKENS, FORM_TOKENS = 160, 200
@@ -29,11 +29,14 @@ class Runner:
         scheduler.enable_prefix_caching = True  # the long prompts have a common prefix
         self._pipeline = openvino_genai.ContinuousBatchingPipeline(str(folder), scheduler, "CPU")
         self._tokenizer = self._pipeline.get_tokenizer()
-        self._config = self._pipeline.get_config()
-        self._config.max_new_tokens = MAX_NEW_TOKENS
-        self._config.apply_chat_template = False
+        self._config = self._new_config(MAX_NEW_TOKENS)
         self.ended = 0
         self.answered = 0
+
+    def _new_config(self, tokens: int) -> Any:
+        config = self._pipeline.get_config()
+        config.max_new_tokens, config.apply_chat_template = tokens, False
+        return config
 
     def answers(self, cases: list[Case]) -> list[str]:
         """Returns the last answer of each case."""
@@ -48,18 +51,14 @@ class Runner:
             for i, result in zip(active, self._pipeline.generate(prompts, [self._config] * len(prompts)), strict=True):
                 last[i] = result.m_generation_ids[0]
                 self.answered += 1
-                self.ended += (
-                    len(self._tokenizer.encode(last[i], add_special_tokens=False).input_ids.data[0])
-                    < MAX_NEW_TOKENS - 1
-                )
+                self.ended += self.count(last[i]) < MAX_NEW_TOKENS - 1
                 parts = split_thought(last[i]) if cases[i].thinking else None
                 messages[i].append({"role": "assistant", "content": parts[1] if parts else last[i]})
         return last
 
     def filled(self, schema: dict[str, Any], question: str) -> str:
         """Returns the answer to a question under a JSON schema."""
-        config = self._pipeline.get_config()
-        config.max_new_tokens, config.apply_chat_template = FORM_TOKENS, False
+        config = self._new_config(FORM_TOKENS)
         config.structured_output_config = openvino_genai.StructuredOutputConfig(json_schema=json.dumps(schema))
         return self.generated([{"role": "user", "content": question}], config)
 
@@ -70,8 +69,7 @@ class Runner:
 
     def ends_after(self, tokens: int, with_tools: bool) -> list[bool]:
         """Returns for each question after a long prompt whether its answer ends before FORM_TOKENS."""
-        config = self._pipeline.get_config()
-        config.max_new_tokens, config.apply_chat_template = FORM_TOKENS, False
+        config = self._new_config(FORM_TOKENS)
         return [
             self.count(self.generated(messages, config, tools)) < FORM_TOKENS - 1
             for messages, tools in heldout_long.conversations(tokens, self.count, with_tools)
@@ -107,7 +105,7 @@ def evaluate(folder: Path, show: int = 3) -> dict[str, float]:
     right["thinking", "no block without enable_thinking"] = unasked
     right["ends", "ends its turn by itself"] = [i < runner.ended for i in range(runner.answered)]
     right["forms", f"parses within {FORM_TOKENS} tokens"] = [
-        parses(runner.filled(schema, question)) for schema, question in FORMS
+        is_json()(runner.filled(schema, question)) for schema, question in FORMS
     ]
     for tokens in LONG:
         right["long", f"ends after {tokens:,} tokens"] = runner.ends_after(tokens, with_tools=tokens > LONG[0])
@@ -126,15 +124,6 @@ def evaluate(folder: Path, show: int = 3) -> dict[str, float]:
         for case, answer in misses[:show]:
             print(f"{topic}: {case.turns[-1]!r} -> {answer!r}")
     return shares
-
-
-def parses(text: str) -> bool:
-    """Returns whether an answer under a schema is complete JSON."""
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
 
 
 def precision() -> str:

@@ -179,11 +179,15 @@ class Form:
         if key in SAMPLES and self._r.random() < 0.8:
             self._string(SAMPLES[key], LEARNED)
         elif self._r.random() < 0.25:  # the model learns only to end it, whatever it has begun to write
-            self.pen.mark('"')
-            self.pen.text(phrase(self._r, 1, 4), SEEN)
-            self.pen.mark('"', LEARNED)
+            self._ended(phrase(self._r, 1, 4))
         else:
             self._string(spoken(key), LEARNED, split)
+
+    def _ended(self, text: str) -> None:
+        """Writes a string of which only the end is learned."""
+        self.pen.mark('"')
+        self.pen.text(text, SEEN)
+        self.pen.mark('"', LEARNED)
 
     def _number(self, fraction: bool) -> None:
         r = self._r
@@ -212,9 +216,7 @@ class Form:
             elif r.random() < 0.8:
                 self._string(spoken(key), LEARNED)
             else:
-                self.pen.mark('"')
-                self.pen.text(phrase(r, 1, 3), SEEN)
-                self.pen.mark('"', LEARNED)
+                self._ended(phrase(r, 1, 3))
         self.pen.mark("]", LEARNED)
         return {"type": "array", "items": items}
 
@@ -268,12 +270,17 @@ def schema(r: Rng, chat: Callable[[Rng], Dialog], items: tuple[int, ...] = SOME)
         thing = r.choice((f"a {word(r)}", f"the {word(r)} {word(r)}", f"a {r.choice(THINGS)}", phrase(r, 1, 6)))
         dialog.messages.append({"role": "user", "content": vary(r, r.choice(ROUGH).format(thing))})
     else:
-        dialog = chat(r)
-        while dialog.messages and dialog.messages[-1]["role"] != "user":
-            dialog.messages.pop()
+        dialog = asked(chat(r))
     if form.schema and r.random() < 0.2:
         mention(r, dialog, form.schema)
     return Written(dialog, form.pen.parts)
+
+
+def asked(dialog: Dialog) -> Dialog:
+    """Removes what follows a dialog's last question."""
+    while dialog.messages and dialog.messages[-1]["role"] != "user":
+        dialog.messages.pop()
+    return dialog
 
 
 def mention(r: Rng, dialog: Dialog, schema: dict[str, object]) -> None:
@@ -290,9 +297,7 @@ def mention(r: Rng, dialog: Dialog, schema: dict[str, object]) -> None:
 
 def forced_call(r: Rng, chat: Callable[[Rng], Dialog]) -> Written:
     """Draws a tool call that `tool_choice` forces, though the question does not ask for it."""
-    dialog = chat(r)
-    while dialog.messages and dialog.messages[-1]["role"] != "user":
-        dialog.messages.pop()
+    dialog = asked(chat(r))
     tool = ask_tool(r).tool
     dialog.tools = others(r, [tool])
     form = Form(r, {}, SOME)

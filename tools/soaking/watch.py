@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -11,9 +12,9 @@ from asyncio.subprocess import Process
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.processes import children, rss_mb
 from tools.soaking.client import Connection, Manner
 
-PAGE = os.sysconf("SC_PAGE_SIZE")
 LONG_S = 0.05
 """Pauses of an event loop longer than this are counted."""
 
@@ -41,7 +42,6 @@ class Sample:
     """Pauses of the server's event loop of more than 50 ms, since the start."""
     empty_long_pauses: int = 0
     """Pauses of the empty event loop of more than 50 ms, since the start."""
-    ready: bool = False
 
 
 class Watch:
@@ -66,8 +66,10 @@ class Watch:
     async def look(self) -> Sample:
         """Takes and returns one sample."""
         sample = Sample(round(time.monotonic() - self.began, 2))
-        sample.front_mb = _memory_mb(self._pid)
-        sample.engine_mb = sum(map(_memory_mb, engines(self._pid)))
+        sample.front_mb = rss_mb(self._pid)
+        for engine in engines(self._pid):
+            with contextlib.suppress(OSError, StopIteration):  # it may just have been killed
+                sample.engine_mb += rss_mb(engine)
         sample.descriptors = len(os.listdir(f"/proc/{self._pid}/fd"))
         began = time.monotonic()
         await self._get("/v2/health/live")
@@ -79,7 +81,6 @@ class Watch:
         sample.kv = _total(text, "vllm:kv_cache_usage_perc")
         sample.loop_ms, sample.empty_loop_ms = [await self._longest(number) for number in range(2)]
         sample.long_pauses, sample.empty_long_pauses = self._long
-        sample.ready = _total(text, "lean_ovms_engine_up") > 0
         return sample
 
     async def _longest(self, number: int) -> float:
@@ -109,22 +110,11 @@ class Watch:
 def engines(pid: int) -> list[int]:
     """Returns the process ids of a server's engine processes, which are found by their command lines."""
     found = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            try:
-                command = Path(f"/proc/{child}/cmdline").read_bytes()
-            except OSError:
-                continue
-            if b"lean_ovms.engine.worker\0" in command:
-                found.append(int(child))
+    for child in children(pid):
+        with contextlib.suppress(OSError):
+            if b"lean_ovms.engine.worker\0" in Path(f"/proc/{child}/cmdline").read_bytes():
+                found.append(child)
     return found
-
-
-def _memory_mb(pid: int) -> float:
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE / 1e6
-    except (OSError, IndexError):
-        return 0.0
 
 
 def _total(text: str, name: str) -> float:
