@@ -34,7 +34,7 @@ class BatchOptions(Options):
 
 FEATURE = Feature(
     name="batches",
-    summary="answers uploaded files of requests when the server has time for them",
+    summary="keeps uploaded files, and answers batches, files of requests, when the server has time for them",
     needs=("deployment", "uploads"),
     title="OpenAI: files and batches",
     reference="https://platform.openai.com/docs/api-reference/batch",

@@ -1,4 +1,4 @@
-"""The manifest of uploads."""
+"""The manifest of uploads, which are only read here: the feature batches keeps the files of /v1/files."""
 
 from __future__ import annotations
 
