@@ -38,7 +38,14 @@ def xgrammar_library(pieces, width, eos, **options):
         found.stop()
 
 
-def sharing(module, fixture="library"):
-    """Returns the tests of a module that take a grammar library, to run them with another one."""
+def sharing(module, eos, **options):
+    """Returns the tests of a module that take a grammar library, and XGrammar for them in its place."""
+
+    @pytest.fixture(scope="module")
+    def library():
+        with xgrammar_library(module.PIECES, module.WIDTH, eos, **options) as found:
+            yield found
+
     tests = {name: one for name, one in vars(module).items() if name.startswith("test_")}
-    return {name: one for name, one in tests.items() if fixture in inspect.signature(one).parameters}
+    of_library = {name: one for name, one in tests.items() if "library" in inspect.signature(one).parameters}
+    return {**of_library, "library": library}
