@@ -13,9 +13,8 @@ best_of > 1 is beam search.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -29,26 +28,26 @@ from ...api.services import Services
 from ...config import Config
 from ...errors import BadRequest, counted
 from ...manifest import ANSWER_RULES, named
-from ...models.generation import DeltaStream, Generation, WrappedStream
+from ...models.generation import DeltaStream, Generation
 from ...models.text_model import TextModel
 from ...observability.records import current_record
-from ...types import (
-    ChatPrompt,
-    Delta,
-    Json,
-    OutputConstraint,
-    OutputParams,
-    Prompt,
-    SamplingParams,
-    Text,
-    ToolCallStart,
-    ToolOffer,
-)
-from ...types.push import Sink
+from ...types import ChatPrompt, Json, OutputConstraint, OutputParams, Prompt, SamplingParams, ToolOffer
 from .content import read_media
 from .logprobs import LogprobsRequest, check_many
 
 NO_TOOLS = ToolOffer([])
+
+
+def read_offer(tools: Any, choice: Any, parallel: bool | None) -> ToolOffer:
+    """Reads the values of `tools`, `tool_choice` and `parallel_tool_calls`. Raises BadRequest."""
+    if tools is None and choice is None:
+        return NO_TOOLS
+    from .tools import read_tools  # late, because most requests have no tools
+
+    tools, choice = read_tools(tools, choice)
+    several = False if isinstance(choice, dict) else parallel  # a named function is called once, as OpenAI does
+    strict = any(tool["function"].get("strict") is True for tool in tools)
+    return ToolOffer(tools, choice != "auto", several, strict)
 
 
 class ReadRule(Protocol):
@@ -187,6 +186,8 @@ class GenerationBody:
         """Returns the deltas of a started generation, which end after tool calls as one_call and calls_only say."""
         if not self.one_call and not self.calls_only:
             return generation
+        from .tools import LimitedCalls
+
         return LimitedCalls(generation, self.sampling.n, one=self.one_call, only=self.calls_only)
 
 
@@ -334,46 +335,6 @@ def check_sequences(prompts: int, sampling: SamplingParams, config: Config, para
         asked = f"{counted(prompts, 'prompt')} with {counted(each, 'sequence')} each"
         why = f"{asked} in one request exceed this server's limit of {counted(limit, 'sequence')}"
         raise BadRequest(why, param="best_of" if sampling.beams > sampling.n else "n" if each > 1 else param)
-
-
-class LimitedCalls(WrappedStream):
-    """A stream of deltas that stops each choice after its tool calls, and ends once all choices have ended."""
-
-    def __init__(self, generation: Generation, choices: int, *, one: bool, only: bool) -> None:
-        """Wraps a started generation.
-
-        Args:
-            generation: The generation.
-            choices: The number of its choices.
-            one: Whether a choice stops before its second call.
-            only: Whether a choice stops at text after a call.
-        """
-        super().__init__(generation)
-        self._running = set(range(choices))
-        self._called: set[int] = set()
-        self._one = one
-        self._only = only
-
-    async def push_to(self, sink: Sink[list[Delta]]) -> None:
-        await self._stream.push_to(Sink(partial(self._push, sink.push), sink.paused))
-
-    def _push(self, push: Callable[[list[Delta]], object], deltas: list[Delta]) -> None:
-        deltas = [self._cut(delta) for delta in deltas if delta.index in self._running]
-        self._running -= {delta.index for delta in deltas if delta.finish is not None}
-        push(deltas)
-        if not self._running:
-            self.finish("stop")
-
-    def _cut(self, delta: Delta) -> Delta:
-        for place, event in enumerate(delta.events):
-            if isinstance(event, ToolCallStart):
-                self._called.add(delta.index)
-                over = self._one and event.index > 0
-            else:
-                over = self._only and isinstance(event, Text) and delta.index in self._called
-            if over:
-                return Delta(delta.index, events=delta.events[:place], tokens=delta.tokens, finish="stop")
-        return delta
 
 
 _PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")

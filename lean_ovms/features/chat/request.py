@@ -43,100 +43,8 @@ from ...models.generation import CompletedChoice, DeltaStream, Generation
 from ...types import ChatPrompt, Delta, Json, TokenLogprob, ToolOffer
 from .chunks import ChunkOptions, Envelope
 from .content import checked_part, refuse_media
-from .generation import NO_TOOLS, BodyReader, GenerationBody
+from .generation import BodyReader, GenerationBody, read_offer
 from .logprobs import LogprobsRequest, logprob_entry
-
-
-def read_offer(tools: Any, choice: Any, parallel: bool | None) -> ToolOffer:
-    """Reads the values of `tools`, `tool_choice` and `parallel_tool_calls`. Raises BadRequest."""
-    if tools is None and choice is None:
-        return NO_TOOLS
-    tools, choice = read_tools(tools, choice)
-    several = False if isinstance(choice, dict) else parallel  # a named function is called once, as OpenAI does
-    strict = any(tool["function"].get("strict") is True for tool in tools)
-    return ToolOffer(tools, choice != "auto", several, strict)
-
-
-def read_tools(tools: Any, choice: Any) -> tuple[list[Json], str | Json]:
-    """Returns the tools that tool_choice leaves, in OpenAI's nested form, and the choice itself.
-
-    "none" leaves no tools, a named function that one, and allowed_tools those that it lists. Raises BadRequest.
-    """
-    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
-        return _allowed(tools, choice)
-    if not isinstance(tools, list | None):
-        raise BadRequest("Tools are not an array", param="tools")
-    found = [_tool(tool, f"tools[{i}]") for i, tool in enumerate(tools or ())]
-    if isinstance(choice, str):
-        if choice not in ("none", "auto", "required"):
-            raise BadRequest("tool_choice should be either 'none' or 'auto' or 'required'", param="tool_choice")
-        if choice == "required" and not found:
-            raise BadRequest("tool_choice is required, but no tools are given", param="tool_choice")
-        return ([] if choice == "none" else found), choice
-    if choice is None:
-        return found, "auto"
-    if not isinstance(choice, dict):
-        raise BadRequest("tool_choice is not a valid JSON object or string", param="tool_choice")
-    name = _named(choice)
-    kept = [tool for tool in found if tool["function"]["name"] == name]
-    if not kept:
-        raise BadRequest(f"tool_choice names {name!r}, which is not in tools", param="tool_choice")
-    return kept, {"type": "function", "function": {"name": name}}
-
-
-def _allowed(tools: Any, choice: Json) -> tuple[list[Json], str | Json]:
-    """Returns the tools and the choice for a tool_choice of the type "allowed_tools".
-
-    OpenAI nests "mode" and "tools" under "allowed_tools" in chat; the Responses API has them at the top level.
-    """
-    inner = choice.get("allowed_tools", choice)
-    mode, listed = (inner.get("mode"), inner.get("tools")) if isinstance(inner, dict) else (None, None)
-    if mode not in ("auto", "required") or not isinstance(listed, list):
-        raise BadRequest(
-            "tool_choice of type allowed_tools needs a mode (auto or required) and tools", param="tool_choice"
-        )
-    names = {_named(tool) for tool in listed if isinstance(tool, dict)}
-    found, _ = read_tools(tools, None)
-    kept = [tool for tool in found if tool["function"]["name"] in names]
-    if names - {tool["function"]["name"] for tool in kept} or not kept:
-        raise BadRequest("tool_choice allows a tool that is not in tools", param="tool_choice")
-    return kept, mode
-
-
-def _tool(tool: Any, param: str) -> Json:
-    """Returns one tool in OpenAI's nested form. The flat form of the Responses API is accepted too."""
-    if not isinstance(tool, dict):
-        raise BadRequest("Tool is not a JSON object", param=param)
-    if "function" in tool:
-        function = tool["function"]
-        if not isinstance(function, dict):
-            raise BadRequest("Function is not a valid JSON object", param=param)
-        function = {key: value for key, value in function.items() if value is not None}
-    else:
-        if not isinstance(tool.get("type"), str):
-            raise BadRequest("Tool type is missing or invalid", param=param)
-        if tool["type"] != "function":
-            raise BadRequest("Only function tools are supported", param=param)
-        function = {key: value for key, value in tool.items() if key != "type" and value is not None}
-    if not isinstance(function.get("name"), str) or not function["name"]:
-        raise BadRequest("Function object does not contain a valid name field", param=f"{param}.function.name")
-    if "parameters" in function and not isinstance(function["parameters"], dict):
-        raise BadRequest("Function parameters are not a valid JSON object", param=f"{param}.function.parameters")
-    return {**(tool if "function" in tool else {}), "type": "function", "function": function}
-
-
-def _named(choice: Json) -> str:
-    function = choice.get("function")
-    if function is None:
-        name = choice.get("name")
-        if not isinstance(name, str):
-            raise BadRequest("tool_choice.name is not a valid string", param="tool_choice")
-        return name
-    if not isinstance(function, dict):
-        raise BadRequest("tool_choice.function is not a valid JSON object", param="tool_choice")
-    if not isinstance(function.get("name"), str):
-        raise BadRequest("tool_choice.function.name is not a valid string", param="tool_choice")
-    return str(function["name"])
 
 
 def read_messages(value: Any, composition: Composition) -> list[Json]:
@@ -279,6 +187,8 @@ def text_conversation(
     Raises:
         BadRequest: The conversation is not well-formed, or has content other than text.
     """
+    from .tools import read_tools  # late, because chats without tools do not need it
+
     tools, _ = read_tools(values["tools"], None)
     messages = read_messages(values["messages"], composition)
     refuse_media(messages, no_images, composition)

@@ -15,9 +15,10 @@ from ...api.services import Services
 from ...errors import BadRequest, MissingExtra
 from ...manifest import ANSWER_RULES
 from ...types import Json, Request
-from ..chat.generation import BodyReader, GenerationBody
+from ..chat.generation import BodyReader, GenerationBody, read_offer
 from ..chat.logprobs import LogprobsRequest
-from ..chat.request import read_offer, read_spoken, read_tools
+from ..chat.request import read_spoken
+from ..chat.tools import read_tools
 from .agent_tools import AgentTools, read_agent_tools
 from .fields import ALL_FIELDS, REFUSED, TEXT_FORMAT
 from .foreign_items import unshown

@@ -27,7 +27,7 @@ BLANKS = formats.regex("[ \\n]{0,4}")
 MAX_CALLS = 32
 """Most calls in one answer: a small model may not stop by itself."""
 OTHER_TEXT = formats.sequence(formats.regex("[^< \\n]"), formats.ANY_TEXT)
-"""Text after required calls, which ends the answer (chat.generation.LimitedCalls)."""
+"""Text after required calls, which ends the answer (chat.tools.LimitedCalls)."""
 _NESTED = ("elements", "content", "tags")
 
 

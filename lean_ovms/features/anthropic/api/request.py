@@ -11,8 +11,7 @@ from ....api.response import warning_headers
 from ....api.services import Services
 from ....errors import BadRequest, RequestError
 from ....types import ChatPrompt, Json
-from ...chat.generation import BodyReader, GenerationBody
-from ...chat.request import read_offer
+from ...chat.generation import BodyReader, GenerationBody, read_offer
 from .. import fields
 from .conversation import is_prefill, to_messages
 

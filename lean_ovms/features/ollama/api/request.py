@@ -14,9 +14,9 @@ from ....models.generation import Generation
 from ....models.model import Model
 from ....models.text_model import TextModel
 from ....types import ChatPrompt, Json, Prompt, TextPrompt
-from ...chat.generation import BodyReader, GenerationBody
+from ...chat.generation import BodyReader, GenerationBody, read_offer
 from ...chat.logprobs import LogprobsRequest
-from ...chat.request import read_messages, read_offer
+from ...chat.request import read_messages
 from ...completions.fim import filled_in
 from ..fields import AS_CHAT, CHAT, GENERATE, template_variables, translated
 from . import names

@@ -25,7 +25,8 @@ from ....api.services import Services
 from ....errors import BadRequest
 from ....models.text_model import TextModel, TokenModel
 from ....types import ChatPrompt, Json, Request, Response, TextPrompt
-from ...chat.request import read_tools, text_conversation
+from ...chat.request import text_conversation
+from ...chat.tools import read_tools
 from ...completions.prompt_pieces import MIXED, Pieces, read_one, tokens_of
 from . import token_places
 
