@@ -27,8 +27,9 @@ SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2
 DRAFT_SETTINGS, DRAFT_PLAN, TEXT_DRAFTS = "draft settings", "draft plan", "drafts of texts"
 """Seams of speculative decoding. A function from an EngineConfig to `engine.loading.pipeline_choice.Drafts`; one from
 settings to an `engine.paged.parts.DraftPlan`; and an `engine.paged.parts.DraftSourceFactory` without a network."""
-TEXT_SEARCH = "search of texts"
-"""The seam of beam search: a function from the sequence of the prompt to an `engine.paged.sequence.Search`."""
+TEXT_SEARCH, SAMPLER_CHAINS = "search of texts", "sampler chains"
+"""Seams of sampling. A function from the sequence of a beam search's prompt to an `engine.paged.sequence.Search`; and
+one from a sequence and the model's `engine.paged.engine.ModelTokenizer` to an `engine.paged.sequence.SamplerChain`."""
 ADAPTER_SET, ADAPTER_INPUTS, GENAI_ADAPTERS = "adapter set", "adapter inputs", "adapters of openvino_genai"
 """Seams of adapters. A function from a model to its `models.lifecycle.AdapterSet`; and functions from an EngineConfig
 to `engine.paged.network.AdapterInputs` and to openvino_genai's AdapterConfig."""
@@ -351,9 +352,11 @@ class BodyRow(Row):
     fields: str
     """The declarations of the fields for the documentation: an `api.fields.FieldSet` as "module:NAME"."""
     rewrite: str
-    """A function as "module:function", called with a ReadableBody of the feature for chats and the names of the
+    """A function as "module:function", called with an `api.generation.common_fields.ReadableBody` and the names of the
     endpoint's own fields. It returns a body without the fields above, or raises BadRequest. The first request with such
     a field imports it."""
+    everywhere: bool = False
+    """Whether every endpoint that generates text takes them, and not only OpenAI's."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True, kw_only=True)

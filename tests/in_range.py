@@ -48,6 +48,7 @@ def assert_complete(params: SamplingParams) -> None:
     assert all(type(token) is int and abs(bias) <= 100 for token, bias in params.logit_bias)
     texts = (*params.bad_words, *params.thinking_tags, params.cache_salt, params.speaker or "")
     assert all(type(text) is str for text in texts)
+    assert params.sampler_chain is None or type(params.sampler_chain) is dict
     assert params.early_stopping is True or params.early_stopping in (False, "never")
     if params.repetition is not None:
         shortest, longest, times = params.repetition

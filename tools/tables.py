@@ -95,11 +95,13 @@ SAME_BODY = {
 }
 """Paths in docs/fields.md that also stand for other paths with the same fields. The page says so."""
 READERS = {
+    "any text": ("…/chat/completions", "…/completions", "…/responses", "…/messages", "/completion", "…/v2/chat"),
     "text": ("…/chat/completions", "…/completions", "…/responses", "…/messages"),
     "OpenAI": ("…/chat/completions", "…/completions", "…/responses"),
     "images": ("…/images/generations", "…/images/edits", "…/images/variations"),
     "audio": ("…/audio/transcriptions", "…/audio/translations"),
     "vectors": ("…/embeddings", "…/classify", "…/pooling", "…/rerank", "…/score"),
+    "TEI": ("/embed", "/embed_all", "/embed_sparse", "/predict", "/similarity"),
 }
 """Words in docs/fields.md for groups of paths, used where a field applies to all of the group."""
 

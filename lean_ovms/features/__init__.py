@@ -50,6 +50,7 @@ NAMES: tuple[str, ...] = (
     "pdf",
     "terminal",
     "beam_search",
+    "sampler_chain",
     "drafting",
     "lora",
     "gguf",

@@ -349,6 +349,8 @@ class SamplingParams:
     """The number of likeliest alternatives that are requested for each prompt token."""
     logit_bias: tuple[tuple[int, float], ...] = ()
     """Pairs of a token id and the amount added to its logit."""
+    sampler_chain: Json | None = None
+    """The settings of the samplers that a feature applies instead of the usual ones; None for the usual ones."""
     allowed_token_ids: tuple[int, ...] | None = None
     """The only tokens that may be generated; None for all."""
     bad_words: tuple[str, ...] = ()

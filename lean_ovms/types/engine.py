@@ -21,6 +21,7 @@ CAPABILITIES = {
     "logprob_token_ids": "alternatives",
     "prompt_top_logprobs": "alternatives",
     "logit_bias": "logit_edits",
+    "sampler_chain": "logit_edits",
     "allowed_token_ids": "logit_edits",
     "bad_words": "logit_edits",
     "thinking_token_budget": "logit_edits",

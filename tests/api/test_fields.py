@@ -199,4 +199,5 @@ def test_a_field_needs_what_its_sampling_parameter_needs() -> None:
         "top_logprobs",
         "cache_salt",
         "speaker",
+        "sampler_chain",
     }  # these fields have warnings of their own

@@ -87,7 +87,7 @@ def test_the_api_key_comes_from_the_environment_and_never_goes_to_the_engine() -
         (["--quantization", "awq"], "--quantization is not supported: quantize at the conversion"),
         (["--plugin_config.A.B", "1", "--plugin_config.A.B.C", "2"], "--plugin_config.A.B.C: B already has a value"),
         (["--tools", "all"], "--tools is not supported: functions are called by clients"),
-        (["--mirostat", "2"], "--mirostat is not supported: there is no such sampler"),
+        (["--mirostat", "2"], "--mirostat is not supported: send it with each request"),
         (["--spec-type", "draft-other"], "--spec_type must be one of none, ngram, ngram-simple"),
         (["--spec-method", "medusa"], "--spec_method must be one of none, ngram"),
         (["--spec-tokens", "many"], "--spec_tokens must be a number"),

@@ -8,9 +8,9 @@ known one. A value of the wrong type is a 400 error, as in whichever of the two 
 from __future__ import annotations
 
 import difflib
-import math
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
@@ -337,11 +337,6 @@ def audio_in(formats: Sequence[str]) -> Callable[[Json], Json]:
     return read_audio
 
 
-def _at_least(least: float) -> Callable[[float], float | None]:
-    """Returns the reader of a number that switches a sampler on from `least` on, and off below it."""
-    return lambda value: value if value >= least else None
-
-
 def _tier(value: str) -> str | None:
     """Returns the service tier that a client requests; None if it is one that this server has anyway."""
     return None if value in ("auto", "default", "standard_only") else value
@@ -396,15 +391,6 @@ UNSUPPORTED = FieldSet((
     Field("late_chunking", "bool", "(Jina) treat the inputs as parts of one text"),
     Field("lora_alphas", "any", "(OVMS, images) strengths of LoRA adapters"),
     Field("return_mm_kwargs", "bool", "(vLLM) return the inputs of the image encoder"),
-    Field("mirostat", "int", "(llama.cpp) version of the Mirostat sampler", default=0),
-    Field("dry_multiplier", "number", "(llama.cpp) strength of the DRY penalty of repetitions", default=0),
-    Field("xtc_probability", "number", "(llama.cpp) probability of the XTC sampler", default=0),
-    Field("typical_p", "number", "(llama.cpp) probability mass of locally typical sampling", default=1),
-    Field("top_n_sigma", "number", "(llama.cpp) keep logits within this many standard deviations of the highest",
-        read=_at_least(math.ulp(0.0))),
-    Field("dynatemp_range", "number", "(llama.cpp) range of a temperature that depends on the entropy", default=0),
-    Field("adaptive_target", "number", "(llama.cpp) probability that tokens are chosen near to", read=_at_least(0)),
-    Field("repeat_last_n", "int", "(llama.cpp) latest tokens that penalties count; all are counted", default=-1),
     Field("lora", "array", "(llama.cpp) strengths of LoRA adapters; an adapter has its own model name"),
     Field("n_cmpl", "int", "(llama.cpp) number of answers; only for chat and completions, as n", default=1),
     Field("reasoning_control", "bool", "(llama.cpp) let another request end the reasoning"),
@@ -468,6 +454,25 @@ def similar(name: str, known: frozenset[str]) -> str:
     if name in LIMITS:
         return next((limit for limit in LIMITS if limit in known), "")
     return next(iter(difflib.get_close_matches(name.lower(), known, 1)), "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadableBody:
+    """A request body after the fields of other APIs' clients were converted (manifest.BodyRow)."""
+
+    body: Json
+    """The body, with the endpoint's own field names."""
+    unlimited: bool = False
+    """Whether a body without a token limit generates as many tokens as fit, whatever the endpoint's default is."""
+    parse_reasoning: bool = True
+    """Whether reasoning is separated from the text."""
+    parse_calls: bool = True
+    """Whether tool calls are separated from the text."""
+    notices: tuple[str, ...] = ()
+    """Warnings about fields of other APIs that have no effect, as sentences."""
+    adjust: Callable[[SamplingParams, Collection[str]], tuple[SamplingParams, list[str]]] | None = None
+    """A function of the sampling parameters and the engine's capabilities, which returns other parameters, and warnings
+    about fields that have no effect, or raises BadRequest; None if the parameters stay as they are."""
 
 
 PRECEDENCE = (("max_completion_tokens", "max_tokens"),)

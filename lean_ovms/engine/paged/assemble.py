@@ -23,6 +23,7 @@ from ...manifest import (
     HYBRID_NETWORKS,
     INPUT_EMBEDDINGS,
     NETWORK_COMPILER,
+    SAMPLER_CHAINS,
     SOFT_CAPS,
     TEXT_DRAFTS,
     TEXT_SEARCH,
@@ -151,8 +152,9 @@ def load(
         parts = PipelineParts(
             grammars=grammars,
             new_draft_source=new_source or (config.part(TEXT_DRAFTS) if drafts.kind or ngrams else None),
-            # Few requests ask for one: it is imported with the first.
+            # Few requests ask for these: they are imported with the first.
             new_search=(lambda first: config.part(TEXT_SEARCH)(first)) if config.wants(TEXT_SEARCH) else None,
+            new_sampler_chain=lambda sequence: config.part(SAMPLER_CHAINS)(sequence, tokenizer),
             adapters=adapters,
             tokenizer=tokenizer,
             images=config.part(INPUT_EMBEDDINGS)(config, settings, tokenizer, wake, vision_file) if sees else None,

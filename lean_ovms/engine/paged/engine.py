@@ -58,7 +58,7 @@ class Engine:
             parts: The parts that depend on the model's kind and on the options.
         """
         self._sizes = sizes
-        self._new_search = parts.new_search
+        self._new_search, self._new_sampler_chain = parts.new_search, parts.new_sampler_chain
         most = max(min(sizes.step_tokens, MAX_ROWS), sizes.max_sequences)
         slots = (sizes.states or slots_for(most, sizes.caching)) if network.hybrid else 0
         tables = BlockTables(min(most, rows_of(slots)) if slots else most, sizes.context, sizes.block_size)
@@ -152,6 +152,8 @@ class Engine:
             if sampling.beams > 1:
                 assert self._new_search is not None  # otherwise no field could have requested a search
                 sequence.search = self._new_search(sequence)
+            if sampling.sampler_chain is not None and self._new_sampler_chain is not None:
+                sequence.sampler_chain = self._new_sampler_chain(sequence)
             request.sequences.append(sequence)
         for hook in self.hooks:
             hook.added(request.sequences[0])

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .block_manager import BlockManager, BlockTables, Parent
     from .model import PagedModel
     from .model_inputs import Chunk
-    from .sequence import Matcher, SearchFactory, Sequence
+    from .sequence import Matcher, SamplerChain, SearchFactory, Sequence
     from .state_checkpoints import StateCache
 
 CAPABILITIES = ("alternatives", "beam_control", "cache_salt", "cached_tokens", "logit_edits", "progress")
@@ -274,6 +274,8 @@ class EngineParts:
     """Creates the source of draft tokens; None if only grammars draft."""
     new_search: SearchFactory | None = None
     """Creates the beam searches; None if requests cannot have any."""
+    new_sampler_chain: Callable[[Sequence], SamplerChain] | None = None
+    """Creates the sampler chains; None if requests cannot have any."""
     adapters: AdapterProvider = field(default_factory=AdapterProvider)
     """The adapters that requests can name."""
     clock: Callable[[], float] = time.process_time

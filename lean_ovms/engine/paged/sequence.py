@@ -31,6 +31,11 @@ MAX_DRAFTED = 20
 """The most draft tokens in a step if only the draft model's confidence limits them; transformers' default."""
 MAX_COPIED = 32
 """The most draft tokens in a step, and the longest n-gram to look up, if a request does not set them."""
+REPLACED = (
+    *("temperature", "top_k", "top_p", "min_p"),
+    *("repetition_penalty", "presence_penalty", "frequency_penalty"),
+)
+"""The parameters that a sampler chain applies itself."""
 State = Literal["waiting", "prefill", "decode", "over"]
 
 
@@ -59,6 +64,19 @@ class Matcher(Protocol):
 
     def fork(self) -> Matcher:
         """Returns a copy of the state for another sequence that continues from here."""
+
+
+class SamplerChain(Protocol):
+    """The samplers of one sequence that replace the usual ones. A copy of it is never needed: no beam has one."""
+
+    def apply(self, row: NDArray[np.float32]) -> None:
+        """Replaces a logits row [vocab] by one whose softmax is the next token's distribution.
+
+        At temperature 0 the next token is the likeliest. Logits of -inf stay so.
+        """
+
+    def accept(self, token: int) -> None:
+        """Processes the token that was sampled from the row of the last `apply`."""
 
 
 class LogitArrays(NamedTuple):
@@ -159,6 +177,8 @@ class Sequence(generation.QueuedSequence):
     """The matcher of its grammar; None if it has no grammar, or has not started."""
     arrays: LogitArrays | None = None
     """The lists of its request as arrays; None until they are needed."""
+    sampler_chain: SamplerChain | None = None
+    """The samplers that replace the usual ones, or None."""
     counts: TokenCounts | None = None
     """The counts of its tokens, if penalties need them."""
     thinking: ThinkingState | None = None
@@ -217,6 +237,7 @@ class Sequence(generation.QueuedSequence):
         params, request = self.params, self.request
         return bool(
             self.matcher is not None
+            or self.sampler_chain is not None
             or self.penalised
             or params.logit_bias
             or params.allowed_token_ids is not None
@@ -245,11 +266,13 @@ class Sequence(generation.QueuedSequence):
         return self.search.width if self.search is not None else 1
 
     def follow(self, token: int) -> bool:
-        """Passes a new token to the sequence's grammar and counts. Returns True if the grammar is complete."""
+        """Passes a new token to the sequence's grammar, samplers and counts. Returns True if the grammar is over."""
         if self.counts is not None:
             self.counts.add(token)
         if self.thinking is not None:
             self.thinking.add(token)
+        if self.sampler_chain is not None:
+            self.sampler_chain.accept(token)
         return self.matcher is not None and self.matcher.consume(token)
 
 
@@ -291,6 +314,9 @@ def engine_params(request: GenerationRequest, *, speculative: bool, ngrams: bool
     sampling = request.sampling
     drafted = MAX_COPIED if ngrams else (sampling.num_assistant_tokens or MAX_DRAFTED) if speculative else 0
     cold = sampling.temperature <= GREEDY_BELOW or sampling.beams > 1
+    if sampling.sampler_chain is not None:  # which applies them; its result is sampled from as it is
+        kept = SamplingParams(temperature=1.0)
+        sampling = replace(sampling, **{name: getattr(kept, name) for name in REPLACED})
     return replace(
         sampling,
         temperature=0.0 if cold else sampling.temperature,

@@ -220,8 +220,6 @@ async def read_media(prompt: ChatPrompt, model: TextModel, services: Services) -
     other parts that cannot be read.
     """
     notices: list[str] = []
-    if not prompt.has_parts and model.image_tokens is None:
-        return prompt, notices  # as nearly always
     if prompt.has_parts:
 
         async def find(prompt: ChatPrompt) -> list[ContentReader]:

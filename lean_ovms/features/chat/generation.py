@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from ...api.fields import UINT32_MAX, Values, read, read_one
 from ...api.generation import common_fields
-from ...api.generation.common_fields import FORMS, idle_fields, stream_options
+from ...api.generation.common_fields import FORMS, ReadableBody, idle_fields, stream_options
 from ...api.generation.sampling import INT32_MAX, SAMPLING, GenerationFields
 from ...api.response import warning_headers
 from ...api.router import follows_ovms
@@ -32,7 +32,6 @@ from ...models.generation import DeltaStream, Generation
 from ...models.text_model import TextModel
 from ...observability.records import current_record
 from ...types import ChatPrompt, Json, OutputConstraint, OutputParams, Prompt, SamplingParams, ToolOffer
-from .content import read_media
 from .logprobs import LogprobsRequest, check_many
 
 NO_TOOLS = ToolOffer([])
@@ -159,7 +158,7 @@ class GenerationBody:
         """Starts generating from a prompt, whose token ids it keeps for an answer with `echo`. Raises RequestError."""
         notices: list[str] = []
         if isinstance(prompt, ChatPrompt):
-            prompt, notices = await read_media(prompt, self.model, self.services)
+            prompt, notices = await self._read_media(prompt)
         generation = await self.model.start(
             prompt,
             self.sampling,
@@ -174,8 +173,16 @@ class GenerationBody:
 
     async def count(self, prompt: ChatPrompt) -> int:
         """Returns the number of tokens of a prompt. Raises RequestError."""
-        prompt, _ = await read_media(prompt, self.model, self.services)
+        prompt, _ = await self._read_media(prompt)
         return await self.model.count(prompt)
+
+    async def _read_media(self, prompt: ChatPrompt) -> tuple[ChatPrompt, list[str]]:
+        """Reads the images and other parts of a conversation; returns the prompt with the results, and warnings."""
+        if not prompt.has_parts and self.model.image_tokens is None:
+            return prompt, []
+        from .content import read_media  # late: few conversations have other parts than text
+
+        return await read_media(prompt, self.model, self.services)
 
     def ending_at(self, tokens: Sequence[int]) -> GenerationBody:
         """Returns a copy of this request with additional tokens that end the text."""
@@ -189,22 +196,6 @@ class GenerationBody:
         from .tools import LimitedCalls
 
         return LimitedCalls(generation, self.sampling.n, one=self.one_call, only=self.calls_only)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadableBody:
-    """A request body after the fields of other APIs' clients were converted (manifest.BodyRow)."""
-
-    body: Json
-    """The body, with the endpoint's own field names."""
-    unlimited: bool = False
-    """Whether a body without a token limit generates as many tokens as fit, whatever the endpoint's default is."""
-    parse_reasoning: bool = True
-    """Whether reasoning is separated from the text."""
-    parse_calls: bool = True
-    """Whether tool calls are separated from the text."""
-    notices: tuple[str, ...] = ()
-    """Warnings about fields of other APIs that have no effect, as sentences."""
 
 
 class BodyReader:
@@ -231,8 +222,8 @@ class BodyReader:
             RequestError: The value of a field is wrong, or the server has no such model.
         """
         readable = ReadableBody(body=body)
-        for row in services.config.composition.bodies if other_clients else ():
-            if not body.keys().isdisjoint(row.names):
+        for row in services.config.composition.bodies:
+            if (other_clients or row.everywhere) and not body.keys().isdisjoint(row.names):
                 readable = named(row.package, row.rewrite)(readable, fields.names)
         self.values = values = read(fields, readable.body)
         self.model = services.named_model(values, TextModel)
@@ -289,6 +280,9 @@ class BodyReader:
         if sampling.max_tokens == 0:
             name = "max_tokens" if values[max_tokens_name] is None else max_tokens_name
             raise BadRequest("max_tokens value should be greater than 0", param=name)
+        adjust, ignored = self._body.adjust, list[str]()
+        if adjust is not None:
+            sampling, ignored = adjust(sampling, capabilities)
         combines = "beam_control" in capabilities
         rule, notices = answer_rule(asked, offer, config, sampling, combines=combines)
         record = current_record.get()
@@ -320,7 +314,7 @@ class BodyReader:
             truncation_side=given["truncation_side"],
             priority=given["priority"],
             notices=common_fields.warnings(self._fields, self._body.body, unread)
-            + [*self._body.notices]
+            + [*self._body.notices, *ignored]
             + idle_fields(values, sampling, model.info.speculative if model.known else None, dropped)
             + (unknown + shared + notices)
             + model.keep_loaded(values.get("keep_alive")),

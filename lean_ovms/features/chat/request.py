@@ -42,7 +42,6 @@ from ...manifest import SPOKEN_ANSWERS
 from ...models.generation import CompletedChoice, DeltaStream, Generation
 from ...types import ChatPrompt, Delta, Json, TokenLogprob, ToolOffer
 from .chunks import ChunkOptions, Envelope
-from .content import checked_part, refuse_media
 from .generation import BodyReader, GenerationBody, read_offer
 from .logprobs import LogprobsRequest, logprob_entry
 
@@ -110,6 +109,8 @@ def _checked(message: Any, param: str, composition: Composition) -> Json:
     if message.get("audio") and not content and not message.get("tool_calls"):
         raise BadRequest("spoken answers are not stored; send the transcript as content", param=f"{param}.audio")
     if isinstance(content, list):
+        from .content import checked_part  # late: text is mostly a string
+
         tool = message["role"] in ("tool", "function")
         places = [f"{param}.content[{index}]" for index in range(len(content))]
         pairs = zip(content, places, strict=True)
@@ -187,7 +188,8 @@ def text_conversation(
     Raises:
         BadRequest: The conversation is not well-formed, or has content other than text.
     """
-    from .tools import read_tools  # late, because chats without tools do not need it
+    from .content import refuse_media  # late: chats that generate need neither
+    from .tools import read_tools
 
     tools, _ = read_tools(values["tools"], None)
     messages = read_messages(values["messages"], composition)

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 from ..._version import ABOUT, __version__
 from ...api.fields import Field, RouteDoc, doc_of
+from ...api.generation.sampling import GenerationFields
 from ...api.router import imported
 from ...api.schemas import field_schema, object_of
 from ...composition import Composition
@@ -147,7 +148,8 @@ def _operation(
 
 def fields_of(doc: RouteDoc, composition: Composition) -> list[Field]:
     """Returns the fields of a body, including those that clients of other APIs send."""
-    rows = composition.bodies if doc.other_clients else ()
+    generates = isinstance(doc.body, GenerationFields)
+    rows = [row for row in composition.bodies if doc.other_clients or (generates and row.everywhere)]
     return [*doc.body, *(field for row in rows for field in named(row.package, row.fields))]
 
 

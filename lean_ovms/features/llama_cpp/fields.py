@@ -16,6 +16,7 @@ from ...api.schemas import STRING, any_of, object_of
 from ...errors import BadRequest
 from ...types import Json
 from ..completions.prompt_pieces import SEVERAL
+from ..sampler_chain import fields as sampler_chain
 
 MAX_EXTRA = 256
 """Most pieces of input_extra."""
@@ -29,8 +30,8 @@ MAX_BIASED, MAX_WORD = 1024, 256
 PRECEDENCE = (("n_predict", "max_tokens"),)
 """Two names of one setting; the first has precedence."""
 WITHOUT_EFFECT = (
-    *("cache_prompt", "n_keep", "n_discard", "n_indent", "samplers"),
-    *("t_max_prompt_ms", "min_keep", "sse_ping_interval"),
+    *("cache_prompt", "n_keep", "n_discard", "n_indent"),
+    *("t_max_prompt_ms", "sse_ping_interval"),
 )
 
 
@@ -111,12 +112,12 @@ OPTIONS = (
     _like("repetition_penalty", "repeat_penalty"),
     _like("presence_penalty"),
     _like("frequency_penalty"),
-    Field("repeat_last_n", "int", "0 turns these three penalties off; with other values they count all tokens", low=-1),
     Field("seed", "int", "seed of the random generator; -1 for a random one", high=UINT32_MAX),
     _like("stop"),
     Field("logit_bias", "any",
         "pairs of a token, by its id or text, and the number added to its logit, or false for never; "
         "or an object of such pairs", read=_bias, schema=BIAS),
+    *sampler_chain.FIELDS,
     _like("ignore_eos"),
     _like("id_slot"),
     _like("grammar"),
@@ -162,8 +163,13 @@ def values_of(fields: FieldSet, body: Json) -> Values:
     return values
 
 
-def translated(values: Values) -> Json:
-    """Translates a request to a body of OpenAI's completions."""
+def translated(values: Values, given: Json) -> Json:
+    """Translates a request to a body of OpenAI's completions.
+
+    Args:
+        values: The values of the fields.
+        given: The body, from which the fields of samplers are taken over.
+    """
     body = {name: values[name] for name in (*SAME, "model", "stream", "ignore_eos", "keep_alive", "return_progress")}
     body["repetition_penalty"] = values["repeat_penalty"]
     if values["repeat_last_n"] == 0:
@@ -181,4 +187,5 @@ def translated(values: Values) -> Json:
     if (bias := values["logit_bias"]) is not None:
         body["logit_bias"] = {str(token): number for token, number in bias if isinstance(token, int)}
     body["include_stop_str_in_output"] = False
+    body |= {name: given[name] for name in sampler_chain.FIELDS.places if name in given}
     return {name: value for name, value in body.items() if value is not None}

@@ -10,10 +10,9 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from ...api.fields import UINT32_MAX, Field, FieldSet, read
-from ...api.generation.common_fields import overruled
+from ...api.generation.common_fields import ReadableBody, overruled
 from ...api.generation.sampling import SAMPLING
 from ...types import Json
-from ..chat.generation import ReadableBody
 
 FORMATS = ("auto", "deepseek", "none")
 FIELDS = FieldSet((

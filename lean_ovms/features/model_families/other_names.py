@@ -12,11 +12,11 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ...api.fields import Field, FieldSet, read
+from ...api.generation.common_fields import ReadableBody
 from ...api.generation.sampling import SAMPLING
 from ...api.schemas import BOOLEAN, NULL, STRING, any_of
 from ...errors import BadRequest
 from ...types import Json
-from ..chat.generation import ReadableBody
 
 KINDS = ("enabled", "disabled", "adaptive", "auto")
 EFFORT, BUDGET, SHOWN, KWARGS = "reasoning_effort", "thinking_token_budget", "include_reasoning", "chat_template_kwargs"

@@ -17,13 +17,11 @@ from ...api.generation.sampling import SAMPLING, GenerationFields, token_ids
 from ...errors import BadRequest
 from ...observability.logging import safe
 from ...types import Json
+from ..sampler_chain import fields as sampler_chain
 
 LEVELS = ("high", "medium", "low", "max")
 MAX_TOP_LOGPROBS = 20
-SAMPLER_OPTIONS = (
-    *("num_keep", "typical_p", "tfs_z", "mirostat", "mirostat_tau", "mirostat_eta"),
-    "penalize_newline",
-)
+SAMPLER_OPTIONS = ("num_keep", "tfs_z", "penalize_newline")
 """Options that would change the text, but are not supported; a Warning header names them."""
 RUNNER_OPTIONS = (
     *("num_batch", "num_gpu", "main_gpu", "num_thread", "numa", "use_mmap", "use_mlock", "low_vram", "f16_kv"),
@@ -32,6 +30,8 @@ RUNNER_OPTIONS = (
 """Options about loading a model, which are options of the server here."""
 SAME = ("temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty", "stop")
 RENAMED = {"repeat_penalty": "repetition_penalty"}
+SAMPLERS = ("repeat_last_n", "typical_p", "mirostat", "mirostat_tau", "mirostat_eta")
+"""Options of llama.cpp's samplers, which are fields of every endpoint here."""
 
 
 def _format(value: Any) -> Json | None:
@@ -71,7 +71,7 @@ OPTIONS = FieldSet((
     _shared("repetition_penalty", "repeat_penalty"),
     _shared("presence_penalty"),
     _shared("frequency_penalty"),
-    Field("repeat_last_n", "int", "0 turns these three penalties off; with other values they count all tokens"),
+    *(replace(sampler_chain.FIELDS.named(name), default=None) for name in SAMPLERS),
     Field("num_ctx", "int", "accepted without effect: the context length is the model's, or --max_model_len"),
     *(Field(name, "any", "ignored with a warning") for name in SAMPLER_OPTIONS),
     *(Field(name, "any", "accepted without effect") for name in RUNNER_OPTIONS),
@@ -152,11 +152,10 @@ def translated(values: Values, model: str, keep_alive: Any) -> tuple[Json, list[
         body["top_k"] = top_k if top_k > 0 else -1
     if (seed := options["seed"]) is not None and seed >= 0:
         body["seed"] = seed
+    body |= {name: options[name] for name in SAMPLERS if options[name] is not None}
     body |= {"model": model, "stream": values["stream"], "keep_alive": keep_alive}
     body["include_stop_str_in_output"] = False
     without_effect = [name for name in given if name in SAMPLER_OPTIONS or name not in OPTIONS.names]
-    if options["repeat_last_n"] not in (None, -1, 0):
-        without_effect.append("repeat_last_n")
     return body, [f"options.{safe(name, 40)} has no effect" for name in without_effect]
 
 

@@ -26,6 +26,7 @@ VALUES = {
     "logprob_token_ids": (5,),
     "prompt_top_logprobs": 1,
     "logit_bias": ((5, 1.0),),
+    "sampler_chain": {"samplers": []},
     "allowed_token_ids": (5,),
     "bad_words": ("x",),
     "thinking_token_budget": 4,

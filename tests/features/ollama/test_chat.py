@@ -163,16 +163,13 @@ async def test_options(make_app: MakeApp) -> None:
 
 async def test_options_without_an_effect_are_warned_of(make_app: MakeApp) -> None:
     app, _ = await make_app(say("x"))
-    response = await post(
-        app, PATH, ask(options={"mirostat": 1, "num_ctx": 8, "tempratur": 1, "repeat_last_n": 9}, stream=False)
-    )
+    response = await post(app, PATH, ask(options={"tfs_z": 1, "num_ctx": 8, "tempratur": 1}, stream=False))
     warned = [value for name, value in response.headers if name == "Warning"]
     assert warned == [
         f'299 lean_ovms "options.{text}"'
         for text in (
-            "mirostat has no effect",
+            "tfs_z has no effect",
             "tempratur has no effect",
-            "repeat_last_n has no effect",
             "num_ctx has no effect: the context length is 1000 tokens",
         )
     ]

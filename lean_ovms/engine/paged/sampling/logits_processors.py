@@ -1,9 +1,9 @@
 """Changes logits before a token is sampled, one row [vocab] at a time, in place.
 
 The order is vLLM's (vllm/v1/sample/sampler.py): allowed ids, bad words, minimum length, bias, penalties. The end of
-reasoning, when its budget is used up, overrides all of these, but not a grammar. The penalties are those of
-transformers (RepetitionPenaltyLogitsProcessor) and OpenAI (presence and frequency, over generated tokens). Forbidden
-tokens get -inf.
+reasoning, when its budget is used up, overrides all of these, but not a grammar. A sampler chain comes last. The
+penalties are those of transformers (RepetitionPenaltyLogitsProcessor) and OpenAI (presence and frequency, over
+generated tokens). Forbidden tokens get -inf.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ def edit(row: LogitsRow, sequence: Sequence) -> None:
         penalise(row, _counts(sequence), params.repetition_penalty, params.presence_penalty, params.frequency_penalty)
     if request.thinking is not None:
         _end_reasoning(row, sequence, request.thinking)
+    if sequence.sampler_chain is not None:
+        sequence.sampler_chain.apply(row)
     if row[:FIRST].max() == FORBIDDEN and row.max() == FORBIDDEN:
         raise NoToken(NONE_LEFT)
 
@@ -49,7 +51,8 @@ def edit(row: LogitsRow, sequence: Sequence) -> None:
 def touched(sequence: Sequence) -> NDArray[np.int64] | None:
     """Returns the tokens whose logits `edit` may change, possibly with repetitions; None for all tokens."""
     params, request = sequence.params, sequence.request
-    if sequence.matcher is not None or params.allowed_token_ids is not None or request.thinking is not None:
+    whole = sequence.matcher is not None or sequence.sampler_chain is not None
+    if whole or params.allowed_token_ids is not None or request.thinking is not None:
         return None
     ids = [np.array([*(word[-1] for word in request.bad_words), *sequence.stops], np.int64)]
     if params.logit_bias:

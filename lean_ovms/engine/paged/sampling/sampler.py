@@ -11,17 +11,16 @@ from numpy.typing import NDArray
 
 from ..sequence import NoToken, Sequence
 from . import reductions
-from .random_sampling import Numbers, Sampling, sample_full, sample_top_k
 from .reductions import Logits
 
 if TYPE_CHECKING:
     from .logprobs import TokenLogprobs
+    from .random_sampling import Numbers, Sampling
 
 Tokens = NDArray[np.int64]
 
 
-NOBODY = Sampling([], [])
-_Draw = Callable[[Logits, Sampling, slice, Numbers], Tokens]
+_Draw = Callable[[Logits, "Sampling", slice, "Numbers"], Tokens]
 
 
 class Sampled(NamedTuple):
@@ -55,8 +54,13 @@ class SamplingBatch:
         late = set(self.with_logprobs).intersection(self.greedy).difference(self.edited)
         self.late = sorted(late)
         self.early = [i for i in self.greedy if i not in late]
-        self.few = Sampling([i for i in hot if params[i].top_k], sequences) if hot else NOBODY
-        self.many = Sampling([i for i in hot if not params[i].top_k], sequences) if hot else NOBODY
+        self.few: Sampling | None = None
+        self.many: Sampling | None = None
+        if hot:
+            from .random_sampling import Sampling  # late: greedy requests need none of it
+
+            self.few = Sampling([i for i in hot if params[i].top_k], sequences)
+            self.many = Sampling([i for i in hot if not params[i].top_k], sequences)
         self.searching = any(s.search is not None for s in sequences)
         self.repeating = [s for s in sequences if s.repetition is not None]
         self.none = not (self.edited or self.with_logprobs or hot)
@@ -70,7 +74,8 @@ def sample(logits: Logits, batch: SamplingBatch) -> Sampled:
     failed = _edit(logits, batch) if batch.edited else {}
     together = logits.shape[1] >= reductions.WIDE
     tokens = _greatest(logits, batch.early if together else batch.greedy)
-    _sample_random(logits, batch.few, batch.many, tokens)
+    if batch.few is not None and batch.many is not None:
+        _sample_random(logits, batch.few, batch.many, tokens)
     if not batch.with_logprobs:
         return Sampled(tokens, {}, failed)
     before.restore(logits)
@@ -172,6 +177,8 @@ def _sample_random(logits: Logits, few: Sampling, many: Sampling, tokens: Tokens
         many: The parameters of the sequences without top_k.
         tokens: The array to which the tokens are written, [rows].
     """
+    from .random_sampling import sample_full, sample_top_k
+
     if few.places:
         _in_parts(logits, few, sample_top_k, False, tokens)
     if many.places:

@@ -55,11 +55,10 @@ async def handle_infill(request: Request, services: Services) -> Response:
 
 def _read(fields: FieldSet, body: Json, services: Services) -> tuple[Values, GenerationBody]:
     values = values_of(fields, body)
-    reader = BodyReader(AS_COMPLETION, translated(values), services)
+    reader = BodyReader(AS_COMPLETION, translated(values, body), services)
     logprobs = LogprobsRequest(chosen=values["n_probs"] > 0, top=values["n_probs"])
     generation = reader.generation(logprobs=logprobs, parsed=False)
-    unread = () if values["repeat_last_n"] in (None, -1, 0) else ("repeat_last_n",)
-    notices = [*generation.notices, *warnings(fields, body, unread), *overruled(values, PRECEDENCE)]
+    notices = [*generation.notices, *warnings(fields, body), *overruled(values, PRECEDENCE)]
     return values, replace(generation, notices=notices)
 
 

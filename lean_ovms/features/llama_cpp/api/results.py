@@ -12,6 +12,7 @@ from ....models.generation import CompletedChoice, Generation
 from ....types import Json, SamplingParams, TextPrompt, TokenLogprob, TokenPrompt
 from ...chat.chunks import timings
 from ...chat.generation import GenerationBody
+from ...sampler_chain import fields as sampler_chain
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ def last(parsed: CompletionCall, generation: Generation, index: int, choice: Com
     if parsed.hidden:
         found["tokens_predicted"] = 0
     probs = {"n_probs": values["n_probs"], "post_sampling": values["post_sampling_probs"]}
-    used = {"stop": parsed.generation.output.stop, "stream": parsed.generation.stream, **probs}
+    used = {"samplers": values, "stop": parsed.generation.output.stop, "stream": parsed.generation.stream, **probs}
     found |= {
         "content": "" if parsed.hidden else text,
         "tokens": choice.tokens if values["return_tokens"] and not parsed.hidden else [],
@@ -102,26 +103,34 @@ def selected(body: Json, paths: list[str] | None) -> Json:
     return found
 
 
-OFF: Json = {
-    "dynatemp_range": 0.0, "dynatemp_exponent": 1.0, "top_n_sigma": -1.0,
-    "xtc_probability": 0.0, "xtc_threshold": 0.1, "typical_p": 1.0, "repeat_last_n": -1,
-    "dry_multiplier": 0.0, "dry_base": 1.75, "dry_allowed_length": 2, "dry_penalty_last_n": -1,
-    "mirostat": 0, "mirostat_tau": 5.0, "mirostat_eta": 0.1, "adaptive_target": -1.0, "adaptive_decay": 0.9,
-    "n_keep": 0, "n_discard": 0, "min_keep": 0,
-    "samplers": ["penalties", "top_k", "top_p", "min_p", "temperature"], "lora": [],
-}  # fmt: skip
-"""Samplers that this server does not have, with the values with which llama.cpp turns them off."""
+OFF: Json = {"n_keep": 0, "n_discard": 0, "lora": []}
+"""Settings that this server does not have, with the values with which llama.cpp turns them off."""
+USUAL = ("penalties", "temperature", "top_k", "min_p", "top_p")
+"""The samplers of a request that asks for no others, in their order here."""
 
 
 def settings(
     sampling: SamplingParams,
     *,
+    samplers: Values = sampler_chain.FIELDS.defaults,
     stop: Sequence[str] = (),
     stream: bool = False,
     n_probs: int = 0,
     post_sampling: bool = False,
 ) -> Json:
-    """Returns a request's settings as in /completion and /props; n_predict is -1 for as many tokens as fit."""
+    """Returns a request's settings as in /completion and /props; n_predict is -1 for as many tokens as fit.
+
+    Args:
+        sampling: The sampling parameters.
+        samplers: The values of the fields of samplers that OpenAI's API does not have.
+        stop: The stop strings.
+        stream: Whether the answer is a stream.
+        n_probs: The number of likeliest tokens in the answer.
+        post_sampling: Whether their probabilities are returned instead of logarithms.
+    """
+    chain = sampler_chain.settings_of(samplers)
+    if sampling.sampler_chain is None:
+        chain["samplers"] = list(USUAL)
     most = -1 if sampling.max_tokens is None else sampling.max_tokens
     return {
         "seed": sampling.seeds[0],
@@ -129,6 +138,7 @@ def settings(
         "repeat_penalty": sampling.repetition_penalty,
         "presence_penalty": sampling.presence_penalty,
         "frequency_penalty": sampling.frequency_penalty,
+        **chain,
         **OFF,
         "max_tokens": most,
         "n_predict": most,

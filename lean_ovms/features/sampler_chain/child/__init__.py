@@ -1,0 +1,1 @@
+"""The sampler chain in the engine process."""
