@@ -172,7 +172,7 @@ def test_any_body_and_any_query_is_answered() -> None:
 
     try:
         check()
-        assert len(answered) > 10, "some must get far"
+        assert len(answered) > 3, "some must get far"
     finally:
         loop.run_until_complete(loaded.app.close())
         loop.close()
