@@ -10,6 +10,7 @@ from pathlib import Path, PurePath
 from ...composition import Composition, compose
 from ...errors import StartError, WrongOptions
 from ...observability.logging import abbreviate, safe
+from ...repository import model_file
 from ...repository.model_config import networks
 
 log = logging.getLogger("lean_ovms.models")
@@ -19,10 +20,11 @@ MAX_DEPTH = 8
 
 
 def servable(repository: Path, visit: Callable[[Path], object] = lambda _: None) -> list[str]:
-    """Returns the sorted names of the directories with an OpenVINO model or with options of one. Raises StartError.
+    """Returns the sorted names of the models: directories, and files of models that consist of one. Raises StartError.
 
-    Directories below a model belong to it. Those without read permission are skipped with a warning. `visit` is called
-    with each directory that is not a model, before it is read.
+    A directory is a model if it has an OpenVINO model or options of one, or a single model file and is not the
+    repository. Directories below a model belong to it. Those without read permission are skipped with a warning.
+    `visit` is called with each directory without an OpenVINO model, before it is read.
     """
     try:
         os.scandir(repository).close()
@@ -35,12 +37,12 @@ def servable(repository: Path, visit: Callable[[Path], object] = lambda _: None)
 def models_of(
     repository: Path, composition: Composition, visit: Callable[[Path], object] = lambda _: None
 ) -> list[str]:
-    """Returns the names of the directories with an OpenVINO model or with options of one, sorted, at least one.
+    """Returns the names of the models as `servable` does, at least one.
 
     Args:
         repository: The directory of models.
         composition: The features, which may have a command that fetches a model.
-        visit: Is called with each directory that is not a model, before it is read.
+        visit: Is called with each directory without an OpenVINO model, before it is read.
 
     Raises:
         WrongOptions: There is no model; the message says what the directory contains instead.
@@ -58,14 +60,14 @@ def models_of(
     )
     raise WrongOptions(
         f"{option} contains no model: it {f'contains {inside}' if inside else 'is empty'}; "
-        f"put a model's directory into it{''.join(fetch)}"
+        f"put a model into it{''.join(fetch)}"
     )
 
 
 def place(repository: Path, name: str) -> Path:
-    """Returns the directory of the model with a name. Raises WrongOptions with a list of the models if there is none.
+    """Returns the path of the model with a name. Raises WrongOptions with a list of the models if there is none.
 
-    An existing directory without a model is returned as well, since loading it gives a better error.
+    An existing path without a model is returned as well, since loading it gives a better error.
     """
     path, there = repository / name, _to_serve(repository)
     parts = PurePath(name).parts
@@ -93,19 +95,24 @@ def is_model(directory: Path) -> bool:
 
 
 def _inside(directory: Path, depth: int, above: tuple[str, ...], visit: Callable[[Path], object]) -> Iterator[Path]:
-    """Yields the directories of the models below a directory.
+    """Yields the paths of the models below a directory, or the directory itself if it is one by a single model file.
 
     Args:
         directory: The directory.
         depth: The number of levels by which it is below the repository.
         above: The real paths of its parents, by which cycles of links are detected.
-        visit: Is called with each directory that is not a model, before it is read.
+        visit: Is called with the directory, and with each below it without an OpenVINO model, before it is read.
     """
     real = os.path.realpath(directory)
     if depth == MAX_DEPTH or real in above:
         return
     visit(directory)
     try:
+        files = _model_files(directory)
+        if files and depth and len(model_file.models_in(directory)) == 1:
+            yield directory
+            return
+        yield from files
         for child in _children(directory):
             yield from [child] if _readable_model(child) else _inside(child, depth + 1, (*above, real), visit)
     except OSError as error:
@@ -118,6 +125,13 @@ def _readable_model(directory: Path) -> bool:
         return is_model(directory)
     except OSError:
         return False
+
+
+def _model_files(directory: Path) -> list[Path]:
+    """Returns the model files in a directory, except hidden ones: whole files, and first parts of split files."""
+    with os.scandir(directory) as entries:
+        names = [entry.name for entry in entries if not entry.name.startswith(".") and os.path.isfile(entry)]
+    return [directory / name for name in model_file.models_among(names)]
 
 
 def _children(directory: Path) -> list[Path]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ...config import Config
 from ...errors import RequestError, StartError, StoreFull, Unavailable, is_disk_full
+from ...repository import model_file
 from ..deployment import listing
 from ..deployment.desired import Reload, Report
 from .client import PullError, open_hub
@@ -99,14 +100,15 @@ def _delete(removed: Path) -> None:
 
 
 def _take_out(repository: Path, name: str) -> Path:
-    """Moves a model's folder to a hidden directory, and returns its new path. Raises StartError."""
+    """Moves a model's folder or file into a hidden directory, and returns that one. Raises StartError."""
     source, removed = repository / name, repository / REMOVED / name.replace("/", "--")
     try:
-        if not listing.is_model(source):
+        if name not in listing.servable(repository):
             raise StartError(f"there is no model {name}", reason="It is not in the model repository.")
         shutil.rmtree(removed, ignore_errors=True)
-        removed.parent.mkdir(exist_ok=True)
-        source.rename(removed)
+        removed.mkdir(parents=True)
+        for part in model_file.parts(source):
+            part.rename(removed / part.name)
         with contextlib.suppress(OSError):
             source.parent.rmdir()  # removes the organization's directory if it is empty
     except OSError as error:

@@ -13,7 +13,7 @@ from ...cli.commands import add_json, parser, print_json, table
 from ...composition import compose
 from ...config import Config
 from ...errors import ExitStatus, StartError
-from ...repository import model_config, model_dir
+from ...repository import model_config, model_dir, model_file
 from ...util.sizes import human_size
 from ..deployment.desired import repository_of
 from ..deployment.listing import servable
@@ -54,17 +54,19 @@ def _facts(repository: Path, name: str) -> dict[str, Any]:
     """Returns the columns of a model in the order of the table; the size is in bytes."""
     path = repository / name
     changed = time.strftime("%Y-%m-%d", time.localtime(path.stat().st_mtime))
-    forms = (row.name for row in compose().formats if any(path.rglob(f"*{row.suffix}")))
+    forms = (row.name for row in compose().formats if path.suffix == row.suffix or any(path.rglob(f"*{row.suffix}")))
     precision = model_config.precision(path) or next(forms, "")
+    files = model_dir.single_files(path)
     return {
         "name": name,
         "size": size(path),
         "weights": precision,
-        "task": model_dir.detect_task(path),
+        "task": model_dir.detect_task(files[0] if len(files) == 1 else path),
         "changed": changed,
     }
 
 
 def size(path: Path) -> int:
-    """Returns the total size in bytes of all files below a directory."""
-    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    """Returns the total size in bytes of a model's files: all below a directory, or the parts of a file."""
+    files = (file for part in model_file.parts(path) for file in (part, *part.rglob("*")))
+    return sum(file.stat().st_size for file in files if file.is_file())

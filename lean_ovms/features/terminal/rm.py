@@ -11,6 +11,7 @@ from ...cli.arguments import own, parse
 from ...cli.commands import hint, parser
 from ...errors import ExitStatus, StartError
 from ...observability.logging import abbreviate
+from ...repository import model_file
 from ...util.sizes import human_size
 from ..deployment.desired import repository_of
 from ..deployment.listing import servable
@@ -35,10 +36,11 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def _delete(path: Path) -> None:
-    """Deletes a model's directory, or only the link if it is a symbolic link. Raises StartError."""
+    """Deletes a model's directory or file, or only the link if it is a symbolic link. Raises StartError."""
     freed = 0 if path.is_symlink() else size(path)
     try:
-        path.unlink() if path.is_symlink() else shutil.rmtree(path)
+        for part in model_file.parts(path):
+            part.unlink() if part.is_symlink() or part.is_file() else shutil.rmtree(part)
     except OSError as error:
         raise StartError(f"{error.filename or path}: {error.strerror}") from None
     with contextlib.suppress(OSError):

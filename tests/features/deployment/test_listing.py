@@ -36,6 +36,17 @@ def test_a_model_that_speaks_is_listed(tmp_path: Path) -> None:
     assert servable(tmp_path) == ["kokoro", "org/speecht5"]
 
 
+def test_files_of_models_are_listed_by_their_paths_but_a_single_one_by_its_folder(tmp_path: Path) -> None:
+    touch(tmp_path, "x.gguf", "mmproj-x.gguf", ".part.gguf", "y-00001-of-00002.gguf", "y-00002-of-00002.gguf")
+    touch(tmp_path, "org/one/a.gguf", "org/one/mmproj-a.gguf", "several/a.gguf", "several/b.gguf", "ir/c.gguf")
+    touch(tmp_path, "ir/openvino_model.xml", "large/Q4_K_M/z-00001-of-00002.gguf", "large/Q4_K_M/z-00002-of-00002.gguf")
+    listed = ["ir", "large/Q4_K_M", "org/one", "several/a.gguf", "several/b.gguf", "x.gguf", "y-00001-of-00002.gguf"]
+    assert servable(tmp_path) == listed
+    (tmp_path / "single").mkdir()
+    touch(tmp_path / "single", "x.gguf")
+    assert servable(tmp_path / "single") == ["x.gguf"]  # the repository itself is no model
+
+
 def test_no_directory_is_said(tmp_path: Path) -> None:
     with pytest.raises(StartError, match="no such directory"):
         servable(tmp_path / "none")
@@ -85,7 +96,7 @@ def test_a_name_that_is_not_there_lists_what_is(tmp_path: Path, name: str) -> No
     ("inside", "message"),
     [
         ((), "it is empty"),
-        (("notes.txt", "q4/x.gguf"), "it contains notes.txt, q4; put a model"),
+        (("notes.txt", "q4/x.bin"), "it contains notes.txt, q4; put a model"),
         (("openvino_model.xml", "config.json"), r"is a model, .*; --model_path \S+ serves it"),
     ],
 )
@@ -99,7 +110,7 @@ def test_a_repository_without_models_says_what_is_there(tmp_path: Path, inside: 
 
 def test_a_command_that_fetches_models_is_named_where_there_is_one(tmp_path: Path) -> None:
     option = f"--model_repository_path {tmp_path}"
-    begin = f"{option} contains no model: it is empty; put a model's directory into it"
+    begin = f"{option} contains no model: it is empty; put a model into it"
     for without, advice in (("", f", or pull one: --pull --source_model ORGANISATION/NAME {option}"), ("hub", "")):
         with pytest.raises(WrongOptions) as raised:
             models_of(tmp_path, compose(without))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 import os
@@ -17,9 +18,11 @@ from pathlib import Path
 import pytest
 
 from lean_ovms.config import DEMO_MODEL, Config
+from lean_ovms.features.deployment.listing import servable
 from lean_ovms.features.hub import staging
 from lean_ovms.features.hub.client import HubClient, PullError, RetryPolicy
 from lean_ovms.features.hub.pull import file_name, prepare, pull
+from lean_ovms.features.hub.runtime import HubPulls, NotChanged
 from lean_ovms.features.hub.source import reads_images
 from lean_ovms.repository.model_file import quantized
 from tests.features.hub.conftest import WEIGHTS, Hub, model_files
@@ -579,3 +582,23 @@ def test_progress_is_logged(hub: Hub, caplog: pytest.LogCaptureFixture) -> None:
         hub.pull()
     assert "9 files with 514 kB" in caplog.text
     assert "openvino_model.bin (512 kB)" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["y-00001-of-00002.gguf", "org/z"])
+def test_a_client_deletes_a_model_with_all_its_files(tmp_path: Path, name: str) -> None:
+    for file in ("x.gguf", "y-00001-of-00002.gguf", "y-00002-of-00002.gguf", "org/z/z.gguf"):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).touch()
+    left: list[str] = []
+
+    async def unserve() -> None:
+        left.extend(servable(tmp_path))
+
+    pulls = HubPulls(Config(model_repository_path=str(tmp_path), allow_runtime_pull=True))
+    before = servable(tmp_path)
+    asyncio.run(pulls.delete(name, unserve))
+    assert left == servable(tmp_path) == [one for one in before if one != name]
+    assert not (tmp_path / ".removed").exists()
+    assert not (tmp_path / "org").exists() or name != "org/z"
+    with pytest.raises(NotChanged, match="not in the model repository"):
+        asyncio.run(pulls.delete("../x.gguf", unserve))

@@ -62,6 +62,22 @@ def test_rm_deletes_nothing_else_and_of_a_link_only_the_link(models: Path) -> No
     assert not (models / "link").exists()
 
 
+def test_files_of_models_are_listed_and_deleted_with_all_their_parts(tmp_path: Path, capsys: Capture) -> None:
+    option = ("--model_repository_path", str(tmp_path))
+    for name in ("x.gguf", "y-00001-of-00002.gguf", "y-00002-of-00002.gguf", "org/z/z.gguf"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"GGUF" * 1000)
+    assert run("list", *option) == 0
+    rows = [line.split()[:4] for line in capsys.readouterr().out.splitlines()[1:]]
+    assert rows == [
+        ["org/z", "4.0", "kB", "GGUF"],
+        ["x.gguf", "4.0", "kB", "GGUF"],
+        ["y-00001-of-00002.gguf", "8.0", "kB", "GGUF"],
+    ]
+    assert run("rm", "y-00001-of-00002.gguf", "org/z", *option) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["x.gguf"]
+
+
 def shown(capsys: Capture) -> dict[str, str]:
     """Returns the facts by name."""
     return dict(line.split("  ", 1) for line in capsys.readouterr().out.splitlines())  # type: ignore[misc]
