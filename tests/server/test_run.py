@@ -182,7 +182,7 @@ async def test_a_directory_that_has_been_checked_is_read_once() -> None:
     ("flags", "environ", "message"),
     [
         (("--model_repository_path", "models", "--model_name", "c"), {}, "has no model 'c'; its models are: a, org/b"),
-        ((), {"OVMS_MODEL_REPOSITORY_PATH": "empty"}, "it is empty; put a model's directory into it, or pull one"),
+        ((), {"OVMS_MODEL_REPOSITORY_PATH": "empty"}, "it is empty; put a model into it, or pull one"),
     ],
 )
 def test_what_points_to_no_model_is_not_answered_by_the_demo_model(
