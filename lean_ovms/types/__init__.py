@@ -380,6 +380,11 @@ class SamplingParams:
     max_ngram_size: int = 0
     """The most tokens of an n-gram to look up for draft tokens; 0 for the engine's default."""
 
+    @property
+    def penalised(self) -> bool:
+        """Whether there are penalties, so that logits depend on earlier tokens."""
+        return bool(self.repetition_penalty != 1 or self.presence_penalty or self.frequency_penalty)
+
 
 @dataclass(frozen=True, slots=True)
 class ToolOffer:

@@ -226,19 +226,13 @@ class Sequence(generation.QueuedSequence):
         return self.images.shift if self.images is not None else 0
 
     @property
-    def penalised(self) -> bool:
-        """Whether there are penalties, so that logits depend on earlier tokens."""
-        params = self.params
-        return bool(params.repetition_penalty != 1 or params.presence_penalty or params.frequency_penalty)
-
-    @property
     def edited(self) -> bool:
         """Whether logits are changed before a token is sampled (sampling.logits_processors)."""
         params, request = self.params, self.request
         return bool(
             self.matcher is not None
             or self.sampler_chain is not None
-            or self.penalised
+            or params.penalised
             or params.logit_bias
             or params.allowed_token_ids is not None
             or request.bad_words

@@ -172,8 +172,6 @@ def translated(values: Values, given: Json) -> Json:
     """
     body = {name: values[name] for name in (*SAME, "model", "stream", "ignore_eos", "keep_alive", "return_progress")}
     body["repetition_penalty"] = values["repeat_penalty"]
-    if values["repeat_last_n"] == 0:
-        body |= {"repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0}
     if (temperature := values["temperature"]) is not None:
         body["temperature"] = max(temperature, 0)
     if (top_k := values["top_k"]) is not None and top_k <= 0:

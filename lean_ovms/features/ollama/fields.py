@@ -144,8 +144,6 @@ def translated(values: Values, model: str, keep_alive: Any) -> tuple[Json, list[
     given: Json = values["options"] or {}
     options = read(OPTIONS, given)
     body = {name: options[name] for name in SAME} | {name: options[ollama] for ollama, name in RENAMED.items()}
-    if options["repeat_last_n"] == 0:
-        body |= {"repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0}
     if (most := options["num_predict"]) is not None and most > 0:
         body["max_tokens"] = most
     if (top_k := options["top_k"]) is not None:

@@ -149,6 +149,16 @@ def settings_of(values: Values) -> Json:
     }
 
 
+def uses_dry(values: Values) -> bool:
+    """Returns whether the values of the fields, or the settings, switch DRY on."""
+    return bool(values["dry_multiplier"] and values["dry_penalty_last_n"])
+
+
+def uses_xtc(values: Values) -> bool:
+    """Returns whether the values of the fields, or the settings, switch XTC on."""
+    return bool(values["xtc_probability"] > 0 and values["xtc_threshold"] <= 0.5)
+
+
 def switched_on(values: Values, sampling: SamplingParams) -> list[str]:
     """Returns the fields that ask for another choice of tokens than the usual samplers make.
 
@@ -156,15 +166,14 @@ def switched_on(values: Values, sampling: SamplingParams) -> list[str]:
         values: The values of all fields.
         sampling: The other parameters of the request.
     """
-    penalised = sampling.repetition_penalty != 1 or sampling.presence_penalty or sampling.frequency_penalty
     on = {
         "samplers": values["samplers"] is not None,
         "min_keep": values["min_keep"] > 1,
-        "repeat_last_n": values["repeat_last_n"] >= 0 and penalised,
+        "repeat_last_n": values["repeat_last_n"] >= 0 and sampling.penalised,
         "typical_p": values["typical_p"] < 1,
         "top_n_sigma": values["top_n_sigma"] > 0,
-        "xtc_probability": values["xtc_probability"] > 0 and values["xtc_threshold"] <= 0.5,
-        "dry_multiplier": values["dry_multiplier"] and values["dry_penalty_last_n"],
+        "xtc_probability": uses_xtc(values),
+        "dry_multiplier": uses_dry(values),
         "dynatemp_range": values["dynatemp_range"] > 0,
         "mirostat": values["mirostat"] > 0,
     }
@@ -187,6 +196,8 @@ def _adjust(
     notices = []
     if values["adaptive_target"] >= 0 and "adaptive_p" not in (values["samplers"] or ()):
         notices.append("adaptive_target has no effect without adaptive_p in samplers")
+    if values["repeat_last_n"] == 0:
+        sampling = replace(sampling, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0)
     fields = switched_on(values, sampling)
     if not fields:
         return sampling, notices

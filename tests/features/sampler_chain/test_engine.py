@@ -143,7 +143,7 @@ def test_the_engine_leaves_to_the_chain_what_the_chain_applies():
     made = a_sequence(top_k=2, top_p=0.5, min_p=0.1, repetition_penalty=1.5, sampler_chain=chain_settings(samplers=[]))
     params = made.params
     assert (params.temperature, params.top_k, params.top_p, params.min_p) == (1.0, 0, 1.0, 0.0)
-    assert (params.repetition_penalty, made.penalised, made.edited) == (1.0, False, True)
+    assert (params.repetition_penalty, made.params.penalised, made.edited) == (1.0, False, True)
     cold = engine_params(replace(KINDS[0], temperature=1e-6).request(1, [1]), speculative=False)
     assert cold.temperature == 0
 

@@ -13,6 +13,7 @@ from array import array
 import numpy as np
 from numpy.typing import NDArray
 
+from ....types import SamplingParams
 from ...generation.sequence import Thinking
 from ..sequence import LogitArrays, NoToken, Sequence
 from .logit_state import ThinkingState, TokenCounts
@@ -38,8 +39,9 @@ def edit(row: LogitsRow, sequence: Sequence) -> None:
     if params.logit_bias:
         arrays = _arrays(sequence)
         row[arrays.biased] += arrays.bias
-    if sequence.penalised:
-        penalise(row, _counts(sequence), params.repetition_penalty, params.presence_penalty, params.frequency_penalty)
+    if params.penalised:
+        counts = counts_of(sequence)
+        penalise(row, counts.ids, counts.counts, params)
     if request.thinking is not None:
         _end_reasoning(row, sequence, request.thinking)
     if sequence.sampler_chain is not None:
@@ -57,8 +59,8 @@ def touched(sequence: Sequence) -> NDArray[np.int64] | None:
     ids = [np.array([*(word[-1] for word in request.bad_words), *sequence.stops], np.int64)]
     if params.logit_bias:
         ids.append(_arrays(sequence).biased)
-    if sequence.penalised:
-        ids.append(_counts(sequence).ids)
+    if params.penalised:
+        ids.append(counts_of(sequence).ids)
     return np.concatenate(ids)
 
 
@@ -108,23 +110,23 @@ def banned(ids: array[int], prompt: int, bad_words: tuple[tuple[int, ...], ...])
     return found
 
 
-def penalise(row: LogitsRow, counts: TokenCounts, repetition: float, presence: float, frequency: float) -> None:
+def penalise(row: LogitsRow, ids: NDArray[np.int64], times: NDArray[np.float32], params: SamplingParams) -> None:
     """Applies the penalties to a row of logits.
 
     Args:
-        row: The logits [vocab], changed in place.
-        counts: The tokens so far, with their counts in the completion.
-        repetition: The factor by which positive logits of all tokens so far are divided, and negative ones multiplied.
-        presence: The amount subtracted from the logit of every generated token.
-        frequency: The amount subtracted for each time that a token was generated.
+        row: The logits, changed in place.
+        ids: The places in the row of the tokens so far. Their positive logits are divided by the repetition penalty,
+            and negative ones multiplied.
+        times: For each of these the number of times that the other two penalties count it.
+        params: The parameters with the penalties.
     """
-    ids = counts.ids
     values = row[ids]
-    if repetition != 1:
-        values = np.where(values < 0, values * np.float32(repetition), values / np.float32(repetition))
-    if presence or frequency:
-        times = counts.counts
-        values = values - np.float32(frequency) * times - np.float32(presence) * (times > 0)
+    if params.repetition_penalty != 1:
+        factor = np.float32(params.repetition_penalty)
+        values = np.where(values < 0, values * factor, values / factor)
+    if params.presence_penalty or params.frequency_penalty:
+        values = values - np.float32(params.frequency_penalty) * times
+        values -= np.float32(params.presence_penalty) * (times > 0)
     row[ids] = values
 
 
@@ -143,7 +145,8 @@ def _go_on(row: LogitsRow, stops: frozenset[int], *, ends: bool) -> None:
         row[ids] = kept
 
 
-def _counts(sequence: Sequence) -> TokenCounts:
+def counts_of(sequence: Sequence) -> TokenCounts:
+    """Returns the counts of a sequence's tokens, which are made when they are first needed."""
     if sequence.counts is None:
         sequence.counts = TokenCounts(sequence.ids[: sequence.prompt], sequence.ids[sequence.prompt :])
     return sequence.counts

@@ -18,10 +18,8 @@ MAX_SURPRISE = np.float32(1e30)
 """The surprise of a token that is never sampled, instead of infinity."""
 SORTED = (256, 4096)
 """How many of the first tokens are sorted at once; mostly these decide, and sorting a whole vocabulary takes 10 ms."""
-
-
 FEW = 8
-"""If at most one of so many candidates is allowed, the others are left out before the likeliest are searched."""
+"""If at most one in this many candidates is allowed, the forbidden ones are left out before the likeliest are found."""
 
 
 class Candidates:

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from ....engine.generation.request_validator import GREEDY_BELOW
 from ....engine.paged.engine import ModelTokenizer
-from ....engine.paged.sampling.logit_state import TokenCounts
+from ....engine.paged.sampling.logits_processors import counts_of, penalise
 from ....engine.paged.sampling.random_sampling import uniform
 from ....engine.paged.sequence import Sequence
+from ..fields import uses_dry, uses_xtc
 from . import candidates as filters
 from .candidates import FORBIDDEN, Candidates
 from .dry import Dry, heads_of
@@ -63,18 +64,16 @@ class Chain:
         """Returns a sampler by its name; None if its settings switch it off."""
         params, settings, keep = self._params, self._settings, self._min_keep
         if name == "penalties":
-            penalised = params.repetition_penalty != 1 or params.presence_penalty or params.frequency_penalty
-            return self._penalise if penalised and settings["repeat_last_n"] else None
+            return self._penalise if params.penalised and settings["repeat_last_n"] else None
         if name == "dry":
-            if not settings["dry_multiplier"] or not settings["dry_penalty_last_n"]:
+            if not uses_dry(settings):
                 return None
             heads = heads_of(self._tokenizer, tuple(settings["dry_sequence_breakers"]))
             return partial(self._reduce_repetitions, Dry(settings, heads))
         if name == "temperature":
             return None if self._greedy else self._temperature()
         if name == "xtc":
-            on = settings["xtc_probability"] > 0 and settings["xtc_threshold"] <= 0.5
-            return self._exclude_top_choices if on else None
+            return self._exclude_top_choices if uses_xtc(settings) else None
         rows: dict[str, tuple[bool, Sampler]] = {
             "top_k": (params.top_k > 0, partial(filters.top_k, most=params.top_k)),
             "top_p": (params.top_p < 1, partial(filters.top_p, mass=params.top_p, min_keep=keep)),
@@ -108,19 +107,15 @@ class Chain:
 
     def _penalise(self, candidates: Candidates) -> None:
         """Applies the penalties to the latest tokens; without a limit, as without a chain (logits_processors)."""
-        sequence, params, latest = self._sequence, self._params, self._settings["repeat_last_n"]
+        sequence, latest = self._sequence, self._settings["repeat_last_n"]
         if latest < 0:
-            if sequence.counts is None:
-                sequence.counts = TokenCounts(sequence.ids[: sequence.prompt], sequence.ids[sequence.prompt :])
-            ids, times = sequence.counts.ids, sequence.counts.counts
+            counts = counts_of(sequence)
+            ids, times = counts.ids, counts.counts
         else:
             ids, found = np.unique(np.array(sequence.ids[-latest:], np.int64), return_counts=True)
             ids, times = ids[ids >= 0], found[ids >= 0].astype(np.float32)
         places, known = candidates.find(ids)
-        times, values, factor = times[known], candidates.logits[places], np.float32(params.repetition_penalty)
-        values = np.where(values < 0, values * factor, values / factor)
-        values -= np.float32(params.frequency_penalty) * times + np.float32(params.presence_penalty) * (times > 0)
-        candidates.logits[places] = values
+        penalise(candidates.logits, places, times[known], self._params)
 
     def _reduce_repetitions(self, dry: Dry, candidates: Candidates) -> None:
         tokens, amounts = dry.penalties(self._sequence.ids)
